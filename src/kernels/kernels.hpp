@@ -1,0 +1,66 @@
+// The hot loops of logt. Arrays in, arrays out: no checks here, each function has one caller, which validates.
+//
+// kernels.cpp is compiled once per instruction set; each copy fills one Table, and module.cpp picks one at run time.
+// Rows are vectors. A code row i holds L entries (unit number, weight) by falling |weight|; pads have weight 0.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace logt {
+
+// How one segment estimates: s_i = scale_i * sum_t weight[i][t] * c[unit[i][t]] + bias_i, over the first length_i entries.
+template <typename Unit, typename Weight>
+struct Codes {
+    const Unit* unit;
+    const Weight* weight;
+    size_t rows, width;
+    const float* scale;      // one per row
+    const float* bias;       // one per row, or null for 0
+    const uint16_t* length;  // entries of U0 per row, or null: the first `prefix` of each row
+    size_t prefix;
+    const int64_t* id;  // orders equal scores
+
+    size_t entries(size_t row) const { return length ? length[row] : prefix; }
+};
+
+struct Ranked {
+    float score;
+    int32_t row;
+};
+
+template <typename Unit, typename Weight>
+struct Decoder {
+    // The R best rows for one query, best first; c: one measurement per unit.
+    void (*one)(const Codes<Unit, Weight>&, const float* c, size_t R, float* scores, int32_t* rows);
+    // The same for 16 queries at once; c: (units, 16). Lanes from `queries` on are ignored. Out: (queries, R).
+    void (*tile)(const Codes<Unit, Weight>&, const float* c, size_t queries, size_t R, float* scores, int32_t* rows);
+    // Adds what the entries after U0 contribute to the scores of `count` rows (a negative row is skipped).
+    void (*refine)(const Codes<Unit, Weight>&, const float* c, const int32_t* rows, size_t count, float* scores);
+    // out[b] = sum_t weight[b][t] * Y[unit[b][t]]
+    void (*reconstruct)(const Unit*, const Weight*, size_t rows, size_t width, const float* Y, size_t dim, float* out);
+};
+
+struct Table {
+    // Grows `count` units over one chunk of `size` vectors. A: (size, size) costs of putting two together.
+    // Unit u starts with vector u; in turn t the units pick in the order order[t-1][*]. out[i]: unit of vector i.
+    void (*grow_units)(const float* A, size_t size, const int32_t* sizes, size_t count, const int32_t* order, bool sum,
+                       int32_t* out);
+    // out[b][j] = X[b] . A[support[b][j]] for j < counts[b]; support and out: (rows, capacity)
+    void (*correlate)(const float* X, const float* A, size_t dim, const int32_t* support, const int32_t* counts,
+                      size_t rows, size_t capacity, float* out);
+    // Orthogonal matching pursuit on unit-norm atoms, one support per row, corr as `correlate` gives it; see kernels.cpp.
+    void (*omp)(const float* gram, size_t units, const float* corr, const int32_t* support, const int32_t* counts,
+                size_t rows, size_t capacity, size_t L, const float* rescale, uint32_t* out_unit, float* out_weight);
+    Decoder<uint16_t, int8_t> u16i8;
+    Decoder<uint16_t, float> u16f32;
+    Decoder<uint32_t, int8_t> u32i8;
+    Decoder<uint32_t, float> u32f32;
+};
+
+extern const Table table_baseline;
+#ifdef LOGT_X86
+extern const Table table_avx2;
+extern const Table table_avx512;
+#endif
+
+}  // namespace logt

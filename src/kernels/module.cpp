@@ -1,0 +1,246 @@
+// The Python face of the kernels, the choice of instruction set, and the small kernels that gain nothing from one.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "kernels.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+template <typename T, size_t Dims>
+using In = nb::ndarray<const T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu>;
+template <typename T, size_t Dims>
+using Out = nb::ndarray<T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu>;
+
+// ------------------------------------------------------------------------------------------ instruction sets
+
+struct Isa {
+    std::string name;
+    const logt::Table* table;
+};
+
+std::vector<Isa> supported() {
+    std::vector<Isa> found = {{"baseline", &logt::table_baseline}};
+#ifdef LOGT_X86
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        found.push_back({"avx2", &logt::table_avx2});
+        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
+            found.push_back({"avx512", &logt::table_avx512});
+    }
+#endif
+    return found;
+}
+
+Isa current = supported().back();
+
+void use_instruction_set(const std::string& name) {
+    for (const Isa& isa : supported())
+        if (isa.name == name) {
+            current = isa;
+            return;
+        }
+    throw std::invalid_argument("this processor has no instruction set '" + name + "'");
+}
+
+template <typename Unit, typename Weight>
+const logt::Decoder<Unit, Weight>& decoder() {
+    if constexpr (std::is_same_v<Unit, uint16_t> && std::is_same_v<Weight, int8_t>) return current.table->u16i8;
+    else if constexpr (std::is_same_v<Unit, uint16_t>) return current.table->u16f32;
+    else if constexpr (std::is_same_v<Weight, int8_t>) return current.table->u32i8;
+    else return current.table->u32f32;
+}
+
+// ------------------------------------------------------------------------------------------------- offline
+
+void grow_units(In<float, 2> A, In<int32_t, 1> sizes, In<int32_t, 2> order, bool sum, Out<int32_t, 1> out) {
+    current.table->grow_units(A.data(), A.shape(0), sizes.data(), sizes.shape(0), order.data(), sum, out.data());
+}
+
+// S1 of each row: the units of all vectors that share a unit with it, in rising order. counts[b] <= out.shape(1).
+void first_order(In<int32_t, 2> units, In<int64_t, 1> offsets, In<int32_t, 1> members, size_t first,
+                 Out<int32_t, 2> out, Out<int32_t, 1> counts) {
+    const size_t m = units.shape(1), capacity = out.shape(1);
+    std::vector<size_t> seen(offsets.shape(0) - 1, SIZE_MAX);
+    for (size_t b = 0; b < out.shape(0); ++b) {
+        int32_t* mine = out.data() + b * capacity;
+        int32_t count = 0;
+        for (size_t r = 0; r < m; ++r) {
+            const int32_t unit = units.data()[(first + b) * m + r];
+            for (int64_t at = offsets.data()[unit]; at < offsets.data()[unit + 1]; ++at)
+                for (size_t s = 0; s < m; ++s) {
+                    const int32_t other = units.data()[members.data()[at] * m + s];
+                    if (seen[other] == b) continue;
+                    seen[other] = b;
+                    mine[count++] = other;
+                }
+        }
+        std::sort(mine, mine + count);
+        counts.data()[b] = count;
+    }
+}
+
+void correlate(In<float, 2> X, In<float, 2> A, In<int32_t, 2> support, In<int32_t, 1> counts, Out<float, 2> out) {
+    current.table->correlate(X.data(), A.data(), X.shape(1), support.data(), counts.data(), support.shape(0),
+                             support.shape(1), out.data());
+}
+
+void omp(In<float, 2> gram, In<float, 2> corr, In<int32_t, 2> support, In<int32_t, 1> counts, In<float, 1> rescale,
+         Out<uint32_t, 2> unit, Out<float, 2> weight) {
+    current.table->omp(gram.data(), gram.shape(0), corr.data(), support.data(), counts.data(), support.shape(0),
+                       support.shape(1), unit.shape(1), rescale.data(), unit.data(), weight.data());
+}
+
+// -------------------------------------------------------------------------------------------------- online
+
+template <typename Unit, typename Weight>
+logt::Codes<Unit, Weight> codes(const In<Unit, 2>& unit, const In<Weight, 2>& weight, const In<float, 1>& scale,
+                                const In<float, 1>& bias, const In<uint16_t, 1>& length, size_t prefix,
+                                const In<int64_t, 1>& id) {
+    return {unit.data(),
+            weight.data(),
+            unit.shape(0),
+            unit.shape(1),
+            scale.data(),
+            bias.shape(0) ? bias.data() : nullptr,
+            length.shape(0) ? length.data() : nullptr,
+            prefix,
+            id.data()};
+}
+
+// c: (units); scores, rows: (R)
+template <typename Unit, typename Weight>
+void decode_one(In<Unit, 2> unit, In<Weight, 2> weight, In<float, 1> scale, In<float, 1> bias,
+                In<uint16_t, 1> length, size_t prefix, In<int64_t, 1> id, In<float, 1> c, Out<float, 1> scores,
+                Out<int32_t, 1> rows) {
+    const auto U = codes(unit, weight, scale, bias, length, prefix, id);
+    decoder<Unit, Weight>().one(U, c.data(), scores.shape(0), scores.data(), rows.data());
+}
+
+// C: (units, 16); scores, rows: (queries, R), queries <= 16
+template <typename Unit, typename Weight>
+void decode_tile(In<Unit, 2> unit, In<Weight, 2> weight, In<float, 1> scale, In<float, 1> bias,
+                 In<uint16_t, 1> length, size_t prefix, In<int64_t, 1> id, In<float, 2> C, Out<float, 2> scores,
+                 Out<int32_t, 2> rows) {
+    const auto U = codes(unit, weight, scale, bias, length, prefix, id);
+    decoder<Unit, Weight>().tile(U, C.data(), scores.shape(0), scores.shape(1), scores.data(), rows.data());
+}
+
+// C: (queries, units); rows, scores: (queries, R)
+template <typename Unit, typename Weight>
+void refine(In<Unit, 2> unit, In<Weight, 2> weight, In<float, 1> scale, In<uint16_t, 1> length, size_t prefix,
+            In<float, 2> C, In<int32_t, 2> rows, Out<float, 2> scores) {
+    const auto U = codes<Unit, Weight>(unit, weight, scale, {}, length, prefix, {});
+    const size_t R = rows.shape(1);
+    for (size_t q = 0; q < rows.shape(0); ++q)
+        decoder<Unit, Weight>().refine(U, C.data() + q * C.shape(1), rows.data() + q * R, R, scores.data() + q * R);
+}
+
+template <typename Unit, typename Weight>
+void reconstruct(In<Unit, 2> unit, In<Weight, 2> weight, In<float, 2> Y, Out<float, 2> out) {
+    decoder<Unit, Weight>().reconstruct(unit.data(), weight.data(), unit.shape(0), unit.shape(1), Y.data(), Y.shape(1),
+                                        out.data());
+}
+
+// order[q]: the positions of the best order.shape(1) of scores[q], by falling score, then by rising id
+void rank(In<float, 2> scores, In<int64_t, 2> id, Out<int64_t, 2> order) {
+    const size_t n = scores.shape(1), k = order.shape(1);
+    std::vector<int64_t> at(n);
+    for (size_t q = 0; q < scores.shape(0); ++q) {
+        const float* s = scores.data() + q * n;
+        const int64_t* i = id.data() + q * n;
+        for (size_t p = 0; p < n; ++p) at[p] = static_cast<int64_t>(p);
+        const auto before = [&](int64_t a, int64_t b) {
+            if (s[a] != s[b]) return s[a] > s[b];
+            return i[a] != i[b] ? i[a] < i[b] : a < b;
+        };
+        if (k < n) std::nth_element(at.begin(), at.begin() + k, at.end(), before);
+        std::sort(at.begin(), at.begin() + k, before);
+        std::copy_n(at.begin(), k, order.data() + q * k);
+    }
+}
+
+// One pass down each list. units: (queries, length, m), negative where a place is empty. Among the first `depth`, a
+// vector none of whose units is claimed is kept and claims them; who has a claimed unit and was not kept is
+// suppressed, wherever it stands. order[q]: the places of the others, then of the suppressed, each in their order.
+void suppress(In<int64_t, 3> units, size_t depth, Out<int64_t, 2> order) {
+    const size_t length = units.shape(1), m = units.shape(2);
+    size_t slots = 16;
+    while (slots < 2 * std::min(depth, length) * m) slots *= 2;
+    std::vector<int64_t> claimed(slots);  // open addressing: unit numbers, -1 where free
+    std::vector<int64_t> dropped;
+    const auto slot = [&](int64_t unit) {
+        size_t at = static_cast<size_t>(unit) * 0x9E3779B97F4A7C15ull >> 20;
+        for (;; ++at) {
+            at &= slots - 1;
+            if (claimed[at] == unit || claimed[at] < 0) return at;
+        }
+    };
+    for (size_t q = 0; q < units.shape(0); ++q) {
+        std::fill(claimed.begin(), claimed.end(), -1);
+        const auto suppressed = [&](const int64_t* mine) {
+            return std::any_of(mine, mine + m, [&](int64_t u) { return u >= 0 && claimed[slot(u)] == u; });
+        };
+        dropped.clear();
+        int64_t* next = order.data() + q * length;
+        for (size_t place = 0; place < length; ++place) {
+            const int64_t* mine = units.data() + (q * length + place) * m;
+            if (suppressed(mine)) {
+                dropped.push_back(static_cast<int64_t>(place));
+                continue;
+            }
+            *next++ = static_cast<int64_t>(place);
+            if (place < depth)
+                for (size_t r = 0; r < m; ++r)
+                    if (mine[r] >= 0) claimed[slot(mine[r])] = mine[r];
+        }
+        std::copy(dropped.begin(), dropped.end(), next);
+    }
+}
+
+template <typename Unit, typename Weight>
+void bind(nb::module_& m) {
+    using Free = nb::call_guard<nb::gil_scoped_release>;
+    m.def("decode_one", decode_one<Unit, Weight>, "unit"_a, "weight"_a, "scale"_a, "bias"_a, "length"_a, "prefix"_a,
+          "id"_a, "c"_a, "scores"_a, "rows"_a, Free());
+    m.def("decode_tile", decode_tile<Unit, Weight>, "unit"_a, "weight"_a, "scale"_a, "bias"_a, "length"_a, "prefix"_a,
+          "id"_a, "C"_a, "scores"_a, "rows"_a, Free());
+    m.def("refine", refine<Unit, Weight>, "unit"_a, "weight"_a, "scale"_a, "length"_a, "prefix"_a, "C"_a, "rows"_a,
+          "scores"_a, Free());
+    m.def("reconstruct", reconstruct<Unit, Weight>, "unit"_a, "weight"_a, "Y"_a, "out"_a, Free());
+}
+
+}  // namespace
+
+NB_MODULE(_kernels, m) {
+    using Free = nb::call_guard<nb::gil_scoped_release>;
+    m.doc() = "Compiled hot loops: arrays in, arrays out, nothing checked but types. For the stages, not for users.";
+    m.def("instruction_sets", [] {
+        std::vector<std::string> names;
+        for (const Isa& isa : supported()) names.push_back(isa.name);
+        return names;
+    });
+    m.def("instruction_set", [] { return current.name; });
+    m.def("use_instruction_set", use_instruction_set, "name"_a);
+    m.def("grow_units", grow_units, "A"_a, "sizes"_a, "order"_a, "sum"_a, "out"_a, Free());
+    m.def("first_order", first_order, "units"_a, "offsets"_a, "members"_a, "first"_a, "out"_a, "counts"_a, Free());
+    m.def("correlate", correlate, "X"_a, "A"_a, "support"_a, "counts"_a, "out"_a, Free());
+    m.def("omp", omp, "gram"_a, "corr"_a, "support"_a, "counts"_a, "rescale"_a, "unit"_a, "weight"_a, Free());
+    m.def("rank", rank, "scores"_a, "id"_a, "order"_a, Free());
+    m.def("suppress", suppress, "units"_a, "depth"_a, "order"_a, Free());
+    bind<uint16_t, int8_t>(m);
+    bind<uint16_t, float>(m);
+    bind<uint32_t, int8_t>(m);
+    bind<uint32_t, float>(m);
+}

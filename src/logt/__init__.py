@@ -1,0 +1,23 @@
+"""Search in large collections of image descriptors by local orthogonal-group testing (Iscen and Chum, 2018)."""
+
+from logt import methods
+from logt.errors import CorruptIndexError, FormatVersionError, InvalidInputError, MissingExtraError
+from logt.index import Index, Report, SearchResult
+from logt.segment import Method
+
+open = Index.open  # noqa: A001
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CorruptIndexError",
+    "FormatVersionError",
+    "Index",
+    "InvalidInputError",
+    "Method",
+    "MissingExtraError",
+    "Report",
+    "SearchResult",
+    "methods",
+    "open",
+]

@@ -1,0 +1,60 @@
+"""Types of the compiled module; what each function does stands beside its code in src/kernels/."""
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+def instruction_sets() -> list[str]: ...
+def instruction_set() -> str: ...
+def use_instruction_set(name: str) -> None: ...
+def grow_units(A: Array, sizes: Array, order: Array, sum: bool, out: Array) -> None: ...  # noqa: A002
+def first_order(units: Array, offsets: Array, members: Array, first: int, out: Array, counts: Array) -> None: ...
+def correlate(X: Array, A: Array, support: Array, counts: Array, out: Array) -> None: ...
+def omp(
+    gram: Array,
+    corr: Array,
+    support: Array,
+    counts: Array,
+    rescale: Array,
+    unit: Array,
+    weight: Array,
+) -> None: ...
+def decode_one(
+    unit: Array,
+    weight: Array,
+    scale: Array,
+    bias: Array,
+    length: Array,
+    prefix: int,
+    id: Array,  # noqa: A002
+    c: Array,
+    scores: Array,
+    rows: Array,
+) -> None: ...
+def decode_tile(
+    unit: Array,
+    weight: Array,
+    scale: Array,
+    bias: Array,
+    length: Array,
+    prefix: int,
+    id: Array,  # noqa: A002
+    C: Array,
+    scores: Array,
+    rows: Array,
+) -> None: ...
+def refine(
+    unit: Array,
+    weight: Array,
+    scale: Array,
+    length: Array,
+    prefix: int,
+    C: Array,
+    rows: Array,
+    scores: Array,
+) -> None: ...
+def reconstruct(unit: Array, weight: Array, Y: Array, out: Array) -> None: ...
+def rank(scores: Array, id: Array, order: Array) -> None: ...  # noqa: A002
+def suppress(units: Array, depth: int, order: Array) -> None: ...

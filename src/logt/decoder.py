@@ -1,0 +1,286 @@
+"""Decoders, (X, Ŷ, units) -> U: x_i ≈ Σ_j u_ij y_j (sections 3.2, 1.2 of Shi et al. for the first two)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from logt import _kernels
+from logt._types import Array, Floats, Ints
+from logt.errors import InvalidInputError, at_least_one, one_of
+from logt.grouping import Units
+from logt.threads import SERIAL, Workers, spans
+
+WeightType = Literal["float32", "int8"]
+Support = Literal["S0", "S1", "free"]
+
+GRAM_LIMIT = 2 << 30
+"""Bytes of Ŷ·Ŷᵀ up to which it is made once; above, each vector's own part of it is made in turn."""
+
+_ROWS = 128  # vectors coded by one task
+_KEPT_LENGTHS = 4  # values of p whose prefix lengths are remembered
+
+
+@dataclass(frozen=True)
+class Codes:
+    """U by vector: row i estimates scale_i · Σ_t weight[i, t] · c[unit[i, t]], entries by falling |weight|.
+
+    Rows with fewer entries than others end in zeros. With `inverse`, the measurements c are first solved for
+    (GGᵀ)⁺c (GroupPinv); the dense U = G⁺ that this stands for is never made.
+    """
+
+    unit: Array
+    weight: Array
+    scale: Floats
+    inverse: bool = False
+    _read: dict[float, Array] = field(default_factory=dict, repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.unit)
+
+    @property
+    def width(self) -> int:
+        return int(self.unit.shape[1])
+
+    def lengths(self, p: float) -> Array:
+        """How many entries of each row make U⁰: the fewest that carry the part p of its energy Σu²."""
+        if p in self._read:
+            return self._read[p]
+        lengths = np.empty(len(self), np.uint16)
+        for block in spans(len(self), 4096):
+            energy = np.square(self.weight[block].astype(np.float32)).cumsum(axis=1, dtype=np.float64)
+            enough = energy >= p * energy[:, -1:] * (1 - 1e-12)
+            lengths[block] = np.where(energy[:, -1] > 0, enough.argmax(axis=1) + 1, 0)
+        if len(self._read) >= _KEPT_LENGTHS:
+            self._read.clear()
+        self._read[p] = lengths
+        return lengths
+
+    def reconstructed(self, Y: Floats, rows: Array | slice = slice(None)) -> Floats:
+        """X̂ = U Ŷ for some rows."""
+        unit = np.ascontiguousarray(self.unit[rows])
+        X = np.empty((len(unit), Y.shape[1]), np.float32)
+        _kernels.reconstruct(unit, np.ascontiguousarray(self.weight[rows]), Y, X)
+        X *= self.scale[rows, None]
+        return X
+
+
+@dataclass(frozen=True)
+class Transpose:
+    """U = G: a vector's estimate is the sum of its units' measurements."""
+
+    def __call__(self, X: Floats, Y: Floats, units: Units, workers: Workers = SERIAL) -> Codes:
+        unit = np.sort(units.of, axis=1).astype(unit_type(units.count))
+        return Codes(unit, np.ones(unit.shape, np.int8), np.ones(len(X), np.float32))
+
+
+@dataclass(frozen=True)
+class GroupPinv:
+    """U = G⁺: the least-norm similarities that explain the measurements, by conjugate gradients per query."""
+
+    def __call__(self, X: Floats, Y: Floats, units: Units, workers: Workers = SERIAL) -> Codes:
+        codes = Transpose()(X, Y, units, workers)
+        return Codes(codes.unit, codes.weight, codes.scale, inverse=True)
+
+
+@dataclass(frozen=True)
+class Local:
+    """Least squares over S₀ (the units of x_i) or S₁ (the units of all vectors that share a unit with x_i)."""
+
+    order: Literal[0, 1] = 1
+    weights: WeightType = "int8"
+
+    def __post_init__(self) -> None:
+        one_of("order", self.order, (0, 1))
+        one_of("weights", self.weights, ("float32", "int8"))
+
+    def __call__(self, X: Floats, Y: Floats, units: Units, workers: Workers = SERIAL) -> Codes:
+        everything = np.iinfo(np.int32).max
+        support: Support = "S0" if self.order == 0 else "S1"
+        return _pursue(X, Y, units, Sparse(everything, support, weights=self.weights), workers)
+
+
+@dataclass(frozen=True)
+class Sparse:
+    """At most L units, chosen one by one by orthogonal matching pursuit within a support.
+
+    The support is S₀, S₁, or "free": the `candidates` units (at least L) most correlated with x_i.
+    """
+
+    L: int = 300
+    support: Support = "S1"
+    candidates: int = 400
+    weights: WeightType = "int8"
+
+    def __post_init__(self) -> None:
+        at_least_one(L=self.L, candidates=self.candidates)
+        one_of("support", self.support, ("S0", "S1", "free"))
+        one_of("weights", self.weights, ("float32", "int8"))
+
+    def __call__(self, X: Floats, Y: Floats, units: Units, workers: Workers = SERIAL) -> Codes:
+        return _pursue(X, Y, units, self, workers)
+
+
+@dataclass(frozen=True)
+class Cascade:
+    """How U is read: U⁰ (the part p of each row's energy) for all vectors, all of U for the R best of those."""
+
+    p: float = 0.5
+    R: int = 1000
+
+    def __post_init__(self) -> None:
+        at_least_one(R=self.R)
+        if not 0 < self.p <= 1:
+            raise InvalidInputError(f"p must be above 0 and at most 1, got {self.p!r}")
+
+
+def unit_type(count: int) -> type[np.uint16] | type[np.uint32]:
+    """The smallest type that numbers so many units."""
+    return np.uint16 if count <= 1 << 16 else np.uint32
+
+
+def solve_group_inverse(C: Floats, units: Units, *, iterations: int = 50, tolerance: float = 1e-6) -> Floats:
+    """Z with Z·G = C·G⁺ᵀ, by conjugate gradients on the normal equations of G s = c (safe though GGᵀ is singular).
+
+    C: (nq, M) -> (nq, M).
+    """
+    offsets, rows = units.members
+
+    def spread(Z: Array) -> Array:  # Gᵀ: units -> vectors
+        out: Array = Z[:, units.of].sum(axis=2)
+        return out
+
+    def gather(S: Array) -> Array:  # G: vectors -> units
+        return np.add.reduceat(S[:, rows], offsets[:-1], axis=1)
+
+    residual = C.astype(np.float64)
+    Z, W = np.zeros_like(residual), residual.copy()
+    gradient = spread(residual)
+    step = gradient.copy()
+    size = np.square(gradient).sum(axis=1, keepdims=True)
+    goal = size * tolerance**2
+    for _ in range(iterations):
+        if (size <= goal).all():
+            break
+        image = gather(step)
+        length = size / np.maximum(np.square(image).sum(axis=1, keepdims=True), 1e-300)
+        Z += length * W
+        residual -= length * image
+        gradient = spread(residual)
+        grown = np.square(gradient).sum(axis=1, keepdims=True)
+        turn = grown / np.maximum(size, 1e-300)
+        size, step, W = grown, gradient + turn * step, residual + turn * W
+    return Z.astype(np.float32)
+
+
+_Supports = Callable[[slice], tuple[Ints, Ints, Floats]]
+"""rows -> (units (rows, capacity) in rising order, how many of them are used, their correlations with x)"""
+
+
+def _own(X: Floats, A: Floats, units: Units) -> tuple[int, _Supports]:
+    """S₀."""
+    m = units.of.shape[1]
+
+    def of(rows: slice) -> tuple[Ints, Ints, Floats]:
+        support = np.sort(units.of[rows], axis=1)
+        counts = np.full(len(support), m, np.int32)
+        return support, counts, _correlations(X[rows], A, support, counts)
+
+    return m, of
+
+
+def _neighbours(X: Floats, A: Floats, units: Units) -> tuple[int, _Supports]:
+    """S₁."""
+    m = units.of.shape[1]
+    offsets, members = units.members
+    largest = int(np.diff(offsets).max())
+    capacity = min(units.count, m + m * (largest - 1) * (m - 1))
+
+    def of(rows: slice) -> tuple[Ints, Ints, Floats]:
+        support = np.zeros((rows.stop - rows.start, capacity), np.int32)
+        counts = np.empty(len(support), np.int32)
+        _kernels.first_order(units.of, offsets, members, rows.start, support, counts)
+        return support, counts, _correlations(X[rows], A, support, counts)
+
+    return capacity, of
+
+
+def _most_correlated(X: Floats, A: Floats, candidates: int) -> tuple[int, _Supports]:
+    """The units of largest |cos| with x."""
+    capacity = min(len(A), candidates)
+
+    def of(rows: slice) -> tuple[Ints, Ints, Floats]:
+        corr = X[rows] @ A.T
+        best = np.argpartition(-np.abs(corr), capacity - 1, axis=1)[:, :capacity]
+        best.sort(axis=1)
+        counts = np.full(len(corr), capacity, np.int32)
+        return best.astype(np.int32), counts, np.take_along_axis(corr, best, axis=1)
+
+    return capacity, of
+
+
+def _correlations(X: Floats, A: Floats, support: Ints, counts: Ints) -> Floats:
+    corr = np.zeros(support.shape, np.float32)
+    _kernels.correlate(X, A, support, counts, corr)
+    return corr
+
+
+def _pursue(X: Floats, Y: Floats, units: Units, wanted: Sparse, workers: Workers) -> Codes:
+    """Orthogonal matching pursuit of each row of X among the memory vectors of its support."""
+    N, M = len(X), len(Y)
+    norms = np.linalg.norm(Y, axis=1)
+    rescale = (1 / np.where(norms > 0, norms, 1)).astype(np.float32)
+    A = Y * rescale[:, None]  # unit-norm atoms: what is chosen must not depend on the length of y
+    if wanted.support == "free":
+        capacity, support_of = _most_correlated(X, A, max(wanted.candidates, wanted.L))
+    elif wanted.support == "S0":
+        capacity, support_of = _own(X, A, units)
+    else:
+        capacity, support_of = _neighbours(X, A, units)
+    width = min(wanted.L, capacity)
+    gram = _gram(A, workers) if 4 * M * M <= GRAM_LIMIT else None
+    unit = np.zeros((N, width), unit_type(M))
+    weight = np.zeros((N, width), wanted.weights)
+    scale = np.ones(N, np.float32)
+
+    def fill(rows: slice) -> None:
+        support, counts, corr = support_of(rows)
+        u = np.zeros((len(support), width), np.uint32)
+        w = np.zeros(u.shape, np.float32)
+        if gram is not None:
+            _kernels.omp(gram, corr, support, counts, rescale, u, w)
+        else:
+            for i, count in enumerate(counts):
+                u[i], w[i] = _pursue_alone(A, support[i, :count], corr[i, :count], rescale, width)
+        unit[rows] = u
+        if wanted.weights == "int8":
+            scale[rows] = np.maximum(np.abs(w[:, 0]), np.float32(1e-30)) / 127
+            w = np.rint(w / scale[rows, None])
+        weight[rows] = w
+
+    workers.each(fill, spans(N, _ROWS), "decoder")
+    used = int((weight != 0).any(axis=0).nonzero()[0].max(initial=0)) + 1
+    return Codes(np.ascontiguousarray(unit[:, :used]), np.ascontiguousarray(weight[:, :used]), scale)
+
+
+def _pursue_alone(A: Floats, support: Ints, corr: Floats, rescale: Floats, width: int) -> tuple[Ints, Floats]:
+    """One vector, with the Gram matrix of its own support only."""
+    atoms = A[support]
+    everything = np.arange(len(support), dtype=np.int32)[None]
+    counts = np.array([len(support)], np.int32)
+    u, w = np.zeros((1, width), np.uint32), np.zeros((1, width), np.float32)
+    _kernels.omp(atoms @ atoms.T, corr[None], everything, counts, rescale[support], u, w)
+    return np.where(w[0] != 0, support[u[0]], 0), w[0]
+
+
+def _gram(A: Floats, workers: Workers) -> Floats:
+    gram = np.empty((len(A), len(A)), np.float32)
+
+    def fill(rows: slice) -> None:
+        np.matmul(A[rows], A.T, out=gram[rows])
+
+    workers.each(fill, spans(len(A), 256))
+    return gram

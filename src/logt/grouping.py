@@ -1,0 +1,115 @@
+"""Memory units, X -> units: which vectors are kept together (section 3.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from logt import _kernels
+from logt._types import Floats, Ids, Ints
+from logt.errors import at_least_one, one_of
+from logt.threads import SERIAL, Workers
+
+
+@dataclass(frozen=True)
+class Units:
+    """The paper's G, by vector: `of[i]` are the m units of vector i, numbered from 0 to count - 1."""
+
+    of: Ints
+    count: int
+
+    @cached_property
+    def members(self) -> tuple[Ids, Ints]:
+        """(offsets, rows): unit j holds rows[offsets[j]:offsets[j + 1]], in rising order."""
+        flat = self.of.ravel()
+        by_unit = np.argsort(flat, kind="stable")
+        sizes = np.bincount(flat, minlength=self.count)
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        return offsets, (by_unit // self.of.shape[1]).astype(np.int32)
+
+    def rows(self, unit: int) -> Ints:
+        offsets, rows = self.members
+        return rows[offsets[unit] : offsets[unit + 1]]
+
+
+@dataclass(frozen=True)
+class Random:
+    """m random partitions into units of n, as Shi et al. (2014)."""
+
+    n: int = 50
+    m: int = 4
+
+    def __post_init__(self) -> None:
+        at_least_one(n=self.n, m=self.m)
+
+    def __call__(self, X: Floats, rng: np.random.Generator, workers: Workers = SERIAL) -> Units:
+        N = len(X)
+        starts = _unit_starts(N, self.n)
+        count = len(starts) - 1
+        of = np.empty((N, self.m), np.int32)
+        for r in range(self.m):
+            of[rng.permutation(N), r] = r * count + np.repeat(np.arange(count), np.diff(starts))
+        return Units(of, self.m * count)
+
+
+@dataclass(frozen=True)
+class Orthogonal:
+    """m partitions into units of n nearly orthogonal vectors.
+
+    Each round cuts a random order of all vectors into chunks of k·n. In a chunk, k units start from one
+    vector each and take turns, each taking the free vector that is most orthogonal to what it holds: least
+    in the largest |cos| to its members, in the sum of cos², or in the largest signed cos.
+    """
+
+    n: int = 50
+    m: int = 4
+    k: int = 20
+    criterion: Literal["max_abs", "sum_squares", "max_signed"] = "max_abs"
+
+    def __post_init__(self) -> None:
+        at_least_one(n=self.n, m=self.m, k=self.k)
+        one_of("criterion", self.criterion, ("max_abs", "sum_squares", "max_signed"))
+
+    def __call__(self, X: Floats, rng: np.random.Generator, workers: Workers = SERIAL) -> Units:
+        N = len(X)
+        starts = _unit_starts(N, self.n)
+        count = len(starts) - 1
+        of = np.empty((N, self.m), np.int32)
+        rounds = [(r, rng.permutation(N)) for r in range(self.m)]
+        chunks = np.array_split(np.arange(count), -(-count // self.k))
+        jobs = [(r, order, units) for r, order in rounds for units in chunks]
+
+        def grow(job: tuple[tuple[int, Ids, Ids], np.random.Generator]) -> None:
+            (r, order, units), chunk_rng = job
+            chunk = order[starts[units[0]] : starts[units[-1] + 1]]
+            of[chunk, r] = r * count + units[0] + self._grow(X[chunk], np.diff(starts)[units], chunk_rng)
+
+        workers.each(grow, list(zip(jobs, rng.spawn(len(jobs)), strict=True)), "grouping")
+        return Units(of, self.m * count)
+
+    def _grow(self, V: Floats, sizes: Ids, rng: np.random.Generator) -> Ints:
+        """The unit of each row of V, units being of the given sizes."""
+        A = V @ V.T
+        if self.criterion == "max_abs":
+            np.abs(A, out=A)
+        elif self.criterion == "sum_squares":
+            np.square(A, out=A)
+        turns = np.tile(np.arange(len(sizes), dtype=np.int32), (int(sizes.max()), 1))
+        unit = np.empty(len(V), np.int32)
+        _kernels.grow_units(
+            A,
+            sizes.astype(np.int32),
+            rng.permuted(turns, axis=1),
+            self.criterion == "sum_squares",
+            unit,
+        )
+        return unit
+
+
+def _unit_starts(N: int, n: int) -> Ids:
+    """Where each of the ⌊N/n⌋ (at least one) units of a round begins: sizes differ by at most one."""
+    count = max(1, N // n)
+    return -(-np.arange(count + 1, dtype=np.int64) * N // count)

@@ -1,0 +1,114 @@
+"""The public boundary: what users pass -> arrays that the stages can trust. All checks of data stand here."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logt._types import Array, Floats, Ids
+from logt.errors import InvalidInputError
+from logt.threads import spans
+
+LONGEST = 1e18
+"""Vectors of a larger norm would overflow float32 in a squared distance."""
+
+_BLOCK = 4096  # rows looked at together: a memory-mapped matrix is never read whole
+
+
+def checked_count(name: str, value: Any, least: int = 1) -> int:
+    """A whole number of at least `least`."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise InvalidInputError(f"{name} must be a whole number, got {value!r}") from None
+    if isinstance(value, bool | np.bool_) or number < least:
+        raise InvalidInputError(f"{name} must be >= {least}, got {value!r}")
+    return number
+
+
+def checked_matrix(X: Any, dim: int, what: str) -> Array:
+    """X as a 2-D array of real numbers with `dim` columns; one vector becomes one row. Copies nothing."""
+    try:
+        array = np.asarray(X)
+    except (ValueError, TypeError) as error:
+        raise InvalidInputError(f"{what} is not an array of numbers: {error}") from error
+    if array.size == 0 and (array.ndim < 2 or array.shape[1] in (0, dim)):
+        return np.empty((0, dim), np.float32)
+    if array.dtype.kind not in "fiub":
+        raise InvalidInputError(f"{what} must hold real numbers, got dtype {array.dtype}")
+    if array.ndim == 1:
+        array = array[None]
+    if array.ndim != 2 or array.shape[1] != dim:
+        raise InvalidInputError(
+            f"{what} has shape {np.shape(X)}, but the index holds vectors of dimension {dim}: "
+            f"pass shape (rows, {dim})"
+        )
+    return array
+
+
+def checked_rows(array: Array, what: str, way_out: str) -> Array:
+    """The array, once every row is finite as float32 and short enough to be squared."""
+    for block in spans(len(array), _BLOCK):
+        with np.errstate(over="ignore"):
+            rows = np.asarray(array[block], np.float32)
+        finite = np.isfinite(rows)
+        if not finite.all():
+            row, column = (int(i) for i in np.argwhere(~finite)[0])
+            value = array[block][row, column]
+            raise InvalidInputError(f"row {block.start + row} of {what} holds {value} at column {column}; {way_out}")
+        norms = row_norms(rows)
+        if norms.size and norms.max() > LONGEST:
+            row = int(norms.argmax())
+            raise InvalidInputError(
+                f"row {block.start + row} of {what} has norm {norms[row]:g}, above {LONGEST:g}; {way_out}"
+            )
+    return array
+
+
+def row_norms(array: Array) -> NDArray[np.float64]:
+    """The length of each row, summed in float64."""
+    norms = np.empty(len(array))
+    for block in spans(len(array), _BLOCK):
+        rows = np.asarray(array[block], np.float64)
+        norms[block] = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    return norms
+
+
+def unit_rows(array: Array, norms: NDArray[np.float64]) -> Floats:
+    """The rows as float32, divided by their norms; rows of norm 0 stay 0."""
+    X = np.empty(array.shape, np.float32)
+    divisors = np.where(norms > 0, norms, 1)[:, None]
+    for block in spans(len(array), _BLOCK):
+        X[block] = np.asarray(array[block], np.float64) / divisors[block]
+    return X
+
+
+def checked_ids(ids: Any, count: int, present: Sequence[Ids]) -> Ids:
+    """One int64 id per vector: those given, new and different, or the numbers after the largest present."""
+    largest = max((int(held.max()) for held in present if len(held)), default=-1)
+    if ids is None:
+        if largest > np.iinfo(np.int64).max - 1 - count:
+            raise InvalidInputError(f"no free id is left above {largest}; pass ids")
+        return np.arange(largest + 1, largest + 1 + count, dtype=np.int64)
+    given = np.asarray(ids)
+    if given.shape != (count,):
+        raise InvalidInputError(f"ids has shape {given.shape}, but there are {count} vectors: one id each")
+    if count == 0:
+        return np.empty(0, np.int64)
+    if given.dtype.kind not in "iu":
+        raise InvalidInputError(f"ids must be whole numbers, got dtype {given.dtype}")
+    if int(given.min()) < 0 or int(given.max()) > np.iinfo(np.int64).max:
+        wrong = int(given.min()) if int(given.min()) < 0 else int(given.max())
+        raise InvalidInputError(f"ids must be from 0 to 2^63 - 1, got {wrong}; nothing was added")
+    numbers = given.astype(np.int64)
+    unique, counts = np.unique(numbers, return_counts=True)
+    if len(unique) < count:
+        raise InvalidInputError(f"id {unique[counts > 1][0]} is given twice; nothing was added")
+    for held in present:
+        if largest >= unique[0] and (taken := np.intersect1d(held, unique)).size:
+            raise InvalidInputError(f"id {taken[0]} is in the index already; nothing was added")
+    return numbers

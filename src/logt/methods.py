@@ -1,0 +1,59 @@
+"""The methods of the paper, one expression each; variants are derived, never listed again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from logt.correction import Suppress
+from logt.decoder import Cascade, GroupPinv, Local, Sparse, Transpose
+from logt.grouping import Orthogonal, Random
+from logt.memory import Pinv, Sum
+from logt.quantize import Float32, Int8, ProductQuantizer
+from logt.segment import Method
+
+__all__ = ["cascaded", "compact", "gt", "lo_gt", "quantized", "rnd", "starred"]
+
+
+def gt(*, n: int = 50, m: int = 4, inverse: bool = False) -> Method:
+    """GT of Shi et al. (2014): random units, sums, U = Gᵀ, or U = G⁺ with `inverse` (table 1, "GT pinv")."""
+    return Method(
+        group=Random(n, m),
+        memory=Sum(),
+        quantize=Float32(),
+        decode=GroupPinv() if inverse else Transpose(),
+    )
+
+
+def rnd(*, n: int = 50, m: int = 4, L: int | None = 300, order: Literal[0, 1] = 1) -> Method:
+    """RND: random units, pinv memory vectors, local decoder of the given order; L=None keeps all of S₀ or S₁."""
+    decode = Local(order, weights="float32") if L is None else Sparse(L, "S1" if order else "S0", weights="float32")
+    return Method(group=Random(n, m), memory=Pinv(), quantize=Float32(), decode=decode)
+
+
+def lo_gt(*, n: int = 50, m: int = 4, L: int | None = 300, order: Literal[0, 1] = 1, k: int = 20) -> Method:
+    """LO-GT of table 1: as RND, with orthogonal units grown k at a time."""
+    return replace(rnd(n=n, m=m, L=L, order=order), group=Orthogonal(n, m, k))
+
+
+def starred(method: Method, *, depth: int = 500) -> Method:
+    """RND -> RND*, LO-GT -> LO-GT*: add the correction."""
+    return replace(method, correct=Suppress(depth))
+
+
+def cascaded(method: Method, *, p: float = 0.5, R: int = 1000) -> Method:
+    """Read U in two steps: U⁰ with the part p of the energy for all vectors, all of U for a shortlist of R."""
+    return replace(method, cascade=Cascade(p, R))
+
+
+def quantized(method: Method, *, c: int, fit: Literal["stored", "exact"] = "stored") -> Method:
+    """Memory vectors of c bytes (section 3.2, table 2); fit="exact" learns U from Y, as the table's first row."""
+    return replace(method, quantize=ProductQuantizer(c), fit=fit)
+
+
+def compact(method: Method) -> Method:
+    """One byte per component of Y and per weight of U: a quarter of the bytes, the same results in practice."""
+    decode = method.decode
+    if isinstance(decode, Local | Sparse):
+        decode = replace(decode, weights="int8")
+    return replace(method, quantize=Int8(), decode=decode)

@@ -1,0 +1,160 @@
+"""Search, (segments, Q) -> ranking: measure, estimate, refine, correct, over one list of all segments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from logt import _kernels
+from logt._types import Array, Floats, Ids
+from logt.correction import Suppress
+from logt.decoder import Cascade, solve_group_inverse
+from logt.segment import Segment
+from logt.threads import SERIAL, Workers, spans
+
+TILE = 16
+"""Queries decoded together, one per lane."""
+
+_FEW = 4  # up to so many queries are quicker one by one
+_NO_BIAS = np.empty(0, np.float32)
+_NO_LENGTHS = np.empty(0, np.uint16)
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Ranked lists, (nq, K) each: scores by fall, and which row of which segment; empty places have id -1."""
+
+    scores: Floats
+    segment: Array
+    row: Array
+    ids: Ids
+
+    def take(self, order: Ids) -> Candidates:
+        fields = (self.scores, self.segment, self.row, self.ids)
+        return Candidates(*(np.take_along_axis(field, order, axis=1) for field in fields))
+
+    def ranked(self, count: int) -> Candidates:
+        """The best `count`: equal scores by id."""
+        order = np.empty((len(self.ids), min(count, self.ids.shape[1])), np.int64)
+        _kernels.rank(self.scores, self.ids, order)
+        return self.take(order)
+
+
+def search(
+    segments: Sequence[Segment],
+    Q: Floats,
+    k: int,
+    cascade: Cascade | None = None,
+    correct: Suppress | None = None,
+    workers: Workers = SERIAL,
+) -> tuple[Floats, Ids]:
+    """The best k of all segments for each row of Q: (scores, ids), (nq, min(k, N)) each."""
+    k = min(k, sum(map(len, segments)))
+    tiles = spans(len(Q), TILE)
+    found = workers.each(lambda tile: _search_tile(segments, Q[tile], k, cascade, correct), tiles)
+    scores = np.empty((len(Q), k), np.float32)
+    ids = np.empty((len(Q), k), np.int64)
+    for tile, candidates in zip(tiles, found, strict=True):
+        scores[tile], ids[tile] = candidates.scores[:, :k], candidates.ids[:, :k]
+    return scores, ids
+
+
+def _search_tile(
+    segments: Sequence[Segment], Q: Floats, k: int, cascade: Cascade | None, correct: Suppress | None
+) -> Candidates:
+    # a corrected list is twice as long as asked, for what is suppressed makes room for what stood below
+    wanted = max(2 * k, correct.depth) if correct else k
+    wanted = max(wanted, cascade.R) if cascade else wanted
+    measured: dict[int, Floats] = {}
+    for segment in segments:
+        if id(segment.memory) not in measured:
+            measured[id(segment.memory)] = np.ascontiguousarray(segment.memory.measure(Q))
+    C = [_solved(segment, measured[id(segment.memory)]) for segment in segments]
+    prefixes = [_prefix(segment, cascade) for segment in segments]
+
+    lists = [
+        _estimate(segment, c, prefix, number, min(wanted, len(segment)))
+        for number, (segment, c, prefix) in enumerate(zip(segments, C, prefixes, strict=True))
+    ]
+    best = lists[0] if len(lists) == 1 else _concatenated(lists).ranked(wanted)
+    if cascade:
+        best = _refined(best, cascade.R, segments, C, prefixes)
+    if correct:
+        best = best.take(correct(_units_of(best, segments)))
+    return best
+
+
+def _solved(segment: Segment, C: Floats) -> Floats:
+    if not segment.codes.inverse or segment.units is None:
+        return C
+    return solve_group_inverse(C, segment.units)
+
+
+def _prefix(segment: Segment, cascade: Cascade | None) -> Array:
+    """How many entries of each row make U⁰; an empty array stands for all."""
+    return segment.codes.lengths(cascade.p) if cascade and cascade.p < 1 else _NO_LENGTHS
+
+
+def _estimate(segment: Segment, C: Floats, prefix: Array, number: int, R: int) -> Candidates:
+    """The R best of one segment by U⁰."""
+    codes = segment.codes
+    bias = _NO_BIAS if segment.bias is None else segment.bias
+    U = (codes.unit, codes.weight, codes.scale, bias, prefix, codes.width, segment.ids)
+    scores = np.empty((len(C), R), np.float32)
+    rows = np.empty((len(C), R), np.int32)
+    if len(C) <= _FEW:
+        for q in range(len(C)):
+            _kernels.decode_one(*U, C[q], scores[q], rows[q])
+    else:
+        lanes = np.zeros((C.shape[1], TILE), np.float32)
+        lanes[:, : len(C)] = C.T
+        _kernels.decode_tile(*U, lanes, scores, rows)
+    return Candidates(scores, np.full(rows.shape, number, np.int32), rows, segment.ids[rows])
+
+
+def _refined(
+    best: Candidates, R: int, segments: Sequence[Segment], C: list[Floats], prefixes: list[Array]
+) -> Candidates:
+    """ŝ⁰ + c·u¹ for the first R, ranked anew; the others stay below them, by ŝ⁰ (section 3.2)."""
+    scores = best.scores[:, :R].copy()
+    for number, segment in enumerate(segments):
+        if not len(prefixes[number]):
+            continue
+        codes = segment.codes
+        rows = np.where(best.segment[:, :R] == number, best.row[:, :R], np.int32(-1))
+        _kernels.refine(
+            codes.unit,
+            codes.weight,
+            codes.scale,
+            prefixes[number],
+            codes.width,
+            C[number],
+            np.ascontiguousarray(rows),
+            scores,
+        )
+    head = Candidates(scores, *(np.ascontiguousarray(f[:, :R]) for f in (best.segment, best.row, best.ids)))
+    head = head.ranked(R)
+    if best.ids.shape[1] <= R:
+        return head
+    tail = replace(best, **{name: value[:, R:] for name, value in vars(best).items()})
+    return _concatenated([head, tail])
+
+
+def _concatenated(lists: Sequence[Candidates]) -> Candidates:
+    names = ("scores", "segment", "row", "ids")
+    return Candidates(*(np.concatenate([getattr(part, n) for part in lists], axis=1) for n in names))
+
+
+def _units_of(best: Candidates, segments: Sequence[Segment]) -> Ids:
+    """The units of each candidate, numbered over all segments."""
+    m = max(segment.units.of.shape[1] for segment in segments if segment.units is not None)
+    units = np.full((*best.row.shape, m), -1, np.int64)
+    before = 0
+    for number, segment in enumerate(segments):
+        if segment.units is not None:
+            here = best.segment == number
+            units[here, : segment.units.of.shape[1]] = segment.units.of[best.row[here]] + np.int64(before)
+            before += segment.units.count
+    return units

@@ -1,0 +1,93 @@
+"""The one place where threads are made: per call, never at import, with BLAS held to one thread each."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Progress = Callable[[str, int, int], None]
+"""Called as progress(what, done, total) from the calling thread."""
+
+_blas_users = 0
+_blas_limit: Any = None
+_blas_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Up to `threads` threads for one call, and whom to tell how far it is."""
+
+    threads: int = 1
+    progress: Progress | None = None
+
+    def each(self, function: Callable[[Item], Result], items: Sequence[Item], what: str = "") -> list[Result]:
+        """[function(i) for i in items]; the first error, or an interrupt, cancels what has not begun."""
+        results: list[Result] = []
+        with one_blas_thread():
+            if self.threads == 1 or len(items) <= 1:
+                for item in items:
+                    results.append(function(item))
+                    self._tell(what, len(results), len(items))
+                return results
+            with ThreadPoolExecutor(min(self.threads, len(items))) as pool:
+                futures = [pool.submit(function, item) for item in items]
+                try:
+                    for done, future in enumerate(as_completed(futures), 1):
+                        future.result()
+                        self._tell(what, done, len(items))
+                except BaseException:
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    raise
+        return [future.result() for future in futures]
+
+    def _tell(self, what: str, done: int, total: int) -> None:
+        if self.progress and what:
+            self.progress(what, done, total)
+
+
+SERIAL = Workers()
+"""The calling thread alone, silent."""
+
+
+def available() -> int:
+    """The cores this process may use, or fewer if OMP_NUM_THREADS says so."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    return min(cores, int(asked)) if asked.isdigit() and int(asked) > 0 else cores
+
+
+def spans(total: int, size: int) -> list[slice]:
+    """range(total) in consecutive slices of at most `size`, the same whatever the number of threads."""
+    return [slice(first, min(first + size, total)) for first in range(0, total, size)]
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """BLAS on one thread while anyone is inside; the limit is process-wide, so the last one out lifts it."""
+    global _blas_users, _blas_limit
+    with _blas_lock:
+        if _blas_users == 0:
+            _blas_limit = _blas().limit(limits=1, user_api="blas")
+        _blas_users += 1
+    try:
+        yield
+    finally:
+        with _blas_lock:
+            _blas_users -= 1
+            if _blas_users == 0:
+                _blas_limit.restore_original_limits()
+
+
+@cache
+def _blas() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
