@@ -9,12 +9,11 @@
 #include <limits>
 #include <new>
 
+#include "lanes.hpp"
+
 namespace logt {
 namespace {
 
-constexpr size_t LANES = 16;
-typedef float Lanes __attribute__((vector_size(64)));
-typedef int32_t IntLanes __attribute__((vector_size(64)));
 constexpr float INF = std::numeric_limits<float>::infinity();
 
 size_t padded(size_t n) { return (n + LANES - 1) / LANES * LANES; }
@@ -30,16 +29,6 @@ struct Buffer {
     Buffer& operator=(const Buffer&) = delete;
     T& operator[](size_t i) { return data[i]; }
 };
-
-inline Lanes load(const float* p) {
-    Lanes v;
-    std::memcpy(&v, p, sizeof v);
-    return v;
-}
-inline void store(float* p, Lanes v) { std::memcpy(p, &v, sizeof v); }
-inline Lanes all(float x) { return x - Lanes{}; }
-inline Lanes smaller(Lanes a, Lanes b) { return a < b ? a : b; }
-inline Lanes larger(Lanes a, Lanes b) { return a > b ? a : b; }
 
 // ---------------------------------------------------------------------------------------------- growing units
 
@@ -67,15 +56,15 @@ void grow_units(const float* A, size_t size, const int32_t* sizes, size_t count,
             if (sizes[u] <= turn) continue;
             float* mine = &cost[u * stride];
             std::memcpy(row.data, A + last[u] * size, size * sizeof(float));
-            Lanes best = all(INF);
-            for (size_t i = 0; i < stride; i += LANES) {
-                const Lanes now = load(mine + i), more = load(&row[i]);
-                const Lanes then = sum ? now + more : larger(now, more);
-                store(mine + i, then);
-                best = smaller(best, then);
+            Vec best = INF - Vec{};
+            for (size_t i = 0; i < stride; i += VECTOR) {
+                const Vec now = read<Vec>(mine + i), more = read<Vec>(&row[i]);
+                const Vec then = sum ? now + more : (now > more ? now : more);
+                std::memcpy(mine + i, &then, sizeof then);
+                best = best < then ? best : then;
             }
             float least = INF;
-            for (size_t l = 0; l < LANES; ++l) least = std::min(least, best[l]);
+            for (size_t l = 0; l < VECTOR; ++l) least = std::min(least, best[l]);
             size_t pick = 0;
             while (mine[pick] != least) ++pick;
             out[pick] = static_cast<int32_t>(u);
@@ -96,15 +85,15 @@ void correlate(const float* X, const float* A, size_t dim, const int32_t* suppor
         for (size_t j = 0; j < count; j += TOGETHER) {
             const float* a[TOGETHER];
             for (size_t l = 0; l < TOGETHER; ++l) a[l] = A + static_cast<size_t>(mine[std::min(j + l, count - 1)]) * dim;
-            Lanes sum[TOGETHER] = {};
+            Vec sum[TOGETHER] = {};
             size_t i = 0;
-            for (; i + LANES <= dim; i += LANES) {
-                const Lanes v = load(x + i);
-                for (size_t l = 0; l < TOGETHER; ++l) sum[l] += v * load(a[l] + i);
+            for (; i + VECTOR <= dim; i += VECTOR) {
+                const Vec v = read<Vec>(x + i);
+                for (size_t l = 0; l < TOGETHER; ++l) sum[l] += v * read<Vec>(a[l] + i);
             }
             for (size_t l = 0; l < TOGETHER && j + l < count; ++l) {
                 float total = 0;
-                for (size_t lane = 0; lane < LANES; ++lane) total += sum[l][lane];
+                for (size_t lane = 0; lane < VECTOR; ++lane) total += sum[l][lane];
                 for (size_t rest = i; rest < dim; ++rest) total += x[rest] * a[l][rest];
                 out[b * capacity + j + l] = total;
             }
@@ -112,7 +101,7 @@ void correlate(const float* X, const float* A, size_t dim, const int32_t* suppor
     }
 }
 
-constexpr size_t BLOCK = 64;             // columns of V kept together, so that the inner loop reads one stream
+constexpr size_t SUMS = VECTOR == 16 ? 4 : 8, BLOCK = SUMS * VECTOR;  // columns of V kept together: one stream to read
 constexpr float DEPENDENT = 1e-5f;       // an atom with less than this left outside the span of the chosen is skipped
 constexpr float NOTHING_LEFT = 1e-7f;    // correlations below this are rounding: the vector is reproduced
 
@@ -177,31 +166,21 @@ void omp(const float* gram, size_t units, const float* corr_all, const int32_t* 
                 const size_t n = std::min(BLOCK, active - first);
                 for (size_t l = 0; l < n; ++l) start[l] = similar[atom[first + l]];
                 std::memset(start + n, 0, (BLOCK - n) * sizeof(float));
-                Lanes a0 = load(start), a1 = load(start + 16), a2 = load(start + 32), a3 = load(start + 48);
+                Vec sum[SUMS];
+                for (size_t l = 0; l < SUMS; ++l) sum[l] = read<Vec>(start + l * VECTOR);
                 float* v = V.data + first * depth;
-                for (size_t t = 0; t < k; ++t) {
-                    const Lanes c = all(coef[t]);
-                    const float* r = v + t * BLOCK;
-                    a0 -= c * load(r), a1 -= c * load(r + 16), a2 -= c * load(r + 32), a3 -= c * load(r + 48);
+                for (size_t t = 0; t < k; ++t)
+                    for (size_t l = 0; l < SUMS; ++l) sum[l] -= coef[t] * read<Vec>(v + t * BLOCK + l * VECTOR);
+                float* row = v + k * BLOCK;
+                for (size_t l = 0; l < SUMS; ++l) {
+                    const Vec value = sum[l] / root;
+                    std::memcpy(start + l * VECTOR, &value, sizeof value);
                 }
-                const Lanes inverse = all(1.0f / root), step = all(zk);
-                Lanes* sums[] = {&a0, &a1, &a2, &a3};
-                for (size_t l = 0; l < 4; ++l) {
-                    const size_t j = first + l * LANES;
-                    const Lanes value = *sums[l] * inverse;
-                    // columns up to k are chosen: R must keep its zeros below the diagonal, here they are never read
-                    if (j > k) {
-                        store(v + k * BLOCK + l * LANES, value);
-                        store(&corr[j], load(&corr[j]) - step * value);
-                        store(&left[j], load(&left[j]) - value * value);
-                    } else {
-                        for (size_t i = 0; i < LANES; ++i)
-                            if (j + i > k) {
-                                v[k * BLOCK + l * LANES + i] = value[i];
-                                corr[j + i] -= zk * value[i];
-                                left[j + i] -= value[i] * value[i];
-                            }
-                    }
+                // columns up to k are chosen already: what stands there is R and z
+                for (size_t l = first > k ? 0 : k + 1 - first; l < BLOCK; ++l) {
+                    row[l] = start[l];
+                    corr[first + l] -= zk * start[l];
+                    left[first + l] -= start[l] * start[l];
                 }
             }
             ++k;
@@ -227,66 +206,81 @@ void omp(const float* gram, size_t units, const float* corr_all, const int32_t* 
 
 // -------------------------------------------------------------------------------------------------- decoding
 
-// Keeps the R best of a stream of (score, row), ordered by score, then by id.
+// Keeps the R best of a stream of at least R pairs (score, row), equal scores by row; writes them in no order.
+// A pair is one number that compares as it: the score's bits, made to rise with the score, above the inverted row.
 struct Best {
-    const int64_t* id;
     size_t R, capacity, held = 0;
-    Buffer<Ranked> list;
+    Buffer<uint64_t> list;
     float threshold = -INF;
 
-    Best(const int64_t* id, size_t R, size_t rows)
-        : id(id), R(R), capacity(std::min(rows, std::max<size_t>(2 * R, 256))), list(capacity + 1) {}
+    Best(size_t R, size_t rows) : R(R), capacity(std::min(rows, std::max<size_t>(2 * R, 256))), list(capacity + 1) {}
 
-    bool before(const Ranked& a, const Ranked& b) const {
-        return a.score != b.score ? a.score > b.score : id[a.row] < id[b.row];
+    static uint64_t pair(float score, size_t row) {
+        uint32_t bits;
+        std::memcpy(&bits, &score, sizeof bits);
+        bits = bits >> 31 ? ~bits : bits | 0x80000000u;
+        return static_cast<uint64_t>(bits) << 32 | (0xFFFFFFFFu - static_cast<uint32_t>(row));
     }
-    auto order() const {
-        return [this](const Ranked& a, const Ranked& b) { return before(a, b); };
+    static float score(uint64_t pair) {
+        uint32_t bits = static_cast<uint32_t>(pair >> 32);
+        bits = bits >> 31 ? bits & 0x7FFFFFFFu : ~bits;
+        float score;
+        std::memcpy(&score, &bits, sizeof score);
+        return score;
     }
+    static size_t row(uint64_t pair) { return 0xFFFFFFFFu - static_cast<uint32_t>(pair); }
+
+    void cut() {
+        std::nth_element(list.data, list.data + (R - 1), list.data + held, [](uint64_t a, uint64_t b) { return a > b; });
+        held = R;
+    }
+    // rows come in rising order, so an equal score cannot displace the R-th
     void push(float score, size_t row) {
-        if (held == capacity) {
-            std::nth_element(list.data, list.data + (R - 1), list.data + held, order());
-            held = R;
-            threshold = list[R - 1].score;
-            if (score < threshold) return;
+        list[held++] = pair(score, row);
+        if (held == capacity && capacity > R) {
+            cut();
+            threshold = Best::score(list[R - 1]);
         }
-        list[held++] = {score, static_cast<int32_t>(row)};
     }
     void write(float* scores, int32_t* rows) {
-        const size_t n = std::min(held, R);
-        std::partial_sort(list.data, list.data + n, list.data + held, order());
+        if (held > R) cut();
         for (size_t r = 0; r < R; ++r) {
-            scores[r] = r < n ? list[r].score : -INF;
-            rows[r] = r < n ? list[r].row : -1;
+            scores[r] = score(list[r]);
+            rows[r] = static_cast<int32_t>(row(list[r]));
         }
     }
 };
 
-// Four partial sums, as in `tile`, so that one query and a batch add in the same order.
+// Entries from..to-1 of a row against the measurements of one query.
 template <typename Unit, typename Weight>
-inline float dot(const Unit* unit, const Weight* weight, size_t from, size_t to, const float* c) {
-    float sum[4] = {0, 0, 0, 0};
-    size_t t = from;
-    for (; t + 4 <= to; t += 4)
-        for (size_t l = 0; l < 4; ++l) sum[l] += static_cast<float>(weight[t + l]) * c[unit[t + l]];
-    for (size_t l = 0; t < to; ++t, ++l) sum[l] += static_cast<float>(weight[t]) * c[unit[t]];
-    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+inline float dot(const Entries<Unit, Weight>& U, size_t row, size_t from, size_t to, const float* c) {
+    LanesOf<GATHER> sum = {};
+    float rest = 0;
+    for (size_t first = from / RANKS * RANKS; first < to; first += RANKS) {
+        const size_t at = U.at(row, first), skip = from > first ? from - first : 0, stop = to - first;
+        if (first + RANKS <= U.width)
+            sum.add(weights<GATHER>(U.weight + at, static_cast<int32_t>(skip), static_cast<int32_t>(stop)),
+                    gather(c, U.unit + at));
+        else
+            for (size_t l = skip; l < stop; ++l) rest += static_cast<float>(U.weight[at + l]) * c[U.unit[at + l]];
+    }
+    return sum.sum() + rest;
 }
 
 template <typename Unit, typename Weight>
-void one(const Codes<Unit, Weight>& U, const float* c, size_t R, float* scores, int32_t* rows) {
-    Best best(U.id, R, U.rows);
-    for (size_t i = 0; i < U.rows; ++i) {
-        const float sum = dot(U.unit + i * U.width, U.weight + i * U.width, 0, U.entries(i), c);
-        const float score = U.bias ? U.scale[i] * sum + U.bias[i] : U.scale[i] * sum;
-        if (score >= best.threshold) best.push(score, i);
+void one(const Codes<Unit, Weight>& codes, const float* c, size_t R, float* scores, int32_t* rows) {
+    Best best(R, codes.U.rows);
+    for (size_t i = 0; i < codes.U.rows; ++i) {
+        const float sum = dot(codes.U, i, 0, codes.entries(i), c);
+        const float score = codes.bias ? codes.scale[i] * sum + codes.bias[i] : codes.scale[i] * sum;
+        if (score > best.threshold) best.push(score, i);
     }
     best.write(scores, rows);
 }
 
 template <typename Unit, typename Weight>
-void tile(const Codes<Unit, Weight>& U, const float* c, size_t queries, size_t R, float* scores, int32_t* rows) {
-    alignas(64) char space[LANES * sizeof(Best)];
+void tile(const Codes<Unit, Weight>& codes, const float* c, size_t queries, size_t R, float* scores, int32_t* rows) {
+    alignas(Best) char space[LANES * sizeof(Best)];
     Best* best = reinterpret_cast<Best*>(space);
     size_t made = 0;
     struct Guard {
@@ -296,60 +290,67 @@ void tile(const Codes<Unit, Weight>& U, const float* c, size_t queries, size_t R
             while (made) best[--made].~Best();
         }
     } guard{best, made};
-    for (; made < queries; ++made) new (&best[made]) Best(U.id, R, U.rows);
+    for (; made < queries; ++made) new (&best[made]) Best(R, codes.U.rows);
 
     alignas(64) float threshold[LANES];
     for (size_t l = 0; l < LANES; ++l) threshold[l] = l < queries ? -INF : INF;
-    for (size_t i = 0; i < U.rows; ++i) {
-        const Unit* unit = U.unit + i * U.width;
-        const Weight* weight = U.weight + i * U.width;
-        const size_t entries = U.entries(i);
-        Lanes sum[4] = {};
-        size_t t = 0;
-        for (; t + 4 <= entries; t += 4)
-            for (size_t l = 0; l < 4; ++l)
-                sum[l] += all(static_cast<float>(weight[t + l])) * load(c + size_t{unit[t + l]} * LANES);
-        for (size_t l = 0; t < entries; ++t, ++l)
-            sum[l] += all(static_cast<float>(weight[t])) * load(c + size_t{unit[t]} * LANES);
-        Lanes score = ((sum[0] + sum[1]) + (sum[2] + sum[3])) * all(U.scale[i]);
-        if (U.bias) score += all(U.bias[i]);
-        const IntLanes over = score >= load(threshold);
-        int32_t any = 0;
-        for (size_t l = 0; l < LANES; ++l) any |= over[l];
-        if (!any) continue;
-        for (size_t q = 0; q < queries; ++q)
-            if (over[q]) {
-                best[q].push(score[q], i);
-                threshold[q] = best[q].threshold;
+    for (size_t i = 0; i < codes.U.rows; ++i) {
+        Lanes even = {}, odd = {};
+        const size_t entries = codes.entries(i);
+        for (size_t first = 0; first < entries; first += RANKS) {
+            const size_t at = codes.U.at(i, first), stop = std::min(RANKS, entries - first);
+            const Unit* unit = codes.U.unit + at;
+            alignas(64) float weight[RANKS];
+            if (first + RANKS <= codes.U.width)
+                weights<VECTOR>(codes.U.weight + at, 0, static_cast<int32_t>(stop)).store(weight);
+            else
+                for (size_t l = 0; l < stop; ++l) weight[l] = static_cast<float>(codes.U.weight[at + l]);
+            size_t l = 0;
+            for (; l + 2 <= stop; l += 2) {
+                even.add(weight[l], c + size_t{unit[l]} * LANES);
+                odd.add(weight[l + 1], c + size_t{unit[l + 1]} * LANES);
             }
+            if (l < stop) even.add(weight[l], c + size_t{unit[l]} * LANES);
+        }
+        const Lanes score = even.combined(odd, codes.scale[i], codes.bias ? codes.bias[i] : 0.0f);
+        uint32_t over = above(score, threshold);
+        if (!over) continue;
+        alignas(64) float lane[LANES];
+        score.store(lane);
+        for (; over; over &= over - 1) {
+            const size_t q = static_cast<size_t>(__builtin_ctz(over));
+            best[q].push(lane[q], i);
+            threshold[q] = best[q].threshold;
+        }
     }
     for (size_t q = 0; q < queries; ++q) best[q].write(scores + q * R, rows + q * R);
 }
 
 template <typename Unit, typename Weight>
-void refine(const Codes<Unit, Weight>& U, const float* c, const int32_t* rows, size_t count, float* scores) {
-    constexpr size_t AHEAD = 4;
+void refine(const Codes<Unit, Weight>& codes, const float* c, const int32_t* rows, size_t count, float* scores) {
+    constexpr size_t AHEAD = 2;
+    const Entries<Unit, Weight>& U = codes.U;
     for (size_t r = 0; r < count; ++r) {
-        if (r + AHEAD < count && rows[r + AHEAD] >= 0) {
-            const size_t next = static_cast<size_t>(rows[r + AHEAD]) * U.width;
-            for (size_t t = 0; t < U.width; t += 64 / sizeof(Unit)) __builtin_prefetch(U.unit + next + t);
-            for (size_t t = 0; t < U.width; t += 64 / sizeof(Weight)) __builtin_prefetch(U.weight + next + t);
-        }
+        if (r + AHEAD < count && rows[r + AHEAD] >= 0)
+            for (size_t first = 0; first < U.width; first += RANKS) {
+                const size_t at = U.at(static_cast<size_t>(rows[r + AHEAD]), first);
+                __builtin_prefetch(U.unit + at);
+                __builtin_prefetch(U.weight + at);
+            }
         if (rows[r] < 0) continue;
         const size_t i = static_cast<size_t>(rows[r]);
-        scores[r] += U.scale[i] * dot(U.unit + i * U.width, U.weight + i * U.width, U.entries(i), U.width, c);
+        scores[r] += codes.scale[i] * dot(U, i, codes.entries(i), U.width, c);
     }
 }
 
 template <typename Unit, typename Weight>
-void reconstruct(const Unit* unit, const Weight* weight, size_t rows, size_t width, const float* Y, size_t dim,
-                 float* out) {
-    for (size_t b = 0; b < rows; ++b, unit += width, weight += width, out += dim) {
+void reconstruct(const Entries<Unit, Weight>& U, const float* Y, size_t dim, float* out) {
+    for (size_t b = 0; b < U.rows; ++b, out += dim) {
         std::fill_n(out, dim, 0.0f);
-        for (size_t t = 0; t < width; ++t) {
-            const float w = static_cast<float>(weight[t]);
-            if (w == 0.0f) continue;
-            const float* y = Y + size_t{unit[t]} * dim;
+        for (size_t t = 0; t < U.width; ++t) {
+            const size_t at = U.at(b, t / RANKS * RANKS) + t % RANKS;
+            const float w = static_cast<float>(U.weight[at]);
+            const float* y = Y + size_t{U.unit[at]} * dim;
             for (size_t j = 0; j < dim; ++j) out[j] += w * y[j];
         }
     }

@@ -1,43 +1,53 @@
 // The hot loops of logt. Arrays in, arrays out: no checks here, each function has one caller, which validates.
 //
 // kernels.cpp is compiled once per instruction set; each copy fills one Table, and module.cpp picks one at run time.
-// Rows are vectors. A code row i holds L entries (unit number, weight) by falling |weight|; pads have weight 0.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
 namespace logt {
 
-// How one segment estimates: s_i = scale_i * sum_t weight[i][t] * c[unit[i][t]] + bias_i, over the first length_i entries.
+constexpr size_t RANKS = 16;  // entries of a row that are worked on together
+constexpr size_t HEAD = 64;   // ranks below this are kept in blocks
+
+// U by vector. Row i has `width` entries (unit number, weight) by falling |weight|; pads have weight 0. The first 64
+// ranks are kept in blocks of 16: ranks 0..15 of all rows, then 16..31 of all rows, and so on; after them the rest of
+// each row. So a pass over the first entries of all rows reads memory in one stream, and one row is a few pieces.
 template <typename Unit, typename Weight>
-struct Codes {
+struct Entries {
     const Unit* unit;
     const Weight* weight;
     size_t rows, width;
-    const float* scale;      // one per row
-    const float* bias;       // one per row, or null for 0
-    const uint16_t* length;  // entries of U0 per row, or null: the first `prefix` of each row
-    size_t prefix;
-    const int64_t* id;  // orders equal scores
 
-    size_t entries(size_t row) const { return length ? length[row] : prefix; }
+    // where the entries of `row` from rank `first` (a multiple of 16) on begin
+    size_t at(size_t row, size_t first) const {
+        if (first >= HEAD) return HEAD * rows + row * (width - HEAD) + first - HEAD;
+        return first * rows + row * std::min(RANKS, width - first);
+    }
 };
 
-struct Ranked {
-    float score;
-    int32_t row;
+// How one segment estimates: s_i = scale_i * sum_t weight[i][t] * c[unit[i][t]] + bias_i, over the first entries(i).
+template <typename Unit, typename Weight>
+struct Codes {
+    Entries<Unit, Weight> U;
+    const float* scale;      // one per row
+    const float* bias;       // one per row, or null for 0
+    const uint16_t* length;  // entries of U0 per row, or null for all
+
+    size_t entries(size_t row) const { return length ? length[row] : U.width; }
 };
 
 template <typename Unit, typename Weight>
 struct Decoder {
-    // The R best rows for one query, best first; c: one measurement per unit.
+    // The R <= rows best rows for one query, in no order, equal scores by row; c: one measurement per unit.
     void (*one)(const Codes<Unit, Weight>&, const float* c, size_t R, float* scores, int32_t* rows);
     // The same for 16 queries at once; c: (units, 16). Lanes from `queries` on are ignored. Out: (queries, R).
     void (*tile)(const Codes<Unit, Weight>&, const float* c, size_t queries, size_t R, float* scores, int32_t* rows);
     // Adds what the entries after U0 contribute to the scores of `count` rows (a negative row is skipped).
     void (*refine)(const Codes<Unit, Weight>&, const float* c, const int32_t* rows, size_t count, float* scores);
-    // out[b] = sum_t weight[b][t] * Y[unit[b][t]]
-    void (*reconstruct)(const Unit*, const Weight*, size_t rows, size_t width, const float* Y, size_t dim, float* out);
+    // out[b] = sum_t weight[b][t] * Y[unit[b][t]] for each row b of the codes
+    void (*reconstruct)(const Entries<Unit, Weight>&, const float* Y, size_t dim, float* out);
 };
 
 struct Table {

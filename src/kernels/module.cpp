@@ -105,69 +105,65 @@ void omp(In<float, 2> gram, In<float, 2> corr, In<int32_t, 2> support, In<int32_
 // -------------------------------------------------------------------------------------------------- online
 
 template <typename Unit, typename Weight>
-logt::Codes<Unit, Weight> codes(const In<Unit, 2>& unit, const In<Weight, 2>& weight, const In<float, 1>& scale,
-                                const In<float, 1>& bias, const In<uint16_t, 1>& length, size_t prefix,
-                                const In<int64_t, 1>& id) {
-    return {unit.data(),
-            weight.data(),
-            unit.shape(0),
-            unit.shape(1),
+logt::Codes<Unit, Weight> codes(const In<Unit, 1>& unit, const In<Weight, 1>& weight, const In<float, 1>& scale,
+                                const In<float, 1>& bias, const In<uint16_t, 1>& length) {
+    const size_t rows = scale.shape(0);
+    return {{unit.data(), weight.data(), rows, unit.shape(0) / rows},
             scale.data(),
             bias.shape(0) ? bias.data() : nullptr,
-            length.shape(0) ? length.data() : nullptr,
-            prefix,
-            id.data()};
+            length.shape(0) ? length.data() : nullptr};
 }
 
-// c: (units); scores, rows: (R)
+// unit, weight: (rows * width), in blocks of ranks; an empty bias or length stands for none. c: (units); scores, rows: (R)
 template <typename Unit, typename Weight>
-void decode_one(In<Unit, 2> unit, In<Weight, 2> weight, In<float, 1> scale, In<float, 1> bias,
-                In<uint16_t, 1> length, size_t prefix, In<int64_t, 1> id, In<float, 1> c, Out<float, 1> scores,
-                Out<int32_t, 1> rows) {
-    const auto U = codes(unit, weight, scale, bias, length, prefix, id);
+void decode_one(In<Unit, 1> unit, In<Weight, 1> weight, In<float, 1> scale, In<float, 1> bias, In<uint16_t, 1> length,
+                In<float, 1> c, Out<float, 1> scores, Out<int32_t, 1> rows) {
+    const auto U = codes(unit, weight, scale, bias, length);
     decoder<Unit, Weight>().one(U, c.data(), scores.shape(0), scores.data(), rows.data());
 }
 
 // C: (units, 16); scores, rows: (queries, R), queries <= 16
 template <typename Unit, typename Weight>
-void decode_tile(In<Unit, 2> unit, In<Weight, 2> weight, In<float, 1> scale, In<float, 1> bias,
-                 In<uint16_t, 1> length, size_t prefix, In<int64_t, 1> id, In<float, 2> C, Out<float, 2> scores,
-                 Out<int32_t, 2> rows) {
-    const auto U = codes(unit, weight, scale, bias, length, prefix, id);
+void decode_tile(In<Unit, 1> unit, In<Weight, 1> weight, In<float, 1> scale, In<float, 1> bias, In<uint16_t, 1> length,
+                 In<float, 2> C, Out<float, 2> scores, Out<int32_t, 2> rows) {
+    const auto U = codes(unit, weight, scale, bias, length);
     decoder<Unit, Weight>().tile(U, C.data(), scores.shape(0), scores.shape(1), scores.data(), rows.data());
 }
 
 // C: (queries, units); rows, scores: (queries, R)
 template <typename Unit, typename Weight>
-void refine(In<Unit, 2> unit, In<Weight, 2> weight, In<float, 1> scale, In<uint16_t, 1> length, size_t prefix,
-            In<float, 2> C, In<int32_t, 2> rows, Out<float, 2> scores) {
-    const auto U = codes<Unit, Weight>(unit, weight, scale, {}, length, prefix, {});
-    const size_t R = rows.shape(1);
+void refine(In<Unit, 1> unit, In<Weight, 1> weight, In<float, 1> scale, In<uint16_t, 1> length, In<float, 2> C,
+            In<int32_t, 2> rows, Out<float, 2> scores) {
+    const size_t vectors = scale.shape(0), R = rows.shape(1);
+    const logt::Codes<Unit, Weight> U = {{unit.data(), weight.data(), vectors, unit.shape(0) / vectors},
+                                         scale.data(), nullptr, length.data()};
     for (size_t q = 0; q < rows.shape(0); ++q)
         decoder<Unit, Weight>().refine(U, C.data() + q * C.shape(1), rows.data() + q * R, R, scores.data() + q * R);
 }
 
 template <typename Unit, typename Weight>
-void reconstruct(In<Unit, 2> unit, In<Weight, 2> weight, In<float, 2> Y, Out<float, 2> out) {
-    decoder<Unit, Weight>().reconstruct(unit.data(), weight.data(), unit.shape(0), unit.shape(1), Y.data(), Y.shape(1),
-                                        out.data());
+void reconstruct(In<Unit, 1> unit, In<Weight, 1> weight, In<float, 2> Y, Out<float, 2> out) {
+    const size_t rows = out.shape(0);
+    decoder<Unit, Weight>().reconstruct({unit.data(), weight.data(), rows, rows ? unit.shape(0) / rows : 0}, Y.data(),
+                                        Y.shape(1), out.data());
 }
 
 // order[q]: the positions of the best order.shape(1) of scores[q], by falling score, then by rising id
 void rank(In<float, 2> scores, In<int64_t, 2> id, Out<int64_t, 2> order) {
+    struct Place {
+        float score;
+        int32_t at;
+        int64_t id;
+    };
     const size_t n = scores.shape(1), k = order.shape(1);
-    std::vector<int64_t> at(n);
+    std::vector<Place> list(n);
+    const auto before = [](const Place& a, const Place& b) { return a.score != b.score ? a.score > b.score : a.id < b.id; };
     for (size_t q = 0; q < scores.shape(0); ++q) {
-        const float* s = scores.data() + q * n;
-        const int64_t* i = id.data() + q * n;
-        for (size_t p = 0; p < n; ++p) at[p] = static_cast<int64_t>(p);
-        const auto before = [&](int64_t a, int64_t b) {
-            if (s[a] != s[b]) return s[a] > s[b];
-            return i[a] != i[b] ? i[a] < i[b] : a < b;
-        };
-        if (k < n) std::nth_element(at.begin(), at.begin() + k, at.end(), before);
-        std::sort(at.begin(), at.begin() + k, before);
-        std::copy_n(at.begin(), k, order.data() + q * k);
+        for (size_t p = 0; p < n; ++p)
+            list[p] = {scores.data()[q * n + p], static_cast<int32_t>(p), id.data()[q * n + p]};
+        if (k < n) std::nth_element(list.begin(), list.begin() + k, list.end(), before);
+        std::sort(list.begin(), list.begin() + k, before);
+        for (size_t p = 0; p < k; ++p) order.data()[q * k + p] = list[p].at;
     }
 }
 
@@ -212,11 +208,11 @@ void suppress(In<int64_t, 3> units, size_t depth, Out<int64_t, 2> order) {
 template <typename Unit, typename Weight>
 void bind(nb::module_& m) {
     using Free = nb::call_guard<nb::gil_scoped_release>;
-    m.def("decode_one", decode_one<Unit, Weight>, "unit"_a, "weight"_a, "scale"_a, "bias"_a, "length"_a, "prefix"_a,
-          "id"_a, "c"_a, "scores"_a, "rows"_a, Free());
-    m.def("decode_tile", decode_tile<Unit, Weight>, "unit"_a, "weight"_a, "scale"_a, "bias"_a, "length"_a, "prefix"_a,
-          "id"_a, "C"_a, "scores"_a, "rows"_a, Free());
-    m.def("refine", refine<Unit, Weight>, "unit"_a, "weight"_a, "scale"_a, "length"_a, "prefix"_a, "C"_a, "rows"_a,
+    m.def("decode_one", decode_one<Unit, Weight>, "unit"_a, "weight"_a, "scale"_a, "bias"_a, "length"_a,
+          "c"_a, "scores"_a, "rows"_a, Free());
+    m.def("decode_tile", decode_tile<Unit, Weight>, "unit"_a, "weight"_a, "scale"_a, "bias"_a, "length"_a,
+          "C"_a, "scores"_a, "rows"_a, Free());
+    m.def("refine", refine<Unit, Weight>, "unit"_a, "weight"_a, "scale"_a, "length"_a, "C"_a, "rows"_a,
           "scores"_a, Free());
     m.def("reconstruct", reconstruct<Unit, Weight>, "unit"_a, "weight"_a, "Y"_a, "out"_a, Free());
 }

@@ -27,8 +27,6 @@ def decode_one(
     scale: Array,
     bias: Array,
     length: Array,
-    prefix: int,
-    id: Array,  # noqa: A002
     c: Array,
     scores: Array,
     rows: Array,
@@ -39,8 +37,6 @@ def decode_tile(
     scale: Array,
     bias: Array,
     length: Array,
-    prefix: int,
-    id: Array,  # noqa: A002
     C: Array,
     scores: Array,
     rows: Array,
@@ -50,7 +46,6 @@ def refine(
     weight: Array,
     scale: Array,
     length: Array,
-    prefix: int,
     C: Array,
     rows: Array,
     scores: Array,

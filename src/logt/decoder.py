@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -20,6 +20,9 @@ Support = Literal["S0", "S1", "free"]
 GRAM_LIMIT = 2 << 30
 """Bytes of Ŷ·Ŷᵀ up to which it is made once; above, each vector's own part of it is made in turn."""
 
+RANKS, HEAD = 16, 64
+"""Codes keeps the ranks below HEAD in blocks of RANKS over all rows, the others row by row (kernels.hpp)."""
+
 _ROWS = 128  # vectors coded by one task
 _KEPT_LENGTHS = 4  # values of p whose prefix lengths are remembered
 
@@ -28,8 +31,9 @@ _KEPT_LENGTHS = 4  # values of p whose prefix lengths are remembered
 class Codes:
     """U by vector: row i estimates scale_i · Σ_t weight[i, t] · c[unit[i, t]], entries by falling |weight|.
 
-    Rows with fewer entries than others end in zeros. With `inverse`, the measurements c are first solved for
-    (GGᵀ)⁺c (GroupPinv); the dense U = G⁺ that this stands for is never made.
+    `unit` and `weight` are flat, in the order that the kernels read (kernels.hpp). Rows with fewer entries than
+    others end in zeros. With `inverse`, the measurements c are first solved for (GGᵀ)⁺c
+    (GroupPinv); the dense U = G⁺ that this stands for is never made.
     """
 
     unit: Array
@@ -38,12 +42,29 @@ class Codes:
     inverse: bool = False
     _read: dict[float, Array] = field(default_factory=dict, repr=False, compare=False)
 
+    @classmethod
+    def of(cls, unit: Array, weight: Array, scale: Floats, *, inverse: bool = False) -> Codes:
+        """From plain matrices (N, L)."""
+        blocks = _blocks(unit.shape[1])
+        flat = (np.concatenate([matrix[:, block].ravel() for block in blocks]) for matrix in (unit, weight))
+        return cls(*flat, scale, inverse)
+
     def __len__(self) -> int:
-        return len(self.unit)
+        return len(self.scale)
 
     @property
     def width(self) -> int:
-        return int(self.unit.shape[1])
+        """L, the entries of each row."""
+        return len(self.unit) // len(self)
+
+    def rows(self, rows: Array | slice = slice(None)) -> tuple[Array, Array]:
+        """(unit, weight) of some rows as plain matrices."""
+        return self._matrix(self.unit, rows), self._matrix(self.weight, rows)
+
+    def _matrix(self, flat: Array, rows: Array | slice) -> Array:
+        N = len(self)
+        blocks = [flat[b.start * N : b.stop * N].reshape(N, -1) for b in _blocks(self.width)]
+        return np.concatenate([block[rows] for block in blocks], axis=1)
 
     def lengths(self, p: float) -> Array:
         """How many entries of each row make U⁰: the fewest that carry the part p of its energy Σu²."""
@@ -51,7 +72,7 @@ class Codes:
             return self._read[p]
         lengths = np.empty(len(self), np.uint16)
         for block in spans(len(self), 4096):
-            energy = np.square(self.weight[block].astype(np.float32)).cumsum(axis=1, dtype=np.float64)
+            energy = np.square(self.rows(block)[1].astype(np.float32)).cumsum(axis=1, dtype=np.float64)
             enough = energy >= p * energy[:, -1:] * (1 - 1e-12)
             lengths[block] = np.where(energy[:, -1] > 0, enough.argmax(axis=1) + 1, 0)
         if len(self._read) >= _KEPT_LENGTHS:
@@ -61,10 +82,10 @@ class Codes:
 
     def reconstructed(self, Y: Floats, rows: Array | slice = slice(None)) -> Floats:
         """X̂ = U Ŷ for some rows."""
-        unit = np.ascontiguousarray(self.unit[rows])
-        X = np.empty((len(unit), Y.shape[1]), np.float32)
-        _kernels.reconstruct(unit, np.ascontiguousarray(self.weight[rows]), Y, X)
-        X *= self.scale[rows, None]
+        part = Codes.of(*self.rows(rows), self.scale[rows])
+        X = np.empty((len(part), Y.shape[1]), np.float32)
+        _kernels.reconstruct(part.unit, part.weight, Y, X)
+        X *= part.scale[:, None]
         return X
 
 
@@ -74,7 +95,7 @@ class Transpose:
 
     def __call__(self, X: Floats, Y: Floats, units: Units, workers: Workers = SERIAL) -> Codes:
         unit = np.sort(units.of, axis=1).astype(unit_type(units.count))
-        return Codes(unit, np.ones(unit.shape, np.int8), np.ones(len(X), np.float32))
+        return Codes.of(unit, np.ones(unit.shape, np.int8), np.ones(len(X), np.float32))
 
 
 @dataclass(frozen=True)
@@ -82,8 +103,7 @@ class GroupPinv:
     """U = G⁺: the least-norm similarities that explain the measurements, by conjugate gradients per query."""
 
     def __call__(self, X: Floats, Y: Floats, units: Units, workers: Workers = SERIAL) -> Codes:
-        codes = Transpose()(X, Y, units, workers)
-        return Codes(codes.unit, codes.weight, codes.scale, inverse=True)
+        return replace(Transpose()(X, Y, units, workers), inverse=True)
 
 
 @dataclass(frozen=True)
@@ -135,6 +155,11 @@ class Cascade:
         at_least_one(R=self.R)
         if not 0 < self.p <= 1:
             raise InvalidInputError(f"p must be above 0 and at most 1, got {self.p!r}")
+
+
+def _blocks(width: int) -> list[slice]:
+    """The ranks that lie side by side."""
+    return spans(min(width, HEAD), RANKS) + [slice(HEAD, width)] * (width > HEAD)
 
 
 def unit_type(count: int) -> type[np.uint16] | type[np.uint32]:
@@ -263,7 +288,7 @@ def _pursue(X: Floats, Y: Floats, units: Units, wanted: Sparse, workers: Workers
 
     workers.each(fill, spans(N, _ROWS), "decoder")
     used = int((weight != 0).any(axis=0).nonzero()[0].max(initial=0)) + 1
-    return Codes(np.ascontiguousarray(unit[:, :used]), np.ascontiguousarray(weight[:, :used]), scale)
+    return Codes.of(unit[:, :used], weight[:, :used], scale)
 
 
 def _pursue_alone(A: Floats, support: Ints, corr: Floats, rescale: Floats, width: int) -> tuple[Ints, Floats]:

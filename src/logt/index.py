@@ -137,11 +137,13 @@ class Index:
             numbers = checked_ids(ids, len(rows), present)
             if self._metric == "cosine":
                 _refuse_zero(row_norms(rows), "X", "nothing was added; or use metric='ip' or 'l2'")
-            new = tuple(
-                self._build(rows[part], numbers[part], len(self._segments) + place, workers)
-                for place, part in enumerate(self._parts(len(rows)))
-            )
-            self._segments += new
+            by_id = None if (np.diff(numbers) > 0).all() else np.argsort(numbers)  # ties are ranked by row
+            new = []
+            for part in self._parts(len(rows)):
+                chosen = part if by_id is None else by_id[part]
+                number = len(self._segments) + len(new)
+                new.append(self._build(rows[chosen], numbers[chosen], number, workers))
+            self._segments += tuple(new)
         return numbers
 
     def search(

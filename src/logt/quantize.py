@@ -9,7 +9,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from logt import _kernels
 from logt._types import Array, Floats
 from logt.errors import InvalidInputError, MissingExtraError, at_least_one
 
@@ -154,13 +153,13 @@ class PQMemory:
 
     def measure(self, Q: Floats) -> Floats:
         """By asymmetric tables: c_j is the sum over s of (q_s · centroid that unit j has in part s)."""
-        c, ksub, dsub = self.centroids.shape
+        c, _, dsub = self.centroids.shape
         padded = np.zeros((len(Q), c * dsub), np.float32)
         padded[:, : self.dim] = Q
         tables = self.centroids @ padded.reshape(len(Q), c, dsub).transpose(1, 2, 0)
-        entries = self.codes + np.arange(0, c * ksub, ksub, dtype=np.uint32)
-        C = np.empty((len(self.codes), len(Q)), np.float32)
-        _kernels.reconstruct(entries, np.ones(entries.shape, np.int8), tables.reshape(c * ksub, len(Q)), C)
+        C = np.zeros((len(self.codes), len(Q)), np.float32)
+        for s in range(c):
+            C += tables[s, self.codes[:, s]]
         return np.ascontiguousarray(C.T)
 
 

@@ -24,7 +24,7 @@ _NO_LENGTHS = np.empty(0, np.uint16)
 
 @dataclass(frozen=True)
 class Candidates:
-    """Ranked lists, (nq, K) each: scores by fall, and which row of which segment; empty places have id -1."""
+    """Lists of (nq, K) results: score, which row of which segment, and its id."""
 
     scores: Floats
     segment: Array
@@ -78,7 +78,9 @@ def _search_tile(
         _estimate(segment, c, prefix, number, min(wanted, len(segment)))
         for number, (segment, c, prefix) in enumerate(zip(segments, C, prefixes, strict=True))
     ]
-    best = lists[0] if len(lists) == 1 else _concatenated(lists).ranked(wanted)
+    best = lists[0] if len(lists) == 1 else _concatenated(lists)
+    if len(lists) > 1 or not cascade or wanted > cascade.R:
+        best = best.ranked(wanted)  # else all are refined and ranked then
     if cascade:
         best = _refined(best, cascade.R, segments, C, prefixes)
     if correct:
@@ -98,10 +100,10 @@ def _prefix(segment: Segment, cascade: Cascade | None) -> Array:
 
 
 def _estimate(segment: Segment, C: Floats, prefix: Array, number: int, R: int) -> Candidates:
-    """The R best of one segment by U⁰."""
+    """The R best of one segment by U⁰, in no order."""
     codes = segment.codes
     bias = _NO_BIAS if segment.bias is None else segment.bias
-    U = (codes.unit, codes.weight, codes.scale, bias, prefix, codes.width, segment.ids)
+    U = (codes.unit, codes.weight, codes.scale, bias, prefix)
     scores = np.empty((len(C), R), np.float32)
     rows = np.empty((len(C), R), np.int32)
     if len(C) <= _FEW:
@@ -129,7 +131,6 @@ def _refined(
             codes.weight,
             codes.scale,
             prefixes[number],
-            codes.width,
             C[number],
             np.ascontiguousarray(rows),
             scores,

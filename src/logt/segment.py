@@ -19,7 +19,7 @@ from logt.threads import SERIAL, Workers, spans
 
 @dataclass(frozen=True)
 class Segment:
-    """What one batch becomes: memory vectors, codes, ids. Never changed once built; the vectors are not kept.
+    """What one batch becomes: memory vectors, codes, rising ids. Never changed once built; X is not kept.
 
     Estimates are codes.scale_i · (U c)_i + bias_i, so a norm per vector needs no step of its own.
     """

@@ -163,11 +163,13 @@ def _segment(memory: Memory, arrays: Mapping[str, Array]) -> Segment:
     unit, weight = arrays["unit"], arrays["weight"]
     if unit.dtype not in (np.uint16, np.uint32) or weight.dtype not in (np.int8, np.float32):
         raise ValueError(f"codes of type {unit.dtype} and {weight.dtype}")
-    if unit.ndim != 2 or unit.shape != weight.shape or unit.max(initial=0) >= count:
+    if unit.ndim != 1 or unit.shape != weight.shape or unit.max(initial=0) >= count:
         raise ValueError("a code names no memory vector")
     ids = _typed(arrays["ids"], np.int64, 1)
     codes = Codes(unit, weight, _typed(arrays["scale"], np.float32, 1), inverse="inverse" in arrays)
-    _same_length(ids, unit, codes.scale)
+    _same_length(ids, codes.scale)
+    if not len(ids) or not len(unit) or len(unit) % len(ids):
+        raise ValueError(f"{len(unit)} codes for {len(ids)} vectors")
     units = bias = None
     if "units" in arrays:
         of = _typed(arrays["units"], unit.dtype, 2)

@@ -1,0 +1,160 @@
+// Sixteen floats side by side, in as many registers as the instruction set of this copy needs. GCC/Clang vector types;
+// intrinsics only for gathers, for widening and for comparison masks, which GCC 12 makes of those by single lanes.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+namespace logt {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr size_t VECTOR = 16;
+#elif defined(__AVX2__)
+constexpr size_t VECTOR = 8;
+#else
+constexpr size_t VECTOR = 4;
+#endif
+constexpr size_t LANES = 16;
+constexpr size_t GATHER = std::min<size_t>(VECTOR, 8);  // two gathers of 8 take a third of the time of one of 16
+
+template <size_t V>
+struct Vectors {
+    typedef float Float __attribute__((vector_size(V * 4)));
+    typedef int32_t Int __attribute__((vector_size(V * 4)));
+};
+using Vec = Vectors<VECTOR>::Float;
+
+template <typename T>
+inline T read(const void* p) {
+    T v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+}
+
+// The sum of V floats, by halves.
+template <size_t V>
+inline float folded(typename Vectors<V>::Float v) {
+    if constexpr (V > 4) {
+        using Half = typename Vectors<V / 2>::Float;
+        Half half[2];
+        std::memcpy(half, &v, sizeof half);
+        return folded<V / 2>(half[0] + half[1]);
+    } else {
+        v += __builtin_shufflevector(v, v, 2, 3, 0, 1);
+        v += __builtin_shufflevector(v, v, 1, 0, 3, 2);
+        return v[0];
+    }
+}
+
+template <size_t V>
+struct LanesOf {
+    using Float = typename Vectors<V>::Float;
+    static constexpr size_t PARTS = LANES / V;
+    Float part[PARTS];
+
+    void store(float (&p)[LANES]) const { std::memcpy(p, part, sizeof part); }
+    // this += w * p[0..15]
+    void add(float w, const float* p) {
+        for (size_t i = 0; i < PARTS; ++i) part[i] += w * read<Float>(p + i * V);
+    }
+    void add(const LanesOf& a, const LanesOf& b) {
+        for (size_t i = 0; i < PARTS; ++i) part[i] += a.part[i] * b.part[i];
+    }
+    // scale * (this + other) + bias
+    LanesOf combined(const LanesOf& other, float scale, float bias) const {
+        LanesOf v;
+        for (size_t i = 0; i < PARTS; ++i) v.part[i] = (part[i] + other.part[i]) * scale + bias;
+        return v;
+    }
+    float sum() const {
+        Float total = part[0];
+        for (size_t i = 1; i < PARTS; ++i) total += part[i];
+        return folded<V>(total);
+    }
+};
+using Lanes = LanesOf<VECTOR>;
+
+// Bit l is set where v[l] > threshold[l].
+inline uint32_t above(const Lanes& v, const float* threshold) {
+    uint32_t mask = 0;
+    for (size_t i = 0; i < Lanes::PARTS; ++i) {
+        const Vec t = read<Vec>(threshold + i * VECTOR);
+#if defined(__AVX512F__)
+        mask |= static_cast<uint32_t>(_mm512_cmp_ps_mask((__m512)v.part[i], (__m512)t, _CMP_GT_OQ));
+#elif defined(__AVX2__)
+        mask |= static_cast<uint32_t>(_mm256_movemask_ps((__m256)(v.part[i] > t))) << (i * VECTOR);
+#elif defined(__SSE2__)
+        mask |= static_cast<uint32_t>(_mm_movemask_ps((__m128)(v.part[i] > t))) << (i * VECTOR);
+#else
+        for (size_t l = 0; l < VECTOR; ++l) mask |= static_cast<uint32_t>(v.part[i][l] > t[l]) << (i * VECTOR + l);
+#endif
+    }
+    return mask;
+}
+
+// V weights as floats
+template <size_t V>
+inline typename Vectors<V>::Float widened(const float* p) {
+    return read<typename Vectors<V>::Float>(p);
+}
+template <size_t V>
+inline typename Vectors<V>::Float widened(const int8_t* p) {
+    using Float = typename Vectors<V>::Float;
+#if defined(__AVX512F__)
+    if constexpr (V == 16) return (Float)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(read<__m128i>(p)));
+#endif
+#if defined(__AVX2__)
+    if constexpr (V == 8) return (Float)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(read<int64_t>(p))));
+#endif
+#if defined(__SSE2__)
+    if constexpr (V == 4) {
+        const __m128i bytes = _mm_cvtsi32_si128(read<int32_t>(p)), twice = _mm_unpacklo_epi8(bytes, bytes);
+        return (Float)_mm_cvtepi32_ps(_mm_srai_epi32(_mm_unpacklo_epi16(twice, twice), 24));
+    }
+#endif
+    Float v;
+    for (size_t l = 0; l < V; ++l) v[l] = p[l];
+    return v;
+}
+
+// weight[0..15] as floats, with 0 outside the ranks from..to-1
+template <size_t V, typename Weight>
+inline LanesOf<V> weights(const Weight* weight, int32_t from, int32_t to) {
+    using Int = typename Vectors<V>::Int;
+    Int rank;
+    for (size_t l = 0; l < V; ++l) rank[l] = static_cast<int32_t>(l);
+    LanesOf<V> v;
+    for (size_t i = 0; i < LanesOf<V>::PARTS; ++i) {
+        v.part[i] = (typename Vectors<V>::Float)((Int)widened<V>(weight + i * V) & (rank >= from) & (rank < to));
+        rank += static_cast<int32_t>(V);
+    }
+    return v;
+}
+
+#if defined(__AVX2__)
+inline __m256i eight(const uint16_t* unit) { return _mm256_cvtepu16_epi32(read<__m128i>(unit)); }
+inline __m256i eight(const uint32_t* unit) { return read<__m256i>(unit); }
+#endif
+
+// c[unit[0..15]]
+template <typename Unit>
+inline LanesOf<GATHER> gather(const float* c, const Unit* unit) {
+    LanesOf<GATHER> v;
+    for (size_t i = 0; i < LanesOf<GATHER>::PARTS; ++i) {
+#if defined(__AVX2__)
+        v.part[i] = (Vectors<GATHER>::Float)_mm256_i32gather_ps(c, eight(unit + i * GATHER), 4);
+#else
+        for (size_t l = 0; l < GATHER; ++l) v.part[i][l] = c[unit[i * GATHER + l]];
+#endif
+    }
+    return v;
+}
+
+}  // namespace
+}  // namespace logt
