@@ -46,8 +46,8 @@ class Codes:
     def of(cls, unit: Array, weight: Array, scale: Floats, *, inverse: bool = False) -> Codes:
         """From plain matrices (N, L)."""
         blocks = _blocks(unit.shape[1])
-        flat = (np.concatenate([matrix[:, block].ravel() for block in blocks]) for matrix in (unit, weight))
-        return cls(*flat, scale, inverse)
+        units, weights = (np.concatenate([matrix[:, b].ravel() for b in blocks]) for matrix in (unit, weight))
+        return cls(units, weights, scale, inverse)
 
     def __len__(self) -> int:
         return len(self.scale)
@@ -148,7 +148,7 @@ class Sparse:
 class Cascade:
     """How U is read: U⁰ (the part p of each row's energy) for all vectors, all of U for the R best of those."""
 
-    p: float = 0.5
+    p: float = 0.7
     R: int = 1000
 
     def __post_init__(self) -> None:

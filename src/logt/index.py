@@ -138,7 +138,7 @@ class Index:
             if self._metric == "cosine":
                 _refuse_zero(row_norms(rows), "X", "nothing was added; or use metric='ip' or 'l2'")
             by_id = None if (np.diff(numbers) > 0).all() else np.argsort(numbers)  # ties are ranked by row
-            new = []
+            new: list[Segment] = []
             for part in self._parts(len(rows)):
                 chosen = part if by_id is None else by_id[part]
                 number = len(self._segments) + len(new)
@@ -188,9 +188,10 @@ class Index:
         """vectors, units, segments, the paper's complexity ratio rho, and true bytes, in all and by part."""
         segments = self._segments
         N, d = len(self), self._dim
-        M = sum(segment.memory.shape[0] for segment in {id(s.memory): s for s in segments}.values())
+        memories = {id(segment.memory): segment.memory for segment in segments}.values()
+        M = sum(memory.shape[0] for memory in memories)
         nonzeros = sum(segment.nonzeros for segment in segments)
-        by_part: dict[str, int] = {}
+        by_part = {"memory vectors": sum(a.nbytes for memory in memories for a in memory.arrays.values())}
         for segment in segments:
             for part, size in segment.bytes_by_part().items():
                 by_part[part] = by_part.get(part, 0) + size

@@ -41,7 +41,7 @@ def starred(method: Method, *, depth: int = 500) -> Method:
     return replace(method, correct=Suppress(depth))
 
 
-def cascaded(method: Method, *, p: float = 0.5, R: int = 1000) -> Method:
+def cascaded(method: Method, *, p: float = 0.7, R: int = 1000) -> Method:
     """Read U in two steps: U⁰ with the part p of the energy for all vectors, all of U for a shortlist of R."""
     return replace(method, cascade=Cascade(p, R))
 

@@ -41,10 +41,9 @@ class Segment:
         return int(np.count_nonzero(self.codes.weight))
 
     def bytes_by_part(self) -> dict[str, int]:
-        """True bytes of all that a search reads."""
+        """True bytes of all that a search reads, apart from the memory, which segments may share."""
         codes = self.codes
         return {
-            "memory vectors": sum(a.nbytes for a in self.memory.arrays.values()),
             "decoder": codes.unit.nbytes + codes.weight.nbytes + codes.scale.nbytes,
             "units": 0 if self.units is None else self.units.of.nbytes,
             "ids": self.ids.nbytes,

@@ -82,13 +82,18 @@ def read(folder: Path) -> Stored:
     """The state that `folder` holds; any byte that is not as written raises CorruptIndexError."""
     manifest = _read_manifest(folder)
     try:
+        if any(Path(name).name != name for name in manifest["files"]):
+            raise ValueError("a file outside the folder is named")
         loaded = {name: _read_arrays(folder / name, about) for name, about in manifest["files"].items()}
         kinds = {entry["memory"]: entry["kind"] for entry in manifest["segments"]}
         memories = {name: _memory(kind, loaded[name]) for name, kind in kinds.items()}
         segments = tuple(
             _segment(memories[entry["memory"]], loaded[entry["segment"]]) for entry in manifest["segments"]
         )
-        return Stored(manifest["settings"], _parsed(manifest["method"]), segments)
+        method = _parsed(manifest["method"])
+        if not isinstance(method, Method):
+            raise ValueError(f"the method is a {type(method).__name__}")
+        return Stored(manifest["settings"], method, segments)
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise CorruptIndexError(f"{folder}: the manifest and its files do not fit together: {error}") from error
 

@@ -1,0 +1,56 @@
+# Every target does its own set-up, in .venv; it needs Python 3.11+ and a C++ compiler (GCC or Clang).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+DATA ?=
+SOURCES := pyproject.toml CMakeLists.txt $(wildcard src/kernels/*)
+
+.PHONY: help demo test check format bench tables clean
+
+help:
+	@echo "make demo          index and search a made photo collection, beside exhaustive search"
+	@echo "make test          all checks and tests"
+	@echo "make check         format, lint, types"
+	@echo "make format        put the code into its format"
+	@echo "make bench         us and the rivals side by side; DATA=folder for your own vectors"
+	@echo "make tables        the paper's LO-GT against RND over seeds; DATA=folder"
+	@echo "make clean         remove what was built"
+
+$(VENV)/.installed: $(SOURCES)
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --upgrade pip
+	$(PIP) --editable .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.installed
+	$(PIP) --group dev
+	touch $@
+
+$(VENV)/.bench: $(VENV)/.installed
+	$(PIP) --group bench
+	touch $@
+
+demo: $(VENV)/.installed
+	$(BIN)/logt demo
+
+test: check
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check --quiet
+	$(BIN)/ruff check --quiet
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+bench: $(VENV)/.bench
+	$(BIN)/python -m benchmarks.bench --data "$(DATA)"
+
+tables: $(VENV)/.bench
+	$(BIN)/python -m benchmarks.tables --data "$(DATA)"
+
+clean:
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,137 @@
+"""All systems side by side: accuracy, time, bytes, build. `make bench`, or `make bench DATA=folder`.
+
+Times are medians over interleaved rounds, on one thread (builds on two). mAP is that of lists cut at DEPTH, which is
+a lower bound of the full ranking's, the same for all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gc
+import os
+import threading
+import time
+from pathlib import Path
+
+os.environ.setdefault("RAYON_NUM_THREADS", "1")
+
+import numpy as np
+
+from benchmarks.data import load
+from benchmarks.systems import systems
+from logt.evaluation import recall_at
+from logt.threads import one_blas_thread
+
+DEPTH, ROUNDS, BATCH, K = 1000, 7, 64, 100
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("--data", help="folder with vectors.npy, queries.npy, ground_truth.json")
+    words.add_argument("--out", default="build/bench", help="where bench.csv and bench.md go")
+    words.add_argument("--only", nargs="*", help="systems whose name contains one of these")
+    given = words.parse_args()
+    data = load(given.data or None)
+    rows = measure(data, given.only)
+    folder = Path(given.out)
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "bench.csv", "w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    table = markdown(data.name, rows)
+    (folder / "bench.md").write_text(table)
+    print("\n" + table)
+
+
+def measure(data, only) -> list[dict]:
+    exact = None
+    searches = {}
+    rows = []
+    for system in systems():
+        if only and system.name != "exhaustive float32" and not any(word in system.name for word in only):
+            continue
+        print(f"building {system.name}", flush=True)
+        (search, size), seconds, peak = watched(lambda make=system.make: make(data.X))
+        for setting, arguments in system.settings.items():
+            name = f"{system.name}, {setting}" if setting else system.name
+            searches[name] = lambda Q, k, search=search, arguments=arguments: search(Q, k, **arguments)
+            with one_blas_thread():
+                ids = searches[name](data.Q, min(DEPTH, len(data.X) - 1))
+            exact = ids if exact is None else exact
+            rows.append(
+                {
+                    "system": name,
+                    f"mAP@{DEPTH}": round(data.mean_ap(ids), 2),
+                    "recall@10": round(recall_at(10, ids, exact), 3),
+                    "bytes per vector": round(size / len(data.X)),
+                    "build s": round(seconds, 1),
+                    "build peak GiB": round(peak / 2**30, 2),
+                }
+            )
+    alone, batch = times(searches, data.Q)
+    base = rows[0]["system"]
+    for row in rows:
+        name = row["system"]
+        row["ms, one query"] = round(alone[name], 3)
+        row["ms, batch"] = round(batch[name], 3)
+        row["one, of exhaustive"] = round(alone[name] / alone[base], 4)
+        row["batch, of exhaustive"] = round(batch[name] / batch[base], 4)
+    return rows
+
+
+def times(searches, Q) -> tuple[dict, dict]:
+    """(milliseconds of one query, milliseconds per query of a batch): medians over interleaved rounds."""
+    alone = {name: [] for name in searches}
+    batch = {name: [] for name in searches}
+    block = np.ascontiguousarray(np.resize(Q, (BATCH, Q.shape[1])))
+    with one_blas_thread():
+        for _ in range(ROUNDS):
+            for name, search in searches.items():
+                for q in range(3):
+                    alone[name].append(timed(search, block[q : q + 1]))
+                batch[name].append(timed(search, block) / BATCH)
+    return tuple({name: 1000 * float(np.median(t)) for name, t in kind.items()} for kind in (alone, batch))
+
+
+def timed(search, Q) -> float:
+    start = time.perf_counter()
+    search(Q, K)
+    return time.perf_counter() - start
+
+
+def watched(call):
+    """(result, seconds, bytes of memory at the peak above those at the start)"""
+    gc.collect()
+    start, peak, done = resident(), [0], threading.Event()
+
+    def watch():
+        while not done.wait(0.02):
+            peak[0] = max(peak[0], resident())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    begun = time.perf_counter()
+    try:
+        result = call()
+    finally:
+        seconds = time.perf_counter() - begun
+        done.set()
+        watcher.join()
+    return result, seconds, max(0, peak[0] - start)
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def markdown(title: str, rows: list[dict]) -> str:
+    head = f"{title}; {os.cpu_count()} cores; times on one thread, medians of {ROUNDS} rounds, k = {K}\n\n"
+    lines = ["| " + " | ".join(rows[0]) + " |", "|" + "---|" * len(rows[0])]
+    lines += ["| " + " | ".join(str(value) for value in row.values()) + " |" for row in rows]
+    return head + "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

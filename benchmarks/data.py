@@ -1,0 +1,41 @@
+"""What is measured on: a folder with vectors.npy, queries.npy and ground_truth.json, or a made collection."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from logt.datasets import photo_collection
+from logt.evaluation import mean_average_precision
+
+
+@dataclass(frozen=True)
+class Data:
+    name: str
+    X: np.ndarray
+    Q: np.ndarray
+    positives: list
+    junk: list
+
+    def mean_ap(self, ids) -> float:
+        return mean_average_precision(ids, self.positives, self.junk)
+
+
+def load(folder: str | None, made: int = 30_000) -> Data:
+    """With a folder, the Medium setup of its revisited ground truth: easy and hard are positive, junk is ignored."""
+    if folder is None:
+        collection = photo_collection(made, 512, landmarks=64)
+        name = f"made collection, {made:,} × 512"
+        return Data(name, collection.X, collection.Q, collection.positives, [()] * len(collection.Q))
+    X, Q = (_unit(np.load(Path(folder) / name)) for name in ("vectors.npy", "queries.npy"))
+    truth = json.loads((Path(folder) / "ground_truth.json").read_text())["queries"]
+    name = f"{Path(folder).name}, {len(X):,} × {X.shape[1]}"
+    return Data(name, X, Q, [t["easy"] + t["hard"] for t in truth], [t["junk"] for t in truth])
+
+
+def _unit(rows: np.ndarray) -> np.ndarray:
+    rows = rows.astype(np.float32)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)

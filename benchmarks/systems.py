@@ -1,0 +1,96 @@
+"""The systems side by side. A system is built once; each of its settings searches it, on one thread."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+import logt
+from logt.methods import compact, lo_gt, rnd, starred
+
+Search = Callable[[np.ndarray, int], np.ndarray]
+
+
+@dataclass(frozen=True)
+class System:
+    """make(X) -> (search(Q, k, **setting) -> ids, bytes)"""
+
+    name: str
+    make: Callable[[np.ndarray], tuple[Callable[..., np.ndarray], int]]
+    settings: dict[str, dict[str, float]] = field(default_factory=lambda: {"": {}})
+
+
+def exhaustive(X):
+    def search(Q, k):
+        S = (X @ Q[0])[None] if len(Q) == 1 else Q @ X.T
+        best = np.argpartition(-S, k, axis=1)[:, :k]
+        order = np.argsort(-np.take_along_axis(S, best, axis=1), axis=1)
+        return np.take_along_axis(best, order, axis=1)
+
+    return search, X.nbytes
+
+
+def ours(method):
+    def make(X):
+        index = logt.Index(X.shape[1], method=method, threads=2, segment_size=None)
+        index.add(X)
+        return lambda Q, k, **setting: index.search(Q, k, threads=1, **setting).ids, index.report()["bytes"]
+
+    return make
+
+
+def faiss_factory(description):
+    def make(X):
+        import faiss
+
+        faiss.omp_set_num_threads(2)
+        index = faiss.index_factory(X.shape[1], description, faiss.METRIC_INNER_PRODUCT)
+        index.train(X)
+        index.add(X)
+        faiss.omp_set_num_threads(1)
+
+        def search(Q, k, nprobe=None):
+            if nprobe:
+                index.nprobe = nprobe
+            return index.search(Q, k)[1]
+
+        return search, len(faiss.serialize_index(index))
+
+    return make
+
+
+def turbovec(bits):
+    def make(X):
+        import turbovec  # on one thread if RAYON_NUM_THREADS says so, as bench.py does
+
+        index = turbovec.TurboQuantIndex(X.shape[1], bits)
+        index.calibrate(X[np.random.default_rng(0).choice(len(X), min(1024, len(X)), replace=False)])
+        index.add(X)
+        index.prepare()
+        return lambda Q, k: index.search(Q, k)[1], len(index.to_bytes())
+
+    return make
+
+
+def systems() -> list[System]:
+    """Rivals that are not installed are left out."""
+    cascades = {"": {"p": 1.0}, "p=0.3": {"p": 0.3}, "p=0.5": {"p": 0.5}, "p=0.7": {"p": 0.7}}
+    found = [
+        System("exhaustive float32", exhaustive),
+        System("LO-GT L=100", ours(compact(lo_gt(L=100))), cascades),
+        System("LO-GT L=300", ours(compact(lo_gt(L=300))), cascades),
+        System("LO-GT* L=300", ours(compact(starred(lo_gt(L=300)))), {"p=0.7": {"p": 0.7}}),
+        System("RND L=100", ours(compact(rnd(L=100)))),
+    ]
+    if importlib.util.find_spec("faiss"):
+        found += [
+            System("faiss SQ8", faiss_factory("SQ8")),
+            System("faiss SQ4", faiss_factory("SQ4")),
+            System("faiss IVF512,SQ8", faiss_factory("IVF512,SQ8"), {"16 lists": {"nprobe": 16}}),
+        ]
+    if importlib.util.find_spec("turbovec"):
+        found.append(System("turbovec 2 bit", turbovec(2)))
+    return found

@@ -1,0 +1,70 @@
+"""Vector files of the field, path -> matrix: memory-mapped, so that a file may be larger than memory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from logt._types import Array
+from logt.errors import InvalidInputError
+
+_VECS = {".fvecs": np.float32, ".bvecs": np.uint8}
+_BIN = {".fbin": np.float32, ".u8bin": np.uint8, ".i8bin": np.int8}
+SUFFIXES = (".npy", *_VECS, *_BIN)
+
+
+def read_vectors(path: str | os.PathLike[str]) -> Array:
+    """The vectors of a file as rows: .npy, .fvecs, .bvecs, .fbin, .u8bin or .i8bin."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    if path.suffix == ".npy":
+        return _npy(path)
+    if path.suffix in _VECS:
+        return _vecs(path, np.dtype(_VECS[path.suffix]))
+    if path.suffix in _BIN:
+        return _bin(path, np.dtype(_BIN[path.suffix]))
+    raise InvalidInputError(f"{path} is of no known kind; known are {', '.join(SUFFIXES)}")
+
+
+def _npy(path: Path) -> Array:
+    try:
+        matrix: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise InvalidInputError(f"{path} is not a .npy file of numbers: {error}") from error
+    if matrix.ndim != 2:
+        raise InvalidInputError(f"{path} has shape {matrix.shape}, not (rows, dimensions)")
+    return matrix
+
+
+def _vecs(path: Path, dtype: np.dtype[Any]) -> Array:
+    """Each row: int32 d, then d components."""
+    size = path.stat().st_size
+    head = np.fromfile(path, "<i4", 1)
+    dim = int(head[0]) if len(head) else 0
+    width = 4 + dim * dtype.itemsize
+    if dim < 1 or size % width:
+        raise InvalidInputError(f"{path} is damaged: {size:,} bytes are no whole number of rows of dimension {dim}")
+    rows = np.memmap(path, np.uint8, "r").reshape(-1, width)
+    dims = np.ndarray((len(rows),), "<i4", rows, strides=(width,))
+    if (dims != dim).any():
+        row = int((dims != dim).argmax())
+        raise InvalidInputError(f"{path} is damaged: row {row} says dimension {dims[row]}, the first {dim}")
+    return np.ndarray((len(rows), dim), dtype.newbyteorder("<"), rows, offset=4, strides=(width, dtype.itemsize))
+
+
+def _bin(path: Path, dtype: np.dtype[Any]) -> Array:
+    """uint32 rows, uint32 d, then all components."""
+    size = path.stat().st_size
+    head = np.fromfile(path, "<u4", 2)
+    count, dim = (int(head[0]), int(head[1])) if len(head) == 2 else (0, 0)
+    if size != 8 + count * dim * dtype.itemsize or dim < 1:
+        raise InvalidInputError(
+            f"{path} is damaged: it says {count:,} rows of dimension {dim}, but has {size:,} bytes"
+        )
+    if count == 0:
+        return np.empty((0, dim), dtype)
+    return np.memmap(path, dtype.newbyteorder("<"), "r", offset=8, shape=(count, dim))

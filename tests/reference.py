@@ -1,0 +1,80 @@
+"""The paper's equations and each kernel's twin, as naive loops: the oracle of the tests."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def grow_units(A, sizes, order, combine):
+    """Section 3.1: unit u starts with vector u; in turn, each takes the free vector of least cost."""
+    units = [[u] for u in range(len(sizes))]
+    free = set(range(len(sizes), len(A)))
+    for turn in range(1, max(sizes)):
+        for u in order[turn - 1]:
+            if sizes[u] > turn:
+                pick = min(free, key=lambda i: (combine(A[i, units[u]]), i))
+                units[u].append(pick)
+                free.remove(pick)
+    out = np.empty(len(A), int)
+    for u, members in enumerate(units):
+        out[members] = u
+    return out
+
+
+def first_order(of, i):
+    """S₁(i): the units of all vectors that share a unit with i."""
+    sharing = [j for j in range(len(of)) if set(of[j]) & set(of[i])]
+    return sorted({int(unit) for j in sharing for unit in of[j]})
+
+
+def omp(atoms, x, L):
+    """Orthogonal matching pursuit of x in unit-norm rows `atoms`: {atom: weight}."""
+    chosen, residual, weights = [], x, np.empty(0)
+    for _ in range(min(L, len(atoms))):
+        corr = np.abs(atoms @ residual)
+        corr[chosen] = -1
+        chosen.append(int(corr.argmax()))
+        weights = np.linalg.lstsq(atoms[chosen].T, x, rcond=None)[0]
+        residual = x - weights @ atoms[chosen]
+    return dict(zip(chosen, weights, strict=True))
+
+
+def estimates(unit, weight, scale, bias, lengths, c):
+    """ŝ_i = scale_i · Σ_{t < length_i} weight[i, t] · c[unit[i, t]] + bias_i."""
+    out = np.empty(len(unit))
+    for i in range(len(unit)):
+        out[i] = scale[i] * sum(weight[i, t] * c[unit[i, t]] for t in range(lengths[i])) + bias[i]
+    return out
+
+
+def best(scores, R, ids=None):
+    """The places of the R best scores; equal ones by id."""
+    ids = range(len(scores)) if ids is None else ids
+    return sorted(range(len(scores)), key=lambda i: (-scores[i], ids[i]))[:R]
+
+
+def suppress(units, depth):
+    """Section 3.3: one pass; `units` is the list of results, each a set of units. Suppressed ones come last."""
+    kept = []
+    for place, mine in enumerate(units[:depth]):
+        if not any(mine & units[other] for other in kept):
+            kept.append(place)
+    dropped = [
+        place for place, mine in enumerate(units) if place not in kept and any(mine & units[other] for other in kept)
+    ]
+    return [place for place in range(len(units)) if place not in dropped] + dropped
+
+
+def average_precision(ranking, positives, junk):
+    """The evaluation program of the Oxford buildings benchmark, step by step."""
+    old_recall, old_precision, area, found, seen = 0.0, 1.0, 0.0, 0, 0
+    for i in ranking:
+        if i in junk:
+            continue
+        if i in positives:
+            found += 1
+        recall, precision = found / len(positives), found / (seen + 1)
+        area += (recall - old_recall) * (old_precision + precision) / 2
+        old_recall, old_precision = recall, precision
+        seen += 1
+    return area

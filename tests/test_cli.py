@@ -1,0 +1,93 @@
+"""The commands as a user runs them, each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+
+def run(*words, ok=True):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "from logt.cli import main; main()", *map(str, words)],
+        capture_output=True,
+        text=True,
+        env={**__import__("os").environ, "COLUMNS": "100"},
+    )
+    assert (done.returncode == 0) == ok, done.stdout + done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory, vectors):
+    folder = tmp_path_factory.mktemp("cli")
+    np.save(folder / "x.npy", vectors(300, 32))
+    np.save(folder / "q.npy", vectors(300, 32)[:25])
+    run("build", folder / "x.npy", folder / "index", "-L", 20, "--n", 10)
+    return folder
+
+
+def test_build_search_and_info(files):
+    found = json.loads(run("search", files / "index", files / "q.npy", "-k", 3, "--json").stdout)
+    assert [row[0] for row in found["ids"]] == list(range(25))
+    assert len(found["scores"][0]) == 3
+    report = json.loads(run("info", files / "index", "--json").stdout)
+    assert (report["vectors"], report["dim"]) == (300, 32)
+
+
+def test_tables_for_people(files):
+    shown = run("search", files / "index", files / "q.npy", "--save", files / "out.npz").stdout
+    assert "query" in shown
+    assert "5 more queries" in shown
+    assert np.load(files / "out.npz")["ids"].shape == (25, 10)
+    assert "bytes per vector" in run("info", files / "index").stdout
+
+
+def test_empty_places_have_no_score_in_json(files):
+    found = json.loads(run("search", files / "index", files / "q.npy", "-k", 301, "--json").stdout)
+    assert found["ids"][0][-1] == -1
+    assert found["scores"][0][-1] is None
+
+
+@pytest.mark.parametrize("method", ["lo-gt*", "rnd", "rnd*"])
+def test_methods_by_name(files, method):
+    words = ("--method", method, "-L", 8, "--n", 10, "--metric", "l2", "--float32", "--json")
+    report = json.loads(run("build", files / "x.npy", files / method, *words).stdout)
+    assert report["metric"] == "l2"
+    assert ("Suppress" in report["method"]) == method.endswith("*")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("build", "none.npy", "out"), "there is no file none.npy"),
+        (("build", "{files}/x.npy", "{files}/index"), "--overwrite"),
+        (("build", "{files}/x.npy", "out", "--method", "magic"), "--method must be one of lo-gt"),
+        (("build", "{files}/x.npy", "out", "--metric", "magic"), "metric must be one of"),
+        (("search", "nowhere", "{files}/q.npy"), "nowhere holds no index"),
+        (("search", "{files}/index", "{files}/x.csv"), "there is no file"),
+        (("search", "{files}/index", "{files}/q.npy", "--p", "7"), "p must be above 0"),
+        (("info", "{files}"), "holds no index"),
+    ],
+)
+def test_errors_are_one_line_that_says_the_way_out(files, words, message):
+    done = run(*(word.format(files=files) for word in words), ok=False)
+    assert done.returncode == 1
+    assert message in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+def test_overwrite(files):
+    run("build", files / "x.npy", files / "again", "-L", 5)
+    run("build", files / "x.npy", files / "again", "-L", 5, "--overwrite")
+
+
+def test_demo_compares_with_exhaustive_search():
+    rows = json.loads(run("demo", "--vectors", 3000, "--dim", 64, "--json").stdout)
+    assert rows[0]["system"] == "exhaustive"
+    assert all(row["mAP"] > 5 for row in rows)
+    assert all(row["bytes"] > 0 for row in rows)
+    assert "exhaustive" in run("demo", "--vectors", 2000, "--dim", 32).stdout

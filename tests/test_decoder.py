@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.linear_model import orthogonal_mp_gram
+
+from logt import decoder
+from logt.decoder import Codes, GroupPinv, Local, Sparse, Transpose, solve_group_inverse
+from logt.grouping import Orthogonal, Random
+from logt.memory import Pinv, Sum
+from logt.threads import Workers
+
+
+def made(vectors, N=600, d=96, n=20, m=3):
+    X = vectors(N, d)
+    units = Orthogonal(n, m)(X, np.random.default_rng(0))
+    return X, Pinv()(X, units), units
+
+
+def dense(codes: Codes, M: int):
+    unit, weight = codes.rows()
+    U = np.zeros((len(codes), M))
+    np.add.at(U, (np.arange(len(codes))[:, None], unit), weight * codes.scale[:, None])
+    return U
+
+
+def test_transpose_is_the_assignment(vectors):
+    X, Y, units = made(vectors)
+    U = dense(Transpose()(X, Y, units), units.count)
+    assert (U == (units.of[:, :, None] == np.arange(units.count)).any(axis=1)).all()
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_local_decoders_solve_least_squares_on_their_support(vectors, order):
+    X, Y, units = made(vectors, N=300, d=200)
+    U = dense(Local(order, weights="float32")(X, Y, units), units.count)
+    sharing = (units.of[:, None, :, None] == units.of[None, :, None, :]).any(axis=(2, 3))
+    for i in range(0, 300, 29):
+        support = np.unique(units.of[i] if order == 0 else units.of[sharing[i]])
+        best = np.linalg.lstsq(Y[support].T.astype(float), X[i], rcond=None)[0]
+        assert np.allclose(U[i, support] @ Y[support], best @ Y[support], atol=2e-3)
+        assert np.count_nonzero(U[i]) <= len(support)
+
+
+def test_zero_order_captures_the_energy_that_theory_predicts(rng):
+    """m / (‖y‖² + m − 1) with ‖y‖² = nd/(d − n − 1): 0.0737 at n = 50, m = 4, d = 2048."""
+    X = rng.standard_normal((20_000, 2048), np.float32)
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    units = Random(50, 4)(X, rng)
+    Y = Pinv()(X, units)
+    codes = Local(0, weights="float32")(X, Y, units)
+    assert np.square(codes.reconstructed(Y)).sum(axis=1).mean() == pytest.approx(0.0737, abs=0.0008)
+
+
+@pytest.mark.parametrize("support", ["S1", "free"])
+@pytest.mark.parametrize("weights", ["float32", "int8"])
+def test_sparse_has_exactly_L_entries_by_falling_weight(vectors, support, weights):
+    X, Y, units = made(vectors)
+    codes = Sparse(25, support, weights=weights)(X, Y, units)
+    unit, weight = codes.rows()
+    assert weight.shape == (600, 25)
+    if weights == "float32":
+        assert (weight != 0).all()
+    assert (np.diff(np.abs(weight.astype(int) if weights == "int8" else weight), axis=1) <= 0).all()
+    assert all(len(set(row)) == 25 for row in unit)
+
+
+def test_omp_equals_scikit_learn_on_the_same_support(vectors):
+    X, Y, units = made(vectors)
+    A = Y / np.linalg.norm(Y, axis=1, keepdims=True)
+    U = dense(Sparse(20, "S1", weights="float32")(X, Y, units), units.count)
+    for i in range(0, 600, 37):
+        support = np.flatnonzero(
+            (
+                units.of[(units.of[:, :, None] == units.of[i]).any(axis=(1, 2))].ravel()[:, None]
+                == np.arange(units.count)
+            ).any(axis=0)
+        )
+        theirs = orthogonal_mp_gram(A[support] @ A[support].T, A[support] @ X[i], n_nonzero_coefs=20)
+        mine = U[i, support] * np.linalg.norm(Y[support], axis=1)
+        assert np.allclose(mine, theirs.ravel(), atol=1e-3)
+        assert np.count_nonzero(U[i]) == np.count_nonzero(mine)
+
+
+def test_free_support_with_d_entries_of_full_rank_reproduces_the_vectors(vectors):
+    X = vectors(300, 32)
+    units = Random(10, 3)(X, np.random.default_rng(0))
+    Y = Pinv()(X, units)
+    codes = Sparse(32, "free", candidates=units.count, weights="float32")(X, Y, units)
+    assert np.allclose(codes.reconstructed(Y), X, atol=2e-3)
+
+
+def test_int8_weights_change_estimates_little(vectors):
+    X, Y, units = made(vectors)
+    exact, short = (Sparse(40, weights=w)(X, Y, units).reconstructed(Y) for w in ("float32", "int8"))
+    assert np.linalg.norm(exact - short, axis=1).max() < 0.05
+
+
+def test_without_the_whole_gram_matrix_codes_are_the_same(vectors, monkeypatch):
+    X, Y, units = made(vectors)
+    expected = Sparse(15, weights="float32")(X, Y, units)
+    monkeypatch.setattr(decoder, "GRAM_LIMIT", 0)
+    alone = Sparse(15, weights="float32")(X, Y, units)
+    assert np.allclose(dense(alone, units.count), dense(expected, units.count), atol=1e-4)
+
+
+def test_prefix_and_rest_make_the_whole(vectors):
+    """U⁰ + U¹ = U, U⁰ carries at least the part p of the energy, and one entry less would not."""
+    X, Y, units = made(vectors)
+    codes = Sparse(30, weights="float32")(X, Y, units)
+    _, weight = codes.rows()
+    energy = np.square(weight).cumsum(axis=1) / np.square(weight).sum(axis=1, keepdims=True)
+    for p in (0.1, 0.5, 0.9, 1.0):
+        lengths = codes.lengths(p).astype(int)
+        rows = np.arange(len(codes))
+        assert (energy[rows, lengths - 1] >= p - 1e-5).all()
+        assert (energy[rows, lengths - 2] < p + 1e-5)[lengths > 1].all()
+        U0 = np.where(np.arange(30) < lengths[:, None], weight, 0)
+        U1 = np.where(np.arange(30) >= lengths[:, None], weight, 0)
+        assert (U0 + U1 == weight).all()
+
+
+@pytest.mark.parametrize("consistent", [True, False])
+def test_group_inverse_equals_the_dense_pseudo_inverse(vectors, consistent):
+    X, Q = vectors(200, 16), vectors(5, 16, seed=1)
+    units = Random(10, 3)(X, np.random.default_rng(0))
+    G = (units.of[None] == np.arange(units.count)[:, None, None]).any(axis=2).astype(float)
+    C = (Q @ Sum()(X, units).T) if consistent else np.random.default_rng(0).standard_normal((5, units.count))
+    estimates = solve_group_inverse(C.astype(np.float32), units) @ G
+    assert np.allclose(estimates, C @ np.linalg.pinv(G).T, atol=1e-4)
+
+
+def test_group_inverse_counts_as_the_dense_matrix_it_stands_for(vectors):
+    X, Y, units = made(vectors)
+    assert GroupPinv()(X, Y, units).inverse
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    N=st.integers(1, 40),
+    d=st.integers(1, 12),
+    n=st.integers(1, 30),
+    m=st.integers(1, 4),
+    L=st.integers(1, 20),
+    equal=st.booleans(),
+    decode=st.sampled_from(["S0", "S1", "free", "local0", "local1", "transpose"]),
+)
+def test_odd_sizes_make_finite_codes(vectors, N, d, n, m, L, equal, decode):
+    X = vectors(1, d).repeat(N, axis=0) if equal else vectors(N, d)
+    units = Random(n, m)(X, np.random.default_rng(0))
+    Y = Pinv()(X, units)
+    stages = {"local0": Local(0), "local1": Local(1), "transpose": Transpose()}
+    codes = (stages.get(decode) or Sparse(L, decode))(X, Y, units)
+    assert len(codes) == N
+    assert codes.width >= 1
+    assert np.isfinite(codes.reconstructed(Y)).all()
+    if decode in ("S0", "S1", "free", "local0", "local1"):
+        assert (np.linalg.norm(X - codes.reconstructed(Y), axis=1) <= 1.02).all()
+
+
+def test_threads_make_the_same_codes(vectors):
+    X, Y, units = made(vectors, N=1500)
+    one, four = (Sparse(20)(X, Y, units, Workers(t)) for t in (1, 4))
+    assert (one.unit == four.unit).all()
+    assert (one.weight == four.weight).all()
+    assert (one.scale == four.scale).all()

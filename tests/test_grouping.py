@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logt import _kernels
+from logt.errors import InvalidInputError
+from logt.grouping import Orthogonal, Random
+from logt.threads import Workers
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 300), st.integers(1, 60), st.integers(1, 5), st.integers(1, 8), st.booleans())
+def test_each_vector_is_in_m_units(N, n, m, k, orthogonal):
+    X = np.random.default_rng(N).standard_normal((N, 8), np.float32)
+    group = Orthogonal(n, m, k) if orthogonal else Random(n, m)
+    units = group(X, np.random.default_rng(0))
+    per_round = max(1, N // n)
+    assert units.of.shape == (N, m)
+    assert units.count == m * per_round
+    for r in range(m):
+        sizes = np.bincount(units.of[:, r] - r * per_round, minlength=per_round)
+        assert len(sizes) == per_round
+        assert sizes.max() - sizes.min() <= 1
+
+
+def test_members_are_the_inverse_of_units():
+    units = Random(7, 3)(np.empty((100, 1), np.float32), np.random.default_rng(1))
+    for unit in range(units.count):
+        assert (units.rows(unit) == np.flatnonzero((units.of == unit).any(axis=1))).all()
+
+
+@pytest.mark.parametrize(("m", "size"), [(2, 98.9), (3, 290.4), (4, 572.3), (5, 940.9)])
+def test_first_order_supports_are_as_large_as_the_paper_implies(m, size):
+    """The distinct |S₁| at n = 50, N = 105,000 that give the complexity ratios of its figure 3, right."""
+    N, rows = 105_000, 400
+    units = Random(50, m)(np.empty((N, 1), np.float32), np.random.default_rng(0))
+    out, counts = np.zeros((rows, 50 * m * m), np.int32), np.empty(rows, np.int32)
+    _kernels.first_order(units.of, *units.members, 0, out, counts)
+    assert abs(counts.mean() - size) < 4 * counts.std() / np.sqrt(rows) + 0.1
+
+
+@pytest.mark.parametrize("criterion", ["max_abs", "sum_squares", "max_signed"])
+def test_orthogonal_units_are_more_orthogonal_than_random_ones(vectors, criterion):
+    X = vectors(2000, 64)
+
+    def cost(units):
+        grams = [X[units.rows(u)] @ X[units.rows(u)].T for u in range(units.count)]
+        cosines = np.concatenate([gram[np.triu_indices(len(gram), 1)] for gram in grams])
+        cost = {"max_abs": np.abs(cosines), "sum_squares": cosines**2, "max_signed": np.maximum(cosines, 0)}
+        return cost[criterion].mean()
+
+    rng = np.random.default_rng(0)
+    assert cost(Orthogonal(20, 2, criterion=criterion)(X, rng)) < 0.93 * cost(Random(20, 2)(X, rng))
+
+
+def test_similar_vectors_part(vectors):
+    """Two copies of each vector: orthogonal units never hold both, random ones sometimes do."""
+    X = np.repeat(vectors(500, 64), 2, axis=0)
+
+    def together(units):
+        return (units.of[::2] == units.of[1::2]).sum()
+
+    rng = np.random.default_rng(0)
+    assert together(Random(50, 4)(X, rng)) > 50
+    assert together(Orthogonal(50, 4)(X, rng)) == 0
+
+
+def test_threads_and_runs_make_the_same_units(vectors):
+    X = vectors(3000, 32)
+    made = [Orthogonal(20, 3)(X, np.random.default_rng(7), Workers(t)).of for t in (1, 2, 4, 1)]
+    assert all((units == made[0]).all() for units in made)
+
+
+@pytest.mark.parametrize("wrong", [{"n": 0}, {"m": 0}, {"k": 0}, {"n": 2.5}, {"criterion": "most"}])
+def test_wrong_parameters_are_named(wrong):
+    with pytest.raises(InvalidInputError, match=next(iter(wrong))):
+        Orthogonal(**wrong)

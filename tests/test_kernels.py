@@ -1,0 +1,172 @@
+"""Each kernel agrees with its naive twin, on every instruction set of this processor."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import reference
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logt import _kernels
+from logt.decoder import Codes
+
+NO_BIAS, ALL = np.empty(0, np.float32), np.empty(0, np.uint16)
+
+
+def some_codes(rng, N, L, M, unit, weight):
+    w = rng.integers(-127, 128, (N, L)) if weight == np.int8 else rng.standard_normal((N, L))
+    scale = rng.uniform(0.5, 2, N).astype(np.float32)
+    return Codes.of(rng.integers(0, M, (N, L)).astype(unit), w.astype(weight), scale)
+
+
+@pytest.mark.parametrize("sizes", [[1], [3, 3], [4, 3, 3, 3], [7, 7, 6], [50] * 3])
+@pytest.mark.parametrize("criterion", ["max", "sum"])
+def test_grow_units(isa, rng, sizes, criterion):
+    A = rng.random((sum(sizes), sum(sizes))).astype(np.float32)
+    A = np.ascontiguousarray(A + A.T)
+    order = rng.permuted(np.tile(np.arange(len(sizes), dtype=np.int32), (max(sizes), 1)), axis=1)
+    out = np.empty(len(A), np.int32)
+    _kernels.grow_units(A, np.array(sizes, np.int32), order, criterion == "sum", out)
+    # float32 sums in the order of arrival, as the kernel adds
+    combine = (lambda costs: np.add.accumulate(costs)[-1]) if criterion == "sum" else np.max
+    assert (out == reference.grow_units(A, sizes, order, combine)).all()
+
+
+def test_first_order(isa, rng):
+    from logt.grouping import Random
+
+    units = Random(n=4, m=3)(np.empty((50, 1), np.float32), rng)
+    out, counts = np.zeros((50, units.count), np.int32), np.empty(50, np.int32)
+    _kernels.first_order(units.of, *units.members, 0, out, counts)
+    for i in range(50):
+        assert out[i, : counts[i]].tolist() == reference.first_order(units.of, i)
+
+
+@pytest.mark.parametrize("dim", [1, 7, 16, 50])
+def test_correlate(isa, rng, dim):
+    X, A = rng.standard_normal((5, dim), np.float32), rng.standard_normal((30, dim), np.float32)
+    support = rng.integers(0, 30, (5, 9)).astype(np.int32)
+    counts = np.array([0, 1, 4, 5, 9], np.int32)
+    out = np.full((5, 9), 7, np.float32)
+    _kernels.correlate(X, A, support, counts, out)
+    for b, count in enumerate(counts):
+        assert np.allclose(out[b, :count], A[support[b, :count]] @ X[b], atol=1e-5)
+        assert (out[b, count:] == 7).all()
+
+
+@pytest.mark.parametrize(("d", "M", "L"), [(40, 60, 10), (200, 150, 100), (200, 150, 150), (3, 10, 3), (64, 1, 5)])
+def test_omp(isa, rng, d, M, L):
+    A = rng.standard_normal((M, d), np.float32)
+    A /= np.linalg.norm(A, axis=1, keepdims=True)
+    X = rng.standard_normal((8, d), np.float32)
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    rescale = rng.uniform(0.5, 2, M).astype(np.float32)
+    support = np.tile(np.arange(M, dtype=np.int32), (8, 1))
+    counts = np.full(8, M, np.int32)
+    unit, weight = np.empty((8, L), np.uint32), np.empty((8, L), np.float32)
+    _kernels.omp(A @ A.T, X @ A.T, support, counts, rescale, unit, weight)
+    for b in range(8):
+        mine = {int(u): w / rescale[u] for u, w in zip(unit[b], weight[b], strict=True) if w != 0}
+        assert (np.diff(np.abs(weight[b])) <= 0).all()
+        theirs = reference.omp(A.astype(np.float64), X[b].astype(np.float64), L)
+        assert mine.keys() == theirs.keys()
+        assert np.allclose([mine[u] for u in theirs], list(theirs.values()), atol=2e-3)
+
+
+def test_omp_skips_atoms_that_repeat_others(isa, rng):
+    A = rng.standard_normal((6, 20), np.float32)
+    A = np.concatenate([A, A, A])
+    A /= np.linalg.norm(A, axis=1, keepdims=True)
+    X = rng.standard_normal((4, 20), np.float32)
+    unit, weight = np.empty((4, 18), np.uint32), np.empty((4, 18), np.float32)
+    support = np.tile(np.arange(18, dtype=np.int32), (4, 1))
+    _kernels.omp(A @ A.T, X @ A.T, support, np.full(4, 18, np.int32), np.ones(18, np.float32), unit, weight)
+    assert ((weight != 0).sum(axis=1) == 6).all()
+    best = np.linalg.lstsq(A[:6].T, X.T, rcond=None)[0].T @ A[:6]
+    assert np.allclose((weight[:, :, None] * A[unit]).sum(axis=1), best, atol=1e-4)
+
+
+@pytest.mark.parametrize("unit", [np.uint16, np.uint32])
+@pytest.mark.parametrize("weight", [np.int8, np.float32])
+@pytest.mark.parametrize("L", [1, 4, 16, 17, 64, 65, 100])
+def test_decode_and_refine(isa, rng, unit, weight, L):
+    N, M, R = 300, 90, 37
+    codes = some_codes(rng, N, L, M, unit, weight)
+    u, w = codes.rows()
+    bias = rng.standard_normal(N).astype(np.float32)
+    lengths = rng.integers(0, L + 1, N).astype(np.uint16)
+    C = rng.standard_normal((16, M), np.float32)
+    for used in (lengths, ALL):
+        counts = used if len(used) else np.full(N, L)
+        expected = [reference.estimates(u, w.astype(float), codes.scale, bias, counts, c) for c in C]
+        whole = [reference.estimates(u, w.astype(float), codes.scale, bias, np.full(N, L), c) for c in C]
+        size = np.abs(whole).max()
+        for queries in (1, 5, 16):
+            scores, rows = np.empty((queries, R), np.float32), np.empty((queries, R), np.int32)
+            lanes = np.zeros((M, 16), np.float32)
+            lanes[:, :queries] = C[:queries].T
+            _kernels.decode_tile(codes.unit, codes.weight, codes.scale, bias, used, lanes, scores, rows)
+            for q in range(queries):
+                assert len(set(rows[q])) == R
+                assert np.allclose(scores[q], expected[q][rows[q]], atol=1e-5 * size)
+                assert np.allclose(np.sort(scores[q]), np.sort(expected[q])[-R:], atol=1e-5 * size)
+        one, row = np.empty(R, np.float32), np.empty(R, np.int32)
+        _kernels.decode_one(codes.unit, codes.weight, codes.scale, bias, used, C[0], one, row)
+        assert np.allclose(one, expected[0][row], atol=1e-5 * size)
+        assert np.allclose(np.sort(one), np.sort(expected[0])[-R:], atol=1e-5 * size)
+        if len(used):
+            some = rng.integers(-1, N, (16, 20)).astype(np.int32)
+            start = np.take_along_axis(np.array(expected, np.float32), np.maximum(some, 0).astype(int), axis=1)
+            refined = start.copy()
+            _kernels.refine(codes.unit, codes.weight, codes.scale, used, C, some, refined)
+            final = np.take_along_axis(np.array(whole), np.maximum(some, 0).astype(int), axis=1)
+            assert np.allclose(refined, np.where(some >= 0, final, start), atol=1e-5 * size)
+
+
+def test_decode_keeps_the_lower_of_equal_rows(isa):
+    N = 1000
+    codes = Codes.of(np.zeros((N, 2), np.uint16), np.ones((N, 2), np.int8), np.ones(N, np.float32))
+    for queries, R in [(1, 10), (16, 300), (16, N)]:
+        scores, rows = np.empty((queries, R), np.float32), np.empty((queries, R), np.int32)
+        lanes = np.ones((1, 16), np.float32)
+        _kernels.decode_tile(codes.unit, codes.weight, codes.scale, NO_BIAS, ALL, lanes, scores, rows)
+        assert (np.sort(rows, axis=1) == np.arange(R)).all()
+        _kernels.decode_one(codes.unit, codes.weight, codes.scale, NO_BIAS, ALL, lanes[0], scores[0], rows[0])
+        assert (np.sort(rows[0]) == np.arange(R)).all()
+
+
+@pytest.mark.parametrize("L", [1, 16, 40, 70])
+def test_reconstruct(isa, rng, L):
+    codes = some_codes(rng, 20, L, 30, np.uint16, np.float32)
+    unit, weight = codes.rows()
+    Y = rng.standard_normal((30, 11), np.float32)
+    expected = codes.scale[:, None] * (weight[:, :, None] * Y[unit]).sum(axis=1)
+    assert np.allclose(codes.reconstructed(Y), expected, atol=1e-4)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.integers(1, 60))
+def test_rank(seed, n, k):
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(0, 5, (3, n)).astype(np.float32)
+    ids = np.array([rng.permutation(n) for _ in range(3)])
+    order = np.empty((3, min(n, k)), np.int64)
+    _kernels.rank(scores, ids, order)
+    for q in range(3):
+        assert order[q].tolist() == reference.best(scores[q], k, ids[q])
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.integers(1, 4), st.integers(1, 50))
+def test_suppress(seed, length, m, depth):
+    units = np.random.default_rng(seed).integers(0, 40, (3, length, m)) * 1_000_003
+    order = np.empty((3, length), np.int64)
+    _kernels.suppress(units, depth, order)
+    for q in range(3):
+        assert order[q].tolist() == reference.suppress([set(mine.tolist()) for mine in units[q]], depth)
+
+
+def test_an_unknown_instruction_set_is_refused():
+    with pytest.raises(ValueError, match="no instruction set 'mmx'"):
+        _kernels.use_instruction_set("mmx")

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from logt.grouping import Orthogonal, Random, Units
+from logt.memory import Pinv, Sum
+from logt.threads import Workers
+
+
+@pytest.mark.parametrize("group", [Random(20, 3), Orthogonal(20, 3)])
+def test_pinv_memory_vector_answers_one_to_each_member(vectors, group):
+    X = vectors(400, 64)
+    units = group(X, np.random.default_rng(0))
+    Y = Pinv()(X, units)
+    for unit in range(units.count):
+        assert np.allclose(X[units.rows(unit)] @ Y[unit], 1, atol=1e-4)
+
+
+def test_measurements_of_sums_are_the_sums_of_similarities(vectors):
+    X, q = vectors(300, 32), vectors(1, 32, seed=1)[0]
+    units = Random(10, 4)(X, np.random.default_rng(0))
+    G = np.zeros((units.count, 300))
+    for unit in range(units.count):
+        G[unit, units.rows(unit)] = 1
+    assert np.allclose(Sum()(X, units) @ q, G @ (X @ q), atol=1e-5)
+
+
+def test_pinv_norm_is_what_theory_says(rng):
+    """‖y‖² ≈ n·d/(d − n − 1) for random members."""
+    X = rng.standard_normal((2000, 512), np.float32)
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    Y = Pinv()(X, Random(50, 1)(X, rng))
+    assert np.square(Y).sum(axis=1).mean() == pytest.approx(50 * 512 / (512 - 51), rel=0.03)
+
+
+@pytest.mark.parametrize("noise", [0, 1e-7, 1e-4])
+def test_pinv_is_safe_for_duplicates_and_near_duplicates(vectors, noise):
+    X = np.repeat(vectors(10, 64), 5, axis=0) + noise * vectors(50, 64, seed=1)
+    X = (X / np.linalg.norm(X, axis=1, keepdims=True)).astype(np.float32)
+    Y = Pinv()(X, Units(np.zeros((50, 1), np.int32), 1))
+    assert np.isfinite(Y).all()
+    assert np.allclose(X @ Y[0], 1, atol=1e-2)
+    assert np.linalg.norm(Y) < 20
+
+
+def test_pinv_of_more_members_than_dimensions_is_least_squares(vectors):
+    X = vectors(40, 8)
+    Y = Pinv()(X, Units(np.zeros((40, 1), np.int32), 1))
+    assert np.allclose(Y[0], np.linalg.lstsq(X.astype(float), np.ones(40), rcond=None)[0], atol=1e-3)
+
+
+def test_threads_make_the_same_memory_vectors(vectors):
+    X = vectors(2000, 32)
+    units = Random(10, 4)(X, np.random.default_rng(0))
+    assert (Pinv()(X, units, Workers(4)) == Pinv()(X, units)).all()

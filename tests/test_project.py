@@ -1,0 +1,112 @@
+"""What holds for the project as a whole: imports point one way, names are exported, documents are true."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import logt
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "logt"
+
+LEVELS = [
+    {"_kernels", "_types", "errors", "threads"},
+    {"inputs", "grouping", "memory", "quantize", "decoder", "correction"},
+    {"segment"},
+    {"search", "storage", "methods"},
+    {"index"},
+    {"datasets", "evaluation"},
+    {"demo"},
+    {"cli"},
+]
+WITHIN = {"memory": {"grouping"}, "decoder": {"grouping"}, "errors": set(), "threads": set()}
+
+
+def imported(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "logt":
+            inside = node.module.split(".")[1:]
+            yield from ([inside[0]] if inside else [alias.name for alias in node.names])
+        elif isinstance(node, ast.Import):
+            yield from (a.name.split(".")[1] for a in node.names if a.name.startswith("logt."))
+
+
+def test_imports_point_one_way():
+    level = {name: number for number, names in enumerate(LEVELS) for name in names}
+    files = [path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py" or path.parent != PACKAGE]
+    for path in files:
+        name = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        assert name in level, f"{name} has no place in the order of imports"
+        for other in imported(path):
+            allowed = level[other] < level[name] or other == name or other in WITHIN.get(name, set())
+            assert allowed, f"{name} imports {other}, which stands beside or above it"
+
+
+def test_public_names_are_exactly_all():
+    public = {name for name in vars(logt) if not name.startswith("_")}
+    modules = {path.stem for path in PACKAGE.glob("*.py")} | {"datasets"}
+    assert public - modules | {"methods"} == set(logt.__all__)
+    assert list(logt.__all__) == sorted(logt.__all__)
+
+
+def test_importing_loads_nothing_heavy():
+    code = "import sys, logt; print(*sorted(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    for heavy in ("faiss", "numkong", "rich", "safetensors", "scipy", "sklearn", "threadpoolctl", "typer"):
+        assert heavy not in loaded
+
+
+def test_importing_makes_no_thread():
+    code = "import os, logt; print(len(os.listdir('/proc/self/task')))"
+    if not Path("/proc/self/task").exists():
+        pytest.skip("no /proc on this system")
+    env = {"PATH": "", "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    assert done.stdout.strip() == "1"
+
+
+def blocks(path, language):
+    return re.findall(rf"```{language}\n(.*?)```", path.read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/parameters.md", "docs/methods.md"])
+def test_the_examples_of_the_documents_run(document, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    np.save("vectors.npy", rng.standard_normal((500, 64)).astype(np.float32))
+    examples = blocks(ROOT / document, "python")
+    assert examples
+    names: dict[str, object] = {}
+    for example in examples:
+        exec(compile(example, document, "exec"), names)
+
+
+def test_links_between_documents_lead_somewhere():
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text()):
+            assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+def test_the_version_stands_in_one_form():
+    assert f'version = "{logt.__version__}"' in (ROOT / "pyproject.toml").read_text()
+    assert f"version: {logt.__version__}" in (ROOT / "CITATION.cff").read_text()
+    assert f"## {logt.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_kernels_share_no_code_between_instruction_sets():
+    """A function that two copies of kernels.cpp both define could run with instructions a processor lacks."""
+    objects = sorted(ROOT.glob("build/*/CMakeFiles/kernels_*.dir/**/*.o"))
+    if not objects:
+        pytest.skip("built elsewhere: the object files are not here")
+    for path in objects:
+        names = subprocess.run(
+            ["nm", "-C", "--defined-only", path], capture_output=True, text=True, check=True
+        ).stdout
+        assert not [line for line in names.splitlines() if " W " in line], f"{path.parent} exports weak functions"

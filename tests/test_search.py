@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import reference
+
+from logt.correction import Suppress
+from logt.decoder import Cascade, Local, Sparse
+from logt.grouping import Random
+from logt.memory import Pinv
+from logt.methods import cascaded, lo_gt, rnd, starred
+from logt.quantize import Float32
+from logt.search import search
+from logt.segment import Method, Segment
+from logt.threads import Workers
+
+
+def built(X, method, first=0, seed=0):
+    return method.build(X, np.arange(first, first + len(X)), np.random.default_rng(seed))
+
+
+def estimates(segment: Segment, Q):
+    return Q @ segment.codes.reconstructed(segment.memory.decoded()).T
+
+
+@pytest.mark.parametrize("nq", [1, 3, 16, 37])
+@pytest.mark.parametrize("k", [1, 10, 400])
+def test_a_full_decode_ranks_by_the_estimate(vectors, nq, k):
+    X, Q = vectors(400, 48), vectors(nq, 48, seed=1)
+    segment = built(X, lo_gt(n=20, m=3, L=20))
+    scores, ids = search([segment], Q, k)
+    expected = estimates(segment, Q)
+    for q in range(nq):
+        assert ids[q].tolist() == reference.best(expected[q], k) or np.allclose(
+            expected[q][ids[q]], np.sort(expected[q])[::-1][:k], atol=1e-5
+        )
+        assert np.allclose(scores[q], expected[q][ids[q]], atol=1e-5)
+
+
+def test_top_k_of_the_whole_is_the_merge_of_the_segments(vectors):
+    """One list over three segments equals ranking all their estimates at once, with cascade and correction."""
+    X, Q = vectors(900, 48), vectors(20, 48, seed=1)
+    method = rnd(n=20, m=3, L=24)
+    segments = [built(X[a : a + 300], starred(method), first=a, seed=a) for a in (0, 300, 600)]
+    whole = np.concatenate([estimates(s, Q) for s in segments], axis=1)
+    scores, ids = search(segments, Q, 900)
+    for q in range(20):
+        assert np.allclose(scores[q], np.sort(whole[q])[::-1], atol=1e-5)
+        assert np.allclose(whole[q][ids[q]], scores[q], atol=1e-5)
+    order = np.argsort(-whole, axis=1, kind="stable")
+    units = [
+        {(number, int(u)) for u in of}
+        for number, s in enumerate(segments)
+        for of in s.units.of  # type: ignore[union-attr]
+    ]
+    corrected = search(segments, Q, 900, correct=Suppress(50))[1]
+    for q in range(20):
+        expected = order[q][reference.suppress([units[i] for i in order[q]], 50)]
+        assert (corrected[q] == expected).mean() > 0.99
+
+
+def test_cascade_refines_the_best_of_the_prefix(vectors):
+    X, Q = vectors(500, 48), vectors(18, 48, seed=1)
+    segment = built(X, rnd(n=20, m=3, L=30))
+    lengths = segment.codes.lengths(0.5)
+    unit, weight = segment.codes.rows()
+    C = segment.memory.measure(Q)
+    rough = [reference.estimates(unit, weight, segment.codes.scale, np.zeros(500), lengths, c) for c in C]
+    full = estimates(segment, Q)
+    for k in (10, 60, 500):
+        scores, ids = search([segment], Q, k, Cascade(0.5, 60))
+        for q in range(18):
+            shortlist = reference.best(rough[q], 60)
+            refined = sorted(shortlist, key=lambda i: -full[q][i])
+            rest = [i for i in reference.best(rough[q], 500) if i not in set(shortlist)]
+            expected = (refined + rest)[:k]
+            assert np.mean(ids[q] == expected) > 0.98
+            assert np.allclose(scores[q][:60], full[q][ids[q][:60]], atol=1e-4)
+
+
+@pytest.mark.parametrize("p", [1.0, 0.5])
+def test_a_shortlist_of_everything_is_the_full_decode(vectors, p):
+    X, Q = vectors(300, 32), vectors(9, 32, seed=1)
+    segment = built(X, rnd(n=20, m=3, L=20))
+    full, refined = search([segment], Q, 300), search([segment], Q, 300, Cascade(p, 300))
+    assert np.allclose(full[0], refined[0], atol=1e-5)
+    assert (full[1] == refined[1]).mean() > 0.99
+
+
+def test_full_rank_and_enough_entries_reproduce_exhaustive_search(vectors):
+    X, Q = vectors(400, 32), vectors(10, 32, seed=1)
+    method = Method(Random(10, 3), Pinv(), Float32(), Sparse(32, "free", candidates=120, weights="float32"))
+    ids = search([built(X, method)], Q, 10)[1]
+    assert (ids == np.argsort(-(Q @ X.T), axis=1)[:, :10]).mean() > 0.98
+
+
+def test_unit_norm_estimates_are_cosines_of_the_reconstructions(vectors):
+    X = vectors(300, 48)
+    method = Method(Random(20, 3), Pinv(), Float32(), Sparse(10, weights="float32"), unit_norm=True)
+    segment = built(X, method)
+    reconstructed = segment.codes.reconstructed(segment.memory.decoded())
+    assert np.allclose(np.linalg.norm(reconstructed, axis=1), 1, atol=1e-5)
+    assert (search([segment], X[:50], 1)[0] <= 1 + 1e-5).all()
+
+
+def test_a_shared_memory_is_measured_once(vectors):
+    X, Q = vectors(200, 32), vectors(3, 32, seed=1)
+    first = built(X, rnd(n=20, m=2, L=10))
+    calls = []
+
+    class Counting:
+        arrays, shape, decoded = first.memory.arrays, first.memory.shape, first.memory.decoded
+
+        def measure(self, Q):
+            calls.append(len(Q))
+            return first.memory.measure(Q)
+
+    memory = Counting()
+    segments = [Segment(memory, first.codes, np.arange(a, a + 200)) for a in (0, 200)]
+    search(segments, Q, 5)
+    assert calls == [3]
+
+
+def test_results_do_not_depend_on_threads(vectors):
+    X, Q = vectors(1000, 48), vectors(70, 48, seed=1)
+    segment = built(X, starred(cascaded(lo_gt(n=20, m=3, L=20), R=100)))
+    found = [search([segment], Q, 20, Cascade(0.5, 100), Suppress(), Workers(t)) for t in (1, 2, 4)]
+    for scores, ids in found[1:]:
+        assert (scores == found[0][0]).all()
+        assert (ids == found[0][1]).all()
+
+
+def test_correction_keeps_the_true_positives_of_orthogonal_units_and_not_of_random_ones():
+    """Section 4: positives that share a unit are lost to the correction, and orthogonal units part them."""
+    from logt.datasets import photo_collection
+    from logt.evaluation import mean_average_precision
+
+    made = photo_collection(3000, 256, landmarks=20, views=30, likeness=(0.7, 0.9))
+
+    def loss(method):
+        segment = built(made.X, starred(method))
+        plain, corrected = (search([segment], made.Q, 3000, correct=c)[1] for c in (None, Suppress()))
+        return mean_average_precision(plain, made.positives) - mean_average_precision(corrected, made.positives)
+
+    assert loss(rnd(n=50, m=4, L=100)) > 5
+    assert loss(lo_gt(n=50, m=4, L=100)) < 1
+
+
+def test_the_decoder_is_fitted_to_what_is_stored(vectors):
+    pytest.importorskip("faiss")
+    from dataclasses import replace
+
+    from logt.methods import quantized
+
+    X = vectors(2000, 64)
+    errors = []
+    for fit in ("stored", "exact"):
+        segment = built(X, replace(quantized(rnd(n=20, m=3, L=30), c=4, fit=fit), decode=Local(1, weights="float32")))
+        errors.append(np.square(X - segment.codes.reconstructed(segment.memory.decoded())).sum(axis=1).mean())
+    assert errors[0] < errors[1]

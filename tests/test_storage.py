@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import logt
+from logt import CorruptIndexError, FormatVersionError, InvalidInputError, storage
+from logt.methods import compact, lo_gt, starred
+
+
+@pytest.fixture
+def saved(vectors, tmp_path):
+    index = logt.Index(8, method=starred(compact(lo_gt(n=5, m=2, L=4))), metric="l2", segment_size=20)
+    index.add(vectors(30, 8))
+    index.save(tmp_path / "index")
+    return tmp_path / "index"
+
+
+def test_every_flipped_byte_is_noticed(saved):
+    for path in sorted(saved.iterdir()):
+        data = path.read_bytes()
+        for at in range(len(data)):
+            path.write_bytes(data[:at] + bytes([data[at] ^ 0x41]) + data[at + 1 :])
+            with pytest.raises((CorruptIndexError, FormatVersionError)):
+                logt.open(saved)
+        path.write_bytes(data)
+    assert len(logt.open(saved)) == 30
+
+
+def test_every_truncation_is_noticed(saved):
+    for path in sorted(saved.iterdir()):
+        data = path.read_bytes()
+        for length in range(0, len(data), 7):
+            path.write_bytes(data[:length])
+            with pytest.raises(CorruptIndexError):
+                logt.open(saved)
+        path.write_bytes(data)
+
+
+def test_a_missing_file_is_noticed(saved):
+    next(saved.glob("segment-*")).unlink()
+    with pytest.raises(CorruptIndexError, match="cannot be read"):
+        logt.open(saved)
+
+
+def test_a_newer_format_is_refused_by_name(saved, monkeypatch):
+    monkeypatch.setattr(storage, "FORMAT", 99)
+    logt.Index(8).save(saved)
+    monkeypatch.undo()
+    with pytest.raises(FormatVersionError, match="format 99"):
+        logt.open(saved)
+
+
+def test_a_manifest_that_lies_with_a_right_checksum_is_refused(saved):
+    """Checksums guard against accidents; what is read is checked all the same before a kernel sees it."""
+    text = json.loads((saved / "manifest.json").read_text())
+    manifest = text["manifest"]
+    a, b = manifest["segments"][0], manifest["segments"][1]
+    lies = [
+        {"settings": {"dim": 9}},
+        {"settings": {"dim": -1}},
+        {"settings": {"unknown": 1}},
+        {"method": {"stage": "Path"}},
+        {"method": {"stage": "Random", "n": 5}},
+        {"segments": [{**a, "memory": a["segment"]}]},
+        {"segments": [{**a, "segment": a["memory"]}]},
+        {"segments": [{**a, "kind": "Float32Memory"}]},
+        {"segments": [{**a, "kind": "os"}]},
+        {"segments": [{**a, "segment": "../../etc/passwd"}]},
+        {"segments": [b, {}]},
+        {"segments": 7},
+        {"files": []},
+        {"files": {"/etc/passwd": {"bytes": 1, "checksum": ""}}},
+    ]
+    for lie in lies:
+        told = dict(manifest)
+        for key, value in lie.items():
+            told[key] = {**manifest[key], **value} if isinstance(value, dict) and key != "method" else value
+        body = json.dumps(told, indent=1, sort_keys=True)
+        whole = {"manifest": told, "checksum": storage._digest(body.encode())}
+        (saved / "manifest.json").write_text(json.dumps(whole, indent=1))
+        with pytest.raises(CorruptIndexError):
+            logt.open(saved)
+
+
+def test_codes_that_name_no_unit_are_refused(vectors, tmp_path):
+    from dataclasses import replace
+
+    index = logt.Index(8, method=lo_gt(n=5, m=2, L=4))
+    index.add(vectors(30, 8))
+    codes = index._segments[0].codes
+    codes.unit[3] = 60_000
+    index._segments = (replace(index._segments[0], codes=codes),)
+    index.save(tmp_path / "index")
+    with pytest.raises(CorruptIndexError, match="names no memory vector"):
+        logt.open(tmp_path / "index")
+
+
+def test_no_index_is_said_to_be_no_index(tmp_path):
+    with pytest.raises(FileNotFoundError, match="holds no index"):
+        logt.open(tmp_path / "nowhere")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(FileNotFoundError, match="holds no index"):
+        logt.open(tmp_path / "file")
+
+
+def test_a_folder_of_other_things_is_not_overwritten(tmp_path):
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(InvalidInputError, match="not an index"):
+        logt.Index(8).save(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_saving_again_writes_only_what_is_new(saved, vectors):
+    index = logt.open(saved)
+    before = {path.name: path.stat().st_mtime_ns for path in saved.glob("*.safetensors")}
+    index.add(vectors(5, 8, seed=3))
+    index.save(saved)
+    after = {path.name: path.stat().st_mtime_ns for path in saved.glob("*.safetensors")}
+    assert before.items() <= after.items()
+    assert len(logt.open(saved)) == 35
+
+
+def test_saving_another_index_removes_the_files_of_the_old_one(saved, vectors):
+    logt.Index(8).save(saved)
+    assert [path.name for path in saved.iterdir()] == ["manifest.json"]
+
+
+@pytest.mark.parametrize("call", ["write", "fsync", "replace"])
+def test_a_failed_save_keeps_the_old_index(saved, vectors, monkeypatch, call):
+    index = logt.open(saved)
+    index.add(vectors(5, 8, seed=3))
+    real = getattr(storage.os, {"write": "open", "fsync": "fsync", "replace": "replace"}[call])
+    for failing in range(8):
+        count = iter(range(1000))
+
+        def fail(*args, count=count, failing=failing, **kwargs):
+            if next(count) == failing:
+                raise OSError(28, "No space left on device")
+            return real(*args, **kwargs)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(storage.os, {"write": "open", "fsync": "fsync", "replace": "replace"}[call], fail)
+            try:
+                index.save(saved)
+                size = {35}
+            except OSError:
+                size = {30, 35}
+        assert len(logt.open(saved)) in size
+        assert not list(saved.glob(".*.tmp"))
+
+
+def test_opening_reads_no_pickle(saved):
+    np.save(saved / "memory-evil.safetensors", np.array([object()]), allow_pickle=True)
+    assert len(logt.open(saved)) == 30

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from logt.threads import Workers, available, spans
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_results_come_in_the_order_of_the_items(threads):
+    assert Workers(threads).each(lambda i: i * i, list(range(50))) == [i * i for i in range(50)]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_an_error_reaches_the_caller(threads):
+    def fail(i):
+        if i == 3:
+            raise ValueError("three")
+
+    with pytest.raises(ValueError, match="three"):
+        Workers(threads).each(fail, list(range(10)))
+
+
+BLAS = """
+import threading
+import numpy
+from threadpoolctl import threadpool_info
+from logt.threads import Workers, one_blas_thread
+
+def threads():
+    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+before, seen = threads(), []
+with one_blas_thread():
+    inner = threading.Thread(target=lambda: Workers(2).each(lambda _: seen.append(threads()), [1, 2]))
+    inner.start()
+    inner.join()
+    assert threads() <= {1}, "the last one out lifts the limit, not the first"
+assert all(number <= {1} for number in seen)
+assert threads() == before
+"""
+
+
+def test_blas_runs_on_one_thread_inside_and_as_before_after():
+    subprocess.run([sys.executable, "-c", BLAS], check=True)
+
+
+def test_no_thread_outlives_its_call():
+    before = threading.active_count()
+    Workers(4).each(lambda i: i, list(range(20)))
+    assert threading.active_count() == before
+
+
+def test_the_environment_can_lower_the_number_of_threads(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert available() == 1
+    monkeypatch.setenv("OMP_NUM_THREADS", "many")
+    assert available() >= 1
+
+
+def test_spans_cover_everything_once():
+    assert [i for span in spans(10, 4) for i in range(10)[span]] == list(range(10))
+    assert spans(0, 4) == []
