@@ -267,13 +267,45 @@ inline float dot(const Entries<Unit, Weight>& U, size_t row, size_t from, size_t
     return sum.sum() + rest;
 }
 
+// One query, a few hundred rows at a time: each step is a small loop of its own, whose state stays in registers.
+template <typename Unit, typename Weight>
+__attribute__((noinline)) void first_block(const Codes<Unit, Weight>& codes, size_t start, size_t count, const float* c,
+                                           float* out) {
+    const Unit* unit = codes.U.unit + start * RANKS;
+    const Weight* weight = codes.U.weight + start * RANKS;
+    const uint16_t* length = codes.length ? codes.length + start : nullptr;
+    for (size_t i = 0; i < count; ++i, unit += RANKS, weight += RANKS) {
+        LanesOf<GATHER> sum = {};
+        sum.add(weights<GATHER>(weight, 0, length ? length[i] : static_cast<int32_t>(RANKS)), gather(c, unit));
+        out[i] = sum.sum();
+    }
+}
+
+template <typename Unit, typename Weight>
+__attribute__((noinline)) void later_blocks(const Codes<Unit, Weight>& codes, size_t start, size_t count, size_t from,
+                                            const float* c, float* out) {
+    for (size_t i = 0; i < count; ++i) {
+        const size_t entries = codes.entries(start + i);
+        if (entries > from) out[i] += dot(codes.U, start + i, from, entries, c);
+    }
+}
+
 template <typename Unit, typename Weight>
 void one(const Codes<Unit, Weight>& codes, const float* c, size_t R, float* scores, int32_t* rows) {
+    constexpr size_t CHUNK = 512;
     Best best(R, codes.U.rows);
-    for (size_t i = 0; i < codes.U.rows; ++i) {
-        const float sum = dot(codes.U, i, 0, codes.entries(i), c);
-        const float score = codes.bias ? codes.scale[i] * sum + codes.bias[i] : codes.scale[i] * sum;
-        if (score > best.threshold) best.push(score, i);
+    alignas(64) float score[CHUNK];
+    for (size_t start = 0; start < codes.U.rows; start += CHUNK) {
+        const size_t count = std::min(CHUNK, codes.U.rows - start);
+        const bool whole = codes.U.width >= RANKS;
+        if (whole) first_block(codes, start, count, c, score);
+        else std::fill_n(score, count, 0.0f);
+        later_blocks(codes, start, count, whole ? RANKS : 0, c, score);
+        for (size_t i = 0; i < count; ++i) score[i] *= codes.scale[start + i];
+        if (codes.bias)
+            for (size_t i = 0; i < count; ++i) score[i] += codes.bias[start + i];
+        for (size_t i = 0; i < count; ++i)
+            if (score[i] > best.threshold) best.push(score[i], start + i);
     }
     best.write(scores, rows);
 }

@@ -148,7 +148,12 @@ inline LanesOf<GATHER> gather(const float* c, const Unit* unit) {
     LanesOf<GATHER> v;
     for (size_t i = 0; i < LanesOf<GATHER>::PARTS; ++i) {
 #if defined(__AVX2__)
-        v.part[i] = (Vectors<GATHER>::Float)_mm256_i32gather_ps(c, eight(unit + i * GATHER), 4);
+        // A gather merges into its target, so it would wait for the row before: gather into zeros. The mask is hidden
+        // from the compiler, which drops the zeros where it knows that all lanes are loaded.
+        const __m256 zero = _mm256_setzero_ps();
+        __m256 all = _mm256_cmp_ps(zero, zero, _CMP_EQ_OQ);
+        asm("" : "+x"(all));
+        v.part[i] = (Vectors<GATHER>::Float)_mm256_mask_i32gather_ps(zero, c, eight(unit + i * GATHER), all, 4);
 #else
         for (size_t l = 0; l < GATHER; ++l) v.part[i][l] = c[unit[i * GATHER + l]];
 #endif

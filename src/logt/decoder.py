@@ -1,4 +1,4 @@
-"""Decoders, (X, Ŷ, units) -> U: x_i ≈ Σ_j u_ij y_j (sections 3.2, 1.2 of Shi et al. for the first two)."""
+"""Decoders, (X, Ŷ, units) -> U: x_i ≈ Σ_j u_ij y_j (section 3.2)."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Codes:
     """U by vector: row i estimates scale_i · Σ_t weight[i, t] · c[unit[i, t]], entries by falling |weight|.
 
     `unit` and `weight` are flat, in the order that the kernels read (kernels.hpp). Rows with fewer entries than
-    others end in zeros. With `inverse`, the measurements c are first solved for (GGᵀ)⁺c
-    (GroupPinv); the dense U = G⁺ that this stands for is never made.
+    others end in zeros. With `inverse`, the measurements c are first solved for (GGᵀ)⁺c; the dense U = G⁺ that
+    this stands for is never made.
     """
 
     unit: Array

@@ -264,12 +264,12 @@ class Index:
     def _queries(self, matrix: Any, ignore: bool) -> tuple[Floats, Any]:
         """(Q as float32, of unit length under cosine; which rows are valid)."""
         way_out = "correct it, or pass on_invalid='ignore'"
-        if not ignore:
-            checked_rows(matrix, "Q", way_out)
         with np.errstate(over="ignore"):
             Q = np.array(matrix, np.float32)
         norms = row_norms(Q)
         valid = norms <= LONGEST  # neither NaN nor infinity is
+        if not ignore and not valid.all():
+            checked_rows(matrix, "Q", way_out)
         if self._metric == "cosine":
             if not ignore:
                 _refuse_zero(norms, "Q", way_out)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -32,8 +32,13 @@ class Candidates:
     ids: Ids
 
     def take(self, order: Ids) -> Candidates:
+        at = np.arange(len(order))[:, None], order
+        return Candidates(self.scores[at], self.segment[at], self.row[at], self.ids[at])
+
+    def columns(self, part: slice) -> Candidates:
+        """A copy of some places of each list."""
         fields = (self.scores, self.segment, self.row, self.ids)
-        return Candidates(*(np.take_along_axis(field, order, axis=1) for field in fields))
+        return Candidates(*(np.array(field[:, part], order="C") for field in fields))
 
     def ranked(self, count: int) -> Candidates:
         """The best `count`: equal scores by id."""
@@ -52,6 +57,8 @@ def search(
 ) -> tuple[Floats, Ids]:
     """The best k of all segments for each row of Q: (scores, ids), (nq, min(k, N)) each."""
     k = min(k, sum(map(len, segments)))
+    if cascade and cascade.p == 1:
+        cascade = None  # U⁰ is all of U
     tiles = spans(len(Q), TILE)
     found = workers.each(lambda tile: _search_tile(segments, Q[tile], k, cascade, correct), tiles)
     scores = np.empty((len(Q), k), np.float32)
@@ -65,8 +72,8 @@ def _search_tile(
     segments: Sequence[Segment], Q: Floats, k: int, cascade: Cascade | None, correct: Suppress | None
 ) -> Candidates:
     # a corrected list is twice as long as asked, for what is suppressed makes room for what stood below
-    wanted = max(2 * k, correct.depth) if correct else k
-    wanted = max(wanted, cascade.R) if cascade else wanted
+    kept = max(2 * k, correct.depth) if correct else k
+    wanted = max(kept, cascade.R) if cascade else kept
     measured: dict[int, Floats] = {}
     for segment in segments:
         if id(segment.memory) not in measured:
@@ -79,10 +86,12 @@ def _search_tile(
         for number, (segment, c, prefix) in enumerate(zip(segments, C, prefixes, strict=True))
     ]
     best = lists[0] if len(lists) == 1 else _concatenated(lists)
-    if len(lists) > 1 or not cascade or wanted > cascade.R:
-        best = best.ranked(wanted)  # else all are refined and ranked then
-    if cascade:
-        best = _refined(best, cascade.R, segments, C, prefixes)
+    if cascade is None:
+        best = best.ranked(kept)
+    else:
+        if len(lists) > 1 or wanted > cascade.R:
+            best = best.ranked(wanted)  # else all are refined, and ranked then
+        best = _refined(best, cascade.R, kept, segments, C, prefixes)
     if correct:
         best = best.take(correct(_units_of(best, segments)))
     return best
@@ -96,7 +105,7 @@ def _solved(segment: Segment, C: Floats) -> Floats:
 
 def _prefix(segment: Segment, cascade: Cascade | None) -> Array:
     """How many entries of each row make U⁰; an empty array stands for all."""
-    return segment.codes.lengths(cascade.p) if cascade and cascade.p < 1 else _NO_LENGTHS
+    return segment.codes.lengths(cascade.p) if cascade else _NO_LENGTHS
 
 
 def _estimate(segment: Segment, C: Floats, prefix: Array, number: int, R: int) -> Candidates:
@@ -117,30 +126,21 @@ def _estimate(segment: Segment, C: Floats, prefix: Array, number: int, R: int) -
 
 
 def _refined(
-    best: Candidates, R: int, segments: Sequence[Segment], C: list[Floats], prefixes: list[Array]
+    best: Candidates,
+    R: int,
+    kept: int,
+    segments: Sequence[Segment],
+    C: list[Floats],
+    prefixes: list[Array],
 ) -> Candidates:
-    """ŝ⁰ + c·u¹ for the first R, ranked anew; the others stay below them, by ŝ⁰ (section 3.2)."""
-    scores = best.scores[:, :R].copy()
+    """ŝ⁰ + c·u¹ for the first R, ranked anew; the others stay below them, by ŝ⁰ (section 3.2). The first `kept`."""
+    head, tail = best.columns(slice(0, R)), best.columns(slice(R, kept))
     for number, segment in enumerate(segments):
-        if not len(prefixes[number]):
-            continue
+        rows = head.row if len(segments) == 1 else np.where(head.segment == number, head.row, np.int32(-1))
         codes = segment.codes
-        rows = np.where(best.segment[:, :R] == number, best.row[:, :R], np.int32(-1))
-        _kernels.refine(
-            codes.unit,
-            codes.weight,
-            codes.scale,
-            prefixes[number],
-            C[number],
-            np.ascontiguousarray(rows),
-            scores,
-        )
-    head = Candidates(scores, *(np.ascontiguousarray(f[:, :R]) for f in (best.segment, best.row, best.ids)))
-    head = head.ranked(R)
-    if best.ids.shape[1] <= R:
-        return head
-    tail = replace(best, **{name: value[:, R:] for name, value in vars(best).items()})
-    return _concatenated([head, tail])
+        _kernels.refine(codes.unit, codes.weight, codes.scale, prefixes[number], C[number], rows, head.scores)
+    head = head.ranked(kept)
+    return _concatenated([head, tail]) if tail.ids.shape[1] else head
 
 
 def _concatenated(lists: Sequence[Candidates]) -> Candidates:
