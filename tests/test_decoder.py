@@ -29,7 +29,7 @@ def dense(codes: Codes, M: int):
 def test_transpose_is_the_assignment(vectors):
     X, Y, units = made(vectors)
     U = dense(Transpose()(X, Y, units), units.count)
-    assert (U == (units.of[:, :, None] == np.arange(units.count)).any(axis=1)).all()
+    assert ((units.of[:, :, None] == np.arange(units.count)).any(axis=1) == U).all()
 
 
 @pytest.mark.parametrize("order", [0, 1])
@@ -119,7 +119,7 @@ def test_prefix_and_rest_make_the_whole(vectors):
         assert (energy[rows, lengths - 2] < p + 1e-5)[lengths > 1].all()
         U0 = np.where(np.arange(30) < lengths[:, None], weight, 0)
         U1 = np.where(np.arange(30) >= lengths[:, None], weight, 0)
-        assert (U0 + U1 == weight).all()
+        assert (weight == U0 + U1).all()
 
 
 @pytest.mark.parametrize("consistent", [True, False])
