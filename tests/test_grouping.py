@@ -17,7 +17,7 @@ def test_each_vector_is_in_m_units(N, n, m, k, orthogonal):
     X = np.random.default_rng(N).standard_normal((N, 8), np.float32)
     group = Orthogonal(n, m, k) if orthogonal else Random(n, m)
     units = group(X, np.random.default_rng(0))
-    per_round = max(1, N // n)
+    per_round = max(N // n, min(N, 16))
     assert units.of.shape == (N, m)
     assert units.count == m * per_round
     for r in range(m):

@@ -106,19 +106,19 @@ def test_small_batches_work(vectors, method, N):
 def test_adding_touches_no_segment_that_is_there(vectors):
     made = logt.Index(32, method=SMALL)
     made.add(vectors(100, 32))
-    before = made._segments
+    before = made._state.segments
     made.add(vectors(100, 32, seed=1))
-    assert made._segments[: len(before)] == before
-    assert len(made._segments) == 2
+    assert made._state.segments[: len(before)] == before
+    assert len(made._state.segments) == 2
 
 
 def test_a_large_batch_becomes_equal_segments(vectors):
     made = logt.Index(16, method=SMALL, segment_size=100)
     made.add(vectors(250, 16))
-    assert [len(s) for s in made._segments] == [83, 83, 84]
+    assert [len(s) for s in made._state.segments] == [83, 83, 84]
     whole = logt.Index(16, method=SMALL, segment_size=None)
     whole.add(vectors(250, 16))
-    assert len(whole._segments) == 1
+    assert len(whole._state.segments) == 1
 
 
 def test_ids_are_the_next_free_numbers(vectors):

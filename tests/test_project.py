@@ -18,7 +18,7 @@ PACKAGE = ROOT / "src" / "logt"
 
 LEVELS = [
     {"_kernels", "_types", "errors", "threads"},
-    {"inputs", "grouping", "memory", "quantize", "decoder", "correction"},
+    {"results", "inputs", "grouping", "memory", "quantize", "decoder", "correction"},
     {"segment"},
     {"search", "storage", "methods"},
     {"index"},
@@ -92,6 +92,14 @@ def test_links_between_documents_lead_somewhere():
     for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text()):
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+def test_the_contract_names_tests_that_exist():
+    text = (ROOT / "docs" / "contract.md").read_text()
+    tests = "".join(path.read_text() for path in (ROOT / "tests").glob("*.py"))
+    named = set(re.findall(r"`(test_\w+|Test\w+)`", text))
+    assert len(named) > 15
+    assert not [name for name in named if not re.search(rf"(def |^){name}\b", tests, re.MULTILINE)]
 
 
 def test_the_version_stands_in_one_form():

@@ -10,13 +10,18 @@ from logt.grouping import Random
 from logt.memory import Pinv
 from logt.methods import cascaded, lo_gt, rnd, starred
 from logt.quantize import Float32
-from logt.search import search
+from logt.search import View
+from logt.search import search as search_views
 from logt.segment import Method, Segment
 from logt.threads import Workers
 
 
 def built(X, method, first=0, seed=0):
     return method.build(X, np.arange(first, first + len(X)), np.random.default_rng(seed))
+
+
+def search(segments, *arguments, **named):
+    return search_views([View.of(segment, l2=False) for segment in segments], *arguments, **named)
 
 
 def estimates(segment: Segment, Q):

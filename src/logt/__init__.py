@@ -1,8 +1,16 @@
 """Search in large collections of image descriptors by local orthogonal-group testing (Iscen and Chum, 2018)."""
 
 from logt import methods
-from logt.errors import CorruptIndexError, FormatVersionError, InvalidInputError, MissingExtraError
-from logt.index import Index, Report, SearchResult
+from logt.errors import (
+    CorruptIndexError,
+    FormatVersionError,
+    InvalidInputError,
+    LockedError,
+    MissingExtraError,
+    ReadOnlyError,
+)
+from logt.index import Index
+from logt.results import RangeResult, Report, SearchResult
 from logt.segment import Method
 
 open = Index.open  # noqa: A001
@@ -14,8 +22,11 @@ __all__ = [
     "FormatVersionError",
     "Index",
     "InvalidInputError",
+    "LockedError",
     "Method",
     "MissingExtraError",
+    "RangeResult",
+    "ReadOnlyError",
     "Report",
     "SearchResult",
     "methods",

@@ -10,4 +10,5 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
 Ids = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 Array = NDArray[Any]

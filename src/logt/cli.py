@@ -146,9 +146,18 @@ def search(
 
 
 @app.command()
+def verify(index: Annotated[Path, typer.Argument(help="An index folder.")]) -> None:
+    """Check every byte of an index; say which file is broken."""
+    checked = Index.open(index)
+    out.print(f"{index}: whole; {len(checked):,} vectors, generation {checked.generation}", highlight=False)
+
+
+@app.command()
 def info(index: Annotated[Path, typer.Argument(help="An index folder.")], as_json: AsJson = False) -> None:
     """Say what an index holds and costs, having checked every byte of it."""
-    _show_report(Index.open(index), as_json, {})
+    opened = Index.open(index)
+    stored = sum(path.stat().st_size for path in index.iterdir() if path.is_file())
+    _show_report(opened, as_json, {"generation": opened.generation, "bytes on disk": stored})
 
 
 def _show_report(index: Index, as_json: bool, more: dict[str, Any]) -> None:

@@ -9,6 +9,14 @@ class CorruptIndexError(OSError):
     """A stored index whose bytes are not those that were saved."""
 
 
+class LockedError(OSError):
+    """A stored index that another writer has open."""
+
+
+class ReadOnlyError(RuntimeError):
+    """A change to an index that was opened for reading."""
+
+
 class FormatVersionError(OSError):
     """A stored index of a format that this version does not read."""
 

@@ -109,7 +109,11 @@ class Orthogonal:
         return unit
 
 
+FEWEST = 16
+"""Units that a round makes at least, while there are vectors for them: fewer could not tell a small batch apart."""
+
+
 def _unit_starts(N: int, n: int) -> Ids:
-    """Where each of the ⌊N/n⌋ (at least one) units of a round begins: sizes differ by at most one."""
-    count = max(1, N // n)
+    """Where each of the ⌊N/n⌋ units of a round begins, FEWEST at least: sizes differ by at most one."""
+    count = max(N // n, min(N, FEWEST))
     return -(-np.arange(count + 1, dtype=np.int64) * N // count)

@@ -4,31 +4,35 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
 from logt import storage
 from logt._types import Floats, Ids
 from logt.decoder import Cascade
-from logt.errors import CorruptIndexError, InvalidInputError, one_of
+from logt.errors import CorruptIndexError, InvalidInputError, ReadOnlyError, one_of
 from logt.inputs import (
     LONGEST,
     checked_count,
+    checked_filter,
     checked_ids,
     checked_matrix,
     checked_rows,
+    known_ids,
     row_norms,
     unit_rows,
 )
 from logt.methods import cascaded, compact, lo_gt
-from logt.search import search
+from logt.results import RangeResult, Report, SearchResult
+from logt.search import TILE, View, search
 from logt.segment import Method, Segment
-from logt.threads import Progress, Workers, available
+from logt.threads import Progress, Workers, available, spans
 
 Metric = Literal["cosine", "ip", "l2"]
 
@@ -39,43 +43,12 @@ _METRIC_NAMES: dict[str, Metric] = {
 }
 
 
-class SearchResult(NamedTuple):
-    """`scores, ids = index.search(...)`: (nq, k) each, best first; (k,) each for a single query.
+@dataclass(frozen=True)
+class State:
+    """What an index holds at one moment; a search sees one state, a change makes the next."""
 
-    Scores are estimated cosines or inner products (larger is better), or squared L2 distances (smaller is
-    better). Where there are fewer than k vectors, ids end in -1 and scores in -inf (+inf for distances).
-    """
-
-    scores: Floats
-    ids: Ids
-
-    @property
-    def counts(self) -> Any:
-        """How many results of each query are real."""
-        return (self.ids >= 0).sum(axis=-1)
-
-
-class Report(Mapping[str, Any]):
-    """What an index holds and costs; prints as a table."""
-
-    def __init__(self, values: Mapping[str, Any]):
-        self._values = dict(values)
-
-    def __getitem__(self, key: str) -> Any:
-        return self._values[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __repr__(self) -> str:
-        return f"Report({self._values!r})"
-
-    def __str__(self) -> str:
-        width = max(map(len, self._values))
-        return "\n".join(f"{name:<{width}}  {_shown(value)}" for name, value in self._values.items())
+    segments: tuple[Segment, ...] = ()
+    next_id: int = 0
 
 
 class Index:
@@ -103,8 +76,9 @@ class Index:
         self._seed = checked_count("seed", seed, least=0)
         self._threads = None if threads is None else checked_count("threads", threads)
         self._segment_size = None if segment_size is None else checked_count("segment_size", segment_size)
-        self._segments: tuple[Segment, ...] = ()
-        self._adding = threading.Lock()
+        self._state = State()
+        self._changing = threading.RLock()
+        self._home: storage.Home | None = None
 
     @property
     def dim(self) -> int:
@@ -119,7 +93,19 @@ class Index:
         return self._metric
 
     def __len__(self) -> int:
-        return sum(map(len, self._segments))
+        return sum(segment.count for segment in self._state.segments)
+
+    def __contains__(self, id: object) -> bool:
+        if not isinstance(id, int | np.integer) or isinstance(id, bool):
+            return False
+        one = np.array([id], np.int64)
+        return any(len(segment.rows_of(one)) for segment in self._state.segments)
+
+    @property
+    def ids(self) -> Ids:
+        """The ids of all vectors, in the order in which masks and `compact` take them."""
+        parts = [segment.ids[segment.live] for segment in self._state.segments]
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     def __repr__(self) -> str:
         return f"Index(dim={self._dim}, vectors={len(self)}, metric={self._metric!r}, method={self._method!r})"
@@ -130,21 +116,62 @@ class Index:
         All or nothing: bad rows, taken ids or an interrupt leave the index as it was. `progress` is called as
         progress(what, done, total).
         """
-        rows = checked_rows(checked_matrix(X, self._dim, "X"), "X", "nothing was added")
-        workers = Workers(self._thread_count(threads), progress)
-        with self._adding:
-            present = [segment.ids for segment in self._segments]
-            numbers = checked_ids(ids, len(rows), present)
-            if self._metric == "cosine":
-                _refuse_zero(row_norms(rows), "X", "nothing was added; or use metric='ip' or 'l2'")
-            by_id = None if (np.diff(numbers) > 0).all() else np.argsort(numbers)  # ties are ranked by row
-            new: list[Segment] = []
-            for part in self._parts(len(rows)):
-                chosen = part if by_id is None else by_id[part]
-                number = len(self._segments) + len(new)
-                new.append(self._build(rows[chosen], numbers[chosen], number, workers))
-            self._segments += tuple(new)
+        rows = self._checked(X)
+        with self._change() as state:
+            numbers = checked_ids(ids, len(rows), state.next_id, self.ids)
+            self._state = self._added(state, rows, numbers, Workers(self._thread_count(threads), progress))
         return numbers
+
+    def upsert(self, X: Any, ids: Any, *, threads: int | None = None, progress: Progress | None = None) -> Ids:
+        """Add the rows of X under the given ids, in place of the vectors that have them; all or nothing."""
+        rows = self._checked(X)
+        with self._change() as state:
+            numbers = checked_ids(ids, len(rows), state.next_id, np.empty(0, np.int64))
+            cleared, _ = _without(state, numbers)
+            self._state = self._added(cleared, rows, numbers, Workers(self._thread_count(threads), progress))
+        return numbers
+
+    def remove(self, ids: Any) -> int:
+        """Remove the vectors with these ids and say how many there were; other ids are passed over.
+
+        Ids never shift and are not given again. The memory of removed vectors comes back with `compact`.
+        """
+        numbers = known_ids(ids)
+        with self._change() as state:
+            self._state, count = _without(state, numbers)
+        return count
+
+    def compact(self) -> None:
+        """Give back the memory of removed vectors; what is left is found exactly as before."""
+        with self._change() as state:
+            self._state = replace(state, segments=tuple(segment.compacted() for segment in state.segments))
+
+    def merge_from(self, other: Index) -> None:
+        """Take in all that another index of the same kind holds; the other is unchanged."""
+        for name in ("dim", "metric", "method"):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine != theirs:
+                raise InvalidInputError(f"{name} differs: {mine} here, {theirs} there; nothing was merged")
+        theirs = other._state
+        with self._change() as state:
+            taken = np.intersect1d(self.ids, other.ids)
+            if len(taken):
+                raise InvalidInputError(f"id {taken[0]} is in both; nothing was merged")
+            self._state = State(state.segments + theirs.segments, max(state.next_id, theirs.next_id))
+
+    def reconstruct(self, ids: Any) -> Floats:
+        """The vectors that the index stands for, (len(ids), dim): what is left of those that were added."""
+        numbers = known_ids(ids)
+        X = np.empty((len(numbers), self._dim), np.float32)
+        missing = np.ones(len(numbers), bool)
+        for segment in self._state.segments:
+            rows, here = segment.located(numbers)
+            if here.any():
+                X[here] = segment.reconstructed(rows[here])
+                missing &= ~here
+        if missing.any():
+            raise InvalidInputError(f"id {numbers[missing][0]} is not in the index")
+        return X
 
     def search(
         self,
@@ -154,10 +181,14 @@ class Index:
         p: float | None = None,
         R: int | None = None,
         correct: bool = True,
+        filter: Any = None,
         threads: int | None = None,
         on_invalid: Literal["raise", "ignore"] = "raise",
     ) -> SearchResult:
         """The k best vectors for each row of Q, or for one query of shape (dim,).
+
+        Only what `filter` lets through is found: ids, a mask over `index.ids`, or a function from an array of ids
+        to a mask. A narrow filter loses nothing: up to R vectors are all decoded in full.
 
         p and R set the cascade (the method's by default): U⁰ with the part p of each vector's energy ranks
         all vectors, all of U the R best of them; p=1 decodes everything. correct=False leaves out the
@@ -169,24 +200,42 @@ class Index:
         matrix = checked_matrix(Q, self._dim, "Q")
         workers = Workers(self._thread_count(threads))
         queries, valid = self._queries(matrix, ignore=on_invalid == "ignore")
-        segments = self._segments
+        views = self._views(filter)
         worst = np.float32(np.inf if self._metric == "l2" else -np.inf)
         scores = np.full((len(queries), k), worst, np.float32)
         ids = np.full((len(queries), k), -1, np.int64)
-        if segments and valid.any():
+        if valid.any():
             used = queries if valid.all() else queries[valid]
-            doubled = used * np.float32(2) if self._metric == "l2" else used
             correction = self._method.correct if correct else None
-            found = search(segments, doubled, k, self._cascade(p, R), correction, workers)
+            found = search(views, self._asked(used), k, self._cascade(p, R), correction, workers)
             width = found[1].shape[1]
-            ids[valid, :width] = found[1]
-            scores[valid, :width] = found[0] if self._metric != "l2" else _distances(used, found[0])
+            scores[valid, :width], ids[valid, :width] = self._answered(used, found[0]), found[1]
         single = np.ndim(Q) == 1 and matrix.shape[0] == 1
         return SearchResult(scores[0], ids[0]) if single else SearchResult(scores, ids)
 
+    def range_search(
+        self, Q: Any, threshold: float, *, filter: Any = None, threads: int | None = None
+    ) -> RangeResult:
+        """All vectors whose score is at least `threshold` (under l2: whose squared distance is at most that)."""
+        matrix = checked_matrix(Q, self._dim, "Q")
+        queries, _ = self._queries(matrix, ignore=False)
+        views = self._views(filter)
+        everything = max(1, sum(view.count for view in views))
+        workers = Workers(self._thread_count(threads))
+        limits = [0]
+        parts = [(np.empty(0, np.float32), np.empty(0, np.int64))]
+        for block in spans(len(queries), TILE):
+            scores, ids = search(views, self._asked(queries[block]), everything, None, None, workers)
+            scores = self._answered(queries[block], scores)
+            inside = scores <= threshold if self._metric == "l2" else scores >= threshold
+            limits += (limits[-1] + inside.sum(axis=1).cumsum()).tolist()
+            parts.append((scores[inside], ids[inside]))
+        scores_of_all, ids_of_all = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return RangeResult(np.array(limits), scores_of_all, ids_of_all)
+
     def report(self) -> Report:
         """vectors, units, segments, the paper's complexity ratio rho, and true bytes, in all and by part."""
-        segments = self._segments
+        segments = self._state.segments
         N, d = len(self), self._dim
         memories = {id(segment.memory): segment.memory for segment in segments}.values()
         M = sum(memory.shape[0] for memory in memories)
@@ -199,6 +248,7 @@ class Index:
         return Report(
             {
                 "vectors": N,
+                "removed": sum(map(len, segments)) - N,
                 "dim": d,
                 "metric": self._metric,
                 "units": M,
@@ -212,28 +262,138 @@ class Index:
             }
         )
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the index to a folder. What stood there before stays whole until the new state is complete."""
-        settings = {
+    def save(self, path: str | os.PathLike[str] | None = None) -> None:
+        """Write the index to a folder; without a path, to the one it was opened from in mode "a".
+
+        What stood there before stays whole until the new state is complete, and stays with its readers after.
+        """
+        if path is None and self._home is None:
+            raise InvalidInputError("save where? pass a path, or open the index with mode='a'")
+        with self._changing:
+            folder = self._home.folder if path is None and self._home else Path(path or "")
+            stored = storage.Stored(self._settings(), self._method, self._state.segments)
+            if self._home and self._home.writing and folder.resolve() == self._home.folder.resolve():
+                self._home = replace(self._home, generation=storage.write(folder, stored))
+            else:
+                with storage.lock(folder):
+                    storage.write(folder, stored)
+
+    @classmethod
+    def open(
+        cls, path: str | os.PathLike[str], mode: Literal["r", "a"] = "r", *, threads: int | None = None
+    ) -> Index:
+        """Read an index that `save` wrote, checking every byte; its arrays stay in the file and are mapped.
+
+        Mode "r" keeps the state that it found (`refresh` moves on) and refuses changes; any number may read.
+        Mode "a" may change and save; it holds the folder for itself until `close`.
+        """
+        one_of("mode", mode, ("r", "a"))
+        folder = Path(path)
+        held = storage.lock(folder) if mode == "a" else None
+        try:
+            stored, generation = storage.read(folder)
+            index = cls._restored(stored, folder, threads)
+        except BaseException:
+            if held:
+                held.close()
+            raise
+        index._home = storage.Home(folder, generation, held)
+        return index
+
+    @property
+    def generation(self) -> int | None:
+        """The number of the saved state that was opened, refreshed to or saved last; None if there is none."""
+        return self._home.generation if self._home else None
+
+    def refresh(self) -> bool:
+        """Move an index opened in mode "r" on to the newest saved state; say whether there was a newer one."""
+        if self._home is None:
+            raise InvalidInputError("only an index that was opened from a folder can be refreshed")
+        with self._changing:
+            if self._home.writing or storage.generation(self._home.folder) == self._home.generation:
+                return False
+            stored, generation = storage.read(self._home.folder)
+            fresh = type(self)._restored(stored, self._home.folder, self._threads)
+            self._method, self._state = fresh._method, fresh._state
+            self._home = replace(self._home, generation=generation)
+            return True
+
+    def close(self) -> None:
+        """Give up the folder of an index opened in mode "a"; what was not saved is lost to it."""
+        if self._home:
+            self._home.close()
+
+    def __enter__(self) -> Index:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @classmethod
+    def _restored(cls, stored: storage.Stored, folder: Path, threads: int | None) -> Index:
+        settings = dict(stored.settings)
+        try:
+            next_id = settings.pop("next_id")
+            index = cls(**settings, method=stored.method, threads=threads)
+        except (TypeError, KeyError, InvalidInputError) as error:
+            raise CorruptIndexError(f"{folder}: the settings cannot be used: {error}") from error
+        if any(segment.memory.shape[1] != index.dim for segment in stored.segments):
+            raise CorruptIndexError(f"{folder}: a segment is not of dimension {index.dim}")
+        index._state = State(stored.segments, next_id)
+        return index
+
+    def _settings(self) -> dict[str, Any]:
+        return {
             "dim": self._dim,
             "metric": self._metric,
             "seed": self._seed,
             "segment_size": self._segment_size,
+            "next_id": self._state.next_id,
         }
-        storage.write(Path(path), storage.Stored(settings, self._method, self._segments))
 
-    @classmethod
-    def open(cls, path: str | os.PathLike[str], *, threads: int | None = None) -> Index:
-        """Read an index that `save` wrote, checking every byte."""
-        stored = storage.read(Path(path))
-        try:
-            index = cls(**stored.settings, method=stored.method, threads=threads)
-        except (TypeError, InvalidInputError) as error:
-            raise CorruptIndexError(f"{path}: the settings cannot be used: {error}") from error
-        if any(segment.memory.shape[1] != index.dim for segment in stored.segments):
-            raise CorruptIndexError(f"{path}: a segment is not of dimension {index.dim}")
-        index._segments = stored.segments
-        return index
+    @contextmanager
+    def _change(self) -> Iterator[State]:
+        """One change at a time, from the state it starts with."""
+        if self._home and not self._home.writing:
+            raise ReadOnlyError(f"{self._home.folder} was opened for reading; open it with mode='a' to change it")
+        with self._changing:
+            yield self._state
+
+    def _checked(self, X: Any) -> Any:
+        rows = checked_rows(checked_matrix(X, self._dim, "X"), "X", "nothing was added")
+        if self._metric == "cosine":
+            _refuse_zero(row_norms(rows), "X", "nothing was added; or use metric='ip' or 'l2'")
+        return rows
+
+    def _added(self, state: State, rows: Any, numbers: Ids, workers: Workers) -> State:
+        by_id = None if (np.diff(numbers) > 0).all() else np.argsort(numbers)  # ties are ranked by row
+        new: list[Segment] = []
+        for part in self._parts(len(rows)):
+            chosen = part if by_id is None else by_id[part]
+            number = len(state.segments) + len(new)
+            new.append(self._build(rows[chosen], numbers[chosen], number, workers))
+        next_id = max(state.next_id, int(numbers.max(initial=-1)) + 1)
+        return State(state.segments + tuple(new), next_id)
+
+    def _views(self, filter: Any) -> list[View]:
+        segments = self._state.segments
+        l2 = self._metric == "l2"
+        if filter is None:
+            return [View.of(segment, l2=l2) for segment in segments]
+        allowed = checked_filter(filter, [(segment.ids, segment.live) for segment in segments])
+        return [View.of(segment, l2=l2, allowed=rows) for segment, rows in zip(segments, allowed, strict=True)]
+
+    def _asked(self, Q: Floats) -> Floats:
+        """Queries as segments are asked: doubled under l2, for 2·q·x − ‖x‖²."""
+        return Q * np.float32(2) if self._metric == "l2" else Q
+
+    def _answered(self, Q: Floats, scores: Floats) -> Floats:
+        """Scores as users see them: ‖q − x‖² under l2, never below 0 though the estimate may be."""
+        if self._metric != "l2":
+            return scores
+        own = np.square(Q, dtype=np.float64).sum(axis=1, keepdims=True)
+        distances: Floats = np.maximum(own - scores, 0).astype(np.float32)
+        return distances
 
     def _thread_count(self, asked: int | None) -> int:
         return checked_count("threads", asked) if asked is not None else self._threads or available()
@@ -255,11 +415,7 @@ class Index:
         segment = self._method.build(
             unit_rows(rows, norms), ids, np.random.default_rng([self._seed, number]), workers
         )
-        if self._metric == "cosine":
-            return segment
-        scale = (segment.codes.scale * norms).astype(np.float32)
-        bias = (-np.square(norms)).astype(np.float32) if self._metric == "l2" else None
-        return replace(segment, codes=replace(segment.codes, scale=scale), bias=bias)
+        return segment if self._metric == "cosine" else replace(segment, norms=norms.astype(np.float32))
 
     def _queries(self, matrix: Any, ignore: bool) -> tuple[Floats, Any]:
         """(Q as float32, of unit length under cosine; which rows are valid)."""
@@ -278,22 +434,19 @@ class Index:
         return Q, valid
 
 
-def _distances(Q: Floats, scores: Floats) -> Floats:
-    """‖q − x‖² from 2·q·x − ‖x‖², never below 0 though the estimate may be."""
-    own = np.square(Q, dtype=np.float64).sum(axis=1, keepdims=True)
-    distances: Floats = np.maximum(own - scores, 0).astype(np.float32)
-    return distances
+def _without(state: State, ids: Ids) -> tuple[State, int]:
+    """(the state with these ids removed, how many there were); a segment with nothing left is dropped."""
+    unique = np.unique(ids)
+    segments, count = [], 0
+    for segment in state.segments:
+        rows = segment.rows_of(unique)
+        count += len(rows)
+        left = segment.without(rows) if len(rows) else segment
+        segments += [left] if left.count else []
+    return replace(state, segments=tuple(segments)), count
 
 
 def _refuse_zero(norms: Any, what: str, way_out: str) -> None:
     if (norms == 0).any():
         row = int(np.flatnonzero(norms == 0)[0])
         raise InvalidInputError(f"row {row} of {what} is all zeros and has no direction; {way_out}")
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_shown(v)}" for name, v in value.items() if v)
-    if isinstance(value, float):
-        return f"{value:,.3f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logt._types import Array, Floats, Ids
+from logt._types import Array, Floats, Ids, Mask
 from logt.errors import InvalidInputError
 from logt.threads import spans
 
@@ -87,13 +87,22 @@ def unit_rows(array: Array, norms: NDArray[np.float64]) -> Floats:
     return X
 
 
-def checked_ids(ids: Any, count: int, present: Sequence[Ids]) -> Ids:
-    """One int64 id per vector: those given, new and different, or the numbers after the largest present."""
-    largest = max((int(held.max()) for held in present if len(held)), default=-1)
+def known_ids(ids: Any) -> Ids:
+    """Ids that are asked for, one or many, as int64."""
+    given = np.atleast_1d(np.asarray(ids))
+    if given.size == 0:
+        return np.empty(0, np.int64)
+    if given.ndim != 1 or given.dtype.kind not in "iu":
+        raise InvalidInputError(f"ids must be whole numbers in one row, got dtype {given.dtype}, shape {given.shape}")
+    return given.astype(np.int64)
+
+
+def checked_ids(ids: Any, count: int, next_id: int, present: Ids) -> Ids:
+    """One int64 id per vector: those given, new and different, or the numbers from next_id on."""
     if ids is None:
-        if largest > np.iinfo(np.int64).max - 1 - count:
-            raise InvalidInputError(f"no free id is left above {largest}; pass ids")
-        return np.arange(largest + 1, largest + 1 + count, dtype=np.int64)
+        if next_id > np.iinfo(np.int64).max - count:
+            raise InvalidInputError(f"no free id is left from {next_id} on; pass ids")
+        return np.arange(next_id, next_id + count, dtype=np.int64)
     given = np.asarray(ids)
     if given.shape != (count,):
         raise InvalidInputError(f"ids has shape {given.shape}, but there are {count} vectors: one id each")
@@ -101,14 +110,45 @@ def checked_ids(ids: Any, count: int, present: Sequence[Ids]) -> Ids:
         return np.empty(0, np.int64)
     if given.dtype.kind not in "iu":
         raise InvalidInputError(f"ids must be whole numbers, got dtype {given.dtype}")
-    if int(given.min()) < 0 or int(given.max()) > np.iinfo(np.int64).max:
+    if int(given.min()) < 0 or int(given.max()) >= np.iinfo(np.int64).max:
         wrong = int(given.min()) if int(given.min()) < 0 else int(given.max())
-        raise InvalidInputError(f"ids must be from 0 to 2^63 - 1, got {wrong}; nothing was added")
+        raise InvalidInputError(f"ids must be from 0 to 2^63 - 2, got {wrong}; nothing was added")
     numbers = given.astype(np.int64)
     unique, counts = np.unique(numbers, return_counts=True)
     if len(unique) < count:
         raise InvalidInputError(f"id {unique[counts > 1][0]} is given twice; nothing was added")
-    for held in present:
-        if largest >= unique[0] and (taken := np.intersect1d(held, unique)).size:
-            raise InvalidInputError(f"id {taken[0]} is in the index already; nothing was added")
+    if unique[0] < next_id and (taken := np.intersect1d(present, unique)).size:
+        raise InvalidInputError(f"id {taken[0]} is in the index already; nothing was added")
     return numbers
+
+
+def checked_filter(filter: Any, parts: Sequence[tuple[Ids, Mask]]) -> list[Mask]:
+    """For each segment's (ids, live rows), which rows a filter lets through.
+
+    A filter is a function from ids to a mask, a mask over all live ids, or ids.
+    """
+    if callable(filter):
+        masks = []
+        for ids, _ in parts:
+            mask = np.asarray(filter(ids))
+            if mask.shape != ids.shape or mask.dtype != bool:
+                raise InvalidInputError(
+                    f"the filter answered {mask.dtype} of shape {mask.shape} to {len(ids)} ids: it must answer a mask"
+                )
+            masks.append(mask)
+        return masks
+    given = np.asarray(filter)
+    if given.dtype == bool:
+        total = sum(int(live.sum()) for _, live in parts)
+        if given.shape != (total,):
+            raise InvalidInputError(f"the mask has shape {given.shape}, but there are {total} ids in index.ids")
+        masks, start = [], 0
+        for ids, live in parts:
+            mask = np.zeros(len(ids), bool)
+            count = int(live.sum())
+            mask[live] = given[start : start + count]
+            masks.append(mask)
+            start += count
+        return masks
+    wanted = known_ids(filter)
+    return [np.isin(ids, wanted) for ids, _ in parts]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from logt import _kernels
-from logt._types import Array, Floats, Ids
+from logt._types import Array, Floats, Ids, Mask
 from logt.correction import Suppress
 from logt.decoder import Cascade, solve_group_inverse
 from logt.segment import Segment
@@ -20,6 +20,26 @@ TILE = 16
 _FEW = 4  # up to so many queries are quicker one by one
 _NO_BIAS = np.empty(0, np.float32)
 _NO_LENGTHS = np.empty(0, np.uint16)
+
+
+@dataclass(frozen=True)
+class View:
+    """A segment as one search sees it: `bias` is added to each estimate, -inf where a row must not be found."""
+
+    segment: Segment
+    bias: Floats
+    count: int
+
+    @classmethod
+    def of(cls, segment: Segment, *, l2: bool, allowed: Mask | None = None) -> View:
+        """With `l2`, scores are 2·q·x − ‖x‖² for doubled queries; only rows that are live and allowed count."""
+        norms = segment.norms
+        bias = _NO_BIAS if norms is None or not l2 else -np.square(norms)
+        if segment.removed is None and allowed is None:
+            return cls(segment, bias, len(segment))
+        seen = segment.live if allowed is None else segment.live & allowed
+        masked = np.where(seen, bias if len(bias) else np.float32(0), np.float32(-np.inf))
+        return cls(segment, masked.astype(np.float32), int(seen.sum()))
 
 
 @dataclass(frozen=True)
@@ -48,32 +68,35 @@ class Candidates:
 
 
 def search(
-    segments: Sequence[Segment],
+    views: Sequence[View],
     Q: Floats,
     k: int,
     cascade: Cascade | None = None,
     correct: Suppress | None = None,
     workers: Workers = SERIAL,
 ) -> tuple[Floats, Ids]:
-    """The best k of all segments for each row of Q: (scores, ids), (nq, min(k, N)) each."""
-    k = min(k, sum(map(len, segments)))
+    """The best k of all segments for each row of Q: (scores, ids), (nq, k or as many as there are) each."""
+    views = [view for view in views if view.count]
+    k = min(k, sum(view.count for view in views))
     if cascade and cascade.p == 1:
         cascade = None  # U⁰ is all of U
-    tiles = spans(len(Q), TILE)
-    found = workers.each(lambda tile: _search_tile(segments, Q[tile], k, cascade, correct), tiles)
     scores = np.empty((len(Q), k), np.float32)
     ids = np.empty((len(Q), k), np.int64)
-    for tile, candidates in zip(tiles, found, strict=True):
-        scores[tile], ids[tile] = candidates.scores[:, :k], candidates.ids[:, :k]
+    if k:
+        tiles = spans(len(Q), TILE)
+        found = workers.each(lambda tile: _search_tile(views, Q[tile], k, cascade, correct), tiles)
+        for tile, candidates in zip(tiles, found, strict=True):
+            scores[tile], ids[tile] = candidates.scores[:, :k], candidates.ids[:, :k]
     return scores, ids
 
 
 def _search_tile(
-    segments: Sequence[Segment], Q: Floats, k: int, cascade: Cascade | None, correct: Suppress | None
+    views: Sequence[View], Q: Floats, k: int, cascade: Cascade | None, correct: Suppress | None
 ) -> Candidates:
     # a corrected list is twice as long as asked, for what is suppressed makes room for what stood below
     kept = max(2 * k, correct.depth) if correct else k
     wanted = max(kept, cascade.R) if cascade else kept
+    segments = [view.segment for view in views]
     measured: dict[int, Floats] = {}
     for segment in segments:
         if id(segment.memory) not in measured:
@@ -82,8 +105,8 @@ def _search_tile(
     prefixes = [_prefix(segment, cascade) for segment in segments]
 
     lists = [
-        _estimate(segment, c, prefix, number, min(wanted, len(segment)))
-        for number, (segment, c, prefix) in enumerate(zip(segments, C, prefixes, strict=True))
+        _estimate(view, c, prefix, number, min(wanted, view.count))
+        for number, (view, c, prefix) in enumerate(zip(views, C, prefixes, strict=True))
     ]
     best = lists[0] if len(lists) == 1 else _concatenated(lists)
     if cascade is None:
@@ -108,11 +131,10 @@ def _prefix(segment: Segment, cascade: Cascade | None) -> Array:
     return segment.codes.lengths(cascade.p) if cascade else _NO_LENGTHS
 
 
-def _estimate(segment: Segment, C: Floats, prefix: Array, number: int, R: int) -> Candidates:
+def _estimate(view: View, C: Floats, prefix: Array, number: int, R: int) -> Candidates:
     """The R best of one segment by U⁰, in no order."""
-    codes = segment.codes
-    bias = _NO_BIAS if segment.bias is None else segment.bias
-    U = (codes.unit, codes.weight, codes.scale, bias, prefix)
+    codes = view.segment.codes
+    U = (codes.unit, codes.weight, view.segment.gain, view.bias, prefix)
     scores = np.empty((len(C), R), np.float32)
     rows = np.empty((len(C), R), np.int32)
     if len(C) <= _FEW:
@@ -122,7 +144,7 @@ def _estimate(segment: Segment, C: Floats, prefix: Array, number: int, R: int) -
         lanes = np.zeros((C.shape[1], TILE), np.float32)
         lanes[:, : len(C)] = C.T
         _kernels.decode_tile(*U, lanes, scores, rows)
-    return Candidates(scores, np.full(rows.shape, number, np.int32), rows, segment.ids[rows])
+    return Candidates(scores, np.full(rows.shape, number, np.int32), rows, view.segment.ids[rows])
 
 
 def _refined(
@@ -138,7 +160,7 @@ def _refined(
     for number, segment in enumerate(segments):
         rows = head.row if len(segments) == 1 else np.where(head.segment == number, head.row, np.int32(-1))
         codes = segment.codes
-        _kernels.refine(codes.unit, codes.weight, codes.scale, prefixes[number], C[number], rows, head.scores)
+        _kernels.refine(codes.unit, codes.weight, segment.gain, prefixes[number], C[number], rows, head.scores)
     head = head.ranked(kept)
     return _concatenated([head, tail]) if tail.ids.shape[1] else head
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
-from logt._types import Floats, Ids
+from logt._types import Floats, Ids, Mask
 from logt.correction import Suppress
 from logt.decoder import Cascade, Codes, GroupPinv, Local, Sparse, Transpose, unit_type
 from logt.errors import one_of
@@ -21,17 +22,33 @@ from logt.threads import SERIAL, Workers, spans
 class Segment:
     """What one batch becomes: memory vectors, codes, rising ids. Never changed once built; X is not kept.
 
-    Estimates are codes.scale_i · (U c)_i + bias_i, so a norm per vector needs no step of its own.
+    Under inner product and L2, `norms` are the lengths of the vectors, whose directions are coded. `removed` marks
+    rows that are no longer there; a segment with other removals is another segment that shares all else.
     """
 
     memory: Memory
     codes: Codes
     ids: Ids
     units: Units | None = None
-    bias: Floats | None = None
+    norms: Floats | None = None
+    removed: Mask | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @cached_property
+    def live(self) -> Mask:
+        """The rows that are there."""
+        return np.ones(len(self), bool) if self.removed is None else ~self.removed
+
+    @property
+    def count(self) -> int:
+        return len(self) if self.removed is None else int(self.live.sum())
+
+    @cached_property
+    def gain(self) -> Floats:
+        """What the sums of a row's code are multiplied by: its scale, times its norm."""
+        return self.codes.scale if self.norms is None else self.codes.scale * self.norms
 
     @property
     def nonzeros(self) -> int:
@@ -47,8 +64,43 @@ class Segment:
             "decoder": codes.unit.nbytes + codes.weight.nbytes + codes.scale.nbytes,
             "units": 0 if self.units is None else self.units.of.nbytes,
             "ids": self.ids.nbytes,
-            "norms": 0 if self.bias is None else self.bias.nbytes,
+            "norms": 0 if self.norms is None else self.norms.nbytes + self.gain.nbytes,
+            "removals": 0 if self.removed is None else self.removed.nbytes,
         }
+
+    def rows_of(self, ids: Ids) -> Ids:
+        """The rows of those of the given ids that are there."""
+        rows, here = self.located(ids)
+        return rows[here]
+
+    def located(self, ids: Ids) -> tuple[Ids, Mask]:
+        """(a row for each id, whether it is that id's and there)."""
+        rows: Ids = np.minimum(np.searchsorted(self.ids, ids), len(self) - 1)
+        return rows, (self.ids[rows] == ids) & self.live[rows]
+
+    def without(self, rows: Ids) -> Segment:
+        """The same, with some rows removed."""
+        removed = np.zeros(len(self), bool) if self.removed is None else self.removed.copy()
+        removed[rows] = True
+        return replace(self, removed=removed)
+
+    def compacted(self) -> Segment:
+        """The same without the space of removed rows: what is left is estimated exactly as before."""
+        if self.removed is None:
+            return self
+        codes = Codes.of(*self.codes.rows(self.live), self.codes.scale[self.live], inverse=self.codes.inverse)
+        return Segment(
+            self.memory,
+            codes,
+            self.ids[self.live],
+            None if self.units is None else Units(self.units.of[self.live], self.units.count),
+            None if self.norms is None else self.norms[self.live],
+        )
+
+    def reconstructed(self, rows: Ids | slice) -> Floats:
+        """X̂ of some rows, at their true lengths."""
+        X = self.codes.reconstructed(self.memory.decoded(), rows)
+        return X if self.norms is None else X * self.norms[rows, None]
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,14 @@
 """An index on disk, segments <-> folder: one file of plain arrays per memory and segment, and a manifest.
 
 Files are named by their checksum and never changed. A new state is new files, then a new manifest, each written
-under a temporary name, flushed to disk and renamed; so the folder holds the old state or the new one. The format
-is described in docs/format.md.
+under a temporary name, flushed to disk and renamed; so the folder holds the old state or the new one. Readers map
+the files of the state they opened, which stay theirs when a writer unlinks them. The format is described in
+docs/format.md.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -20,7 +22,7 @@ import numpy as np
 from logt._types import Array
 from logt.correction import Suppress
 from logt.decoder import Cascade, Codes, GroupPinv, Local, Sparse, Transpose
-from logt.errors import CorruptIndexError, FormatVersionError, InvalidInputError
+from logt.errors import CorruptIndexError, FormatVersionError, InvalidInputError, LockedError
 from logt.grouping import Orthogonal, Random, Units
 from logt.memory import Pinv, Sum
 from logt.quantize import Float32, Float32Memory, Int8, Int8Memory, Memory, PQMemory, ProductQuantizer
@@ -28,6 +30,7 @@ from logt.segment import Method, Segment
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+LOCK = ".lock"
 
 _STAGES: dict[str, type[Any]] = {
     stage.__name__: stage
@@ -47,11 +50,69 @@ class Stored:
     segments: tuple[Segment, ...]
 
 
-def write(folder: Path, stored: Stored) -> None:
-    """Make `folder` hold this state; other files of an index that stood there are removed at the end."""
-    if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / MANIFEST).exists())):
+class Lock:
+    """The right to write to one folder; the system takes it back when the process ends, however it ends."""
+
+    def __init__(self, folder: Path):
+        self._file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.close()
+            raise LockedError(
+                f"{folder} is being written to by another; wait for it, or read with mode='r'"
+            ) from error
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    @property
+    def held(self) -> bool:
+        return self._file >= 0
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where an index was opened, the state of it that was found, and the lock if it may write there."""
+
+    folder: Path
+    generation: int
+    lock: Lock | None
+
+    @property
+    def writing(self) -> bool:
+        return self.lock is not None and self.lock.held
+
+    def close(self) -> None:
+        if self.lock:
+            self.lock.close()
+
+
+def lock(folder: Path) -> Lock:
+    """The lock of a folder that is an index or can become one."""
+    others = [path for path in folder.iterdir() if path.name != LOCK] if folder.is_dir() else []
+    if (folder.exists() and not folder.is_dir()) or (others and not (folder / MANIFEST).exists()):
         raise InvalidInputError(f"{folder} exists and is not an index; choose another path")
     folder.mkdir(parents=True, exist_ok=True)
+    return Lock(folder)
+
+
+def write(folder: Path, stored: Stored) -> int:
+    """Make `folder`, whose lock the caller holds, hold this state; say its generation.
+
+    Files that the new state does not need, of older states or of a writer that died, are removed at the end.
+    """
     files: dict[str, dict[str, Any]] = {}
     memories: dict[int, str] = {}
     entries = []
@@ -59,28 +120,57 @@ def write(folder: Path, stored: Stored) -> None:
         memory = memories.get(id(segment.memory))
         if memory is None:
             memory = memories[id(segment.memory)] = _write_arrays(folder, "memory", segment.memory.arrays, files)
-        name = _write_arrays(folder, "segment", _segment_arrays(segment), files)
-        entries.append({"memory": memory, "kind": type(segment.memory).__name__, "segment": name})
+        entry = {
+            "memory": memory,
+            "kind": type(segment.memory).__name__,
+            "segment": _write_arrays(folder, "segment", _segment_arrays(segment), files),
+        }
+        if segment.removed is not None:
+            entry["removed"] = _write_arrays(folder, "removed", {"bits": np.packbits(segment.removed)}, files)
+        entries.append(entry)
+    number = _last_generation(folder) + 1
     manifest = {
         "format": FORMAT,
+        "generation": number,
         "settings": dict(stored.settings),
         "method": _plain(stored.method),
         "segments": entries,
         "files": files,
     }
     text = json.dumps(manifest, indent=1, sort_keys=True)
-    _replace(
-        folder / MANIFEST,
-        json.dumps({"manifest": manifest, "checksum": _digest(text.encode())}, indent=1).encode(),
-    )
-    for other in folder.glob("*.safetensors"):
+    whole = {"manifest": manifest, "checksum": _digest(text.encode())}
+    _replace(folder / MANIFEST, json.dumps(whole, indent=1).encode())
+    for other in [*folder.glob("*.safetensors"), *folder.glob(".*.tmp")]:
         if other.name not in files:
-            other.unlink()
+            other.unlink(missing_ok=True)
+    return number
 
 
-def read(folder: Path) -> Stored:
-    """The state that `folder` holds; any byte that is not as written raises CorruptIndexError."""
-    manifest = _read_manifest(folder)
+def read(folder: Path) -> tuple[Stored, int]:
+    """The state that `folder` holds and its generation; any byte that is not as written raises CorruptIndexError."""
+    while True:
+        manifest = _read_manifest(folder)
+        try:
+            return _read_state(folder, manifest), manifest["generation"]
+        except CorruptIndexError:
+            if generation(folder) == manifest["generation"]:
+                raise  # else a writer moved on while we read, and has removed files of the older state
+
+
+def _last_generation(folder: Path) -> int:
+    """0 for a folder that holds no index, or a damaged one; an index of a newer format is not written over."""
+    try:
+        return generation(folder)
+    except (CorruptIndexError, FileNotFoundError):
+        return 0
+
+
+def generation(folder: Path) -> int:
+    """The number of the state that `folder` holds, rising with each save."""
+    return int(_read_manifest(folder)["generation"])
+
+
+def _read_state(folder: Path, manifest: Any) -> Stored:
     try:
         if any(Path(name).name != name for name in manifest["files"]):
             raise ValueError("a file outside the folder is named")
@@ -88,7 +178,8 @@ def read(folder: Path) -> Stored:
         kinds = {entry["memory"]: entry["kind"] for entry in manifest["segments"]}
         memories = {name: _memory(kind, loaded[name]) for name, kind in kinds.items()}
         segments = tuple(
-            _segment(memories[entry["memory"]], loaded[entry["segment"]]) for entry in manifest["segments"]
+            _segment(memories[entry["memory"]], loaded[entry["segment"]], loaded.get(entry.get("removed", ""), {}))
+            for entry in manifest["segments"]
         )
         method = _parsed(manifest["method"])
         if not isinstance(method, Method):
@@ -109,7 +200,7 @@ def _read_manifest(folder: Path) -> Any:
     try:
         outer = json.loads(text)
         manifest, checksum = outer["manifest"], outer["checksum"]
-        version = manifest["format"]
+        version, _ = manifest["format"], int(manifest["generation"])
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptIndexError(f"{folder / MANIFEST} is damaged: {error}") from error
     if _digest(json.dumps(manifest, indent=1, sort_keys=True).encode()) != checksum:
@@ -140,8 +231,8 @@ def _segment_arrays(segment: Segment) -> dict[str, Array]:
     arrays = {"unit": codes.unit, "weight": codes.weight, "scale": codes.scale, "ids": segment.ids}
     if segment.units is not None:
         arrays["units"] = segment.units.of
-    if segment.bias is not None:
-        arrays["bias"] = segment.bias
+    if segment.norms is not None:
+        arrays["norms"] = segment.norms
     if codes.inverse:
         arrays["inverse"] = np.ones(1, np.uint8)
     return arrays
@@ -163,7 +254,7 @@ def _memory(kind: str, arrays: Mapping[str, Array]) -> Memory:
     return memory
 
 
-def _segment(memory: Memory, arrays: Mapping[str, Array]) -> Segment:
+def _segment(memory: Memory, arrays: Mapping[str, Array], removals: Mapping[str, Array]) -> Segment:
     count = memory.shape[0]
     unit, weight = arrays["unit"], arrays["weight"]
     if unit.dtype not in (np.uint16, np.uint32) or weight.dtype not in (np.int8, np.float32):
@@ -175,17 +266,23 @@ def _segment(memory: Memory, arrays: Mapping[str, Array]) -> Segment:
     _same_length(ids, codes.scale)
     if not len(ids) or not len(unit) or len(unit) % len(ids):
         raise ValueError(f"{len(unit)} codes for {len(ids)} vectors")
-    units = bias = None
+    if (np.diff(ids) <= 0).any() or ids[0] < 0:
+        raise ValueError("ids do not rise")
+    units = norms = removed = None
     if "units" in arrays:
         of = _typed(arrays["units"], unit.dtype, 2)
         _same_length(ids, of)
         if of.max(initial=0) >= count:
             raise ValueError("a unit has no memory vector")
         units = Units(of, count)
-    if "bias" in arrays:
-        bias = _typed(arrays["bias"], np.float32, 1)
-        _same_length(ids, bias)
-    return Segment(memory, codes, ids, units, bias)
+    if "norms" in arrays:
+        norms = _typed(arrays["norms"], np.float32, 1)
+        _same_length(ids, norms)
+    if removals:
+        bits = _typed(removals["bits"], np.uint8, 1)
+        removed = np.unpackbits(bits, count=len(ids)).astype(bool)
+        _same_length(ids, removed)
+    return Segment(memory, codes, ids, units, norms, removed)
 
 
 def _typed(array: Array, dtype: Any, ndim: int) -> Array:
@@ -208,25 +305,31 @@ def _write_arrays(folder: Path, kind: str, arrays: Mapping[str, Array], files: d
     name = f"{kind}-{checksum[:16]}.safetensors"
     files[name] = {"bytes": len(data), "checksum": checksum}
     path = folder / name
-    if not (path.exists() and _digest(path.read_bytes()) == checksum):
+    if not (path.exists() and path.stat().st_size == len(data) and _digest(path.read_bytes()) == checksum):
         _replace(path, data)
     return name
 
 
-def _read_arrays(path: Path, about: Mapping[str, Any]) -> dict[str, Array]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
+_DTYPES = {"F32": np.float32, "I8": np.int8, "U8": np.uint8, "U16": np.uint16, "U32": np.uint32, "I64": np.int64}
 
+
+def _read_arrays(path: Path, about: Mapping[str, Any]) -> dict[str, Array]:
+    """The arrays of one file, mapped: read from disk when they are used, shared by all processes, never copied."""
     try:
-        data = path.read_bytes()
-    except OSError as error:
+        data = np.asarray(np.memmap(path, np.uint8, "r"))
+    except (OSError, ValueError) as error:
         raise CorruptIndexError(f"{path} cannot be read: {error}") from error
     if len(data) != about["bytes"] or _digest(data) != about["checksum"]:
         raise CorruptIndexError(f"{path} is damaged: its length or checksum does not fit")
-    try:
-        return dict(load(data))
-    except SafetensorError as error:
-        raise CorruptIndexError(f"{path} is damaged: {error}") from error
+    start = 8 + int.from_bytes(data[:8].tobytes(), "little")
+    header = json.loads(data[8:start].tobytes())
+    arrays = {}
+    for name, about_array in header.items():
+        if name != "__metadata__":
+            first, last = about_array["data_offsets"]
+            values = data[start + first : start + last].view(_DTYPES[about_array["dtype"]])
+            arrays[name] = values.reshape(about_array["shape"])
+    return arrays
 
 
 def _replace(path: Path, data: bytes) -> None:
@@ -247,5 +350,6 @@ def _replace(path: Path, data: bytes) -> None:
         os.close(directory)
 
 
-def _digest(data: bytes) -> str:
+def _digest(data: Any) -> str:
+    """BLAKE2b-256 of bytes, or of a mapped file without a copy of it."""
     return hashlib.blake2b(data, digest_size=32).hexdigest()

@@ -1,0 +1,66 @@
+"""What searches and reports answer with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from logt._types import Array, Floats
+
+
+class SearchResult(NamedTuple):
+    """`scores, ids = index.search(...)`: (nq, k) each, best first; (k,) each for a single query.
+
+    Scores are estimated cosines or inner products (larger is better), or squared L2 distances (smaller is
+    better). Where there are fewer than k vectors, ids end in -1 (None where ids are text) and scores in -inf
+    (+inf for distances).
+    """
+
+    scores: Floats
+    ids: Array
+
+    @property
+    def counts(self) -> Any:
+        """How many results of each query are real."""
+        return np.isfinite(self.scores).sum(axis=-1)
+
+
+class RangeResult(NamedTuple):
+    """All results of query q: scores[limits[q]:limits[q + 1]] and ids[limits[q]:limits[q + 1]], best first."""
+
+    limits: Array
+    scores: Floats
+    ids: Array
+
+
+class Report(Mapping[str, Any]):
+    """What an index holds and costs; prints as a table."""
+
+    def __init__(self, values: Mapping[str, Any]):
+        self._values = dict(values)
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"Report({self._values!r})"
+
+    def __str__(self) -> str:
+        width = max(map(len, self._values))
+        return "\n".join(f"{name:<{width}}  {_shown(value)}" for name, value in self._values.items())
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_shown(v)}" for name, v in value.items() if v)
+    if isinstance(value, float):
+        return f"{value:,.3f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,283 @@
+"""Changing an index: remove, upsert, filter, merge, compact, and a machine that does all of it at random."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+import logt
+from logt import InvalidInputError, ReadOnlyError
+from logt.decoder import Sparse
+from logt.grouping import Random
+from logt.memory import Pinv
+from logt.methods import cascaded, gt, rnd, starred
+from logt.quantize import Float32
+
+EXACT = logt.Method(Random(1, 1), Pinv(), Float32(), Sparse(64, "free", weights="float32"))
+METRICS = ("cosine", "ip", "l2")
+
+
+@pytest.fixture(params=METRICS)
+def index(request, vectors):
+    made = logt.Index(8, method=EXACT, metric=request.param, segment_size=15)
+    made.add(vectors(40, 8) * np.linspace(1, 3, 40, dtype=np.float32)[:, None])
+    return made
+
+
+def everything(index):
+    return set(index.search(np.ones(8), 1000).ids.tolist()) - {-1}
+
+
+def test_removed_vectors_are_not_found(index):
+    assert index.remove([3, 7, 39, 1000]) == 3
+    assert index.remove([3]) == 0
+    assert index.remove([]) == 0
+    assert len(index) == 37
+    assert everything(index) == set(range(40)) - {3, 7, 39}
+    assert 3 not in index
+    assert 4 in index
+    assert "4" not in index
+    assert set(index.ids.tolist()) == everything(index)
+
+
+def test_ids_are_not_given_again(index, vectors):
+    index.remove(np.arange(30, 40))
+    assert index.add(vectors(1, 8)).tolist() == [40]
+    index.add(vectors(1, 8), ids=[35])
+    assert 35 in index
+
+
+def test_removing_everything_leaves_an_empty_index(index, vectors):
+    assert index.remove(np.arange(40)) == 40
+    assert len(index) == 0
+    assert (index.search(np.ones(8), 3).ids == -1).all()
+    assert index.add(vectors(2, 8)).tolist() == [40, 41]
+
+
+def test_compacting_gives_memory_back_and_changes_no_answer(index, vectors):
+    Q = vectors(9, 8, seed=2)
+    index.remove(np.arange(0, 40, 3))
+    before, size = index.search(Q, 10), index.report()["bytes"]
+    index.compact()
+    after = index.search(Q, 10)
+    assert (before.ids == after.ids).all()
+    assert np.allclose(before.scores, after.scores, atol=1e-6)
+    assert index.report()["bytes"] < size
+    assert index.report()["removed"] == 0
+
+
+def test_upsert_replaces_what_is_there(index, vectors):
+    X = vectors(3, 8, seed=5)
+    assert index.upsert(X, [5, 100, 6]).tolist() == [5, 100, 6]
+    assert len(index) == 41
+    assert np.allclose(index.reconstruct([5, 100, 6]), X, atol=1e-2)
+    with pytest.raises(InvalidInputError, match="row 1"):
+        index.upsert(np.vstack([X[:1], np.full((1, 8), np.nan)]), [5, 6])
+    assert len(index) == 41
+
+
+def test_reconstructions_are_near_the_vectors(index, vectors):
+    X = vectors(40, 8) * np.linspace(1, 3, 40, dtype=np.float32)[:, None]
+    X = X / np.linalg.norm(X, axis=1, keepdims=True) if index.metric == "cosine" else X
+    assert np.allclose(index.reconstruct([12, 3, 39]), X[[12, 3, 39]], atol=2e-2)
+    assert index.reconstruct([]).shape == (0, 8)
+    with pytest.raises(InvalidInputError, match="id 77 is not in the index"):
+        index.reconstruct([1, 77])
+
+
+@pytest.mark.parametrize("kind", ["ids", "mask", "function"])
+def test_filters_of_every_kind_let_through_the_same(index, vectors, kind):
+    index.remove([8])
+    even = {
+        "ids": np.arange(0, 60, 2),
+        "mask": index.ids % 2 == 0,
+        "function": lambda ids: ids % 2 == 0,
+    }[kind]
+    Q = vectors(5, 8, seed=2)
+    found = index.search(Q, 40, filter=even).ids
+    assert set(found.ravel().tolist()) == set(range(0, 40, 2)) - {8} | {-1}
+    every = index.search(Q, 40).ids
+    for mine, whole in zip(found, every, strict=True):
+        assert mine[mine >= 0].tolist() == [i for i in whole.tolist() if i >= 0 and i % 2 == 0]
+
+
+def test_a_narrow_filter_is_decoded_in_full(vectors):
+    X, Q = vectors(500, 32), vectors(6, 32, seed=1)
+    made = logt.Index(32, method=cascaded(rnd(n=20, m=3, L=20), p=0.2, R=30))
+    made.add(X)
+    allowed = np.arange(0, 500, 20)
+    assert (made.search(Q, 25, filter=allowed).ids == made.search(Q, 25, filter=allowed, p=1.0).ids).all()
+
+
+def test_an_empty_filter_finds_nothing(index):
+    assert (index.search(np.ones(8), 3, filter=[]).ids == -1).all()
+    assert (index.search(np.ones(8), 3, filter=lambda ids: np.zeros(len(ids), bool)).ids == -1).all()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (np.ones(5, bool), r"shape \(5,\), but there are 40"),
+        (lambda ids: ids, "must answer a mask"),
+        (lambda ids: True, "must answer a mask"),
+        ([0.5], "whole numbers"),
+        ("text", "whole numbers"),
+    ],
+)
+def test_wrong_filters_are_named(index, wrong, message):
+    with pytest.raises(InvalidInputError, match=message):
+        index.search(np.ones(8), 3, filter=wrong)
+
+
+def test_range_search_finds_all_that_score_enough(index, vectors):
+    index.remove([2])
+    Q = vectors(20, 8, seed=2)
+    scores, ids = index.search(Q, 39)
+    threshold = float(np.median(scores))
+    found = index.range_search(Q, threshold)
+    assert found.limits.shape == (21,)
+    for q in range(20):
+        part = slice(found.limits[q], found.limits[q + 1])
+        enough = scores[q] <= threshold if index.metric == "l2" else scores[q] >= threshold
+        assert found.ids[part].tolist() == ids[q][enough].tolist()
+        assert np.allclose(found.scores[part], scores[q][enough], atol=1e-6)
+    assert len(index.range_search(np.empty((0, 8)), 0).ids) == 0
+
+
+def test_merging_takes_in_the_other_and_leaves_it(index, vectors):
+    other = logt.Index(8, method=EXACT, metric=index.metric)
+    other.add(vectors(10, 8, seed=7), ids=np.arange(100, 110))
+    other.remove([105])
+    Q = vectors(4, 8, seed=2)
+    alone = other.search(Q, 20)
+    index.merge_from(other)
+    assert len(index) == 49
+    assert everything(index) == set(range(40)) | set(range(100, 110)) - {105}
+    assert (other.search(Q, 20).ids == alone.ids).all()
+    assert index.add(vectors(1, 8)).tolist() == [110]
+
+
+def test_what_cannot_be_merged_is_named(index, vectors):
+    for wrong, message in (
+        (logt.Index(9, method=EXACT, metric=index.metric), "dim differs: 8 here, 9 there"),
+        (logt.Index(8, method=rnd(), metric=index.metric), "method differs"),
+        (logt.Index(8, method=EXACT, metric="ip" if index.metric != "ip" else "l2"), "metric differs"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            index.merge_from(wrong)
+    same = logt.Index(8, method=EXACT, metric=index.metric)
+    same.add(vectors(1, 8), ids=[11])
+    with pytest.raises(InvalidInputError, match="id 11 is in both"):
+        index.merge_from(same)
+    assert len(index) == 40
+
+
+def test_a_removed_vector_suppresses_nothing(vectors):
+    X = vectors(1, 8).repeat(6, axis=0)
+    made = logt.Index(8, method=starred(gt(n=6, m=1)))
+    made.add(X)
+    assert made.search(X[0], 6).ids.tolist() == [0, 1, 2, 3, 4, 5]
+    made.remove([0])
+    assert made.search(X[0], 2).ids.tolist() == [1, 2]
+
+
+def test_saved_changes_come_back(index, tmp_path, vectors):
+    index.remove([1, 20])
+    index.save(tmp_path / "index")
+    opened = logt.open(tmp_path / "index")
+    assert len(opened) == 38
+    assert everything(opened) == everything(index)
+    assert (opened.search(np.ones(8), 9).ids == index.search(np.ones(8), 9).ids).all()
+    for change in (
+        lambda: opened.add(vectors(1, 8)),
+        lambda: opened.remove([3]),
+        lambda: opened.upsert(vectors(1, 8), [3]),
+        opened.compact,
+    ):
+        with pytest.raises(ReadOnlyError, match="mode='a'"):
+            change()
+
+
+class Machine(RuleBasedStateMachine):
+    """An index of tiny batches and segments against a dictionary and brute force."""
+
+    def __init__(self):
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = Path(self.folder.name) / "index"
+        self.index = logt.Index(4, method=EXACT, metric="ip", segment_size=3)
+        self.truth: dict[int, np.ndarray] = {}
+        self.rng = np.random.default_rng(0)
+
+    def teardown(self):
+        self.index.close()
+        self.folder.cleanup()
+
+    def fresh(self, count):
+        return self.rng.standard_normal((count, 4)).astype(np.float32)
+
+    @rule(count=st.integers(0, 4))
+    def add(self, count):
+        X = self.fresh(count)
+        self.truth |= dict(zip(self.index.add(X).tolist(), X, strict=True))
+
+    @rule(ids=st.lists(st.integers(0, 30), unique=True, max_size=3))
+    def upsert(self, ids):
+        X = self.fresh(len(ids))
+        self.index.upsert(X, np.array(ids, int))
+        self.truth |= dict(zip(ids, X, strict=True))
+
+    @rule(ids=st.lists(st.integers(0, 30), max_size=4))
+    def remove(self, ids):
+        assert self.index.remove(ids) == len({i for i in ids if i in self.truth})
+        for i in ids:
+            self.truth.pop(i, None)
+
+    @rule(first=st.integers(1000, 1100), count=st.integers(1, 3))
+    def merge(self, first, count):
+        other = logt.Index(4, method=EXACT, metric="ip")
+        X = self.fresh(count)
+        ids = [i for i in range(first, first + count) if i not in self.truth]
+        other.add(X[: len(ids)], ids=np.array(ids, int))
+        self.index.merge_from(other)
+        self.truth |= dict(zip(ids, X, strict=False))
+
+    @rule()
+    def compact(self):
+        self.index.compact()
+        assert self.index.report()["removed"] == 0
+
+    @rule()
+    def save_and_reopen(self):
+        self.index.save(self.path)
+        self.index.close()
+        self.index = logt.open(self.path, mode="a")
+
+    @precondition(lambda self: self.truth)
+    @rule(k=st.integers(1, 8), odd=st.booleans())
+    def search(self, k, odd):
+        q = self.fresh(1)[0]
+        allowed = {i: x for i, x in self.truth.items() if not odd or i % 2}
+        scores, ids = self.index.search(q, k, filter=(lambda i: i % 2 == 1) if odd else None)
+        real = ids[ids >= 0].tolist()
+        assert len(real) == min(k, len(allowed)) == len(set(real))
+        for i, score in zip(real, scores.tolist(), strict=False):
+            assert score == pytest.approx(float(allowed[i] @ q), abs=0.02 * float(np.linalg.norm(q)) + 1e-3)
+        if real:
+            best = max(float(x @ q) for x in allowed.values())
+            assert float(allowed[real[0]] @ q) >= best - 5e-2 * np.linalg.norm(q)
+
+    @invariant()
+    def same_ids(self):
+        assert len(self.index) == len(self.truth)
+        assert set(self.index.ids.tolist()) == set(self.truth)
+
+
+TestMachine = Machine.TestCase
+TestMachine.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
