@@ -21,6 +21,7 @@ LEVELS = [
     {"results", "inputs", "grouping", "memory", "quantize", "decoder", "correction"},
     {"segment"},
     {"search", "storage", "methods"},
+    {"state"},
     {"index"},
     {"datasets", "evaluation"},
     {"demo"},

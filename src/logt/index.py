@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +20,6 @@ from logt.errors import CorruptIndexError, InvalidInputError, ReadOnlyError, one
 from logt.inputs import (
     LONGEST,
     checked_count,
-    checked_filter,
     checked_ids,
     checked_matrix,
     checked_rows,
@@ -30,8 +29,9 @@ from logt.inputs import (
 )
 from logt.methods import cascaded, compact, lo_gt
 from logt.results import RangeResult, Report, SearchResult
-from logt.search import TILE, View, search
+from logt.search import TILE, search
 from logt.segment import Method, Segment
+from logt.state import State
 from logt.threads import Progress, Workers, available, spans
 
 Metric = Literal["cosine", "ip", "l2"]
@@ -41,14 +41,6 @@ _METRIC_NAMES: dict[str, Metric] = {
     **dict.fromkeys(("ip", "inner_product", "dot"), "ip"),
     **dict.fromkeys(("l2", "euclidean", "sqeuclidean"), "l2"),
 }
-
-
-@dataclass(frozen=True)
-class State:
-    """What an index holds at one moment; a search sees one state, a change makes the next."""
-
-    segments: tuple[Segment, ...] = ()
-    next_id: int = 0
 
 
 class Index:
@@ -93,19 +85,15 @@ class Index:
         return self._metric
 
     def __len__(self) -> int:
-        return sum(segment.count for segment in self._state.segments)
+        return len(self._state)
 
     def __contains__(self, id: object) -> bool:
-        if not isinstance(id, int | np.integer) or isinstance(id, bool):
-            return False
-        one = np.array([id], np.int64)
-        return any(len(segment.rows_of(one)) for segment in self._state.segments)
+        return isinstance(id, int | np.integer) and not isinstance(id, bool) and self._state.holds(int(id))
 
     @property
     def ids(self) -> Ids:
-        """The ids of all vectors, in the order in which masks and `compact` take them."""
-        parts = [segment.ids[segment.live] for segment in self._state.segments]
-        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+        """The ids of all vectors, in the order of a mask that filters them."""
+        return self._state.ids
 
     def __repr__(self) -> str:
         return f"Index(dim={self._dim}, vectors={len(self)}, metric={self._metric!r}, method={self._method!r})"
@@ -118,7 +106,7 @@ class Index:
         """
         rows = self._checked(X)
         with self._change() as state:
-            numbers = checked_ids(ids, len(rows), state.next_id, self.ids)
+            numbers = checked_ids(ids, len(rows), state.next_id, state.ids)
             self._state = self._added(state, rows, numbers, Workers(self._thread_count(threads), progress))
         return numbers
 
@@ -127,8 +115,8 @@ class Index:
         rows = self._checked(X)
         with self._change() as state:
             numbers = checked_ids(ids, len(rows), state.next_id, np.empty(0, np.int64))
-            cleared, _ = _without(state, numbers)
-            self._state = self._added(cleared, rows, numbers, Workers(self._thread_count(threads), progress))
+            left = state.without(numbers)
+            self._state = self._added(left, rows, numbers, Workers(self._thread_count(threads), progress))
         return numbers
 
     def remove(self, ids: Any) -> int:
@@ -138,13 +126,13 @@ class Index:
         """
         numbers = known_ids(ids)
         with self._change() as state:
-            self._state, count = _without(state, numbers)
-        return count
+            self._state = state.without(numbers)
+            return len(state) - len(self._state)
 
     def compact(self) -> None:
         """Give back the memory of removed vectors; what is left is found exactly as before."""
         with self._change() as state:
-            self._state = replace(state, segments=tuple(segment.compacted() for segment in state.segments))
+            self._state = state.compacted()
 
     def merge_from(self, other: Index) -> None:
         """Take in all that another index of the same kind holds; the other is unchanged."""
@@ -152,26 +140,12 @@ class Index:
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:
                 raise InvalidInputError(f"{name} differs: {mine} here, {theirs} there; nothing was merged")
-        theirs = other._state
         with self._change() as state:
-            taken = np.intersect1d(self.ids, other.ids)
-            if len(taken):
-                raise InvalidInputError(f"id {taken[0]} is in both; nothing was merged")
-            self._state = State(state.segments + theirs.segments, max(state.next_id, theirs.next_id))
+            self._state = state.merged(other._state)
 
     def reconstruct(self, ids: Any) -> Floats:
         """The vectors that the index stands for, (len(ids), dim): what is left of those that were added."""
-        numbers = known_ids(ids)
-        X = np.empty((len(numbers), self._dim), np.float32)
-        missing = np.ones(len(numbers), bool)
-        for segment in self._state.segments:
-            rows, here = segment.located(numbers)
-            if here.any():
-                X[here] = segment.reconstructed(rows[here])
-                missing &= ~here
-        if missing.any():
-            raise InvalidInputError(f"id {numbers[missing][0]} is not in the index")
-        return X
+        return self._state.reconstructed(known_ids(ids), self._dim)
 
     def search(
         self,
@@ -200,7 +174,7 @@ class Index:
         matrix = checked_matrix(Q, self._dim, "Q")
         workers = Workers(self._thread_count(threads))
         queries, valid = self._queries(matrix, ignore=on_invalid == "ignore")
-        views = self._views(filter)
+        views = self._state.views(filter, l2=self._metric == "l2")
         worst = np.float32(np.inf if self._metric == "l2" else -np.inf)
         scores = np.full((len(queries), k), worst, np.float32)
         ids = np.full((len(queries), k), -1, np.int64)
@@ -219,7 +193,7 @@ class Index:
         """All vectors whose score is at least `threshold` (under l2: whose squared distance is at most that)."""
         matrix = checked_matrix(Q, self._dim, "Q")
         queries, _ = self._queries(matrix, ignore=False)
-        views = self._views(filter)
+        views = self._state.views(filter, l2=self._metric == "l2")
         everything = max(1, sum(view.count for view in views))
         workers = Workers(self._thread_count(threads))
         limits = [0]
@@ -235,32 +209,9 @@ class Index:
 
     def report(self) -> Report:
         """vectors, units, segments, the paper's complexity ratio rho, and true bytes, in all and by part."""
-        segments = self._state.segments
-        N, d = len(self), self._dim
-        memories = {id(segment.memory): segment.memory for segment in segments}.values()
-        M = sum(memory.shape[0] for memory in memories)
-        nonzeros = sum(segment.nonzeros for segment in segments)
-        by_part = {"memory vectors": sum(a.nbytes for memory in memories for a in memory.arrays.values())}
-        for segment in segments:
-            for part, size in segment.bytes_by_part().items():
-                by_part[part] = by_part.get(part, 0) + size
-        total = sum(by_part.values())
-        return Report(
-            {
-                "vectors": N,
-                "removed": sum(map(len, segments)) - N,
-                "dim": d,
-                "metric": self._metric,
-                "units": M,
-                "segments": len(segments),
-                "entries per vector": nonzeros / N if N else 0.0,
-                "rho": (M * d + nonzeros) / (d * N) if N else 0.0,
-                "bytes": total,
-                "bytes per vector": total / N if N else 0.0,
-                "bytes by part": by_part,
-                "method": repr(self._method),
-            }
-        )
+        state = self._state
+        about = {"vectors": len(state), "dim": self._dim, "metric": self._metric}
+        return Report({**about, **state.costs(self._dim), "method": repr(self._method)})
 
     def save(self, path: str | os.PathLike[str] | None = None) -> None:
         """Write the index to a folder; without a path, to the one it was opened from in mode "a".
@@ -372,16 +323,7 @@ class Index:
             chosen = part if by_id is None else by_id[part]
             number = len(state.segments) + len(new)
             new.append(self._build(rows[chosen], numbers[chosen], number, workers))
-        next_id = max(state.next_id, int(numbers.max(initial=-1)) + 1)
-        return State(state.segments + tuple(new), next_id)
-
-    def _views(self, filter: Any) -> list[View]:
-        segments = self._state.segments
-        l2 = self._metric == "l2"
-        if filter is None:
-            return [View.of(segment, l2=l2) for segment in segments]
-        allowed = checked_filter(filter, [(segment.ids, segment.live) for segment in segments])
-        return [View.of(segment, l2=l2, allowed=rows) for segment, rows in zip(segments, allowed, strict=True)]
+        return state.with_segments(new)
 
     def _asked(self, Q: Floats) -> Floats:
         """Queries as segments are asked: doubled under l2, for 2·q·x − ‖x‖²."""
@@ -432,18 +374,6 @@ class Index:
             valid &= norms > 0
             Q[valid] = unit_rows(Q[valid], norms[valid])
         return Q, valid
-
-
-def _without(state: State, ids: Ids) -> tuple[State, int]:
-    """(the state with these ids removed, how many there were); a segment with nothing left is dropped."""
-    unique = np.unique(ids)
-    segments, count = [], 0
-    for segment in state.segments:
-        rows = segment.rows_of(unique)
-        count += len(rows)
-        left = segment.without(rows) if len(rows) else segment
-        segments += [left] if left.count else []
-    return replace(state, segments=tuple(segments)), count
 
 
 def _refuse_zero(norms: Any, what: str, way_out: str) -> None:
