@@ -204,6 +204,83 @@ def test_saved_changes_come_back(index, tmp_path, vectors):
             change()
 
 
+# ------------------------------------------------------------------------------------------------ ids of text
+
+
+@pytest.fixture
+def named(vectors):
+    made = logt.Index(8, method=EXACT, segment_size=4)
+    made.add(vectors(10, 8), ids=[f"photo {i}.jpg" for i in range(9)] + ["Zürich \N{SNOWMAN}.png"])
+    return made
+
+
+def test_text_ids_come_back(named, vectors, tmp_path):
+    scores, ids = named.search(vectors(10, 8), 2)
+    assert ids[:, 0].tolist() == named.ids.tolist()
+    assert ids[9, 0] == "Zürich \N{SNOWMAN}.png"
+    assert named.search(vectors(1, 8), 12).ids[0, 10:].tolist() == [None, None]
+    assert scores.shape == (10, 2)
+    named.remove("photo 3.jpg")
+    named.save(tmp_path / "index")
+    opened = logt.open(tmp_path / "index", mode="a")
+    assert opened.ids.tolist() == named.ids.tolist()
+    assert "photo 3.jpg" not in opened
+    assert "photo 4.jpg" in opened
+    assert 4 not in opened
+    assert opened.add(vectors(1, 8), ids=["photo 3.jpg"]).tolist() == ["photo 3.jpg"]
+
+
+def test_text_ids_remove_filter_reconstruct_and_replace(named, vectors):
+    assert named.remove(["photo 1.jpg", "nothing"]) == 1
+    assert set(named.search(vectors(1, 8)[0], 9, filter=["photo 1.jpg", "photo 2.jpg"]).ids) == {"photo 2.jpg", None}
+    ends = named.search(vectors(1, 8)[0], 9, filter=lambda ids: np.array([i.endswith(".png") for i in ids], bool)).ids
+    assert set(ends) == {"Zürich \N{SNOWMAN}.png", None}
+    X = vectors(2, 8, seed=9)
+    named.upsert(X, ["photo 2.jpg", "new"])
+    assert len(named) == 10
+    assert np.allclose(named.reconstruct(["new", "photo 2.jpg"]), X[::-1], atol=1e-2)
+    with pytest.raises(InvalidInputError, match="'old' is not in the index"):
+        named.reconstruct(["old"])
+    assert named.range_search(X, 0.99).ids.tolist() == ["photo 2.jpg", "new"]
+
+
+def test_text_ids_merge(named, vectors):
+    other = logt.Index(8, method=EXACT)
+    X = vectors(3, 8, seed=9)
+    other.add(X, ids=["a", "b", "c"])
+    named.merge_from(other)
+    assert named.search(X, 1).ids[:, 0].tolist() == ["a", "b", "c"]
+    assert other.search(X, 1).ids[:, 0].tolist() == ["a", "b", "c"]
+    with pytest.raises(InvalidInputError, match="'a' is in both"):
+        named.merge_from(other)
+    numbered = logt.Index(8, method=EXACT)
+    numbered.add(X)
+    with pytest.raises(InvalidInputError, match="text in one and numbers in the other"):
+        named.merge_from(numbered)
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (["x", "x"], "'x' is given twice"),
+        (["x", "photo 4.jpg"], "'photo 4.jpg' is in the index already"),
+        (["x"], "1 ids are given, but there are 2"),
+        ([1, 2], "ids of this index are text"),
+        (None, "ids of this index are text"),
+        (["x", 5], "ids of this index are text"),
+    ],
+)
+def test_text_ids_that_cannot_be_are_named(named, vectors, ids, message):
+    with pytest.raises(InvalidInputError, match=message):
+        named.add(vectors(2, 8), ids=ids)
+    assert len(named) == 10
+
+
+def test_numbers_and_text_do_not_mix(index, vectors):
+    with pytest.raises(InvalidInputError, match="ids of this index are whole numbers"):
+        index.add(vectors(1, 8), ids=["x"])
+
+
 class Machine(RuleBasedStateMachine):
     """An index of tiny batches and segments against a dictionary and brute force."""
 

@@ -18,7 +18,7 @@ PACKAGE = ROOT / "src" / "logt"
 
 LEVELS = [
     {"_kernels", "_types", "errors", "threads"},
-    {"results", "inputs", "grouping", "memory", "quantize", "decoder", "correction"},
+    {"results", "inputs", "names", "grouping", "memory", "quantize", "decoder", "correction"},
     {"segment"},
     {"search", "storage", "methods"},
     {"state"},

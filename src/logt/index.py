@@ -14,16 +14,14 @@ from typing import Any, Literal
 import numpy as np
 
 from logt import storage
-from logt._types import Floats, Ids
+from logt._types import Array, Floats, Ids
 from logt.decoder import Cascade
 from logt.errors import CorruptIndexError, InvalidInputError, ReadOnlyError, one_of
 from logt.inputs import (
     LONGEST,
     checked_count,
-    checked_ids,
     checked_matrix,
     checked_rows,
-    known_ids,
     row_norms,
     unit_rows,
 )
@@ -88,45 +86,49 @@ class Index:
         return len(self._state)
 
     def __contains__(self, id: object) -> bool:
-        return isinstance(id, int | np.integer) and not isinstance(id, bool) and self._state.holds(int(id))
+        state = self._state
+        if state.names is not None:
+            return id in state.names.numbers
+        return isinstance(id, int | np.integer) and not isinstance(id, bool) and state.holds(int(id))
 
     @property
-    def ids(self) -> Ids:
+    def ids(self) -> Array:
         """The ids of all vectors, in the order of a mask that filters them."""
-        return self._state.ids
+        return self._state.shown(self._state.ids)
 
     def __repr__(self) -> str:
         return f"Index(dim={self._dim}, vectors={len(self)}, metric={self._metric!r}, method={self._method!r})"
 
-    def add(self, X: Any, ids: Any = None, *, threads: int | None = None, progress: Progress | None = None) -> Ids:
-        """Add the rows of X and return their ids: those given, or the next free numbers.
+    def add(self, X: Any, ids: Any = None, *, threads: int | None = None, progress: Progress | None = None) -> Array:
+        """Add the rows of X and return their ids: those given, whole numbers or text, or the next free numbers.
 
         All or nothing: bad rows, taken ids or an interrupt leave the index as it was. `progress` is called as
         progress(what, done, total).
         """
         rows = self._checked(X)
         with self._change() as state:
-            numbers = checked_ids(ids, len(rows), state.next_id, state.ids)
-            self._state = self._added(state, rows, numbers, Workers(self._thread_count(threads), progress))
-        return numbers
+            named, numbers = state.numbered(ids, len(rows))
+            self._state = self._added(named, rows, numbers, Workers(self._thread_count(threads), progress))
+            return self._state.shown(numbers)
 
-    def upsert(self, X: Any, ids: Any, *, threads: int | None = None, progress: Progress | None = None) -> Ids:
+    def upsert(self, X: Any, ids: Any, *, threads: int | None = None, progress: Progress | None = None) -> Array:
         """Add the rows of X under the given ids, in place of the vectors that have them; all or nothing."""
         rows = self._checked(X)
+        if ids is None:
+            raise InvalidInputError("upsert needs ids; add gives new ones")
         with self._change() as state:
-            numbers = checked_ids(ids, len(rows), state.next_id, np.empty(0, np.int64))
-            left = state.without(numbers)
-            self._state = self._added(left, rows, numbers, Workers(self._thread_count(threads), progress))
-        return numbers
+            left = state.without(state.known(ids))
+            named, numbers = left.numbered(ids, len(rows))
+            self._state = self._added(named, rows, numbers, Workers(self._thread_count(threads), progress))
+            return self._state.shown(numbers)
 
     def remove(self, ids: Any) -> int:
         """Remove the vectors with these ids and say how many there were; other ids are passed over.
 
         Ids never shift and are not given again. The memory of removed vectors comes back with `compact`.
         """
-        numbers = known_ids(ids)
         with self._change() as state:
-            self._state = state.without(numbers)
+            self._state = state.without(state.known(ids))
             return len(state) - len(self._state)
 
     def compact(self) -> None:
@@ -145,7 +147,8 @@ class Index:
 
     def reconstruct(self, ids: Any) -> Floats:
         """The vectors that the index stands for, (len(ids), dim): what is left of those that were added."""
-        return self._state.reconstructed(known_ids(ids), self._dim)
+        state = self._state
+        return state.reconstructed(state.known(ids, all_of_them=True), self._dim)
 
     def search(
         self,
@@ -174,7 +177,8 @@ class Index:
         matrix = checked_matrix(Q, self._dim, "Q")
         workers = Workers(self._thread_count(threads))
         queries, valid = self._queries(matrix, ignore=on_invalid == "ignore")
-        views = self._state.views(filter, l2=self._metric == "l2")
+        state = self._state
+        views = state.views(filter, l2=self._metric == "l2")
         worst = np.float32(np.inf if self._metric == "l2" else -np.inf)
         scores = np.full((len(queries), k), worst, np.float32)
         ids = np.full((len(queries), k), -1, np.int64)
@@ -185,7 +189,8 @@ class Index:
             width = found[1].shape[1]
             scores[valid, :width], ids[valid, :width] = self._answered(used, found[0]), found[1]
         single = np.ndim(Q) == 1 and matrix.shape[0] == 1
-        return SearchResult(scores[0], ids[0]) if single else SearchResult(scores, ids)
+        shown = state.shown(ids)
+        return SearchResult(scores[0], shown[0]) if single else SearchResult(scores, shown)
 
     def range_search(
         self, Q: Any, threshold: float, *, filter: Any = None, threads: int | None = None
@@ -193,7 +198,8 @@ class Index:
         """All vectors whose score is at least `threshold` (under l2: whose squared distance is at most that)."""
         matrix = checked_matrix(Q, self._dim, "Q")
         queries, _ = self._queries(matrix, ignore=False)
-        views = self._state.views(filter, l2=self._metric == "l2")
+        state = self._state
+        views = state.views(filter, l2=self._metric == "l2")
         everything = max(1, sum(view.count for view in views))
         workers = Workers(self._thread_count(threads))
         limits = [0]
@@ -205,7 +211,7 @@ class Index:
             limits += (limits[-1] + inside.sum(axis=1).cumsum()).tolist()
             parts.append((scores[inside], ids[inside]))
         scores_of_all, ids_of_all = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return RangeResult(np.array(limits), scores_of_all, ids_of_all)
+        return RangeResult(np.array(limits), scores_of_all, state.shown(ids_of_all))
 
     def report(self) -> Report:
         """vectors, units, segments, the paper's complexity ratio rho, and true bytes, in all and by part."""
@@ -222,7 +228,7 @@ class Index:
             raise InvalidInputError("save where? pass a path, or open the index with mode='a'")
         with self._changing:
             folder = self._home.folder if path is None and self._home else Path(path or "")
-            stored = storage.Stored(self._settings(), self._method, self._state.segments)
+            stored = storage.Stored(self._settings(), self._method, self._state.segments, self._state.names)
             if self._home and self._home.writing and folder.resolve() == self._home.folder.resolve():
                 self._home = replace(self._home, generation=storage.write(folder, stored))
             else:
@@ -290,7 +296,7 @@ class Index:
             raise CorruptIndexError(f"{folder}: the settings cannot be used: {error}") from error
         if any(segment.memory.shape[1] != index.dim for segment in stored.segments):
             raise CorruptIndexError(f"{folder}: a segment is not of dimension {index.dim}")
-        index._state = State(stored.segments, next_id)
+        index._state = State(stored.segments, next_id, stored.names)
         return index
 
     def _settings(self) -> dict[str, Any]:

@@ -129,12 +129,15 @@ def checked_filter(filter: Any, parts: Sequence[tuple[Ids, Mask]]) -> list[Mask]
     """
     if callable(filter):
         masks = []
-        for ids, _ in parts:
-            mask = np.asarray(filter(ids))
-            if mask.shape != ids.shape or mask.dtype != bool:
+        for ids, live in parts:
+            answer = np.asarray(filter(ids[live]))
+            if answer.shape != (int(live.sum()),) or answer.dtype != bool:
                 raise InvalidInputError(
-                    f"the filter answered {mask.dtype} of shape {mask.shape} to {len(ids)} ids: it must answer a mask"
+                    f"the filter answered {answer.dtype} of shape {answer.shape} to {int(live.sum())} ids: "
+                    "it must answer a mask"
                 )
+            mask = np.zeros(len(ids), bool)
+            mask[live] = answer
             masks.append(mask)
         return masks
     given = np.asarray(filter)

@@ -7,19 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from logt._types import Floats, Ids
+from logt._types import Array, Floats, Ids
 from logt.errors import InvalidInputError
-from logt.inputs import checked_filter
+from logt.inputs import checked_filter, checked_ids, known_ids
+from logt.names import Names, as_texts, checked_texts
 from logt.search import View
 from logt.segment import Segment
 
 
 @dataclass(frozen=True)
 class State:
-    """Segments, and the number that the next vector without an id gets: ids are not given twice."""
+    """Segments, and the number that the next vector gets: ids are not given twice.
+
+    Where ids are text, `names` says which number each stands for.
+    """
 
     segments: tuple[Segment, ...] = ()
     next_id: int = 0
+    names: Names | None = None
 
     def __len__(self) -> int:
         return sum(segment.count for segment in self.segments)
@@ -32,9 +37,40 @@ class State:
     def holds(self, id: int) -> bool:
         return any(len(segment.rows_of(np.array([id], np.int64))) for segment in self.segments)
 
+    def shown(self, numbers: Ids) -> Array:
+        """Ids as users see them."""
+        return numbers if self.names is None else self.names.shown(numbers)
+
+    def known(self, ids: Any, *, all_of_them: bool = False) -> Ids:
+        """The numbers of ids that are asked for; texts that are not there are passed over, or refused."""
+        texts = as_texts(ids)
+        if self.names is None:
+            return known_ids(ids) if texts is None or len(self) else np.empty(0, np.int64)
+        if texts is None and np.size(ids):
+            raise InvalidInputError(f"the ids of this index are text, got {ids!r}")
+        for text in texts or [] if all_of_them else []:
+            if text not in self.names.numbers:
+                raise InvalidInputError(f"id {text!r} is not in the index")
+        return self.names.found(texts or [])
+
+    def numbered(self, ids: Any, count: int) -> tuple[State, Ids]:
+        """(the state that knows the ids of `count` new vectors, their numbers)."""
+        texts = as_texts(ids)
+        if texts is None and self.names is None:
+            return self, checked_ids(ids, count, self.next_id, self.ids)
+        if texts is None or (self.names is None and len(self)):
+            if count == 0:
+                return self, np.empty(0, np.int64)
+            kind = "whole numbers" if self.names is None else "text"
+            raise InvalidInputError(f"the ids of this index are {kind}: give one for each vector; nothing was added")
+        names = self.names or Names()
+        numbers = np.arange(self.next_id, self.next_id + count, dtype=np.int64)
+        new = Names.of(checked_texts(texts, count, names), numbers.tolist())
+        return replace(self, names=names | new), numbers
+
     def with_segments(self, new: list[Segment]) -> State:
         largest = max((int(segment.ids[-1]) for segment in new), default=-1)
-        return State(self.segments + tuple(new), max(self.next_id, largest + 1))
+        return replace(self, segments=self.segments + tuple(new), next_id=max(self.next_id, largest + 1))
 
     def without(self, ids: Ids) -> State:
         """The vectors with these ids removed; a segment with nothing left is dropped."""
@@ -44,16 +80,30 @@ class State:
             rows = segment.rows_of(unique)
             left = segment.without(rows) if len(rows) else segment
             segments += [left] if left.count else []
-        return replace(self, segments=tuple(segments))
+        left_over = replace(self, segments=tuple(segments))
+        return left_over if self.names is None else replace(left_over, names=self.names.kept(left_over.ids))
 
     def compacted(self) -> State:
         return replace(self, segments=tuple(segment.compacted() for segment in self.segments))
 
     def merged(self, other: State) -> State:
+        if len(self) and len(other) and (self.names is None) != (other.names is None):
+            raise InvalidInputError("ids are text in one and numbers in the other; nothing was merged")
+        if other.names is not None:
+            return self._merged_by_name(other, other.names)
         both = np.intersect1d(self.ids, other.ids)
         if len(both):
             raise InvalidInputError(f"id {both[0]} is in both; nothing was merged")
-        return State(self.segments + other.segments, max(self.next_id, other.next_id))
+        return State(self.segments + other.segments, max(self.next_id, other.next_id), self.names)
+
+    def _merged_by_name(self, other: State, theirs: Names) -> State:
+        """The numbers behind names are an index's own: those of the other move up behind ours."""
+        mine = self.names or Names()
+        both = mine.numbers.keys() & theirs.numbers.keys()
+        if both:
+            raise InvalidInputError(f"id {min(both)!r} is in both; nothing was merged")
+        moved = tuple(replace(segment, ids=segment.ids + self.next_id) for segment in other.segments)
+        return State(self.segments + moved, self.next_id + other.next_id, mine | theirs.moved(self.next_id))
 
     def reconstructed(self, ids: Ids, dim: int) -> Floats:
         X = np.empty((len(ids), dim), np.float32)
@@ -71,6 +121,12 @@ class State:
         """The segments as a search through this filter sees them."""
         if filter is None:
             return [View.of(segment, l2=l2) for segment in self.segments]
+        names = self.names
+        if names is not None and callable(filter):
+            by_text = filter
+            filter = lambda numbers: by_text(names.shown(numbers))  # noqa: E731
+        elif names is not None and np.asarray(filter).dtype != bool:
+            filter = self.known(filter)
         allowed = checked_filter(filter, [(segment.ids, segment.live) for segment in self.segments])
         return [View.of(s, l2=l2, allowed=rows) for s, rows in zip(self.segments, allowed, strict=True)]
 

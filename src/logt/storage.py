@@ -25,6 +25,7 @@ from logt.decoder import Cascade, Codes, GroupPinv, Local, Sparse, Transpose
 from logt.errors import CorruptIndexError, FormatVersionError, InvalidInputError, LockedError
 from logt.grouping import Orthogonal, Random, Units
 from logt.memory import Pinv, Sum
+from logt.names import Names
 from logt.quantize import Float32, Float32Memory, Int8, Int8Memory, Memory, PQMemory, ProductQuantizer
 from logt.segment import Method, Segment
 
@@ -43,11 +44,12 @@ _STAGES: dict[str, type[Any]] = {
 
 @dataclass(frozen=True)
 class Stored:
-    """All that an index is, apart from how it is used: settings, method, segments."""
+    """All that an index is, apart from how it is used: settings, method, segments, names."""
 
     settings: Mapping[str, Any]
     method: Method
     segments: tuple[Segment, ...]
+    names: Names | None = None
 
 
 class Lock:
@@ -128,6 +130,7 @@ def write(folder: Path, stored: Stored) -> int:
         if segment.removed is not None:
             entry["removed"] = _write_arrays(folder, "removed", {"bits": np.packbits(segment.removed)}, files)
         entries.append(entry)
+    names = None if stored.names is None else _write_arrays(folder, "names", _name_arrays(stored.names), files)
     number = _last_generation(folder) + 1
     manifest = {
         "format": FORMAT,
@@ -135,6 +138,7 @@ def write(folder: Path, stored: Stored) -> int:
         "settings": dict(stored.settings),
         "method": _plain(stored.method),
         "segments": entries,
+        "names": names,
         "files": files,
     }
     text = json.dumps(manifest, indent=1, sort_keys=True)
@@ -184,7 +188,10 @@ def _read_state(folder: Path, manifest: Any) -> Stored:
         method = _parsed(manifest["method"])
         if not isinstance(method, Method):
             raise ValueError(f"the method is a {type(method).__name__}")
-        return Stored(manifest["settings"], method, segments)
+        names = None if manifest["names"] is None else _names(loaded[manifest["names"]])
+        if names is not None and sorted(names.texts) != sorted(i for s in segments for i in s.ids[s.live].tolist()):
+            raise ValueError("names and vectors differ")
+        return Stored(manifest["settings"], method, segments, names)
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise CorruptIndexError(f"{folder}: the manifest and its files do not fit together: {error}") from error
 
@@ -236,6 +243,24 @@ def _segment_arrays(segment: Segment) -> dict[str, Array]:
     if codes.inverse:
         arrays["inverse"] = np.ones(1, np.uint8)
     return arrays
+
+
+def _name_arrays(names: Names) -> dict[str, Array]:
+    """Texts one after the other in UTF-8, where each ends, and the number each stands for."""
+    coded = [text.encode("utf-8", "surrogatepass") for text in names.numbers]
+    return {
+        "text": np.frombuffer(b"".join(coded), np.uint8),
+        "ends": np.cumsum([len(text) for text in coded], dtype=np.int64),
+        "numbers": np.array(list(names.numbers.values()), np.int64),
+    }
+
+
+def _names(arrays: Mapping[str, Array]) -> Names:
+    text, ends = _typed(arrays["text"], np.uint8, 1).tobytes(), _typed(arrays["ends"], np.int64, 1)
+    _same_length(ends, _typed(arrays["numbers"], np.int64, 1))
+    starts = [0, *ends.tolist()[:-1]]
+    texts = [text[a:b].decode("utf-8", "surrogatepass") for a, b in zip(starts, ends.tolist(), strict=True)]
+    return Names.of(texts, arrays["numbers"].tolist())
 
 
 def _memory(kind: str, arrays: Mapping[str, Array]) -> Memory:
