@@ -6,13 +6,14 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 DATA ?=
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard src/kernels/*)
 
-.PHONY: help demo test check format bench tables clean
+.PHONY: help demo test check format torture bench tables clean
 
 help:
 	@echo "make demo          index and search a made photo collection, beside exhaustive search"
 	@echo "make test          all checks and tests"
 	@echo "make check         format, lint, types"
 	@echo "make format        put the code into its format"
+	@echo "make torture       the tests of reliability in their long form (hours)"
 	@echo "make bench         us and the rivals side by side; DATA=folder for your own vectors"
 	@echo "make tables        the paper's LO-GT against RND over seeds; DATA=folder"
 	@echo "make clean         remove what was built"
@@ -45,6 +46,9 @@ check: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+
+torture: $(VENV)/.dev
+	LOGT_TORTURE=1 $(BIN)/python -m pytest tests/test_changes.py tests/test_durability.py tests/test_storage.py
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.bench --data "$(DATA)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -18,9 +19,11 @@ from logt.grouping import Random
 from logt.memory import Pinv
 from logt.methods import cascaded, gt, rnd, starred
 from logt.quantize import Float32
+from logt.segment import Segment
 
 EXACT = logt.Method(Random(1, 1), Pinv(), Float32(), Sparse(64, "free", weights="float32"))
 METRICS = ("cosine", "ip", "l2")
+TORTURE = "LOGT_TORTURE" in os.environ  # `make torture`: 200,000 steps
 
 
 @pytest.fixture(params=METRICS)
@@ -204,6 +207,23 @@ def test_saved_changes_come_back(index, tmp_path, vectors):
             change()
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_an_interrupted_compact_changes_nothing(index, monkeypatch, error):
+    index.remove([1, 17, 39])
+    before, real, calls = index.search(np.ones(8), 40), Segment.compacted, iter(range(100))
+
+    def interrupted(segment):
+        if next(calls) == 1:
+            raise error
+        return real(segment)
+
+    monkeypatch.setattr(Segment, "compacted", interrupted)
+    with pytest.raises(error):
+        index.compact()
+    assert (index.search(np.ones(8), 40).ids == before.ids).all()
+    assert index.report()["removed"] == 3
+
+
 # ------------------------------------------------------------------------------------------------ ids of text
 
 
@@ -357,4 +377,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestMachine = Machine.TestCase
-TestMachine.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+TestMachine.settings = settings(max_examples=8000 if TORTURE else 25, stateful_step_count=25, deadline=None)

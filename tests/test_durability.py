@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from logt import LockedError
 from logt.methods import rnd
 
 SMALL = rnd(n=5, m=2, L=4)
+TORTURE = "LOGT_TORTURE" in os.environ  # `make torture`: the long form
 
 
 def grow(path, steps):
@@ -71,43 +73,43 @@ def test_a_reader_keeps_its_state_until_it_refreshes(path):
 
 
 def test_readers_in_threads_see_only_saved_states(path):
-    writer = threading.Thread(target=grow, args=(path, 15))
+    writer = threading.Thread(target=grow, args=(path, 1500 if TORTURE else 15))
     wrong = []
 
     def look():
         reader = logt.open(path)
         while writer.is_alive():
             reader.refresh()
-            counts = reader.search(np.ones((2, 6)), 500).counts.tolist()
+            counts = reader.search(np.ones((2, 6)), 20_000).counts.tolist()
             if counts[0] != counts[1] or counts[0] % 10:
                 wrong.append(counts)
 
     writer.start()
-    readers = [threading.Thread(target=look) for _ in range(3)]
+    readers = [threading.Thread(target=look) for _ in range(4)]
     for reader in readers:
         reader.start()
     for thread in (writer, *readers):
         thread.join()
     assert not wrong
-    assert len(logt.open(path)) == 150
+    assert len(logt.open(path)) == (15_000 if TORTURE else 150)
 
 
 def test_readers_in_processes_see_only_saved_states(path):
     code = (
-        "import logt, numpy as np, sys, time\n"
-        f"end = time.time() + 4\nreader = logt.open({str(path)!r})\n"
+        "import logt, numpy as np, time\n"
+        f"end = time.time() + {60 if TORTURE else 4}\nreader = logt.open({str(path)!r})\n"
         "while time.time() < end:\n"
         f"    reader = logt.open({str(path)!r})\n"
-        "    count = int(reader.search(np.ones(6), 1000).counts)\n"
+        "    count = int(reader.search(np.ones(6), 10**5).counts)\n"
         "    assert count == len(reader) and count % 10 == 0, count\n"
     )
-    readers = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(3)]
+    readers = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(4)]
     while any(reader.poll() is None for reader in readers):
         grow(path, 1)
-    assert [reader.returncode for reader in readers] == [0, 0, 0]
+    assert [reader.returncode for reader in readers] == [0] * 4
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(200 if TORTURE else 6))
 def test_a_writer_killed_at_any_moment_leaves_a_whole_index(path, seed):
     context = multiprocessing.get_context("spawn")
     writer = context.Process(target=grow, args=(path, 10_000))
@@ -146,3 +148,108 @@ def test_a_search_works_after_a_fork(path):
         os.waitpid(child, 0)
         pytest.fail("the search of the child hangs")
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_a_search_runs_on_as_many_threads_as_asked(vectors):
+    index = logt.Index(32, method=rnd(n=20, m=3, L=16))
+    index.add(vectors(5000, 32))
+    Q = vectors(3000, 32, seed=1)
+    index.search(Q, 5, threads=1)
+    before, most, done = threading.active_count(), [0], threading.Event()
+
+    def watch():
+        while not done.is_set():
+            most[0] = max(most[0], threading.active_count())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    index.search(Q, 5, threads=2)
+    done.set()
+    watcher.join()
+    assert before + 1 < most[0] <= before + 1 + 2
+
+
+def test_a_long_mixed_load_does_not_grow():
+    """Adds, removals and searches for a while; after compacting, what is held is in proportion to what lives."""
+    index = logt.Index(16, method=rnd(n=10, m=2, L=8))
+    rng = np.random.default_rng(0)
+    end = time.time() + (600 if TORTURE else 5)
+    sizes = []
+    while time.time() < end:
+        for _ in range(5):
+            index.add(rng.standard_normal((20, 16)))
+            index.search(rng.standard_normal((3, 16)), 5)
+        index.remove(rng.permutation(index.ids)[: max(0, len(index) - 200)])
+        index.compact()
+        assert len(index) == min(len(index), 200)
+        sizes.append(index.report()["bytes"])
+    assert max(sizes[len(sizes) // 2 :]) <= 1.5 * max(sizes[: len(sizes) // 2]) + 50_000
+
+
+BAD_CALLS = """
+import faulthandler, sys
+faulthandler.enable()
+import numpy as np
+import logt
+from logt.methods import rnd
+
+index = logt.Index(8, method=rnd(n=4, m=2, L=4))
+index.add(np.eye(8), ids=np.arange(8))
+nan, inf, zero = np.eye(8), np.eye(8), np.eye(8)
+nan[2, 3], inf[2, 3], zero[2] = np.nan, np.inf, 0
+bad = [nan, inf, zero, np.ones((2, 7)), np.ones((2, 3, 8)), "text", [[1], [1, 2]], np.ones((2, 8), complex),
+       np.array([[object()] * 8]), np.full((1, 8), 1e300), np.ones(()), {}, [None] * 8]
+calls = {
+    "add": lambda X: index.add(X),
+    "upsert": lambda X: index.upsert(X, np.arange(np.shape(X)[0] if np.ndim(X) else 1)),
+    "search": lambda X: index.search(X, 3),
+    "range_search": lambda X: index.range_search(X, 0.5),
+    "ids": lambda X: index.add(np.eye(8), ids=X),
+    "remove": lambda X: index.remove(X),
+    "reconstruct": lambda X: index.reconstruct(X),
+    "filter": lambda X: index.search(np.ones(8), 3, filter=X),
+    "k": lambda X: index.search(np.ones(8), X),
+    "R": lambda X: index.search(np.ones(8), 3, R=X),
+    "merge_from": lambda X: index.merge_from(X),
+    "Index": lambda X: logt.Index(X),
+}
+for X in bad:
+    try:
+        calls[sys.argv[1]](X)
+    except ValueError:
+        assert len(index) == 8
+    else:
+        sys.exit(f"{sys.argv[1]} took {X!r}")
+"""
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "add",
+        "upsert",
+        "search",
+        "range_search",
+        "ids",
+        "remove",
+        "reconstruct",
+        "filter",
+        "k",
+        "R",
+        "merge_from",
+        "Index",
+    ],
+)
+def test_bad_input_ends_in_a_typed_error_never_in_a_signal(entry):
+    done = subprocess.run([sys.executable, "-c", BAD_CALLS, entry], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_fuzzed_loader_raises_only_typed_errors(tmp_path):
+    pytest.importorskip("atheris", reason="atheris is not installed: the loader is not fuzzed")
+    seconds = 600 if TORTURE else 15
+    words = [f"-max_total_time={seconds}", "-rss_limit_mb=2048", "-timeout=20", "-len_control=0", "-max_len=256"]
+    words += [f"-artifact_prefix={tmp_path}/"]
+    fuzzer = Path(__file__).parent / "fuzz_loader.py"
+    done = subprocess.run([sys.executable, fuzzer, *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]

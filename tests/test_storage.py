@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import errno
+import itertools
 import json
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -85,9 +89,7 @@ def test_a_manifest_that_lies_with_a_right_checksum_is_refused(saved):
         told = dict(manifest)
         for key, value in lie.items():
             told[key] = {**manifest[key], **value} if isinstance(value, dict) and key != "method" else value
-        body = json.dumps(told, indent=1, sort_keys=True)
-        whole = {"manifest": told, "checksum": storage._digest(body.encode())}
-        (saved / "manifest.json").write_text(json.dumps(whole, indent=1))
+        sign(saved, told)
         with pytest.raises(CorruptIndexError):
             logt.open(saved)
 
@@ -132,30 +134,114 @@ def test_saving_another_index_removes_the_files_of_the_old_one(saved, vectors):
     assert sorted(path.name for path in saved.iterdir()) == [".lock", "manifest.json"]
 
 
-@pytest.mark.parametrize("call", ["write", "fsync", "replace"])
-def test_a_failed_save_keeps_the_old_index(saved, vectors, monkeypatch, call):
-    index = logt.open(saved, mode="a")
-    index.add(vectors(5, 8, seed=3))
-    real = getattr(storage.os, {"write": "open", "fsync": "fsync", "replace": "replace"}[call])
-    for failing in range(8):
-        count = iter(range(1000))
+class FailingOs:
+    """The module os, whose n-th call that touches the disk fails."""
 
-        def fail(*args, count=count, failing=failing, **kwargs):
-            if next(count) == failing:
-                raise OSError(28, "No space left on device")
+    def __init__(self, n, error):
+        self.left, self.error, self.failed = n, error, False
+
+    def __getattr__(self, name):
+        real = getattr(os, name)
+        if name not in ("open", "write", "fsync", "replace"):
+            return real
+
+        def call(*args, **kwargs):
+            self.left -= 1
+            if self.left < 0:
+                self.failed = True
+                raise OSError(self.error, os.strerror(self.error))
             return real(*args, **kwargs)
 
-        with monkeypatch.context() as patch:
-            patch.setattr(storage.os, {"write": "open", "fsync": "fsync", "replace": "replace"}[call], fail)
-            try:
-                index.save(saved)
-                size = {35}
-            except OSError:
-                size = {30, 35}
-        assert len(logt.open(saved)) in size
-        assert not list(saved.glob(".*.tmp"))
+        return call
+
+
+CHANGES = {
+    "add": lambda index: index.add(np.eye(8)[:5]),
+    "remove": lambda index: index.remove([3, 25]),
+    "compact": lambda index: (index.remove(range(0, 30, 2)), index.compact()),
+    "upsert": lambda index: index.upsert(np.eye(8)[:2], [4, 99]),
+}
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_failed_save_keeps_the_old_index(saved, monkeypatch, change, error):
+    """The n-th open, write, fsync or rename fails, for every n: the old or the new state opens, and can be saved."""
+    whole = {path.name: path.read_bytes() for path in saved.iterdir()}
+    for n in itertools.count():
+        for path in saved.iterdir():
+            path.unlink()
+        for name, data in whole.items():
+            (saved / name).write_bytes(data)
+        with logt.open(saved, mode="a") as index:
+            CHANGES[change](index)
+            failing = FailingOs(n, error)
+            with monkeypatch.context() as patch:
+                patch.setattr(storage, "os", failing)
+                if failing_save(index):
+                    assert failing.failed
+            left = logt.open(saved)
+            assert sorted(left.ids.tolist()) in (list(range(30)), sorted(index.ids.tolist()))
+            assert len(left.search(np.ones(8), 99).ids) == 99
+            index.save()
+            assert sorted(logt.open(saved).ids.tolist()) == sorted(index.ids.tolist())
+            assert not list(saved.glob(".*.tmp"))
+        if not failing.failed:
+            assert n > 5
+            break
+
+
+def failing_save(index):
+    try:
+        index.save()
+    except OSError:
+        return True
+    return False
 
 
 def test_opening_reads_no_pickle(saved):
     np.save(saved / "memory-evil.safetensors", np.array([object()]), allow_pickle=True)
     assert len(logt.open(saved)) == 30
+
+
+GOLDEN = Path(__file__).parent / "golden" / "format-1"
+
+
+@pytest.mark.parametrize("name", ["float32", "int8", "pq", "text"])
+def test_indexes_of_this_format_stay_readable(name):
+    """Written once by make_golden.py; every later version reads them and answers the same."""
+    index = logt.open(GOLDEN / name)
+    expected = json.loads((GOLDEN / f"{name}.json").read_text())
+    scores, ids = index.search(np.array(expected["queries"]), 10)
+    assert ids.tolist() == expected["ids"]
+    assert np.allclose(scores, expected["scores"], atol=1e-5)
+    assert repr(index.method) == expected["method"]
+
+
+def test_files_with_right_checksums_and_wrong_bytes_are_refused_or_harmless(saved):
+    """Random damage, signed anew: what passes the checks must still be searchable without a crash."""
+    rng = np.random.default_rng(0)
+    manifest = json.loads((saved / "manifest.json").read_text())["manifest"]
+    original = {path: path.read_bytes() for path in saved.glob("*.safetensors")}
+    refused = 0
+    for _ in range(400):
+        path = sorted(original)[rng.integers(len(original))]
+        data = bytearray(original[path])
+        for _ in range(rng.integers(1, 4)):
+            data[rng.integers(len(data))] = rng.integers(256)
+        path.write_bytes(data)
+        manifest["files"][path.name] = {"bytes": len(data), "checksum": storage._digest(bytes(data))}
+        sign(saved, manifest)
+        try:
+            logt.open(saved).search(np.ones((3, 8)), 5)
+        except CorruptIndexError:
+            refused += 1
+        path.write_bytes(original[path])
+        manifest["files"][path.name] = {"bytes": len(data), "checksum": storage._digest(original[path])}
+    assert refused > 20
+
+
+def sign(folder, manifest):
+    body = json.dumps(manifest, indent=1, sort_keys=True)
+    whole = {"manifest": manifest, "checksum": storage._digest(body.encode())}
+    (folder / "manifest.json").write_text(json.dumps(whole, indent=1))

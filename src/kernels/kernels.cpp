@@ -242,11 +242,12 @@ struct Best {
             threshold = Best::score(list[R - 1]);
         }
     }
+    // Scores that are no number are never pushed; should that leave fewer than R, row 0 stands in, below all.
     void write(float* scores, int32_t* rows) {
         if (held > R) cut();
         for (size_t r = 0; r < R; ++r) {
-            scores[r] = score(list[r]);
-            rows[r] = static_cast<int32_t>(row(list[r]));
+            scores[r] = r < held ? score(list[r]) : -INF;
+            rows[r] = r < held ? static_cast<int32_t>(row(list[r])) : 0;
         }
     }
 };

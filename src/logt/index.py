@@ -138,6 +138,8 @@ class Index:
 
     def merge_from(self, other: Index) -> None:
         """Take in all that another index of the same kind holds; the other is unchanged."""
+        if not isinstance(other, Index):
+            raise InvalidInputError(f"only an Index can be merged, got {type(other).__name__}")
         for name in ("dim", "metric", "method"):
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:

@@ -121,14 +121,17 @@ class State:
         """The segments as a search through this filter sees them."""
         if filter is None:
             return [View.of(segment, l2=l2) for segment in self.segments]
-        names = self.names
-        if names is not None and callable(filter):
-            by_text = filter
-            filter = lambda numbers: by_text(names.shown(numbers))  # noqa: E731
-        elif names is not None and np.asarray(filter).dtype != bool:
-            filter = self.known(filter)
-        allowed = checked_filter(filter, [(segment.ids, segment.live) for segment in self.segments])
+        allowed = checked_filter(self._by_number(filter), [(segment.ids, segment.live) for segment in self.segments])
         return [View.of(s, l2=l2, allowed=rows) for s, rows in zip(self.segments, allowed, strict=True)]
+
+    def _by_number(self, filter: Any) -> Any:
+        """A filter of texts as one of numbers."""
+        names = self.names
+        if names is None:
+            return filter
+        if callable(filter):
+            return lambda numbers: filter(names.shown(numbers))
+        return filter if np.asarray(filter).dtype == bool else self.known(filter)
 
     def costs(self, dim: int) -> dict[str, Any]:
         """What it holds and costs: the paper's complexity ratio, and true bytes, in all and by part."""

@@ -12,7 +12,8 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -284,7 +285,8 @@ def _segment(memory: Memory, arrays: Mapping[str, Array], removals: Mapping[str,
     unit, weight = arrays["unit"], arrays["weight"]
     if unit.dtype not in (np.uint16, np.uint32) or weight.dtype not in (np.int8, np.float32):
         raise ValueError(f"codes of type {unit.dtype} and {weight.dtype}")
-    if unit.ndim != 1 or unit.shape != weight.shape or unit.max(initial=0) >= count:
+    unit, weight = _typed(unit, unit.dtype, 1), _typed(weight, weight.dtype, 1)
+    if unit.shape != weight.shape or unit.max(initial=0) >= count:
         raise ValueError("a code names no memory vector")
     ids = _typed(arrays["ids"], np.int64, 1)
     codes = Codes(unit, weight, _typed(arrays["scale"], np.float32, 1), inverse="inverse" in arrays)
@@ -313,6 +315,8 @@ def _segment(memory: Memory, arrays: Mapping[str, Array], removals: Mapping[str,
 def _typed(array: Array, dtype: Any, ndim: int) -> Array:
     if array.dtype != dtype or array.ndim != ndim:
         raise ValueError(f"an array of {array.dtype} with {array.ndim} dimensions stands where {dtype} should")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ValueError("an array holds NaN or infinity")
     return array
 
 
@@ -361,18 +365,25 @@ def _replace(path: Path, data: bytes) -> None:
     """Write under a temporary name, flush to disk, rename, flush the folder."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        with _opened(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as file:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(file, rest) :]
+            os.fsync(file)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
+    with _opened(path.parent, os.O_RDONLY) as directory:
         os.fsync(directory)
+
+
+@contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    file = os.open(path, flags | os.O_CLOEXEC, 0o644)
+    try:
+        yield file
     finally:
-        os.close(directory)
+        os.close(file)
 
 
 def _digest(data: Any) -> str:

@@ -1,0 +1,62 @@
+"""Fuzzes the loader: python tests/fuzz_loader.py -max_total_time=60 -rss_limit_mb=2048 -len_control=0 -max_len=256.
+
+Damage is signed anew, so that it reaches what stands behind the checksums. Whatever the bytes are, opening must end
+in an index that can be searched or in a typed error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import atheris
+
+with atheris.instrument_imports(include=["logt.storage", "logt.index", "logt.names"]):
+    import numpy as np
+
+    import logt
+    from logt import storage
+
+GOLDEN = sorted(path for path in (Path(__file__).parent / "golden" / "format-1").iterdir() if path.is_dir())
+FOLDER = Path(tempfile.mkdtemp()) / "index"
+FOLDER.mkdir()
+
+
+def one_input(data: bytes) -> None:
+    fuzzed = atheris.FuzzedDataProvider(data)
+    source = GOLDEN[fuzzed.ConsumeIntInRange(0, len(GOLDEN) - 1)]
+    files = {path.name: bytearray(path.read_bytes()) for path in sorted(source.iterdir()) if path.name != ".lock"}
+    for _ in range(fuzzed.ConsumeIntInRange(1, 4)):
+        name = fuzzed.PickValueInList(sorted(files))
+        at = fuzzed.ConsumeIntInRange(0, len(files[name]))
+        files[name][at : at + fuzzed.ConsumeIntInRange(0, 8)] = fuzzed.ConsumeBytes(fuzzed.ConsumeIntInRange(0, 8))
+    signed(files)
+    for path in FOLDER.iterdir():
+        path.unlink()
+    for name, content in files.items():
+        (FOLDER / name).write_bytes(content)
+    with contextlib.suppress(logt.CorruptIndexError, logt.FormatVersionError):
+        logt.open(FOLDER).search(np.ones((2, 8)), 5)
+
+
+def signed(files: dict[str, bytearray]) -> None:
+    """Make all checksums right, if the manifest can be read at all."""
+    try:
+        manifest = json.loads(bytes(files["manifest.json"]))["manifest"]
+        for name, content in files.items():
+            if name in manifest["files"]:
+                checksum = storage._digest(bytes(content))
+                manifest["files"][name] = {"bytes": len(content), "checksum": checksum}
+        body = json.dumps(manifest, indent=1, sort_keys=True)
+        whole = {"manifest": manifest, "checksum": storage._digest(body.encode())}
+        files["manifest.json"] = bytearray(json.dumps(whole).encode())
+    except (ValueError, KeyError, TypeError, UnicodeDecodeError, AttributeError):
+        return
+
+
+if __name__ == "__main__":
+    atheris.Setup(sys.argv, one_input)
+    atheris.Fuzz()
