@@ -114,7 +114,7 @@ def test_a_shared_memory_is_measured_once(vectors):
     calls = []
 
     class Counting:
-        arrays, shape, decoded = first.memory.arrays, first.memory.shape, first.memory.decoded
+        arrays, shape, decoded, nbytes = first.memory.arrays, first.memory.shape, first.memory.decoded, 0
 
         def measure(self, Q):
             calls.append(len(Q))

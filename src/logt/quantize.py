@@ -19,6 +19,8 @@ class Memory(Protocol):
     @property
     def arrays(self) -> dict[str, Array]: ...
     @property
+    def nbytes(self) -> int: ...
+    @property
     def shape(self) -> tuple[int, int]: ...
     def decoded(self) -> Floats: ...
     def measure(self, Q: Floats) -> Floats: ...
@@ -39,6 +41,10 @@ class Float32Memory:
     @property
     def arrays(self) -> dict[str, Array]:
         return {"Y": self.Y}
+
+    @property
+    def nbytes(self) -> int:
+        return self.Y.nbytes
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -70,6 +76,10 @@ class Int8Memory:
         return {"codes": self.codes, "scale": self.scale}
 
     @property
+    def nbytes(self) -> int:
+        return self.codes.nbytes * (2 if "_packed" in vars(self) else 1) + self.scale.nbytes
+
+    @property
     def shape(self) -> tuple[int, int]:
         return self.codes.shape[0], self.codes.shape[1]
 
@@ -78,6 +88,7 @@ class Int8Memory:
 
     @cached_property
     def _packed(self) -> Any:
+        """A copy in the order that batches are multiplied in; made by the first batch."""
         import numkong
 
         return numkong.dots_pack(self.codes)
@@ -86,7 +97,8 @@ class Int8Memory:
         import numkong
 
         q, q_scale = _to_int8(Q)
-        products = np.asarray(numkong.dots_packed(q, self._packed))
+        one = len(Q) == 1  # read as it lies, mapped or not: as quick, and no copy
+        products = np.asarray(numkong.cdist(q, self.codes, "dot") if one else numkong.dots_packed(q, self._packed))
         C = products.astype(np.float32)
         C *= self.scale
         C *= q_scale[:, None]
@@ -141,6 +153,10 @@ class PQMemory:
     @property
     def arrays(self) -> dict[str, Array]:
         return {"codes": self.codes, "centroids": self.centroids, "dim": np.array([self.dim])}
+
+    @property
+    def nbytes(self) -> int:
+        return self.codes.nbytes + self.centroids.nbytes
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -139,7 +139,7 @@ class State:
         memories = {id(segment.memory): segment.memory for segment in self.segments}.values()
         M = sum(memory.shape[0] for memory in memories)
         nonzeros = sum(segment.nonzeros for segment in self.segments)
-        by_part = {"memory vectors": sum(a.nbytes for memory in memories for a in memory.arrays.values())}
+        by_part = {"memory vectors": sum(memory.nbytes for memory in memories)}
         for segment in self.segments:
             for part, size in segment.bytes_by_part().items():
                 by_part[part] = by_part.get(part, 0) + size
