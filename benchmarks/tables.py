@@ -22,6 +22,7 @@ def main() -> None:
     words.add_argument("--data", help="folder with vectors.npy, queries.npy, ground_truth.json")
     words.add_argument("--out", default="build/bench", help="where tables.csv and tables.md go")
     words.add_argument("--seeds", type=int, default=3)
+    words.add_argument("--only", help="settings and systems whose name contains this")
     given = words.parse_args()
     data = load(given.data or None)
     exact = np.argsort(-(data.Q @ data.X.T), axis=1, kind="stable")
@@ -31,6 +32,8 @@ def main() -> None:
     rows = []
     for setting, parameters in settings.items():
         for name, make in {"LO-GT": lo_gt, "RND": rnd}.items():
+            if given.only and given.only not in f"{setting} {name}":
+                continue
             runs = np.array([run(data, starred(make(**parameters)), seed) for seed in range(given.seeds)])
             plain, corrected = runs.mean(axis=0)
             spread = runs.std(axis=0, ddof=1) if given.seeds > 1 else np.zeros(2)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 
-def grow_units(A, sizes, order, combine):
+def grow_units(A, sizes, combine):
     """Section 3.1: unit u starts with vector u; in turn, each takes the free vector of least cost."""
     units = [[u] for u in range(len(sizes))]
     free = set(range(len(sizes), len(A)))
     for turn in range(1, max(sizes)):
-        for u in order[turn - 1]:
+        for u in range(len(sizes)):
             if sizes[u] > turn:
                 pick = min(free, key=lambda i: (combine(A[i, units[u]]), i))
                 units[u].append(pick)

@@ -32,8 +32,7 @@ struct Buffer {
 
 // ---------------------------------------------------------------------------------------------- growing units
 
-void grow_units(const float* A, size_t size, const int32_t* sizes, size_t count, const int32_t* order, bool sum,
-                int32_t* out) {
+void grow_units(const float* A, size_t size, const int32_t* sizes, size_t count, bool sum, int32_t* out) {
     const size_t stride = padded(size);
     // cost[u][i]: cost of putting i into unit u as it was at its last pick; infinite once i is taken
     Buffer<float> cost(count * stride), row(stride);
@@ -51,8 +50,7 @@ void grow_units(const float* A, size_t size, const int32_t* sizes, size_t count,
 
     std::fill_n(row.data, stride, 0.0f);
     for (int32_t turn = 1; turn < longest; ++turn)
-        for (size_t place = 0; place < count; ++place) {
-            const size_t u = order[(turn - 1) * count + place];
+        for (size_t u = 0; u < count; ++u) {
             if (sizes[u] <= turn) continue;
             float* mine = &cost[u * stride];
             std::memcpy(row.data, A + last[u] * size, size * sizeof(float));

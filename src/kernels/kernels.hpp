@@ -52,9 +52,8 @@ struct Decoder {
 
 struct Table {
     // Grows `count` units over one chunk of `size` vectors. A: (size, size) costs of putting two together.
-    // Unit u starts with vector u; in turn t the units pick in the order order[t-1][*]. out[i]: unit of vector i.
-    void (*grow_units)(const float* A, size_t size, const int32_t* sizes, size_t count, const int32_t* order, bool sum,
-                       int32_t* out);
+    // Unit u starts with vector u; then all units pick in turn, again and again. out[i]: unit of vector i.
+    void (*grow_units)(const float* A, size_t size, const int32_t* sizes, size_t count, bool sum, int32_t* out);
     // out[b][j] = X[b] . A[support[b][j]] for j < counts[b]; support and out: (rows, capacity)
     void (*correlate)(const float* X, const float* A, size_t dim, const int32_t* support, const int32_t* counts,
                       size_t rows, size_t capacity, float* out);

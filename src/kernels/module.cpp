@@ -64,8 +64,8 @@ const logt::Decoder<Unit, Weight>& decoder() {
 
 // ------------------------------------------------------------------------------------------------- offline
 
-void grow_units(In<float, 2> A, In<int32_t, 1> sizes, In<int32_t, 2> order, bool sum, Out<int32_t, 1> out) {
-    current.table->grow_units(A.data(), A.shape(0), sizes.data(), sizes.shape(0), order.data(), sum, out.data());
+void grow_units(In<float, 2> A, In<int32_t, 1> sizes, bool sum, Out<int32_t, 1> out) {
+    current.table->grow_units(A.data(), A.shape(0), sizes.data(), sizes.shape(0), sum, out.data());
 }
 
 // S1 of each row: the units of all vectors that share a unit with it, in rising order. counts[b] <= out.shape(1).
@@ -229,7 +229,7 @@ NB_MODULE(_kernels, m) {
     });
     m.def("instruction_set", [] { return current.name; });
     m.def("use_instruction_set", use_instruction_set, "name"_a);
-    m.def("grow_units", grow_units, "A"_a, "sizes"_a, "order"_a, "sum"_a, "out"_a, Free());
+    m.def("grow_units", grow_units, "A"_a, "sizes"_a, "sum"_a, "out"_a, Free());
     m.def("first_order", first_order, "units"_a, "offsets"_a, "members"_a, "first"_a, "out"_a, "counts"_a, Free());
     m.def("correlate", correlate, "X"_a, "A"_a, "support"_a, "counts"_a, "out"_a, Free());
     m.def("omp", omp, "gram"_a, "corr"_a, "support"_a, "counts"_a, "rescale"_a, "unit"_a, "weight"_a, Free());

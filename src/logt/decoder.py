@@ -265,7 +265,7 @@ def _pursue(X: Floats, Y: Floats, units: Units, wanted: Sparse, workers: Workers
         capacity, support_of = _own(X, A, units)
     else:
         capacity, support_of = _neighbours(X, A, units)
-    width = min(wanted.L, capacity)
+    width = min(wanted.L, capacity, np.iinfo(np.uint16).max)  # what the lengths of prefixes can count
     gram = _gram(A, workers) if 4 * M * M <= GRAM_LIMIT else None
     unit = np.zeros((N, width), unit_type(M))
     weight = np.zeros((N, width), wanted.weights)

@@ -80,32 +80,24 @@ class Orthogonal:
         of = np.empty((N, self.m), np.int32)
         rounds = [(r, rng.permutation(N)) for r in range(self.m)]
         chunks = np.array_split(np.arange(count), -(-count // self.k))
-        jobs = [(r, order, units) for r, order in rounds for units in chunks]
 
-        def grow(job: tuple[tuple[int, Ids, Ids], np.random.Generator]) -> None:
-            (r, order, units), chunk_rng = job
+        def grow(job: tuple[int, Ids, Ids]) -> None:
+            r, order, units = job
             chunk = order[starts[units[0]] : starts[units[-1] + 1]]
-            of[chunk, r] = r * count + units[0] + self._grow(X[chunk], np.diff(starts)[units], chunk_rng)
+            of[chunk, r] = r * count + units[0] + self._grow(X[chunk], np.diff(starts)[units])
 
-        workers.each(grow, list(zip(jobs, rng.spawn(len(jobs)), strict=True)), "grouping")
+        workers.each(grow, [(r, order, units) for r, order in rounds for units in chunks], "grouping")
         return Units(of, self.m * count)
 
-    def _grow(self, V: Floats, sizes: Ids, rng: np.random.Generator) -> Ints:
+    def _grow(self, V: Floats, sizes: Ids) -> Ints:
         """The unit of each row of V, units being of the given sizes."""
         A = V @ V.T
         if self.criterion == "max_abs":
             np.abs(A, out=A)
         elif self.criterion == "sum_squares":
             np.square(A, out=A)
-        turns = np.tile(np.arange(len(sizes), dtype=np.int32), (int(sizes.max()), 1))
         unit = np.empty(len(V), np.int32)
-        _kernels.grow_units(
-            A,
-            sizes.astype(np.int32),
-            rng.permuted(turns, axis=1),
-            self.criterion == "sum_squares",
-            unit,
-        )
+        _kernels.grow_units(A, sizes.astype(np.int32), self.criterion == "sum_squares", unit)
         return unit
 
 
