@@ -182,12 +182,39 @@ def test_what_cannot_be_merged_is_named(index, vectors):
 
 
 def test_a_removed_vector_suppresses_nothing(vectors):
-    X = vectors(1, 8).repeat(6, axis=0)
-    made = logt.Index(8, method=starred(gt(n=6, m=1)))
+    X = vectors(1, 8).repeat(64, axis=0)
+    made = logt.Index(8, method=starred(gt(n=4, m=1)))
     made.add(X)
-    assert made.search(X[0], 6).ids.tolist() == [0, 1, 2, 3, 4, 5]
-    made.remove([0])
-    assert made.search(X[0], 2).ids.tolist() == [1, 2]
+    units = made._state.segments[0].units.of[:, 0]
+    best = made.search(X[0], 64).ids.tolist()
+    mates = np.flatnonzero(units == units[best[0]]).tolist()
+    assert len(mates) == 4
+    assert set(best[16:]) >= set(mates) - {best[0]}
+    made.remove([best[0]])
+    again = made.search(X[0], 63).ids.tolist()
+    assert len(set(again[:16]) & set(mates)) == 1
+
+
+def test_a_corrected_list_is_cut_from_the_whole_one(vectors):
+    """However much is suppressed: the first k of a search are the first k of a search for everything."""
+    X, Q = vectors(600, 16), vectors(5, 16, seed=1)
+    made = logt.Index(16, method=starred(rnd(n=30, m=4, L=10), depth=20))
+    made.add(X)
+    whole = made.search(Q, 600).ids
+    for k in (1, 10, 100):
+        assert (made.search(Q, k).ids == whole[:, :k]).all()
+
+
+def test_the_pseudo_inverse_keeps_its_answers_when_compacted_and_reconstructs_what_it_estimates(vectors):
+    X, Q = vectors(60, 16), vectors(4, 16, seed=1)
+    made = logt.Index(16, method=gt(n=5, m=3, inverse=True))
+    made.add(X)
+    scores, ids = made.search(Q, 60)
+    assert np.allclose((made.reconstruct(ids[0]) @ Q[0]), scores[0], atol=1e-3)
+    made.remove(np.arange(30))
+    before = made.search(Q, 30)
+    made.compact()
+    assert (made.search(Q, 30).ids == before.ids).all()
 
 
 def test_saved_changes_come_back(index, tmp_path, vectors):
@@ -294,6 +321,19 @@ def test_text_ids_that_cannot_be_are_named(named, vectors, ids, message):
     with pytest.raises(InvalidInputError, match=message):
         named.add(vectors(2, 8), ids=ids)
     assert len(named) == 10
+
+
+def test_an_emptied_index_takes_ids_of_either_kind(named, vectors, tmp_path):
+    named.remove(list(named.ids))
+    named.save(tmp_path / "index")
+    assert len(logt.open(tmp_path / "index")) == 0
+    numbered = logt.Index(8, method=EXACT)
+    numbered.add(vectors(3, 8))
+    numbered.merge_from(named)
+    assert numbered.ids.tolist() == [0, 1, 2]
+    named.merge_from(numbered)
+    assert named.ids.tolist() == [0, 1, 2]
+    assert named.add(vectors(1, 8)).dtype == np.int64
 
 
 def test_numbers_and_text_do_not_mix(index, vectors):

@@ -80,6 +80,19 @@ def test_errors_are_one_line_that_says_the_way_out(files, words, message):
     assert "Traceback" not in done.stderr
 
 
+def test_ids_of_text_and_paths_that_look_like_markup(files, vectors):
+    import logt
+
+    index = logt.Index(32, method=logt.methods.rnd(n=10, m=2, L=8))
+    index.add(vectors(20, 32), ids=[f"[red]{i}[/x].jpg" for i in range(20)])
+    index.save(files / "odd[/x]")
+    shown = run("search", files / "odd[/x]", files / "q.npy", "--save", files / "text.npz").stdout
+    assert "[red]3[/x].jpg" in shown
+    assert np.load(files / "text.npz")["ids"].shape == (25, 10)
+    assert "whole" in run("verify", files / "odd[/x]").stdout
+    assert "holds no index" in run("verify", files / "no[/red]ne", ok=False).stderr.replace("\n", " ")
+
+
 def test_overwrite(files):
     run("build", files / "x.npy", files / "again", "-L", 5)
     run("build", files / "x.npy", files / "again", "-L", 5, "--overwrite")

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import logt
-from logt import LockedError
+from logt import InvalidInputError, LockedError, ReadOnlyError
 from logt.methods import rnd
 
 SMALL = rnd(n=5, m=2, L=4)
@@ -70,6 +70,45 @@ def test_a_reader_keeps_its_state_until_it_refreshes(path):
     assert reader.refresh()
     assert (len(reader), reader.generation) == (30, 4)
     assert not reader.refresh()
+
+
+def test_only_the_writer_of_a_folder_saves_to_it(path, monkeypatch):
+    writer, reader = logt.open(path, mode="a"), logt.open(path)
+    writer.add(np.ones((3, 6)))
+    writer.save()
+    for save in (reader.save, lambda: reader.save(path)):
+        with pytest.raises(ReadOnlyError, match="mode='a'"):
+            save()
+    writer.close()
+    with pytest.raises(ReadOnlyError):
+        writer.save()
+    assert len(logt.open(path)) == 3
+    monkeypatch.chdir(path.parent)
+    moved = logt.open("index", mode="a")
+    monkeypatch.chdir("/")
+    moved.save()
+    moved.close()
+
+
+def test_a_folder_that_became_another_kind_of_index_is_not_refreshed_to(path):
+    reader = logt.open(path)
+    logt.Index(6, metric="l2").save(path)
+    with pytest.raises(InvalidInputError, match="another kind"):
+        reader.refresh()
+
+
+def test_a_child_made_by_fork_does_not_write(path):
+    index = logt.open(path, mode="a")
+    child = os.fork()
+    if child == 0:
+        try:
+            index.save()
+        except ReadOnlyError:
+            os._exit(0)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    index.close()
+    logt.open(path, mode="a").close()
 
 
 def test_readers_in_threads_see_only_saved_states(path):
@@ -209,6 +248,9 @@ calls = {
     "reconstruct": lambda X: index.reconstruct(X),
     "filter": lambda X: index.search(np.ones(8), 3, filter=X),
     "k": lambda X: index.search(np.ones(8), X),
+    "p": lambda X: index.search(np.ones(8), 3, p=X),
+    "threshold": lambda X: index.range_search(np.ones(8), X),
+    "method": lambda X: logt.Index(8, method=X),
     "R": lambda X: index.search(np.ones(8), 3, R=X),
     "merge_from": lambda X: index.merge_from(X),
     "Index": lambda X: logt.Index(X),
@@ -216,7 +258,7 @@ calls = {
 for X in bad:
     try:
         calls[sys.argv[1]](X)
-    except ValueError:
+    except logt.InvalidInputError:
         assert len(index) == 8
     else:
         sys.exit(f"{sys.argv[1]} took {X!r}")
@@ -235,6 +277,9 @@ for X in bad:
         "reconstruct",
         "filter",
         "k",
+        "p",
+        "threshold",
+        "method",
         "R",
         "merge_from",
         "Index",

@@ -160,9 +160,11 @@ def test_rank(seed, n, k):
 @given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.integers(1, 4), st.integers(1, 50))
 def test_suppress(seed, length, m, depth):
     units = np.random.default_rng(seed).integers(0, 40, (3, length, m)) * 1_000_003
-    order = np.empty((3, length), np.int64)
-    _kernels.suppress(units, depth, order)
+    order, counts = np.empty((3, length), np.int64), np.empty(3, np.int64)
+    _kernels.suppress(units, depth, order, counts)
     for q in range(3):
+        assert 0 < counts[q] <= length
+        assert (np.diff(order[q, : counts[q]]) > 0).all()
         assert order[q].tolist() == reference.suppress([set(mine.tolist()) for mine in units[q]], depth)
 
 

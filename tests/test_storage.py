@@ -73,6 +73,11 @@ def test_a_manifest_that_lies_with_a_right_checksum_is_refused(saved):
         {"settings": {"dim": 9}},
         {"settings": {"dim": -1}},
         {"settings": {"unknown": 1}},
+        {"settings": {"next_id": 3}},
+        {"settings": {"next_id": "x"}},
+        {"settings": {"metric": "cosine"}},
+        {"generation": "1"},
+        {"generation": 1.5},
         {"method": {"stage": "Path"}},
         {"method": {"stage": "Random", "n": 5}},
         {"segments": [{**a, "memory": a["segment"]}]},
@@ -81,6 +86,9 @@ def test_a_manifest_that_lies_with_a_right_checksum_is_refused(saved):
         {"segments": [{**a, "kind": "os"}]},
         {"segments": [{**a, "segment": "../../etc/passwd"}]},
         {"segments": [b, {}]},
+        {"segments": [a, a]},
+        {"segments": [{**a, "removed": "none"}]},
+        {"names": a["memory"]},
         {"segments": 7},
         {"files": []},
         {"files": {"/etc/passwd": {"bytes": 1, "checksum": ""}}},
@@ -117,6 +125,41 @@ def test_a_folder_of_other_things_is_not_overwritten(tmp_path):
     with pytest.raises(InvalidInputError, match="not an index"):
         logt.Index(8).save(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_first_save_that_failed_can_be_repeated(tmp_path, vectors, monkeypatch):
+    index = logt.Index(8, method=lo_gt(n=5, m=2, L=4))
+    index.add(vectors(30, 8))
+    failures = 0
+    for n in range(100):
+        with monkeypatch.context() as patch:
+            patch.setattr(storage, "os", FailingOs(n, errno.ENOSPC))
+            try:
+                index.save(tmp_path / "index")
+                break
+            except OSError:
+                failures += 1
+    assert failures > 5
+    assert len(logt.open(tmp_path / "index")) == 30
+
+
+def test_files_of_others_are_neither_removed_nor_written_over(saved, tmp_path):
+    (saved / "notes.safetensors").write_text("mine")
+    logt.Index(8).save(saved)
+    assert (saved / "notes.safetensors").read_text() == "mine"
+    other = tmp_path / "webapp"
+    other.mkdir()
+    (other / "manifest.json").write_text('{"name": "app"}')
+    (other / "model.safetensors").write_text("weights")
+    with pytest.raises(InvalidInputError, match="not an index"):
+        logt.Index(8).save(other)
+    assert (other / "model.safetensors").read_text() == "weights"
+
+
+def test_opening_what_is_not_there_leaves_nothing(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        logt.open(tmp_path / "typo", mode="a")
+    assert not (tmp_path / "typo").exists()
 
 
 def test_saving_again_writes_only_what_is_new(saved, vectors):

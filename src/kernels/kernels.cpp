@@ -240,12 +240,12 @@ struct Best {
             threshold = Best::score(list[R - 1]);
         }
     }
-    // Scores that are no number are never pushed; should that leave fewer than R, row 0 stands in, below all.
+    // Scores that are no number, or infinitely low, are never pushed; where that leaves fewer than R, rows end in -1.
     void write(float* scores, int32_t* rows) {
         if (held > R) cut();
         for (size_t r = 0; r < R; ++r) {
             scores[r] = r < held ? score(list[r]) : -INF;
-            rows[r] = r < held ? static_cast<int32_t>(row(list[r])) : 0;
+            rows[r] = r < held ? static_cast<int32_t>(row(list[r])) : -1;
         }
     }
 };

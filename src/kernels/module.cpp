@@ -169,8 +169,9 @@ void rank(In<float, 2> scores, In<int64_t, 2> id, Out<int64_t, 2> order) {
 
 // One pass down each list. units: (queries, length, m), negative where a place is empty. Among the first `depth`, a
 // vector none of whose units is claimed is kept and claims them; who has a claimed unit and was not kept is
-// suppressed, wherever it stands. order[q]: the places of the others, then of the suppressed, each in their order.
-void suppress(In<int64_t, 3> units, size_t depth, Out<int64_t, 2> order) {
+// suppressed, wherever it stands. order[q]: the places of the others, counts[q] in number, then of the suppressed, each
+// in their order.
+void suppress(In<int64_t, 3> units, size_t depth, Out<int64_t, 2> order, Out<int64_t, 1> counts) {
     const size_t length = units.shape(1), m = units.shape(2);
     size_t slots = 16;
     while (slots < 2 * std::min(depth, length) * m) slots *= 2;
@@ -201,6 +202,7 @@ void suppress(In<int64_t, 3> units, size_t depth, Out<int64_t, 2> order) {
                 for (size_t r = 0; r < m; ++r)
                     if (mine[r] >= 0) claimed[slot(mine[r])] = mine[r];
         }
+        counts.data()[q] = static_cast<int64_t>(length - dropped.size());
         std::copy(dropped.begin(), dropped.end(), next);
     }
 }
@@ -234,7 +236,7 @@ NB_MODULE(_kernels, m) {
     m.def("correlate", correlate, "X"_a, "A"_a, "support"_a, "counts"_a, "out"_a, Free());
     m.def("omp", omp, "gram"_a, "corr"_a, "support"_a, "counts"_a, "rescale"_a, "unit"_a, "weight"_a, Free());
     m.def("rank", rank, "scores"_a, "id"_a, "order"_a, Free());
-    m.def("suppress", suppress, "units"_a, "depth"_a, "order"_a, Free());
+    m.def("suppress", suppress, "units"_a, "depth"_a, "order"_a, "counts"_a, Free());
     bind<uint16_t, int8_t>(m);
     bind<uint16_t, float>(m);
     bind<uint32_t, int8_t>(m);

@@ -14,9 +14,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from logt import demo as demonstration
-from logt import methods
+from logt import methods, storage
 from logt.datasets import read_vectors
 from logt.errors import InvalidInputError
 from logt.index import Index
@@ -55,11 +56,8 @@ def main() -> None:
     try:
         app(standalone_mode=True)
     except (InvalidInputError, OSError, ImportError) as error:
-        err.print(f"[red]error:[/] {error}", highlight=False)
+        err.print(f"error: {error}", style="red", highlight=False, markup=False)
         raise SystemExit(1) from None
-    except KeyboardInterrupt:
-        err.print("interrupted; nothing was written")
-        raise SystemExit(130) from None
 
 
 @app.command()
@@ -107,9 +105,14 @@ def build(
     X = read_vectors(vectors)
     recipe = methods.cascaded(_METHODS[method](n=n, m=m, L=entries))
     built = Index(X.shape[1], method=recipe if exact else methods.compact(recipe), metric=metric, seed=seed)
+    storage.lock(index.resolve()).close()  # a place that cannot be written to is refused before the work
     start = time.perf_counter()
-    with _progress(quiet=as_json) as progress:
-        built.add(X, threads=threads, progress=progress)
+    try:
+        with _progress(quiet=as_json) as progress:
+            built.add(X, threads=threads, progress=progress)
+    except KeyboardInterrupt:
+        err.print("interrupted; nothing was written")
+        raise typer.Exit(130) from None
     built.save(index)
     _show_report(built, as_json, {"seconds": time.perf_counter() - start, "index": str(index)})
 
@@ -131,15 +134,16 @@ def search(
     found = Index.open(index).search(read_vectors(queries), k, p=p, R=shortlist, threads=threads)
     if save is not None:
         with open(save, "wb") as file:
-            np.savez(file, scores=found.scores, ids=found.ids)
+            text = found.ids.dtype == object
+            np.savez(file, scores=found.scores, ids=np.array(found.ids, str) if text else found.ids)
     if as_json:
         out.print_json(json.dumps({"ids": found.ids.tolist(), "scores": _finite(found.scores)}))
         return
     table = Table("query", "id (score), best first")
     shown = 20
     for q in range(min(shown, len(found.ids))):
-        real = zip(found.ids[q], found.scores[q], strict=True)
-        table.add_row(str(q), "  ".join(f"{i} ({s:.3f})" for i, s in real if i >= 0))
+        best = list(zip(found.ids[q], found.scores[q], strict=True))[: found.counts[q]]
+        table.add_row(str(q), Text("  ".join(f"{i} ({s:.3f})" for i, s in best)))
     out.print(table)
     if len(found.ids) > shown:
         out.print(f"… and {len(found.ids) - shown:,} more queries; --save FILE.npz or --json gives all")
@@ -149,7 +153,7 @@ def search(
 def verify(index: Annotated[Path, typer.Argument(help="An index folder.")]) -> None:
     """Check every byte of an index; say which file is broken."""
     checked = Index.open(index)
-    out.print(f"{index}: whole; {len(checked):,} vectors, generation {checked.generation}", highlight=False)
+    _say(f"{index}: whole; {len(checked):,} vectors, generation {checked.generation}")
 
 
 @app.command()
@@ -165,9 +169,14 @@ def _show_report(index: Index, as_json: bool, more: dict[str, Any]) -> None:
     if as_json:
         out.print_json(json.dumps({**report, **more}))
     else:
-        out.print(str(report), highlight=False, soft_wrap=True)
+        _say(str(report))
         for name, value in more.items():
-            out.print(f"{name}: {value:.1f}" if isinstance(value, float) else f"{name}: {value}", highlight=False)
+            _say(f"{name}: {value:.1f}" if isinstance(value, float) else f"{name}: {value}")
+
+
+def _say(text: str) -> None:
+    """Print as it is: paths and ids may look like markup."""
+    out.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager

@@ -23,10 +23,13 @@ class Suppress:
     depth: int = 500
 
     def __post_init__(self) -> None:
-        at_least_one(depth=self.depth)
+        at_least_one(self, "depth")
 
-    def __call__(self, units: Ids) -> Ids:
-        """The new order of each list, from units (nq, length, m); -1 marks an empty place."""
-        order = np.empty(units.shape[:2], np.int64)
-        _kernels.suppress(np.ascontiguousarray(units), self.depth, order)
-        return order
+    def __call__(self, units: Ids) -> tuple[Ids, Ids]:
+        """(the new order of each list, how many of each are not suppressed), from units (nq, length, m).
+
+        -1 marks an empty place.
+        """
+        order, counts = np.empty(units.shape[:2], np.int64), np.empty(len(units), np.int64)
+        _kernels.suppress(np.ascontiguousarray(units), self.depth, order, counts)
+        return order, counts

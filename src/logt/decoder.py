@@ -10,7 +10,7 @@ import numpy as np
 
 from logt import _kernels
 from logt._types import Array, Floats, Ints
-from logt.errors import InvalidInputError, at_least_one, one_of
+from logt.errors import InvalidInputError, at_least_one, one_of, real
 from logt.grouping import Units
 from logt.threads import SERIAL, Workers, spans
 
@@ -68,8 +68,9 @@ class Codes:
 
     def lengths(self, p: float) -> Array:
         """How many entries of each row make U⁰: the fewest that carry the part p of its energy Σu²."""
-        if p in self._read:
-            return self._read[p]
+        known = self._read.get(p)
+        if known is not None:
+            return known
         lengths = np.empty(len(self), np.uint16)
         for block in spans(len(self), 4096):
             energy = np.square(self.rows(block)[1].astype(np.float32)).cumsum(axis=1, dtype=np.float64)
@@ -136,7 +137,7 @@ class Sparse:
     weights: WeightType = "int8"
 
     def __post_init__(self) -> None:
-        at_least_one(L=self.L, candidates=self.candidates)
+        at_least_one(self, "L", "candidates")
         one_of("support", self.support, ("S0", "S1", "free"))
         one_of("weights", self.weights, ("float32", "int8"))
 
@@ -152,7 +153,8 @@ class Cascade:
     R: int = 1000
 
     def __post_init__(self) -> None:
-        at_least_one(R=self.R)
+        at_least_one(self, "R")
+        object.__setattr__(self, "p", real("p", self.p))
         if not 0 < self.p <= 1:
             raise InvalidInputError(f"p must be above 0 and at most 1, got {self.p!r}")
 

@@ -1,5 +1,10 @@
 """What can go wrong, by type. Every message names the value and the way out; a failed call changes nothing."""
 
+from __future__ import annotations
+
+import operator
+from typing import Any
+
 
 class InvalidInputError(ValueError):
     """An argument that cannot be used: a NaN, a wrong dimension, an id that is taken."""
@@ -25,11 +30,31 @@ class MissingExtraError(ImportError):
     """A part that needs an optional package; the message names the extra to install."""
 
 
-def at_least_one(**values: int) -> None:
-    """Raise unless every named value is a whole number of at least 1."""
-    for name, value in values.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise InvalidInputError(f"{name} must be a whole number of at least 1, got {value!r}")
+def whole(name: str, value: Any, least: int = 1) -> int:
+    """The value as a plain whole number of at least `least`."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise InvalidInputError(f"{name} must be a whole number, got {value!r}") from None
+    if isinstance(value, bool) or number < least:
+        raise InvalidInputError(f"{name} must be >= {least}, got {value!r}")
+    return number
+
+
+def real(name: str, value: Any) -> float:
+    """The value as a plain number."""
+    if isinstance(value, str | bytes | bool):
+        raise InvalidInputError(f"{name} must be a number, got {value!r}")
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise InvalidInputError(f"{name} must be a number, got {value!r}") from None
+
+
+def at_least_one(stage: object, *names: str) -> None:
+    """Make the named parameters of a frozen stage plain whole numbers of at least 1."""
+    for name in names:
+        object.__setattr__(stage, name, whole(name, getattr(stage, name)))
 
 
 def one_of(name: str, value: object, choices: tuple[object, ...]) -> None:

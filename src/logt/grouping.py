@@ -43,7 +43,7 @@ class Random:
     m: int = 4
 
     def __post_init__(self) -> None:
-        at_least_one(n=self.n, m=self.m)
+        at_least_one(self, "n", "m")
 
     def __call__(self, X: Floats, rng: np.random.Generator, workers: Workers = SERIAL) -> Units:
         N = len(X)
@@ -70,7 +70,7 @@ class Orthogonal:
     criterion: Literal["max_abs", "sum_squares", "max_signed"] = "max_abs"
 
     def __post_init__(self) -> None:
-        at_least_one(n=self.n, m=self.m, k=self.k)
+        at_least_one(self, "n", "m", "k")
         one_of("criterion", self.criterion, ("max_abs", "sum_squares", "max_signed"))
 
     def __call__(self, X: Floats, rng: np.random.Generator, workers: Workers = SERIAL) -> Units:

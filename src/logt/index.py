@@ -16,10 +16,9 @@ import numpy as np
 from logt import storage
 from logt._types import Array, Floats, Ids
 from logt.decoder import Cascade
-from logt.errors import CorruptIndexError, InvalidInputError, ReadOnlyError, one_of
+from logt.errors import CorruptIndexError, InvalidInputError, ReadOnlyError, one_of, real, whole
 from logt.inputs import (
     LONGEST,
-    checked_count,
     checked_matrix,
     checked_rows,
     row_norms,
@@ -60,12 +59,14 @@ class Index:
         segment_size: int | None = 1 << 17,
     ):
         one_of("metric", metric, tuple(_METRIC_NAMES))
-        self._dim = checked_count("dim", dim)
+        self._dim = whole("dim", dim)
         self._method = cascaded(compact(lo_gt())) if method is None else method
+        if not isinstance(self._method, Method):
+            raise InvalidInputError(f"method must be a Method, such as logt.methods.lo_gt(), got {method!r}")
         self._metric: Metric = _METRIC_NAMES[metric]
-        self._seed = checked_count("seed", seed, least=0)
-        self._threads = None if threads is None else checked_count("threads", threads)
-        self._segment_size = None if segment_size is None else checked_count("segment_size", segment_size)
+        self._seed = whole("seed", seed, least=0)
+        self._threads = None if threads is None else whole("threads", threads)
+        self._segment_size = None if segment_size is None else whole("segment_size", segment_size)
         self._state = State()
         self._changing = threading.RLock()
         self._home: storage.Home | None = None
@@ -86,15 +87,13 @@ class Index:
         return len(self._state)
 
     def __contains__(self, id: object) -> bool:
-        state = self._state
-        if state.names is not None:
-            return id in state.names.numbers
-        return isinstance(id, int | np.integer) and not isinstance(id, bool) and state.holds(int(id))
+        return self._state.holds(id)
 
     @property
     def ids(self) -> Array:
         """The ids of all vectors, in the order of a mask that filters them."""
-        return self._state.shown(self._state.ids)
+        state = self._state
+        return state.shown(state.ids)
 
     def __repr__(self) -> str:
         return f"Index(dim={self._dim}, vectors={len(self)}, metric={self._metric!r}, method={self._method!r})"
@@ -175,7 +174,7 @@ class Index:
         length by ids of -1, instead of raising.
         """
         one_of("on_invalid", on_invalid, ("raise", "ignore"))
-        k = checked_count("k", k)
+        k = whole("k", k)
         matrix = checked_matrix(Q, self._dim, "Q")
         workers = Workers(self._thread_count(threads))
         queries, valid = self._queries(matrix, ignore=on_invalid == "ignore")
@@ -197,16 +196,20 @@ class Index:
     def range_search(
         self, Q: Any, threshold: float, *, filter: Any = None, threads: int | None = None
     ) -> RangeResult:
-        """All vectors whose score is at least `threshold` (under l2: whose squared distance is at most that)."""
+        """All vectors whose score is at least `threshold` (under l2: whose squared distance is at most that).
+
+        Everything is decoded in full, and nothing is corrected.
+        """
         matrix = checked_matrix(Q, self._dim, "Q")
-        queries, _ = self._queries(matrix, ignore=False)
+        threshold = real("threshold", threshold)
+        queries, _ = self._queries(matrix, ignore=False, way_out="correct it")
         state = self._state
         views = state.views(filter, l2=self._metric == "l2")
         everything = max(1, sum(view.count for view in views))
         workers = Workers(self._thread_count(threads))
         limits = [0]
         parts = [(np.empty(0, np.float32), np.empty(0, np.int64))]
-        for block in spans(len(queries), TILE):
+        for block in spans(len(queries), TILE * workers.threads):
             scores, ids = search(views, self._asked(queries[block]), everything, None, None, workers)
             scores = self._answered(queries[block], scores)
             inside = scores <= threshold if self._metric == "l2" else scores >= threshold
@@ -229,9 +232,10 @@ class Index:
         if path is None and self._home is None:
             raise InvalidInputError("save where? pass a path, or open the index with mode='a'")
         with self._changing:
-            folder = self._home.folder if path is None and self._home else Path(path or "")
+            folder = self._home.folder if path is None and self._home else Path(path or "").resolve()
             stored = storage.Stored(self._settings(), self._method, self._state.segments, self._state.names)
-            if self._home and self._home.writing and folder.resolve() == self._home.folder.resolve():
+            if self._home and folder == self._home.folder:
+                self._refuse_reading()
                 self._home = replace(self._home, generation=storage.write(folder, stored))
             else:
                 with storage.lock(folder):
@@ -247,7 +251,8 @@ class Index:
         Mode "a" may change and save; it holds the folder for itself until `close`.
         """
         one_of("mode", mode, ("r", "a"))
-        folder = Path(path)
+        folder = Path(path).resolve()
+        storage.generation(folder)  # no lock is left where no index is
         held = storage.lock(folder) if mode == "a" else None
         try:
             stored, generation = storage.read(folder)
@@ -261,7 +266,7 @@ class Index:
 
     @property
     def generation(self) -> int | None:
-        """The number of the saved state that was opened, refreshed to or saved last; None if there is none."""
+        """The number of the saved state that was opened, or refreshed to or saved since; None for a new index."""
         return self._home.generation if self._home else None
 
     def refresh(self) -> bool:
@@ -273,7 +278,10 @@ class Index:
                 return False
             stored, generation = storage.read(self._home.folder)
             fresh = type(self)._restored(stored, self._home.folder, self._threads)
-            self._method, self._state = fresh._method, fresh._state
+            if (fresh.dim, fresh.metric) != (self.dim, self.metric):
+                raise InvalidInputError(f"{self._home.folder} now holds another kind of index; open it anew")
+            self._method, self._seed, self._segment_size = fresh._method, fresh._seed, fresh._segment_size
+            self._state = fresh._state
             self._home = replace(self._home, generation=generation)
             return True
 
@@ -292,13 +300,15 @@ class Index:
     def _restored(cls, stored: storage.Stored, folder: Path, threads: int | None) -> Index:
         settings = dict(stored.settings)
         try:
-            next_id = settings.pop("next_id")
-            index = cls(**settings, method=stored.method, threads=threads)
+            state = State(stored.segments, whole("next_id", settings.pop("next_id"), least=0), stored.names)
+            index = cls(**settings, method=stored.method)
+            state.check(
+                index.dim, needs_norms=index.metric != "cosine", needs_units=stored.method.correct is not None
+            )
         except (TypeError, KeyError, InvalidInputError) as error:
             raise CorruptIndexError(f"{folder}: the settings cannot be used: {error}") from error
-        if any(segment.memory.shape[1] != index.dim for segment in stored.segments):
-            raise CorruptIndexError(f"{folder}: a segment is not of dimension {index.dim}")
-        index._state = State(stored.segments, next_id, stored.names)
+        index._threads = None if threads is None else whole("threads", threads)
+        index._state = state
         return index
 
     def _settings(self) -> dict[str, Any]:
@@ -313,10 +323,13 @@ class Index:
     @contextmanager
     def _change(self) -> Iterator[State]:
         """One change at a time, from the state it starts with."""
-        if self._home and not self._home.writing:
-            raise ReadOnlyError(f"{self._home.folder} was opened for reading; open it with mode='a' to change it")
+        self._refuse_reading()
         with self._changing:
             yield self._state
+
+    def _refuse_reading(self) -> None:
+        if self._home and not self._home.writing:
+            raise ReadOnlyError(f"{self._home.folder} is not open for writing; open it with mode='a' to change it")
 
     def _checked(self, X: Any) -> Any:
         rows = checked_rows(checked_matrix(X, self._dim, "X"), "X", "nothing was added")
@@ -346,13 +359,13 @@ class Index:
         return distances
 
     def _thread_count(self, asked: int | None) -> int:
-        return checked_count("threads", asked) if asked is not None else self._threads or available()
+        return whole("threads", asked) if asked is not None else self._threads or available()
 
     def _cascade(self, p: float | None, R: int | None) -> Cascade | None:
         if p is None and R is None:
             return self._method.cascade
         start = self._method.cascade or Cascade()
-        return replace(start, p=start.p if p is None else p, R=start.R if R is None else checked_count("R", R))
+        return replace(start, p=start.p if p is None else p, R=start.R if R is None else whole("R", R))
 
     def _parts(self, N: int) -> list[slice]:
         """The segments of one batch: none for no vectors, else equal parts of at most segment_size."""
@@ -367,9 +380,10 @@ class Index:
         )
         return segment if self._metric == "cosine" else replace(segment, norms=norms.astype(np.float32))
 
-    def _queries(self, matrix: Any, ignore: bool) -> tuple[Floats, Any]:
+    def _queries(
+        self, matrix: Any, ignore: bool, way_out: str = "correct it, or pass on_invalid='ignore'"
+    ) -> tuple[Floats, Any]:
         """(Q as float32, of unit length under cosine; which rows are valid)."""
-        way_out = "correct it, or pass on_invalid='ignore'"
         with np.errstate(over="ignore"):
             Q = np.array(matrix, np.float32)
         norms = row_norms(Q)

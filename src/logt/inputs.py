@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,24 +18,13 @@ LONGEST = 1e18
 _BLOCK = 4096  # rows looked at together: a memory-mapped matrix is never read whole
 
 
-def checked_count(name: str, value: Any, least: int = 1) -> int:
-    """A whole number of at least `least`."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise InvalidInputError(f"{name} must be a whole number, got {value!r}") from None
-    if isinstance(value, bool | np.bool_) or number < least:
-        raise InvalidInputError(f"{name} must be >= {least}, got {value!r}")
-    return number
-
-
 def checked_matrix(X: Any, dim: int, what: str) -> Array:
     """X as a 2-D array of real numbers with `dim` columns; one vector becomes one row. Copies nothing."""
     try:
         array = np.asarray(X)
     except (ValueError, TypeError) as error:
         raise InvalidInputError(f"{what} is not an array of numbers: {error}") from error
-    if array.size == 0 and (array.ndim < 2 or array.shape[1] in (0, dim)):
+    if array.size == 0 and (array.shape in ((0,), (1, 0)) or array.shape[1:] == (dim,)):
         return np.empty((0, dim), np.float32)
     if array.dtype.kind not in "fiub":
         raise InvalidInputError(f"{what} must hold real numbers, got dtype {array.dtype}")
@@ -89,7 +77,12 @@ def unit_rows(array: Array, norms: NDArray[np.float64]) -> Floats:
 
 def known_ids(ids: Any) -> Ids:
     """Ids that are asked for, one or many, as int64."""
-    given = np.atleast_1d(np.asarray(ids))
+    if isinstance(ids, set | frozenset | range):
+        ids = list(ids)
+    try:
+        given = np.atleast_1d(np.asarray(ids))
+    except ValueError as error:
+        raise InvalidInputError(f"ids are no list of whole numbers: {error}") from error
     if given.size == 0:
         return np.empty(0, np.int64)
     if given.ndim != 1 or given.dtype.kind not in "iu":
@@ -103,13 +96,16 @@ def checked_ids(ids: Any, count: int, next_id: int, present: Ids) -> Ids:
         if next_id > np.iinfo(np.int64).max - count:
             raise InvalidInputError(f"no free id is left from {next_id} on; pass ids")
         return np.arange(next_id, next_id + count, dtype=np.int64)
-    given = np.asarray(ids)
+    try:
+        given = np.asarray(ids)
+    except ValueError as error:
+        raise InvalidInputError(f"ids are no list of whole numbers or texts: {error}") from error
     if given.shape != (count,):
         raise InvalidInputError(f"ids has shape {given.shape}, but there are {count} vectors: one id each")
     if count == 0:
         return np.empty(0, np.int64)
     if given.dtype.kind not in "iu":
-        raise InvalidInputError(f"ids must be whole numbers, got dtype {given.dtype}")
+        raise InvalidInputError(f"ids must be whole numbers (or all text), got dtype {given.dtype}")
     if int(given.min()) < 0 or int(given.max()) >= np.iinfo(np.int64).max:
         wrong = int(given.min()) if int(given.min()) < 0 else int(given.max())
         raise InvalidInputError(f"ids must be from 0 to 2^63 - 2, got {wrong}; nothing was added")
@@ -140,8 +136,8 @@ def checked_filter(filter: Any, parts: Sequence[tuple[Ids, Mask]]) -> list[Mask]
             mask[live] = answer
             masks.append(mask)
         return masks
-    given = np.asarray(filter)
-    if given.dtype == bool:
+    given = np.asarray(filter) if not isinstance(filter, set | frozenset | range) else None
+    if given is not None and given.dtype == bool:
         total = sum(int(live.sum()) for _, live in parts)
         if given.shape != (total,):
             raise InvalidInputError(f"the mask has shape {given.shape}, but there are {total} ids in index.ids")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from logt._types import Array, Floats
-from logt.errors import InvalidInputError
+from logt.errors import InvalidInputError, real
 from logt.grouping import Units
 from logt.threads import SERIAL, Workers, spans
 
@@ -31,6 +31,7 @@ class Pinv:
     ridge: float = 1e-6
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "ridge", real("ridge", self.ridge))
         if not self.ridge > 0:
             raise InvalidInputError(f"ridge must be above 0, got {self.ridge!r}")
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 from logt.correction import Suppress
 from logt.decoder import Cascade, GroupPinv, Local, Sparse, Transpose
+from logt.errors import one_of
 from logt.grouping import Orthogonal, Random
 from logt.memory import Pinv, Sum
 from logt.quantize import Float32, Int8, ProductQuantizer
@@ -27,6 +28,7 @@ def gt(*, n: int = 50, m: int = 4, inverse: bool = False) -> Method:
 
 def rnd(*, n: int = 50, m: int = 4, L: int | None = 300, order: Literal[0, 1] = 1) -> Method:
     """RND: random units, pinv memory vectors, local decoder of the given order; L=None keeps all of S₀ or S₁."""
+    one_of("order", order, (0, 1))
     decode = Local(order, weights="float32") if L is None else Sparse(L, "S1" if order else "S0", weights="float32")
     return Method(group=Random(n, m), memory=Pinv(), quantize=Float32(), decode=decode)
 

@@ -57,7 +57,9 @@ def as_texts(ids: Any) -> list[str] | None:
         return [ids]
     if ids is None or callable(ids):
         return None
-    array = np.asarray(ids, object)
+    if isinstance(ids, np.ndarray) and ids.dtype.kind in "iufb":
+        return None
+    array = np.asarray(list(ids) if isinstance(ids, set | frozenset | range) else ids, object)
     flat = array.reshape(-1).tolist()
     if array.ndim == 1 and flat and all(isinstance(text, str) for text in flat):
         return [str(text) for text in flat]

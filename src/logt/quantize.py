@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 
 from logt._types import Array, Floats
 from logt.errors import InvalidInputError, MissingExtraError, at_least_one
+
+_PACKING = threading.Lock()
 
 
 class Memory(Protocol):
@@ -88,10 +91,11 @@ class Int8Memory:
 
     @cached_property
     def _packed(self) -> Any:
-        """A copy in the order that batches are multiplied in; made by the first batch."""
+        """A copy in the order that batches are multiplied in; made by the first batch, once."""
         import numkong
 
-        return numkong.dots_pack(self.codes)
+        with _PACKING:
+            return vars(self).get("_packed") or numkong.dots_pack(self.codes)
 
     def measure(self, Q: Floats) -> Floats:
         import numkong
@@ -112,7 +116,7 @@ class ProductQuantizer:
     c: int = 256
 
     def __post_init__(self) -> None:
-        at_least_one(c=self.c)
+        at_least_one(self, "c")
 
     def __call__(self, Y: Floats, rng: np.random.Generator) -> PQMemory:
         try:
@@ -182,5 +186,5 @@ class PQMemory:
 def _to_int8(V: Floats) -> tuple[NDArray[np.int8], Floats]:
     """(codes, scale): rows of V as codes·scale, the largest |component| of a row being 127."""
     scale = np.abs(V).max(axis=1, keepdims=True) / np.float32(127)
-    codes = np.rint(V / np.where(scale > 0, scale, 1)).astype(np.int8)
+    codes = np.rint(V / np.where(scale > 0, scale, 1)).clip(-127, 127).astype(np.int8)
     return codes, scale[:, 0]

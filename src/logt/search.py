@@ -39,7 +39,7 @@ class View:
             return cls(segment, bias, len(segment))
         seen = segment.live if allowed is None else segment.live & allowed
         masked = np.where(seen, bias if len(bias) else np.float32(0), np.float32(-np.inf))
-        return cls(segment, masked.astype(np.float32), int(seen.sum()))
+        return cls(segment, masked, int(seen.sum()))
 
 
 @dataclass(frozen=True)
@@ -84,40 +84,52 @@ def search(
     ids = np.empty((len(Q), k), np.int64)
     if k:
         tiles = spans(len(Q), TILE)
-        found = workers.each(lambda tile: _search_tile(views, Q[tile], k, cascade, correct), tiles)
+        prefixes = [_prefix(view.segment, cascade) for view in views]
+        found = workers.each(lambda tile: _search_tile(views, Q[tile], k, cascade, correct, prefixes), tiles)
         for tile, candidates in zip(tiles, found, strict=True):
             scores[tile], ids[tile] = candidates.scores[:, :k], candidates.ids[:, :k]
     return scores, ids
 
 
 def _search_tile(
-    views: Sequence[View], Q: Floats, k: int, cascade: Cascade | None, correct: Suppress | None
+    views: Sequence[View],
+    Q: Floats,
+    k: int,
+    cascade: Cascade | None,
+    correct: Suppress | None,
+    prefixes: list[Array],
 ) -> Candidates:
-    # a corrected list is twice as long as asked, for what is suppressed makes room for what stood below
-    kept = max(2 * k, correct.depth) if correct else k
-    wanted = max(kept, cascade.R) if cascade else kept
-    segments = [view.segment for view in views]
     measured: dict[int, Floats] = {}
-    for segment in segments:
+    for segment in (view.segment for view in views):
         if id(segment.memory) not in measured:
             measured[id(segment.memory)] = np.ascontiguousarray(segment.memory.measure(Q))
-    C = [_solved(segment, measured[id(segment.memory)]) for segment in segments]
-    prefixes = [_prefix(segment, cascade) for segment in segments]
+    C = [_solved(view.segment, measured[id(view.segment.memory)]) for view in views]
+    if correct is None:
+        return _ranked(views, C, prefixes, k, cascade)
+    kept, everything = max(2 * k, correct.depth), sum(view.count for view in views)
+    while True:
+        best = _ranked(views, C, prefixes, kept, cascade)
+        order, left = correct(_units_of(best, [view.segment for view in views]))
+        if left.min() >= k or kept >= everything:
+            return best.take(order)
+        kept *= 2  # what is suppressed makes room for what stood below
 
+
+def _ranked(
+    views: Sequence[View], C: list[Floats], prefixes: list[Array], kept: int, cascade: Cascade | None
+) -> Candidates:
+    """The best `kept` over all segments."""
+    wanted = max(kept, cascade.R) if cascade else kept
     lists = [
         _estimate(view, c, prefix, number, min(wanted, view.count))
         for number, (view, c, prefix) in enumerate(zip(views, C, prefixes, strict=True))
     ]
     best = lists[0] if len(lists) == 1 else _concatenated(lists)
     if cascade is None:
-        best = best.ranked(kept)
-    else:
-        if len(lists) > 1 or wanted > cascade.R:
-            best = best.ranked(wanted)  # else all are refined, and ranked then
-        best = _refined(best, cascade.R, kept, segments, C, prefixes)
-    if correct:
-        best = best.take(correct(_units_of(best, segments)))
-    return best
+        return best.ranked(kept)
+    if len(lists) > 1 or wanted > cascade.R:
+        best = best.ranked(wanted)  # else all are refined, and ranked then
+    return _refined(best, cascade.R, kept, [view.segment for view in views], C, prefixes)
 
 
 def _solved(segment: Segment, C: Floats) -> Floats:
@@ -144,7 +156,8 @@ def _estimate(view: View, C: Floats, prefix: Array, number: int, R: int) -> Cand
         lanes = np.zeros((C.shape[1], TILE), np.float32)
         lanes[:, : len(C)] = C.T
         _kernels.decode_tile(*U, lanes, scores, rows)
-    return Candidates(scores, np.full(rows.shape, number, np.int32), rows, view.segment.ids[rows])
+    ids = np.where(rows >= 0, view.segment.ids[rows], -1)
+    return Candidates(scores, np.full(rows.shape, number, np.int32), rows, ids)
 
 
 def _refined(

@@ -10,7 +10,7 @@ import numpy as np
 
 from logt._types import Floats, Ids, Mask
 from logt.correction import Suppress
-from logt.decoder import Cascade, Codes, GroupPinv, Local, Sparse, Transpose, unit_type
+from logt.decoder import Cascade, Codes, GroupPinv, Local, Sparse, Transpose, solve_group_inverse, unit_type
 from logt.errors import one_of
 from logt.grouping import Orthogonal, Random, Units
 from logt.memory import Pinv, Sum
@@ -85,8 +85,11 @@ class Segment:
         return replace(self, removed=removed)
 
     def compacted(self) -> Segment:
-        """The same without the space of removed rows: what is left is estimated exactly as before."""
-        if self.removed is None:
+        """The same without the space of removed rows: what is left is estimated exactly as before.
+
+        The pseudo-inverse of G needs all of G: such a segment stays as it is.
+        """
+        if self.removed is None or self.codes.inverse:
             return self
         codes = Codes.of(*self.codes.rows(self.live), self.codes.scale[self.live], inverse=self.codes.inverse)
         return Segment(
@@ -99,7 +102,7 @@ class Segment:
 
     def reconstructed(self, rows: Ids | slice) -> Floats:
         """X̂ of some rows, at their true lengths."""
-        X = self.codes.reconstructed(self.memory.decoded(), rows)
+        X = self.codes.reconstructed(read_as(self.codes, self.memory.decoded(), self.units), rows)
         return X if self.norms is None else X * self.norms[rows, None]
 
 
@@ -131,10 +134,18 @@ class Method:
         stored = memory.decoded()
         codes = self.decode(X, stored if self.fit == "stored" else Y, units, workers)
         if self.unit_norm:
-            codes = replace(codes, scale=codes.scale / _lengths(codes, stored, workers))
+            lengths = _lengths(codes, read_as(codes, stored, units), workers)
+            codes = replace(codes, scale=codes.scale / lengths)
         needs_units = self.correct is not None or codes.inverse
         compact = Units(units.of.astype(unit_type(units.count)), units.count)
         return Segment(memory, codes, ids, compact if needs_units else None)
+
+
+def read_as(codes: Codes, Y: Floats, units: Units | None) -> Floats:
+    """The memory vectors that codes reconstruct with: Y, or (GGᵀ)⁺Y where they stand for a pseudo-inverse."""
+    if not codes.inverse or units is None:
+        return Y
+    return np.ascontiguousarray(solve_group_inverse(np.ascontiguousarray(Y.T), units).T)
 
 
 def _lengths(codes: Codes, Y: Floats, workers: Workers) -> Floats:

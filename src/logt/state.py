@@ -34,7 +34,11 @@ class State:
         parts = [segment.ids[segment.live] for segment in self.segments]
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
-    def holds(self, id: int) -> bool:
+    def holds(self, id: object) -> bool:
+        if self.names is not None:
+            return isinstance(id, str) and id in self.names.numbers
+        if isinstance(id, bool) or not isinstance(id, int | np.integer) or not 0 <= id < 1 << 63:
+            return False
         return any(len(segment.rows_of(np.array([id], np.int64))) for segment in self.segments)
 
     def shown(self, numbers: Ids) -> Array:
@@ -78,23 +82,27 @@ class State:
         segments = []
         for segment in self.segments:
             rows = segment.rows_of(unique)
-            left = segment.without(rows) if len(rows) else segment
-            segments += [left] if left.count else []
-        left_over = replace(self, segments=tuple(segments))
-        return left_over if self.names is None else replace(left_over, names=self.names.kept(left_over.ids))
+            rest = segment.without(rows) if len(rows) else segment
+            segments += [rest] if rest.count else []
+        left = replace(self, segments=tuple(segments))
+        if self.names is None:
+            return left
+        return replace(left, names=self.names.kept(left.ids) if segments else None)  # an empty index takes any ids
 
     def compacted(self) -> State:
         return replace(self, segments=tuple(segment.compacted() for segment in self.segments))
 
     def merged(self, other: State) -> State:
-        if len(self) and len(other) and (self.names is None) != (other.names is None):
+        if not len(other):
+            return replace(self, next_id=max(self.next_id, other.next_id))
+        if len(self) and (self.names is None) != (other.names is None):
             raise InvalidInputError("ids are text in one and numbers in the other; nothing was merged")
         if other.names is not None:
             return self._merged_by_name(other, other.names)
         both = np.intersect1d(self.ids, other.ids)
         if len(both):
             raise InvalidInputError(f"id {both[0]} is in both; nothing was merged")
-        return State(self.segments + other.segments, max(self.next_id, other.next_id), self.names)
+        return State(self.segments + other.segments, max(self.next_id, other.next_id))
 
     def _merged_by_name(self, other: State, theirs: Names) -> State:
         """The numbers behind names are an index's own: those of the other move up behind ours."""
@@ -132,6 +140,19 @@ class State:
         if callable(filter):
             return lambda numbers: filter(names.shown(numbers))
         return filter if np.asarray(filter).dtype == bool else self.known(filter)
+
+    def check(self, dim: int, *, needs_norms: bool, needs_units: bool) -> None:
+        """Raise unless what was read from disk fits together."""
+        ids = self.ids
+        if len(np.unique(ids)) != len(ids) or ids.max(initial=-1) >= self.next_id:
+            raise InvalidInputError("ids are held twice, or are yet to be given")
+        for segment in self.segments:
+            if segment.memory.shape[1] != dim:
+                raise InvalidInputError(f"a segment has dimension {segment.memory.shape[1]}, not {dim}")
+            if (segment.norms is not None) != needs_norms:
+                raise InvalidInputError("norms and metric do not fit")
+            if segment.units is None and (needs_units or segment.codes.inverse):
+                raise InvalidInputError("a segment has no units")
 
     def costs(self, dim: int) -> dict[str, Any]:
         """What it holds and costs: the paper's complexity ratio, and true bytes, in all and by part."""

@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
@@ -33,6 +34,8 @@ from logt.segment import Method, Segment
 FORMAT = 1
 MANIFEST = "manifest.json"
 LOCK = ".lock"
+_ARRAYS = r"(memory|segment|removed|names)-[0-9a-f]{16}\.safetensors"
+_OUR_FILE = re.compile(rf"\.lock|{_ARRAYS}|\.(manifest\.json|{_ARRAYS})\.\d+\.tmp")
 
 _STAGES: dict[str, type[Any]] = {
     stage.__name__: stage
@@ -57,6 +60,7 @@ class Lock:
     """The right to write to one folder; the system takes it back when the process ends, however it ends."""
 
     def __init__(self, folder: Path):
+        self._owner, self._file = os.getpid(), -1
         self._file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -68,12 +72,14 @@ class Lock:
 
     def close(self) -> None:
         if self._file >= 0:
+            if self._owner == os.getpid():
+                fcntl.flock(self._file, fcntl.LOCK_UN)  # a child made by fork has the file open too
             os.close(self._file)
             self._file = -1
 
     @property
     def held(self) -> bool:
-        return self._file >= 0
+        return self._file >= 0 and self._owner == os.getpid()
 
     def __enter__(self) -> Lock:
         return self
@@ -104,11 +110,23 @@ class Home:
 
 def lock(folder: Path) -> Lock:
     """The lock of a folder that is an index or can become one."""
-    others = [path for path in folder.iterdir() if path.name != LOCK] if folder.is_dir() else []
-    if (folder.exists() and not folder.is_dir()) or (others and not (folder / MANIFEST).exists()):
+    if folder.exists() and not _is_ours(folder):
         raise InvalidInputError(f"{folder} exists and is not an index; choose another path")
     folder.mkdir(parents=True, exist_ok=True)
     return Lock(folder)
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder is an index, or holds nothing but what a writer of one left."""
+    if not folder.is_dir():
+        return False
+    others = [path.name for path in folder.iterdir() if not _OUR_FILE.fullmatch(path.name)]
+    if others == [MANIFEST]:
+        return True
+    try:
+        return not others or "manifest" in json.loads((folder / MANIFEST).read_bytes())
+    except (OSError, ValueError, TypeError, RecursionError):
+        return False
 
 
 def write(folder: Path, stored: Stored) -> int:
@@ -116,6 +134,8 @@ def write(folder: Path, stored: Stored) -> int:
 
     Files that the new state does not need, of older states or of a writer that died, are removed at the end.
     """
+    about = {"settings": dict(stored.settings), "method": _plain(stored.method)}
+    json.dumps(about)  # what cannot be written is refused before anything is
     files: dict[str, dict[str, Any]] = {}
     memories: dict[int, str] = {}
     entries = []
@@ -136,8 +156,7 @@ def write(folder: Path, stored: Stored) -> int:
     manifest = {
         "format": FORMAT,
         "generation": number,
-        "settings": dict(stored.settings),
-        "method": _plain(stored.method),
+        **about,
         "segments": entries,
         "names": names,
         "files": files,
@@ -145,8 +164,8 @@ def write(folder: Path, stored: Stored) -> int:
     text = json.dumps(manifest, indent=1, sort_keys=True)
     whole = {"manifest": manifest, "checksum": _digest(text.encode())}
     _replace(folder / MANIFEST, json.dumps(whole, indent=1).encode())
-    for other in [*folder.glob("*.safetensors"), *folder.glob(".*.tmp")]:
-        if other.name not in files:
+    for other in folder.iterdir():
+        if _OUR_FILE.fullmatch(other.name) and other.name not in (*files, LOCK):
             other.unlink(missing_ok=True)
     return number
 
@@ -172,7 +191,8 @@ def _last_generation(folder: Path) -> int:
 
 def generation(folder: Path) -> int:
     """The number of the state that `folder` holds, rising with each save."""
-    return int(_read_manifest(folder)["generation"])
+    number: int = _read_manifest(folder)["generation"]
+    return number
 
 
 def _read_state(folder: Path, manifest: Any) -> Stored:
@@ -183,7 +203,11 @@ def _read_state(folder: Path, manifest: Any) -> Stored:
         kinds = {entry["memory"]: entry["kind"] for entry in manifest["segments"]}
         memories = {name: _memory(kind, loaded[name]) for name, kind in kinds.items()}
         segments = tuple(
-            _segment(memories[entry["memory"]], loaded[entry["segment"]], loaded.get(entry.get("removed", ""), {}))
+            _segment(
+                memories[entry["memory"]],
+                loaded[entry["segment"]],
+                loaded[entry["removed"]] if "removed" in entry else {},
+            )
             for entry in manifest["segments"]
         )
         method = _parsed(manifest["method"])
@@ -208,8 +232,10 @@ def _read_manifest(folder: Path) -> Any:
     try:
         outer = json.loads(text)
         manifest, checksum = outer["manifest"], outer["checksum"]
-        version, _ = manifest["format"], int(manifest["generation"])
-    except (ValueError, KeyError, TypeError) as error:
+        version = manifest["format"]
+        if type(manifest["generation"]) is not int:
+            raise ValueError("the generation is no whole number")
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         raise CorruptIndexError(f"{folder / MANIFEST} is damaged: {error}") from error
     if _digest(json.dumps(manifest, indent=1, sort_keys=True).encode()) != checksum:
         raise CorruptIndexError(f"{folder / MANIFEST} is damaged: its checksum does not fit")
@@ -259,7 +285,7 @@ def _name_arrays(names: Names) -> dict[str, Array]:
 def _names(arrays: Mapping[str, Array]) -> Names:
     text, ends = _typed(arrays["text"], np.uint8, 1).tobytes(), _typed(arrays["ends"], np.int64, 1)
     _same_length(ends, _typed(arrays["numbers"], np.int64, 1))
-    starts = [0, *ends.tolist()[:-1]]
+    starts = [0, *ends.tolist()][:-1]
     texts = [text[a:b].decode("utf-8", "surrogatepass") for a, b in zip(starts, ends.tolist(), strict=True)]
     return Names.of(texts, arrays["numbers"].tolist())
 
@@ -307,8 +333,9 @@ def _segment(memory: Memory, arrays: Mapping[str, Array], removals: Mapping[str,
         _same_length(ids, norms)
     if removals:
         bits = _typed(removals["bits"], np.uint8, 1)
+        if len(bits) != -(-len(ids) // 8):
+            raise ValueError("removals do not fit the segment")
         removed = np.unpackbits(bits, count=len(ids)).astype(bool)
-        _same_length(ids, removed)
     return Segment(memory, codes, ids, units, norms, removed)
 
 
