@@ -237,10 +237,10 @@ index.add(np.eye(8), ids=np.arange(8))
 nan, inf, zero = np.eye(8), np.eye(8), np.eye(8)
 nan[2, 3], inf[2, 3], zero[2] = np.nan, np.inf, 0
 bad = [nan, inf, zero, np.ones((2, 7)), np.ones((2, 3, 8)), "text", [[1], [1, 2]], np.ones((2, 8), complex),
-       np.array([[object()] * 8]), np.full((1, 8), 1e300), np.ones(()), {}, [None] * 8]
+       np.array([[object()] * 8]), np.full((1, 8), 1e300), np.full((), np.nan), {}, [None] * 8]
 calls = {
     "add": lambda X: index.add(X),
-    "upsert": lambda X: index.upsert(X, np.arange(np.shape(X)[0] if np.ndim(X) else 1)),
+    "upsert": lambda X: index.upsert(X, [0, 1]),
     "search": lambda X: index.search(X, 3),
     "range_search": lambda X: index.range_search(X, 0.5),
     "ids": lambda X: index.add(np.eye(8), ids=X),

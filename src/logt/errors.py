@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -46,9 +47,12 @@ def real(name: str, value: Any) -> float:
     if isinstance(value, str | bytes | bool):
         raise InvalidInputError(f"{name} must be a number, got {value!r}")
     try:
-        return float(value)
+        number = float(value)
     except (TypeError, ValueError):
         raise InvalidInputError(f"{name} must be a number, got {value!r}") from None
+    if math.isnan(number):
+        raise InvalidInputError(f"{name} must be a number, got {value!r}")
+    return number
 
 
 def at_least_one(stage: object, *names: str) -> None:

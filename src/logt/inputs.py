@@ -136,7 +136,9 @@ def checked_filter(filter: Any, parts: Sequence[tuple[Ids, Mask]]) -> list[Mask]
             mask[live] = answer
             masks.append(mask)
         return masks
-    given = np.asarray(filter) if not isinstance(filter, set | frozenset | range) else None
+    given = filter if isinstance(filter, np.ndarray) else None
+    if isinstance(filter, list) and filter and all(isinstance(value, bool) for value in filter):
+        given = np.array(filter)
     if given is not None and given.dtype == bool:
         total = sum(int(live.sum()) for _, live in parts)
         if given.shape != (total,):

@@ -139,7 +139,8 @@ class State:
             return filter
         if callable(filter):
             return lambda numbers: filter(names.shown(numbers))
-        return filter if np.asarray(filter).dtype == bool else self.known(filter)
+        mask = isinstance(filter, np.ndarray) and filter.dtype == bool
+        return filter if mask else self.known(filter)
 
     def check(self, dim: int, *, needs_norms: bool, needs_units: bool) -> None:
         """Raise unless what was read from disk fits together."""
