@@ -24,6 +24,7 @@ from logt.evaluation import recall_at
 from logt.threads import one_blas_thread
 
 DEPTH, ROUNDS, BATCH, K = 1000, 7, 64, 100
+IN_A_ROW = 10  # single queries one after the other, as a service gets them: the caches are those of the system
 
 
 def main() -> None:
@@ -89,7 +90,7 @@ def times(searches, Q) -> tuple[dict, dict]:
     with one_blas_thread():
         for _ in range(ROUNDS):
             for name, search in searches.items():
-                for q in range(3):
+                for q in range(IN_A_ROW):
                     alone[name].append(timed(search, block[q : q + 1]))
                 batch[name].append(timed(search, block) / BATCH)
     return tuple({name: 1000 * float(np.median(t)) for name, t in kind.items()} for kind in (alone, batch))
