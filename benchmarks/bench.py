@@ -7,7 +7,6 @@ a lower bound of the full ranking's, the same for all.
 from __future__ import annotations
 
 import argparse
-import csv
 import gc
 import os
 import threading
@@ -18,7 +17,7 @@ os.environ.setdefault("RAYON_NUM_THREADS", "1")
 
 import numpy as np
 
-from benchmarks.data import load
+from benchmarks.data import load, write_rows
 from benchmarks.systems import systems
 from logt.evaluation import recall_at
 from logt.threads import one_blas_thread
@@ -35,12 +34,7 @@ def main() -> None:
     given = words.parse_args()
     data = load(given.data or None)
     rows = measure(data, given.only)
-    folder = Path(given.out)
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "bench.csv", "w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
+    folder = write_rows(rows, given.out, "bench.csv")
     table = markdown(data.name, rows)
     (folder / "bench.md").write_text(table)
     print("\n" + table)

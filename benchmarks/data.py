@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,17 @@ def load(folder: str | None, made: int = 30_000) -> Data:
     truth = json.loads((Path(folder) / "ground_truth.json").read_text())["queries"]
     name = f"{Path(folder).name}, {len(X):,} × {X.shape[1]}"
     return Data(name, X, Q, [t["easy"] + t["hard"] for t in truth], [t["junk"] for t in truth])
+
+
+def write_rows(rows: list[dict], folder: str, name: str) -> Path:
+    """Write a table as CSV, and say into which folder."""
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    with open(path / name, "w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
 
 
 def _unit(rows: np.ndarray) -> np.ndarray:

@@ -7,20 +7,18 @@ for L = 50, 100, 200, 300 at n = 50, m = 4. Full rankings, float32, one segment 
 from __future__ import annotations
 
 import argparse
-import csv
-from pathlib import Path
 
 import numpy as np
 
 import logt
-from benchmarks.data import load
+from benchmarks.data import load, write_rows
 from logt.methods import lo_gt, rnd, starred
 
 
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__)
     words.add_argument("--data", help="folder with vectors.npy, queries.npy, ground_truth.json")
-    words.add_argument("--out", default="build/bench", help="where tables.csv and tables.md go")
+    words.add_argument("--out", default="build/bench", help="where tables.csv goes")
     words.add_argument("--seeds", type=int, default=3)
     words.add_argument("--only", help="settings and systems whose name contains this")
     given = words.parse_args()
@@ -48,12 +46,7 @@ def main() -> None:
                 }
             )
             print(*rows[-1].values(), sep="  ", flush=True)
-    folder = Path(given.out)
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "tables.csv", "w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
+    write_rows(rows, given.out, "tables.csv")
 
 
 def run(data, method: logt.Method, seed: int) -> tuple[float, float]:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import orthogonal_mp_gram
 
-from logt import decoder
+from logt import _kernels, decoder
 from logt.decoder import Codes, GroupPinv, Local, Sparse, Transpose, solve_group_inverse
 from logt.grouping import Orthogonal, Random
 from logt.memory import Pinv, Sum
@@ -117,9 +117,16 @@ def test_prefix_and_rest_make_the_whole(vectors):
         rows = np.arange(len(codes))
         assert (energy[rows, lengths - 1] >= p - 1e-5).all()
         assert (energy[rows, lengths - 2] < p + 1e-5)[lengths > 1].all()
-        U0 = np.where(np.arange(30) < lengths[:, None], weight, 0)
-        U1 = np.where(np.arange(30) >= lengths[:, None], weight, 0)
-        assert (weight == U0 + U1).all()
+        C = np.random.default_rng(0).standard_normal((1, units.count)).astype(np.float32)
+        whole, part = (np.empty(len(codes), np.float32) for _ in range(2))
+        at = np.empty(len(codes), np.int32)
+        U = (codes.unit, codes.weight, codes.scale, np.empty(0, np.float32))
+        _kernels.decode_one(*U, np.empty(0, np.uint16), C[0], whole, at)
+        whole = whole[np.argsort(at)]
+        _kernels.decode_one(*U, codes.lengths(p), C[0], part, at)
+        part = part[np.argsort(at)]
+        _kernels.refine(*U[:3], codes.lengths(p), C, rows[None].astype(np.int32), part[None])
+        assert np.allclose(part, whole, atol=1e-4)
 
 
 @pytest.mark.parametrize("consistent", [True, False])
