@@ -20,7 +20,7 @@ with atheris.instrument_imports(include=["logt.storage", "logt.index", "logt.nam
     import logt
     from logt import storage
 
-GOLDEN = sorted(path for path in (Path(__file__).parent / "golden" / "format-1").iterdir() if path.is_dir())
+GOLDEN = sorted(path for path in (Path(__file__).parent / "golden").glob("format-*/*") if path.is_dir())
 FOLDER = Path(tempfile.mkdtemp()) / "index"
 FOLDER.mkdir()
 

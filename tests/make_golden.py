@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 
 import logt
-from logt.methods import cascaded, compact, lo_gt, quantized, rnd, starred
+from logt.methods import cascaded, compact, lo_gt, quantized, rnd, sketched, starred
 from logt.storage import FORMAT
 
 KINDS = {
+    "sketched": ({"method": sketched(), "metric": "l2"}, None),
     "float32": ({"method": starred(lo_gt(n=4, m=2, L=5)), "metric": "l2"}, None),
     "int8": ({"method": cascaded(compact(rnd(n=4, m=2, L=20)), p=0.5, R=20)}, None),
     "pq": ({"method": quantized(lo_gt(n=4, m=2, L=5), c=4), "metric": "ip"}, None),

@@ -47,6 +47,37 @@ def estimates(unit, weight, scale, bias, lengths, c):
     return out
 
 
+def rotate(x, signs):
+    """Signs and a Hadamard transform of the first, then of the last 2^k values, in turn."""
+    n = 2 ** (len(x).bit_length() - 1)
+    H = np.ones((1, 1))
+    while len(H) < n:
+        H = np.block([[H, H], [H, -H]]) / np.sqrt(2)
+    x = x.astype(float)
+    for turn, sign in enumerate(signs):
+        x = x * sign
+        window = slice(len(x) - n, None) if turn % 2 else slice(0, n)
+        x[window] = H @ x[window]
+    return x
+
+
+def sketched(unit, weight, scale, bias, fields, bits, factor, c, z):
+    """ŝ_i = the estimate by codes, plus factor_i · Σ (field − middle) · z, with z in steps of its largest / 127."""
+    step = np.abs(z).max() / 127
+    rest = (fields - (2**bits - 1) / 2) @ (np.rint(z / step) * step)
+    return estimates(unit, weight, scale, bias, [unit.shape[1]] * len(unit), c) + factor * rest
+
+
+def opened(lists, c, bias, count, wanted):
+    """The rows that count of the `count` units of largest c, and of further ones until `wanted` are found."""
+    seen = set()
+    for turn, unit in enumerate(np.argsort(-c, kind="stable")):
+        if turn >= count and len(seen) >= wanted:
+            break
+        seen |= {i for i in lists.rows[lists.offsets[unit] : lists.offsets[unit + 1]].tolist() if bias[i] > -np.inf}
+    return sorted(seen)
+
+
 def best(scores, R, ids=None):
     """The places of the R best scores; equal ones by id."""
     ids = range(len(scores)) if ids is None else ids

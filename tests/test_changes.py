@@ -17,7 +17,7 @@ from logt import InvalidInputError, ReadOnlyError
 from logt.decoder import Sparse
 from logt.grouping import Random
 from logt.memory import Pinv
-from logt.methods import cascaded, gt, rnd, starred
+from logt.methods import cascaded, gt, rnd, sketched, starred
 from logt.quantize import Float32
 from logt.segment import Segment
 
@@ -239,10 +239,10 @@ def test_an_interrupted_compact_changes_nothing(index, monkeypatch, error):
     index.remove([1, 17, 39])
     before, real, calls = index.search(np.ones(8), 40), Segment.compacted, iter(range(100))
 
-    def interrupted(segment):
+    def interrupted(segment, open):
         if next(calls) == 1:
             raise error
-        return real(segment)
+        return real(segment, open)
 
     monkeypatch.setattr(Segment, "compacted", interrupted)
     with pytest.raises(error):
@@ -344,11 +344,13 @@ def test_numbers_and_text_do_not_mix(index, vectors):
 class Machine(RuleBasedStateMachine):
     """An index of tiny batches and segments against a dictionary and brute force."""
 
+    method = EXACT
+
     def __init__(self):
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
         self.path = Path(self.folder.name) / "index"
-        self.index = logt.Index(4, method=EXACT, metric="ip", segment_size=3)
+        self.index = logt.Index(4, method=self.method, metric="ip", segment_size=3)
         self.truth: dict[int, np.ndarray] = {}
         self.rng = np.random.default_rng(0)
 
@@ -378,7 +380,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(first=st.integers(1000, 1100), count=st.integers(1, 3))
     def merge(self, first, count):
-        other = logt.Index(4, method=EXACT, metric="ip")
+        other = logt.Index(4, method=self.method, metric="ip")
         X = self.fresh(count)
         ids = [i for i in range(first, first + count) if i not in self.truth]
         other.add(X[: len(ids)], ids=np.array(ids, int))
@@ -400,8 +402,8 @@ class Machine(RuleBasedStateMachine):
     @rule(k=st.integers(1, 8), odd=st.booleans())
     def search(self, k, odd):
         q = self.fresh(1)[0]
-        allowed = {i: x for i, x in self.truth.items() if not odd or i % 2}
-        scores, ids = self.index.search(q, k, filter=(lambda i: i % 2 == 1) if odd else None)
+        allowed = {i: self.held(i, x) for i, x in self.truth.items() if not odd or i % 2}
+        scores, ids = self.index.search(q, k, effort=1, filter=(lambda i: i % 2 == 1) if odd else None)
         real = ids[ids >= 0].tolist()
         assert len(real) == min(k, len(allowed)) == len(set(real))
         for i, score in zip(real, scores.tolist(), strict=False):
@@ -409,6 +411,10 @@ class Machine(RuleBasedStateMachine):
         if real:
             best = max(float(x @ q) for x in allowed.values())
             assert float(allowed[real[0]] @ q) >= best - 5e-2 * np.linalg.norm(q)
+
+    def held(self, id, x):
+        """The vector that the index stands for."""
+        return x
 
     @invariant()
     def same_ids(self):
@@ -418,3 +424,18 @@ class Machine(RuleBasedStateMachine):
 
 TestMachine = Machine.TestCase
 TestMachine.settings = settings(max_examples=8000 if TORTURE else 25, stateful_step_count=25, deadline=None)
+
+
+class SketchedMachine(Machine):
+    """The default method: answers are those of its reconstructions, which are near the vectors."""
+
+    method = sketched(bits=4)
+
+    def held(self, id, x):
+        got = self.index.reconstruct([id])[0]
+        assert np.linalg.norm(got - x) <= 0.5 * np.linalg.norm(x) + 1e-6
+        return got
+
+
+TestSketchedMachine = SketchedMachine.TestCase
+TestSketchedMachine.settings = TestMachine.settings

@@ -16,9 +16,9 @@ import pytest
 
 import logt
 from logt import InvalidInputError, LockedError, ReadOnlyError
-from logt.methods import rnd
+from logt.methods import rnd, sketched
 
-SMALL = rnd(n=5, m=2, L=4)
+SMALL = sketched()
 TORTURE = "LOGT_TORTURE" in os.environ  # `make torture`: the long form
 
 

@@ -12,7 +12,7 @@ from logt import InvalidInputError
 from logt.decoder import Sparse
 from logt.grouping import Random
 from logt.memory import Pinv
-from logt.methods import cascaded, compact, gt, lo_gt, quantized, rnd, starred
+from logt.methods import cascaded, compact, gt, lo_gt, quantized, rnd, sketched, starred
 from logt.quantize import Float32
 
 SMALL = rnd(n=10, m=3, L=12)
@@ -30,6 +30,8 @@ METHODS = {
     "LO-GT* bytes": compact(starred(lo_gt(n=10, m=3, L=12))),
     "LO-GT PQ": quantized(lo_gt(n=10, m=3, L=12), c=8),
     "LO-GT PQ, U from Y": quantized(lo_gt(n=10, m=3, L=12), c=8, fit="exact"),
+    "sketched": sketched(),
+    "sketched, 1 bit": sketched(bits=1, L=8),
     "GT": gt(n=10, m=3),
     "GT pinv": gt(n=10, m=3, inverse=True),
 }

@@ -18,9 +18,10 @@ PACKAGE = ROOT / "src" / "logt"
 
 LEVELS = [
     {"_kernels", "_types", "errors", "threads"},
-    {"results", "inputs", "names", "grouping", "memory", "quantize", "decoder", "correction"},
+    {"results", "home", "inputs", "names", "grouping", "memory", "quantize", "decoder", "correction"},
+    {"metrics", "kmeans", "sketch", "opening"},
     {"segment"},
-    {"search", "storage", "methods"},
+    {"search", "storage", "methods", "learning"},
     {"state"},
     {"index"},
     {"datasets", "evaluation"},

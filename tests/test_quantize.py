@@ -37,13 +37,9 @@ def test_int8_products_are_exact(rng, dim):
     assert np.allclose(memory.measure(Q), Q @ memory.decoded().T, rtol=1e-5, atol=1e-2)
 
 
-def test_one_query_and_a_batch_measure_alike_and_only_a_batch_makes_a_copy(vectors):
+def test_one_query_and_a_batch_measure_alike(vectors):
     memory, Q = Int8()(vectors(50, 40), RNG), vectors(3, 40, seed=1)
-    size = memory.nbytes
-    one = memory.measure(Q[:1])
-    assert memory.nbytes == size == memory.codes.nbytes + memory.scale.nbytes
-    assert (memory.measure(Q)[:1] == one).all()
-    assert memory.nbytes == size + memory.codes.nbytes
+    assert (memory.measure(Q)[:1] == memory.measure(Q[:1])).all()
 
 
 def test_zero_rows_stay_zero(vectors):

@@ -11,12 +11,12 @@ import pytest
 
 import logt
 from logt import CorruptIndexError, FormatVersionError, InvalidInputError, storage
-from logt.methods import compact, lo_gt, starred
+from logt.methods import compact, lo_gt, sketched, starred
 
 
-@pytest.fixture
-def saved(vectors, tmp_path):
-    index = logt.Index(8, method=starred(compact(lo_gt(n=5, m=2, L=4))), metric="l2", segment_size=20)
+@pytest.fixture(params=[starred(compact(lo_gt(n=5, m=2, L=4))), sketched()], ids=["lo_gt", "sketched"])
+def saved(request, vectors, tmp_path):
+    index = logt.Index(8, method=request.param, metric="l2", segment_size=20)
     index.add(vectors(30, 8))
     index.save(tmp_path / "index")
     return tmp_path / "index"
@@ -247,18 +247,18 @@ def test_opening_reads_no_pickle(saved):
     assert len(logt.open(saved)) == 30
 
 
-GOLDEN = Path(__file__).parent / "golden" / "format-1"
+GOLDEN = sorted(path.with_suffix("") for path in (Path(__file__).parent / "golden").glob("format-*/*.json"))
 
 
-@pytest.mark.parametrize("name", ["float32", "int8", "pq", "text"])
-def test_indexes_of_this_format_stay_readable(name):
+@pytest.mark.parametrize("golden", GOLDEN, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_indexes_of_earlier_formats_stay_readable(golden):
     """Written once by make_golden.py; every later version reads them and answers the same."""
-    index = logt.open(GOLDEN / name)
-    expected = json.loads((GOLDEN / f"{name}.json").read_text())
+    index = logt.open(golden)
+    expected = json.loads(golden.with_suffix(".json").read_text())
     scores, ids = index.search(np.array(expected["queries"]), 10)
     assert ids.tolist() == expected["ids"]
     assert np.allclose(scores, expected["scores"], atol=1e-5)
-    assert repr(index.method) == expected["method"]
+    assert repr(index.method).startswith(expected["method"].removesuffix(")"))  # later versions add stages, unused
 
 
 def test_files_with_right_checksums_and_wrong_bytes_are_refused_or_harmless(saved):

@@ -4,31 +4,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
-#include <limits>
-#include <new>
 
+#include "best.hpp"
 #include "lanes.hpp"
 
 namespace logt {
 namespace {
 
-constexpr float INF = std::numeric_limits<float>::infinity();
-
 size_t padded(size_t n) { return (n + LANES - 1) / LANES * LANES; }
-
-template <typename T>
-struct Buffer {
-    T* data;
-    explicit Buffer(size_t n) : data(static_cast<T*>(std::aligned_alloc(64, (n * sizeof(T) / 64 + 1) * 64))) {
-        if (!data) throw std::bad_alloc();
-    }
-    ~Buffer() { std::free(data); }
-    Buffer(const Buffer&) = delete;
-    Buffer& operator=(const Buffer&) = delete;
-    T& operator[](size_t i) { return data[i]; }
-};
 
 // ---------------------------------------------------------------------------------------------- growing units
 
@@ -203,52 +187,6 @@ void omp(const float* gram, size_t units, const float* corr_all, const int32_t* 
 }
 
 // -------------------------------------------------------------------------------------------------- decoding
-
-// Keeps the R best of a stream of at least R pairs (score, row), equal scores by row; writes them in no order.
-// A pair is one number that compares as it: the score's bits, made to rise with the score, above the inverted row.
-struct Best {
-    size_t R, capacity, held = 0;
-    Buffer<uint64_t> list;
-    float threshold = -INF;
-
-    Best(size_t R, size_t rows) : R(R), capacity(std::min(rows, std::max<size_t>(2 * R, 256))), list(capacity + 1) {}
-
-    static uint64_t pair(float score, size_t row) {
-        uint32_t bits;
-        std::memcpy(&bits, &score, sizeof bits);
-        bits = bits >> 31 ? ~bits : bits | 0x80000000u;
-        return static_cast<uint64_t>(bits) << 32 | (0xFFFFFFFFu - static_cast<uint32_t>(row));
-    }
-    static float score(uint64_t pair) {
-        uint32_t bits = static_cast<uint32_t>(pair >> 32);
-        bits = bits >> 31 ? bits & 0x7FFFFFFFu : ~bits;
-        float score;
-        std::memcpy(&score, &bits, sizeof score);
-        return score;
-    }
-    static size_t row(uint64_t pair) { return 0xFFFFFFFFu - static_cast<uint32_t>(pair); }
-
-    void cut() {
-        std::nth_element(list.data, list.data + (R - 1), list.data + held, [](uint64_t a, uint64_t b) { return a > b; });
-        held = R;
-    }
-    // rows come in rising order, so an equal score cannot displace the R-th
-    void push(float score, size_t row) {
-        list[held++] = pair(score, row);
-        if (held == capacity && capacity > R) {
-            cut();
-            threshold = Best::score(list[R - 1]);
-        }
-    }
-    // Scores that are no number, or infinitely low, are never pushed; where that leaves fewer than R, rows end in -1.
-    void write(float* scores, int32_t* rows) {
-        if (held > R) cut();
-        for (size_t r = 0; r < R; ++r) {
-            scores[r] = r < held ? score(list[r]) : -INF;
-            rows[r] = r < held ? static_cast<int32_t>(row(list[r])) : -1;
-        }
-    }
-};
 
 // Entries from..to-1 of a row against the measurements of one query.
 template <typename Unit, typename Weight>

@@ -1,6 +1,7 @@
 // The hot loops of logt. Arrays in, arrays out: no checks here, each function has one caller, which validates.
 //
-// kernels.cpp is compiled once per instruction set; each copy fills one Table, and module.cpp picks one at run time.
+// kernels.cpp and sketch.cpp are compiled once per instruction set; each copy fills its table, and module.cpp picks one
+// at run time.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -38,6 +39,20 @@ struct Codes {
     size_t entries(size_t row) const { return length ? length[row] : U.width; }
 };
 
+// What the codes leave out of each row: fields of `bits` bits, 64 bytes of them at a time. Field f of byte b of chunk
+// c is dimension (c * 8 / bits + f) * 64 + b of the rotated rest, in steps of factor_i from (1 - 2^bits) / 2 on.
+struct Sketches {
+    const uint8_t* code;  // (rows, bytes), bytes a multiple of 64
+    const float* factor;  // one per row
+    size_t bytes, bits;
+};
+
+// The rows that have an entry in each unit: rows[offsets[j]..offsets[j + 1] - 1]
+struct Lists {
+    const int64_t* offsets;
+    const uint32_t* rows;
+};
+
 template <typename Unit, typename Weight>
 struct Decoder {
     // The R <= rows best rows for one query, in no order, equal scores by row; c: one measurement per unit.
@@ -66,10 +81,28 @@ struct Table {
     Decoder<uint32_t, float> u32f32;
 };
 
+// The R best rows for one query among those of `open` units or more, until R and `least` are seen; all where open >= units.
+// c: one measurement per unit; z: the rotated query.
+template <typename Unit, typename Weight>
+using Scanner = void (*)(const Codes<Unit, Weight>&, const Sketches&, const Lists&, const float* c, size_t units,
+                         const float* z, size_t dim, size_t open, size_t least, size_t R, float* scores, int32_t* rows);
+
+struct SketchTable {
+    // Each row by `rounds` of signs (rounds, dim) and a Hadamard transform of the first or the last 2^k values, in turn.
+    void (*rotate)(float* X, size_t rows, size_t dim, const float* signs, size_t rounds, bool back);
+    Scanner<uint16_t, int8_t> u16i8;
+    Scanner<uint16_t, float> u16f32;
+    Scanner<uint32_t, int8_t> u32i8;
+    Scanner<uint32_t, float> u32f32;
+};
+
 extern const Table table_baseline;
+extern const SketchTable sketches_baseline;
 #ifdef LOGT_X86
 extern const Table table_avx2;
+extern const SketchTable sketches_avx2;
 extern const Table table_avx512;
+extern const SketchTable sketches_avx512;
 #endif
 
 }  // namespace logt

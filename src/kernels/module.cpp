@@ -27,17 +27,18 @@ using Out = nb::ndarray<T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu>;
 struct Isa {
     std::string name;
     const logt::Table* table;
+    const logt::SketchTable* sketches;
 };
 
 std::vector<Isa> supported() {
-    std::vector<Isa> found = {{"baseline", &logt::table_baseline}};
+    std::vector<Isa> found = {{"baseline", &logt::table_baseline, &logt::sketches_baseline}};
 #ifdef LOGT_X86
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        found.push_back({"avx2", &logt::table_avx2});
+        found.push_back({"avx2", &logt::table_avx2, &logt::sketches_avx2});
         if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
             __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
-            found.push_back({"avx512", &logt::table_avx512});
+            found.push_back({"avx512", &logt::table_avx512, &logt::sketches_avx512});
     }
 #endif
     return found;
@@ -54,12 +55,18 @@ void use_instruction_set(const std::string& name) {
     throw std::invalid_argument("this processor has no instruction set '" + name + "'");
 }
 
+// The entry of a table for these types.
+template <typename Unit, typename Weight>
+const auto& typed(const auto& table) {
+    if constexpr (std::is_same_v<Unit, uint16_t> && std::is_same_v<Weight, int8_t>) return table.u16i8;
+    else if constexpr (std::is_same_v<Unit, uint16_t>) return table.u16f32;
+    else if constexpr (std::is_same_v<Weight, int8_t>) return table.u32i8;
+    else return table.u32f32;
+}
+
 template <typename Unit, typename Weight>
 const logt::Decoder<Unit, Weight>& decoder() {
-    if constexpr (std::is_same_v<Unit, uint16_t> && std::is_same_v<Weight, int8_t>) return current.table->u16i8;
-    else if constexpr (std::is_same_v<Unit, uint16_t>) return current.table->u16f32;
-    else if constexpr (std::is_same_v<Weight, int8_t>) return current.table->u32i8;
-    else return current.table->u32f32;
+    return typed<Unit, Weight>(*current.table);
 }
 
 // ------------------------------------------------------------------------------------------------- offline
@@ -148,6 +155,26 @@ void reconstruct(In<Unit, 1> unit, In<Weight, 1> weight, In<float, 2> Y, Out<flo
                                         Y.shape(1), out.data());
 }
 
+// Rows of X in place; signs: (rounds, dim)
+void rotate(Out<float, 2> X, In<float, 2> signs, bool back) {
+    current.sketches->rotate(X.data(), X.shape(0), X.shape(1), signs.data(), signs.shape(0), back);
+}
+
+// sketch: (rows, bytes); C: (queries, units); Z: (queries, dim), rotated; scores, found: (queries, R)
+template <typename Unit, typename Weight>
+void scan(In<Unit, 1> unit, In<Weight, 1> weight, In<float, 1> scale, In<float, 1> bias, In<uint8_t, 2> sketch,
+          In<float, 1> factor, size_t bits, In<int64_t, 1> offsets, In<uint32_t, 1> listed, In<float, 2> C,
+          In<float, 2> Z, size_t open, size_t least, Out<float, 2> scores, Out<int32_t, 2> found) {
+    const size_t R = found.shape(1), units = C.shape(1), dim = Z.shape(1), vectors = scale.shape(0);
+    const logt::Codes<Unit, Weight> codes = {{unit.data(), weight.data(), vectors, unit.shape(0) / vectors},
+                                             scale.data(), bias.shape(0) ? bias.data() : nullptr, nullptr};
+    const logt::Sketches sketches = {sketch.data(), factor.data(), sketch.shape(1), bits};
+    for (size_t q = 0; q < C.shape(0); ++q)
+        typed<Unit, Weight>(*current.sketches)(codes, sketches, {offsets.data(), listed.data()}, C.data() + q * units, units,
+                                               Z.data() + q * dim, dim, open, least, R, scores.data() + q * R,
+                                               found.data() + q * R);
+}
+
 // order[q]: the positions of the best order.shape(1) of scores[q], by falling score, then by rising id
 void rank(In<float, 2> scores, In<int64_t, 2> id, Out<int64_t, 2> order) {
     struct Place {
@@ -216,6 +243,8 @@ void bind(nb::module_& m) {
           "C"_a, "scores"_a, "rows"_a, Free());
     m.def("refine", refine<Unit, Weight>, "unit"_a, "weight"_a, "scale"_a, "length"_a, "C"_a, "rows"_a,
           "scores"_a, Free());
+    m.def("scan", scan<Unit, Weight>, "unit"_a, "weight"_a, "scale"_a, "bias"_a, "sketch"_a, "factor"_a, "bits"_a,
+          "offsets"_a, "listed"_a, "C"_a, "Z"_a, "open"_a, "least"_a, "scores"_a, "found"_a, Free());
     m.def("reconstruct", reconstruct<Unit, Weight>, "unit"_a, "weight"_a, "Y"_a, "out"_a, Free());
 }
 
@@ -235,6 +264,7 @@ NB_MODULE(_kernels, m) {
     m.def("first_order", first_order, "units"_a, "offsets"_a, "members"_a, "first"_a, "out"_a, "counts"_a, Free());
     m.def("correlate", correlate, "X"_a, "A"_a, "support"_a, "counts"_a, "out"_a, Free());
     m.def("omp", omp, "gram"_a, "corr"_a, "support"_a, "counts"_a, "rescale"_a, "unit"_a, "weight"_a, Free());
+    m.def("rotate", rotate, "X"_a, "signs"_a, "back"_a, Free());
     m.def("rank", rank, "scores"_a, "id"_a, "order"_a, Free());
     m.def("suppress", suppress, "units"_a, "depth"_a, "order"_a, "counts"_a, Free());
     bind<uint16_t, int8_t>(m);

@@ -51,5 +51,23 @@ def refine(
     scores: Array,
 ) -> None: ...
 def reconstruct(unit: Array, weight: Array, Y: Array, out: Array) -> None: ...
+def rotate(X: Array, signs: Array, back: bool) -> None: ...
+def scan(
+    unit: Array,
+    weight: Array,
+    scale: Array,
+    bias: Array,
+    sketch: Array,
+    factor: Array,
+    bits: int,
+    offsets: Array,
+    listed: Array,
+    C: Array,
+    Z: Array,
+    open: int,
+    least: int,
+    scores: Array,
+    found: Array,
+) -> None: ...
 def rank(scores: Array, id: Array, order: Array) -> None: ...
 def suppress(units: Array, depth: int, order: Array, counts: Array) -> None: ...

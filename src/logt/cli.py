@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 import typer
@@ -17,9 +17,10 @@ from rich.table import Table
 from rich.text import Text
 
 from logt import demo as demonstration
-from logt import methods, storage
+from logt import methods
 from logt.datasets import read_vectors
 from logt.errors import InvalidInputError
+from logt.home import lock
 from logt.index import Index
 from logt.segment import Method
 from logt.threads import Progress as Report
@@ -86,11 +87,16 @@ def demo(
 def build(
     vectors: Annotated[Path, typer.Argument(help="Vectors: .npy, .fvecs, .bvecs, .fbin, .u8bin or .i8bin.")],
     index: Annotated[Path, typer.Argument(help="The folder to write.")],
-    method: Annotated[str, typer.Option(help=f"One of {', '.join(_METHODS)}.")] = "lo-gt",
-    n: Annotated[int, typer.Option(min=1, help="Vectors per memory unit.")] = 50,
-    m: Annotated[int, typer.Option(min=1, help="Units per vector.")] = 4,
-    entries: Annotated[int, typer.Option("-L", "--entries", min=1, help="Decoder entries per vector.")] = 300,
-    exact: Annotated[bool, typer.Option("--float32", help="Keep Y and U as float32 instead of bytes.")] = False,
+    method: Annotated[str, typer.Option(help=f"sketched, or of the paper {', '.join(_METHODS)}.")] = "sketched",
+    bits: Annotated[int | None, typer.Option(help="Bits per dimension of sketches: 1, 2 or 4.")] = None,
+    n: Annotated[int, typer.Option(min=1, help="Vectors per memory unit (the paper's methods).")] = 50,
+    m: Annotated[int, typer.Option(min=1, help="Units per vector (the paper's methods).")] = 4,
+    entries: Annotated[
+        int, typer.Option("-L", "--entries", min=1, help="Decoder entries (the paper's methods).")
+    ] = 300,
+    exact: Annotated[
+        bool, typer.Option("--float32", help="Y and U as float32, not bytes (the paper's methods).")
+    ] = False,
     metric: Annotated[str, typer.Option(help="cosine, ip or l2.")] = "cosine",
     seed: Annotated[int, typer.Option(min=0, help="Same vectors and seed: same index.")] = 0,
     threads: Threads = None,
@@ -98,14 +104,18 @@ def build(
     as_json: AsJson = False,
 ) -> None:
     """Build an index from a file of vectors."""
-    if method not in _METHODS:
-        raise InvalidInputError(f"--method must be one of {', '.join(_METHODS)}, got {method!r}")
+    if method not in ("sketched", *_METHODS):
+        raise InvalidInputError(f"--method must be one of sketched, {', '.join(_METHODS)}, got {method!r}")
     if index.exists() and not overwrite:
         raise InvalidInputError(f"{index} exists; choose another path, or pass --overwrite")
     X = read_vectors(vectors)
-    recipe = methods.cascaded(_METHODS[method](n=n, m=m, L=entries))
-    built = Index(X.shape[1], method=recipe if exact else methods.compact(recipe), metric=metric, seed=seed)
-    storage.lock(index.resolve()).close()  # a place that cannot be written to is refused before the work
+    if method == "sketched":
+        recipe = methods.sketched(bits=cast(Literal[1, 2, 4] | None, bits))
+    else:
+        paper = methods.cascaded(_METHODS[method](n=n, m=m, L=entries))
+        recipe = paper if exact else methods.compact(paper)
+    built = Index(X.shape[1], method=recipe, metric=metric, seed=seed)
+    lock(index.resolve()).close()  # a place that cannot be written to is refused before the work
     start = time.perf_counter()
     try:
         with _progress(quiet=as_json) as progress:
@@ -122,6 +132,7 @@ def search(
     index: Annotated[Path, typer.Argument(help="An index folder.")],
     queries: Annotated[Path, typer.Argument(help="Queries, in a file of the same kinds as vectors.")],
     k: Annotated[int, typer.Option("-k", min=1, help="Results per query.")] = 10,
+    effort: Annotated[float | None, typer.Option(help="From 0, fastest, to 1, everything decoded.")] = None,
     p: Annotated[float | None, typer.Option(help="Part of each vector's energy decoded for all; 1: all.")] = None,
     shortlist: Annotated[
         int | None, typer.Option("-R", "--shortlist", min=1, help="Vectors decoded in full.")
@@ -131,7 +142,7 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """Search an index for the neighbours of each query."""
-    found = Index.open(index).search(read_vectors(queries), k, p=p, R=shortlist, threads=threads)
+    found = Index.open(index).search(read_vectors(queries), k, effort=effort, p=p, R=shortlist, threads=threads)
     if save is not None:
         with open(save, "wb") as file:
             text = found.ids.dtype == object

@@ -17,27 +17,17 @@ from logt import storage
 from logt._types import Array, Floats, Ids
 from logt.decoder import Cascade
 from logt.errors import CorruptIndexError, InvalidInputError, ReadOnlyError, one_of, real, whole
-from logt.inputs import (
-    LONGEST,
-    checked_matrix,
-    checked_rows,
-    row_norms,
-    unit_rows,
-)
-from logt.methods import cascaded, compact, lo_gt
+from logt.home import Home, lock
+from logt.inputs import UnitRows, checked_matrix, row_norms
+from logt.learning import Learned, memory_for
+from logt.methods import sketched
+from logt.metrics import Metric, answered, asked, checked_queries, checked_vectors, named
+from logt.opening import Open
 from logt.results import RangeResult, Report, SearchResult
 from logt.search import TILE, search
 from logt.segment import Method, Segment
 from logt.state import State
 from logt.threads import Progress, Workers, available, spans
-
-Metric = Literal["cosine", "ip", "l2"]
-
-_METRIC_NAMES: dict[str, Metric] = {
-    **dict.fromkeys(("cosine", "cos", "angular"), "cosine"),
-    **dict.fromkeys(("ip", "inner_product", "dot"), "ip"),
-    **dict.fromkeys(("l2", "euclidean", "sqeuclidean"), "l2"),
-}
 
 
 class Index:
@@ -58,18 +48,17 @@ class Index:
         threads: int | None = None,
         segment_size: int | None = 1 << 17,
     ):
-        one_of("metric", metric, tuple(_METRIC_NAMES))
+        self._metric = named(metric)
         self._dim = whole("dim", dim)
-        self._method = cascaded(compact(lo_gt())) if method is None else method
+        self._method = sketched() if method is None else method
         if not isinstance(self._method, Method):
             raise InvalidInputError(f"method must be a Method, such as logt.methods.lo_gt(), got {method!r}")
-        self._metric: Metric = _METRIC_NAMES[metric]
         self._seed = whole("seed", seed, least=0)
         self._threads = None if threads is None else whole("threads", threads)
         self._segment_size = None if segment_size is None else whole("segment_size", segment_size)
         self._state = State()
         self._changing = threading.RLock()
-        self._home: storage.Home | None = None
+        self._home: Home | None = None
 
     @property
     def dim(self) -> int:
@@ -104,7 +93,7 @@ class Index:
         All or nothing: bad rows, taken ids or an interrupt leave the index as it was. `progress` is called as
         progress(what, done, total).
         """
-        rows = self._checked(X)
+        rows = checked_vectors(X, self._dim, self._metric)
         with self._change() as state:
             named, numbers = state.numbered(ids, len(rows))
             self._state = self._added(named, rows, numbers, Workers(self._thread_count(threads), progress))
@@ -112,7 +101,7 @@ class Index:
 
     def upsert(self, X: Any, ids: Any, *, threads: int | None = None, progress: Progress | None = None) -> Array:
         """Add the rows of X under the given ids, in place of the vectors that have them; all or nothing."""
-        rows = self._checked(X)
+        rows = checked_vectors(X, self._dim, self._metric)
         if ids is None:
             raise InvalidInputError("upsert needs ids; add gives new ones")
         with self._change() as state:
@@ -130,10 +119,26 @@ class Index:
             self._state = state.without(state.known(ids))
             return len(state) - len(self._state)
 
-    def compact(self) -> None:
-        """Give back the memory of removed vectors; what is left is found exactly as before."""
+    def compact(self, vectors: Any = None, *, relearn: bool = False, threads: int | None = None) -> None:
+        """Give back the memory of removed vectors, and join small segments; what is left is found as before.
+
+        With `relearn`, everything is built anew as one batch: from `vectors`, the originals in the order of
+        `index.ids`, or without them from what `reconstruct` gives, which costs some accuracy.
+        """
         with self._change() as state:
-            self._state = state.compacted()
+            if vectors is None and not relearn:
+                self._state = state.compacted(self._method.open, self._segment_size)
+                return
+            ids = state.ids
+            if vectors is None:
+                rows: Any = state.reconstructed(ids, self._dim)
+            else:
+                rows = checked_vectors(vectors, self._dim, self._metric)
+                if len(rows) != len(ids):
+                    raise InvalidInputError(
+                        f"{len(ids)} vectors are held, {len(rows)} were given; nothing was changed"
+                    )
+            self._state = self._added(replace(state, segments=()), rows, ids, Workers(self._thread_count(threads)))
 
     def merge_from(self, other: Index) -> None:
         """Take in all that another index of the same kind holds; the other is unchanged."""
@@ -156,28 +161,40 @@ class Index:
         Q: Any,
         k: int,
         *,
+        effort: float | None = None,
+        units: int | None = None,
         p: float | None = None,
         R: int | None = None,
         correct: bool = True,
+        expand: int = 0,
+        alpha: float = 3.0,
         filter: Any = None,
         threads: int | None = None,
         on_invalid: Literal["raise", "ignore"] = "raise",
     ) -> SearchResult:
         """The k best vectors for each row of Q, or for one query of shape (dim,).
 
-        Only what `filter` lets through is found: ids, a mask over `index.ids`, or a function from an array of ids
-        to a mask. A narrow filter loses nothing: up to R vectors are all decoded in full.
+        `effort`, from 0 to 1, trades time for accuracy: with 1, everything is decoded. For experts: `units` is how
+        many units are opened; for methods without sketches, p and R set the cascade (U⁰ with the part p of each
+        vector's energy ranks all vectors, all of U the R best of them), and correct=False leaves out the
+        method's correction.
 
-        p and R set the cascade (the method's by default): U⁰ with the part p of each vector's energy ranks
-        all vectors, all of U the R best of them; p=1 decodes everything. correct=False leaves out the
-        method's correction. on_invalid="ignore" answers queries with NaN, infinity or, under cosine, zero
-        length by ids of -1, instead of raising.
+        With `expand`, each query is searched a second time, with so many of its best results added to it, weighted
+        by score^alpha (query expansion; under cosine).
+
+        Only what `filter` lets through is found: ids, a mask over `index.ids`, or a function from an array of ids
+        to a mask. A narrow filter loses nothing. on_invalid="ignore" answers queries with NaN, infinity or, under
+        cosine, zero length by ids of -1, instead of raising.
         """
         one_of("on_invalid", on_invalid, ("raise", "ignore"))
         k = whole("k", k)
         matrix = checked_matrix(Q, self._dim, "Q")
         workers = Workers(self._thread_count(threads))
-        queries, valid = self._queries(matrix, ignore=on_invalid == "ignore")
+        queries, valid = checked_queries(matrix, self._metric, ignore=on_invalid == "ignore")
+        read = self._read(effort, units, p, R)
+        expand, alpha = whole("expand", expand, least=0), real("alpha", alpha)
+        if expand and self._metric != "cosine":
+            raise InvalidInputError(f"expand works under cosine, not under {self._metric}")
         state = self._state
         views = state.views(filter, l2=self._metric == "l2")
         worst = np.float32(np.inf if self._metric == "l2" else -np.inf)
@@ -186,9 +203,11 @@ class Index:
         if valid.any():
             used = queries if valid.all() else queries[valid]
             correction = self._method.correct if correct else None
-            found = search(views, self._asked(used), k, self._cascade(p, R), correction, workers)
+            if expand:
+                used = state.expanded(used, *search(views, used, expand, read, correction, workers), alpha)
+            found = search(views, asked(used, self._metric), k, read, correction, workers)
             width = found[1].shape[1]
-            scores[valid, :width], ids[valid, :width] = self._answered(used, found[0]), found[1]
+            scores[valid, :width], ids[valid, :width] = answered(used, found[0], self._metric), found[1]
         single = np.ndim(Q) == 1 and matrix.shape[0] == 1
         shown = state.shown(ids)
         return SearchResult(scores[0], shown[0]) if single else SearchResult(scores, shown)
@@ -202,7 +221,7 @@ class Index:
         """
         matrix = checked_matrix(Q, self._dim, "Q")
         threshold = real("threshold", threshold)
-        queries, _ = self._queries(matrix, ignore=False, way_out="correct it")
+        queries, _ = checked_queries(matrix, self._metric, ignore=False, way_out="correct it")
         state = self._state
         views = state.views(filter, l2=self._metric == "l2")
         everything = max(1, sum(view.count for view in views))
@@ -210,8 +229,8 @@ class Index:
         limits = [0]
         parts = [(np.empty(0, np.float32), np.empty(0, np.int64))]
         for block in spans(len(queries), TILE * workers.threads):
-            scores, ids = search(views, self._asked(queries[block]), everything, None, None, workers)
-            scores = self._answered(queries[block], scores)
+            scores, ids = search(views, asked(queries[block], self._metric), everything, None, None, workers)
+            scores = answered(queries[block], scores, self._metric)
             inside = scores <= threshold if self._metric == "l2" else scores >= threshold
             limits += (limits[-1] + inside.sum(axis=1).cumsum()).tolist()
             parts.append((scores[inside], ids[inside]))
@@ -238,7 +257,7 @@ class Index:
                 self._refuse_reading()
                 self._home = replace(self._home, generation=storage.write(folder, stored))
             else:
-                with storage.lock(folder):
+                with lock(folder):
                     storage.write(folder, stored)
 
     @classmethod
@@ -253,7 +272,7 @@ class Index:
         one_of("mode", mode, ("r", "a"))
         folder = Path(path).resolve()
         storage.generation(folder)  # no lock is left where no index is
-        held = storage.lock(folder) if mode == "a" else None
+        held = lock(folder) if mode == "a" else None
         try:
             stored, generation = storage.read(folder)
             index = cls._restored(stored, folder, threads)
@@ -261,7 +280,7 @@ class Index:
             if held:
                 held.close()
             raise
-        index._home = storage.Home(folder, generation, held)
+        index._home = Home(folder, generation, held)
         return index
 
     @property
@@ -331,41 +350,39 @@ class Index:
         if self._home and not self._home.writing:
             raise ReadOnlyError(f"{self._home.folder} is not open for writing; open it with mode='a' to change it")
 
-    def _checked(self, X: Any) -> Any:
-        rows = checked_rows(checked_matrix(X, self._dim, "X"), "X", "nothing was added")
-        if self._metric == "cosine":
-            _refuse_zero(row_norms(rows), "X", "nothing was added; or use metric='ip' or 'l2'")
-        return rows
-
     def _added(self, state: State, rows: Any, numbers: Ids, workers: Workers) -> State:
         by_id = None if (np.diff(numbers) > 0).all() else np.argsort(numbers)  # ties are ranked by row
+        first = len(state.segments)
+        learned = None
+        if self._method.shares and len(rows):
+            rng = np.random.default_rng([self._seed, first, 1])
+            learned = memory_for(state.segments, UnitRows(rows, row_norms(rows)), self._method, rng, workers)
         new: list[Segment] = []
         for part in self._parts(len(rows)):
             chosen = part if by_id is None else by_id[part]
-            number = len(state.segments) + len(new)
-            new.append(self._build(rows[chosen], numbers[chosen], number, workers))
+            rng = np.random.default_rng([self._seed, first + len(new)])
+            new.append(self._build(rows[chosen], numbers[chosen], rng, workers, learned))
         return state.with_segments(new)
-
-    def _asked(self, Q: Floats) -> Floats:
-        """Queries as segments are asked: doubled under l2, for 2·q·x − ‖x‖²."""
-        return Q * np.float32(2) if self._metric == "l2" else Q
-
-    def _answered(self, Q: Floats, scores: Floats) -> Floats:
-        """Scores as users see them: ‖q − x‖² under l2, never below 0 though the estimate may be."""
-        if self._metric != "l2":
-            return scores
-        own = np.square(Q, dtype=np.float64).sum(axis=1, keepdims=True)
-        distances: Floats = np.maximum(own - scores, 0).astype(np.float32)
-        return distances
 
     def _thread_count(self, asked: int | None) -> int:
         return whole("threads", asked) if asked is not None else self._threads or available()
 
-    def _cascade(self, p: float | None, R: int | None) -> Cascade | None:
+    def _read(self, effort: float | None, units: int | None, p: float | None, R: int | None) -> Cascade | Open | None:
+        """How much of U a search reads: the method's own choice, with what the caller sets."""
+        start = self._method.open
+        if start is not None:
+            if p is not None or R is not None:
+                raise InvalidInputError("p and R set a cascade; this method opens units: set effort or units")
+            read = start if effort is None else replace(start, effort=effort, units=None)
+            return read if units is None else replace(read, units=units)
+        if units is not None:
+            raise InvalidInputError("units are opened by methods with sketches; set effort, or p and R")
+        if effort is not None:
+            p = max(Open(effort).effort, 1e-3) if p is None else p
         if p is None and R is None:
             return self._method.cascade
-        start = self._method.cascade or Cascade()
-        return replace(start, p=start.p if p is None else p, R=start.R if R is None else whole("R", R))
+        cascade = self._method.cascade or Cascade()
+        return replace(cascade, p=cascade.p if p is None else p, R=cascade.R if R is None else whole("R", R))
 
     def _parts(self, N: int) -> list[slice]:
         """The segments of one batch: none for no vectors, else equal parts of at most segment_size."""
@@ -373,32 +390,13 @@ class Index:
         cuts = np.linspace(0, N, count + 1).astype(int)
         return [slice(a, b) for a, b in pairwise(cuts)]
 
-    def _build(self, rows: Any, ids: Ids, number: int, workers: Workers) -> Segment:
+    def _build(
+        self, rows: Any, ids: Ids, rng: np.random.Generator, workers: Workers, learned: Learned | None
+    ) -> Segment:
         norms = row_norms(rows)
-        segment = self._method.build(
-            unit_rows(rows, norms), ids, np.random.default_rng([self._seed, number]), workers
-        )
+        unit: Any = UnitRows(rows, norms)
+        if learned is None:
+            segment = self._method.build(unit[:], ids, rng, workers)
+        else:
+            segment = replace(self._method.build(unit, ids, rng, workers, learned.memory), fit=learned.fit)
         return segment if self._metric == "cosine" else replace(segment, norms=norms.astype(np.float32))
-
-    def _queries(
-        self, matrix: Any, ignore: bool, way_out: str = "correct it, or pass on_invalid='ignore'"
-    ) -> tuple[Floats, Any]:
-        """(Q as float32, of unit length under cosine; which rows are valid)."""
-        with np.errstate(over="ignore"):
-            Q = np.array(matrix, np.float32)
-        norms = row_norms(Q)
-        valid = norms <= LONGEST  # neither NaN nor infinity is
-        if not ignore and not valid.all():
-            checked_rows(matrix, "Q", way_out)
-        if self._metric == "cosine":
-            if not ignore:
-                _refuse_zero(norms, "Q", way_out)
-            valid &= norms > 0
-            Q[valid] = unit_rows(Q[valid], norms[valid])
-        return Q, valid
-
-
-def _refuse_zero(norms: Any, what: str, way_out: str) -> None:
-    if (norms == 0).any():
-        row = int(np.flatnonzero(norms == 0)[0])
-        raise InvalidInputError(f"row {row} of {what} is all zeros and has no direction; {way_out}")

@@ -75,6 +75,23 @@ def unit_rows(array: Array, norms: NDArray[np.float64]) -> Floats:
     return X
 
 
+class UnitRows:
+    """The rows of a matrix as float32 of length 1 (rows of norm 0 stay 0), made when they are asked for.
+
+    A stage that asks for a few rows at a time never has a copy of them all.
+    """
+
+    def __init__(self, array: Array, norms: NDArray[np.float64]):
+        self._array, self._norms = array, norms
+        self.shape: tuple[int, int] = array.shape
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice | Ids) -> Floats:
+        return unit_rows(self._array[rows], self._norms[rows])
+
+
 def known_ids(ids: Any) -> Ids:
     """Ids that are asked for, one or many, as int64."""
     if isinstance(ids, set | frozenset | range):

@@ -45,6 +45,20 @@ class Pinv:
         return np.linalg.solve(gram, np.ones(len(V))) @ V64
 
 
+@dataclass(frozen=True)
+class Mean:
+    """y_j is the mean direction of its members, of length 1; 0 where there are none."""
+
+    def __call__(self, X: Floats, units: Units, workers: Workers = SERIAL) -> Floats:
+        return _by_unit(_direction, X, units, workers)
+
+
+def _direction(V: Floats) -> Array:
+    total: Array = V.sum(axis=0, dtype=np.float64)
+    total /= max(float(np.linalg.norm(total)), 1e-12)
+    return total
+
+
 def _by_unit(of: Callable[[Floats], Array], X: Floats, units: Units, workers: Workers) -> Floats:
     Y = np.empty((units.count, X.shape[1]), np.float32)
 

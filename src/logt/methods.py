@@ -9,11 +9,14 @@ from logt.correction import Suppress
 from logt.decoder import Cascade, GroupPinv, Local, Sparse, Transpose
 from logt.errors import one_of
 from logt.grouping import Orthogonal, Random
-from logt.memory import Pinv, Sum
+from logt.kmeans import KMeans
+from logt.memory import Mean, Pinv, Sum
+from logt.opening import Open
 from logt.quantize import Float32, Int8, ProductQuantizer
 from logt.segment import Method
+from logt.sketch import Sketch
 
-__all__ = ["cascaded", "compact", "gt", "lo_gt", "quantized", "rnd", "starred"]
+__all__ = ["cascaded", "compact", "gt", "lo_gt", "quantized", "rnd", "sketched", "starred"]
 
 
 def gt(*, n: int = 50, m: int = 4, inverse: bool = False) -> Method:
@@ -36,6 +39,23 @@ def rnd(*, n: int = 50, m: int = 4, L: int | None = 300, order: Literal[0, 1] = 
 def lo_gt(*, n: int = 50, m: int = 4, L: int | None = 300, order: Literal[0, 1] = 1, k: int = 20) -> Method:
     """LO-GT of table 1: as RND, with orthogonal units grown k at a time."""
     return replace(rnd(n=n, m=m, L=L, order=order), group=Orthogonal(n, m, k))
+
+
+def sketched(
+    *, bits: Literal[1, 2, 4] | None = None, L: int = 2, units: int | None = None, effort: float = 0.5
+) -> Method:
+    """The default: units of similar vectors, L entries a vector, and a few bits a dimension of what those leave out.
+
+    Without `bits` and `units`, 2 bits (4 up to 256 dimensions) and 4·√N units.
+    """
+    return Method(
+        group=KMeans(units),
+        memory=Mean(),
+        quantize=Int8(),
+        decode=Sparse(L, "free", candidates=max(64, 4 * L), weights="int8"),
+        sketch=Sketch(bits),
+        open=Open(effort),
+    )
 
 
 def starred(method: Method, *, depth: int = 500) -> Method:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logt._types import Array, Floats
 from logt.errors import InvalidInputError, MissingExtraError, at_least_one
-
-_PACKING = threading.Lock()
 
 
 class Memory(Protocol):
@@ -80,7 +76,7 @@ class Int8Memory:
 
     @property
     def nbytes(self) -> int:
-        return self.codes.nbytes * (2 if "_packed" in vars(self) else 1) + self.scale.nbytes
+        return self.codes.nbytes + self.scale.nbytes
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -89,22 +85,13 @@ class Int8Memory:
     def decoded(self) -> Floats:
         return self.codes * self.scale[:, None]
 
-    @cached_property
-    def _packed(self) -> Any:
-        """A copy in the order that batches are multiplied in; made by the first batch, once."""
-        import numkong
-
-        with _PACKING:
-            return vars(self).get("_packed") or numkong.dots_pack(self.codes)
-
     def measure(self, Q: Floats) -> Floats:
         import numkong
 
         q, q_scale = _to_int8(Q)
-        one = len(Q) == 1  # read as it lies, mapped or not: as quick, and no copy
-        products = np.asarray(numkong.cdist(q, self.codes, "dot") if one else numkong.dots_packed(q, self._packed))
-        C = products.astype(np.float32)
-        C *= self.scale
+        products = np.asarray(numkong.dots_packed(self.codes, numkong.dots_pack(q)))  # codes as they lie: no copy
+        C = np.empty((len(Q), len(self.codes)), np.float32)
+        np.multiply(products.T, self.scale, out=C, casting="unsafe")
         C *= q_scale[:, None]
         return C
 

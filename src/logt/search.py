@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,9 @@ from logt import _kernels
 from logt._types import Array, Floats, Ids, Mask
 from logt.correction import Suppress
 from logt.decoder import Cascade, solve_group_inverse
+from logt.opening import Open
 from logt.segment import Segment
+from logt.sketch import rotated
 from logt.threads import SERIAL, Workers, spans
 
 TILE = 16
@@ -71,24 +74,71 @@ def search(
     views: Sequence[View],
     Q: Floats,
     k: int,
-    cascade: Cascade | None = None,
+    read: Cascade | Open | None = None,
     correct: Suppress | None = None,
     workers: Workers = SERIAL,
 ) -> tuple[Floats, Ids]:
-    """The best k of all segments for each row of Q: (scores, ids), (nq, k or as many as there are) each."""
+    """The best k of all segments for each row of Q: (scores, ids), (nq, k or as many as there are) each.
+
+    `read` says how much of U: segments with sketches are opened, others read in a cascade; None is all of it.
+    """
     views = [view for view in views if view.count]
     k = min(k, sum(view.count for view in views))
-    if cascade and cascade.p == 1:
-        cascade = None  # U⁰ is all of U
+    opened = views[0].segment.sketches is not None if views else False
+    cascade = None if not isinstance(read, Cascade) or read.p == 1 else read  # with p = 1, U⁰ is all of U
     scores = np.empty((len(Q), k), np.float32)
     ids = np.empty((len(Q), k), np.int64)
     if k:
         tiles = spans(len(Q), TILE)
-        prefixes = [_prefix(view.segment, cascade) for view in views]
-        found = workers.each(lambda tile: _search_tile(views, Q[tile], k, cascade, correct, prefixes), tiles)
+        if opened:
+            how = read if isinstance(read, Open) else Open(effort=1)
+            found = workers.each(lambda tile: _open_tile(views, Q[tile], k, how), tiles)
+        else:
+            prefixes = [_prefix(view.segment, cascade) for view in views]
+            found = workers.each(lambda tile: _search_tile(views, Q[tile], k, cascade, correct, prefixes), tiles)
         for tile, candidates in zip(tiles, found, strict=True):
             scores[tile], ids[tile] = candidates.scores[:, :k], candidates.ids[:, :k]
     return scores, ids
+
+
+def _open_tile(views: Sequence[View], Q: Floats, k: int, read: Open) -> Candidates:
+    """The best k among the vectors of opened units, over all segments."""
+    measured = _measured(views, Q)
+    Z = rotated(Q)
+    lists = [
+        _scan(view, measured[id(view.segment.memory)], Z, number, min(k, view.count), read)
+        for number, view in enumerate(views)
+    ]
+    best = lists[0] if len(lists) == 1 else _concatenated(lists)
+    return best.ranked(k)
+
+
+def _scan(view: View, C: Floats, Z: Floats, number: int, R: int, read: Open) -> Candidates:
+    """The R best of one segment among the vectors of the units that answer most, in no order."""
+    segment, codes = view.segment, view.segment.codes
+    assert segment.sketches is not None
+    assert segment.lists is not None
+    wider = len(segment) / view.count  # the fewer of its vectors count, the more units: a narrow filter loses nothing
+    scores = np.empty((len(C), R), np.float32)
+    rows = np.empty((len(C), R), np.int32)
+    _kernels.scan(
+        codes.unit,
+        codes.weight,
+        segment.gain,
+        view.bias,
+        segment.sketches.code,
+        segment.sketch_gain,
+        segment.sketches.bits,
+        segment.lists.offsets,
+        segment.lists.rows,
+        C,
+        Z,
+        math.ceil(read.opened(C.shape[1]) * wider),
+        read.least,
+        scores,
+        rows,
+    )
+    return _listed(view, number, scores, rows)
 
 
 def _search_tile(
@@ -99,10 +149,7 @@ def _search_tile(
     correct: Suppress | None,
     prefixes: list[Array],
 ) -> Candidates:
-    measured: dict[int, Floats] = {}
-    for segment in (view.segment for view in views):
-        if id(segment.memory) not in measured:
-            measured[id(segment.memory)] = np.ascontiguousarray(segment.memory.measure(Q))
+    measured = _measured(views, Q)
     C = [_solved(view.segment, measured[id(view.segment.memory)]) for view in views]
     if correct is None:
         return _ranked(views, C, prefixes, k, cascade)
@@ -113,6 +160,12 @@ def _search_tile(
         if left.min() >= k or kept >= everything:
             return best.take(order)
         kept *= 2  # what is suppressed makes room for what stood below
+
+
+def _measured(views: Sequence[View], Q: Floats) -> dict[int, Floats]:
+    """C = Q·Ŷᵀ by memory: segments may share one."""
+    memories = {id(view.segment.memory): view.segment.memory for view in views}
+    return {name: np.ascontiguousarray(memory.measure(Q)) for name, memory in memories.items()}
 
 
 def _ranked(
@@ -156,6 +209,10 @@ def _estimate(view: View, C: Floats, prefix: Array, number: int, R: int) -> Cand
         lanes = np.zeros((C.shape[1], TILE), np.float32)
         lanes[:, : len(C)] = C.T
         _kernels.decode_tile(*U, lanes, scores, rows)
+    return _listed(view, number, scores, rows)
+
+
+def _listed(view: View, number: int, scores: Floats, rows: Array) -> Candidates:
     ids = np.where(rows >= 0, view.segment.ids[rows], -1)
     return Candidates(scores, np.full(rows.shape, number, np.int32), rows, ids)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -11,10 +12,13 @@ import numpy as np
 from logt._types import Floats, Ids, Mask
 from logt.correction import Suppress
 from logt.decoder import Cascade, Codes, GroupPinv, Local, Sparse, Transpose, solve_group_inverse, unit_type
-from logt.errors import one_of
+from logt.errors import InvalidInputError, one_of
 from logt.grouping import Orthogonal, Random, Units
-from logt.memory import Pinv, Sum
+from logt.kmeans import KMeans
+from logt.memory import Mean, Pinv, Sum
+from logt.opening import Lists, Open
 from logt.quantize import Float32, Int8, Memory, ProductQuantizer
+from logt.sketch import Sketch, Sketches
 from logt.threads import SERIAL, Workers, spans
 
 
@@ -23,7 +27,8 @@ class Segment:
     """What one batch becomes: memory vectors, codes, rising ids. Never changed once built; X is not kept.
 
     Under inner product and L2, `norms` are the lengths of the vectors, whose directions are coded. `removed` marks
-    rows that are no longer there; a segment with other removals is another segment that shares all else.
+    rows that are no longer there; a segment with other removals is another segment that shares all else. `fit` is
+    what shared memory vectors captured of vectors of the batch that they were learned for (learning.py).
     """
 
     memory: Memory
@@ -32,6 +37,9 @@ class Segment:
     units: Units | None = None
     norms: Floats | None = None
     removed: Mask | None = None
+    sketches: Sketches | None = None
+    lists: Lists | None = None
+    fit: float = 0.0
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -50,6 +58,12 @@ class Segment:
         """What the sums of a row's code are multiplied by: its scale, times its norm."""
         return self.codes.scale if self.norms is None else self.codes.scale * self.norms
 
+    @cached_property
+    def sketch_gain(self) -> Floats:
+        """What a row's fields are multiplied by: their factor, times its norm."""
+        assert self.sketches is not None
+        return self.sketches.factor if self.norms is None else self.sketches.factor * self.norms
+
     @property
     def nonzeros(self) -> int:
         """Entries of U; of the dense U = G⁺ where the codes stand for that."""
@@ -62,9 +76,11 @@ class Segment:
         codes = self.codes
         return {
             "decoder": codes.unit.nbytes + codes.weight.nbytes + codes.scale.nbytes,
+            "sketches": 0 if self.sketches is None else self.sketches.nbytes,
+            "lists": 0 if self.lists is None else self.lists.nbytes,
             "units": 0 if self.units is None else self.units.of.nbytes,
             "ids": self.ids.nbytes,
-            "norms": 0 if self.norms is None else self.norms.nbytes + self.gain.nbytes,
+            "norms": 0 if self.norms is None else self.norms.nbytes * (2 if self.sketches is None else 3),
             "removals": 0 if self.removed is None else self.removed.nbytes,
         }
 
@@ -84,7 +100,7 @@ class Segment:
         removed[rows] = True
         return replace(self, removed=removed)
 
-    def compacted(self) -> Segment:
+    def compacted(self, open: Open | None = None) -> Segment:
         """The same without the space of removed rows: what is left is estimated exactly as before.
 
         The pseudo-inverse of G needs all of G: such a segment stays as it is.
@@ -98,11 +114,37 @@ class Segment:
             self.ids[self.live],
             None if self.units is None else Units(self.units.of[self.live], self.units.count),
             None if self.norms is None else self.norms[self.live],
+            sketches=None if self.sketches is None else self.sketches.take(self.live),
+            lists=None if self.lists is None or open is None else open(codes, self.memory.shape[0]),
+            fit=self.fit,
+        )
+
+    @staticmethod
+    def joined(segments: Sequence[Segment], open: Open) -> Segment:
+        """One segment of all that several with sketches and the same memory hold, none removed; exactly as before."""
+        ids = np.concatenate([segment.ids for segment in segments])
+        order = np.argsort(ids)
+
+        width = max(segment.codes.width for segment in segments)
+        wide = [[np.pad(part, ((0, 0), (0, width - part.shape[1]))) for part in s.codes.rows()] for s in segments]
+        unit, weight = (np.concatenate(parts)[order] for parts in zip(*wide, strict=True))
+        codes = Codes.of(unit, weight, np.concatenate([segment.codes.scale for segment in segments])[order])
+        memory, norms = segments[0].memory, [s.norms for s in segments if s.norms is not None]
+        return Segment(
+            memory,
+            codes,
+            ids[order],
+            norms=np.concatenate(norms)[order] if norms else None,
+            sketches=Sketches.joined([s.sketches for s in segments if s.sketches is not None], order),
+            lists=open(codes, memory.shape[0]),
+            fit=segments[0].fit,
         )
 
     def reconstructed(self, rows: Ids | slice) -> Floats:
         """X̂ of some rows, at their true lengths."""
         X = self.codes.reconstructed(read_as(self.codes, self.memory.decoded(), self.units), rows)
+        if self.sketches is not None:
+            X += self.sketches.reconstructed(rows, X.shape[1])
         return X if self.norms is None else X * self.norms[rows, None]
 
 
@@ -111,34 +153,67 @@ class Method:
     """A composition of stages. Its repr is the configuration of an experiment; `replace` makes the sweep.
 
     The decoder is fitted to what is stored (Ŷ); fit="exact" fits it to Y instead, as an experiment. With
-    `unit_norm`, estimates are those of the reconstructions scaled to length 1: ŝ_i / ‖Ŷ u_i‖.
+    `unit_norm`, estimates are those of the reconstructions scaled to length 1: ŝ_i / ‖Ŷ u_i‖. With a sketch, what
+    the codes leave out is kept in a few bits, and a search opens units instead of reading U in a cascade.
     """
 
-    group: Random | Orthogonal
-    memory: Sum | Pinv
+    group: Random | Orthogonal | KMeans
+    memory: Sum | Pinv | Mean
     quantize: Float32 | Int8 | ProductQuantizer
     decode: Transpose | GroupPinv | Local | Sparse
     correct: Suppress | None = None
     cascade: Cascade | None = None
     unit_norm: bool = False
     fit: Literal["stored", "exact"] = "stored"
+    sketch: Sketch | None = None
+    open: Open | None = None
 
     def __post_init__(self) -> None:
         one_of("fit", self.fit, ("stored", "exact"))
+        if (self.sketch is None) != (self.open is None):
+            raise InvalidInputError("a method with sketches opens units, and only such a method: give both or none")
+        if self.sketch and (self.cascade or self.correct or isinstance(self.decode, GroupPinv)):
+            raise InvalidInputError("a method with sketches has no cascade, no correction and a decoder of its own")
 
-    def build(self, X: Floats, ids: Ids, rng: np.random.Generator, workers: Workers = SERIAL) -> Segment:
-        """X: unit vectors as rows (N ≥ 1)."""
-        units = self.group(X, rng, workers)
-        Y = self.memory(X, units, workers)
-        memory = self.quantize(Y, rng)
+    @property
+    def shares(self) -> bool:
+        """Whether vectors of other batches can be coded with the memory vectors of one."""
+        free = isinstance(self.decode, Sparse) and self.decode.support == "free"
+        return free and isinstance(self.group, KMeans) and self.correct is None and self.fit == "stored"
+
+    def learn(self, X: Floats, rng: np.random.Generator, workers: Workers = SERIAL) -> Memory:
+        """Memory vectors alone, to build segments with."""
+        return self.quantize(self.memory(X, self.group(X, rng, workers), workers), rng)
+
+    def build(
+        self,
+        X: Floats,
+        ids: Ids,
+        rng: np.random.Generator,
+        workers: Workers = SERIAL,
+        memory: Memory | None = None,
+    ) -> Segment:
+        """X: unit vectors as rows (N ≥ 1); coded with memory vectors of another batch, if the method shares them."""
+        units, Y = Units(np.empty((len(X), 0), np.int32), 0), None
+        if memory is None:
+            units = self.group(X, rng, workers)
+            Y = self.memory(X, units, workers)
+            memory = self.quantize(Y, rng)
         stored = memory.decoded()
-        codes = self.decode(X, stored if self.fit == "stored" else Y, units, workers)
+        codes = self.decode(X, stored if self.fit == "stored" or Y is None else Y, units, workers)
         if self.unit_norm:
             lengths = _lengths(codes, read_as(codes, stored, units), workers)
             codes = replace(codes, scale=codes.scale / lengths)
         needs_units = self.correct is not None or codes.inverse
         compact = Units(units.of.astype(unit_type(units.count)), units.count)
-        return Segment(memory, codes, ids, compact if needs_units else None)
+        return Segment(
+            memory,
+            codes,
+            ids,
+            compact if needs_units else None,
+            sketches=self.sketch(X, stored, codes, workers) if self.sketch else None,
+            lists=self.open(codes, len(stored)) if self.open else None,
+        )
 
 
 def read_as(codes: Codes, Y: Floats, units: Units | None) -> Floats:

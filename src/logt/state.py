@@ -11,6 +11,7 @@ from logt._types import Array, Floats, Ids
 from logt.errors import InvalidInputError
 from logt.inputs import checked_filter, checked_ids, known_ids
 from logt.names import Names, as_texts, checked_texts
+from logt.opening import Open
 from logt.search import View
 from logt.segment import Segment
 
@@ -89,8 +90,18 @@ class State:
             return left
         return replace(left, names=self.names.kept(left.ids) if segments else None)  # an empty index takes any ids
 
-    def compacted(self) -> State:
-        return replace(self, segments=tuple(segment.compacted() for segment in self.segments))
+    def compacted(self, open: Open | None, largest: int | None) -> State:
+        """Without the space of removed vectors; segments that can be opened together are joined, up to a size."""
+        groups: list[list[Segment]] = []
+        for segment in (segment.compacted(open) for segment in self.segments):
+            last = groups[-1] if groups else []
+            alike = open is not None and len(last) > 0 and last[0].memory is segment.memory
+            if alike and (largest is None or sum(map(len, last)) + len(segment) <= largest):
+                last.append(segment)
+            else:
+                groups.append([segment])
+        joined = (Segment.joined(g, open) if open is not None and len(g) > 1 else g[0] for g in groups)
+        return replace(self, segments=tuple(joined))
 
     def merged(self, other: State) -> State:
         if not len(other):
@@ -124,6 +135,15 @@ class State:
         if missing.any():
             raise InvalidInputError(f"id {ids[missing][0]} is not in the index")
         return X
+
+    def expanded(self, Q: Floats, scores: Floats, ids: Ids, alpha: float) -> Floats:
+        """αQE: each query with its results added to it, weighted by score^alpha, at length 1."""
+        found = self.reconstructed(ids.ravel(), Q.shape[1]).reshape(*ids.shape, -1)
+        found /= np.maximum(np.linalg.norm(found, axis=2, keepdims=True), np.float32(1e-12))
+        weights = np.maximum(scores, 0) ** np.float32(alpha)
+        sums: Floats = Q + np.einsum("qk,qkd->qd", weights, found)
+        sums /= np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), np.float32(1e-12))
+        return sums
 
     def views(self, filter: Any, *, l2: bool) -> list[View]:
         """The segments as a search through this filter sees them."""

@@ -8,14 +8,12 @@ docs/format.md.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,24 +22,25 @@ import numpy as np
 from logt._types import Array
 from logt.correction import Suppress
 from logt.decoder import Cascade, Codes, GroupPinv, Local, Sparse, Transpose
-from logt.errors import CorruptIndexError, FormatVersionError, InvalidInputError, LockedError
+from logt.errors import CorruptIndexError, FormatVersionError
 from logt.grouping import Orthogonal, Random, Units
-from logt.memory import Pinv, Sum
+from logt.home import LOCK, MANIFEST, OUR_FILE
+from logt.kmeans import KMeans
+from logt.memory import Mean, Pinv, Sum
 from logt.names import Names
+from logt.opening import Lists, Open
 from logt.quantize import Float32, Float32Memory, Int8, Int8Memory, Memory, PQMemory, ProductQuantizer
 from logt.segment import Method, Segment
+from logt.sketch import Sketch, Sketches, sketch_bytes
 
-FORMAT = 1
-MANIFEST = "manifest.json"
-LOCK = ".lock"
-_ARRAYS = r"(memory|segment|removed|names)-[0-9a-f]{16}\.safetensors"
-_OUR_FILE = re.compile(rf"\.lock|{_ARRAYS}|\.(manifest\.json|{_ARRAYS})\.\d+\.tmp")
+FORMAT = 2
+"""Written; 1, which knew no sketches and lists, is read as well."""
 
 _STAGES: dict[str, type[Any]] = {
     stage.__name__: stage
     for stage in (
-        *(Cascade, Float32, GroupPinv, Int8, Local, Method, Orthogonal, Pinv),
-        *(ProductQuantizer, Random, Sparse, Sum, Suppress, Transpose),
+        *(Cascade, Float32, GroupPinv, Int8, KMeans, Local, Mean, Method, Open, Orthogonal, Pinv),
+        *(ProductQuantizer, Random, Sketch, Sparse, Sum, Suppress, Transpose),
     )
 }
 
@@ -54,79 +53,6 @@ class Stored:
     method: Method
     segments: tuple[Segment, ...]
     names: Names | None = None
-
-
-class Lock:
-    """The right to write to one folder; the system takes it back when the process ends, however it ends."""
-
-    def __init__(self, folder: Path):
-        self._owner, self._file = os.getpid(), -1
-        self._file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self.close()
-            raise LockedError(
-                f"{folder} is being written to by another; wait for it, or read with mode='r'"
-            ) from error
-
-    def close(self) -> None:
-        if self._file >= 0:
-            if self._owner == os.getpid():
-                fcntl.flock(self._file, fcntl.LOCK_UN)  # a child made by fork has the file open too
-            os.close(self._file)
-            self._file = -1
-
-    @property
-    def held(self) -> bool:
-        return self._file >= 0 and self._owner == os.getpid()
-
-    def __enter__(self) -> Lock:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        self.close()
-
-
-@dataclass(frozen=True)
-class Home:
-    """Where an index was opened, the state of it that was found, and the lock if it may write there."""
-
-    folder: Path
-    generation: int
-    lock: Lock | None
-
-    @property
-    def writing(self) -> bool:
-        return self.lock is not None and self.lock.held
-
-    def close(self) -> None:
-        if self.lock:
-            self.lock.close()
-
-
-def lock(folder: Path) -> Lock:
-    """The lock of a folder that is an index or can become one."""
-    if folder.exists() and not _is_ours(folder):
-        raise InvalidInputError(f"{folder} exists and is not an index; choose another path")
-    folder.mkdir(parents=True, exist_ok=True)
-    return Lock(folder)
-
-
-def _is_ours(folder: Path) -> bool:
-    """Whether a folder is an index, or holds nothing but what a writer of one left."""
-    if not folder.is_dir():
-        return False
-    others = [path.name for path in folder.iterdir() if not _OUR_FILE.fullmatch(path.name)]
-    if others == [MANIFEST]:
-        return True
-    try:
-        return not others or "manifest" in json.loads((folder / MANIFEST).read_bytes())
-    except (OSError, ValueError, TypeError, RecursionError):
-        return False
 
 
 def write(folder: Path, stored: Stored) -> int:
@@ -165,7 +91,7 @@ def write(folder: Path, stored: Stored) -> int:
     whole = {"manifest": manifest, "checksum": _digest(text.encode())}
     _replace(folder / MANIFEST, json.dumps(whole, indent=1).encode())
     for other in folder.iterdir():
-        if _OUR_FILE.fullmatch(other.name) and other.name not in (*files, LOCK):
+        if OUR_FILE.fullmatch(other.name) and other.name not in (*files, LOCK):
             other.unlink(missing_ok=True)
     return number
 
@@ -239,7 +165,7 @@ def _read_manifest(folder: Path) -> Any:
         raise CorruptIndexError(f"{folder / MANIFEST} is damaged: {error}") from error
     if _digest(json.dumps(manifest, indent=1, sort_keys=True).encode()) != checksum:
         raise CorruptIndexError(f"{folder / MANIFEST} is damaged: its checksum does not fit")
-    if version != FORMAT:
+    if version not in (1, FORMAT):
         raise FormatVersionError(f"{folder} has format {version}, this version of logt reads {FORMAT}: update logt")
     return manifest
 
@@ -269,6 +195,10 @@ def _segment_arrays(segment: Segment) -> dict[str, Array]:
         arrays["norms"] = segment.norms
     if codes.inverse:
         arrays["inverse"] = np.ones(1, np.uint8)
+    if segment.sketches is not None and segment.lists is not None:
+        arrays |= {"sketch": segment.sketches.code, "factor": segment.sketches.factor}
+        arrays |= {"bits": np.array([segment.sketches.bits], np.uint8), "fit": np.array([segment.fit], np.float32)}
+        arrays |= {"offsets": segment.lists.offsets, "listed": segment.lists.rows}
     return arrays
 
 
@@ -336,7 +266,31 @@ def _segment(memory: Memory, arrays: Mapping[str, Array], removals: Mapping[str,
         if len(bits) != -(-len(ids) // 8):
             raise ValueError("removals do not fit the segment")
         removed = np.unpackbits(bits, count=len(ids)).astype(bool)
-    return Segment(memory, codes, ids, units, norms, removed)
+    plain = Segment(memory, codes, ids, units, norms, removed)
+    if "sketch" not in arrays:
+        return plain
+    return replace(
+        plain,
+        sketches=_sketches(arrays, memory.shape[1], len(ids)),
+        lists=_lists(arrays, count, len(ids)),
+        fit=float(_typed(arrays["fit"], np.float32, 1)[0]),
+    )
+
+
+def _sketches(arrays: Mapping[str, Array], dim: int, rows: int) -> Sketches:
+    bits = int(_typed(arrays["bits"], np.uint8, 1)[0])
+    code, factor = _typed(arrays["sketch"], np.uint8, 2), _typed(arrays["factor"], np.float32, 1)
+    if bits not in (1, 2, 4) or code.shape != (rows, sketch_bytes(dim, bits)) or len(factor) != rows:
+        raise ValueError("sketches do not fit the vectors")
+    return Sketches(code, factor, bits)
+
+
+def _lists(arrays: Mapping[str, Array], units: int, rows: int) -> Lists:
+    offsets, listed = _typed(arrays["offsets"], np.int64, 1), _typed(arrays["listed"], np.uint32, 1)
+    ends = len(offsets) == units + 1 and offsets[0] == 0 and offsets[-1] == len(listed)
+    if not ends or (np.diff(offsets) < 0).any() or listed.max(initial=0) >= rows:
+        raise ValueError("lists name vectors that are not there")
+    return Lists(offsets, listed)
 
 
 def _typed(array: Array, dtype: Any, ndim: int) -> Array:

@@ -35,20 +35,21 @@ class Workers:
             if self.threads == 1 or len(items) <= 1:
                 for item in items:
                     results.append(function(item))
-                    self._tell(what, len(results), len(items))
+                    self.tell(what, len(results), len(items))
                 return results
             with ThreadPoolExecutor(min(self.threads, len(items))) as pool:
                 futures = [pool.submit(function, item) for item in items]
                 try:
                     for done, future in enumerate(as_completed(futures), 1):
                         future.result()
-                        self._tell(what, done, len(items))
+                        self.tell(what, done, len(items))
                 except BaseException:
                     pool.shutdown(wait=False, cancel_futures=True)
                     raise
         return [future.result() for future in futures]
 
-    def _tell(self, what: str, done: int, total: int) -> None:
+    def tell(self, what: str, done: int, total: int) -> None:
+        """Say how far some work is, if it has a name."""
         if self.progress and what:
             self.progress(what, done, total)
 

@@ -1,0 +1,79 @@
+// The R best of a stream, and aligned memory; with internal linkage, as all that is compiled per instruction set.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <new>
+
+namespace logt {
+namespace {
+
+constexpr float INF = std::numeric_limits<float>::infinity();
+
+template <typename T>
+struct Buffer {
+    T* data;
+    explicit Buffer(size_t n) : data(static_cast<T*>(std::aligned_alloc(64, (n * sizeof(T) / 64 + 1) * 64))) {
+        if (!data) throw std::bad_alloc();
+    }
+    ~Buffer() { std::free(data); }
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
+    T& operator[](size_t i) { return data[i]; }
+};
+
+// Keeps the R best of a stream of at least R pairs (score, row), equal scores by row; writes them in no order.
+// A pair is one number that compares as it: the score's bits, made to rise with the score, above the inverted row.
+struct Best {
+    size_t R, capacity, held = 0;
+    Buffer<uint64_t> list;
+    float threshold = -INF;
+
+    Best(size_t R, size_t rows) : R(R), capacity(std::min(rows, std::max<size_t>(2 * R, 256))), list(capacity + 1) {}
+
+    static uint64_t pair(float score, size_t row) {
+        uint32_t bits;
+        std::memcpy(&bits, &score, sizeof bits);
+        bits = bits >> 31 ? ~bits : bits | 0x80000000u;
+        return static_cast<uint64_t>(bits) << 32 | (0xFFFFFFFFu - static_cast<uint32_t>(row));
+    }
+    static float score(uint64_t pair) {
+        uint32_t bits = static_cast<uint32_t>(pair >> 32);
+        bits = bits >> 31 ? bits & 0x7FFFFFFFu : ~bits;
+        float score;
+        std::memcpy(&score, &bits, sizeof score);
+        return score;
+    }
+    static size_t row(uint64_t pair) { return 0xFFFFFFFFu - static_cast<uint32_t>(pair); }
+
+    void cut() {
+        std::nth_element(list.data, list.data + (R - 1), list.data + held, [](uint64_t a, uint64_t b) { return a > b; });
+        held = R;
+    }
+    // for rows in rising order, where an equal score cannot displace the R-th: call if score > threshold
+    void push(float score, size_t row) {
+        list[held++] = pair(score, row);
+        if (held == capacity && capacity > R) {
+            cut();
+            threshold = Best::score(list[R - 1]);
+        }
+    }
+    // for rows in any order
+    void offer(float score, size_t row) {
+        if (score >= threshold) push(score, row);
+    }
+    // Scores that are no number, or infinitely low, are never pushed; where that leaves fewer than R, rows end in -1.
+    void write(float* scores, int32_t* rows) {
+        if (held > R) cut();
+        for (size_t r = 0; r < R; ++r) {
+            scores[r] = r < held ? score(list[r]) : -INF;
+            rows[r] = r < held ? static_cast<int32_t>(row(list[r])) : -1;
+        }
+    }
+};
+
+}  // namespace
+}  // namespace logt

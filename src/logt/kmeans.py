@@ -1,0 +1,62 @@
+"""Units of similar vectors, X -> units: spherical k-means (Iscen, Amsaleg and Furon 2016)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from logt._types import Floats, Ints
+from logt.errors import at_least_one, whole
+from logt.grouping import Units
+from logt.memory import Mean
+from logt.threads import SERIAL, Workers, spans
+
+_ROWS = 1024  # vectors compared with all centres together
+
+
+@dataclass(frozen=True)
+class KMeans:
+    """Each vector in the unit whose mean direction is nearest. Learned from `sample` vectors a unit, at random.
+
+    `units` is how many are made; None makes 4·√N for N vectors: then a query is compared with as many memory
+    vectors, up to a constant, as √N units hold vectors.
+    """
+
+    units: int | None = None
+    rounds: int = 8
+    sample: int = 32
+
+    def __post_init__(self) -> None:
+        at_least_one(self, "rounds", "sample")
+        if self.units is not None:
+            object.__setattr__(self, "units", whole("units", self.units))
+
+    def count(self, N: int) -> int:
+        """How many units N vectors make."""
+        return min(N, self.units or round(4 * N**0.5))
+
+    def __call__(self, X: Floats, rng: np.random.Generator, workers: Workers = SERIAL) -> Units:
+        N, M = len(X), self.count(len(X))
+        S = X if self.sample * M >= N else X[np.sort(rng.choice(N, self.sample * M, replace=False))]
+        centres = S[rng.choice(len(S), M, replace=False)]
+        for done in range(self.rounds):
+            unit, similar = _nearest(S, centres, workers)
+            centres = Mean()(S, Units(unit[:, None], M), workers)
+            empty = np.flatnonzero(np.bincount(unit, minlength=M) == 0)
+            centres[empty] = S[np.argsort(similar, kind="stable")[: len(empty)]]  # those served worst
+            workers.tell("units", done + 1, self.rounds)
+        return Units(_nearest(X, centres, workers)[0][:, None], M)
+
+
+def _nearest(X: Floats, centres: Floats, workers: Workers) -> tuple[Ints, Floats]:
+    """(the centre most similar to each row, how similar)."""
+    unit, similar = np.empty(len(X), np.int32), np.empty(len(X), np.float32)
+
+    def fill(rows: slice) -> None:
+        S = X[rows] @ centres.T
+        unit[rows] = S.argmax(axis=1)
+        similar[rows] = S.max(axis=1)
+
+    workers.each(fill, spans(len(X), _ROWS))
+    return unit, similar

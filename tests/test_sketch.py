@@ -1,0 +1,305 @@
+"""Sketches, lists and opening; k-means units; and the default index that is made of them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import reference
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import logt
+from logt import InvalidInputError, Method, _kernels
+from logt.decoder import Codes
+from logt.kmeans import KMeans
+from logt.methods import lo_gt, sketched, starred
+from logt.opening import Open
+from logt.sketch import Sketch, _packed, _signs, _unpacked, rotated, sketch_bytes
+from logt.threads import Workers
+
+NO_BIAS = np.empty(0, np.float32)
+
+
+# ------------------------------------------------------------------------------------------------- kernels
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 7, 16, 33, 100, 128, 1536])
+def test_rotate(isa, rng, dim):
+    X = rng.standard_normal((5, dim), np.float32)
+    Z = rotated(X)
+    assert np.allclose(Z, [reference.rotate(x, _signs(dim)) for x in X], atol=1e-4)
+    assert np.allclose(rotated(Z, back=True), X, atol=1e-4)
+    assert np.allclose(Z @ Z.T, X @ X.T, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("weight", [np.int8, np.float32])
+@pytest.mark.parametrize("unit", [np.uint16, np.uint32])
+@pytest.mark.parametrize("bits", [1, 2, 4])
+@pytest.mark.parametrize(("open_", "least"), [(0, 0), (1, 90), (3, 0), (20, 0)])
+def test_scan(isa, rng, unit, weight, bits, open_, least):
+    N, L, M, dim, R = 300, 3, 20, 150, 40
+    w = rng.integers(-127, 128, (N, L)) if weight == np.int8 else rng.standard_normal((N, L))
+    codes = Codes.of(rng.integers(0, M, (N, L)).astype(unit), w.astype(weight), rng.uniform(0.5, 2, N).astype("f4"))
+    fields = rng.integers(0, 2**bits, (N, dim)).astype(np.uint8)
+    code = _packed(fields, bits, sketch_bytes(dim, bits))
+    factor = rng.uniform(0.5, 2, N).astype(np.float32)
+    lists = Open(entries=2)(codes, M)
+    C, Z = rng.standard_normal((3, M), np.float32), rng.standard_normal((3, dim), np.float32)
+    for bias in (NO_BIAS, np.where(rng.random(N) < 0.3, -np.inf, rng.standard_normal(N)).astype(np.float32)):
+        scores, rows = np.empty((3, R), np.float32), np.empty((3, R), np.int32)
+        _kernels.scan(
+            *(codes.unit, codes.weight, codes.scale, bias, code, factor, bits, lists.offsets, lists.rows),
+            *(C, Z, open_, least, scores, rows),
+        )
+        shown = bias if len(bias) else np.zeros(N)
+        for q in range(3):
+            truth = reference.sketched(*codes.rows(), codes.scale, shown, fields, bits, factor, C[q], Z[q])
+            seen = (
+                reference.opened(lists, C[q], shown, open_, max(least, R))
+                if open_ < M
+                else np.flatnonzero(shown > -np.inf)
+            )
+            best = sorted(seen, key=lambda i: -truth[i])[:R]
+            found = rows[q][rows[q] >= 0]
+            assert len(found) == len(best)
+            assert np.allclose(np.sort(truth[found]), np.sort(truth[best]), rtol=1e-3, atol=1e-2)
+            assert np.allclose(scores[q][: len(found)], truth[found], rtol=1e-3, atol=1e-2)
+            assert (rows[q][len(found) :] == -1).all()
+
+
+@given(bits=st.sampled_from([1, 2, 4]), dim=st.integers(1, 700), rows=st.integers(0, 4))
+def test_packing_loses_nothing(bits, dim, rows):
+    fields = np.random.default_rng(dim).integers(0, 2**bits, (rows, dim)).astype(np.uint8)
+    assert (_unpacked(_packed(fields, bits, sketch_bytes(dim, bits)), bits, dim) == fields).all()
+
+
+# ------------------------------------------------------------------------------------------------- stages
+
+
+@pytest.mark.parametrize(("bits", "left"), [(1, 0.3634), (2, 0.1188), (4, 0.01154)])
+def test_a_sketch_leaves_what_the_best_quantizer_of_a_normal_variable_leaves(rng, bits, left):
+    X = rng.standard_normal((200, 1024), np.float32)
+    codes = Codes.of(np.zeros((200, 1), np.uint16), np.zeros((200, 1), np.int8), np.ones(200, np.float32))
+    sketches = Sketch(bits)(X, np.zeros((1, 1024), np.float32), codes)
+    rest = np.square(X - sketches.reconstructed(slice(None), 1024)).sum() / np.square(X).sum()
+    assert rest == pytest.approx(left, rel=0.03)
+    assert sketches.code.nbytes == 200 * 1024 * bits // 8
+
+
+def test_nobody_is_missing_from_the_lists(rng):
+    weight = rng.integers(-3, 4, (100, 4)).astype(np.int8)
+    codes = Codes.of(rng.integers(0, 9, (100, 4)).astype(np.uint16), weight, np.ones(100, np.float32))
+    lists = Open(entries=2)(codes, 9)
+    assert set(lists.rows.tolist()) == set(range(100))
+    unit, _ = codes.rows()
+    for j in range(9):
+        mine = lists.rows[lists.offsets[j] : lists.offsets[j + 1]]
+        expected = [i for i in range(100) if unit[i, 0] == j or (unit[i, 1] == j and weight[i, 1] > 0)]
+        assert sorted(set(mine.tolist())) == expected
+
+
+def test_k_means_finds_clusters_that_are_there(rng):
+    centres = rng.standard_normal((6, 40), np.float32)
+    X = np.repeat(centres, 50, axis=0) + 0.1 * rng.standard_normal((300, 40), np.float32)
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    units = KMeans(24)(X, rng)
+    for unit in range(24):  # more units than clusters: no unit spans two
+        assert len({row // 50 for row in units.rows(unit).tolist()}) <= 1
+
+
+@pytest.mark.parametrize("N", [1, 2, 5, 40])
+def test_k_means_of_few_and_of_equal_vectors(rng, N):
+    units = KMeans()(np.ones((N, 3), np.float32) / np.sqrt(3).astype(np.float32), rng)
+    assert units.of.shape == (N, 1)
+    assert units.of.max() < units.count <= N
+
+
+def test_k_means_is_the_same_for_any_number_of_threads(vectors):
+    X = vectors(3000, 16)
+    one, two = (KMeans(50)(X, np.random.default_rng(0), Workers(t)).of for t in (1, 2))
+    assert (one == two).all()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: Open(effort=1.5),
+        lambda: Open(effort=-0.1),
+        lambda: Open(entries=0),
+        lambda: Open(units=0),
+        lambda: Sketch(3),
+        lambda: KMeans(units=0),
+        lambda: KMeans(rounds=0),
+        lambda: starred(sketched()),
+        lambda: Method(**{**vars(lo_gt()), "sketch": Sketch()}),
+    ],
+)
+def test_parameters_that_make_no_sense_are_refused(wrong):
+    with pytest.raises(InvalidInputError):
+        wrong()
+
+
+# --------------------------------------------------------------------------------------------- the default index
+
+
+@pytest.fixture(scope="module")
+def made():
+    """4,000 photos in which each query has near neighbours, indexed by default."""
+    from logt.datasets import photo_collection
+
+    collection = photo_collection(4000, 128, landmarks=40)
+    index = logt.Index(128)
+    index.add(collection.X)
+    return collection.X, collection.Q, index
+
+
+def recall(ids, X, Q, k=10):
+    exact = np.argsort(-(Q @ X.T), axis=1, kind="stable")[:, :k]
+    return np.mean([len(set(a) & set(b)) / k for a, b in zip(ids[:, :k].tolist(), exact.tolist(), strict=True)])
+
+
+def test_more_effort_finds_more(made):
+    X, Q, index = made
+    found = [recall(index.search(Q, 10, effort=e).ids, X, Q) for e in (0, 0.25, 0.5, 0.75, 1)]
+    assert found[0] < found[-1]
+    assert all(b >= a - 0.02 for a, b in pairwise(found))
+    assert found[2] > 0.75
+
+
+def test_all_effort_is_a_search_through_the_reconstructions(made):
+    _, Q, index = made
+    scores, ids = index.search(Q, 4000, effort=1)
+    R = index.reconstruct(np.arange(4000))
+    assert np.allclose(scores, np.take_along_axis(Q @ R.T, ids, axis=1), atol=5e-3)
+    assert (np.sort(ids, axis=1) == np.arange(4000)).all()
+
+
+def test_a_full_list_holds_everybody_whatever_the_effort(made):
+    _, Q, index = made
+    assert (np.sort(index.search(Q[:3], 4000, effort=0).ids, axis=1) == np.arange(4000)).all()
+
+
+def test_a_narrow_filter_loses_nothing(made, rng):
+    X, Q, index = made
+    few = np.sort(rng.choice(4000, 30, replace=False))
+    found = index.search(Q, 10, filter=few)
+    everything = index.search(Q, 10, filter=few, effort=1)
+    assert (found.ids == everything.ids).all()
+    assert recall(np.searchsorted(few, found.ids), X[few], Q) > 0.8
+
+
+def test_experts_say_how_many_units_are_opened(made):
+    X, Q, index = made
+    units = index.report()["units"]
+    assert recall(index.search(Q, 10, units=2).ids, X, Q) < recall(index.search(Q, 10, units=40).ids, X, Q)
+    assert (index.search(Q, 20, units=units).ids == index.search(Q, 20, effort=1).ids).all()
+
+
+def test_experts_arguments_belong_to_their_methods(made, vectors):
+    _, Q, index = made
+    with pytest.raises(InvalidInputError, match="set effort or units"):
+        index.search(Q, 5, p=0.5)
+    paper = logt.Index(16, method=lo_gt(n=10, m=2, L=12))
+    paper.add(vectors(200, 16))
+    with pytest.raises(InvalidInputError, match="set effort, or p and R"):
+        paper.search(vectors(1, 16), 5, units=3)
+    assert (paper.search(vectors(5, 16), 9, effort=1).ids == paper.search(vectors(5, 16), 9).ids).all()
+
+
+def test_threads_change_nothing(made):
+    _, Q, index = made
+    one, two = (index.search(Q, 50, threads=t) for t in (1, 2))
+    assert (one.ids == two.ids).all()
+    assert (one.scores == two.scores).all()
+
+
+@settings(max_examples=25, deadline=None)
+@given(N=st.integers(1, 60), dim=st.integers(1, 40), metric=st.sampled_from(["cosine", "ip", "l2"]))
+def test_small_collections_are_exact_enough(N, dim, metric):
+    rng = np.random.default_rng(N * 100 + dim)
+    X = rng.standard_normal((N, dim)).astype(np.float32) + 0.01
+    index = logt.Index(dim, method=sketched(bits=4), metric=metric)
+    index.add(X)
+    scores, ids = index.search(X, 1, effort=1)
+    if metric == "l2":
+        assert (scores[:, 0] <= 0.15 * np.square(X).sum(axis=1) + 1e-5).all()
+    elif metric == "ip":
+        best = (X @ X.T).max(axis=1)
+        got = np.einsum("ij,ij->i", X, X[ids[:, 0]])
+        assert (got >= best - 0.1 * np.linalg.norm(X, axis=1) * np.linalg.norm(X, axis=1).max() - 1e-5).all()
+    else:
+        assert (scores[:, 0] > 0.9).all()
+
+
+def test_expansion_finds_the_views_that_a_query_misses(made):
+    from logt.datasets import photo_collection
+    from logt.evaluation import mean_average_precision
+
+    _, Q, index = made
+    positives = photo_collection(4000, 128, landmarks=40).positives
+    plain, expanded = (mean_average_precision(index.search(Q, 4000, expand=n).ids, positives) for n in (0, 5))
+    assert expanded > plain
+    with pytest.raises(InvalidInputError, match="under cosine"):
+        logt.Index(4, metric="l2").search(np.ones(4), 1, expand=3)
+
+
+# ------------------------------------------------------------------------------------------------------ streams
+
+
+def test_later_batches_are_coded_with_the_memory_of_the_first(made):
+    X, Q, _ = made
+    index = logt.Index(128)
+    for batch in np.array_split(X, 4):
+        index.add(batch)
+    memories = {id(segment.memory) for segment in index._state.segments}
+    assert len(memories) == 2  # learned anew once: when there were four times as many
+    whole = logt.Index(128)
+    whole.add(X)
+    assert recall(index.search(Q, 10).ids, X, Q) > recall(whole.search(Q, 10).ids, X, Q) - 0.1
+
+
+def test_when_the_data_drift_new_memory_is_learned(rng):
+    def cluster(seed):
+        r = np.random.default_rng(seed)
+        return r.standard_normal((20, 64))[r.integers(0, 20, 800)] + 0.3 * r.standard_normal((800, 64))
+
+    index = logt.Index(64)
+    for seed in (0, 0, 1, 0, 1):
+        index.add(cluster(seed))
+    assert len({id(segment.memory) for segment in index._state.segments}) == 2
+
+
+def test_compact_joins_segments_and_changes_no_answer(made, tmp_path):
+    X, Q, _ = made
+    index = logt.Index(128, metric="ip")
+    for batch in np.array_split(X[:2000], 8):
+        index.add(3 * batch)
+    index.remove(range(100, 300))
+    before = index.search(Q, 50, effort=1)
+    index.compact()
+    after = index.search(Q, 50, effort=1)
+    assert index.report()["segments"] == len({id(segment.memory) for segment in index._state.segments}) < 8
+    assert index.report()["removed"] == 0
+    assert (after.ids == before.ids).all()
+    assert (after.scores == before.scores).all()
+    index.save(tmp_path / "index")
+    assert (logt.open(tmp_path / "index").search(Q, 50).ids == index.search(Q, 50).ids).all()
+
+
+def test_relearning_makes_one_batch_of_many(made):
+    X, Q, whole = made
+    index = logt.Index(128)
+    for batch in np.array_split(X, 10):
+        index.add(batch)
+    index.remove([7])
+    kept = np.delete(X, 7, axis=0)
+    with pytest.raises(InvalidInputError, match="3999 vectors are held, 4000 were given"):
+        index.compact(X)
+    for vectors, loss in ((None, 0.1), (kept, 0.03)):
+        index.compact(vectors, relearn=True)
+        assert index.report()["segments"] == 1
+        assert index.report()["units"] == whole.report()["units"]
+        assert 7 not in index
+        assert recall(index.search(Q, 10).ids, X, Q) > recall(whole.search(Q, 10).ids, X, Q) - loss
