@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 DATA ?=
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard src/kernels/*)
 
-.PHONY: help demo test check format torture bench tables clean
+.PHONY: help demo test check format torture bench profile growth streams tables clean
 
 help:
 	@echo "make demo          index and search a made photo collection, beside exhaustive search"
@@ -15,6 +15,9 @@ help:
 	@echo "make format        put the code into its format"
 	@echo "make torture       the tests of reliability in their long form (hours)"
 	@echo "make bench         us and the rivals side by side; DATA=folder for your own vectors"
+	@echo "make profile       where the time of one query goes; DATA=folder"
+	@echo "make growth        time and accuracy from 10,000 to 1,000,000 vectors; DATA=folder"
+	@echo "make streams       batches, relearning, query expansion, smoothing; DATA=folder"
 	@echo "make tables        the paper's LO-GT against RND over seeds; DATA=folder"
 	@echo "make clean         remove what was built"
 
@@ -53,8 +56,8 @@ torture: $(VENV)/.dev
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.bench --data "$(DATA)"
 
-tables: $(VENV)/.bench
-	$(BIN)/python -m benchmarks.tables --data "$(DATA)"
+profile growth streams tables: $(VENV)/.bench
+	$(BIN)/python -m benchmarks.$@ --data "$(DATA)"
 
 clean:
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,7 +1,7 @@
 """All systems side by side: accuracy, time, bytes, build. `make bench`, or `make bench DATA=folder`.
 
 Times are medians over interleaved rounds, on one thread (builds on two). mAP is that of lists cut at DEPTH, which is
-a lower bound of the full ranking's, the same for all.
+a lower bound of the full ranking's, the same for all; for systems that can rank everything, that is given too.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ def main() -> None:
     folder = write_rows(rows, given.out, "bench.csv")
     table = markdown(data.name, rows)
     (folder / "bench.md").write_text(table)
+    plots(data.name, rows, folder)
     print("\n" + table)
 
 
@@ -55,9 +56,16 @@ def measure(data, only) -> list[dict]:
             with one_blas_thread():
                 ids = searches[name](data.Q, min(DEPTH, len(data.X) - 1))
             exact = ids if exact is None else exact
+            full = None
+            if system.name.startswith(("exhaustive", "logt", "LO-GT")):
+                with one_blas_thread():
+                    full = searches[name](data.Q, len(data.X) - 1)
             rows.append(
                 {
                     "system": name,
+                    "family": system.name,
+                    "full mAP": "" if full is None else round(data.mean_ap(full), 2),
+                    "full mAP, easy": "" if full is None else round(data.easy_ap(full), 2),
                     f"mAP@{DEPTH}": round(data.mean_ap(ids), 2),
                     "recall@10": round(recall_at(10, ids, exact), 3),
                     "bytes per vector": round(size / len(data.X)),
@@ -121,7 +129,34 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def plots(title: str, rows: list[dict], folder: Path) -> None:
+    """mAP against time and against bytes, one line per system."""
+    try:
+        from matplotlib import pyplot
+    except ImportError:
+        print("no plots: matplotlib is not installed")
+        return
+    quality = f"mAP@{DEPTH}"
+    for name, label in {"ms, one query": "ms per query, alone", "bytes per vector": "bytes per vector"}.items():
+        figure, axes = pyplot.subplots(figsize=(9, 5.5), layout="constrained")
+        groups: dict[str, list[dict]] = {}
+        for row in rows:
+            groups.setdefault(row["family"], []).append(row)
+        for number, (system, points) in enumerate(groups.items()):
+            points = sorted(points, key=lambda row: row[name])
+            style = {"linewidth": 2.5} if system.startswith("logt") else {"linewidth": 1, "linestyle": "--"}
+            marker = "osD^v<>pP*Xh"[number % 12]
+            axes.plot([p[name] for p in points], [p[quality] for p in points], label=system, marker=marker, **style)
+        axes.set(xscale="log", xlabel=label, ylabel=quality, title=title)
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+        figure.savefig(folder / f"map-{name.split(',')[0].split()[0]}.svg")
+        figure.savefig(folder / f"map-{name.split(',')[0].split()[0]}.png", dpi=130)
+        pyplot.close(figure)
+
+
 def markdown(title: str, rows: list[dict]) -> str:
+    rows = [{name: value for name, value in row.items() if name != "family"} for row in rows]
     head = f"{title}; {os.cpu_count()} cores; times on one thread, medians of {ROUNDS} rounds, k = {K}\n\n"
     lines = ["| " + " | ".join(rows[0]) + " |", "|" + "---|" * len(rows[0])]
     lines += ["| " + " | ".join(str(value) for value in row.values()) + " |" for row in rows]

@@ -20,9 +20,17 @@ class Data:
     Q: np.ndarray
     positives: list
     junk: list
+    easy: list
+    hard: list
 
     def mean_ap(self, ids) -> float:
         return mean_average_precision(ids, self.positives, self.junk)
+
+    def easy_ap(self, ids) -> float:
+        """Only the easy positives count, the hard ones are ignored; queries without any are left out."""
+        used = [q for q, easy in enumerate(self.easy) if len(easy)]
+        junk = [[*self.junk[q], *self.hard[q]] for q in used]
+        return mean_average_precision(ids[used], [self.easy[q] for q in used], junk)
 
 
 def load(folder: str | None, made: int = 30_000) -> Data:
@@ -30,11 +38,13 @@ def load(folder: str | None, made: int = 30_000) -> Data:
     if folder is None:
         collection = photo_collection(made, 512, landmarks=64)
         name = f"made collection, {made:,} × 512"
-        return Data(name, collection.X, collection.Q, collection.positives, [()] * len(collection.Q))
+        none = [()] * len(collection.Q)
+        return Data(name, collection.X, collection.Q, collection.positives, none, collection.positives, none)
     X, Q = (_unit(np.load(Path(folder) / name)) for name in ("vectors.npy", "queries.npy"))
     truth = json.loads((Path(folder) / "ground_truth.json").read_text())["queries"]
     name = f"{Path(folder).name}, {len(X):,} × {X.shape[1]}"
-    return Data(name, X, Q, [t["easy"] + t["hard"] for t in truth], [t["junk"] for t in truth])
+    easy, hard, junk = ([t[kind] for t in truth] for kind in ("easy", "hard", "junk"))
+    return Data(name, X, Q, [e + h for e, h in zip(easy, hard, strict=True)], junk, easy, hard)
 
 
 def write_rows(rows: list[dict], folder: str, name: str) -> Path:

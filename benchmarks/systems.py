@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 import logt
-from logt.methods import compact, lo_gt, starred
+from logt.methods import compact, lo_gt, sketched, starred
 
 Search = Callable[[np.ndarray, int], np.ndarray]
 
@@ -37,7 +37,6 @@ def ours(method):
     def make(X):
         index = logt.Index(X.shape[1], method=method, threads=2, segment_size=None)
         index.add(X)
-        index.search(X[:2], 1)  # a batch makes the packed copy of the memory vectors, which counts
         return lambda Q, k, **setting: index.search(Q, k, threads=1, **setting).ids, index.report()["bytes"]
 
     return make
@@ -76,13 +75,35 @@ def turbovec(bits):
     return make
 
 
+def hnsw(X):
+    import faiss
+
+    faiss.omp_set_num_threads(2)
+    index = faiss.IndexHNSWFlat(X.shape[1], 32, faiss.METRIC_INNER_PRODUCT)
+    index.hnsw.efConstruction = 100
+    index.add(X)
+    faiss.omp_set_num_threads(1)
+
+    def search(Q, k, ef):
+        index.hnsw.efSearch = max(ef, k)
+        return index.search(Q, k)[1]
+
+    return search, len(faiss.serialize_index(index))
+
+
 def systems() -> list[System]:
     """Rivals that are not installed are left out."""
-    cascades = {"": {"p": 1.0}, "p=0.3": {"p": 0.3}, "p=0.5": {"p": 0.5}, "p=0.7": {"p": 0.7}}
+    efforts = {f"effort {e}": {"effort": e} for e in (0.3, 0.4, 0.5, 0.6, 0.7, 1.0)}
+    cascades = {"": {"p": 1.0}, "p=0.2": {"p": 0.2}, "p=0.3": {"p": 0.3}, "p=0.5": {"p": 0.5}, "p=0.7": {"p": 0.7}}
     both = {name: {**cascade, "correct": False} for name, cascade in cascades.items()}
     both["p=0.7, corrected (LO-GT*)"] = {"p": 0.7}
     found = [
         System("exhaustive float32", exhaustive),
+        System("logt", ours(sketched()), efforts),
+        System(
+            "logt 1 bit", ours(sketched(bits=1, L=8)), {"effort 0.5": {"effort": 0.5}, "effort 1.0": {"effort": 1.0}}
+        ),
+        System("logt 4 bits", ours(sketched(bits=4)), {"effort 0.5": {"effort": 0.5}, "effort 0.7": {"effort": 0.7}}),
         System("LO-GT L=100", ours(compact(lo_gt(L=100))), cascades),
         System("LO-GT L=300", ours(compact(starred(lo_gt(L=300)))), both),
     ]
@@ -90,8 +111,12 @@ def systems() -> list[System]:
         found += [
             System("faiss SQ8", faiss_factory("SQ8")),
             System("faiss SQ4", faiss_factory("SQ4")),
-            System("faiss IVF512,SQ8", faiss_factory("IVF512,SQ8"), {"16 lists": {"nprobe": 16}}),
+            System(
+                "faiss IVF512,SQ8", faiss_factory("IVF512,SQ8"), {f"{n} lists": {"nprobe": n} for n in (4, 16, 64)}
+            ),
+            System("faiss IVF512,RaBitQ", faiss_factory("IVF512,RaBitQ"), {"16 lists": {"nprobe": 16}}),
+            System("faiss HNSW32", hnsw, {f"ef={ef}": {"ef": ef} for ef in (128, 500)}),
         ]
     if importlib.util.find_spec("turbovec"):
-        found.append(System("turbovec 2 bit", turbovec(2)))
+        found += [System(f"turbovec {bits} bit", turbovec(bits)) for bits in (2, 4)]
     return found

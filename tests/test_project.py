@@ -24,7 +24,7 @@ LEVELS = [
     {"search", "storage", "methods", "learning"},
     {"state"},
     {"index"},
-    {"datasets", "evaluation"},
+    {"datasets", "evaluation", "smoothing"},
     {"demo"},
     {"cli"},
 ]

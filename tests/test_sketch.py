@@ -303,3 +303,17 @@ def test_relearning_makes_one_batch_of_many(made):
         assert index.report()["units"] == whole.report()["units"]
         assert 7 not in index
         assert recall(index.search(Q, 10).ids, X, Q) > recall(whole.search(Q, 10).ids, X, Q) - loss
+
+
+def test_smoothing_draws_views_of_one_thing_together(rng):
+    things = rng.standard_normal((20, 64))
+    X = np.repeat(things, 6, axis=0) + 0.8 * rng.standard_normal((120, 64))
+    S = logt.smoothed(X, n=5)
+    assert S.dtype == np.float32
+    assert np.allclose(np.linalg.norm(S, axis=1), 1, atol=1e-5)
+    V = X / np.linalg.norm(X, axis=1, keepdims=True)
+    same = np.repeat(np.arange(20), 6)[:, None] == np.repeat(np.arange(20), 6)
+    assert (S @ S.T)[same].mean() > (V @ V.T)[same].mean() + 0.1
+    assert logt.smoothed(X[:1]).shape == (1, 64)
+    with pytest.raises(InvalidInputError, match="row 3"):
+        logt.smoothed(np.where(np.arange(120)[:, None] == 3, np.nan, X))

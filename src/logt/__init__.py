@@ -12,6 +12,7 @@ from logt.errors import (
 from logt.index import Index
 from logt.results import RangeResult, Report, SearchResult
 from logt.segment import Method
+from logt.smoothing import smoothed
 
 open = Index.open  # noqa: A001
 
@@ -31,4 +32,5 @@ __all__ = [
     "SearchResult",
     "methods",
     "open",
+    "smoothed",
 ]
