@@ -30,7 +30,7 @@ def main() -> None:
     print(f"{data.name}; one query, one thread, k = {K}; medians of {REPEATS}; {_kernels.instruction_set()}")
     with one_blas_thread():
         bandwidth = read_bandwidth()
-        for effort in (0.3, 0.5, 0.7, 1.0):
+        for effort in (0.2, 0.4, 0.6, 1.0):
             show(index, view, memory, Q, Open(effort), bandwidth)
 
 
@@ -38,7 +38,7 @@ def show(index, view, memory, Q, read, bandwidth) -> None:
     segment = view.segment
     C, Z = memory.measure(Q), rotated(Q)
     rows = np.mean([len(seen(segment, c, read)) for c in C])
-    per_row = segment.sketches.code.shape[1] + 8 + segment.codes.width * 3
+    per_row = segment.sketches.head.shape[1] + 12 + segment.codes.width * 3  # few tails are read
     touched = memory.nbytes + rows * per_row
     steps = {
         "measure": lambda q: _measured([view], Q[q : q + 1]),
@@ -67,15 +67,16 @@ def show(index, view, memory, Q, read, bandwidth) -> None:
     print(f"  floor: {rate} = {floor:.3f} ms; {whole / floor:.1f} × it")
 
 
-def seen(segment, c, read) -> np.ndarray:
-    """The rows of the opened units."""
-    lists, found = segment.lists, np.empty(0, np.uint32)
+def seen(segment, c, read) -> set[int]:
+    """The places of the opened units."""
+    lists, found = segment.lists, set()
     if read.opened(len(c)) >= len(c):
-        return np.arange(len(segment))
+        return set(range(len(segment)))
     for turn, unit in enumerate(np.argsort(-c)):
         if turn >= read.opened(len(c)) and len(found) >= read.least:
             break
-        found = np.union1d(found, lists.rows[lists.offsets[unit] : lists.offsets[unit + 1]])
+        found.update(range(lists.starts[unit], lists.starts[unit + 1]))
+        found.update(lists.further[lists.offsets[unit] : lists.offsets[unit + 1]].tolist())
     return found
 
 

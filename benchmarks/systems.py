@@ -93,7 +93,7 @@ def hnsw(X):
 
 def systems() -> list[System]:
     """Rivals that are not installed are left out."""
-    efforts = {f"effort {e}": {"effort": e} for e in (0.3, 0.4, 0.5, 0.6, 0.7, 1.0)}
+    efforts = {f"effort {e}": {"effort": e} for e in (0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)}
     cascades = {"": {"p": 1.0}, "p=0.2": {"p": 0.2}, "p=0.3": {"p": 0.3}, "p=0.5": {"p": 0.5}, "p=0.7": {"p": 0.7}}
     both = {name: {**cascade, "correct": False} for name, cascade in cascades.items()}
     both["p=0.7, corrected (LO-GT*)"] = {"p": 0.7}
@@ -101,9 +101,9 @@ def systems() -> list[System]:
         System("exhaustive float32", exhaustive),
         System("logt", ours(sketched()), efforts),
         System(
-            "logt 1 bit", ours(sketched(bits=1, L=8)), {"effort 0.5": {"effort": 0.5}, "effort 1.0": {"effort": 1.0}}
+            "logt 1 bit", ours(sketched(bits=1, L=8)), {"effort 0.4": {"effort": 0.4}, "effort 1.0": {"effort": 1.0}}
         ),
-        System("logt 4 bits", ours(sketched(bits=4)), {"effort 0.5": {"effort": 0.5}, "effort 0.7": {"effort": 0.7}}),
+        System("logt 4 bits", ours(sketched(bits=4)), {"effort 0.4": {"effort": 0.4}, "effort 0.6": {"effort": 0.6}}),
         System("LO-GT L=100", ours(compact(lo_gt(L=100))), cascades),
         System("LO-GT L=300", ours(compact(starred(lo_gt(L=300)))), both),
     ]

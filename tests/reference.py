@@ -70,11 +70,13 @@ def sketched(unit, weight, scale, bias, fields, bits, factor, c, z):
 
 def opened(lists, c, bias, count, wanted):
     """The rows that count of the `count` units of largest c, and of further ones until `wanted` are found."""
-    seen = set()
+    seen: set[int] = set()
     for turn, unit in enumerate(np.argsort(-c, kind="stable")):
         if turn >= count and len(seen) >= wanted:
             break
-        seen |= {i for i in lists.rows[lists.offsets[unit] : lists.offsets[unit + 1]].tolist() if bias[i] > -np.inf}
+        places = [*range(lists.starts[unit], lists.starts[unit + 1])]
+        places += lists.further[lists.offsets[unit] : lists.offsets[unit + 1]].tolist()
+        seen |= {int(i) for i in lists.row[places] if bias[i] > -np.inf}
     return sorted(seen)
 
 

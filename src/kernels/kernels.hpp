@@ -41,16 +41,21 @@ struct Codes {
 
 // What the codes leave out of each row: fields of `bits` bits, 64 bytes of them at a time. Field f of byte b of chunk
 // c is dimension (c * 8 / bits + f) * 64 + b of the rotated rest, in steps of factor_i from (1 - 2^bits) / 2 on.
+// The first chunks of all rows lie together, and so do the others: often the first say that a row is not wanted.
 struct Sketches {
-    const uint8_t* code;  // (rows, bytes), bytes a multiple of 64
-    const float* factor;  // one per row
-    size_t bytes, bits;
+    const uint8_t *head, *tail;       // (rows, head_bytes) and (rows, tail_bytes), multiples of 64
+    size_t head_bytes, tail_bytes;
+    const float* factor;              // one per row
+    size_t bits;
 };
 
-// The rows that have an entry in each unit: rows[offsets[j]..offsets[j + 1] - 1]
+// Where codes and sketches lie in the order of units: place p is that of row[p]. The places of unit j are those whose
+// first entry it is, starts[j]..starts[j + 1] - 1, one after the other in memory, and further[offsets[j]..] of others.
 struct Lists {
+    const uint32_t* row;
+    const int64_t* starts;
     const int64_t* offsets;
-    const uint32_t* rows;
+    const uint32_t* further;
 };
 
 template <typename Unit, typename Weight>
@@ -81,8 +86,9 @@ struct Table {
     Decoder<uint32_t, float> u32f32;
 };
 
-// The R best rows for one query among those of `open` units or more, until R and `least` are seen; all where open >= units.
-// c: one measurement per unit; z: the rotated query.
+// The R best rows for one query, in order, among those of `open` units or more, until R and `least` are seen; all where
+// open >= units.
+// Codes and sketches by place, bias by row. c: one measurement per unit; z: the rotated query.
 template <typename Unit, typename Weight>
 using Scanner = void (*)(const Codes<Unit, Weight>&, const Sketches&, const Lists&, const float* c, size_t units,
                          const float* z, size_t dim, size_t open, size_t least, size_t R, float* scores, int32_t* rows);
@@ -103,6 +109,8 @@ extern const Table table_avx2;
 extern const SketchTable sketches_avx2;
 extern const Table table_avx512;
 extern const SketchTable sketches_avx512;
+extern const Table table_avx512vnni;
+extern const SketchTable sketches_avx512vnni;
 #endif
 
 }  // namespace logt

@@ -37,8 +37,11 @@ std::vector<Isa> supported() {
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
         found.push_back({"avx2", &logt::table_avx2, &logt::sketches_avx2});
         if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
+            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
             found.push_back({"avx512", &logt::table_avx512, &logt::sketches_avx512});
+            if (__builtin_cpu_supports("avx512vnni"))
+                found.push_back({"avx512vnni", &logt::table_avx512vnni, &logt::sketches_avx512vnni});
+        }
     }
 #endif
     return found;
@@ -160,17 +163,20 @@ void rotate(Out<float, 2> X, In<float, 2> signs, bool back) {
     current.sketches->rotate(X.data(), X.shape(0), X.shape(1), signs.data(), signs.shape(0), back);
 }
 
-// sketch: (rows, bytes); C: (queries, units); Z: (queries, dim), rotated; scores, found: (queries, R)
+// head, tail: (rows, bytes); C: (queries, units); Z: (queries, dim), rotated; scores, found: (queries, R)
 template <typename Unit, typename Weight>
-void scan(In<Unit, 1> unit, In<Weight, 1> weight, In<float, 1> scale, In<float, 1> bias, In<uint8_t, 2> sketch,
-          In<float, 1> factor, size_t bits, In<int64_t, 1> offsets, In<uint32_t, 1> listed, In<float, 2> C,
+void scan(In<Unit, 1> unit, In<Weight, 1> weight, In<float, 1> scale, In<float, 1> bias, In<uint8_t, 2> head,
+          In<uint8_t, 2> tail,
+          In<float, 1> factor, size_t bits, In<uint32_t, 1> row, In<int64_t, 1> starts, In<int64_t, 1> offsets,
+          In<uint32_t, 1> further, In<float, 2> C,
           In<float, 2> Z, size_t open, size_t least, Out<float, 2> scores, Out<int32_t, 2> found) {
     const size_t R = found.shape(1), units = C.shape(1), dim = Z.shape(1), vectors = scale.shape(0);
     const logt::Codes<Unit, Weight> codes = {{unit.data(), weight.data(), vectors, unit.shape(0) / vectors},
                                              scale.data(), bias.shape(0) ? bias.data() : nullptr, nullptr};
-    const logt::Sketches sketches = {sketch.data(), factor.data(), sketch.shape(1), bits};
+    const logt::Sketches sketches = {head.data(), tail.data(), head.shape(1), tail.shape(1), factor.data(), bits};
+    const logt::Lists lists = {row.data(), starts.data(), offsets.data(), further.data()};
     for (size_t q = 0; q < C.shape(0); ++q)
-        typed<Unit, Weight>(*current.sketches)(codes, sketches, {offsets.data(), listed.data()}, C.data() + q * units, units,
+        typed<Unit, Weight>(*current.sketches)(codes, sketches, lists, C.data() + q * units, units,
                                                Z.data() + q * dim, dim, open, least, R, scores.data() + q * R,
                                                found.data() + q * R);
 }
@@ -243,8 +249,8 @@ void bind(nb::module_& m) {
           "C"_a, "scores"_a, "rows"_a, Free());
     m.def("refine", refine<Unit, Weight>, "unit"_a, "weight"_a, "scale"_a, "length"_a, "C"_a, "rows"_a,
           "scores"_a, Free());
-    m.def("scan", scan<Unit, Weight>, "unit"_a, "weight"_a, "scale"_a, "bias"_a, "sketch"_a, "factor"_a, "bits"_a,
-          "offsets"_a, "listed"_a, "C"_a, "Z"_a, "open"_a, "least"_a, "scores"_a, "found"_a, Free());
+    m.def("scan", scan<Unit, Weight>, "unit"_a, "weight"_a, "scale"_a, "bias"_a, "head"_a, "tail"_a, "factor"_a, "bits"_a,
+          "row"_a, "starts"_a, "offsets"_a, "further"_a, "C"_a, "Z"_a, "open"_a, "least"_a, "scores"_a, "found"_a, Free());
     m.def("reconstruct", reconstruct<Unit, Weight>, "unit"_a, "weight"_a, "Y"_a, "out"_a, Free());
 }
 

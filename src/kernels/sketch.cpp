@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "best.hpp"
 #include "lanes.hpp"
@@ -51,29 +52,44 @@ void rotate(float* X, size_t rows, size_t dim, const float* signs, size_t rounds
 
 // ---------------------------------------------------------------------------------------------------- sketches
 
-// The query beside a sketch: q / step as int8, in the order of the fields.
+// The query beside a sketch: q / step as int8, in the order of the fields, of which the first `head` stand apart.
 struct Asked {
     Buffer<int8_t> q;
-    float step;
-    int32_t sum = 0;
+    size_t head;
+    float step, head_sum = 0, tail_sum = 0, head_energy = 0, tail_energy = 0;
 
-    Asked(const float* z, size_t dim, size_t padded) : q(padded) {
+    Asked(const float* z, size_t dim, size_t head, size_t padded) : q(padded), head(head) {
         float most = 0;
         for (size_t i = 0; i < dim; ++i) most = std::max(most, std::fabs(z[i]));
         step = most > 0 ? most / 127 : 1;
         const float inverse = 1 / step;
         for (size_t i = 0; i < padded; ++i) {
-            q[i] = static_cast<int8_t>(i < dim ? std::lrintf(z[i] * inverse) : 0);
-            sum += q[i];
+            const float value = i < dim ? std::nearbyintf(z[i] * inverse) : 0;
+            q[i] = static_cast<int8_t>(value);
+            (i < head ? head_sum : tail_sum) += value;
+            (i < head ? head_energy : tail_energy) += value * value;
         }
     }
 };
 
 // sum_i field_i * q_i over `chunks` pieces of 64 bytes. Sums of 16 bits hold what one chunk gives: 15 * 127 * 4 at most.
 template <int BITS>
-int32_t product(const uint8_t* code, const int8_t* q, size_t chunks) {
+inline __attribute__((always_inline)) int32_t product(const uint8_t* code, const int8_t* q, size_t chunks) {
     constexpr int FIELDS = 8 / BITS;
-#if defined(__AVX512BW__)
+#if defined(__AVX512VNNI__)
+    // Fields are multiplied where they stand, each kind into sums of its own, which are shifted down at the end.
+    return [&]<size_t... F>(std::index_sequence<F...>) {
+        __m512i sum[FIELDS] = {(static_cast<void>(F), _mm512_setzero_si512())...};
+        const __m512i mask[FIELDS] = {_mm512_set1_epi8(static_cast<char>(((1 << BITS) - 1) << (BITS * F)))...};
+        for (size_t c = 0; c < chunks; ++c, code += 64, q += 64 * FIELDS) {
+            const __m512i bytes = read<__m512i>(code);
+            ((sum[F] = _mm512_dpbusd_epi32(sum[F], _mm512_and_si512(bytes, mask[F]), read<__m512i>(q + 64 * F))), ...);
+        }
+        __m512i total = _mm512_setzero_si512();
+        ((total = _mm512_add_epi32(total, _mm512_srai_epi32(sum[F], BITS * F))), ...);
+        return _mm512_reduce_add_epi32(total);
+    }(std::make_index_sequence<FIELDS>());
+#elif defined(__AVX512BW__)
     const __m512i mask = _mm512_set1_epi8((1 << BITS) - 1), ones = _mm512_set1_epi16(1);
     __m512i total = _mm512_setzero_si512();
     for (size_t c = 0; c < chunks; ++c, code += 64, q += 64 * FIELDS) {
@@ -115,53 +131,102 @@ template <typename Unit, typename Weight, int BITS>
 struct Scan {
     const Codes<Unit, Weight>& codes;
     const Sketches& sketches;
+    const Lists& lists;
     const float* c;
     const Asked& asked;
     Best& best;
+    float tail_ratio, tail_reach;  // what a tail adds to what its head gives, and by how much more it may exceed that
     size_t seen = 0;
 
-    static constexpr size_t AHEAD = 3;
+    Scan(const Codes<Unit, Weight>& codes, const Sketches& sketches, const Lists& lists, const float* c,
+         const Asked& asked, Best& best)
+        : codes(codes), sketches(sketches), lists(lists), c(c), asked(asked), best(best),
+          tail_ratio(asked.tail_energy / std::max(asked.head_energy, 1.0f)),
+          tail_reach(DEVIATIONS * LEVEL * std::sqrt(asked.tail_energy)) {}
+
+    static constexpr size_t BLOCK = 32;  // rows whose heads are read before anything is decided about them
     static constexpr float MIDDLE = ((1 << BITS) - 1) / 2.0f;
+    static constexpr float LEVEL = BITS == 1 ? 0.5f : BITS == 2 ? 0.943f : 2.97f;  // root mean square of field - MIDDLE
+    static constexpr float DEVIATIONS = 4;  // a row is left out by its head if its tail would have to be so exceptional
 
-    bool hidden(size_t row) const { return codes.bias && codes.bias[row] == -INF; }
+    bool hidden(size_t place) const { return codes.bias && codes.bias[lists.row[place]] == -INF; }
 
-    void prefetch(size_t row) const {
-        const uint8_t* code = sketches.code + row * sketches.bytes;
-        for (size_t at = 0; at < sketches.bytes; at += 64) __builtin_prefetch(code + at);
-        __builtin_prefetch(codes.U.unit + codes.U.at(row, 0));
-        __builtin_prefetch(codes.U.weight + codes.U.at(row, 0));
-        __builtin_prefetch(codes.scale + row);
-        __builtin_prefetch(sketches.factor + row);
+    const uint8_t* head(size_t place) const { return sketches.head + place * sketches.head_bytes; }
+    const uint8_t* tail(size_t place) const { return sketches.tail + place * sketches.tail_bytes; }
+
+    void prefetch(size_t place, bool scattered) const {
+        for (size_t at = 0; at < sketches.head_bytes; at += 64) __builtin_prefetch(head(place) + at);
+        if (!scattered) return;
+        __builtin_prefetch(codes.U.unit + codes.U.at(place, 0));
+        __builtin_prefetch(codes.U.weight + codes.U.at(place, 0));
+        __builtin_prefetch(codes.scale + place);
+        __builtin_prefetch(sketches.factor + place);
+        __builtin_prefetch(lists.row + place);
     }
 
-    void visit(size_t row) {
-        const int32_t dots = product<BITS>(sketches.code + row * sketches.bytes, asked.q.data, sketches.bytes / 64);
-        float score = 0;
+    float by_code(size_t place) const {
+        float sum = 0;
         for (size_t first = 0; first < codes.U.width; first += RANKS) {
-            const size_t at = codes.U.at(row, first), stop = std::min(RANKS, codes.U.width - first);
+            const size_t at = codes.U.at(place, first), stop = std::min(RANKS, codes.U.width - first);
             for (size_t l = 0; l < stop; ++l)
-                score += static_cast<float>(codes.U.weight[at + l]) * c[codes.U.unit[at + l]];
+                sum += static_cast<float>(codes.U.weight[at + l]) * c[codes.U.unit[at + l]];
         }
-        score *= codes.scale[row];
-        score += sketches.factor[row] * asked.step * (static_cast<float>(dots) - MIDDLE * static_cast<float>(asked.sum));
-        if (codes.bias) score += codes.bias[row];
-        ++seen;
-        best.offer(score, row);
+        return sum * codes.scale[place];
+    }
+
+    // `scattered`: places do not follow each other. With `all`, no tail is left unread.
+    void visit(const uint32_t* places, size_t count, bool scattered, bool all) {
+        const float* factors = sketches.factor;
+        const int8_t* q = asked.q.data;
+        const size_t head_chunks = sketches.head_bytes / 64, tail_chunks = sketches.tail_bytes / 64;
+        const float step = asked.step, head_middle = MIDDLE * asked.head_sum, tail_middle = MIDDLE * asked.tail_sum;
+        float score[BLOCK], reach[BLOCK];
+        int32_t dots[BLOCK];
+        for (size_t i = 0; i < std::min(BLOCK, count); ++i) prefetch(places[i], scattered);
+        for (size_t start = 0; start < count; start += BLOCK, places += BLOCK) {
+            const size_t n = std::min(BLOCK, count - start), next = std::min(BLOCK, count - start - n);
+            for (size_t i = 0; i < next; ++i) prefetch(places[n + i], scattered);
+            for (size_t i = 0; i < n; ++i) dots[i] = product<BITS>(head(places[i]), q, head_chunks);
+            for (size_t i = 0; i < n; ++i) {
+                const float factor = step * factors[places[i]];
+                const float half = factor * (static_cast<float>(dots[i]) - head_middle);
+                score[i] = by_code(places[i]) + half;
+                if (codes.bias) score[i] += codes.bias[lists.row[places[i]]];
+                reach[i] = score[i] + std::max(half, 0.0f) * tail_ratio + factor * tail_reach;
+            }
+            for (size_t i = 0; i < n; ++i) {
+                if (tail_chunks) {
+                    if (!all && reach[i] < best.threshold) continue;
+                    const int32_t rest = product<BITS>(tail(places[i]), q + asked.head, tail_chunks);
+                    score[i] += step * factors[places[i]] * (static_cast<float>(rest) - tail_middle);
+                }
+                best.offer(score[i], lists.row[places[i]]);
+            }
+        }
+        seen += count;
     }
 
     void everything() {
-        for (size_t row = 0; row < codes.U.rows; ++row)
-            if (!hidden(row)) visit(row);
+        constexpr size_t TOGETHER = 4096;
+        Buffer<uint32_t> places(TOGETHER);
+        for (size_t start = 0; start < codes.U.rows; start += TOGETHER) {
+            size_t count = 0;
+            for (size_t place = start; place < std::min(start + TOGETHER, codes.U.rows); ++place)
+                if (!hidden(place)) places[count++] = static_cast<uint32_t>(place);
+            visit(places.data, count, false, true);
+        }
     }
 
     // Units by falling c, `open` of them and then on until `wanted` rows are seen.
-    void opened(const Lists& lists, size_t units, size_t open, size_t wanted) {
+    void opened(size_t units, size_t open, size_t wanted) {
         Buffer<uint64_t> order(units), taken(codes.U.rows / 64 + 1);
         std::memset(taken.data, 0, (codes.U.rows / 64 + 1) * sizeof(uint64_t));
         int64_t longest = 0;
-        for (size_t j = 0; j < units; ++j) longest = std::max(longest, lists.offsets[j + 1] - lists.offsets[j]);
-        Buffer<uint32_t> rows(static_cast<size_t>(longest));
-        for (size_t j = 0; j < units; ++j) order[j] = Best::pair(c[j], j);
+        for (size_t j = 0; j < units; ++j) {
+            order[j] = Best::pair(c[j], j);
+            longest = std::max({longest, lists.starts[j + 1] - lists.starts[j], lists.offsets[j + 1] - lists.offsets[j]});
+        }
+        Buffer<uint32_t> places(static_cast<size_t>(longest));
         const auto falling = [](uint64_t a, uint64_t b) { return a > b; };
         size_t sorted = 0;
         for (size_t u = 0; u < units && (u < open || seen < wanted); ++u) {
@@ -172,19 +237,18 @@ struct Scan {
             }
             const size_t unit = Best::row(order[u]);
             size_t count = 0;
-            for (int64_t at = lists.offsets[unit]; at < lists.offsets[unit + 1]; ++at) {
-                const uint32_t row = lists.rows[at];
-                uint64_t& word = taken[row / 64];
-                const uint64_t bit = uint64_t{1} << row % 64;
-                if (word & bit || hidden(row)) continue;
+            const auto take = [&](size_t place) {
+                uint64_t& word = taken[place / 64];
+                const uint64_t bit = uint64_t{1} << place % 64;
+                if (word & bit || hidden(place)) return;
                 word |= bit;
-                rows[count++] = row;
-            }
-            for (size_t i = 0; i < std::min(AHEAD, count); ++i) prefetch(rows[i]);
-            for (size_t i = 0; i < count; ++i) {
-                if (i + AHEAD < count) prefetch(rows[i + AHEAD]);
-                visit(rows[i]);
-            }
+                places[count++] = static_cast<uint32_t>(place);
+            };
+            for (int64_t at = lists.starts[unit]; at < lists.starts[unit + 1]; ++at) take(static_cast<size_t>(at));
+            visit(places.data, count, false, false);
+            count = 0;
+            for (int64_t at = lists.offsets[unit]; at < lists.offsets[unit + 1]; ++at) take(lists.further[at]);
+            visit(places.data, count, true, false);
         }
     }
 };
@@ -192,11 +256,12 @@ struct Scan {
 template <typename Unit, typename Weight, int BITS>
 void scan_bits(const Codes<Unit, Weight>& codes, const Sketches& sketches, const Lists& lists, const float* c, size_t units,
                const float* z, size_t dim, size_t open, size_t least, size_t R, float* scores, int32_t* rows) {
-    Asked asked(z, dim, sketches.bytes * 8 / BITS);
+    Asked asked(z, dim, sketches.head_bytes * 8 / BITS, (sketches.head_bytes + sketches.tail_bytes) * 8 / BITS);
     Best best(R, codes.U.rows);
-    Scan<Unit, Weight, BITS> scan{codes, sketches, c, asked, best};
+    Scan<Unit, Weight, BITS> scan(codes, sketches, lists, c, asked, best);
     if (open >= units) scan.everything();
-    else scan.opened(lists, units, open, std::max(least, R));
+    else scan.opened(units, open, std::max(least, R));
+    best.sort();
     best.write(scores, rows);
 }
 

@@ -66,6 +66,10 @@ class Codes:
         blocks = [flat[b.start * N : b.stop * N].reshape(N, -1) for b in _blocks(self.width)]
         return np.concatenate([block[rows] for block in blocks], axis=1)
 
+    def take(self, rows: Array | slice) -> Codes:
+        """Those of some rows."""
+        return Codes.of(*self.rows(rows), self.scale[rows], inverse=self.inverse)
+
     def lengths(self, p: float) -> Array:
         """How many entries of each row make U⁰: the fewest that carry the part p of its energy Σu²."""
         known = self._read.get(p)
@@ -83,7 +87,7 @@ class Codes:
 
     def reconstructed(self, Y: Floats, rows: Array | slice = slice(None)) -> Floats:
         """X̂ = U Ŷ for some rows."""
-        part = Codes.of(*self.rows(rows), self.scale[rows])
+        part = self.take(rows)
         X = np.empty((len(part), Y.shape[1]), np.float32)
         _kernels.reconstruct(part.unit, part.weight, Y, X)
         X *= part.scale[:, None]

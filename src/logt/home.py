@@ -13,7 +13,7 @@ from logt.errors import InvalidInputError, LockedError
 
 MANIFEST = "manifest.json"
 LOCK = ".lock"
-_ARRAYS = r"(memory|segment|removed|names)-[0-9a-f]{16}\.safetensors"
+_ARRAYS = r"(memory|segment|sketch|removed|names)-[0-9a-f]{16}\.safetensors"
 OUR_FILE = re.compile(rf"\.lock|{_ARRAYS}|\.(manifest\.json|{_ARRAYS})\.\d+\.tmp")
 
 

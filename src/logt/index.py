@@ -201,13 +201,15 @@ class Index:
         scores = np.full((len(queries), k), worst, np.float32)
         ids = np.full((len(queries), k), -1, np.int64)
         if valid.any():
-            used = queries if valid.all() else queries[valid]
+            every = bool(valid.all())
+            used = queries if every else queries[valid]
             correction = self._method.correct if correct else None
             if expand:
                 used = state.expanded(used, *search(views, used, expand, read, correction, workers), alpha)
             found = search(views, asked(used, self._metric), k, read, correction, workers)
             width = found[1].shape[1]
-            scores[valid, :width], ids[valid, :width] = answered(used, found[0], self._metric), found[1]
+            where = slice(None) if every else valid
+            scores[where, :width], ids[where, :width] = answered(used, found[0], self._metric), found[1]
         single = np.ndim(Q) == 1 and matrix.shape[0] == 1
         shown = state.shown(ids)
         return SearchResult(scores[0], shown[0]) if single else SearchResult(scores, shown)

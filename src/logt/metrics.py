@@ -46,6 +46,8 @@ def checked_queries(
         if not ignore:
             _refuse_zero(norms, "Q", way_out)
         valid &= norms > 0
+        if valid.all():
+            return unit_rows(Q, norms), valid
         Q[valid] = unit_rows(Q[valid], norms[valid])
     return Q, valid
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from logt._types import Ids
+from logt._types import Array, Ids
 from logt.decoder import Codes
 from logt.errors import InvalidInputError, at_least_one, real
 
@@ -17,14 +18,27 @@ LEAST = 4096
 
 @dataclass(frozen=True)
 class Lists:
-    """The vectors of unit j: rows[offsets[j]:offsets[j + 1]]."""
+    """The vectors of each unit, and where their codes and sketches lie: place p is that of row[p].
 
+    Unit j has the places starts[j]:starts[j + 1], of those whose first entry it is, side by side in memory, and
+    further[offsets[j]:offsets[j + 1]], of others.
+    """
+
+    row: NDArray[np.uint32]
+    starts: Ids
     offsets: Ids
-    rows: NDArray[np.uint32]
+    further: NDArray[np.uint32]
 
     @property
     def nbytes(self) -> int:
-        return self.offsets.nbytes + self.rows.nbytes
+        return sum(part.nbytes for part in (self.row, self.starts, self.offsets, self.further))
+
+    @cached_property
+    def place(self) -> NDArray[np.uint32]:
+        """Of each row."""
+        place = np.empty_like(self.row)
+        place[self.row] = np.arange(len(place), dtype=np.uint32)
+        return place
 
 
 @dataclass(frozen=True)
@@ -36,7 +50,7 @@ class Open:
     weights are above 0.
     """
 
-    effort: float = 0.5
+    effort: float = 0.4
     entries: int = 2
     units: int | None = None
 
@@ -58,10 +72,15 @@ class Open:
         return 0 if self.units else round(LEAST * self.effort)
 
     def __call__(self, codes: Codes, count: int) -> Lists:
+        """Of codes by row."""
         unit, weight = (part[:, : self.entries] for part in codes.rows())
-        listed = weight > 0
-        listed[:, 0] = True  # nobody is lost
-        flat = unit[listed]
-        row = np.repeat(np.arange(len(codes), dtype=np.uint32), listed.sum(axis=1))
-        offsets = np.concatenate([[0], np.cumsum(np.bincount(flat, minlength=count))]).astype(np.int64)
-        return Lists(offsets, row[np.argsort(flat, kind="stable")])
+        row = np.argsort(unit[:, 0], kind="stable").astype(np.uint32)
+        listed = weight[row, 1:] > 0
+        flat = unit[row, 1:][listed]
+        place = np.repeat(np.arange(len(codes), dtype=np.uint32), listed.sum(axis=1))
+        return Lists(row, _offsets(unit[:, 0], count), _offsets(flat, count), place[np.argsort(flat, kind="stable")])
+
+
+def _offsets(units: Array, count: int) -> Ids:
+    """Where the list of each of `count` units begins, and the last one ends."""
+    return np.concatenate([[0], np.cumsum(np.bincount(units, minlength=count))]).astype(np.int64)

@@ -173,5 +173,5 @@ class PQMemory:
 def _to_int8(V: Floats) -> tuple[NDArray[np.int8], Floats]:
     """(codes, scale): rows of V as codes·scale, the largest |component| of a row being 127."""
     scale = np.abs(V).max(axis=1, keepdims=True) / np.float32(127)
-    codes = np.rint(V / np.where(scale > 0, scale, 1)).clip(-127, 127).astype(np.int8)
+    codes = np.rint(V / np.where(scale > 0, scale, 1)).astype(np.int8)
     return codes, scale[:, 0]

@@ -92,6 +92,9 @@ def search(
         tiles = spans(len(Q), TILE)
         if opened:
             how = read if isinstance(read, Open) else Open(effort=1)
+            if len(tiles) == 1:  # no threads to make, and nothing here uses BLAS
+                only = _open_tile(views, Q, k, how)
+                return only.scores, only.ids
             found = workers.each(lambda tile: _open_tile(views, Q[tile], k, how), tiles)
         else:
             prefixes = [_prefix(view.segment, cascade) for view in views]
@@ -109,12 +112,11 @@ def _open_tile(views: Sequence[View], Q: Floats, k: int, read: Open) -> Candidat
         _scan(view, measured[id(view.segment.memory)], Z, number, min(k, view.count), read)
         for number, view in enumerate(views)
     ]
-    best = lists[0] if len(lists) == 1 else _concatenated(lists)
-    return best.ranked(k)
+    return lists[0] if len(lists) == 1 else _concatenated(lists).ranked(k)
 
 
 def _scan(view: View, C: Floats, Z: Floats, number: int, R: int, read: Open) -> Candidates:
-    """The R best of one segment among the vectors of the units that answer most, in no order."""
+    """The R best of one segment among the vectors of the units that answer most."""
     segment, codes = view.segment, view.segment.codes
     assert segment.sketches is not None
     assert segment.lists is not None
@@ -126,11 +128,14 @@ def _scan(view: View, C: Floats, Z: Floats, number: int, R: int, read: Open) -> 
         codes.weight,
         segment.gain,
         view.bias,
-        segment.sketches.code,
+        segment.sketches.head,
+        segment.sketches.tail,
         segment.sketch_gain,
         segment.sketches.bits,
+        segment.lists.row,
+        segment.lists.starts,
         segment.lists.offsets,
-        segment.lists.rows,
+        segment.lists.further,
         C,
         Z,
         math.ceil(read.opened(C.shape[1]) * wider),

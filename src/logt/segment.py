@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from logt._types import Floats, Ids, Mask
+from logt._types import Array, Floats, Ids, Mask
 from logt.correction import Suppress
 from logt.decoder import Cascade, Codes, GroupPinv, Local, Sparse, Transpose, solve_group_inverse, unit_type
 from logt.errors import InvalidInputError, one_of
@@ -28,7 +28,8 @@ class Segment:
 
     Under inner product and L2, `norms` are the lengths of the vectors, whose directions are coded. `removed` marks
     rows that are no longer there; a segment with other removals is another segment that shares all else. `fit` is
-    what shared memory vectors captured of vectors of the batch that they were learned for (learning.py).
+    what shared memory vectors captured of vectors of the batch that they were learned for (learning.py). Codes and
+    sketches lie in the order of the rows, or, where there are lists, in that of the lists.
     """
 
     memory: Memory
@@ -56,13 +57,38 @@ class Segment:
     @cached_property
     def gain(self) -> Floats:
         """What the sums of a row's code are multiplied by: its scale, times its norm."""
-        return self.codes.scale if self.norms is None else self.codes.scale * self.norms
+        return self.codes.scale if self.norms is None else self.codes.scale * self._by_place(self.norms)
 
     @cached_property
     def sketch_gain(self) -> Floats:
         """What a row's fields are multiplied by: their factor, times its norm."""
         assert self.sketches is not None
-        return self.sketches.factor if self.norms is None else self.sketches.factor * self.norms
+        return self.sketches.factor if self.norms is None else self.sketches.factor * self._by_place(self.norms)
+
+    def _by_place(self, values: Floats) -> Floats:
+        return values if self.lists is None else values[self.lists.row]
+
+    def _places(self, rows: Ids | slice) -> Array | slice:
+        return rows if self.lists is None else self.lists.place[rows]
+
+    def opened(self, open: Open) -> Segment:
+        """The same, which has no lists, with lists, and codes and sketches in their order."""
+        assert self.sketches is not None
+        lists = open(self.codes, self.memory.shape[0])
+        return replace(self, codes=self.codes.take(lists.row), sketches=self.sketches.take(lists.row), lists=lists)
+
+    def by_row(self) -> Segment:
+        """The same without lists, and with nobody who was removed."""
+        rows = np.asarray(self._places(np.flatnonzero(self.live)))
+        return Segment(
+            self.memory,
+            self.codes.take(rows),
+            self.ids[self.live],
+            None if self.units is None else Units(self.units.of[self.live], self.units.count),
+            None if self.norms is None else self.norms[self.live],
+            sketches=None if self.sketches is None else self.sketches.take(rows),
+            fit=self.fit,
+        )
 
     @property
     def nonzeros(self) -> int:
@@ -107,44 +133,34 @@ class Segment:
         """
         if self.removed is None or self.codes.inverse:
             return self
-        codes = Codes.of(*self.codes.rows(self.live), self.codes.scale[self.live], inverse=self.codes.inverse)
-        return Segment(
-            self.memory,
-            codes,
-            self.ids[self.live],
-            None if self.units is None else Units(self.units.of[self.live], self.units.count),
-            None if self.norms is None else self.norms[self.live],
-            sketches=None if self.sketches is None else self.sketches.take(self.live),
-            lists=None if self.lists is None or open is None else open(codes, self.memory.shape[0]),
-            fit=self.fit,
-        )
+        plain = self.by_row()
+        return plain.opened(open) if open is not None else plain
 
     @staticmethod
     def joined(segments: Sequence[Segment], open: Open) -> Segment:
-        """One segment of all that several with sketches and the same memory hold, none removed; exactly as before."""
-        ids = np.concatenate([segment.ids for segment in segments])
+        """One segment of all that several with sketches and the same memory hold; found exactly as before."""
+        parts = [segment.by_row() for segment in segments]
+        ids = np.concatenate([part.ids for part in parts])
         order = np.argsort(ids)
-
-        width = max(segment.codes.width for segment in segments)
-        wide = [[np.pad(part, ((0, 0), (0, width - part.shape[1]))) for part in s.codes.rows()] for s in segments]
-        unit, weight = (np.concatenate(parts)[order] for parts in zip(*wide, strict=True))
-        codes = Codes.of(unit, weight, np.concatenate([segment.codes.scale for segment in segments])[order])
-        memory, norms = segments[0].memory, [s.norms for s in segments if s.norms is not None]
+        width = max(part.codes.width for part in parts)
+        wide = [[np.pad(half, ((0, 0), (0, width - half.shape[1]))) for half in p.codes.rows()] for p in parts]
+        unit, weight = (np.concatenate(halves)[order] for halves in zip(*wide, strict=True))
+        norms = [part.norms for part in parts if part.norms is not None]
         return Segment(
-            memory,
-            codes,
+            parts[0].memory,
+            Codes.of(unit, weight, np.concatenate([part.codes.scale for part in parts])[order]),
             ids[order],
             norms=np.concatenate(norms)[order] if norms else None,
-            sketches=Sketches.joined([s.sketches for s in segments if s.sketches is not None], order),
-            lists=open(codes, memory.shape[0]),
-            fit=segments[0].fit,
-        )
+            sketches=Sketches.joined([p.sketches for p in parts if p.sketches is not None]).take(order),
+            fit=parts[0].fit,
+        ).opened(open)
 
     def reconstructed(self, rows: Ids | slice) -> Floats:
         """X̂ of some rows, at their true lengths."""
-        X = self.codes.reconstructed(read_as(self.codes, self.memory.decoded(), self.units), rows)
+        places = self._places(rows)
+        X = self.codes.reconstructed(read_as(self.codes, self.memory.decoded(), self.units), places)
         if self.sketches is not None:
-            X += self.sketches.reconstructed(rows, X.shape[1])
+            X += self.sketches.reconstructed(places, X.shape[1])
         return X if self.norms is None else X * self.norms[rows, None]
 
 
@@ -206,14 +222,9 @@ class Method:
             codes = replace(codes, scale=codes.scale / lengths)
         needs_units = self.correct is not None or codes.inverse
         compact = Units(units.of.astype(unit_type(units.count)), units.count)
-        return Segment(
-            memory,
-            codes,
-            ids,
-            compact if needs_units else None,
-            sketches=self.sketch(X, stored, codes, workers) if self.sketch else None,
-            lists=self.open(codes, len(stored)) if self.open else None,
-        )
+        sketches = self.sketch(X, stored, codes, workers) if self.sketch else None
+        segment = Segment(memory, codes, ids, compact if needs_units else None, sketches=sketches)
+        return segment.opened(self.open) if self.open else segment
 
 
 def read_as(codes: Codes, Y: Floats, units: Units | None) -> Floats:

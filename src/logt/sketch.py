@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logt import _kernels
-from logt._types import Array, Floats, Ids
+from logt._types import Array, Floats
 from logt.decoder import Codes
 from logt.errors import one_of
 from logt.threads import SERIAL, Workers, spans
@@ -26,9 +26,13 @@ _STEP = {1: 1.596, 2: 0.9957, 4: 0.3352}  # of the best uniform quantizer of a n
 
 @dataclass(frozen=True)
 class Sketches:
-    """Row i of the rest is about factor_i · (field − middle), turned back; fields of `bits` bits (kernels.hpp)."""
+    """Row i of the rest is about factor_i · (field − middle), turned back; fields of `bits` bits (kernels.hpp).
 
-    code: NDArray[np.uint8]
+    The first half of each row's bytes is kept apart from the others: it often says that a row is not wanted.
+    """
+
+    head: NDArray[np.uint8]
+    tail: NDArray[np.uint8]
     factor: Floats
     bits: int
 
@@ -37,27 +41,29 @@ class Sketches:
 
     @property
     def nbytes(self) -> int:
-        return self.code.nbytes + self.factor.nbytes
+        return self.head.nbytes + self.tail.nbytes + self.factor.nbytes
 
     def take(self, rows: Array) -> Sketches:
-        return Sketches(self.code[rows], self.factor[rows], self.bits)
+        head, tail = (_aligned(part[rows]) for part in (self.head, self.tail))
+        return Sketches(head, tail, self.factor[rows], self.bits)
 
     @staticmethod
-    def joined(parts: Sequence[Sketches], order: Ids) -> Sketches:
-        """Those of several segments as one, in a given order."""
-        code, factor = np.concatenate([p.code for p in parts]), np.concatenate([p.factor for p in parts])
-        return Sketches(code, factor, parts[0].bits).take(order)
+    def joined(parts: Sequence[Sketches]) -> Sketches:
+        """Those of several segments, one after the other."""
+        head, tail = np.concatenate([p.head for p in parts]), np.concatenate([p.tail for p in parts])
+        return Sketches(head, tail, np.concatenate([p.factor for p in parts]), parts[0].bits)
 
     def reconstructed(self, rows: Array | slice, dim: int) -> Floats:
         """The rests of some rows, as far as they are known."""
         middle = np.float32((2**self.bits - 1) / 2)
-        Z = (_unpacked(self.code[rows], self.bits, dim) - middle) * self.factor[rows, None]
+        code = np.concatenate([self.head[rows], self.tail[rows]], axis=1)
+        Z = (_unpacked(code, self.bits, dim) - middle) * self.factor[rows, None]
         return rotated(Z, back=True)
 
 
 @dataclass(frozen=True)
 class Sketch:
-    """b bits for each dimension of x − Ŷu after a random rotation, and the factor that fits them best.
+    """b bits for each dimension of x − Ŷu after a random rotation, and the factor that keeps its length.
 
     The rotation spreads each rest evenly over the dimensions, so that one step suits all of them. bits=None takes
     4 up to 256 dimensions, where they are few bytes, and 2 above.
@@ -71,33 +77,45 @@ class Sketch:
     def __call__(self, X: Floats, Y: Floats, codes: Codes, workers: Workers = SERIAL) -> Sketches:
         N, dim = X.shape
         bits = self.bits or (4 if dim <= 256 else 2)
-        code = np.empty((N, sketch_bytes(dim, bits)), np.uint8)
+        size = sum(sketch_bytes(dim, bits))
+        head, tail = (np.empty((N, part), np.uint8) for part in sketch_bytes(dim, bits))
         factor = np.empty(N, np.float32)
 
         def fill(rows: slice) -> None:
             Z = rotated(X[rows] - codes.reconstructed(Y, rows))
             fields, factor[rows] = _quantized(Z, bits)
-            code[rows] = _packed(fields, bits, code.shape[1])
+            head[rows], tail[rows] = np.split(_packed(fields, bits, size), [head.shape[1]], axis=1)
 
         workers.each(fill, spans(N, _ROWS), "sketches")
-        return Sketches(code, factor, bits)
+        return Sketches(head, tail, factor, bits)
 
 
 def _quantized(Z: Floats, bits: int) -> tuple[NDArray[np.uint8], Floats]:
-    """(fields, the factors of least squares)."""
+    """(fields, factors that keep the lengths)."""
     half = 2 ** (bits - 1)
     spread = np.sqrt(np.square(Z).mean(axis=1, keepdims=True))
     step = np.where(spread > 0, spread * np.float32(_STEP[bits]), 1)
     levels = np.clip(np.floor(Z / step), -half, half - 1)
     fields = (levels + half).astype(np.uint8)
     levels += np.float32(0.5)
-    factor = np.einsum("ij,ij->i", levels, Z) / np.square(levels).sum(axis=1)
+    factor = np.sqrt(np.square(Z).sum(axis=1) / np.square(levels).sum(axis=1))
     return fields, factor
 
 
-def sketch_bytes(dim: int, bits: int) -> int:
-    """Bytes of one vector's fields."""
-    return -(-dim * bits // (8 * CHUNK)) * CHUNK
+def _aligned(code: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """A copy that begins at a multiple of CHUNK: no piece that a kernel reads spans two lines of the cache."""
+    space = np.empty(code.size + CHUNK, np.uint8)
+    first = -space.ctypes.data % CHUNK
+    copy = space[first : first + code.size].reshape(code.shape)
+    copy[:] = code
+    return copy
+
+
+def sketch_bytes(dim: int, bits: int) -> tuple[int, int]:
+    """(bytes of the head, bytes of the tail) of one vector's fields: whole chunks."""
+    chunks = -(-dim * bits // (8 * CHUNK))
+    head = -(-chunks // 2)
+    return CHUNK * head, CHUNK * (chunks - head)
 
 
 def rotated(X: Floats, *, back: bool = False) -> Floats:

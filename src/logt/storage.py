@@ -31,7 +31,7 @@ from logt.names import Names
 from logt.opening import Lists, Open
 from logt.quantize import Float32, Float32Memory, Int8, Int8Memory, Memory, PQMemory, ProductQuantizer
 from logt.segment import Method, Segment
-from logt.sketch import Sketch, Sketches, sketch_bytes
+from logt.sketch import CHUNK, Sketch, Sketches, sketch_bytes
 
 FORMAT = 2
 """Written; 1, which knew no sketches and lists, is read as well."""
@@ -74,6 +74,9 @@ def write(folder: Path, stored: Stored) -> int:
             "kind": type(segment.memory).__name__,
             "segment": _write_arrays(folder, "segment", _segment_arrays(segment), files),
         }
+        if segment.sketches is not None:
+            halves = {"head": segment.sketches.head, "tail": segment.sketches.tail}
+            entry["sketch"] = _write_arrays(folder, "sketch", halves, files)
         if segment.removed is not None:
             entry["removed"] = _write_arrays(folder, "removed", {"bits": np.packbits(segment.removed)}, files)
         entries.append(entry)
@@ -132,6 +135,7 @@ def _read_state(folder: Path, manifest: Any) -> Stored:
             _segment(
                 memories[entry["memory"]],
                 loaded[entry["segment"]],
+                loaded[entry["sketch"]] if "sketch" in entry else {},
                 loaded[entry["removed"]] if "removed" in entry else {},
             )
             for entry in manifest["segments"]
@@ -196,9 +200,10 @@ def _segment_arrays(segment: Segment) -> dict[str, Array]:
     if codes.inverse:
         arrays["inverse"] = np.ones(1, np.uint8)
     if segment.sketches is not None and segment.lists is not None:
-        arrays |= {"sketch": segment.sketches.code, "factor": segment.sketches.factor}
-        arrays |= {"bits": np.array([segment.sketches.bits], np.uint8), "fit": np.array([segment.fit], np.float32)}
-        arrays |= {"offsets": segment.lists.offsets, "listed": segment.lists.rows}
+        lists = segment.lists
+        arrays |= {"factor": segment.sketches.factor, "bits": np.array([segment.sketches.bits], np.uint8)}
+        arrays |= {"row": lists.row, "starts": lists.starts, "offsets": lists.offsets, "further": lists.further}
+        arrays["fit"] = np.array([segment.fit], np.float32)
     return arrays
 
 
@@ -236,7 +241,9 @@ def _memory(kind: str, arrays: Mapping[str, Array]) -> Memory:
     return memory
 
 
-def _segment(memory: Memory, arrays: Mapping[str, Array], removals: Mapping[str, Array]) -> Segment:
+def _segment(
+    memory: Memory, arrays: Mapping[str, Array], sketch: Mapping[str, Array], removals: Mapping[str, Array]
+) -> Segment:
     count = memory.shape[0]
     unit, weight = arrays["unit"], arrays["weight"]
     if unit.dtype not in (np.uint16, np.uint32) or weight.dtype not in (np.int8, np.float32):
@@ -267,30 +274,39 @@ def _segment(memory: Memory, arrays: Mapping[str, Array], removals: Mapping[str,
             raise ValueError("removals do not fit the segment")
         removed = np.unpackbits(bits, count=len(ids)).astype(bool)
     plain = Segment(memory, codes, ids, units, norms, removed)
-    if "sketch" not in arrays:
+    if not sketch:
         return plain
     return replace(
         plain,
-        sketches=_sketches(arrays, memory.shape[1], len(ids)),
+        sketches=_sketches(arrays, sketch, memory.shape[1], len(ids)),
         lists=_lists(arrays, count, len(ids)),
         fit=float(_typed(arrays["fit"], np.float32, 1)[0]),
     )
 
 
-def _sketches(arrays: Mapping[str, Array], dim: int, rows: int) -> Sketches:
+def _sketches(arrays: Mapping[str, Array], halves: Mapping[str, Array], dim: int, rows: int) -> Sketches:
     bits = int(_typed(arrays["bits"], np.uint8, 1)[0])
-    code, factor = _typed(arrays["sketch"], np.uint8, 2), _typed(arrays["factor"], np.float32, 1)
-    if bits not in (1, 2, 4) or code.shape != (rows, sketch_bytes(dim, bits)) or len(factor) != rows:
+    head, tail = (_typed(halves[name], np.uint8, 2) for name in ("head", "tail"))
+    factor = _typed(arrays["factor"], np.float32, 1)
+    if bits not in (1, 2, 4) or (head.shape[1], tail.shape[1]) != sketch_bytes(dim, bits):
         raise ValueError("sketches do not fit the vectors")
-    return Sketches(code, factor, bits)
+    if not len(head) == len(tail) == len(factor) == rows:
+        raise ValueError("arrays of one segment differ in length")
+    return Sketches(head, tail, factor, bits)
 
 
 def _lists(arrays: Mapping[str, Array], units: int, rows: int) -> Lists:
-    offsets, listed = _typed(arrays["offsets"], np.int64, 1), _typed(arrays["listed"], np.uint32, 1)
-    ends = len(offsets) == units + 1 and offsets[0] == 0 and offsets[-1] == len(listed)
-    if not ends or (np.diff(offsets) < 0).any() or listed.max(initial=0) >= rows:
+    row, further = _typed(arrays["row"], np.uint32, 1), _typed(arrays["further"], np.uint32, 1)
+    starts, offsets = _typed(arrays["starts"], np.int64, 1), _typed(arrays["offsets"], np.int64, 1)
+    for ends, total in ((starts, rows), (offsets, len(further))):
+        fits = len(ends) == units + 1 and ends[0] == 0 and ends[-1] == total
+        if not fits or (np.diff(ends) < 0).any():
+            raise ValueError("lists do not fit the units")
+    if len(row) != rows or row.max(initial=0) >= rows or further.max(initial=0) >= rows:
         raise ValueError("lists name vectors that are not there")
-    return Lists(offsets, listed)
+    if (np.bincount(row, minlength=rows) != 1).any():
+        raise ValueError("lists name a vector twice")
+    return Lists(row, starts, offsets, further)
 
 
 def _typed(array: Array, dtype: Any, ndim: int) -> Array:
@@ -310,7 +326,7 @@ def _write_arrays(folder: Path, kind: str, arrays: Mapping[str, Array], files: d
     """Write one file, unless a file of that content is there; note its length and checksum in `files`."""
     from safetensors.numpy import save
 
-    data = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    data = _aligned(save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
     checksum = _digest(data)
     name = f"{kind}-{checksum[:16]}.safetensors"
     files[name] = {"bytes": len(data), "checksum": checksum}
@@ -318,6 +334,13 @@ def _write_arrays(folder: Path, kind: str, arrays: Mapping[str, Array], files: d
     if not (path.exists() and path.stat().st_size == len(data) and _digest(path.read_bytes()) == checksum):
         _replace(path, data)
     return name
+
+
+def _aligned(data: bytes) -> bytes:
+    """A file whose first array begins at a multiple of CHUNK, once it is mapped: spaces end the header."""
+    header = int.from_bytes(data[:8], "little")
+    more = -(8 + header) % CHUNK
+    return (header + more).to_bytes(8, "little") + data[8 : 8 + header] + b" " * more + data[8 + header :]
 
 
 _DTYPES = {"F32": np.float32, "I8": np.int8, "U8": np.uint8, "U16": np.uint16, "U32": np.uint32, "I64": np.int64}
