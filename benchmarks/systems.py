@@ -100,9 +100,7 @@ def systems() -> list[System]:
     found = [
         System("exhaustive float32", exhaustive),
         System("logt", ours(sketched()), efforts),
-        System(
-            "logt 1 bit", ours(sketched(bits=1, L=8)), {"effort 0.4": {"effort": 0.4}, "effort 1.0": {"effort": 1.0}}
-        ),
+        System("logt 1 bit", ours(sketched(bits=1)), {"effort 0.4": {"effort": 0.4}, "effort 1.0": {"effort": 1.0}}),
         System("logt 4 bits", ours(sketched(bits=4)), {"effort 0.4": {"effort": 0.4}, "effort 0.6": {"effort": 0.6}}),
         System("LO-GT L=100", ours(compact(lo_gt(L=100))), cascades),
         System("LO-GT L=300", ours(compact(starred(lo_gt(L=300)))), both),
