@@ -423,7 +423,7 @@ class Machine(RuleBasedStateMachine):
 
 
 TestMachine = Machine.TestCase
-TestMachine.settings = settings(max_examples=8000 if TORTURE else 25, stateful_step_count=25, deadline=None)
+TestMachine.settings = settings(max_examples=4000 if TORTURE else 25, stateful_step_count=25, deadline=None)
 
 
 class SketchedMachine(Machine):

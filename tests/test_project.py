@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -120,3 +121,23 @@ def test_kernels_share_no_code_between_instruction_sets():
             ["nm", "-C", "--defined-only", path], capture_output=True, text=True, check=True
         ).stdout
         assert not [line for line in names.splitlines() if " W " in line], f"{path.parent} exports weak functions"
+
+
+@pytest.mark.parametrize(
+    ("isa", "source", "instruction"),
+    [
+        ("avx2", "sketch", r"vpmaddubsw .*%ymm"),
+        ("avx512", "sketch", r"vpmaddubsw .*%zmm"),
+        ("avx512vnni", "sketch", r"vpdpbusd .*%zmm"),
+        ("avx2", "kernels", r"vfmadd\d+ps .*%ymm"),
+        ("avx512", "kernels", r"vfmadd\d+ps .*%zmm"),
+        ("avx2", "kernels", r"vgatherdps .*%ymm"),
+    ],
+)
+def test_inner_loops_use_the_vectors_of_their_instruction_set(isa, source, instruction):
+    objects = sorted(ROOT.glob(f"build/*/CMakeFiles/kernels_{isa}.dir/**/{source}.cpp.o"))
+    if not objects or not shutil.which("objdump"):
+        pytest.skip("built elsewhere, or there is no objdump")
+    newest = max(objects, key=lambda path: path.stat().st_mtime)
+    code = subprocess.run(["objdump", "-d", newest], capture_output=True, text=True, check=True).stdout
+    assert re.search(instruction, code)

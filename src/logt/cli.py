@@ -45,6 +45,7 @@ _METHODS: dict[str, Callable[..., Method]] = {
 
 
 _DEMO_NOTES = """\
+logt: the default index. The others are the paper's methods.
 LO-GT: orthogonal units of n = 50, m = 4, L = 100 entries. *: with correction.
 LO-GT bytes: Y and U in one byte each. cascade: the same, decoded in two steps.
 mAP: how high views of the queried landmark rank. bytes: per vector.

@@ -1,4 +1,4 @@
-"""The demonstration: a made photo collection, searched by LO-GT and exhaustively, on one screen."""
+"""The demonstration: a made photo collection, searched by us, by LO-GT and exhaustively, on one screen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from logt._types import Array, Floats
 from logt.datasets import photo_collection
 from logt.evaluation import mean_average_precision, recall_at
 from logt.index import Index
-from logt.methods import cascaded, compact, lo_gt, starred
+from logt.methods import cascaded, compact, lo_gt, sketched, starred
 from logt.threads import Progress, one_blas_thread
 
 
@@ -39,6 +39,7 @@ def run(N: int, dim: int, threads: int | None, progress: Progress | None) -> lis
     rows = [row("exhaustive", exact, 4.0 * dim, lambda Q: _exhaustive(made.X, Q), 0.0)]
     paper, short = lo_gt(L=100), compact(lo_gt(L=100))
     for name, method in {
+        "logt": sketched(),
         "LO-GT": paper,
         "LO-GT*": starred(paper),
         "LO-GT bytes": short,

@@ -31,11 +31,12 @@ class Lists:
 
     @property
     def nbytes(self) -> int:
-        return sum(part.nbytes for part in (self.row, self.starts, self.offsets, self.further))
+        made = [self.place] if "place" in vars(self) else []
+        return sum(part.nbytes for part in (self.row, self.starts, self.offsets, self.further, *made))
 
     @cached_property
     def place(self) -> NDArray[np.uint32]:
-        """Of each row."""
+        """Of each row; made when it is first asked for."""
         place = np.empty_like(self.row)
         place[self.row] = np.arange(len(place), dtype=np.uint32)
         return place
