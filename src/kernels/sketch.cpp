@@ -63,12 +63,20 @@ struct Asked {
         for (size_t i = 0; i < dim; ++i) most = std::max(most, std::fabs(z[i]));
         step = most > 0 ? most / 127 : 1;
         const float inverse = 1 / step;
-        for (size_t i = 0; i < padded; ++i) {
-            const float value = i < dim ? std::nearbyintf(z[i] * inverse) : 0;
-            q[i] = static_cast<int8_t>(value);
-            (i < head ? head_sum : tail_sum) += value;
-            (i < head ? head_energy : tail_energy) += value * value;
+        for (size_t i = 0; i < dim; ++i) {
+            const float value = z[i] * inverse;
+            q[i] = static_cast<int8_t>(static_cast<int32_t>(value + (value < 0 ? -0.5f : 0.5f)));
         }
+        for (size_t i = dim; i < padded; ++i) q[i] = 0;
+        count(0, head, head_sum, head_energy);
+        count(head, padded, tail_sum, tail_energy);
+    }
+
+    void count(size_t from, size_t to, float& sum, float& energy) {
+        int32_t whole = 0, squares = 0;
+        for (size_t i = from; i < to; ++i) whole += q[i], squares += q[i] * q[i];
+        sum = static_cast<float>(whole);
+        energy = static_cast<float>(squares);
     }
 };
 
@@ -147,7 +155,7 @@ struct Scan {
     static constexpr size_t BLOCK = 32;  // rows whose heads are read before anything is decided about them
     static constexpr float MIDDLE = ((1 << BITS) - 1) / 2.0f;
     static constexpr float LEVEL = BITS == 1 ? 0.5f : BITS == 2 ? 0.943f : 2.97f;  // root mean square of field - MIDDLE
-    static constexpr float DEVIATIONS = 4;  // a row is left out by its head if its tail would have to be so exceptional
+    static constexpr float DEVIATIONS = 3;  // a row is left out by its head if its tail would have to be so exceptional
 
     bool hidden(size_t place) const { return codes.bias && codes.bias[lists.row[place]] == -INF; }
 
@@ -166,6 +174,12 @@ struct Scan {
 
     float by_code(size_t place) const {
         float sum = 0;
+        if (codes.U.width <= RANKS) {
+            const Unit* unit = codes.U.unit + place * codes.U.width;
+            const Weight* weight = codes.U.weight + place * codes.U.width;
+            for (size_t l = 0; l < codes.U.width; ++l) sum += static_cast<float>(weight[l]) * c[unit[l]];
+            return sum * codes.scale[place];
+        }
         for (size_t first = 0; first < codes.U.width; first += RANKS) {
             const size_t at = codes.U.at(place, first), stop = std::min(RANKS, codes.U.width - first);
             for (size_t l = 0; l < stop; ++l)

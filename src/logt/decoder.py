@@ -70,6 +70,11 @@ class Codes:
         """Those of some rows."""
         return Codes.of(*self.rows(rows), self.scale[rows], inverse=self.inverse)
 
+    def narrowed(self) -> tuple[Codes, Array]:
+        """(the same over only the units that occur in it, numbered anew; which those are)."""
+        used, unit = np.unique(self.unit, return_inverse=True)
+        return replace(self, unit=unit.astype(self.unit.dtype), _read={}), used
+
     def lengths(self, p: float) -> Array:
         """How many entries of each row make U⁰: the fewest that carry the part p of its energy Σu²."""
         known = self._read.get(p)

@@ -59,6 +59,10 @@ def checked_rows(array: Array, what: str, way_out: str) -> Array:
 
 def row_norms(array: Array) -> NDArray[np.float64]:
     """The length of each row, summed in float64."""
+    if len(array) <= _BLOCK:
+        few = np.asarray(array, np.float64)
+        lengths: NDArray[np.float64] = np.sqrt(np.einsum("ij,ij->i", few, few))
+        return lengths
     norms = np.empty(len(array))
     for block in spans(len(array), _BLOCK):
         rows = np.asarray(array[block], np.float64)

@@ -31,8 +31,8 @@ class Lists:
 
     @property
     def nbytes(self) -> int:
-        made = [self.place] if "place" in vars(self) else []
-        return sum(part.nbytes for part in (self.row, self.starts, self.offsets, self.further, *made))
+        made = self.place.nbytes if "place" in vars(self) else 0
+        return made + sum(part.nbytes for part in (self.row, self.starts, self.offsets, self.further))
 
     @cached_property
     def place(self) -> NDArray[np.uint32]:

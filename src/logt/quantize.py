@@ -21,7 +21,7 @@ class Memory(Protocol):
     def nbytes(self) -> int: ...
     @property
     def shape(self) -> tuple[int, int]: ...
-    def decoded(self) -> Floats: ...
+    def decoded(self, rows: Array | slice = ...) -> Floats: ...
     def measure(self, Q: Floats) -> Floats: ...
 
 
@@ -49,8 +49,8 @@ class Float32Memory:
     def shape(self) -> tuple[int, int]:
         return self.Y.shape[0], self.Y.shape[1]
 
-    def decoded(self) -> Floats:
-        return self.Y
+    def decoded(self, rows: Array | slice = slice(None)) -> Floats:
+        return self.Y[rows]
 
     def measure(self, Q: Floats) -> Floats:
         return Q @ self.Y.T
@@ -82,8 +82,8 @@ class Int8Memory:
     def shape(self) -> tuple[int, int]:
         return self.codes.shape[0], self.codes.shape[1]
 
-    def decoded(self) -> Floats:
-        return self.codes * self.scale[:, None]
+    def decoded(self, rows: Array | slice = slice(None)) -> Floats:
+        return self.codes[rows] * self.scale[rows, None]
 
     def measure(self, Q: Floats) -> Floats:
         import numkong
@@ -153,9 +153,9 @@ class PQMemory:
     def shape(self) -> tuple[int, int]:
         return self.codes.shape[0], self.dim
 
-    def decoded(self) -> Floats:
-        c = self.codes.shape[1]
-        Y: Floats = self.centroids[np.arange(c), self.codes].reshape(len(self.codes), -1)[:, : self.dim]
+    def decoded(self, rows: Array | slice = slice(None)) -> Floats:
+        codes = self.codes[rows]
+        Y: Floats = self.centroids[np.arange(codes.shape[1]), codes].reshape(len(codes), -1)[:, : self.dim]
         return np.ascontiguousarray(Y)
 
     def measure(self, Q: Floats) -> Floats:

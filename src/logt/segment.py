@@ -158,7 +158,11 @@ class Segment:
     def reconstructed(self, rows: Ids | slice) -> Floats:
         """X̂ of some rows, at their true lengths."""
         places = self._places(rows)
-        X = self.codes.reconstructed(read_as(self.codes, self.memory.decoded(), self.units), places)
+        if self.codes.inverse:
+            X = self.codes.reconstructed(read_as(self.codes, self.memory.decoded(), self.units), places)
+        else:
+            codes, used = self.codes.take(places).narrowed()
+            X = codes.reconstructed(self.memory.decoded(used))
         if self.sketches is not None:
             X += self.sketches.reconstructed(places, X.shape[1])
         return X if self.norms is None else X * self.norms[rows, None]
