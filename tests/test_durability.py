@@ -22,12 +22,17 @@ SMALL = sketched()
 TORTURE = "LOGT_TORTURE" in os.environ  # `make torture`: the long form
 
 
-def grow(path, steps):
+def grow(path, steps, seconds=3600.0):
     """A writer: each saved state holds 10 more vectors than the one before, and none of the removed."""
+    end = time.time() + seconds
     with logt.open(path, mode="a") as index:
-        for _ in range(steps):
+        for step in range(steps):
+            if time.time() > end:
+                break
             X = np.random.default_rng(len(index)).standard_normal((11, 6))
             index.remove(index.add(X)[-1:])
+            if step % 20 == 19:
+                index.compact()
             index.save()
 
 
@@ -112,14 +117,14 @@ def test_a_child_made_by_fork_does_not_write(path):
 
 
 def test_readers_in_threads_see_only_saved_states(path):
-    writer = threading.Thread(target=grow, args=(path, 1500 if TORTURE else 15))
+    writer = threading.Thread(target=grow, args=(path, 10**6 if TORTURE else 25, 60))
     wrong = []
 
     def look():
         reader = logt.open(path)
         while writer.is_alive():
             reader.refresh()
-            counts = reader.search(np.ones((2, 6)), 20_000).counts.tolist()
+            counts = reader.search(np.ones((2, 6)), len(reader) + 1).counts.tolist()
             if counts[0] != counts[1] or counts[0] % 10:
                 wrong.append(counts)
 
@@ -130,7 +135,7 @@ def test_readers_in_threads_see_only_saved_states(path):
     for thread in (writer, *readers):
         thread.join()
     assert not wrong
-    assert len(logt.open(path)) == (15_000 if TORTURE else 150)
+    assert len(logt.open(path)) >= 250 or TORTURE
 
 
 def test_readers_in_processes_see_only_saved_states(path):
@@ -210,10 +215,10 @@ def test_a_search_runs_on_as_many_threads_as_asked(vectors):
 
 def test_a_long_mixed_load_does_not_grow():
     """Adds, removals and searches for a while; after compacting, what is held is in proportion to what lives."""
-    index = logt.Index(16, method=rnd(n=10, m=2, L=8))
+    index = logt.Index(16)
     rng = np.random.default_rng(0)
     end = time.time() + (600 if TORTURE else 5)
-    sizes = []
+    sizes, resident = [], []
     while time.time() < end:
         for _ in range(5):
             index.add(rng.standard_normal((20, 16)))
@@ -222,6 +227,8 @@ def test_a_long_mixed_load_does_not_grow():
         index.compact()
         assert len(index) == min(len(index), 200)
         sizes.append(index.report()["bytes"])
+        resident.append(int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
+    assert max(resident) <= max(resident[: len(resident) // 4]) + (32 << 20)
     assert max(sizes[len(sizes) // 2 :]) <= 1.5 * max(sizes[: len(sizes) // 2]) + 50_000
 
 
@@ -230,9 +237,8 @@ import faulthandler, sys
 faulthandler.enable()
 import numpy as np
 import logt
-from logt.methods import rnd
 
-index = logt.Index(8, method=rnd(n=4, m=2, L=4))
+index = logt.Index(8)
 index.add(np.eye(8), ids=np.arange(8))
 nan, inf, zero = np.eye(8), np.eye(8), np.eye(8)
 nan[2, 3], inf[2, 3], zero[2] = np.nan, np.inf, 0
