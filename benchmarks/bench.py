@@ -145,8 +145,11 @@ def plots(title: str, rows: list[dict], folder: Path) -> None:
         for number, (system, points) in enumerate(groups.items()):
             points = sorted(points, key=lambda row: row[name])
             style = {"linewidth": 2.5} if system.startswith("logt") else {"linewidth": 1, "linestyle": "--"}
-            marker = "osD^v<>pP*Xh"[number % 12]
-            axes.plot([p[name] for p in points], [p[quality] for p in points], label=system, marker=marker, **style)
+            style |= {
+                "marker": "osD^v<>pP*Xh"[number % 12],
+                "color": pyplot.get_cmap("tab20")(number * 2 % 20 + number // 10),
+            }
+            axes.plot([p[name] for p in points], [p[quality] for p in points], label=system, **style)
         axes.set(xscale="log", xlabel=label, ylabel=quality, title=title)
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))

@@ -21,9 +21,9 @@ from logt.home import Home, lock
 from logt.inputs import UnitRows, checked_matrix, row_norms
 from logt.learning import Learned, memory_for
 from logt.methods import sketched
-from logt.metrics import Metric, answered, asked, checked_queries, checked_vectors, named
+from logt.metrics import Metric, answered, asked, checked_queries, checked_vectors, named, worst
 from logt.opening import Open
-from logt.results import RangeResult, Report, SearchResult
+from logt.results import RangeResult, Report, SearchResult, padded
 from logt.search import TILE, search
 from logt.segment import Method, Segment
 from logt.state import State
@@ -197,19 +197,15 @@ class Index:
             raise InvalidInputError(f"expand works under cosine, not under {self._metric}")
         state = self._state
         views = state.views(filter, l2=self._metric == "l2")
-        worst = np.float32(np.inf if self._metric == "l2" else -np.inf)
-        scores = np.full((len(queries), k), worst, np.float32)
-        ids = np.full((len(queries), k), -1, np.int64)
-        if valid.any():
-            every = bool(valid.all())
-            used = queries if every else queries[valid]
-            correction = self._method.correct if correct else None
-            if expand:
-                used = state.expanded(used, *search(views, used, expand, read, correction, workers), alpha)
-            found = search(views, asked(used, self._metric), k, read, correction, workers)
-            width = found[1].shape[1]
-            where = slice(None) if every else valid
-            scores[where, :width], ids[where, :width] = answered(used, found[0], self._metric), found[1]
+        correction = self._method.correct if correct else None
+        every = bool(valid.all())
+        used = queries if every else queries[valid]
+        if expand and len(used):
+            used = state.expanded(used, *search(views, used, expand, read, correction, workers), alpha)
+        scores, ids = search(views, asked(used, self._metric), k, read, correction, workers)
+        scores = answered(used, scores, self._metric)
+        if not every or ids.shape[1] < k:
+            scores, ids = padded(scores, ids, valid, k, worst(self._metric))
         single = np.ndim(Q) == 1 and matrix.shape[0] == 1
         shown = state.shown(ids)
         return SearchResult(scores[0], shown[0]) if single else SearchResult(scores, shown)

@@ -66,6 +66,11 @@ def answered(Q: Floats, scores: Floats, metric: Metric) -> Floats:
     return distances
 
 
+def worst(metric: Metric) -> float:
+    """The score of an empty place."""
+    return np.inf if metric == "l2" else -np.inf
+
+
 def _refuse_zero(norms: Any, what: str, way_out: str) -> None:
     if (norms == 0).any():
         row = int(np.flatnonzero(norms == 0)[0])

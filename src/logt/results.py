@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from logt._types import Array, Floats
+from logt._types import Array, Floats, Ids, Mask
 
 
 class SearchResult(NamedTuple):
@@ -25,6 +25,14 @@ class SearchResult(NamedTuple):
     def counts(self) -> Any:
         """How many results of each query are real."""
         return np.isfinite(self.scores).sum(axis=-1)
+
+
+def padded(scores: Floats, ids: Ids, valid: Mask, k: int, worst: float) -> tuple[Floats, Ids]:
+    """The results of valid queries as k results of all: empty places have the worst score and no id."""
+    all_scores = np.full((len(valid), k), worst, np.float32)
+    all_ids = np.full((len(valid), k), -1, np.int64)
+    all_scores[valid, : ids.shape[1]], all_ids[valid, : ids.shape[1]] = scores, ids
+    return all_scores, all_ids
 
 
 class RangeResult(NamedTuple):

@@ -218,7 +218,10 @@ def _estimate(view: View, C: Floats, prefix: Array, number: int, R: int) -> Cand
 
 
 def _listed(view: View, number: int, scores: Floats, rows: Array) -> Candidates:
-    ids = np.where(rows >= 0, view.segment.ids[rows], -1)
+    ids = view.segment.ids[rows]
+    empty = rows < 0
+    if empty.any():
+        ids[empty] = -1
     return Candidates(scores, np.full(rows.shape, number, np.int32), rows, ids)
 
 
