@@ -9,6 +9,8 @@ import sys
 import numpy as np
 import pytest
 
+import logt
+
 
 def run(*words, ok=True):
     done = subprocess.run(
@@ -104,3 +106,10 @@ def test_demo_compares_with_exhaustive_search():
     assert all(row["mAP"] > 5 for row in rows)
     assert all(row["bytes"] > 0 for row in rows)
     assert "exhaustive" in run("demo", "--vectors", 2000, "--dim", 32).stdout
+
+
+def test_the_version_and_the_module_as_a_command():
+    for words in (["--version"], ["info", "--help"]):
+        done = subprocess.run([sys.executable, "-m", "logt", *words], capture_output=True, text=True)
+        assert done.returncode == 0
+    assert run("--version").stdout.strip() == logt.__version__

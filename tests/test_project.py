@@ -28,6 +28,7 @@ LEVELS = [
     {"datasets", "evaluation", "smoothing"},
     {"demo"},
     {"cli"},
+    {"__main__"},
 ]
 WITHIN = {"memory": {"grouping"}, "decoder": {"grouping"}, "errors": set(), "threads": set()}
 

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 from rich.text import Text
 
+import logt
 from logt import demo as demonstration
 from logt import methods
 from logt.datasets import read_vectors
@@ -28,6 +29,7 @@ from logt.threads import Progress as Report
 app = typer.Typer(
     help="Search in large collections of image descriptors by group testing.",
     no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -51,6 +53,16 @@ LO-GT bytes: Y and U in one byte each. cascade: the same, decoded in two steps.
 mAP: how high views of the queried landmark rank. bytes: per vector.
 ms: per query on one thread, alone and in a batch of 60.
 Next: logt build VECTORS.npy my.index; logt search my.index QUERIES.npy"""
+
+
+@app.callback()
+def _about(
+    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version and leave.")] = False,
+) -> None:
+    """Search in large collections of image descriptors by group testing."""
+    if version:
+        out.print(logt.__version__, highlight=False)
+        raise typer.Exit
 
 
 def main() -> None:

@@ -57,6 +57,12 @@ class Codes:
         """L, the entries of each row."""
         return len(self.unit) // len(self)
 
+    @property
+    def nbytes(self) -> int:
+        """With the lengths of the prefixes in use."""
+        prefixes = sum(lengths.nbytes for lengths in self._read.values())
+        return self.unit.nbytes + self.weight.nbytes + self.scale.nbytes + prefixes
+
     def rows(self, rows: Array | slice = slice(None)) -> tuple[Array, Array]:
         """(unit, weight) of some rows as plain matrices."""
         return self._matrix(self.unit, rows), self._matrix(self.weight, rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +34,12 @@ class Names:
         """Only those with these numbers."""
         texts = {number: self.texts[number] for number in numbers.tolist()}
         return Names({text: number for number, text in texts.items()}, texts)
+
+    @property
+    def nbytes(self) -> int:
+        """What the texts, their numbers and both tables take in memory."""
+        inside = sum(sys.getsizeof(text) + sys.getsizeof(number) for text, number in self.numbers.items())
+        return inside + sys.getsizeof(self.numbers) + sys.getsizeof(self.texts)
 
     def moved(self, by: int) -> Names:
         return Names.of(self.numbers, (number + by for number in self.numbers.values()))

@@ -36,8 +36,7 @@ class View:
     @classmethod
     def of(cls, segment: Segment, *, l2: bool, allowed: Mask | None = None) -> View:
         """With `l2`, scores are 2·q·x − ‖x‖² for doubled queries; only rows that are live and allowed count."""
-        norms = segment.norms
-        bias = _NO_BIAS if norms is None or not l2 else -np.square(norms)
+        bias = segment.minus_squares if l2 and segment.norms is not None else _NO_BIAS
         if segment.removed is None and allowed is None:
             return cls(segment, bias, len(segment))
         seen = segment.live if allowed is None else segment.live & allowed

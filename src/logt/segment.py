@@ -65,6 +65,12 @@ class Segment:
         assert self.sketches is not None
         return self.sketches.factor if self.norms is None else self.sketches.factor * self._by_place(self.norms)
 
+    @cached_property
+    def minus_squares(self) -> Floats:
+        """−‖x‖², which l2 adds to the scores."""
+        assert self.norms is not None
+        return -np.square(self.norms)
+
     def _by_place(self, values: Floats) -> Floats:
         return values if self.lists is None else values[self.lists.row]
 
@@ -101,14 +107,19 @@ class Segment:
         """True bytes of all that a search reads, apart from the memory, which segments may share."""
         codes = self.codes
         return {
-            "decoder": codes.unit.nbytes + codes.weight.nbytes + codes.scale.nbytes,
+            "decoder": codes.nbytes,
             "sketches": 0 if self.sketches is None else self.sketches.nbytes,
             "lists": 0 if self.lists is None else self.lists.nbytes,
             "units": 0 if self.units is None else self.units.of.nbytes,
             "ids": self.ids.nbytes,
-            "norms": 0 if self.norms is None else self.norms.nbytes * (2 if self.sketches is None else 3),
+            "norms": 0 if self.norms is None else self._norm_bytes(),
             "removals": 0 if self.removed is None else self.removed.nbytes,
         }
+
+    def _norm_bytes(self) -> int:
+        """The norms, and what was made of them so far."""
+        made = (vars(self).get(name) for name in ("norms", "gain", "sketch_gain", "minus_squares"))
+        return sum(part.nbytes for part in made if part is not None)
 
     def rows_of(self, ids: Ids) -> Ids:
         """The rows of those of the given ids that are there."""

@@ -185,6 +185,8 @@ class State:
         for segment in self.segments:
             for part, size in segment.bytes_by_part().items():
                 by_part[part] = by_part.get(part, 0) + size
+        if self.names is not None:
+            by_part["names"] = self.names.nbytes
         total = sum(by_part.values())
         return {
             "removed": sum(map(len, self.segments)) - N,

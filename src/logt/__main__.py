@@ -1,0 +1,5 @@
+"""python -m logt: the command line."""
+
+from logt.cli import main
+
+main()
