@@ -15,7 +15,7 @@ from logt.search import View, _measured, _scan
 from logt.sketch import rotated
 from logt.threads import one_blas_thread
 
-K, REPEATS = 100, 300
+K, REPEATS, BATCH = 100, 300, 64
 
 
 def main() -> None:
@@ -32,6 +32,9 @@ def main() -> None:
         bandwidth = read_bandwidth()
         for effort in (0.2, 0.4, 0.6, 1.0):
             show(index, view, memory, Q, Open(effort), bandwidth)
+        block = np.ascontiguousarray(np.resize(Q, (BATCH, Q.shape[1])))
+        one, two = (median(lambda _, t=t: index.search(block, K, threads=t), 1, 60) / BATCH for t in (1, 2))
+        print(f"\nbatch of {BATCH}: {one:.3f} ms per query on one thread, {two:.3f} on two ({two / one:.2f} of it)")
 
 
 def show(index, view, memory, Q, read, bandwidth) -> None:
@@ -80,10 +83,10 @@ def seen(segment, c, read) -> set[int]:
     return found
 
 
-def median(step, queries) -> float:
+def median(step, queries, repeats=REPEATS) -> float:
     """Milliseconds."""
     times = []
-    for turn in range(REPEATS):
+    for turn in range(repeats):
         start = time.perf_counter()
         step(turn % queries)
         times.append(time.perf_counter() - start)

@@ -171,3 +171,14 @@ def test_suppress(seed, length, m, depth):
 def test_an_unknown_instruction_set_is_refused():
     with pytest.raises(ValueError, match="no instruction set 'mmx'"):
         _kernels.use_instruction_set("mmx")
+
+
+def test_to_int8(rng):
+    V = rng.standard_normal((20, 37), np.float32) * np.logspace(-20, 20, 20, dtype=np.float32)[:, None]
+    V[3] = 0
+    codes, scale = np.empty(V.shape, np.int8), np.empty(20, np.float32)
+    _kernels.to_int8(V, codes, scale)
+    for row in range(20):
+        step = np.abs(V[row]).max() / np.float32(127)
+        assert scale[row] == step
+        assert codes[row].tolist() == [round(float(v / step)) if step else 0 for v in V[row]]

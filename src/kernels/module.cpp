@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -158,6 +159,20 @@ void reconstruct(In<Unit, 1> unit, In<Weight, 1> weight, In<float, 2> Y, Out<flo
                                         Y.shape(1), out.data());
 }
 
+// Rows of V as codes * scale, the largest |component| of a row being 127
+void to_int8(In<float, 2> V, Out<int8_t, 2> codes, Out<float, 1> scale) {
+    const size_t dim = V.shape(1);
+    for (size_t r = 0; r < V.shape(0); ++r) {
+        const float* v = V.data() + r * dim;
+        float most = 0;
+        for (size_t i = 0; i < dim; ++i) most = std::max(most, std::fabs(v[i]));
+        const float step = most / 127;
+        scale.data()[r] = step;
+        for (size_t i = 0; i < dim; ++i)
+            codes.data()[r * dim + i] = static_cast<int8_t>(std::nearbyint(step > 0 ? v[i] / step : 0.0f));
+    }
+}
+
 // Rows of X in place; signs: (rounds, dim)
 void rotate(Out<float, 2> X, In<float, 2> signs, bool back) {
     current.sketches->rotate(X.data(), X.shape(0), X.shape(1), signs.data(), signs.shape(0), back);
@@ -270,6 +285,7 @@ NB_MODULE(_kernels, m) {
     m.def("first_order", first_order, "units"_a, "offsets"_a, "members"_a, "first"_a, "out"_a, "counts"_a, Free());
     m.def("correlate", correlate, "X"_a, "A"_a, "support"_a, "counts"_a, "out"_a, Free());
     m.def("omp", omp, "gram"_a, "corr"_a, "support"_a, "counts"_a, "rescale"_a, "unit"_a, "weight"_a, Free());
+    m.def("to_int8", to_int8, "V"_a, "codes"_a, "scale"_a, Free());
     m.def("rotate", rotate, "X"_a, "signs"_a, "back"_a, Free());
     m.def("rank", rank, "scores"_a, "id"_a, "order"_a, Free());
     m.def("suppress", suppress, "units"_a, "depth"_a, "order"_a, "counts"_a, Free());

@@ -47,7 +47,8 @@ def checked_queries(
             _refuse_zero(norms, "Q", way_out)
         valid &= norms > 0
         if valid.all():
-            return unit_rows(Q, norms), valid
+            np.divide(Q, norms[:, None], out=Q, casting="same_kind")
+            return Q, valid
         Q[valid] = unit_rows(Q[valid], norms[valid])
     return Q, valid
 

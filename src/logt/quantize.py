@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from logt import _kernels
 from logt._types import Array, Floats
 from logt.errors import InvalidInputError, MissingExtraError, at_least_one
 
@@ -172,6 +173,6 @@ class PQMemory:
 
 def _to_int8(V: Floats) -> tuple[NDArray[np.int8], Floats]:
     """(codes, scale): rows of V as codes·scale, the largest |component| of a row being 127."""
-    scale = np.abs(V).max(axis=1, keepdims=True) / np.float32(127)
-    codes = np.rint(V / np.where(scale > 0, scale, 1)).astype(np.int8)
-    return codes, scale[:, 0]
+    codes, scale = np.empty(V.shape, np.int8), np.empty(len(V), np.float32)
+    _kernels.to_int8(np.ascontiguousarray(V), codes, scale)
+    return codes, scale
