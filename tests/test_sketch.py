@@ -275,6 +275,18 @@ def test_when_the_data_drift_new_memory_is_learned(rng):
     for seed in (0, 0, 1, 0, 1):
         index.add(cluster(seed))
     assert len({id(segment.memory) for segment in index._state.segments}) == 2
+    for _ in range(3):  # no structure at all, but always the same
+        index.add(np.random.default_rng(7).standard_normal((800, 64)))
+    assert len({id(segment.memory) for segment in index._state.segments}) == 3
+
+
+def test_small_batches_are_coded_with_what_is_there(made, rng):
+    X, _, _ = made
+    index = logt.Index(128)
+    index.add(X)
+    for _ in range(5):
+        index.add(rng.standard_normal((3, 128)))
+    assert len({id(segment.memory) for segment in index._state.segments}) == 1
 
 
 def test_compact_joins_segments_and_changes_no_answer(made, tmp_path):

@@ -46,9 +46,6 @@ def memory_for(
     look, rest = np.split(order, [min(_LOOK, len(rows) // 8)])
     sample = rows[np.sort(look)]
     served = _best_fit(segments, sample)
-    drifted = bool(served) and _captured(sample, served[0].memory) < DRIFT * served[0].fit
-    if drifted:
-        served = []
     units = group.count(sum(map(len, served)) + len(rows))
     if served and units < GROWTH * served[0].memory.shape[0]:
         return Learned(served[0].memory, served[0].fit)
@@ -58,7 +55,7 @@ def memory_for(
         chosen = rng.choice(len(segment), math.ceil(share * len(segment)), replace=False)
         parts.append(_directions(segment.reconstructed(np.sort(chosen))))
     memory = replace(method, group=replace(group, units=units)).learn(np.concatenate(parts), rng, workers)
-    return Learned(memory, _captured(sample, memory))
+    return Learned(memory, _captured(sample, memory) if len(sample) >= _FEWEST else 0.0)
 
 
 def _directions(X: Floats) -> Floats:
@@ -67,13 +64,23 @@ def _directions(X: Floats) -> Floats:
 
 
 def _captured(X: Floats, memory: Memory) -> float:
-    """The mean energy of unit vectors along the memory vector that is nearest to each; 0 for too few to say."""
-    return float(np.square(memory.measure(X).max(axis=1)).mean()) if len(X) >= _FEWEST else 0.0
+    """The mean energy of unit vectors along the memory vector that is nearest to each."""
+    return float(np.square(memory.measure(X).max(axis=1)).mean())
 
 
 def _best_fit(segments: tuple[Segment, ...], sample: Floats) -> list[Segment]:
-    """The segments of those memory vectors that capture most of a sample; of the newest where it cannot say."""
+    """The segments of those memory vectors that capture most of a sample; of the newest where it cannot say.
+
+    None where the sample has drifted from all of them.
+    """
     by_memory: dict[int, list[Segment]] = {}
     for segment in reversed(segments):
         by_memory.setdefault(id(segment.memory), []).append(segment)
-    return max(by_memory.values(), key=lambda served: _captured(sample, served[0].memory), default=[])
+    if len(sample) < _FEWEST:
+        return next(iter(by_memory.values()), [])
+    fitting = [
+        (captured, served)
+        for served in by_memory.values()
+        if (captured := _captured(sample, served[0].memory)) >= DRIFT * served[0].fit
+    ]
+    return max(fitting, key=lambda fit: fit[0], default=(0.0, []))[1]

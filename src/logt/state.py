@@ -92,15 +92,18 @@ class State:
 
     def compacted(self, open: Open | None, largest: int | None) -> State:
         """Without the space of removed vectors; segments that can be opened together are joined, up to a size."""
+        compacted = [segment.compacted(open) for segment in self.segments]
+        if open is None:
+            return replace(self, segments=tuple(compacted))
         groups: list[list[Segment]] = []
-        for segment in (segment.compacted(open) for segment in self.segments):
-            last = groups[-1] if groups else []
-            alike = open is not None and len(last) > 0 and last[0].memory is segment.memory
-            if alike and (largest is None or sum(map(len, last)) + len(segment) <= largest):
-                last.append(segment)
-            else:
-                groups.append([segment])
-        joined = (Segment.joined(g, open) if open is not None and len(g) > 1 else g[0] for g in groups)
+        growing: dict[int, list[Segment]] = {}  # the last group of each memory
+        for segment in compacted:
+            group = growing.get(id(segment.memory), [])
+            if not group or (largest is not None and sum(map(len, group)) + len(segment) > largest):
+                group = growing[id(segment.memory)] = []
+                groups.append(group)
+            group.append(segment)
+        joined = (Segment.joined(group, open) if len(group) > 1 else group[0] for group in groups)
         return replace(self, segments=tuple(joined))
 
     def merged(self, other: State) -> State:
