@@ -335,3 +335,59 @@ def test_smoothing_draws_views_of_one_thing_together(rng):
     assert logt.smoothed(X[:1]).shape == (1, 64)
     with pytest.raises(InvalidInputError, match="row 3"):
         logt.smoothed(np.where(np.arange(120)[:, None] == 3, np.nan, X))
+
+
+# ------------------------------------------------------------------------------- what a fresh pair of eyes found
+
+
+@pytest.mark.parametrize("dim", [32, 96])
+def test_every_vector_finds_itself_where_there_are_no_clusters(rng, dim):
+    """Units are chosen by similarity, not by its size: one that points away from a vector would never be opened."""
+    X = rng.standard_normal((20_000, 16)) @ rng.standard_normal((16, dim)) + rng.standard_normal((20_000, dim))
+    index = logt.Index(dim)
+    index.add(X)
+    assert (index.search(X[:1000], 1).ids[:, 0] == np.arange(1000)).mean() > 0.99
+
+
+def test_expanding_what_finds_nothing_finds_nothing():
+    assert logt.Index(8).search(np.ones(8), 3, expand=2).ids.tolist() == [-1, -1, -1]
+    index = logt.Index(8)
+    index.add(np.eye(8))
+    assert index.search(np.ones(8), 3, expand=2, filter=[]).ids.tolist() == [-1, -1, -1]
+
+
+def test_powers_below_zero_are_refused():
+    for call in (
+        lambda: logt.Index(8).search(np.ones(8), 3, expand=2, alpha=-1),
+        lambda: logt.smoothed(np.eye(3), alpha=-1),
+    ):
+        with pytest.raises(InvalidInputError, match="alpha must be at least 0"):
+            call()
+
+
+def test_text_ids_take_empty_sets_and_lists_of_truth():
+    index = logt.Index(4)
+    index.add(np.eye(4), ids=list("abcd"))
+    assert index.remove(frozenset()) == 0
+    assert index.search(np.ones(4), 2, filter=set()).ids.tolist() == [None, None]
+    assert set(index.search(np.ones(4), 2, filter=[True, False, True, False]).ids) == {"a", "c"}
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4])
+def test_relearning_keeps_lengths(rng, bits):
+    X = rng.standard_normal((300, 64)) * rng.uniform(1, 9, (300, 1))
+    index = logt.Index(64, method=sketched(bits=bits), metric="l2")
+    index.add(X)
+    for _ in range(3):
+        index.compact(relearn=True)
+    norms = np.concatenate([segment.norms for segment in index._state.segments])
+    assert np.allclose(norms, np.linalg.norm(X, axis=1), rtol=1e-4)
+
+
+def test_odd_parameters_are_taken_or_refused_by_name(made):
+    _, Q, index = made
+    assert (index.search(Q[0], 3, units=2**63 - 1).ids == index.search(Q[0], 3, effort=1).ids).all()
+    assert type(sketched(bits=np.int64(2)).sketch.bits) is int
+    for wrong in ([[1, 2], [3]], [], 7):
+        with pytest.raises(InvalidInputError, match="X"):
+            logt.smoothed(wrong)

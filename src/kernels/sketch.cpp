@@ -61,7 +61,7 @@ struct Asked {
     Asked(const float* z, size_t dim, size_t head, size_t padded) : q(padded), head(head) {
         float most = 0;
         for (size_t i = 0; i < dim; ++i) most = std::max(most, std::fabs(z[i]));
-        step = most > 0 ? most / 127 : 1;
+        step = most > 1e-30f ? most / 127 : 1;  // a query of next to nothing is one of nothing
         const float inverse = 1 / step;
         for (size_t i = 0; i < dim; ++i) {
             const float value = z[i] * inverse;

@@ -15,7 +15,7 @@ from logt.grouping import Units
 from logt.threads import SERIAL, Workers, spans
 
 WeightType = Literal["float32", "int8"]
-Support = Literal["S0", "S1", "free"]
+Support = Literal["S0", "S1", "free", "near"]
 
 GRAM_LIMIT = 2 << 30
 """Bytes of Ŷ·Ŷᵀ up to which it is made once; above, each vector's own part of it is made in turn."""
@@ -143,7 +143,8 @@ class Local:
 class Sparse:
     """At most L units, chosen one by one by orthogonal matching pursuit within a support.
 
-    The support is S₀, S₁, or "free": the `candidates` units (at least L) most correlated with x_i.
+    The support is S₀, S₁, or `candidates` units (at least L): "free", those most correlated with x_i, of either sign,
+    or "near", those most similar to it.
     """
 
     L: int = 300
@@ -153,7 +154,7 @@ class Sparse:
 
     def __post_init__(self) -> None:
         at_least_one(self, "L", "candidates")
-        one_of("support", self.support, ("S0", "S1", "free"))
+        one_of("support", self.support, ("S0", "S1", "free", "near"))
         one_of("weights", self.weights, ("float32", "int8"))
 
     def __call__(self, X: Floats, Y: Floats, units: Units, workers: Workers = SERIAL) -> Codes:
@@ -250,13 +251,14 @@ def _neighbours(X: Floats, A: Floats, units: Units) -> tuple[int, _Supports]:
     return capacity, of
 
 
-def _most_correlated(X: Floats, A: Floats, candidates: int) -> tuple[int, _Supports]:
-    """The units of largest |cos| with x."""
+def _most_correlated(X: Floats, A: Floats, candidates: int, *, signed: bool) -> tuple[int, _Supports]:
+    """The units of largest cos, or |cos|, with x."""
     capacity = min(len(A), candidates)
 
     def of(rows: slice) -> tuple[Ints, Ints, Floats]:
         corr = X[rows] @ A.T
-        best = np.argpartition(-np.abs(corr), capacity - 1, axis=1)[:, :capacity]
+        size = corr if signed else np.abs(corr)
+        best = np.argpartition(-size, capacity - 1, axis=1)[:, :capacity]
         best.sort(axis=1)
         counts = np.full(len(corr), capacity, np.int32)
         return best.astype(np.int32), counts, np.take_along_axis(corr, best, axis=1)
@@ -276,8 +278,9 @@ def _pursue(X: Floats, Y: Floats, units: Units, wanted: Sparse, workers: Workers
     norms = np.linalg.norm(Y, axis=1)
     rescale = (1 / np.where(norms > 0, norms, 1)).astype(np.float32)
     A = Y * rescale[:, None]  # unit-norm atoms: what is chosen must not depend on the length of y
-    if wanted.support == "free":
-        capacity, support_of = _most_correlated(X, A, max(wanted.candidates, wanted.L))
+    if wanted.support in ("free", "near"):
+        signed = wanted.support == "near"
+        capacity, support_of = _most_correlated(X, A, max(wanted.candidates, wanted.L), signed=signed)
     elif wanted.support == "S0":
         capacity, support_of = _own(X, A, units)
     else:

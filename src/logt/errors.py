@@ -65,3 +65,11 @@ def one_of(name: str, value: object, choices: tuple[object, ...]) -> None:
     """Raise unless the named value is one of the choices."""
     if value not in choices:
         raise InvalidInputError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+def power(name: str, value: object) -> float:
+    """The value as a plain number that scores can be raised to."""
+    number = real(name, value)
+    if not 0 <= number < math.inf:
+        raise InvalidInputError(f"{name} must be at least 0 and finite, got {value!r}")
+    return number

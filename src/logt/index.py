@@ -16,7 +16,7 @@ import numpy as np
 from logt import storage
 from logt._types import Array, Floats, Ids
 from logt.decoder import Cascade
-from logt.errors import CorruptIndexError, InvalidInputError, ReadOnlyError, one_of, real, whole
+from logt.errors import CorruptIndexError, InvalidInputError, ReadOnlyError, one_of, power, real, whole
 from logt.home import Home, lock
 from logt.inputs import UnitRows, checked_matrix, row_norms
 from logt.learning import Learned, memory_for
@@ -34,8 +34,8 @@ class Index:
     """Vectors of one dimension, searchable by cosine, inner product or squared L2 distance.
 
     Nothing needs training: `add` turns each batch into new segments and touches nothing else. The vectors
-    themselves are not kept. A batch above `segment_size` vectors is cut into equal segments; None keeps each
-    batch whole, as the paper does.
+    themselves are not kept. A batch above `segment_size` vectors (a million, or 131,072 for the paper's methods) is
+    cut into equal segments; None keeps each batch whole, as the paper does.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Index:
         metric: str = "cosine",
         seed: int = 0,
         threads: int | None = None,
-        segment_size: int | None = 1 << 17,
+        segment_size: int | Literal["auto"] | None = "auto",
     ):
         self._metric = named(metric)
         self._dim = whole("dim", dim)
@@ -55,6 +55,8 @@ class Index:
             raise InvalidInputError(f"method must be a Method, such as logt.methods.lo_gt(), got {method!r}")
         self._seed = whole("seed", seed, least=0)
         self._threads = None if threads is None else whole("threads", threads)
+        if segment_size == "auto":
+            segment_size = 1 << 20 if self._method.shares else 1 << 17
         self._segment_size = None if segment_size is None else whole("segment_size", segment_size)
         self._state = State()
         self._changing = threading.RLock()
@@ -131,7 +133,7 @@ class Index:
                 return
             ids = state.ids
             if vectors is None:
-                rows: Any = state.reconstructed(ids, self._dim)
+                rows: Any = state.relearnable(self._dim)
             else:
                 rows = checked_vectors(vectors, self._dim, self._metric)
                 if len(rows) != len(ids):
@@ -192,7 +194,7 @@ class Index:
         workers = Workers(self._thread_count(threads))
         queries, valid = checked_queries(matrix, self._metric, ignore=on_invalid == "ignore")
         read = self._read(effort, units, p, R)
-        expand, alpha = whole("expand", expand, least=0), real("alpha", alpha)
+        expand, alpha = whole("expand", expand, least=0), power("alpha", alpha)
         if expand and self._metric != "cosine":
             raise InvalidInputError(f"expand works under cosine, not under {self._metric}")
         state = self._state

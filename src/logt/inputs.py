@@ -38,6 +38,17 @@ def checked_matrix(X: Any, dim: int, what: str) -> Array:
     return array
 
 
+def dimension(X: Any) -> int:
+    """The number of columns of a matrix, or of one vector; at least 1."""
+    try:
+        shape = np.shape(X)
+    except ValueError as error:
+        raise InvalidInputError(f"X is not an array of numbers: {error}") from error
+    if not shape or shape[-1] < 1:
+        raise InvalidInputError(f"X has shape {shape}, which is no matrix of vectors")
+    return int(shape[-1])
+
+
 def checked_rows(array: Array, what: str, way_out: str) -> Array:
     """The array, once every row is finite as float32 and short enough to be squared."""
     for block in spans(len(array), _BLOCK):
@@ -139,6 +150,13 @@ def checked_ids(ids: Any, count: int, next_id: int, present: Ids) -> Ids:
     return numbers
 
 
+def as_mask(filter: Any) -> Mask | None:
+    """A filter as an array, if it is a mask."""
+    if isinstance(filter, list) and filter and all(isinstance(value, bool) for value in filter):
+        return np.array(filter)
+    return filter if isinstance(filter, np.ndarray) and filter.dtype == bool else None
+
+
 def checked_filter(filter: Any, parts: Sequence[tuple[Ids, Mask]]) -> list[Mask]:
     """For each segment's (ids, live rows), which rows a filter lets through.
 
@@ -157,10 +175,8 @@ def checked_filter(filter: Any, parts: Sequence[tuple[Ids, Mask]]) -> list[Mask]
             mask[live] = answer
             masks.append(mask)
         return masks
-    given = filter if isinstance(filter, np.ndarray) else None
-    if isinstance(filter, list) and filter and all(isinstance(value, bool) for value in filter):
-        given = np.array(filter)
-    if given is not None and given.dtype == bool:
+    given = as_mask(filter)
+    if given is not None:
         total = sum(int(live.sum()) for _, live in parts)
         if given.shape != (total,):
             raise InvalidInputError(f"the mask has shape {given.shape}, but there are {total} ids in index.ids")

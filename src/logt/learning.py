@@ -46,13 +46,14 @@ def memory_for(
     look, rest = np.split(order, [min(_LOOK, len(rows) // 8)])
     sample = rows[np.sort(look)]
     served = _best_fit(segments, sample)
-    units = group.count(sum(map(len, served)) + len(rows))
+    there = sum(segment.count for segment in served)
+    units = group.count(there + len(rows))
     if served and units < GROWTH * served[0].memory.shape[0]:
         return Learned(served[0].memory, served[0].fit)
-    share = min(1.0, group.sample * units / (sum(map(len, served)) + len(rows)))
+    share = min(1.0, group.sample * units / (there + len(rows)))
     parts = [rows[np.sort(rest[: math.ceil(share * len(rows))])]]
     for segment in served:
-        chosen = rng.choice(len(segment), math.ceil(share * len(segment)), replace=False)
+        chosen = rng.choice(np.flatnonzero(segment.live), math.ceil(share * segment.count), replace=False)
         parts.append(_directions(segment.reconstructed(np.sort(chosen))))
     memory = replace(method, group=replace(group, units=units)).learn(np.concatenate(parts), rng, workers)
     return Learned(memory, _captured(sample, memory) if len(sample) >= _FEWEST else 0.0)

@@ -52,7 +52,7 @@ def sketched(
         group=KMeans(units),
         memory=Mean(),
         quantize=Int8(),
-        decode=Sparse(L, "free", candidates=max(64, 4 * L), weights="int8"),
+        decode=Sparse(L, "near", candidates=max(64, 4 * L), weights="int8"),
         sketch=Sketch(bits),
         open=Open(effort),
     )

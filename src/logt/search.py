@@ -137,7 +137,7 @@ def _scan(view: View, C: Floats, Z: Floats, number: int, R: int, read: Open) -> 
         segment.lists.further,
         C,
         Z,
-        math.ceil(read.opened(C.shape[1]) * wider),
+        min(math.ceil(read.opened(C.shape[1]) * wider), C.shape[1]),
         read.least,
         scores,
         rows,

@@ -209,7 +209,7 @@ class Method:
     @property
     def shares(self) -> bool:
         """Whether vectors of other batches can be coded with the memory vectors of one."""
-        free = isinstance(self.decode, Sparse) and self.decode.support == "free"
+        free = isinstance(self.decode, Sparse) and self.decode.support in ("free", "near")
         return free and isinstance(self.group, KMeans) and self.correct is None and self.fit == "stored"
 
     def learn(self, X: Floats, rng: np.random.Generator, workers: Workers = SERIAL) -> Memory:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from logt import _kernels
 from logt._types import Array, Floats
 from logt.decoder import Codes
-from logt.errors import one_of
+from logt.errors import at_least_one, one_of
 from logt.threads import SERIAL, Workers, spans
 
 CHUNK = 64
@@ -72,6 +72,8 @@ class Sketch:
     bits: Literal[1, 2, 4] | None = None
 
     def __post_init__(self) -> None:
+        if self.bits is not None:
+            at_least_one(self, "bits")
         one_of("bits", self.bits, (1, 2, 4, None))
 
     def __call__(self, X: Floats, Y: Floats, codes: Codes, workers: Workers = SERIAL) -> Sketches:

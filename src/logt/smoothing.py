@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from logt._types import Floats
-from logt.errors import real, whole
+from logt.errors import power, whole
 from logt.index import Index
-from logt.inputs import row_norms, unit_rows
+from logt.inputs import dimension, row_norms, unit_rows
 from logt.metrics import checked_vectors
 from logt.threads import spans
 
@@ -24,9 +24,8 @@ def smoothed(
     It moves vectors of one thing together, which helps retrieval where a thing has several views, at the cost of
     a search for each vector. Add the result to an index in place of X.
     """
-    n, alpha = whole("n", n), real("alpha", alpha)
-    matrix = np.atleast_2d(np.asarray(X))
-    rows = checked_vectors(matrix, matrix.shape[1], "cosine")
+    n, alpha = whole("n", n), power("alpha", alpha)
+    rows = checked_vectors(X, dimension(X), "cosine")
     V = unit_rows(rows, row_norms(rows))
     index = Index(V.shape[1])
     index.add(V, threads=threads)

@@ -9,7 +9,7 @@ import numpy as np
 
 from logt._types import Array, Floats, Ids
 from logt.errors import InvalidInputError
-from logt.inputs import checked_filter, checked_ids, known_ids
+from logt.inputs import as_mask, checked_filter, checked_ids, known_ids
 from logt.names import Names, as_texts, checked_texts
 from logt.opening import Open
 from logt.search import View
@@ -51,7 +51,7 @@ class State:
         texts = as_texts(ids)
         if self.names is None:
             return known_ids(ids) if texts is None or len(self) else np.empty(0, np.int64)
-        if texts is None and np.size(ids):
+        if texts is None and len(np.atleast_1d(np.asarray(list(ids) if isinstance(ids, set | frozenset) else ids))):
             raise InvalidInputError(f"the ids of this index are text, got {ids!r}")
         for text in texts or [] if all_of_them else []:
             if text not in self.names.numbers:
@@ -69,6 +69,8 @@ class State:
             kind = "whole numbers" if self.names is None else "text"
             raise InvalidInputError(f"the ids of this index are {kind}: give one for each vector; nothing was added")
         names = self.names or Names()
+        if self.next_id + count >= 1 << 63:
+            raise InvalidInputError(f"no {count} numbers are left after {self.next_id}; nothing was added")
         numbers = np.arange(self.next_id, self.next_id + count, dtype=np.int64)
         new = Names.of(checked_texts(texts, count, names), numbers.tolist())
         return replace(self, names=names | new), numbers
@@ -124,6 +126,8 @@ class State:
         both = mine.numbers.keys() & theirs.numbers.keys()
         if both:
             raise InvalidInputError(f"id {min(both)!r} is in both; nothing was merged")
+        if self.next_id + other.next_id >= 1 << 63:
+            raise InvalidInputError(f"no numbers are left after {self.next_id}; nothing was merged")
         moved = tuple(replace(segment, ids=segment.ids + self.next_id) for segment in other.segments)
         return State(self.segments + moved, self.next_id + other.next_id, mine | theirs.moved(self.next_id))
 
@@ -141,12 +145,20 @@ class State:
 
     def expanded(self, Q: Floats, scores: Floats, ids: Ids, alpha: float) -> Floats:
         """αQE: each query with its results added to it, weighted by score^alpha, at length 1."""
-        found = self.reconstructed(ids.ravel(), Q.shape[1]).reshape(*ids.shape, -1)
+        found = self.reconstructed(ids.ravel(), Q.shape[1]).reshape(*ids.shape, Q.shape[1])
         found /= np.maximum(np.linalg.norm(found, axis=2, keepdims=True), np.float32(1e-12))
         weights = np.maximum(scores, 0) ** np.float32(alpha)
         sums: Floats = Q + np.einsum("qk,qkd->qd", weights, found)
         sums /= np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), np.float32(1e-12))
         return sums
+
+    def relearnable(self, dim: int) -> Floats:
+        """All vectors as they are reconstructed, at the lengths that are stored."""
+        X = self.reconstructed(self.ids, dim)
+        norms = [segment.norms[segment.live] for segment in self.segments if segment.norms is not None]
+        if norms:
+            X *= (np.concatenate(norms) / np.maximum(np.linalg.norm(X, axis=1), np.float32(1e-30)))[:, None]
+        return X
 
     def views(self, filter: Any, *, l2: bool) -> list[View]:
         """The segments as a search through this filter sees them."""
@@ -162,8 +174,7 @@ class State:
             return filter
         if callable(filter):
             return lambda numbers: filter(names.shown(numbers))
-        mask = isinstance(filter, np.ndarray) and filter.dtype == bool
-        return filter if mask else self.known(filter)
+        return filter if as_mask(filter) is not None else self.known(filter)
 
     def check(self, dim: int, *, needs_norms: bool, needs_units: bool) -> None:
         """Raise unless what was read from disk fits together."""
