@@ -13,7 +13,7 @@ help:
 	@echo "make test          all checks and tests"
 	@echo "make check         format, lint, types"
 	@echo "make format        put the code into its format"
-	@echo "make torture       the tests of reliability in their long form (hours)"
+	@echo "make torture       the tests of reliability in their long form (half an hour)"
 	@echo "make bench         us and the rivals side by side; DATA=folder for your own vectors"
 	@echo "make profile       where the time of one query goes; DATA=folder"
 	@echo "make growth        time and accuracy from 10,000 to 1,000,000 vectors; DATA=folder"

@@ -237,9 +237,11 @@ import faulthandler, sys
 faulthandler.enable()
 import numpy as np
 import logt
+from logt.methods import rnd
 
-index = logt.Index(8)
+index, paper = logt.Index(8), logt.Index(8, method=rnd(n=4, m=2, L=4))
 index.add(np.eye(8), ids=np.arange(8))
+paper.add(np.eye(8))
 nan, inf, zero = np.eye(8), np.eye(8), np.eye(8)
 nan[2, 3], inf[2, 3], zero[2] = np.nan, np.inf, 0
 bad = [nan, inf, zero, np.ones((2, 7)), np.ones((2, 3, 8)), "text", [[1], [1, 2]], np.ones((2, 8), complex),
@@ -254,10 +256,16 @@ calls = {
     "reconstruct": lambda X: index.reconstruct(X),
     "filter": lambda X: index.search(np.ones(8), 3, filter=X),
     "k": lambda X: index.search(np.ones(8), X),
-    "p": lambda X: index.search(np.ones(8), 3, p=X),
+    "p": lambda X: paper.search(np.ones(8), 3, p=X),
     "threshold": lambda X: index.range_search(np.ones(8), X),
     "method": lambda X: logt.Index(8, method=X),
-    "R": lambda X: index.search(np.ones(8), 3, R=X),
+    "R": lambda X: paper.search(np.ones(8), 3, R=X),
+    "effort": lambda X: index.search(np.ones(8), 3, effort=X),
+    "units": lambda X: index.search(np.ones(8), 3, units=X),
+    "expand": lambda X: index.search(np.ones(8), 3, expand=X),
+    "alpha": lambda X: index.search(np.ones(8), 3, expand=1, alpha=X),
+    "compact": lambda X: index.compact(X),
+    "segment_size": lambda X: logt.Index(8, segment_size=X),
     "merge_from": lambda X: index.merge_from(X),
     "Index": lambda X: logt.Index(X),
 }
@@ -289,6 +297,12 @@ for X in bad:
         "R",
         "merge_from",
         "Index",
+        "effort",
+        "units",
+        "expand",
+        "alpha",
+        "compact",
+        "segment_size",
     ],
 )
 def test_bad_input_ends_in_a_typed_error_never_in_a_signal(entry):

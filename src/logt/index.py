@@ -55,7 +55,7 @@ class Index:
             raise InvalidInputError(f"method must be a Method, such as logt.methods.lo_gt(), got {method!r}")
         self._seed = whole("seed", seed, least=0)
         self._threads = None if threads is None else whole("threads", threads)
-        if segment_size == "auto":
+        if isinstance(segment_size, str) and segment_size == "auto":
             segment_size = 1 << 20 if self._method.shares else 1 << 17
         self._segment_size = None if segment_size is None else whole("segment_size", segment_size)
         self._state = State()
@@ -373,7 +373,7 @@ class Index:
         if start is not None:
             if p is not None or R is not None:
                 raise InvalidInputError("p and R set a cascade; this method opens units: set effort or units")
-            read = start if effort is None or effort == start.effort else replace(start, effort=effort, units=None)
+            read = start if effort is None or effort is start.effort else replace(start, effort=effort, units=None)
             return read if units is None else replace(read, units=units)
         if units is not None:
             raise InvalidInputError("units are opened by methods with sketches; set effort, or p and R")
