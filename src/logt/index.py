@@ -373,7 +373,7 @@ class Index:
         if start is not None:
             if p is not None or R is not None:
                 raise InvalidInputError("p and R set a cascade; this method opens units: set effort or units")
-            read = start if effort is None or effort is start.effort else replace(start, effort=effort, units=None)
+            read = start if effort is None else replace(start, effort=effort, units=None)
             return read if units is None else replace(read, units=units)
         if units is not None:
             raise InvalidInputError("units are opened by methods with sketches; set effort, or p and R")
