@@ -208,6 +208,9 @@ struct Scan {
                 if (codes.bias) score[i] += codes.bias[lists.row[places[i]]];
                 reach[i] = score[i] + std::max(half, 0.0f) * tail_ratio + factor * tail_reach;
             }
+            for (size_t i = 0; i < n; ++i)
+                if (all || reach[i] >= best.threshold)
+                    for (size_t at = 0; at < tail_chunks; ++at) __builtin_prefetch(tail(places[i]) + 64 * at);
             for (size_t i = 0; i < n; ++i) {
                 if (tail_chunks) {
                     if (!all && reach[i] < best.threshold) continue;
