@@ -212,13 +212,8 @@ __attribute__((noinline)) void first_block(const Codes<Unit, Weight>& codes, siz
     const Weight* weight = codes.U.weight + start * RANKS;
     const uint16_t* length = codes.length ? codes.length + start : nullptr;
     for (size_t i = 0; i < count; ++i, unit += RANKS, weight += RANKS) {
-        const int32_t entries = length ? length[i] : static_cast<int32_t>(RANKS);
-        if (entries <= static_cast<int32_t>(GATHER)) {  // as a short prefix mostly is
-            out[i] = folded<GATHER>(weights_part<GATHER>(weight, 0, 0, entries) * gather_part(c, unit));
-            continue;
-        }
         LanesOf<GATHER> sum = {};
-        sum.add(weights<GATHER>(weight, 0, entries), gather(c, unit));
+        sum.add(weights<GATHER>(weight, 0, length ? length[i] : static_cast<int32_t>(RANKS)), gather(c, unit));
         out[i] = sum.sum();
     }
 }

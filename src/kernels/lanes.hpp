@@ -123,21 +123,17 @@ inline typename Vectors<V>::Float widened(const int8_t* p) {
     return v;
 }
 
-// V weights from rank `first` on as floats, with 0 outside the ranks from..to-1
-template <size_t V, typename Weight>
-inline typename Vectors<V>::Float weights_part(const Weight* weight, int32_t first, int32_t from, int32_t to) {
-    using Int = typename Vectors<V>::Int;
-    Int rank;
-    for (size_t l = 0; l < V; ++l) rank[l] = first + static_cast<int32_t>(l);
-    return (typename Vectors<V>::Float)((Int)widened<V>(weight + first) & (rank >= from) & (rank < to));
-}
-
 // weight[0..15] as floats, with 0 outside the ranks from..to-1
 template <size_t V, typename Weight>
 inline LanesOf<V> weights(const Weight* weight, int32_t from, int32_t to) {
+    using Int = typename Vectors<V>::Int;
+    Int rank;
+    for (size_t l = 0; l < V; ++l) rank[l] = static_cast<int32_t>(l);
     LanesOf<V> v;
-    for (size_t i = 0; i < LanesOf<V>::PARTS; ++i)
-        v.part[i] = weights_part<V>(weight, static_cast<int32_t>(i * V), from, to);
+    for (size_t i = 0; i < LanesOf<V>::PARTS; ++i) {
+        v.part[i] = (typename Vectors<V>::Float)((Int)widened<V>(weight + i * V) & (rank >= from) & (rank < to));
+        rank += static_cast<int32_t>(V);
+    }
     return v;
 }
 
@@ -146,28 +142,22 @@ inline __m256i eight(const uint16_t* unit) { return _mm256_cvtepu16_epi32(read<_
 inline __m256i eight(const uint32_t* unit) { return read<__m256i>(unit); }
 #endif
 
-// c[unit[0..GATHER - 1]]
-template <typename Unit>
-inline Vectors<GATHER>::Float gather_part(const float* c, const Unit* unit) {
-#if defined(__AVX2__)
-    // A gather merges into its target, so it would wait for the row before: gather into zeros. The mask is hidden
-    // from the compiler, which drops the zeros where it knows that all lanes are loaded.
-    const __m256 zero = _mm256_setzero_ps();
-    __m256 all = _mm256_cmp_ps(zero, zero, _CMP_EQ_OQ);
-    asm("" : "+x"(all));
-    return (Vectors<GATHER>::Float)_mm256_mask_i32gather_ps(zero, c, eight(unit), all, 4);
-#else
-    Vectors<GATHER>::Float v;
-    for (size_t l = 0; l < GATHER; ++l) v[l] = c[unit[l]];
-    return v;
-#endif
-}
-
 // c[unit[0..15]]
 template <typename Unit>
 inline LanesOf<GATHER> gather(const float* c, const Unit* unit) {
     LanesOf<GATHER> v;
-    for (size_t i = 0; i < LanesOf<GATHER>::PARTS; ++i) v.part[i] = gather_part(c, unit + i * GATHER);
+    for (size_t i = 0; i < LanesOf<GATHER>::PARTS; ++i) {
+#if defined(__AVX2__)
+        // A gather merges into its target, so it would wait for the row before: gather into zeros. The mask is hidden
+        // from the compiler, which drops the zeros where it knows that all lanes are loaded.
+        const __m256 zero = _mm256_setzero_ps();
+        __m256 all = _mm256_cmp_ps(zero, zero, _CMP_EQ_OQ);
+        asm("" : "+x"(all));
+        v.part[i] = (Vectors<GATHER>::Float)_mm256_mask_i32gather_ps(zero, c, eight(unit + i * GATHER), all, 4);
+#else
+        for (size_t l = 0; l < GATHER; ++l) v.part[i][l] = c[unit[i * GATHER + l]];
+#endif
+    }
     return v;
 }
 
