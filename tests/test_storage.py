@@ -261,6 +261,17 @@ def test_indexes_of_earlier_formats_stay_readable(golden):
     assert repr(index.method).startswith(expected["method"].removesuffix(")"))  # later versions add stages, unused
 
 
+def test_a_segment_without_the_sketches_of_its_method_is_refused(vectors, tmp_path):
+    index = logt.Index(8)
+    index.add(vectors(30, 8))
+    index.save(tmp_path / "index")
+    manifest = json.loads((tmp_path / "index" / "manifest.json").read_text())["manifest"]
+    del manifest["segments"][0]["sketch"]
+    sign(tmp_path / "index", manifest)
+    with pytest.raises(CorruptIndexError, match="sketches and method"):
+        logt.open(tmp_path / "index")
+
+
 def test_files_with_right_checksums_and_wrong_bytes_are_refused_or_harmless(saved):
     """Random damage, signed anew: what passes the checks must still be searchable without a crash."""
     rng = np.random.default_rng(0)

@@ -33,7 +33,7 @@ from logt.threads import Progress, Workers, available, spans
 class Index:
     """Vectors of one dimension, searchable by cosine, inner product or squared L2 distance.
 
-    Nothing needs training: `add` turns each batch into new segments and touches nothing else. The vectors
+    Nothing is trained beforehand: `add` turns each batch into new segments and touches nothing else. The vectors
     themselves are not kept. A batch above `segment_size` vectors (a million, or 131,072 for the paper's methods) is
     cut into equal segments; None keeps each batch whole, as the paper does.
     """
@@ -322,7 +322,10 @@ class Index:
             state = State(stored.segments, whole("next_id", settings.pop("next_id"), least=0), stored.names)
             index = cls(**settings, method=stored.method)
             state.check(
-                index.dim, needs_norms=index.metric != "cosine", needs_units=stored.method.correct is not None
+                index.dim,
+                needs_norms=index.metric != "cosine",
+                needs_units=stored.method.correct is not None,
+                needs_sketches=stored.method.sketch is not None,
             )
         except (TypeError, KeyError, InvalidInputError) as error:
             raise CorruptIndexError(f"{folder}: the settings cannot be used: {error}") from error

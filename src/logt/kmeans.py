@@ -40,9 +40,10 @@ class KMeans:
         N, M = len(X), self.count(len(X))
         S = X if self.sample * M >= N else X[np.sort(rng.choice(N, self.sample * M, replace=False))]
         centres = S[rng.choice(len(S), M, replace=False)]
+        silent = Workers(workers.threads)  # rounds are what is told, not what is done in each
         for done in range(self.rounds):
-            unit, similar = _nearest(S, centres, workers)
-            centres = Mean()(S, Units(unit[:, None], M), workers)
+            unit, similar = _nearest(S, centres, silent)
+            centres = Mean()(S, Units(unit[:, None], M), silent)
             empty = np.flatnonzero(np.bincount(unit, minlength=M) == 0)
             centres[empty] = S[np.argsort(similar, kind="stable")[: len(empty)]]  # those served worst
             workers.tell("units", done + 1, self.rounds)

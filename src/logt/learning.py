@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from logt._types import Floats
-from logt.inputs import UnitRows
+from logt.inputs import UnitRows, row_norms, unit_rows
 from logt.kmeans import KMeans
 from logt.quantize import Memory
 from logt.segment import Method, Segment
@@ -54,14 +54,10 @@ def memory_for(
     parts = [rows[np.sort(rest[: math.ceil(share * len(rows))])]]
     for segment in served:
         chosen = rng.choice(np.flatnonzero(segment.live), math.ceil(share * segment.count), replace=False)
-        parts.append(_directions(segment.reconstructed(np.sort(chosen))))
+        known = segment.reconstructed(np.sort(chosen))
+        parts.append(unit_rows(known, row_norms(known)))
     memory = replace(method, group=replace(group, units=units)).learn(np.concatenate(parts), rng, workers)
     return Learned(memory, _captured(sample, memory) if len(sample) >= _FEWEST else 0.0)
-
-
-def _directions(X: Floats) -> Floats:
-    X /= np.maximum(np.linalg.norm(X, axis=1, keepdims=True), np.float32(1e-12))
-    return X
 
 
 def _captured(X: Floats, memory: Memory) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 
 from logt._types import Array, Floats, Ids
 from logt.errors import InvalidInputError
-from logt.inputs import as_mask, checked_filter, checked_ids, known_ids
+from logt.inputs import as_mask, checked_filter, checked_ids, known_ids, row_norms, unit_rows
 from logt.names import Names, as_texts, checked_texts
 from logt.opening import Open
 from logt.search import View
@@ -145,12 +145,11 @@ class State:
 
     def expanded(self, Q: Floats, scores: Floats, ids: Ids, alpha: float) -> Floats:
         """αQE: each query with its results added to it, weighted by score^alpha, at length 1."""
-        found = self.reconstructed(ids.ravel(), Q.shape[1]).reshape(*ids.shape, Q.shape[1])
-        found /= np.maximum(np.linalg.norm(found, axis=2, keepdims=True), np.float32(1e-12))
+        flat = self.reconstructed(ids.ravel(), Q.shape[1])
+        found = unit_rows(flat, row_norms(flat)).reshape(*ids.shape, Q.shape[1])
         weights = np.maximum(scores, 0) ** np.float32(alpha)
         sums: Floats = Q + np.einsum("qk,qkd->qd", weights, found)
-        sums /= np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), np.float32(1e-12))
-        return sums
+        return unit_rows(sums, row_norms(sums))
 
     def relearnable(self, dim: int) -> Floats:
         """All vectors as they are reconstructed, at the lengths that are stored."""
@@ -176,7 +175,7 @@ class State:
             return lambda numbers: filter(names.shown(numbers))
         return filter if as_mask(filter) is not None else self.known(filter)
 
-    def check(self, dim: int, *, needs_norms: bool, needs_units: bool) -> None:
+    def check(self, dim: int, *, needs_norms: bool, needs_units: bool, needs_sketches: bool) -> None:
         """Raise unless what was read from disk fits together."""
         ids = self.ids
         if len(np.unique(ids)) != len(ids) or ids.max(initial=-1) >= self.next_id:
@@ -188,6 +187,8 @@ class State:
                 raise InvalidInputError("norms and metric do not fit")
             if segment.units is None and (needs_units or segment.codes.inverse):
                 raise InvalidInputError("a segment has no units")
+            if (segment.sketches is not None) != needs_sketches:
+                raise InvalidInputError("sketches and method do not fit")
 
     def costs(self, dim: int) -> dict[str, Any]:
         """What it holds and costs: the paper's complexity ratio, and true bytes, in all and by part."""
