@@ -24,6 +24,28 @@ def test_an_error_reaches_the_caller(threads):
         Workers(threads).each(fail, list(range(10)))
 
 
+def test_an_error_cancels_what_has_not_begun():
+    done = []
+
+    def work(i):
+        if i == 0:
+            raise ValueError("nought")
+        threading.Event().wait(0.02)
+        done.append(i)
+
+    with pytest.raises(ValueError, match="nought"):
+        Workers(2).each(work, list(range(100)))
+    assert len(done) < 5
+
+
+def test_progress_is_told_by_the_calling_thread_and_reaches_the_end():
+    told = []
+    tell = Workers(3, lambda *news: told.append((threading.current_thread(), *news)))
+    tell.each(lambda i: i, list(range(30)), "work")
+    assert {thread for thread, *_ in told} == {threading.current_thread()}
+    assert told[-1][1:] == ("work", 30, 30)
+
+
 BLAS = """
 import threading
 import numpy

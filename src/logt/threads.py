@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -29,24 +28,40 @@ class Workers:
     progress: Progress | None = None
 
     def each(self, function: Callable[[Item], Result], items: Sequence[Item], what: str = "") -> list[Result]:
-        """[function(i) for i in items]; the first error, or an interrupt, cancels what has not begun."""
-        results: list[Result] = []
+        """[function(i) for i in items]; the first error, or an interrupt, cancels what has not begun.
+
+        The calling thread works too: to start a thread takes long beside a search, and nobody waits for it.
+        """
+        results: dict[int, Result] = {}
+        errors: list[BaseException] = []
+        turns = iter(range(len(items)))
+
+        def work(told: bool = False) -> None:
+            try:
+                for turn in turns:
+                    if errors:
+                        return
+                    results[turn] = function(items[turn])
+                    if told:
+                        self.tell(what, len(results), len(items))
+            except BaseException as error:
+                errors.append(error)
+
         with one_blas_thread():
-            if self.threads == 1 or len(items) <= 1:
-                for item in items:
-                    results.append(function(item))
-                    self.tell(what, len(results), len(items))
-                return results
-            with ThreadPoolExecutor(min(self.threads, len(items))) as pool:
-                futures = [pool.submit(function, item) for item in items]
-                try:
-                    for done, future in enumerate(as_completed(futures), 1):
-                        future.result()
-                        self.tell(what, done, len(items))
-                except BaseException:
-                    pool.shutdown(wait=False, cancel_futures=True)
-                    raise
-        return [future.result() for future in futures]
+            others = [threading.Thread(target=work) for _ in range(min(self.threads, len(items)) - 1)]
+            try:
+                for other in others:
+                    other.start()
+                work(told=True)
+            except BaseException as error:  # an interrupt between the items
+                errors.append(error)
+            for other in others:
+                if other.ident is not None:
+                    other.join()
+        if errors:
+            raise errors[0]
+        self.tell(what, len(items), len(items))
+        return [results[turn] for turn in range(len(items))]
 
     def tell(self, what: str, done: int, total: int) -> None:
         """Say how far some work is, if it has a name."""
