@@ -15,16 +15,34 @@ namespace {
 
 // -------------------------------------------------------------------------------------------------- rotation
 
+// Sums and differences of values H apart, in one register.
+template <size_t H, size_t... I>
+inline Vec crossed(Vec v, std::index_sequence<I...>) {
+    const Vec other = __builtin_shufflevector(v, v, static_cast<int>(I ^ H)...);
+    const Vec sign = {(I & H ? -1.0f : 1.0f)...};
+    return other + sign * v;
+}
+
+// All of them with H below VECTOR.
+template <size_t H = 1>
+inline Vec crossed(Vec v) {
+    if constexpr (H == VECTOR) return v;
+    else return crossed<2 * H>(crossed<H>(v, std::make_index_sequence<VECTOR>()));
+}
+
 // The Hadamard transform of n = 2^k values, scaled to keep lengths.
 void hadamard(float* x, size_t n) {
-    size_t h = 1;
-    for (; h < std::min(VECTOR, n); h *= 2)
+    for (size_t h = 1; n < VECTOR && h < n; h *= 2)
         for (size_t i = 0; i < n; i += 2 * h)
             for (size_t j = i; j < i + h; ++j) {
                 const float a = x[j], b = x[j + h];
                 x[j] = a + b, x[j + h] = a - b;
             }
-    for (; h < n; h *= 2)
+    for (size_t i = 0; n >= VECTOR && i < n; i += VECTOR) {
+        const Vec v = crossed(read<Vec>(x + i));
+        std::memcpy(x + i, &v, sizeof v);
+    }
+    for (size_t h = VECTOR; h < n; h *= 2)
         for (size_t i = 0; i < n; i += 2 * h)
             for (size_t j = i; j < i + h; j += VECTOR) {
                 const Vec a = read<Vec>(x + j), b = read<Vec>(x + j + h);
@@ -155,7 +173,7 @@ struct Scan {
     static constexpr size_t BLOCK = 32;  // rows whose heads are read before anything is decided about them
     static constexpr float MIDDLE = ((1 << BITS) - 1) / 2.0f;
     static constexpr float LEVEL = BITS == 1 ? 0.5f : BITS == 2 ? 0.943f : 2.97f;  // root mean square of field - MIDDLE
-    static constexpr float DEVIATIONS = 3;  // a row is left out by its head if its tail would have to be so exceptional
+    static constexpr float DEVIATIONS = 1.5;  // a row is left out by its head if its tail would have to be so exceptional
 
     bool hidden(size_t place) const { return codes.bias && codes.bias[lists.row[place]] == -INF; }
 
