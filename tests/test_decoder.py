@@ -113,7 +113,7 @@ def test_prefix_and_rest_make_the_whole(vectors):
     _, weight = codes.rows()
     energy = np.square(weight).cumsum(axis=1) / np.square(weight).sum(axis=1, keepdims=True)
     for p in (0.1, 0.5, 0.9, 1.0):
-        lengths = codes.lengths(p).astype(int)
+        lengths = codes.prefix(p).lengths.astype(int)
         rows = np.arange(len(codes))
         assert (energy[rows, lengths - 1] >= p - 1e-5).all()
         assert (energy[rows, lengths - 2] < p + 1e-5)[lengths > 1].all()
@@ -123,9 +123,9 @@ def test_prefix_and_rest_make_the_whole(vectors):
         U = (codes.unit, codes.weight, codes.scale, np.empty(0, np.float32))
         _kernels.decode_one(*U, np.empty(0, np.uint16), C[0], whole, at)
         whole = whole[np.argsort(at)]
-        _kernels.decode_one(*U, codes.lengths(p), C[0], part, at)
+        _kernels.decode_one(*U, codes.prefix(p).lengths, C[0], part, at)
         part = part[np.argsort(at)]
-        _kernels.refine(*U[:3], codes.lengths(p), C, rows[None].astype(np.int32), part[None])
+        _kernels.refine(*U[:3], codes.prefix(p).lengths, C, rows[None].astype(np.int32), part[None])
         assert np.allclose(part, whole, atol=1e-4)
 
 

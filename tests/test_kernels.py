@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logt import _kernels
-from logt.decoder import Codes
+from logt.decoder import Codes, Prefix
 
 NO_BIAS, ALL = np.empty(0, np.float32), np.empty(0, np.uint16)
 
@@ -115,6 +115,13 @@ def test_decode_and_refine(isa, rng, unit, weight, L):
         assert np.allclose(one, expected[0][row], atol=1e-5 * size)
         assert np.allclose(np.sort(one), np.sort(expected[0])[-R:], atol=1e-5 * size)
         if len(used):
+            counts = np.minimum(used, 16)
+            prefix = Prefix.of(codes, counts)
+            first = reference.estimates(u, w.astype(float), codes.scale, bias, counts, C[0])
+            U0 = (prefix.row, prefix.starts, prefix.unit, prefix.weight, codes.scale)
+            _kernels.decode_brief(*U0, bias, C[0], one, row)
+            assert np.allclose(one, first[row], atol=1e-5 * size)
+            assert np.allclose(np.sort(one), np.sort(first)[-R:], atol=1e-5 * size)
             some = rng.integers(-1, N, (16, 20)).astype(np.int32)
             start = np.take_along_axis(np.array(expected, np.float32), np.maximum(some, 0).astype(int), axis=1)
             refined = start.copy()
@@ -132,6 +139,10 @@ def test_decode_keeps_the_lower_of_equal_rows(isa):
         _kernels.decode_tile(codes.unit, codes.weight, codes.scale, NO_BIAS, ALL, lanes, scores, rows)
         assert (np.sort(rows, axis=1) == np.arange(R)).all()
         _kernels.decode_one(codes.unit, codes.weight, codes.scale, NO_BIAS, ALL, lanes[0], scores[0], rows[0])
+        assert (np.sort(rows[0]) == np.arange(R)).all()
+        prefix = codes.prefix(0.5)
+        U0 = (prefix.row, prefix.starts, prefix.unit, prefix.weight, codes.scale)
+        _kernels.decode_brief(*U0, NO_BIAS, lanes[0], scores[0], rows[0])
         assert (np.sort(rows[0]) == np.arange(R)).all()
 
 

@@ -67,7 +67,7 @@ def test_top_k_of_the_whole_is_the_merge_of_the_segments(vectors):
 def test_cascade_refines_the_best_of_the_prefix(vectors):
     X, Q = vectors(500, 48), vectors(18, 48, seed=1)
     segment = built(X, rnd(n=20, m=3, L=30))
-    lengths = segment.codes.lengths(0.5)
+    lengths = segment.codes.prefix(0.5).lengths
     unit, weight = segment.codes.rows()
     C = segment.memory.measure(Q)
     rough = [reference.estimates(unit, weight, segment.codes.scale, np.zeros(500), lengths, c) for c in C]
@@ -81,6 +81,14 @@ def test_cascade_refines_the_best_of_the_prefix(vectors):
             expected = (refined + rest)[:k]
             assert np.mean(ids[q] == expected) > 0.98
             assert np.allclose(scores[q][:60], full[q][ids[q][:60]], atol=1e-4)
+
+
+@pytest.mark.parametrize("nq", [1, 16])
+def test_a_short_prefix_finds_only_what_is_there(vectors, nq):
+    segment = built(vectors(500, 48), rnd(n=20, m=3, L=30)).without(np.arange(0, 500, 2))
+    assert segment.codes.prefix(0.2).row.size, "short enough for the copy that one query reads"
+    _, ids = search([segment], vectors(nq, 48, seed=1), 500, Cascade(0.2, 100))
+    assert all(sorted(row) == list(range(1, 500, 2)) for row in ids.tolist())
 
 
 @pytest.mark.parametrize("p", [1.0, 0.5])

@@ -53,13 +53,36 @@ struct Best {
         std::nth_element(list.data, list.data + (R - 1), list.data + held, [](uint64_t a, uint64_t b) { return a > b; });
         held = R;
     }
+    // Drops about all but the R best, by a pivot that a few pairs suggest: quicker than to find the R-th. They are
+    // moved without a branch that the processor would have to guess.
+    void thin() {
+        constexpr size_t SAMPLE = 64, SAFETY = 6;
+        const auto falling = [](uint64_t a, uint64_t b) { return a > b; };
+        const size_t place = R * SAMPLE / held + SAFETY;
+        uint64_t sample[SAMPLE];
+        for (size_t i = 0; i < SAMPLE; ++i) sample[i] = list[i * (held / SAMPLE)];
+        std::nth_element(sample, sample + std::min(place, SAMPLE - 1), sample + SAMPLE, falling);
+        uint64_t pivot = sample[std::min(place, SAMPLE - 1)];
+        size_t better = 0;
+        for (size_t i = 0; i < held; ++i) better += list[i] >= pivot;
+        if (better < R || better == held) {
+            cut();
+            pivot = list[R - 1];
+        } else {
+            size_t kept = 0;
+            for (size_t i = 0; i < held; ++i) {
+                const uint64_t pair = list[i];
+                list[kept] = pair;
+                kept += pair >= pivot;
+            }
+            held = kept;
+        }
+        threshold = score(pivot);
+    }
     // for rows in rising order, where an equal score cannot displace the R-th: call if score > threshold
     void push(float score, size_t row) {
         list[held++] = pair(score, row);
-        if (held == capacity && capacity > R) {
-            cut();
-            threshold = Best::score(list[R - 1]);
-        }
+        if (held == capacity && capacity > R) thin();
     }
     // for rows in any order
     void offer(float score, size_t row) {

@@ -248,6 +248,33 @@ void one(const Codes<Unit, Weight>& codes, const float* c, size_t R, float* scor
 }
 
 template <typename Unit, typename Weight>
+void brief(const Prefixes<Unit, Weight>& U0, const float* scale, const float* bias, const float* c, size_t R, float* scores,
+           int32_t* rows) {
+    Best best(R, U0.rows);
+    alignas(64) float score[LANES], below[LANES];  // what is not above the latter is not wanted
+    std::fill_n(below, LANES, -INF);
+    for (size_t group = 0; group * LANES < U0.rows; ++group) {
+        LanesOf<GATHER> sum = {};
+        for (int64_t t = U0.starts[group]; t < U0.starts[group + 1]; ++t)
+            sum.add(weights<GATHER>(U0.weight + t * LANES, 0, LANES), gather(c, U0.unit + t * LANES));
+        const uint32_t* row = U0.row + group * LANES;
+        LanesOf<GATHER> estimate = {};
+        if (bias) estimate = gather(bias, row);
+        estimate.add(sum, gather(scale, row));
+        estimate.store(score);
+        uint32_t wanted = above(read<Lanes>(score), below);
+        if (!wanted) continue;
+        if (U0.rows - group * LANES < LANES) wanted &= (1u << (U0.rows - group * LANES)) - 1;
+        for (; wanted; wanted &= wanted - 1) {
+            const size_t l = static_cast<size_t>(__builtin_ctz(wanted));
+            best.push(score[l], row[l]);
+        }
+        std::fill_n(below, LANES, std::nextafter(best.threshold, -INF));  // rows come in any order
+    }
+    best.write(scores, rows);
+}
+
+template <typename Unit, typename Weight>
 void tile(const Codes<Unit, Weight>& codes, const float* c, size_t queries, size_t R, float* scores, int32_t* rows) {
     alignas(Best) char space[LANES * sizeof(Best)];
     Best* best = reinterpret_cast<Best*>(space);
@@ -327,7 +354,7 @@ void reconstruct(const Entries<Unit, Weight>& U, const float* Y, size_t dim, flo
 
 template <typename Unit, typename Weight>
 constexpr Decoder<Unit, Weight> decoder() {
-    return {one<Unit, Weight>, tile<Unit, Weight>, refine<Unit, Weight>, reconstruct<Unit, Weight>};
+    return {one<Unit, Weight>, brief<Unit, Weight>, tile<Unit, Weight>, refine<Unit, Weight>, reconstruct<Unit, Weight>};
 }
 
 }  // namespace

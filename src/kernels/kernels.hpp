@@ -39,6 +39,17 @@ struct Codes {
     size_t entries(size_t row) const { return length ? length[row] : U.width; }
 };
 
+// A short U0 once more, for one query at a time: rows by rising length, sixteen side by side. Rank t of group g is
+// entry[(starts[g] + t) * 16 + l], l being the lane of row[g * 16 + l]; pads have weight 0, and those at the end row 0.
+template <typename Unit, typename Weight>
+struct Prefixes {
+    const uint32_t* row;
+    const int64_t* starts;
+    const Unit* unit;
+    const Weight* weight;
+    size_t rows;
+};
+
 // What the codes leave out of each row: fields of `bits` bits, 64 bytes of them at a time. Field f of byte b of chunk
 // c is dimension (c * 8 / bits + f) * 64 + b of the rotated rest, in steps of factor_i from (1 - 2^bits) / 2 on.
 // The first chunks of all rows lie together, and so do the others: often the first say that a row is not wanted.
@@ -62,6 +73,9 @@ template <typename Unit, typename Weight>
 struct Decoder {
     // The R <= rows best rows for one query, in no order, equal scores by row; c: one measurement per unit.
     void (*one)(const Codes<Unit, Weight>&, const float* c, size_t R, float* scores, int32_t* rows);
+    // The same by a copy of U0.
+    void (*brief)(const Prefixes<Unit, Weight>&, const float* scale, const float* bias, const float* c, size_t R,
+                  float* scores, int32_t* rows);
     // The same for 16 queries at once; c: (units, 16). Lanes from `queries` on are ignored. Out: (queries, R).
     void (*tile)(const Codes<Unit, Weight>&, const float* c, size_t queries, size_t R, float* scores, int32_t* rows);
     // Adds what the entries after U0 contribute to the scores of `count` rows (a negative row is skipped).

@@ -133,6 +133,14 @@ void decode_one(In<Unit, 1> unit, In<Weight, 1> weight, In<float, 1> scale, In<f
     decoder<Unit, Weight>().one(U, c.data(), scores.shape(0), scores.data(), rows.data());
 }
 
+// The same by a copy of U0: row (groups * 16), starts (groups + 1), unit, weight (starts[groups] * 16)
+template <typename Unit, typename Weight>
+void decode_brief(In<uint32_t, 1> row, In<int64_t, 1> starts, In<Unit, 1> unit, In<Weight, 1> weight, In<float, 1> scale,
+                  In<float, 1> bias, In<float, 1> c, Out<float, 1> scores, Out<int32_t, 1> rows) {
+    decoder<Unit, Weight>().brief({row.data(), starts.data(), unit.data(), weight.data(), scale.shape(0)}, scale.data(),
+                                  bias.shape(0) ? bias.data() : nullptr, c.data(), scores.shape(0), scores.data(), rows.data());
+}
+
 // C: (units, 16); scores, rows: (queries, R), queries <= 16
 template <typename Unit, typename Weight>
 void decode_tile(In<Unit, 1> unit, In<Weight, 1> weight, In<float, 1> scale, In<float, 1> bias, In<uint16_t, 1> length,
@@ -259,6 +267,8 @@ template <typename Unit, typename Weight>
 void bind(nb::module_& m) {
     using Free = nb::call_guard<nb::gil_scoped_release>;
     m.def("decode_one", decode_one<Unit, Weight>, "unit"_a, "weight"_a, "scale"_a, "bias"_a, "length"_a,
+          "c"_a, "scores"_a, "rows"_a, Free());
+    m.def("decode_brief", decode_brief<Unit, Weight>, "row"_a, "starts"_a, "unit"_a, "weight"_a, "scale"_a, "bias"_a,
           "c"_a, "scores"_a, "rows"_a, Free());
     m.def("decode_tile", decode_tile<Unit, Weight>, "unit"_a, "weight"_a, "scale"_a, "bias"_a, "length"_a,
           "C"_a, "scores"_a, "rows"_a, Free());

@@ -31,6 +31,17 @@ def decode_one(
     scores: Array,
     rows: Array,
 ) -> None: ...
+def decode_brief(
+    row: Array,
+    starts: Array,
+    unit: Array,
+    weight: Array,
+    scale: Array,
+    bias: Array,
+    c: Array,
+    scores: Array,
+    rows: Array,
+) -> None: ...
 def decode_tile(
     unit: Array,
     weight: Array,

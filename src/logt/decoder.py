@@ -20,11 +20,55 @@ Support = Literal["S0", "S1", "free", "near"]
 GRAM_LIMIT = 2 << 30
 """Bytes of Ŷ·Ŷᵀ up to which it is made once; above, each vector's own part of it is made in turn."""
 
-RANKS, HEAD = 16, 64
+RANKS, HEAD, LANES = 16, 64, 16
 """Codes keeps the ranks below HEAD in blocks of RANKS over all rows, the others row by row (kernels.hpp)."""
 
 _ROWS = 128  # vectors coded by one task
-_KEPT_LENGTHS = 4  # values of p whose prefix lengths are remembered
+_KEPT_PREFIXES = 4  # values of p whose prefixes are remembered
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """U⁰ of some codes: how many entries of each row; an empty array stands for all.
+
+    Where those are few, they are kept once more, in the order in which one query is decoded quickest: rows by
+    rising length, sixteen side by side (kernels.hpp).
+    """
+
+    lengths: Array
+    row: Array
+    starts: Array
+    unit: Array
+    weight: Array
+
+    @classmethod
+    def of(cls, codes: Codes, lengths: Array) -> Prefix:
+        if lengths.mean() > RANKS:
+            return replace(ALL, lengths=lengths)
+        groups = -(-len(codes) // LANES)
+        row = np.zeros(groups * LANES, np.uint32)
+        row[: len(codes)] = np.argsort(lengths, kind="stable")
+        count = lengths[row].reshape(groups, LANES).astype(np.int64)
+        count.ravel()[len(codes) :] = 0
+        starts = np.concatenate([[0], np.cumsum(count.max(axis=1))])
+        unit, weight = (np.zeros((starts[-1], LANES), matrix.dtype) for matrix in (codes.unit, codes.weight))
+        for group in spans(groups, 1024):
+            mine, longest = count[group], count[group].max(axis=1)
+            matrices = codes.rows(row[group.start * LANES : group.stop * LANES])
+            for rank in range(int(longest.max(initial=0))):
+                here = longest > rank
+                for copy, matrix in zip((unit, weight), matrices, strict=True):
+                    column = matrix[:, rank].reshape(-1, LANES)[here]
+                    copy[starts[:-1][group][here] + rank] = np.where(mine[here] > rank, column, 0)
+        return cls(lengths, row, starts, unit.ravel(), weight.ravel())
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in (self.lengths, self.row, self.starts, self.unit, self.weight))
+
+
+ALL = Prefix(*(np.empty(0, kind) for kind in (np.uint16, np.uint32, np.int64, np.uint16, np.int8)))
+"""All of U."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +84,7 @@ class Codes:
     weight: Array
     scale: Floats
     inverse: bool = False
-    _read: dict[float, Array] = field(default_factory=dict, repr=False, compare=False)
+    _read: dict[float, Prefix] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, unit: Array, weight: Array, scale: Floats, *, inverse: bool = False) -> Codes:
@@ -59,8 +103,8 @@ class Codes:
 
     @property
     def nbytes(self) -> int:
-        """With the lengths of the prefixes in use."""
-        prefixes = sum(lengths.nbytes for lengths in self._read.values())
+        """With the prefixes in use."""
+        prefixes = sum(prefix.nbytes for prefix in self._read.values())
         return self.unit.nbytes + self.weight.nbytes + self.scale.nbytes + prefixes
 
     def rows(self, rows: Array | slice = slice(None)) -> tuple[Array, Array]:
@@ -81,19 +125,23 @@ class Codes:
         used, unit = np.unique(self.unit, return_inverse=True)
         return replace(self, unit=unit.astype(self.unit.dtype), _read={}), used
 
-    def lengths(self, p: float) -> Array:
-        """How many entries of each row make U⁰: the fewest that carry the part p of its energy Σu²."""
+    def prefix(self, p: float) -> Prefix:
+        """U⁰: of each row the fewest entries that carry the part p of its energy Σu²; made once for each p."""
         known = self._read.get(p)
         if known is not None:
             return known
+        made = Prefix.of(self, self._lengths(p))
+        if len(self._read) >= _KEPT_PREFIXES:
+            self._read.clear()
+        self._read[p] = made
+        return made
+
+    def _lengths(self, p: float) -> Array:
         lengths = np.empty(len(self), np.uint16)
         for block in spans(len(self), 4096):
             energy = np.square(self.rows(block)[1].astype(np.float32)).cumsum(axis=1, dtype=np.float64)
             enough = energy >= p * energy[:, -1:] * (1 - 1e-12)
             lengths[block] = np.where(energy[:, -1] > 0, enough.argmax(axis=1) + 1, 0)
-        if len(self._read) >= _KEPT_LENGTHS:
-            self._read.clear()
-        self._read[p] = lengths
         return lengths
 
     def reconstructed(self, Y: Floats, rows: Array | slice = slice(None)) -> Floats:

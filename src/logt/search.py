@@ -11,18 +11,17 @@ import numpy as np
 from logt import _kernels
 from logt._types import Array, Floats, Ids, Mask
 from logt.correction import Suppress
-from logt.decoder import Cascade, solve_group_inverse
+from logt.decoder import ALL, LANES, Cascade, Prefix, solve_group_inverse
 from logt.opening import Open
 from logt.segment import Segment
 from logt.sketch import rotated
 from logt.threads import SERIAL, Workers, spans
 
-TILE = 16
+TILE = LANES
 """Queries decoded together, one per lane."""
 
 _FEW = 4  # up to so many queries are quicker one by one
 _NO_BIAS = np.empty(0, np.float32)
-_NO_LENGTHS = np.empty(0, np.uint16)
 
 
 @dataclass(frozen=True)
@@ -151,7 +150,7 @@ def _search_tile(
     k: int,
     cascade: Cascade | None,
     correct: Suppress | None,
-    prefixes: list[Array],
+    prefixes: list[Prefix],
 ) -> Candidates:
     measured = _measured(views, Q)
     C = [_solved(view.segment, measured[id(view.segment.memory)]) for view in views]
@@ -173,7 +172,7 @@ def _measured(views: Sequence[View], Q: Floats) -> dict[int, Floats]:
 
 
 def _ranked(
-    views: Sequence[View], C: list[Floats], prefixes: list[Array], kept: int, cascade: Cascade | None
+    views: Sequence[View], C: list[Floats], prefixes: list[Prefix], kept: int, cascade: Cascade | None
 ) -> Candidates:
     """The best `kept` over all segments."""
     wanted = max(kept, cascade.R) if cascade else kept
@@ -195,20 +194,23 @@ def _solved(segment: Segment, C: Floats) -> Floats:
     return solve_group_inverse(C, segment.units)
 
 
-def _prefix(segment: Segment, cascade: Cascade | None) -> Array:
-    """How many entries of each row make U⁰; an empty array stands for all."""
-    return segment.codes.lengths(cascade.p) if cascade else _NO_LENGTHS
+def _prefix(segment: Segment, cascade: Cascade | None) -> Prefix:
+    return segment.codes.prefix(cascade.p) if cascade else ALL
 
 
-def _estimate(view: View, C: Floats, prefix: Array, number: int, R: int) -> Candidates:
+def _estimate(view: View, C: Floats, prefix: Prefix, number: int, R: int) -> Candidates:
     """The R best of one segment by U⁰, in no order."""
-    codes = view.segment.codes
-    U = (codes.unit, codes.weight, view.segment.gain, view.bias, prefix)
+    codes, gain = view.segment.codes, view.segment.gain
+    U = (codes.unit, codes.weight, gain, view.bias, prefix.lengths)
+    U0 = (prefix.row, prefix.starts, prefix.unit, prefix.weight, gain, view.bias)
     scores = np.empty((len(C), R), np.float32)
     rows = np.empty((len(C), R), np.int32)
     if len(C) <= _FEW:
         for q in range(len(C)):
-            _kernels.decode_one(*U, C[q], scores[q], rows[q])
+            if len(prefix.starts):
+                _kernels.decode_brief(*U0, C[q], scores[q], rows[q])
+            else:
+                _kernels.decode_one(*U, C[q], scores[q], rows[q])
     else:
         lanes = np.zeros((C.shape[1], TILE), np.float32)
         lanes[:, : len(C)] = C.T
@@ -230,14 +232,15 @@ def _refined(
     kept: int,
     segments: Sequence[Segment],
     C: list[Floats],
-    prefixes: list[Array],
+    prefixes: list[Prefix],
 ) -> Candidates:
     """ŝ⁰ + c·u¹ for the first R, ranked anew; the others stay below them, by ŝ⁰ (section 3.2). The first `kept`."""
     head, tail = best.columns(slice(0, R)), best.columns(slice(R, kept))
     for number, segment in enumerate(segments):
         rows = head.row if len(segments) == 1 else np.where(head.segment == number, head.row, np.int32(-1))
         codes = segment.codes
-        _kernels.refine(codes.unit, codes.weight, segment.gain, prefixes[number], C[number], rows, head.scores)
+        U = (codes.unit, codes.weight, segment.gain, prefixes[number].lengths)
+        _kernels.refine(*U, C[number], rows, head.scores)
     head = head.ranked(kept)
     return _concatenated([head, tail]) if tail.ids.shape[1] else head
 
