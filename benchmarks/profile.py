@@ -30,7 +30,7 @@ def main() -> None:
     print(f"{data.name}; one query, one thread, k = {K}; medians of {REPEATS}; {_kernels.instruction_set()}")
     with one_blas_thread():
         bandwidth = read_bandwidth()
-        for effort in (0.2, 0.4, 0.6, 1.0):
+        for effort in (0.2, 0.375, 0.6, 1.0):
             show(index, view, memory, Q, Open(effort), bandwidth)
         block = np.ascontiguousarray(np.resize(Q, (BATCH, Q.shape[1])))
         one, two = (median(lambda _, t=t: index.search(block, K, threads=t), 1, 60) / BATCH for t in (1, 2))

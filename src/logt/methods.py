@@ -42,7 +42,7 @@ def lo_gt(*, n: int = 50, m: int = 4, L: int | None = 300, order: Literal[0, 1] 
 
 
 def sketched(
-    *, bits: Literal[1, 2, 4] | None = None, L: int = 2, units: int | None = None, effort: float = 0.4
+    *, bits: Literal[1, 2, 4] | None = None, L: int = 2, units: int | None = None, effort: float = 0.375
 ) -> Method:
     """The default: units of similar vectors, L entries a vector, and a few bits a dimension of what those leave out.
 

@@ -51,7 +51,7 @@ class Open:
     weights are above 0.
     """
 
-    effort: float = 0.4
+    effort: float = 0.375
     entries: int = 2
     units: int | None = None
 
