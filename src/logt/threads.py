@@ -48,16 +48,23 @@ class Workers:
                 errors.append(error)
 
         with one_blas_thread():
-            others = [threading.Thread(target=work) for _ in range(min(self.threads, len(items)) - 1)]
+            others: list[threading.Thread] = []
             try:
-                for other in others:
-                    other.start()
+                for _ in range(min(self.threads, len(items)) - 1):
+                    others.append(threading.Thread(target=work))
+                    others[-1].start()
                 work(told=True)
-            except BaseException as error:  # an interrupt between the items
+            except BaseException as error:  # no thread could be made, or an interrupt between the items
                 errors.append(error)
-            for other in others:
-                if other.ident is not None:
-                    other.join()
+            while others:
+                try:
+                    if others[-1].ident is not None:
+                        others[-1].join()
+                    others.pop()
+                except (
+                    BaseException
+                ) as error:  # an interrupt while waiting: nothing may go on behind the caller's back
+                    errors.append(error)
         if errors:
             raise errors[0]
         self.tell(what, len(items), len(items))
