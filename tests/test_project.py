@@ -26,8 +26,8 @@ LEVELS = [
     {"state"},
     {"index"},
     {"datasets", "evaluation", "smoothing", "descriptors"},
-    {"photos"},
-    {"demo"},
+    {"photos", "terminal"},
+    {"demo", "commands"},
     {"cli"},
     {"__main__"},
 ]
@@ -64,7 +64,18 @@ def test_public_names_are_exactly_all():
 def test_importing_loads_nothing_heavy():
     code = "import sys, logt; print(*sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    for heavy in ("faiss", "numkong", "rich", "safetensors", "scipy", "sklearn", "threadpoolctl", "typer"):
+    for heavy in (
+        "faiss",
+        "numkong",
+        "onnxruntime",
+        "PIL",
+        "rich",
+        "safetensors",
+        "scipy",
+        "sklearn",
+        "threadpoolctl",
+        "typer",
+    ):
         assert heavy not in loaded
 
 
