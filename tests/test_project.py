@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import logt
+from logt.photos.scenes import write_scenes
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "logt"
@@ -25,8 +26,9 @@ LEVELS = [
     {"search", "storage", "methods", "learning"},
     {"state"},
     {"index"},
-    {"datasets", "evaluation", "smoothing"},
-    {"demo"},
+    {"datasets", "evaluation", "smoothing", "descriptors"},
+    {"photos", "terminal"},
+    {"demo", "commands"},
     {"cli"},
     {"__main__"},
 ]
@@ -55,7 +57,7 @@ def test_imports_point_one_way():
 
 def test_public_names_are_exactly_all():
     public = {name for name in vars(logt) if not name.startswith("_")}
-    modules = {path.stem for path in PACKAGE.glob("*.py")} | {"datasets"}
+    modules = {path.stem for path in PACKAGE.glob("*") if path.stem != "__pycache__"}
     assert public - modules | {"methods"} == set(logt.__all__)
     assert list(logt.__all__) == sorted(logt.__all__)
 
@@ -63,7 +65,18 @@ def test_public_names_are_exactly_all():
 def test_importing_loads_nothing_heavy():
     code = "import sys, logt; print(*sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    for heavy in ("faiss", "numkong", "rich", "safetensors", "scipy", "sklearn", "threadpoolctl", "typer"):
+    for heavy in (
+        "faiss",
+        "numkong",
+        "onnxruntime",
+        "PIL",
+        "rich",
+        "safetensors",
+        "scipy",
+        "sklearn",
+        "threadpoolctl",
+        "typer",
+    ):
         assert heavy not in loaded
 
 
@@ -80,11 +93,16 @@ def blocks(path, language):
     return re.findall(rf"```{language}\n(.*?)```", path.read_text(), re.DOTALL)
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/parameters.md", "docs/methods.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/parameters.md", "docs/methods.md", "docs/images.md"])
 def test_the_examples_of_the_documents_run(document, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     np.save("vectors.npy", rng.standard_normal((500, 64)).astype(np.float32))
+    if document == "docs/images.md":
+        pytest.importorskip("onnxruntime")
+        write_scenes(tmp_path, scenes=1, views=2, others=1)
+        (tmp_path / "collection").rename("photos")
+        (tmp_path / "queries" / "scene-00.jpg").rename("query.jpg")
     examples = blocks(ROOT / document, "python")
     assert examples
     names: dict[str, object] = {}
