@@ -24,6 +24,7 @@ from logt.errors import InvalidInputError
 from logt.home import lock
 from logt.index import Index
 from logt.segment import Method
+from logt.server.command import serve
 from logt.threads import Progress as Report
 
 app = typer.Typer(
@@ -186,6 +187,9 @@ def info(index: Annotated[Path, typer.Argument(help="An index folder.")], as_jso
     opened = Index.open(index)
     stored = sum(path.stat().st_size for path in index.iterdir() if path.is_file())
     _show_report(opened, as_json, {"generation": opened.generation, "bytes on disk": stored})
+
+
+app.command()(serve)
 
 
 def _show_report(index: Index, as_json: bool, more: dict[str, Any]) -> None:
