@@ -69,10 +69,9 @@ async def search_by_image(
     photo: Annotated[UploadFile, File(description="A picture; it is not kept.")],
     box: Annotated[str, Form(description="Region: left,top,right,bottom from 0 to 1; empty: all of it.")] = "",
     k: Annotated[int, Form(ge=1)] = 10,
-    effort: Annotated[float | None, Form(ge=0, le=1)] = None,
 ) -> Any:
     """The pictures most similar to an uploaded one, or to a region of it."""
-    return _shown(await here.by_photo(photo.file, region(box), k, effort))
+    return _shown(await here.by_photo(photo.file, region(box), k))
 
 
 @router.post(
@@ -83,7 +82,7 @@ async def search_by_image(
 )
 async def search_by_region(asked: schemas.RegionSearch, here: Here) -> Any:
     """The pictures most similar to a region of a picture of the index, without that picture."""
-    return _shown(await here.by_region(asked.id, schemas.checked_box(asked.box), asked.k, asked.effort))
+    return _shown(await here.by_region(asked.id, schemas.checked_box(asked.box), asked.k))
 
 
 @router.get(
@@ -124,9 +123,20 @@ async def add_vectors(asked: schemas.Added, here: Here) -> Any:
     tags=["change"],
 )
 async def remove_vectors(asked: schemas.Removed, here: Here) -> Any:
-    """Remove vectors by id; ids that are not there are passed over."""
+    """Remove vectors by id, or uploaded photos with their files; ids that are not there are passed over."""
     removed = await here.remove(asked.ids)
     return {"removed": removed, "vectors": len(here.collection.index)}
+
+
+@router.post(
+    "/pictures", response_model=schemas.AddedPicture, responses=_errors(403, 409, 413, 415, 503, 504), tags=["change"]
+)
+async def add_picture(
+    here: Here, photo: Annotated[UploadFile, File(description="A picture; it is kept in the folder for uploads.")]
+) -> Any:
+    """Add a photo, if the service was started with --allow-upload; indexed when this answers."""
+    id = await here.upload(photo.file)  # noqa: A001
+    return {"id": id, "vectors": len(here.collection.index)}
 
 
 @router.get("/info", response_model=schemas.Info, responses=_errors(), tags=["service"])
@@ -139,9 +149,9 @@ async def info(here: Here) -> Any:
         "vectors": len(index),
         "dim": index.dim,
         "metric": index.metric,
-        "pictures": here.collection.pictures is not None,
+        "pictures": here.collection.pictures,
         "read_only": settings.read_only,
-        "uploads": settings.allow_upload and here.collection.pictures is not None,
+        "uploads": here.collection.uploads,
         "limits": asdict(settings.limits),
         "report": dict(here.collection.report()),
     }

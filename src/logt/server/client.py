@@ -89,11 +89,9 @@ class Client:
         k: int = 10,
         *,
         box: tuple[float, float, float, float] | None = None,
-        effort: float | None = None,
     ) -> list[Hit]:
         """The k best for a picture, or for a region of it: left, top, right, bottom as parts from 0 to 1."""
-        fields = {"k": str(k), "box": ",".join(map(str, box or ())), "effort": "" if effort is None else str(effort)}
-        body, kind = _form({name: value for name, value in fields.items() if value}, "photo", _bytes(photo))
+        body, kind = _form({"k": str(k), "box": ",".join(map(str, box or ()))}, "photo", _bytes(photo))
         return _hits(self._send("POST", "/search/image", body, kind))[0]
 
     def add(self, vectors: Any, ids: Any = None, *, replace: bool = False) -> list[Id]:
@@ -102,6 +100,10 @@ class Client:
         given = None if ids is None else list(map(_plain, ids))
         answer: list[Id] = self._send("POST", "/vectors", {"vectors": rows, "ids": given, "replace": replace})["ids"]
         return answer
+
+    def add_picture(self, photo: str | os.PathLike[str] | bytes | BinaryIO) -> str:
+        """Add a photo to a service that takes some; its id."""
+        return str(self._send("POST", "/pictures", *_form({}, "photo", _bytes(photo)))["id"])
 
     def remove(self, ids: Any) -> int:
         """Remove vectors by id; how many there were."""

@@ -16,7 +16,8 @@ import typer
 from rich.console import Console
 
 from logt.errors import InvalidInputError, MissingExtraError
-from logt.server.collection import Collection, opened
+from logt.server.album import opened
+from logt.server.collection import Collection
 from logt.server.settings import SHORTEST_TOKEN, Limits, Settings
 
 if TYPE_CHECKING:
@@ -40,9 +41,11 @@ def serve(
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Serve an index over HTTP: a page to search by photos, and a JSON API."""
+    if read_only and allow_upload:
+        raise InvalidInputError("--read-only and --allow-upload exclude each other")
     limits = Limits(body_bytes=upload_mb << 20, seconds=seconds)
-    settings = Settings(token or None, read_only, allow_upload, _names(host, allow_host or []), limits)
-    collection = opened(index)
+    settings = Settings(token or None, read_only, _names(host, allow_host or []), limits)
+    collection = opened(index, uploads=allow_upload)
     if settings.token is None and not _is_loopback(host):
         _say(
             f"warning: everyone who can reach {host} can search, see and change this index; "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import parse_qs, urlencode
@@ -16,7 +17,7 @@ from starlette.types import Scope
 from logt.server.api import PREFIX, Here
 from logt.server.collection import Hit, Id
 from logt.server.gate import entered, same
-from logt.server.reference import operations
+from logt.server.reference import grouped
 from logt.server.refusals import RefusedError, not_found, refusal
 from logt.server.schemas import region
 from logt.server.service import Found, Service
@@ -75,6 +76,11 @@ def _folder_of(id: Id) -> str:
     return str(id).rpartition("/")[0]
 
 
+def _score(score: float, cosine: bool) -> str:
+    """Scores are estimates: a cosine may come out a little above 1."""
+    return f"{min(score, 1.0) if cosine else score:.3f}"
+
+
 _templates.globals.update(picture=_picture, search=_search, name_of=_name_of, folder_of=_folder_of)
 
 
@@ -96,7 +102,7 @@ async def start(
         if area is None:
             found = await here.by_ids([known], asked, None)
         else:
-            found = await here.by_region(known, area, asked, None)
+            found = await here.by_region(known, area, asked)
     except Exception as error:
         return _failed(here, error, part)
     return _answer(here, found, part, k=asked, id=known, box=box, name=str(known))
@@ -113,7 +119,7 @@ async def search_photo(
     """The results for a photo that is sent along."""
     try:
         asked = min(k, MOST)
-        found = await here.by_photo(photo.file, region(box), asked, None)
+        found = await here.by_photo(photo.file, region(box), asked)
     except Exception as error:
         return _failed(here, error, part)
     return _answer(here, found, part, k=asked, id=None, box=box, name=photo.filename or "a photo")
@@ -122,7 +128,9 @@ async def search_photo(
 @router.get("/docs")
 async def reference(request: Request, here: Here) -> Response:
     """The API for people, made from its OpenAPI description."""
-    return _page(here, "reference.html", False, {"operations": operations(request.app.openapi())})
+    token = '-H "Authorization: Bearer $LOGT_TOKEN" ' if here.settings.token else ""
+    start = f"curl {token}{str(request.base_url).rstrip('/')}"
+    return _page(here, "reference.html", False, {"groups": grouped(request.app.openapi(), start)})
 
 
 @router.post("/login")
@@ -195,10 +203,11 @@ def _page(
         "frame": "part.html" if part else "frame.html",
         "vectors": len(collection.index),
         "dim": collection.index.dim,
-        "pictures": collection.pictures is not None,
+        "pictures": collection.pictures,
         "title": collection.title,
         "limits": here.settings.limits,
         "inside": template != "login.html",
         "signed": token is not None,
+        "shown": partial(_score, cosine=collection.index.metric == "cosine"),
     }
     return HTMLResponse(_templates.get_template(template).render(about, **given), status, headers)

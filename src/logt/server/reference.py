@@ -21,23 +21,23 @@ class Operation:
 
     method: str
     path: str
-    group: str
     about: str
     fields: tuple[Field, ...]
     errors: tuple[tuple[str, str], ...]
     example: str
 
 
-def operations(description: dict[str, Any]) -> list[Operation]:
-    """All operations, in the order of the description."""
-    return [
-        _operation(description, method.upper(), path, about)
-        for path, methods in description["paths"].items()
-        for method, about in methods.items()
-    ]
+def grouped(description: dict[str, Any], start: str) -> dict[str, list[Operation]]:
+    """All operations by group, in the order of the description; `start` is how a call of them begins."""
+    groups: dict[str, list[Operation]] = {}
+    for path, methods in description["paths"].items():
+        for method, about in methods.items():
+            operation = _operation(description, method.upper(), path, about, start)
+            groups.setdefault(about["tags"][0], []).append(operation)
+    return groups
 
 
-def _operation(description: dict[str, Any], method: str, path: str, about: dict[str, Any]) -> Operation:
+def _operation(description: dict[str, Any], method: str, path: str, about: dict[str, Any], start: str) -> Operation:
     content = about.get("requestBody", {}).get("content", {})
     kind = next(iter(content), "")
     body = _resolved(description, content[kind]["schema"]) if kind else {}
@@ -52,11 +52,10 @@ def _operation(description: dict[str, Any], method: str, path: str, about: dict[
     return Operation(
         method,
         path,
-        about.get("tags", [""])[0],
         about.get("description", ""),
         tuple(fields),
         tuple(errors),
-        _example(method, path, kind, fields),
+        _example(start + path, kind, fields),
     )
 
 
@@ -95,15 +94,12 @@ _VALUES = {
 }
 
 
-def _example(method: str, path: str, kind: str, fields: list[Field]) -> str:
+def _example(call: str, kind: str, fields: list[Field]) -> str:
     """The call as a line for a shell."""
-    start = "curl" if method == "GET" else f"curl -X {method}"
     shown = [field for field in fields if field.required or field.name == "k"]
     if kind == "multipart/form-data":
-        form = " ".join("-F photo=@photo.jpg" if field.kind == "file" else f"-F {field.name}=10" for field in shown)
-        return f"curl {form} $URL{path}"
+        return " ".join([call, *("-F photo=@photo.jpg" if f.kind == "file" else f"-F {f.name}=10" for f in shown)])
     if kind:
-        body = json.dumps({field.name: _VALUES.get(field.name) for field in shown})
-        return f"{start} -H 'Content-Type: application/json' -d '{body}' $URL{path}"
-    query = "&".join(f"{field.name}={_VALUES[field.name]}" for field in shown)
-    return f"{start} '$URL{path}?{query}'" if query else f"{start} $URL{path}"
+        body = json.dumps({field.name: _VALUES[field.name] for field in shown})
+        return f"{call} -H 'Content-Type: application/json' -d '{body}'"
+    return " ".join([call, *(f"-G -d {field.name}={_VALUES[field.name]}" for field in shown)])

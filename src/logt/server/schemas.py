@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
-from logt.server.collection import Box, Id
+from logt.server.album import Box
+from logt.server.collection import Id
 from logt.server.refusals import RefusedError
 
 AnyId = Annotated[StrictInt, Field(ge=0, le=2**63 - 2)] | Annotated[StrictStr, Field(max_length=4096)]
@@ -43,7 +44,6 @@ class RegionSearch(Asked):
     id: Annotated[StrictStr, Field(max_length=4096, description="A picture of the index.")]
     box: Region
     k: K = 10
-    effort: Effort = None
 
 
 class Added(Asked):
@@ -71,6 +71,11 @@ class AddedIds(BaseModel):
     vectors: int = Field(description="How many the index holds now.")
 
 
+class AddedPicture(BaseModel):
+    id: str
+    vectors: int = Field(description="How many photos the index holds now.")
+
+
 class RemovedCount(BaseModel):
     removed: int
     vectors: int = Field(description="How many the index holds now.")
@@ -85,7 +90,7 @@ class Info(BaseModel):
     pictures: bool = Field(description="Whether pictures can be searched by and shown.")
     read_only: bool
     uploads: bool = Field(description="Whether pictures can be added.")
-    limits: dict[str, float]
+    limits: dict[str, int | float]
     report: dict[str, Any]
 
 

@@ -6,11 +6,15 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
+import numpy as np
+
+from logt._types import Array
 from logt.errors import InvalidInputError
 from logt.server import thumbnails
-from logt.server.collection import Box, Collection, Hit, Id
+from logt.server.album import Album, Box
+from logt.server.collection import Collection, Hit, Id
 from logt.server.meters import Meters
 from logt.server.refusals import RefusedError
 from logt.server.settings import Settings
@@ -37,56 +41,70 @@ class Service:
         self.changing = Pool("change", 1, limits.waiting)
         self.drawn = thumbnails.Cache(limits.cache_bytes)
 
-    async def by_vectors(self, vectors: Any, k: int, effort: float | None) -> Found:
+    async def by_vectors(self, vectors: list[list[float]], k: int, effort: float | None) -> Found:
         self._allow(len(vectors), k)
-        return await _timed(lambda: self.searching.run(self.collection.search, vectors, k, effort))
+        rows = self._rows(vectors)
+        return await _timed(lambda: self.searching.run(self.collection.search, rows, k, effort))
 
     async def by_ids(self, ids: list[Id], k: int, effort: float | None) -> Found:
         self._allow(len(ids), k)
         return await _timed(lambda: self.searching.run(self.collection.search_ids, ids, k, effort))
 
-    async def by_photo(self, photo: BinaryIO, box: Box | None, k: int, effort: float | None) -> Found:
+    async def by_photo(self, photo: BinaryIO, box: Box | None, k: int) -> Found:
         """By a picture that someone sent."""
         self._allow(1, k)
-        self.collection.with_pictures  # noqa: B018 - refuses where there are none
+        album, pixels = self.album, self.settings.limits.pixels
 
         async def found() -> list[list[Hit]]:
-            query = await self.describing.run(self._described, photo, box)
-            return await self.searching.run(self.collection.search, query[None], k, effort)
+            return [await self.describing.run(album.search_picture, photo, k, box, pixels)]
 
         return await _timed(found)
 
-    async def by_region(self, id: Id, box: Box, k: int, effort: float | None) -> Found:
+    async def by_region(self, id: Id, box: Box, k: int) -> Found:
         """By a region of a picture of the collection; the picture itself is not among the results."""
         self._allow(1, k)
-        path = self.collection.picture(id)
+        album = self.album
+        path = album.picture(id)
 
         async def found() -> list[list[Hit]]:
-            query = await self.describing.run(self._described, path, box)
-            hits = (await self.searching.run(self.collection.search, query[None], k + 1, effort))[0]
+            hits = await self.describing.run(album.search_picture, path, k + 1, box, None)
             return [[hit for hit in hits if hit.id != id][:k]]
 
         return await _timed(found)
 
+    @property
+    def album(self) -> Album:
+        if not isinstance(self.collection, Album):
+            raise RefusedError(
+                409, "no_pictures", "this index holds vectors without pictures; search by vector or id"
+            )
+        return self.collection
+
     async def picture(self, id: str, size: str) -> tuple[str, Callable[[], Awaitable[bytes]]]:
         """What the picture looks like now, by a name, and how to get it as JPEG."""
-        path = self.collection.picture(id)
+        path = self.album.picture(id)
         version = thumbnails.version(path, size)
 
         async def image() -> bytes:
             known = self.drawn.get(version)
             if known is None:
-                known = await self.drawing.run(thumbnails.jpeg, path, size, self.settings.limits.pixels)
+                known = await self.drawing.run(thumbnails.jpeg, path, size)
                 self.drawn.put(version, known)
             return known
 
         return version, image
 
-    async def add(self, vectors: Any, ids: list[Id] | None, replace: bool) -> list[Id]:
+    async def upload(self, photo: BinaryIO) -> str:
+        self._may_change()
+        content = await self.changing.run(photo.read)
+        return await self.changing.run(self.album.upload, content, self.settings.limits.pixels)
+
+    async def add(self, vectors: list[list[float]], ids: list[Id] | None, replace: bool) -> list[Id]:
         self._may_change()
         if len(vectors) > self.settings.limits.vectors:
             raise _above("vectors", len(vectors), self.settings.limits.vectors)
-        return await self.changing.run(lambda: self.collection.add(vectors, ids, replace=replace))
+        rows = self._rows(vectors)
+        return await self.changing.run(lambda: self.collection.add(rows, ids, replace=replace))
 
     async def remove(self, ids: list[Id]) -> int:
         self._may_change()
@@ -98,12 +116,12 @@ class Service:
         """Pick up what other processes save, for as long as the service runs."""
         while True:
             await asyncio.sleep(self.settings.refresh_seconds)
-            await self.changing.run(self.collection.poll)
+            await self.changing.run(self.collection.watch)
 
     def close(self) -> None:
         for pool in (self.searching, self.describing, self.drawing, self.changing):
             pool.close()
-        self.collection.release()
+        self.collection.close()
 
     def gauges(self) -> dict[str, tuple[str, float]]:
         report = self.collection.report()
@@ -115,14 +133,14 @@ class Service:
             "logt_describing": ("Photos that are being described or wait for it.", self.describing.calls),
         }
 
-    def _described(self, source: Any, box: Box | None) -> Any:
-        from logt.descriptors.reading import PictureError, read_picture
-
-        try:
-            image = read_picture(source, max_pixels=self.settings.limits.pixels)
-        except PictureError as error:
-            raise RefusedError(415, "not_a_picture", str(error)) from error
-        return self.collection.describe(image, box)
+    def _rows(self, vectors: list[list[float]]) -> Array:
+        dim = self.collection.index.dim
+        for number, row in enumerate(vectors):
+            if len(row) != dim:
+                raise InvalidInputError(
+                    f"row {number} of vectors has {len(row)} numbers; the index has dimension {dim}"
+                )
+        return np.array(vectors, np.float64)
 
     def _may_change(self) -> None:
         if self.settings.read_only:

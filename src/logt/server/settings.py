@@ -37,7 +37,6 @@ class Settings:
 
     token: str | None = None
     read_only: bool = False
-    allow_upload: bool = False
     hosts: tuple[str, ...] = ()
     """Names, besides localhost and plain addresses, that the service may be called by."""
     limits: Limits = field(default_factory=Limits)
@@ -48,5 +47,3 @@ class Settings:
         whole("workers", self.workers)
         if self.token is not None and (len(self.token) < SHORTEST_TOKEN or not self.token.isascii()):
             raise InvalidInputError(f"a token has at least {SHORTEST_TOKEN} plain characters; take a longer one")
-        if self.allow_upload and self.read_only:
-            raise InvalidInputError("a service is read-only or takes uploads, not both")

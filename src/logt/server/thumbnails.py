@@ -8,6 +8,7 @@ from collections import OrderedDict
 from io import BytesIO
 from pathlib import Path
 
+from logt.server.album import read
 from logt.server.refusals import RefusedError
 
 SIZES = {"thumb": 480, "large": 2048}
@@ -50,15 +51,13 @@ def version(path: Path, size: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
-def jpeg(path: Path, size: str, pixels: int) -> bytes:
+def jpeg(path: Path, size: str) -> bytes:
     """The picture, upright, as JPEG without any of its metadata."""
     from PIL.Image import Resampling
 
-    from logt.descriptors.reading import read_picture
-
-    image = read_picture(path, max_pixels=pixels)
+    image = read(path, SIZES[size] // 2)
     image.thumbnail((SIZES[size], SIZES[size]), Resampling.LANCZOS)
-    out = BytesIO()
     image.info.clear()
+    out = BytesIO()
     image.save(out, "JPEG", quality=85, optimize=True, progressive=True)
     return out.getvalue()

@@ -256,7 +256,8 @@ function cropping(stage) {
     region.hidden = !box;
     $("#whole").hidden = !box;
     $("#crop").hidden = Boolean(box);
-    $(".keys").hidden = !box;
+    $("#apply").hidden = !box || text(box) === asked;
+    for (const hint of $$(".keys")) hint.hidden = !box;
     stage.classList.toggle("cropping", Boolean(box));
     if (!box) return;
     const [left, top, right, bottom] = box;
@@ -272,6 +273,7 @@ function cropping(stage) {
   const clear = () => { box = null; draw(); search(); };
 
   $("#whole").addEventListener("click", clear);
+  $("#apply").addEventListener("click", search);
   $("#crop").addEventListener("click", () => { box = [0.25, 0.25, 0.75, 0.75]; draw(); region.focus(); });
 
   region.addEventListener("keydown", (event) => {
