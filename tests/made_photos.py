@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import uvicorn
 from PIL import Image
 
 import logt
@@ -66,3 +71,20 @@ def make_photos(folder: Path, index: Path, scenes=8, each=3, names="scene {numbe
     made.add(np.stack(rows), ids=ids)
     made.save(index)
     return ids
+
+
+@contextmanager
+def running(app):
+    """The address of a service that runs in a thread, on a port that was free."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    try:
+        while not server.started and thread.is_alive():
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+        listening.close()

@@ -26,6 +26,7 @@ Here = Annotated[Service, Depends(service_of)]
 
 def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     about = {
+        400: "The body cannot be read.",
         401: "The token is missing or wrong.",
         403: "Not allowed: read-only, or a page of another site.",
         404: "No such id.",
@@ -37,7 +38,7 @@ def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
         503: "Too many requests of this kind wait; try again.",
         504: "It took too long.",
     }
-    return {status: {"model": schemas.Error, "description": about[status]} for status in (401, *statuses)}
+    return {status: {"model": schemas.Error, "description": about[status]} for status in (400, 401, *statuses)}
 
 
 router = APIRouter(prefix=PREFIX)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -116,7 +117,8 @@ class Service:
         """Pick up what other processes save, for as long as the service runs."""
         while True:
             await asyncio.sleep(self.settings.refresh_seconds)
-            await self.changing.run(self.collection.watch)
+            with suppress(RefusedError):  # too many changes wait; the next time, then
+                await self.changing.run(self.collection.watch)
 
     def close(self) -> None:
         for pool in (self.searching, self.describing, self.drawing, self.changing):
