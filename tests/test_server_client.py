@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import io
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
-import urllib.request
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +21,7 @@ from logt.server.album import Album
 from logt.server.app import create
 from logt.server.client import BusyError, Client, Hit, NotFoundError, ServiceError, UnauthorizedError, _error
 from logt.server.collection import Vectors
+from logt.server.command import serve
 from logt.server.settings import Limits, Settings
 
 TOKEN = "a token of some length"
@@ -69,7 +70,7 @@ def test_errors_of_the_service_are_typed(client, service, monkeypatch):
         Client(service).info()
     monkeypatch.setenv("LOGT_TOKEN", TOKEN)
     assert Client(service).info()["dim"] == 16
-    with pytest.raises(ServiceError, match="no pictures|without pictures"):
+    with pytest.raises(ServiceError, match="without pictures"):
         client.search_image(b"x")
     with pytest.raises(ServiceError, match="is logt serve running") as caught:
         Client("http://127.0.0.1:1", timeout=2).info()
@@ -91,7 +92,7 @@ def test_the_client_searches_by_image(tmp_path):
             tmp_path / "query.jpg",
             str(tmp_path / "query.jpg"),
             jpeg(scene(2, 99)),
-            open(tmp_path / "query.jpg", "rb"),
+            io.BytesIO(jpeg(scene(2, 99))),
         ):
             assert {hit.id for hit in client.search_image(photo, k=2)} == set(ids[4:6])
         assert {hit.id for hit in client.search_image(tmp_path / "query.jpg", 2, box=(0, 0, 1, 1))} == set(ids[4:6])
@@ -127,55 +128,49 @@ def stopped(process):
     return rest
 
 
-def test_the_command_serves_until_it_is_stopped(tmp_path, vectors):
+def test_the_command_serves_until_it_is_stopped_and_warns_of_an_open_door(tmp_path, vectors):
     index = logt.Index(16)
     index.add(vectors(50, 16))
     index.save(tmp_path / "vectors [red]")
-    process, url, said = started(tmp_path / "vectors [red]", "--port", 0)
+    process, url, said = started(tmp_path / "vectors [red]", "--port", 0, "--host", "0.0.0.0")
     assert "50 vectors of vectors [red]" in said
-    assert url.startswith("http://127.0.0.1:")
-    assert json.load(urllib.request.urlopen(f"{url}api/v1/info"))["vectors"] == 50
+    assert "warning" in said
+    assert "LOGT_TOKEN" in said
+    assert Client(url).info()["vectors"] == 50
     assert "stopped" in stopped(process)
 
 
-def test_the_command_warns_of_an_open_door(tmp_path):
+def test_the_command_takes_its_token_from_the_environment(tmp_path):
     logt.Index(16).save(tmp_path / "i")
-    process, url, said = started(tmp_path / "i", "--port", 0, "--host", "0.0.0.0")
+    process, url, said = started(tmp_path / "i", "--port", 0, LOGT_TOKEN=TOKEN)
+    assert "warning" not in said
+    assert url.startswith("http://127.0.0.1:")
+    with pytest.raises(UnauthorizedError):
+        Client(url).info()
+    assert Client(url, token=TOKEN).info()["vectors"] == 0
     stopped(process)
-    assert "warning" in said
-    assert "LOGT_TOKEN" in said
-    process, url, said = started(tmp_path / "i", "--port", 0, "--host", "0.0.0.0", LOGT_TOKEN=TOKEN)
-    try:
-        assert "warning" not in said
-        with pytest.raises(UnauthorizedError):
-            Client(url).info()
-        assert Client(url, token=TOKEN).info()["vectors"] == 0
-    finally:
-        stopped(process)
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("given", "message"),
     [
-        (("none",), "none holds no index"),
-        (("{index}", "--port", "{taken}"), "choose another --port"),
-        (("{index}", "--host", "no.such.host.invalid"), "is no address"),
-        (("{index}", "--token", "short"), "at least 12"),
-        (("{index}", "--allow-upload"), "no index of photos"),
-        (("{index}", "--allow-upload", "--read-only"), "exclude each other"),
+        ({"index": Path("none")}, "none holds no index"),
+        ({"host": "no.such.host.invalid"}, "is no address"),
+        ({"token": "short"}, "at least 12"),
+        ({"allow_upload": True}, "no index of photos"),
+        ({"allow_upload": True, "read_only": True}, "exclude each other"),
     ],
 )
-def test_what_cannot_be_served_is_one_line(tmp_path, words, message):
+def test_what_cannot_be_served_is_refused_by_name(tmp_path, given, message):
     logt.Index(16).save(tmp_path / "i")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        done = subprocess.run(
-            [sys.executable, "-m", "logt", "serve"]
-            + [word.format(index=tmp_path / "i", taken=port) for word in words],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "COLUMNS": "200"},
-        )
-    assert done.returncode == 1
-    assert message in " ".join(done.stderr.split())
-    assert "Traceback" not in done.stderr
+    with pytest.raises((logt.InvalidInputError, OSError), match=message):
+        serve(**{"index": tmp_path / "i", "port": 0, **given})
+
+
+def test_a_taken_port_is_refused_by_name(tmp_path):
+    logt.Index(16).save(tmp_path / "i")
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(logt.InvalidInputError, match="another --port"),
+    ):
+        serve(tmp_path / "i", port=taken.getsockname()[1])

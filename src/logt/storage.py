@@ -92,7 +92,7 @@ def write(folder: Path, stored: Stored) -> int:
     }
     text = json.dumps(manifest, indent=1, sort_keys=True)
     whole = {"manifest": manifest, "checksum": _digest(text.encode())}
-    _replace(folder / MANIFEST, json.dumps(whole, indent=1).encode())
+    replace_file(folder / MANIFEST, json.dumps(whole, indent=1).encode())
     for other in folder.iterdir():
         if OUR_FILE.fullmatch(other.name) and other.name not in (*files, LOCK):
             other.unlink(missing_ok=True)
@@ -332,7 +332,7 @@ def _write_arrays(folder: Path, kind: str, arrays: Mapping[str, Array], files: d
     files[name] = {"bytes": len(data), "checksum": checksum}
     path = folder / name
     if not (path.exists() and path.stat().st_size == len(data) and _digest(path.read_bytes()) == checksum):
-        _replace(path, data)
+        replace_file(path, data)
     return name
 
 
@@ -365,7 +365,7 @@ def _read_arrays(path: Path, about: Mapping[str, Any]) -> dict[str, Array]:
     return arrays
 
 
-def _replace(path: Path, data: bytes) -> None:
+def replace_file(path: Path, data: bytes) -> None:
     """Write under a temporary name, flush to disk, rename, flush the folder."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

@@ -99,6 +99,7 @@ def _listening(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind(address)
+        listening.listen(1024)  # who calls from now on is answered once the service is up
     except OSError as error:
         listening.close()
         raise InvalidInputError(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port") from error
