@@ -241,8 +241,10 @@ function begin() {
   const stage = $("#stage");
   if (!stage) return;
   const image = $("#query");
-  image.addEventListener("error", () => { stage.hidden = true; $("#unseen").hidden = false; $("#region-help").hidden = true; }, { once: true });
-  const ready = () => { $("#tools").hidden = false; cropping(stage); };
+  const still = (act) => () => { if (stage.isConnected) act(); }; // the answer may be another by then
+  const unseen = still(() => { stage.hidden = true; $("#unseen").hidden = false; $("#region-help").hidden = true; });
+  const ready = still(() => { $("#tools").hidden = false; cropping(stage); });
+  image.addEventListener("error", unseen, { once: true });
   if (image.complete && image.naturalWidth) ready();
   else image.addEventListener("load", ready, { once: true });
 }
