@@ -17,11 +17,11 @@ from made_photos import MadePhotos, make_photos, running, scene
 from test_server import jpeg
 
 import logt
+from logt.commands.serve import serve
 from logt.server.album import Album
 from logt.server.app import create
 from logt.server.client import BusyError, Client, Hit, NotFoundError, ServiceError, UnauthorizedError, _error
 from logt.server.collection import Vectors
-from logt.server.command import serve
 from logt.server.settings import Limits, Settings
 
 TOKEN = "a token of some length"

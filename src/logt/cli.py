@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 import logt
 from logt import demo as demonstration
 from logt import methods
+from logt.commands import images
+from logt.commands.serve import serve
 from logt.datasets import read_vectors
 from logt.errors import InvalidInputError
 from logt.home import lock
 from logt.index import Index
 from logt.segment import Method
-from logt.server.command import serve
-from logt.threads import Progress as Report
+from logt.terminal import AsJson, Threads, err, out, progress, say
 
 app = typer.Typer(
     help="Search in large collections of image descriptors by group testing.",
@@ -34,10 +32,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-out, err = Console(), Console(stderr=True)
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="Threads to use; all cores by default.")]
+app.add_typer(images.app, name="images")
 
 _METHODS: dict[str, Callable[..., Method]] = {
     "lo-gt": methods.lo_gt,
@@ -83,8 +78,8 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Make a photo collection whose answer is known, index it, search it, and compare with exhaustive search."""
-    with _progress(quiet=as_json) as progress:
-        rows = demonstration.run(vectors, dim, threads, progress)
+    with progress(quiet=as_json) as report:
+        rows = demonstration.run(vectors, dim, threads, report)
     if as_json:
         out.print_json(json.dumps(rows))
         return
@@ -132,8 +127,8 @@ def build(
     lock(index.resolve()).close()  # a place that cannot be written to is refused before the work
     start = time.perf_counter()
     try:
-        with _progress(quiet=as_json) as progress:
-            built.add(X, threads=threads, progress=progress)
+        with progress(quiet=as_json) as report:
+            built.add(X, threads=threads, progress=report)
     except KeyboardInterrupt:
         err.print("interrupted; nothing was written")
         raise typer.Exit(130) from None
@@ -178,7 +173,7 @@ def search(
 def verify(index: Annotated[Path, typer.Argument(help="An index folder.")]) -> None:
     """Check every byte of an index; say which file is broken."""
     checked = Index.open(index)
-    _say(f"{index}: whole; {len(checked):,} vectors, generation {checked.generation}")
+    say(f"{index}: whole; {len(checked):,} vectors, generation {checked.generation}")
 
 
 @app.command()
@@ -197,38 +192,9 @@ def _show_report(index: Index, as_json: bool, more: dict[str, Any]) -> None:
     if as_json:
         out.print_json(json.dumps({**report, **more}))
     else:
-        _say(str(report))
+        say(str(report))
         for name, value in more.items():
-            _say(f"{name}: {value:.1f}" if isinstance(value, float) else f"{name}: {value}")
-
-
-def _say(text: str) -> None:
-    """Print as it is: paths and ids may look like markup."""
-    out.print(text, highlight=False, markup=False, soft_wrap=True)
-
-
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Report]:
-    """A progress bar per kind of work, on the error stream."""
-    bars = Progress(
-        TextColumn("{task.description:<16}"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=err,
-        transient=True,
-        disable=quiet or not err.is_terminal,
-    )
-    tasks: dict[str, TaskID] = {}
-
-    def report(what: str, done: int, total: int) -> None:
-        if what not in tasks:
-            tasks[what] = bars.add_task(what)
-        bars.update(tasks[what], completed=done, total=total)
-
-    with bars:
-        yield report
+            say(f"{name}: {value:.1f}" if isinstance(value, float) else f"{name}: {value}")
 
 
 def _finite(scores: Any) -> list[list[float | None]]:

@@ -88,6 +88,12 @@ class About:
                 f"the pictures were described with the model {self.model} ({self.sha256[:12]}…), "
                 f"and {model.path} is another; pass that model, or relearn the index with this one"
             )
+        for name in ("layout", "mean", "std", "side"):
+            now, then = getattr(model.prepare, name), getattr(self, name)
+            if now != (tuple(then) if isinstance(then, list) else then):
+                raise InvalidInputError(
+                    f"the pictures were described with {name} = {then}, not {now}; relearn to change it"
+                )
         return Describer(model, tuple(self.scales), self.p)
 
 

@@ -13,17 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 import typer
-from rich.console import Console
 
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.server.album import opened
 from logt.server.collection import Collection
 from logt.server.settings import SHORTEST_TOKEN, Limits, Settings
+from logt.terminal import err
 
 if TYPE_CHECKING:
     import uvicorn
-
-_out = Console(stderr=True)
 
 
 def serve(
@@ -135,4 +133,4 @@ def _open_when_ready(server: Any, url: str) -> None:
 
 
 def _say(text: str, **style: Any) -> None:
-    _out.print(text, highlight=False, markup=False, soft_wrap=True, **style)
+    err.print(text, highlight=False, markup=False, soft_wrap=True, **style)

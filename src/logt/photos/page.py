@@ -1,0 +1,83 @@
+"""A page of answers, (query, results) -> one HTML file that holds its pictures and needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_SIDE = 320  # pixels of an embedded picture
+
+_STYLE = """
+:root { color-scheme: light dark; --back: #fafaf8; --ink: #1c1c1a; --soft: #6b6b66; --card: #fff; --line: #e2e2dc;
+  --mark: #2463b5; }
+@media (prefers-color-scheme: dark) { :root { --back: #161614; --ink: #ecece6; --soft: #9a9a92; --card: #20201d;
+  --line: #35352f; --mark: #7fb0f0; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 2rem 1.25rem 4rem; max-width: 84rem; background: var(--back); color: var(--ink);
+  font: 16px/1.45 system-ui, sans-serif; }
+h1 { font-size: 1.4rem; margin: 0 0 .25rem; overflow-wrap: anywhere; }
+p { margin: 0 0 1.5rem; color: var(--soft); }
+section { display: grid; grid-template-columns: minmax(10rem, 15rem) 1fr; gap: 1.25rem; padding: 1.25rem 0;
+  border-top: 1px solid var(--line); }
+@media (max-width: 40rem) { section { grid-template-columns: 1fr; } section > figure { max-width: 15rem; } }
+.found { display: grid; grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr)); gap: .9rem;
+  align-content: start; }
+figure { margin: 0; background: var(--card); border: 1px solid var(--line); border-radius: .5rem; overflow: hidden; }
+section > figure { border-color: var(--mark); align-self: start; }
+img { display: block; width: 100%; aspect-ratio: 4 / 3; object-fit: cover; background: var(--line); }
+section > figure img { aspect-ratio: auto; object-fit: contain; }
+figcaption { padding: .45rem .6rem; font-size: .8rem; overflow-wrap: anywhere; }
+figcaption b { color: var(--mark); font-variant-numeric: tabular-nums; margin-right: .4rem; }
+"""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A picture with its name and, if it was found, its score; without an image where that cannot be read."""
+
+    name: str
+    image: Image | None
+    score: float | None = None
+
+
+def page(title: str, note: str, answers: Sequence[tuple[Shown, Sequence[Shown]]]) -> str:
+    """The page: for each query, its picture and beside it what was found."""
+    sections = "".join(
+        f'<section>{_figure(query)}<div class="found">{"".join(map(_figure, found))}</div></section>'
+        for query, found in answers
+    )
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
+        "style-src 'unsafe-inline'\">"
+        f"<title>{_text(title)}</title><style>{_STYLE}</style></head>"
+        f"<body><h1>{_text(title)}</h1><p>{_text(note)}</p>{sections}</body></html>\n"
+    )
+
+
+def _figure(shown: Shown) -> str:
+    name = _text(shown.name)
+    picture = f'<img alt="{name}" src="{_embedded(shown.image)}">' if shown.image else '<img alt="cannot be read">'
+    score = "query" if shown.score is None else f"{shown.score:.3f}"
+    return f"<figure>{picture}<figcaption><b>{score}</b>{name}</figcaption></figure>"
+
+
+def _embedded(image: Image) -> str:
+    small = image.copy()
+    small.thumbnail((_SIDE, _SIDE))
+    stream = BytesIO()
+    small.save(stream, "JPEG", quality=82)
+    return f"data:image/jpeg;base64,{base64.b64encode(stream.getvalue()).decode()}"
+
+
+def _text(text: str) -> str:
+    """Text that no name can break out of."""
+    return escape(text.encode("utf-8", "replace").decode(), quote=True)
