@@ -4,9 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 DATA ?=
+PHOTOS ?=
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard src/kernels/*)
 
-.PHONY: help demo test check format torture bench profile growth streams tables clean
+.PHONY: help demo test check format torture bench profile growth streams tables load clean
 
 help:
 	@echo "make demo          index and search a made photo collection, beside exhaustive search"
@@ -19,6 +20,7 @@ help:
 	@echo "make growth        time and accuracy from 10,000 to 1,000,000 vectors; DATA=folder"
 	@echo "make streams       batches, relearning, query expansion, smoothing; DATA=folder"
 	@echo "make tables        the paper's LO-GT against RND over seeds; DATA=folder"
+	@echo "make load          requests per second and latency of logt serve; DATA=folder, PHOTOS=folder"
 	@echo "make clean         remove what was built"
 
 $(VENV)/.installed: $(SOURCES)
@@ -58,6 +60,9 @@ bench: $(VENV)/.bench
 
 profile growth streams tables: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.$@ --data "$(DATA)"
+
+load: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.serve --data "$(DATA)" --photos "$(PHOTOS)"
 
 clean:
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis

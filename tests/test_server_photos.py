@@ -56,7 +56,9 @@ def test_photos_that_are_indexed_meanwhile_appear(folder, tmp_path):
         view(scene(1), 7).save(folder / "new.jpg")
         update(folder)
         until(lambda: client.get(f"{API}/info").json()["vectors"] == 13)
-        assert ids_of(client.post(f"{API}/search/ids", json={"ids": ["new.jpg"], "k": 3}))[0][0].startswith("scene-01")
+        assert ids_of(client.post(f"{API}/search/ids", json={"ids": ["new.jpg"], "k": 3}))[0][0].startswith(
+            "scene-01"
+        )
 
 
 def test_an_index_of_photos_follows_its_folder(folder):
@@ -87,7 +89,9 @@ def test_uploaded_photos_are_kept_apart_and_can_be_removed(folder, tmp_path):
 
 def test_a_refused_upload_leaves_nothing(folder, tmp_path):
     with serving(opened(folder, uploads=True)) as client:
-        fault(client.post(f"{API}/pictures", files={"photo": ("../../evil.jpg", b"no picture")}), 415, "not_a_picture")
+        fault(
+            client.post(f"{API}/pictures", files={"photo": ("../../evil.jpg", b"no picture")}), 415, "not_a_picture"
+        )
         with Lock(folder / ".logt"):
             fault(uploaded(client, view(scene(2), 8), tmp_path), 409, "locked")
         assert not list(folder.glob("uploads/*"))

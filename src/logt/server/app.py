@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.types import ASGIApp, Scope
 
 import logt
 from logt.server import api, page
+from logt.server.api import PlainJson
 from logt.server.collection import Collection
 from logt.server.gate import Gate
 from logt.server.refusals import FORESEEN, RefusedError, refusal
 from logt.server.service import Service
 from logt.server.settings import Settings
-
-
-class PlainJson(JSONResponse):
-    """JSON in ASCII: ids may hold characters that UTF-8 does not have."""
-
-    def render(self, content: Any) -> bytes:
-        return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
 
 
 def create(collection: Collection, settings: Settings | None = None) -> ASGIApp:

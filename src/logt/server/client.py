@@ -91,7 +91,7 @@ class Client:
         box: tuple[float, float, float, float] | None = None,
     ) -> list[Hit]:
         """The k best for a picture, or for a region of it: left, top, right, bottom as parts from 0 to 1."""
-        body, kind = _form({"k": str(k), "box": ",".join(map(str, box or ()))}, "photo", _bytes(photo))
+        body, kind = multipart({"k": str(k), "box": ",".join(map(str, box or ()))}, "photo", _bytes(photo))
         return _hits(self._send("POST", "/search/image", body, kind))[0]
 
     def add(self, vectors: Any, ids: Any = None, *, replace: bool = False) -> list[Id]:
@@ -103,7 +103,7 @@ class Client:
 
     def add_picture(self, photo: str | os.PathLike[str] | bytes | BinaryIO) -> str:
         """Add a photo to a service that takes some; its id."""
-        return str(self._send("POST", "/pictures", *_form({}, "photo", _bytes(photo)))["id"])
+        return str(self._send("POST", "/pictures", *multipart({}, "photo", _bytes(photo)))["id"])
 
     def remove(self, ids: Any) -> int:
         """Remove vectors by id; how many there were."""
@@ -177,7 +177,7 @@ def _bytes(photo: str | os.PathLike[str] | bytes | BinaryIO) -> bytes:
     return Path(photo).read_bytes() if isinstance(photo, str | os.PathLike) else photo.read()
 
 
-def _form(fields: dict[str, str], file: str, content: bytes) -> tuple[bytes, str]:
+def multipart(fields: dict[str, str], file: str, content: bytes) -> tuple[bytes, str]:
     """A multipart form with one file, and its content type."""
     border = secrets.token_hex(16)
     parts = [
