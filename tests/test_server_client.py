@@ -9,11 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 from made_photos import MadePhotos, make_photos, running, scene
+from test_project import ROOT, blocks
 from test_server import jpeg
 
 import logt
@@ -56,6 +58,21 @@ def test_the_client_searches_adds_and_removes(client, vectors):
     assert client.remove([100, 101, 555]) == 2
     assert client.info()["vectors"] == 100
     assert client.health() == {"status": "ok", "trouble": None}
+
+
+def test_the_examples_of_the_document_run(tmp_path, client, service, monkeypatch):
+    """The first over photos, the second over vectors."""
+    photos, over_vectors = blocks(ROOT / "docs" / "serve.md", "python")
+    make_photos(tmp_path / "photos", tmp_path / "index", 4, 2)
+    (tmp_path / "query.jpg").write_bytes(jpeg(scene(2, 99)))
+    monkeypatch.chdir(tmp_path)
+    with running(create(Album(MadePhotos(tmp_path / "photos", tmp_path / "index")))) as url:
+        names: dict[str, object] = {}
+        exec(photos.replace("http://127.0.0.1:8000", url), names)
+    assert names["jpeg"].startswith(b"\xff\xd8")
+    names["client"] = client
+    exec(over_vectors, names)
+    assert [hits[0].id for hits in names["results"]] == names["ids"]
 
 
 def test_errors_of_the_service_are_typed(client, service, monkeypatch):
@@ -103,52 +120,49 @@ def test_the_client_searches_by_image(tmp_path):
             client.remove(ids[:1])
 
 
+@contextmanager
 def started(*words, **env):
+    """`logt serve` in a process of its own: (its address, what it said); it is stopped as by Ctrl-C."""
     process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "logt", "serve", *map(str, words)],
+        [sys.executable, "-W", "error", "-m", "logt", "serve", *map(str, words), "--port", "0"],
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "COLUMNS": "200", **env},
     )
-    lines = []
-    for line in process.stderr:
-        lines.append(line)
-        if "Ctrl-C stops" in line:
-            break
-    found = re.search(r"http://\S+", "".join(lines))
-    assert found, lines
-    return process, found[0], "".join(lines)
-
-
-def stopped(process):
-    process.send_signal(signal.SIGINT)
-    rest = process.communicate(timeout=20)[1]
-    assert process.returncode == 0
-    assert "Traceback" not in rest
-    return rest
+    try:
+        said = ""
+        while "Ctrl-C stops" not in said:
+            line = process.stderr.readline()
+            assert line, said
+            said += line
+        yield re.search(r"http://\S+", said)[0], said
+        process.send_signal(signal.SIGINT)
+        rest = process.communicate(timeout=20)[1]
+        assert (process.returncode, rest) == (0, "stopped\n")
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_the_command_serves_until_it_is_stopped_and_warns_of_an_open_door(tmp_path, vectors):
     index = logt.Index(16)
     index.add(vectors(50, 16))
     index.save(tmp_path / "vectors [red]")
-    process, url, said = started(tmp_path / "vectors [red]", "--port", 0, "--host", "0.0.0.0")
-    assert "50 vectors of vectors [red]" in said
-    assert "warning" in said
-    assert "LOGT_TOKEN" in said
-    assert Client(url).info()["vectors"] == 50
-    assert "stopped" in stopped(process)
+    with started(tmp_path / "vectors [red]", "--host", "0.0.0.0") as (url, said):
+        assert "50 vectors of vectors [red]" in said
+        assert "warning" in said
+        assert "LOGT_TOKEN" in said
+        assert Client(url).info()["vectors"] == 50
 
 
 def test_the_command_takes_its_token_from_the_environment(tmp_path):
     logt.Index(16).save(tmp_path / "i")
-    process, url, said = started(tmp_path / "i", "--port", 0, LOGT_TOKEN=TOKEN)
-    assert "warning" not in said
-    assert url.startswith("http://127.0.0.1:")
-    with pytest.raises(UnauthorizedError):
-        Client(url).info()
-    assert Client(url, token=TOKEN).info()["vectors"] == 0
-    stopped(process)
+    with started(tmp_path / "i", LOGT_TOKEN=TOKEN) as (url, said):
+        assert "warning" not in said
+        assert url.startswith("http://127.0.0.1:")
+        with pytest.raises(UnauthorizedError):
+            Client(url).info()
+        assert Client(url, token=TOKEN).info()["vectors"] == 0
 
 
 @pytest.mark.parametrize(
