@@ -133,7 +133,7 @@ def demo(
         ranking = photos.search(image, len(names))
         rankings.append([names.index(name) for name, _ in ranking])
         rows.append({"query": query, "found in the first 5": sum(name in views for name, _ in ranking[:5])})
-        answers.append((Shown(query, image), [Shown(n, _thumbnail(photos, n), score) for n, score in ranking[:6]]))
+        answers.append((Shown(query, image), [Shown(n, _thumbnail(photos, n), score) for n, score in ranking[:5]]))
     quality = mean_average_precision(rankings, [[names.index(name) for name in views] for views in relevant.values()])
     note = f"{scenes} scenes in 5 views each, among {others} other pictures. mAP {quality:.1f}"
     _write_page(home / "answers.html", page("logt images demo", note, answers), show)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ Box = tuple[float, float, float, float]
 """left, top, right, bottom: pixels of the upright picture."""
 
 BUILT_IN = Path(__file__).with_name("efficientnet-lite0.onnx")
+_LEAST = 32  # pixels of the shorter side: networks answer nothing to less
 _TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 
 
@@ -65,8 +67,8 @@ class Preparation:
             return self.size
         width, height = box[2] - box[0], box[3] - box[1]
         factor = self.side * scale / max(width, height)
-        sides = (max(1, round(length * factor / self.multiple)) * self.multiple for length in (height, width))
-        return (next(sides), next(sides))
+        rounded = [max(_LEAST, length * factor) / self.multiple for length in (height, width)]
+        return (math.ceil(rounded[0] - 0.5) * self.multiple, math.ceil(rounded[1] - 0.5) * self.multiple)
 
 
 @dataclass(frozen=True)
@@ -113,30 +115,24 @@ class Model:
         return self._run(self.prepare(image, box, scale))
 
     def _run(self, x: Floats) -> Floats:
-        put = self.session.get_inputs()[0]
-        out = np.asarray(
-            self.session.run([self.session.get_outputs()[0].name], {put.name: x.astype(_TYPES[put.type])})[0]
-        )
-        first: Floats = out[0].astype(np.float32)
-        return first.transpose(2, 0, 1) if out.ndim == 4 and self.prepare.layout == "NHWC" else first
+        put, out = self.session.get_inputs()[0], self.session.get_outputs()[0]
+        try:
+            answer = np.asarray(self.session.run([out.name], {put.name: x.astype(_TYPES[put.type])})[0])
+        except Exception as error:  # onnxruntime has no class of its own for what a model cannot do
+            raise InvalidInputError(f"the model {self.path} cannot describe a picture: {error}") from error
+        first: Floats = answer[0].astype(np.float32)
+        return first.transpose(2, 0, 1) if first.ndim == 3 and self.prepare.layout == "NHWC" else first
 
     def _probe(self) -> None:
         """Refuse a model that does not answer a picture with what can be pooled."""
         height, width = self.prepare.size or (64, 64)
         shape = (3, height, width) if self.prepare.layout == "NCHW" else (height, width, 3)
-        try:
-            out = self._run(np.zeros((1, *shape), np.float32))
-        except Exception as error:  # onnxruntime has no class of its own for what a model cannot do
-            raise InvalidInputError(f"the model {self.path} cannot describe a picture: {error}") from error
+        out = self._run(np.zeros((1, *shape), np.float32))
         if out.ndim not in (1, 3) or not out.size:
             raise InvalidInputError(
                 f"the model {self.path} answers a picture with shape {(1, *out.shape)}: "
                 "a feature map (N, C, H, W) or a vector (N, D) is needed"
             )
-
-    def with_side(self, side: int) -> Model:
-        """The same model for pictures of another size."""
-        return replace(self, prepare=replace(self.prepare, side=side))
 
 
 def _session(data: bytes, file: Path) -> Any:
@@ -147,7 +143,7 @@ def _session(data: bytes, file: Path) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1  # pictures are described side by side instead
     options.enable_mem_pattern = False  # pictures differ in size
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # errors are raised anyway
     try:
         return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has no class of its own for files that are no models

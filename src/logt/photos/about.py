@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,10 @@ class About:
             raise FileNotFoundError(
                 f"{path} holds no index of photos: there is no {ABOUT} in it; logt images index FOLDER makes one"
             ) from None
+        return cls.parsed(text, path)
+
+    @classmethod
+    def parsed(cls, text: str | bytes, path: Path) -> About:
         try:
             values: dict[str, Any] = json.loads(text)
             version = values.pop("format")
@@ -70,8 +74,17 @@ class About:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CorruptIndexError(f"{path / ABOUT} is damaged: {error}") from error
 
+    @property
+    def text(self) -> str:
+        """As JSON."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1)
+
     def write(self, path: Path) -> None:
-        replace_file(path / ABOUT, json.dumps({"format": FORMAT, **asdict(self)}, indent=1).encode())
+        replace_file(path / ABOUT, self.text.encode())
+
+    def moved(self, folder: Path, path: Path) -> About:
+        """The same for a folder that lies elsewhere now."""
+        return replace(self, folder=_kept(folder, path))
 
     def pictures(self, path: Path) -> Path:
         """The folder of the pictures of the index at `path`."""

@@ -21,7 +21,7 @@ _TABLES = """
 CREATE TABLE IF NOT EXISTS pictures (
     name TEXT PRIMARY KEY, bytes INTEGER NOT NULL, changed INTEGER NOT NULL, raw BLOB, vectors TEXT
 );
-CREATE TABLE IF NOT EXISTS notes (note TEXT PRIMARY KEY)
+CREATE TABLE IF NOT EXISTS notes (note TEXT PRIMARY KEY, value TEXT NOT NULL)
 """
 _RELEARN = "relearn"
 
@@ -61,16 +61,18 @@ class Catalogue:
         with self._transaction() as db:
             db.executemany("DELETE FROM pictures WHERE name = ?", ((name,) for name in names))
 
-    def forget_all(self) -> None:
-        """Describe everything anew, under a new whitening."""
+    def forget_all(self, how: str) -> None:
+        """Everything is to be described anew, and how; noted until all of it is in the index."""
         with self._transaction() as db:
             db.execute("DELETE FROM pictures")
-            db.execute("INSERT OR REPLACE INTO notes VALUES (?)", (_RELEARN,))
+            db.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (_RELEARN, how))
 
     @property
-    def relearning(self) -> bool:
+    def relearning(self) -> str | None:
+        """How everything is being described anew, if it is."""
         with self._transaction() as db:
-            return db.execute("SELECT 1 FROM notes WHERE note = ?", (_RELEARN,)).fetchone() is not None
+            row = db.execute("SELECT value FROM notes WHERE note = ?", (_RELEARN,)).fetchone()
+        return None if row is None else str(row[0])
 
     def count(self) -> int:
         with self._transaction() as db:

@@ -11,8 +11,8 @@ from logt.inputs import row_norms, unit_rows
 from logt.photos.photos import Photos
 from logt.threads import Progress, spans
 
-THRESHOLD = 0.9
-"""Copies that were scaled, compressed or brightened score above it, views of one thing below it."""
+THRESHOLD = 0.85
+"""Copies that were compressed, enlarged, brightened or cut a little score above it, views of one thing below."""
 
 _NEAREST = 32  # neighbours of each picture that are looked at; larger groups hang together through others
 _ROWS = 1024

@@ -74,9 +74,9 @@ def update(
     home = Path(path).resolve() if path is not None else pictures / HOME
     threads = available() if workers is None else whole("workers", workers)
     with _held(home), closing(Catalogue(home)) as catalogue:
-        about, describer = _opened(pictures, home, model, scales, relearn)
+        about, describer = (_relearned if relearn else _opened)(pictures, home, catalogue, model, scales)
         run = _Update(home, pictures, catalogue, describer, about, Workers(threads, progress))
-        return run(listing(pictures, home), relearn)
+        return run(listing(pictures, home))
 
 
 @contextmanager
@@ -92,30 +92,55 @@ def _held(home: Path) -> Iterator[None]:
 
 
 def _opened(
-    pictures: Path, home: Path, model: str | Path | Model | None, scales: Sequence[float] | None, relearn: bool
+    pictures: Path, home: Path, catalogue: Catalogue, model: str | Path | Model | None, scales: Sequence[float] | None
 ) -> tuple[About, Describer]:
     """What the index says of itself, or is to say, and what describes its pictures."""
-    there = About.read(home) if (home / ABOUT).exists() else None
-    if there and there.pictures(home) != pictures:
-        if there.pictures(home).is_dir():
-            raise InvalidInputError(f"{home} is the index of {there.pictures(home)}, not of {pictures}")
-        there = replace(there, folder=About.of(pictures, home, there.describer(model)).folder)
+    there = _there(pictures, home)
+    going_on = catalogue.relearning
+    if going_on is not None:
+        there = About.parsed(going_on, home).moved(pictures, home)
+    if there is None:
+        describer = _describer(model, scales)
+        there = About.of(pictures, home, describer)
         there.write(home)
-    if there and not relearn:
-        describer = there.describer(model)
-        if scales is not None and tuple(scales) != tuple(describer.scales):
-            raise InvalidInputError(
-                f"the pictures were described at the scales {there.scales}; relearn to change them"
-            )
         return there, describer
-    if model is None and there:
-        model = there.describer().model
-    loaded = model if isinstance(model, Model) else Model.load(model)
-    describer = Describer(loaded, SCALES if scales is None else scales)
+    describer = there.describer(model)
+    if scales is not None and tuple(scales) != tuple(describer.scales):
+        raise InvalidInputError(f"the pictures were described at the scales {there.scales}; relearn to change them")
+    return there, describer
+
+
+def _relearned(
+    pictures: Path, home: Path, catalogue: Catalogue, model: str | Path | Model | None, scales: Sequence[float] | None
+) -> tuple[About, Describer]:
+    """What the index is to say of itself once everything is described anew; going on if that has begun."""
+    there = _there(pictures, home)
+    describer = _describer(there.describer().model if there and model is None else model, scales)
     about = About.of(pictures, home, describer)
     if there is None:
         about.write(home)
+    elif catalogue.relearning != about.text:
+        catalogue.forget_all(about.text)
     return about, describer
+
+
+def _describer(model: str | Path | Model | None, scales: Sequence[float] | None) -> Describer:
+    loaded = model if isinstance(model, Model) else Model.load(model)
+    return Describer(loaded, SCALES if scales is None else scales)
+
+
+def _there(pictures: Path, home: Path) -> About | None:
+    """What an index says of itself; one whose folder is gone from its place is that of the folder that is given."""
+    if not (home / ABOUT).exists():
+        return None
+    about = About.read(home)
+    if about.pictures(home) == pictures:
+        return about
+    if about.pictures(home).is_dir():
+        raise InvalidInputError(f"{home} is the index of {about.pictures(home)}, not of {pictures}")
+    about = about.moved(pictures, home)
+    about.write(home)
+    return about
 
 
 @dataclass
@@ -129,7 +154,7 @@ class _Update:
     about: About
     workers: Workers
 
-    def __call__(self, found: Listing, relearn: bool) -> Summary:
+    def __call__(self, found: Listing) -> Summary:
         before = self._consistent()
         if before and not found.files:
             raise InvalidInputError(
@@ -138,12 +163,8 @@ class _Update:
             )
         gone = [name for name in before if name not in found.files and not found.hides(name)]
         new = [name for name, stamp in found.files.items() if before.get(name) != stamp]
-        todo = list(found.files) if relearn else new
-        if relearn:
-            self.catalogue.forget_all()
-        else:
-            self.catalogue.forget(gone)
-        failed = self._describe(sorted(todo, key=_shuffled), found)
+        self.catalogue.forget(gone)
+        failed = self._describe(sorted(new, key=_shuffled), found)
         self._settle(compact=True)
         bad = {name for name, _ in failed}
         known = [name for name in new if name in before]

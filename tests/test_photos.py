@@ -1,0 +1,533 @@
+"""A folder of pictures and its index: what changes is followed, a killed run goes on, nothing leaves the folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from logt.descriptors import Model, PictureError, read_picture
+from logt.errors import CorruptIndexError, FormatVersionError, InvalidInputError, LockedError
+from logt.home import Lock
+from logt.photos import Photos, duplicates, update, updating
+from logt.photos.about import ABOUT
+from logt.photos.page import Shown, page
+from logt.photos.scenes import scene, write_scenes
+
+Image = pytest.importorskip("PIL.Image")
+pytest.importorskip("onnxruntime")
+
+
+def paint(path, seed=0):
+    """A small picture of coloured squares; the seed says which."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    squares = np.random.default_rng(seed).integers(0, 256, (4, 5, 3)).astype(np.uint8)
+    Image.fromarray(squares.repeat(12, axis=0).repeat(12, axis=1)).save(path)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for seed, name in enumerate(["a.png", "b.jpg", "trip/c.png", "trip/deep/ü – 写真.png", "x [red] <b>.png"]):
+        paint(tmp_path / "photos" / name, seed)
+    return tmp_path / "photos"
+
+
+def counts(summary):
+    return summary.added, summary.changed, summary.removed, summary.unchanged, len(summary.failed)
+
+
+def names(path):
+    return sorted(Photos.open(path).index.ids.tolist())
+
+
+def best(photos, path):
+    return photos.search(read_picture(path), 1)[0]
+
+
+def finds(photos, path):
+    """Whether a picture of the folder finds itself."""
+    name, score = best(photos, path)
+    return name == path.name and score > 0.97
+
+
+# ------------------------------------------------------------------------------------------ what is followed
+
+
+def test_new_changed_and_deleted_pictures_are_picked_up(folder, small):
+    index = folder / ".logt"
+    assert counts(update(folder, model=small)) == (5, 0, 0, 0, 0)
+    assert names(index) == ["a.png", "b.jpg", "trip/c.png", "trip/deep/ü – 写真.png", "x [red] <b>.png"]
+    assert counts(update(folder)) == (0, 0, 0, 5, 0)
+    generation = Photos.open(index).index.generation
+    update(folder)
+    assert Photos.open(index).index.generation == generation
+    paint(folder / "new.png", 70)
+    paint(folder / "a.png", 71)
+    os.utime(folder / "a.png", ns=(1, 1))
+    (folder / "b.jpg").unlink()
+    assert counts(update(folder)) == (1, 1, 1, 3, 0)
+    photos = Photos.open(index)
+    assert sorted(photos.index.ids) == ["a.png", "new.png", "trip/c.png", "trip/deep/ü – 写真.png", "x [red] <b>.png"]
+    for name in photos.index.ids:
+        found, score = best(photos, photos.picture(name))
+        assert found == name
+        assert score > 0.98
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_small_collections_work(tmp_path, small, count):
+    for seed in range(count):
+        paint(tmp_path / f"{seed}.png", seed)
+    assert update(tmp_path, model=small).added == count
+    photos = Photos.open(tmp_path / ".logt")
+    assert all(finds(photos, tmp_path / f"{seed}.png") for seed in range(count))
+    assert len(photos.search(read_picture(tmp_path / "0.png"), 10)) == count
+
+
+def test_a_folder_without_pictures_has_an_index_that_says_so(tmp_path, small):
+    (tmp_path / "notes.txt").write_text("none here")
+    assert counts(update(tmp_path, model=small)) == (0, 0, 0, 0, 1)
+    with pytest.raises(InvalidInputError, match="holds no pictures yet"):
+        Photos.open(tmp_path / ".logt")
+    paint(tmp_path / "first.png")
+    assert counts(update(tmp_path)) == (1, 0, 0, 0, 1)
+    assert names(tmp_path / ".logt") == ["first.png"]
+
+
+def test_what_is_no_picture_is_listed_and_nothing_else_suffers(folder, small, tmp_path):
+    (folder / "text.jpg").write_text("no picture")
+    (folder / "empty.png").touch()
+    data = (folder / "b.jpg").read_bytes()
+    (folder / "half.jpg").write_bytes(data[: len(data) // 2])
+    os.mkfifo(folder / "pipe.jpg")
+    (folder / ".hidden.png").write_bytes(b"x")
+    (folder / "trip" / "loop").symlink_to(folder)
+    (folder / "self").symlink_to("self")
+    paint(tmp_path / "elsewhere" / "out.png")
+    (folder / "out.png").symlink_to(tmp_path / "elsewhere" / "out.png")
+    (folder / "outside").symlink_to(tmp_path / "elsewhere")
+    (folder / "again.png").symlink_to("a.png")
+    done = update(folder, model=small)
+    assert done.added == 5
+    reasons = dict(done.failed)
+    assert sorted(reasons) == ["empty.png", "half.jpg", "out.png", "outside", "pipe.jpg", "self", "text.jpg"]
+    assert "not a picture" in reasons["text.jpg"]
+    assert "leads nowhere" in reasons["self"]
+    assert "out of the folder" in reasons["out.png"]
+    assert "neither a file" in reasons["pipe.jpg"]
+
+
+def test_names_that_are_not_text_are_listed(folder, small):
+    try:
+        Path(os.fsdecode(os.fsencode(folder) + b"/caf\xe9.png")).write_bytes((folder / "a.png").read_bytes())
+    except OSError:
+        pytest.skip("this file system takes only names of text")
+    done = update(folder, model=small)
+    assert done.added == 5
+    assert [reason for _, reason in done.failed] == ["its name is not text in UTF-8; rename it"]
+    json.dumps(done.failed, ensure_ascii=False).encode()
+
+
+def test_a_picture_that_breaks_is_gone_until_it_is_whole_again(folder, small):
+    update(folder, model=small)
+    good = (folder / "a.png").read_bytes()
+    (folder / "a.png").write_bytes(good[:50])
+    done = update(folder)
+    assert counts(done) == (0, 0, 1, 4, 1)
+    assert "a.png" not in names(folder / ".logt")
+    (folder / "a.png").write_bytes(good)
+    assert counts(update(folder)) == (1, 0, 0, 4, 0)
+
+
+def test_files_that_may_not_be_read_are_listed(folder, small, monkeypatch):
+    real = updating.read_picture
+
+    def refusing(path, **how):
+        if path.name == "a.png":
+            raise PictureError(str(path), "Permission denied")
+        return real(path, **how)
+
+    monkeypatch.setattr(updating, "read_picture", refusing)
+    assert update(folder, model=small).failed == [("a.png", "Permission denied")]
+
+
+def test_pictures_of_a_folder_that_cannot_be_looked_into_are_kept(folder, small, monkeypatch):
+    update(folder, model=small)
+    real = os.scandir
+
+    def refusing(path):
+        if Path(path).name == "trip":
+            raise PermissionError(13, "Permission denied")
+        return real(path)
+
+    monkeypatch.setattr("logt.photos.listing.os.scandir", refusing)
+    done = update(folder)
+    assert (done.removed, done.failed) == (0, [("trip/", "the folder cannot be read: Permission denied")])
+    assert len(names(folder / ".logt")) == 5
+
+
+def test_a_folder_that_is_suddenly_empty_keeps_its_index(folder, small):
+    update(folder, model=small)
+    for path in folder.iterdir():
+        if path.name != ".logt":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with pytest.raises(InvalidInputError, match="is the disk there"):
+        update(folder)
+    assert len(names(folder / ".logt")) == 5
+
+
+def test_an_index_elsewhere_and_a_folder_that_moves(folder, small, tmp_path):
+    update(folder, tmp_path / "apart", model=small)
+    update(folder, model=small)
+    folder.rename(tmp_path / "moved")
+    assert Photos.open(tmp_path / "moved" / ".logt").folder == tmp_path / "moved"
+    assert counts(update(tmp_path / "moved", tmp_path / "apart")) == (0, 0, 0, 5, 0)
+    assert Photos.open(tmp_path / "apart").picture("a.png") == tmp_path / "moved" / "a.png"
+    paint(tmp_path / "other" / "a.png")
+    with pytest.raises(InvalidInputError, match="is the index of"):
+        update(tmp_path / "other", tmp_path / "apart")
+
+
+def test_an_index_inside_of_the_folder_is_not_looked_into(folder, small):
+    update(folder, folder / "index", model=small)
+    assert counts(update(folder, folder / "index")) == (0, 0, 0, 5, 0)
+
+
+# ------------------------------------------------------------------------------------- whitening and models
+
+
+def test_a_whitening_from_few_is_learned_anew_and_one_from_many_stays(tmp_path, small, monkeypatch):
+    monkeypatch.setattr(updating, "SETTLED", 8)
+    learned = []
+    for count in (4, 5, 7, 9, 30):
+        for seed in range(count):
+            if not (tmp_path / f"{seed}.png").exists():
+                paint(tmp_path / f"{seed}.png", seed)
+        update(tmp_path, model=small)
+        photos = Photos.open(tmp_path / ".logt")
+        learned.append(photos._view.whitening.count)
+        assert len(photos.index) == count
+        assert all(finds(photos, tmp_path / f"{seed}.png") for seed in range(count))
+    assert learned == [4, 5, 7, 9, 9]
+    assert len([p for p in (tmp_path / ".logt").iterdir() if p.name.startswith(("vectors-", "whitening-"))]) == 2
+
+
+def test_batches_of_a_long_run_are_searchable_before_its_end(tmp_path, small, monkeypatch):
+    monkeypatch.setattr(updating, "SETTLED", 10)
+    monkeypatch.setattr(updating, "_BLOCK", 5)
+    for seed in range(40):
+        paint(tmp_path / f"{seed}.png", seed)
+    seen = []
+
+    def watch(what, done, total):
+        if what == "describing" and done in (5, 15, 25, 40):
+            there = (tmp_path / ".logt" / ABOUT).exists() and json.loads((tmp_path / ".logt" / ABOUT).read_text())
+            seen.append(len(Photos.open(tmp_path / ".logt").index) if there and there["whitening"] else 0)
+
+    update(tmp_path, model=small, progress=watch, workers=2)
+    assert seen == [0, 10, 20, 30]
+    assert len(names(tmp_path / ".logt")) == 40
+
+
+def test_relearning_describes_everything_anew_with_another_model(folder, small, network):
+    update(folder, model=small)
+    other = network("wider", channels=24, about='{"side": 64}')
+    with pytest.raises(InvalidInputError, match="is another; pass that model, or relearn"):
+        update(folder, model=other)
+    with pytest.raises(InvalidInputError, match="relearn to change"):
+        update(folder, model=Model.load(small, side=96))
+    with pytest.raises(InvalidInputError, match="relearn to change them"):
+        update(folder, scales=(1.0,))
+    assert update(folder, model=other, relearn=True).failed == []
+    photos = Photos.open(folder / ".logt")
+    assert photos.index.dim == 24
+    assert best(photos, folder / "a.png")[0] == "a.png"
+    update(folder, relearn=True, scales=(1.0,))
+    assert counts(update(folder)) == (0, 0, 0, 5, 0)
+
+
+def test_relearning_that_was_killed_goes_on_with_its_own_model(folder, small, network):
+    update(folder, model=small)
+    other = network("another", channels=24, about='{"side": 64}')
+
+    def stop(what, done, total):
+        if done == 3:
+            raise KeyboardInterrupt
+
+    for again in ({}, {"relearn": True, "model": other}):
+        with pytest.raises(KeyboardInterrupt):
+            update(folder, model=other, relearn=True, progress=stop, workers=1)
+        assert Photos.open(folder / ".logt").index.dim == (16 if not again else 24)
+        update(folder, **again)
+        photos = Photos.open(folder / ".logt")
+        assert photos.index.dim == 24
+        assert finds(photos, folder / "a.png")
+
+
+def test_a_model_that_has_moved_is_passed_again(folder, small, tmp_path):
+    mine = Path(shutil.copy(small, tmp_path / "mine.onnx"))
+    update(folder, model=mine)
+    mine.rename(tmp_path / "moved.onnx")
+    with pytest.raises(InvalidInputError, match="cannot be read"):
+        Photos.open(folder / ".logt")
+    assert best(Photos.open(folder / ".logt", model=tmp_path / "moved.onnx"), folder / "a.png")[0] == "a.png"
+
+
+# ------------------------------------------------------------------------------- stopped, killed, and broken
+
+KILLED = """
+import os, signal, sys
+from logt.photos import update, updating
+from logt.photos.catalogue import Catalogue
+from logt.index import Index
+folder, model, where, count = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+def die(*_): os.kill(os.getpid(), signal.SIGKILL)
+def after(owner, name):
+    real = getattr(owner, name)
+    def call(*args, **kwargs):
+        real(*args, **kwargs)
+        die()
+    setattr(owner, name, call)
+updating._BLOCK = 8
+updating.SETTLED = 20
+if where == "describing":
+    progress = lambda what, done, total: done >= count and die()
+else:
+    progress = None
+    owner, name = {"saving": (Index, "save"), "whitening": (updating, "replace_file"),
+                   "about": (updating.About, "write"), "catalogue": (Catalogue, "saved"),
+                   "relearning": (Catalogue, "forget_all")}[where]
+    after(owner, name)
+update(folder, model=model, progress=progress, workers=2, relearn=where == "relearning")
+"""
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        [("describing", 1), ("describing", 20), ("describing", 9)],
+        [("about", 0), ("saving", 0), ("whitening", 0), ("saving", 0)],
+        [("catalogue", 0), ("catalogue", 0), ("relearning", 0), ("saving", 0)],
+    ],
+)
+def test_a_killed_run_goes_on_where_it_was_and_nothing_is_lost_or_doubled(tmp_path, small, plan):
+    for seed in range(50):
+        paint(tmp_path / "photos" / f"{seed}.png", seed)
+    (tmp_path / "photos" / "bad.png").write_text("bad")
+    for where, count in plan:
+        words = [sys.executable, "-c", KILLED, str(tmp_path / "photos"), str(small), where, str(count)]
+        assert subprocess.run(words, capture_output=True).returncode == -signal.SIGKILL
+    done = update(tmp_path / "photos", model=small)
+    assert [name for name, _ in done.failed] == ["bad.png"]
+    photos = Photos.open(tmp_path / "photos" / ".logt")
+    assert sorted(photos.index.ids) == sorted(f"{seed}.png" for seed in range(50))
+    assert all(finds(photos, tmp_path / "photos" / f"{s}.png") for s in range(50))
+    assert counts(update(tmp_path / "photos")) == (0, 0, 0, 50, 1)
+
+
+def test_what_was_described_before_a_kill_is_not_described_again(tmp_path, small, monkeypatch):
+    for seed in range(30):
+        paint(tmp_path / f"{seed}.png", seed)
+    words = [sys.executable, "-c", KILLED, str(tmp_path), str(small), "describing", "20"]
+    subprocess.run(words, capture_output=True)
+    read = []
+    real = updating.read_picture
+    monkeypatch.setattr(updating, "read_picture", lambda path, **how: read.append(path) or real(path, **how))
+    assert update(tmp_path, model=small).added == 30 - 16  # two blocks of eight were recorded
+    assert len(read) == 14
+
+
+def test_an_interrupted_run_goes_on(folder, small):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        update(folder, model=small, progress=stop)
+    assert update(folder).added == 5
+
+
+@pytest.mark.parametrize("lost", ["vectors", "catalogue", "byte"])
+def test_what_got_lost_is_described_again(folder, small, lost):
+    update(folder, model=small)
+    home = folder / ".logt"
+    vectors = next(path for path in home.iterdir() if path.name.startswith("vectors-"))
+    if lost == "vectors":
+        shutil.rmtree(vectors)
+    elif lost == "catalogue":
+        (home / "catalogue.sqlite").unlink()
+    else:
+        (vectors / "manifest.json").write_text("{}")
+        with pytest.raises(CorruptIndexError):
+            Photos.open(home)
+    update(folder)
+    photos = Photos.open(home)
+    assert len(photos.index) == 5
+    assert best(photos, folder / "a.png")[0] == "a.png"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"), [("", CorruptIndexError), ("[]", CorruptIndexError), ('{"format": 9}', FormatVersionError)]
+)
+def test_a_damaged_or_newer_index_is_refused(folder, small, text, error):
+    update(folder, model=small)
+    (folder / ".logt" / ABOUT).write_text(text)
+    for use in (Photos.open, lambda path: update(folder, path)):
+        with pytest.raises(error):
+            use(folder / ".logt")
+
+
+def test_a_damaged_catalogue_or_whitening_is_named(folder, small):
+    update(folder, model=small)
+    white = next((folder / ".logt").glob("whitening-*"))
+    data = bytearray(white.read_bytes())
+    data[-1] ^= 1
+    white.write_bytes(data)
+    with pytest.raises(CorruptIndexError, match="checksum"):
+        Photos.open(folder / ".logt")
+    (folder / ".logt" / "catalogue.sqlite").write_bytes(b"no database" * 100)
+    with pytest.raises(CorruptIndexError, match="describe all anew"):
+        update(folder)
+
+
+def test_one_writer_and_only_to_an_index(folder, small, tmp_path):
+    update(folder, model=small)
+    with Lock(folder / ".logt"), pytest.raises(LockedError):
+        update(folder)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("keep me")
+    with pytest.raises(InvalidInputError, match="is no index of photos"):
+        update(folder, tmp_path / "full")
+    with pytest.raises(InvalidInputError, match="is not a folder"):
+        update(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match="holds no index of photos"):
+        Photos.open(tmp_path / "full")
+
+
+# --------------------------------------------------------------------------------------------------- reading
+
+
+def test_only_pictures_of_the_index_and_of_the_folder_are_given(folder, small, tmp_path):
+    update(folder, model=small)
+    photos = Photos.open(folder / ".logt")
+    assert photos.picture("trip/c.png") == folder / "trip" / "c.png"
+    paint(tmp_path / "secret.png")
+    for name in ("../secret.png", "/etc/passwd", "none.png", "", ".logt/photos.json"):
+        with pytest.raises(InvalidInputError, match="there is no picture"):
+            photos.picture(name)
+    (folder / "a.png").unlink()
+    (folder / "a.png").symlink_to(tmp_path / "secret.png")
+    (folder / "b.jpg").unlink()
+    for name in ("a.png", "b.jpg"):
+        with pytest.raises(InvalidInputError, match="not in the folder any more"):
+            photos.picture(name)
+
+
+def test_a_reader_moves_on_when_it_refreshes(folder, small):
+    update(folder, model=small)
+    photos = Photos.open(folder / ".logt")
+    assert not photos.refresh()
+    paint(folder / "new.png", 90)
+    update(folder)
+    assert "new.png" not in photos.index
+    assert photos.refresh()
+    assert best(photos, folder / "new.png")[0] == "new.png"
+    for seed in range(10):
+        paint(folder / f"more-{seed}.png", 100 + seed)
+    update(folder)  # learns the whitening anew
+    assert photos.refresh()
+    assert best(photos, folder / "more-3.png")[0] == "more-3.png"
+
+
+def test_searches_go_on_while_photos_are_added(folder, small):
+    update(folder, model=small)
+    photos, wrong, done = Photos.open(folder / ".logt"), [], threading.Event()
+
+    def searching():
+        image = read_picture(folder / "a.png")
+        while not done.is_set():
+            photos.refresh()
+            if photos.search(image, 1)[0][0] != "a.png":
+                wrong.append("a.png")
+
+    thread = threading.Thread(target=searching)
+    thread.start()
+    try:
+        for seed in range(6):
+            for more in range(3):
+                paint(folder / f"{seed}-{more}.png", 200 + 3 * seed + more)
+            update(folder)
+    finally:
+        done.set()
+        thread.join()
+    assert not wrong
+    photos.refresh()
+    assert len(photos.index) == 5 + 18
+
+
+def test_descriptors_are_whitened_and_of_length_one(folder, small):
+    update(folder, model=small)
+    photos = Photos.open(folder / ".logt")
+    x = photos.describe(read_picture(folder / "a.png"))
+    assert x.dtype == np.float32
+    np.testing.assert_allclose(x @ x, 1, rtol=1e-5)
+    np.testing.assert_allclose(x @ photos.index.reconstruct(["a.png"])[0], 1, atol=0.03)
+    part = photos.describe(Image.open(folder / "a.png").convert("RGBA"), (0, 0, 24, 24))
+    assert part @ x < 0.999
+
+
+def test_near_duplicates_are_grouped(tmp_path, small):
+    for seed in range(12):
+        paint(tmp_path / f"{seed:02}.png", seed)
+    original = Image.open(tmp_path / "03.png")
+    original.save(tmp_path / "copy.jpg", quality=90)
+    original.resize((120, 96)).save(tmp_path / "larger.png")
+    Image.open(tmp_path / "07.png").save(tmp_path / "seven.bmp")
+    update(tmp_path, model=small)
+    photos = Photos.open(tmp_path / ".logt")
+    groups = duplicates(photos)
+    assert [group.names for group in groups] == [("03.png", "copy.jpg", "larger.png"), ("07.png", "seven.bmp")]
+    assert all(0.85 <= group.score <= 1.01 for group in groups)
+    assert duplicates(photos, 1.0) == [] or len(duplicates(photos, 1.0)) <= 2
+    for threshold in (0, 1.5, float("nan")):
+        with pytest.raises(InvalidInputError, match="threshold"):
+            duplicates(photos, threshold)
+
+
+# ------------------------------------------------------------------------------------------ pages and scenes
+
+
+def test_no_name_breaks_out_of_a_page():
+    name = "<script>alert(1)</script>\" onerror='x' &amp; \ud800.jpg"
+    text = page(name, name, [(Shown(name, Image.new("RGB", (9, 9))), [Shown(name, None, 0.5)])])
+    text.encode()
+    assert "<script" not in text
+    assert "'x'" not in text
+    assert text.count("data:image/jpeg;base64,") == 1
+    assert "http" not in text.replace("http-equiv", "")
+
+
+def test_scenes_are_the_same_each_time_and_their_views_are_found(tmp_path):
+    np.testing.assert_array_equal(np.asarray(scene(3)), np.asarray(scene(3)))
+    relevant = write_scenes(tmp_path, scenes=3, views=2, others=4)
+    assert update(tmp_path / "collection").added == 10
+    photos = Photos.open(tmp_path / "collection" / ".logt")
+    for query, views in relevant.items():
+        found = photos.search(read_picture(tmp_path / "queries" / query), 2)
+        assert {name for name, _ in found} == set(views)
+
+
+def test_photos_with_a_known_answer_are_found():
+    given = os.environ.get("LOGT_PHOTOS")
+    if not given:
+        pytest.skip("LOGT_PHOTOS names no folder with collection/, queries/ and relevant.json")
+    from benchmarks.images import quality
+
+    assert quality(Path(given), Model.load())["mAP"] > 60
