@@ -322,6 +322,14 @@ def test_the_reference_page_shows_every_operation(plain):
     assert "https://" not in page
 
 
+def test_the_page_asks_for_no_more_than_the_limit(album):
+    folder, index, ids = album
+    with serving(Album(MadePhotos(folder, index)), limits=Limits(k=5)) as client:
+        page = client.get("/", params={"id": ids[0]})
+        assert page.status_code == 200
+        assert page.text.count('class="card"') == 5
+
+
 def test_opened_takes_both_kinds_of_folder(tmp_path, X):
     logt.Index(8).save(tmp_path / "plain")
     assert not opened(tmp_path / "plain").pictures

@@ -81,6 +81,7 @@ def _server(collection: Collection, settings: Settings, host: str, port: int) ->
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=15,
+        limit_concurrency=512,
         timeout_graceful_shutdown=5,
         h11_max_incomplete_event_size=64 << 10,
     )

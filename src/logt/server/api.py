@@ -60,7 +60,7 @@ def _shown(found: Found) -> Response:
 
 @router.post("/search", response_model=schemas.Results, responses=_errors(413, 422, 503, 504), tags=["search"])
 async def search_by_vector(asked: schemas.VectorSearch, here: Here) -> Any:
-    """The nearest vectors of each row of `vectors`."""
+    """The nearest vectors of each row."""
     return _shown(await here.by_vectors(asked.vectors, asked.k, asked.effort))
 
 

@@ -98,7 +98,7 @@ async def start(
     try:
         known = _known(here, id)
         area = region(box)
-        asked = min(k, MOST)
+        asked = _asked(here, k)
         if area is None:
             found = await here.by_ids([known], asked, None)
         else:
@@ -118,7 +118,7 @@ async def search_photo(
 ) -> Response:
     """The results for a photo that is sent along."""
     try:
-        asked = min(k, MOST)
+        asked = _asked(here, k)
         found = await here.by_photo(photo.file, region(box), asked)
     except Exception as error:
         return _failed(here, error, part)
@@ -160,6 +160,10 @@ def explained(here: Service, scope: Scope, error: RefusedError) -> Response:
     if error.status == 401 and not part:
         return _login(here, "")
     return _failed(here, error, part)
+
+
+def _asked(here: Service, k: int) -> int:
+    return min(k, MOST, here.settings.limits.k)
 
 
 def _known(here: Service, text: str) -> Id:
