@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import re
-import shutil
 import struct
 import threading
 import zlib
 from html.parser import HTMLParser
 
 import pytest
-import schemathesis
-from hypothesis import HealthCheck, given, settings
-from made_photos import MadePhotos, make_photos, running, scene
-from schemathesis.checks import positive_data_acceptance
+from made_photos import MadePhotos, make_photos, scene
 from test_server import API, fault, ids_of, jpeg, serving
 
 import logt
 from logt.server.album import Album
-from logt.server.app import create
 from logt.server.gate import HEADERS
 from logt.server.settings import Limits
 
@@ -374,35 +369,3 @@ def test_the_service_answers_after_a_gone_file(tmp_path):
     with serving(collection(tmp_path)) as client:
         assert client.get(f"{API}/picture", params={"id": "scene 00/photo 0.jpg"}).status_code in (415, 422)
         assert client.get("/", params={"id": "scene 00/photo 0.jpg"}).status_code == 200
-
-
-@pytest.fixture(scope="module")
-def described(album, tmp_path_factory):
-    """The description of the API over a copy of the album, with the service running."""
-    copy = tmp_path_factory.mktemp("described") / "album"
-    shutil.copytree(album, copy)
-    with running(create(collection(copy))) as url:
-        yield schemathesis.openapi.from_url(f"{url}/openapi.json")
-
-
-BARE = {f"GET {API}/{name}" for name in ("info", "health", "metrics")}
-"""Operations that take nothing, so that nothing can be wrong."""
-
-
-@pytest.mark.parametrize("mode", [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE])
-def test_the_api_does_as_its_description_says(described, mode):
-    """Whatever is sent, the answer is one that the description names, in its form, and never a server error."""
-    names = []
-    for found in described.get_all_operations():
-        operation = found.ok()
-        names.append(operation.label)
-        if mode is schemathesis.GenerationMode.NEGATIVE and operation.label in BARE:
-            continue
-
-        @settings(max_examples=12, derandomize=True, deadline=None, database=None, suppress_health_check=HealthCheck)
-        @given(case=operation.as_strategy(generation_mode=mode))
-        def check(case):
-            case.call_and_validate(excluded_checks=[positive_data_acceptance])  # no schema knows the dimension
-
-        check()
-    assert len(names) == 11

@@ -170,6 +170,7 @@ document.addEventListener("click", (event) => {
 
 addEventListener("popstate", (event) => {
   const state = event.state;
+  if (location.pathname !== "/") return void location.reload();
   if (state?.key && !photos.has(state.key)) return void show(null, { push: false });
   show(state?.key ? { ...photos.get(state.key), box: state.box } : state, { push: false, focus: false });
 });
