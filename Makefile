@@ -4,10 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 DATA ?=
+MODELS ?=
 PHOTOS ?=
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard src/kernels/*)
 
-.PHONY: help demo test check format torture bench profile growth streams tables load clean
+.PHONY: help demo test check format torture bench profile growth streams tables images-bench serve-bench clean
 
 help:
 	@echo "make demo          index and search a made photo collection, beside exhaustive search"
@@ -20,7 +21,8 @@ help:
 	@echo "make growth        time and accuracy from 10,000 to 1,000,000 vectors; DATA=folder"
 	@echo "make streams       batches, relearning, query expansion, smoothing; DATA=folder"
 	@echo "make tables        the paper's LO-GT against RND over seeds; DATA=folder"
-	@echo "make load          requests per second and latency of logt serve; DATA=folder, PHOTOS=folder"
+	@echo "make images-bench  pictures described a second; DATA=folder of photos for their quality"
+	@echo "make serve-bench   requests per second and latency of logt serve; DATA=vectors, PHOTOS=photos"
 	@echo "make clean         remove what was built"
 
 $(VENV)/.installed: $(SOURCES)
@@ -61,7 +63,10 @@ bench: $(VENV)/.bench
 profile growth streams tables: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.$@ --data "$(DATA)"
 
-load: $(VENV)/.dev
+images-bench: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.images --data "$(DATA)" --models $(MODELS)
+
+serve-bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.serve --data "$(DATA)" --photos "$(PHOTOS)"
 
 clean:

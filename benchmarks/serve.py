@@ -1,4 +1,4 @@
-"""Requests per second and latency of `logt serve`, under load from a second process. `make load`.
+"""Requests per second and latency of `logt serve`, under load from a second process. `make serve-bench`.
 
 The service runs as users start it; the load comes from this process, over connections that are kept open, so both
 share the cores. DATA=folder takes your own vectors, PHOTOS=folder your own photos instead of drawn ones.

@@ -1,0 +1,115 @@
+"""`logt images` as a user runs it, each command in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+Image = pytest.importorskip("PIL.Image")
+pytest.importorskip("onnxruntime")
+
+
+def run(*words, ok=True, before=""):
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-W",
+            "error",
+            "-c",
+            f"{before}from logt.cli import main; main()",
+            "images",
+            *map(str, words),
+        ],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "100"},
+    )
+    assert (done.returncode == 0) == ok, done.stdout + done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory, small):
+    folder = tmp_path_factory.mktemp("photos")
+    for seed, name in enumerate(["one.png", "two.png", "[red]three<i>.png"]):
+        squares = np.random.default_rng(seed).integers(0, 256, (4, 5, 3)).astype(np.uint8)
+        Image.fromarray(squares.repeat(12, axis=0).repeat(12, axis=1)).save(folder / name)
+    Image.open(folder / "one.png").save(folder / "one again.bmp")
+    (folder / "notes.txt").write_text("no picture")
+    said = run("index", folder, "--model", small).stdout
+    assert "4 new, 0 changed, 0 gone, 0 as before, 1 failed" in said
+    assert "failed: notes.txt: not a picture" in said
+    return folder
+
+
+def test_index_says_what_it_did(photos):
+    done = json.loads(run("index", photos, "--json").stdout)
+    assert (done["unchanged"], done["added"], done["failed"][0][0]) == (4, 0, "notes.txt")
+
+
+def test_search_prints_names_and_scores(photos):
+    found = json.loads(run("search", photos, photos / "two.png", "-k", 2, "--json").stdout)
+    assert found[0]["name"] == "two.png"
+    assert len(found) == 2
+    assert "[red]three<i>.png" in run("search", photos / ".logt", photos / "[red]three<i>.png").stdout
+    part = json.loads(run("search", photos, photos / "one.png", "--box", "0,0,30,24", "--json").stdout)
+    assert part[0]["score"] < 0.999
+
+
+def test_search_writes_a_page_that_holds_its_pictures(photos, tmp_path):
+    run("search", photos, photos / "one.png", "--html", tmp_path / "page.html", "--box", "0,0,30,24")
+    text = (tmp_path / "page.html").read_text()
+    assert text.count("data:image/jpeg;base64,") == 5
+    assert "[red]three&lt;i&gt;.png" in text
+    assert "<i>" not in text
+
+
+def test_open_shows_the_page(photos):
+    seen = "import webbrowser; webbrowser.open = lambda url: print('SHOWN', url) or True; "
+    assert "SHOWN file:///" in run("search", photos, photos / "one.png", "--open", before=seen).stdout
+    none = "import webbrowser; webbrowser.open = lambda url: False; "
+    assert "no browser" in run("search", photos, photos / "one.png", "--open", before=none).stderr
+
+
+def test_duplicates(photos):
+    groups = json.loads(run("duplicates", photos, "--json").stdout)
+    assert [group["names"] for group in groups] == [["one again.bmp", "one.png"]]
+    assert "1 groups of near-duplicates among 4 photos" in run("duplicates", photos).stdout
+
+
+def test_demo_finds_the_views_of_its_scenes(tmp_path):
+    shown = json.loads(run("demo", tmp_path / "demo", "--scenes", 2, "--others", 3, "--json").stdout)
+    assert shown["mAP"] > 80
+    assert "data:image/jpeg" in (tmp_path / "demo" / "answers.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("index", "nowhere"), "nowhere is not a folder"),
+        (("search", "nowhere", "{photos}/one.png"), "holds no index of photos"),
+        (("search", "{photos}", "none.png"), "none.png: there is no such file"),
+        (("search", "{photos}", "{photos}/notes.txt"), "not a picture"),
+        (("search", "{photos}", "{photos}/one.png", "--box", "1,2,3"), "--box must be left,top,right,bottom"),
+        (("search", "{photos}", "{photos}/one.png", "--box", "900,900,950,950"), "less than a pixel"),
+        (("duplicates", "{photos}", "--threshold", "2"), "threshold must be above 0"),
+        (("index", "{photos}", "--side", "96"), "relearn"),
+        (("demo", "{photos}"), "is not empty"),
+    ],
+)
+def test_errors_are_one_line_that_says_the_way_out(photos, words, message):
+    done = run(*(word.format(photos=photos) for word in words), ok=False)
+    assert done.returncode == 1
+    assert message in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("missing", ["PIL", "onnxruntime"])
+def test_without_its_packages_the_extra_is_named(photos, missing):
+    without = f"import sys; sys.modules[{missing!r}] = None; "
+    assert "pip install 'logt[images]'" in run("search", photos, photos / "one.png", ok=False, before=without).stderr
