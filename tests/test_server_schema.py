@@ -36,7 +36,7 @@ def test_the_api_does_as_its_description_says(described, mode):
         if mode is schemathesis.GenerationMode.NEGATIVE and operation.label in BARE:
             continue
 
-        @settings(max_examples=12, derandomize=True, deadline=None, database=None, suppress_health_check=HealthCheck)
+        @settings(max_examples=8, derandomize=True, deadline=None, database=None, suppress_health_check=HealthCheck)
         @given(case=operation.as_strategy(generation_mode=mode))
         def check(case):
             case.call_and_validate(excluded_checks=[positive_data_acceptance])  # no schema knows the dimension
