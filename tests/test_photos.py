@@ -411,6 +411,24 @@ def test_one_writer_and_only_to_an_index(folder, small, tmp_path):
         Photos.open(tmp_path / "full")
 
 
+def test_a_model_that_cannot_be_used_leaves_no_index_behind(folder):
+    with pytest.raises(InvalidInputError, match="cannot be read"):
+        update(folder, model="none.onnx")
+    with pytest.raises(InvalidInputError, match="scales"):
+        update(folder, scales=())
+    assert not (folder / ".logt").exists()
+
+
+def test_relearning_takes_a_model_that_has_changed(folder, network):
+    path = network("changing", about='{"side": 64}')
+    update(folder, model=path)
+    path.write_bytes(network("changed", channels=24, about='{"side": 64}').read_bytes())
+    with pytest.raises(InvalidInputError, match="is another"):
+        update(folder)
+    update(folder, relearn=True)
+    assert Photos.open(folder / ".logt").index.dim == 24
+
+
 # --------------------------------------------------------------------------------------------------- reading
 
 

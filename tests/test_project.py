@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import logt
+from logt.photos.scenes import write_scenes
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "logt"
@@ -96,11 +97,16 @@ def blocks(path, language):
     return re.findall(rf"```{language}\n(.*?)```", path.read_text(), re.DOTALL)
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/parameters.md", "docs/methods.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/parameters.md", "docs/methods.md", "docs/images.md"])
 def test_the_examples_of_the_documents_run(document, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     np.save("vectors.npy", rng.standard_normal((500, 64)).astype(np.float32))
+    if document == "docs/images.md":
+        pytest.importorskip("onnxruntime")
+        write_scenes(tmp_path, scenes=1, views=2, others=1)
+        (tmp_path / "collection").rename("photos")
+        (tmp_path / "queries" / "scene-00.jpg").rename("query.jpg")
     examples = blocks(ROOT / document, "python")
     assert examples
     names: dict[str, object] = {}

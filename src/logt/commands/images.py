@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+import warnings
 import webbrowser
 from dataclasses import asdict
 from pathlib import Path
@@ -46,6 +47,7 @@ def index(
     as_json: AsJson = False,
 ) -> None:
     """Describe the photos of a folder, or what is new in it; can be stopped, and goes on where it was."""
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # remarks on odd metadata would break into the progress
     chosen: Path | Model | None = model if side is None else Model.load(model, side=side)
     start = time.perf_counter()
     try:

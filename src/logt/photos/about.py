@@ -90,6 +90,12 @@ class About:
         """The folder of the pictures of the index at `path`."""
         return (path / self.folder).resolve()
 
+    def same_model(self) -> Model:
+        """The model of the same path, or the one inside the package, as they are now, at the same size."""
+        if self.model_path is None:
+            return Model.load(side=self.side)
+        return Model.load(self.model_path, layout=self.layout, mean=self.mean, std=self.std, side=self.side)
+
     def describer(self, model: str | Path | Model | None = None) -> Describer:
         """What described the pictures; a model that has moved is passed, and must be the same to the byte."""
         if not isinstance(model, Model):

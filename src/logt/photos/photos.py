@@ -85,7 +85,11 @@ class Photos:
         """Move on to what has been saved since; say whether there was anything."""
         with self._refreshing:
             if About.read(self._path) == self._view.about:
-                return self._view.index.refresh()
+                try:
+                    return self._view.index.refresh()
+                except (FileNotFoundError, CorruptIndexError):
+                    if About.read(self._path) == self._view.about:
+                        raise  # else its vectors have just been replaced
             view = _read(self._path)
             self._describer = view.about.describer(self._describer.model)
             self._view = view

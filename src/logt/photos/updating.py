@@ -73,6 +73,8 @@ def update(
         raise InvalidInputError(f"{folder} is not a folder")
     home = Path(path).resolve() if path is not None else pictures / HOME
     threads = available() if workers is None else whole("workers", workers)
+    if not (home / ABOUT).exists():
+        model = _describer(model, scales).model  # one that cannot be used is refused before anything is made
     with _held(home), closing(Catalogue(home)) as catalogue:
         about, describer = (_relearned if relearn else _opened)(pictures, home, catalogue, model, scales)
         run = _Update(home, pictures, catalogue, describer, about, Workers(threads, progress))
@@ -115,7 +117,7 @@ def _relearned(
 ) -> tuple[About, Describer]:
     """What the index is to say of itself once everything is described anew; going on if that has begun."""
     there = _there(pictures, home)
-    describer = _describer(there.describer().model if there and model is None else model, scales)
+    describer = _describer(there.same_model() if there and model is None else model, scales)
     about = About.of(pictures, home, describer)
     if there is None:
         about.write(home)
