@@ -5,9 +5,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 DATA ?=
 MODELS ?=
+PHOTOS ?=
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard src/kernels/*)
 
-.PHONY: help demo test check format torture bench profile growth streams tables images-bench clean
+.PHONY: help demo test check format torture bench profile growth streams tables images-bench serve-bench clean
 
 help:
 	@echo "make demo          index and search a made photo collection, beside exhaustive search"
@@ -21,6 +22,7 @@ help:
 	@echo "make streams       batches, relearning, query expansion, smoothing; DATA=folder"
 	@echo "make tables        the paper's LO-GT against RND over seeds; DATA=folder"
 	@echo "make images-bench  pictures described a second; DATA=folder of photos for their quality"
+	@echo "make serve-bench   requests per second and latency of logt serve; DATA=vectors, PHOTOS=photos"
 	@echo "make clean         remove what was built"
 
 $(VENV)/.installed: $(SOURCES)
@@ -63,6 +65,9 @@ profile growth streams tables: $(VENV)/.bench
 
 images-bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.images --data "$(DATA)" --models $(MODELS)
+
+serve-bench: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.serve --data "$(DATA)" --photos "$(PHOTOS)"
 
 clean:
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -28,7 +28,8 @@ LEVELS = [
     {"index"},
     {"datasets", "evaluation", "smoothing", "descriptors"},
     {"photos", "terminal"},
-    {"demo", "commands"},
+    {"demo", "server"},
+    {"commands"},
     {"cli"},
     {"__main__"},
 ]
@@ -66,7 +67,9 @@ def test_importing_loads_nothing_heavy():
     code = "import sys, logt; print(*sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     for heavy in (
+        "fastapi",
         "faiss",
+        "jinja2",
         "numkong",
         "onnxruntime",
         "PIL",
@@ -76,6 +79,7 @@ def test_importing_loads_nothing_heavy():
         "sklearn",
         "threadpoolctl",
         "typer",
+        "uvicorn",
     ):
         assert heavy not in loaded
 

@@ -17,6 +17,7 @@ import logt
 from logt import demo as demonstration
 from logt import methods
 from logt.commands import images
+from logt.commands.serve import serve
 from logt.datasets import read_vectors
 from logt.errors import InvalidInputError
 from logt.home import lock
@@ -181,6 +182,9 @@ def info(index: Annotated[Path, typer.Argument(help="An index folder.")], as_jso
     opened = Index.open(index)
     stored = sum(path.stat().st_size for path in index.iterdir() if path.is_file())
     _show_report(opened, as_json, {"generation": opened.generation, "bytes on disk": stored})
+
+
+app.command()(serve)
 
 
 def _show_report(index: Index, as_json: bool, more: dict[str, Any]) -> None:
