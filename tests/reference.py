@@ -39,6 +39,15 @@ def omp(atoms, x, L):
     return dict(zip(chosen, weights, strict=True))
 
 
+def normal_equations(unit, weight, X, units):
+    """(UᵀU, UᵀX) for U given by row."""
+    U = np.zeros((len(X), units))
+    for i in range(len(X)):
+        for j, w in zip(unit[i], weight[i], strict=True):
+            U[i, j] += w
+    return U.T @ U, U.T @ X
+
+
 def estimates(unit, weight, scale, bias, lengths, c):
     """ŝ_i = scale_i · Σ_{t < length_i} weight[i, t] · c[unit[i, t]] + bias_i."""
     out = np.empty(len(unit))
@@ -111,3 +120,22 @@ def average_precision(ranking, positives, junk):
         old_recall, old_precision = recall, precision
         seen += 1
     return area
+
+
+def back_propagation(X, of, q, batches):
+    """Shi et al.: verify the vectors of the best scores, and take what they give out of the scores of the others."""
+    M = of.max() + 1
+    true = X @ q
+    c = [sum(true[i] for i in range(len(X)) if j in of[i]) for j in range(M)]
+    score = {i: sum(c[j] for j in of[i]) for i in range(len(X))}
+    verified = {}
+    for size in batches:
+        picked = sorted((i for i in score if i not in verified), key=lambda i: -score[i])[:size]
+        for i in picked:
+            verified[i] = true[i]
+            for j in of[i]:
+                for k in range(len(X)):
+                    if j in of[k]:
+                        score[k] -= true[i]
+    rest = [i for i in score if i not in verified]
+    return sorted(verified, key=lambda i: -verified[i]) + sorted(rest, key=lambda i: -score[i])

@@ -21,6 +21,7 @@ def omp(
     unit: Array,
     weight: Array,
 ) -> None: ...
+def normal_rows(unit: Array, weight: Array, X: Array, first: int, A: Array, B: Array) -> None: ...
 def decode_one(
     unit: Array,
     weight: Array,
