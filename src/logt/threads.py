@@ -35,15 +35,18 @@ class Workers:
         results: dict[int, Result] = {}
         errors: list[BaseException] = []
         turns = iter(range(len(items)))
+        said = 0
 
-        def work(told: bool = False) -> None:
+        def work(tells: bool = False) -> None:
+            nonlocal said
             try:
                 for turn in turns:
                     if errors:
                         return
                     results[turn] = function(items[turn])
-                    if told:
-                        self.tell(what, len(results), len(items))
+                    if tells:
+                        said = len(results)
+                        self.tell(what, said, len(items))
             except BaseException as error:
                 errors.append(error)
 
@@ -53,7 +56,7 @@ class Workers:
                 for _ in range(min(self.threads, len(items)) - 1):
                     others.append(threading.Thread(target=work))
                     others[-1].start()
-                work(told=True)
+                work(tells=True)
             except BaseException as error:  # no thread could be made, or an interrupt between the items
                 errors.append(error)
             while others:
@@ -67,7 +70,8 @@ class Workers:
                     errors.append(error)
         if errors:
             raise errors[0]
-        self.tell(what, len(items), len(items))
+        if said < len(items):
+            self.tell(what, len(items), len(items))
         return [results[turn] for turn in range(len(items))]
 
     def tell(self, what: str, done: int, total: int) -> None:
