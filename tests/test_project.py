@@ -30,7 +30,13 @@ LEVELS = [
     {"cli"},
     {"__main__"},
 ]
-WITHIN = {"memory": {"grouping"}, "decoder": {"grouping"}, "errors": set(), "threads": set()}
+WITHIN = {
+    "datasets": {"evaluation"},
+    "memory": {"grouping"},
+    "decoder": {"grouping"},
+    "errors": set(),
+    "threads": set(),
+}
 
 
 def imported(path):
