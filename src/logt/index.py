@@ -243,6 +243,12 @@ class Index:
         about = {"vectors": len(state), "dim": self._dim, "metric": self._metric}
         return Report({**about, **state.costs(self._dim), "method": repr(self._method)})
 
+    def complexity(
+        self, *, effort: float | None = None, units: int | None = None, p: float | None = None, R: int | None = None
+    ) -> float:
+        """The paper's complexity ratio ρ of a search with these settings: operations per query over dim·N."""
+        return self._state.complexity(self._dim, self._read(effort, units, p, R))
+
     def save(self, path: str | os.PathLike[str] | None = None) -> None:
         """Write the index to a folder; without a path, to the one it was opened from in mode "a".
 

@@ -14,7 +14,7 @@ from logt.errors import InvalidInputError, MissingExtraError, at_least_one
 
 
 class Memory(Protocol):
-    """Stored memory vectors Ŷ."""
+    """Stored memory vectors Ŷ; `operations` are those that measure one query."""
 
     @property
     def arrays(self) -> dict[str, Array]: ...
@@ -22,6 +22,8 @@ class Memory(Protocol):
     def nbytes(self) -> int: ...
     @property
     def shape(self) -> tuple[int, int]: ...
+    @property
+    def operations(self) -> int: ...
     def decoded(self, rows: Array | slice = ...) -> Floats: ...
     def measure(self, Q: Floats) -> Floats: ...
 
@@ -49,6 +51,10 @@ class Float32Memory:
     @property
     def shape(self) -> tuple[int, int]:
         return self.Y.shape[0], self.Y.shape[1]
+
+    @property
+    def operations(self) -> int:
+        return self.Y.size
 
     def decoded(self, rows: Array | slice = slice(None)) -> Floats:
         return self.Y[rows]
@@ -82,6 +88,10 @@ class Int8Memory:
     @property
     def shape(self) -> tuple[int, int]:
         return self.codes.shape[0], self.codes.shape[1]
+
+    @property
+    def operations(self) -> int:
+        return self.codes.size
 
     def decoded(self, rows: Array | slice = slice(None)) -> Floats:
         return self.codes[rows] * self.scale[rows, None]
@@ -153,6 +163,11 @@ class PQMemory:
     @property
     def shape(self) -> tuple[int, int]:
         return self.codes.shape[0], self.dim
+
+    @property
+    def operations(self) -> int:
+        """Of one query: the tables, and c look-ups a memory vector."""
+        return self.centroids.size + self.codes.size
 
     def decoded(self, rows: Array | slice = slice(None)) -> Floats:
         codes = self.codes[rows]

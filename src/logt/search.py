@@ -64,9 +64,14 @@ class Candidates:
 
     def ranked(self, count: int) -> Candidates:
         """The best `count`: equal scores by id."""
-        order = np.empty((len(self.ids), min(count, self.ids.shape[1])), np.int64)
-        _kernels.rank(self.scores, self.ids, order)
-        return self.take(order)
+        return self.take(ranked(self.scores, self.ids, min(count, self.ids.shape[1])))
+
+
+def ranked(scores: Floats, ids: Ids, count: int) -> Ids:
+    """The places of the best `count` of each list (nq, length): equal scores by id."""
+    order = np.empty((len(ids), count), np.int64)
+    _kernels.rank(scores, ids, order)
+    return order
 
 
 def search(

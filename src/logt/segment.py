@@ -103,6 +103,21 @@ class Segment:
             return len(self) * self.memory.shape[0]
         return int(np.count_nonzero(self.codes.weight))
 
+    def operations(self, dim: int, read: Cascade | Open | None) -> float:
+        """Of one query: entries of U that are read, and a product a dimension for each sketch.
+
+        Of a cascade, those of U⁰; of opened units, those of units of the mean size.
+        """
+        if isinstance(read, Cascade) and not self.codes.inverse:
+            return float(self.codes.lengths(read.p).sum(dtype=np.int64))
+        if self.sketches is None or self.lists is None:
+            return float(self.nonzeros)
+        M = self.memory.shape[0]
+        opened = min(read.opened(M), M) if isinstance(read, Open) else M
+        listed = len(self) + len(self.lists.further)
+        rows = min(len(self), max(listed * opened / M, read.least if isinstance(read, Open) else 0))
+        return rows * (dim + self.nonzeros / len(self))
+
     def bytes_by_part(self) -> dict[str, int]:
         """True bytes of all that a search reads, apart from the memory, which segments may share."""
         codes = self.codes

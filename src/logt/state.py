@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from logt._types import Array, Floats, Ids
+from logt.decoder import Cascade
 from logt.errors import InvalidInputError
 from logt.inputs import as_mask, checked_filter, checked_ids, known_ids, row_norms, unit_rows
 from logt.names import Names, as_texts, checked_texts
 from logt.opening import Open
+from logt.quantize import Memory
 from logt.search import View
 from logt.segment import Segment
 
@@ -192,8 +194,7 @@ class State:
 
     def costs(self, dim: int) -> dict[str, Any]:
         """What it holds and costs: the paper's complexity ratio, and true bytes, in all and by part."""
-        N = len(self)
-        memories = {id(segment.memory): segment.memory for segment in self.segments}.values()
+        N, memories = len(self), self._memories()
         M = sum(memory.shape[0] for memory in memories)
         nonzeros = sum(segment.nonzeros for segment in self.segments)
         by_part = {"memory vectors": sum(memory.nbytes for memory in memories)}
@@ -209,7 +210,32 @@ class State:
             "segments": len(self.segments),
             "entries per vector": nonzeros / N if N else 0.0,
             "rho": (M * dim + nonzeros) / (dim * N) if N else 0.0,
+            "memory": self._scalars() / (dim * N) if N else 0.0,
             "bytes": total,
             "bytes per vector": total / N if N else 0.0,
             "bytes by part": by_part,
         }
+
+    def complexity(self, dim: int, read: Cascade | Open | None) -> float:
+        """The paper's ρ of a search that reads so much of U: operations per query over dim·N.
+
+        A cascade reads the rest of U for the part R of N that it refines; of units that are opened, those of the
+        mean size are counted, with one operation a dimension for each sketch.
+        """
+        N = len(self)
+        if not N:
+            return 0.0
+        decoded = sum(segment.operations(dim, read) for segment in self.segments)
+        if isinstance(read, Cascade):
+            whole = sum(segment.operations(dim, None) for segment in self.segments)
+            decoded += (whole - decoded) * min(1.0, read.R / N)
+        return (sum(memory.operations for memory in self._memories()) + decoded) / (dim * N)
+
+    def _memories(self) -> list[Memory]:
+        return list({id(segment.memory): segment.memory for segment in self.segments}.values())
+
+    def _scalars(self) -> float:
+        """All that is kept: one for each entry of U; memory vectors and sketches by their bytes, four to a scalar."""
+        kept = [memory.nbytes for memory in self._memories()]
+        kept += [segment.sketches.nbytes for segment in self.segments if segment.sketches is not None]
+        return sum(kept) / 4 + sum(segment.nonzeros for segment in self.segments)

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import logt
+from logt.baselines import Composed, Exhaustive
+from logt.baselines.base import best
+from logt.errors import InvalidInputError
+from logt.methods import gt, lo_gt, quantized, rnd, sketched
+
+
+@pytest.fixture(scope="module")
+def data(vectors):
+    return vectors(900, 48), vectors(20, 48, seed=1)
+
+
+def exact(X, Q, k):
+    return np.argsort(-(Q.astype(float) @ X.T.astype(float)), axis=1, kind="stable")[:, :k]
+
+
+def test_exhaustive_search_is_exact(data):
+    X, Q = data
+    built = Exhaustive().build(X)
+    for k in (1, 10, 900):
+        assert (built.search(Q, k) == exact(X, Q, k)).all()
+        assert (built.search(Q, k, threads=2) == built.search(Q, k)).all()
+    assert (built.bytes, built.memory, built.rho(), built.keeps_vectors) == (X.nbytes, 1, 1, True)
+
+
+def test_exhaustive_search_takes_any_lengths_and_fills_short_lists(data):
+    X, Q = data
+    ids = Exhaustive().build(X * 7.0).search(Q[0] * 3, 902)
+    assert (ids[0, :900] == exact(X, Q[:1], 900)).all()
+    assert (ids[0, 900:] == -1).all()
+
+
+def test_equal_scores_are_ranked_by_row():
+    assert (best(np.ones((2, 30), np.float32), 7) == np.arange(7)).all()
+
+
+def test_systems_refuse_what_has_no_direction(data):
+    X, Q = data
+    with pytest.raises(InvalidInputError, match="row 0 of X"):
+        Exhaustive().build(X * 0)
+    built = Exhaustive().build(X)
+    with pytest.raises(InvalidInputError, match="row 0 of Q"):
+        built.search(Q * np.nan, 5)
+    with pytest.raises(InvalidInputError, match="dimension 48"):
+        built.search(Q[:, :7], 5)
+
+
+def test_a_composed_system_is_its_index(data, tmp_path):
+    X, Q = data
+    built = Composed(lo_gt(n=20, m=3, L=10)).build(X, seed=3)
+    assert built.bytes == built.index.report()["bytes"]
+    built.index.save(tmp_path)
+    assert (built.search(Q, 50, p=0.5) == logt.open(tmp_path).search(Q, 50, p=0.5).ids).all()
+    assert not built.keeps_vectors
+
+
+def test_complexity_counts_what_a_search_reads(data):
+    X, _ = data
+    M, N, d = 135, 900, 48
+    whole = Composed(lo_gt(n=20, m=3, L=10)).build(X)
+    assert whole.rho() == whole.memory == pytest.approx(M / N + 10 / d)
+    segment = whole.index._state.segments[0]
+    part = segment.codes.lengths(0.5).mean()
+    refined = part + 90 / N * (10 - part)
+    assert whole.rho(p=0.5, R=90) == pytest.approx(M / N + refined / d)
+    assert whole.rho(p=1.0) == pytest.approx(whole.rho())
+    inverse = Composed(gt(n=20, m=3, inverse=True)).build(X)
+    assert inverse.rho() == inverse.memory == pytest.approx(M / N + M / d)
+
+
+def test_complexity_of_quantized_memory_vectors_counts_look_ups(data):
+    X, _ = data
+    M, N, d, c = 135, 900, 48, 8
+    built = Composed(quantized(rnd(n=20, m=3, L=10), c=c)).build(X)
+    centroids = 128  # as many as 135 memory vectors can have
+    assert built.rho() == pytest.approx((centroids * d + M * c + 10 * N) / (d * N))
+
+
+def test_complexity_of_opened_units_rises_with_effort(data):
+    built = Composed(sketched()).build(data[0])
+    efforts = [built.rho(effort=e) for e in (0.0, 0.4, 0.8, 1.0)]
+    assert efforts == sorted(efforts)
+    assert efforts[-1] >= 1
+
+
+def test_batches_hold_everything_once(data):
+    X, Q = data
+    built = Composed(rnd(n=20, m=3, L=10), batches=4).build(X, seed=1)
+    assert built.index.report()["segments"] == 4
+    assert (np.sort(built.search(Q, 900), axis=1) == np.arange(900)).all()
+
+
+@pytest.mark.parametrize("system", [Exhaustive(), Composed(rnd(n=20, m=3, L=10), name="RND")])
+def test_a_system_is_its_configuration(system):
+    assert replace(system) == system
+    assert type(system).__name__ in repr(system)
+    assert system.name
