@@ -26,7 +26,7 @@ LEVELS = [
     {"state"},
     {"index"},
     {"baselines", "datasets", "evaluation", "smoothing"},
-    {"demo"},
+    {"demo", "reproduce"},
     {"cli"},
     {"__main__"},
 ]

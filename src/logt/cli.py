@@ -23,6 +23,7 @@ from logt.datasets import read_vectors
 from logt.errors import InvalidInputError
 from logt.home import lock
 from logt.index import Index
+from logt.reproduce.command import reproduce
 from logt.segment import Method
 from logt.threads import Progress as Report
 
@@ -33,6 +34,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command()(reproduce)
 out, err = Console(), Console(stderr=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]

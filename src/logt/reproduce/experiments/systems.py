@@ -1,0 +1,36 @@
+"""The paper's systems as the experiments set them: one build serves a system with and without its correction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from logt.baselines import Composed
+from logt.methods import lo_gt, rnd, sketched, starred
+from logt.reproduce.plan import Plan
+from logt.reproduce.trials import Trial
+
+VARIANTS = ("LO-GT*", "LO-GT", "RND*", "RND")
+_MAKERS = {"LO-GT": lo_gt, "RND": rnd}
+
+
+def local(name: str, plan: Plan, *, batches: int = 1, **changes: Any) -> Composed:
+    """LO-GT or RND at the plan's n, m and L, or with some of them changed; `name` may have its star."""
+    plain = name.removesuffix("*")
+    parameters = {"n": plan.n, "m": plan.m, "L": plan.L, **changes}
+    return Composed(starred(_MAKERS[plain](**parameters)), name=plain, batches=batches)
+
+
+def variant(name: str, system: Composed, *, timed: bool = False, **setting: Any) -> Trial:
+    """A search with the correction where the name has a star, else without; all of U unless a setting says less."""
+    setting = {"p": 1.0, **setting, "correct": name.endswith("*")}
+    return Trial.of(system, timed=timed, **setting)
+
+
+def default_index(**changes: Any) -> Composed:
+    """The index that logt makes when nothing is said."""
+    return Composed(sketched(**changes), name="logt")
+
+
+def renamed(system: Composed, name: str) -> Composed:
+    return replace(system, name=name)

@@ -1,0 +1,62 @@
+"""What the experiments vary, and how far: the paper's settings, or fewer of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+PAPER_L = 300
+"""The entries per vector of the paper's main setting, for its 2048 dimensions."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The settings of section 4. Symbols are the paper's; tuples are what an experiment goes through."""
+
+    dim: int
+    count: int
+    n: int = 50
+    m: int = 4
+    sizes: tuple[int, ...] = (20, 30, 50, 100)
+    ms: tuple[int, ...] = (2, 3, 4, 5)
+    Ls: tuple[int, ...] = (50, 100, 150, 200, 250, PAPER_L)
+    ps: tuple[float, ...] = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+    R: int = 1000
+    batches: tuple[int, ...] = (1, 10, 20, 50, 100)
+    bytes: tuple[int, ...] = (256, 32, 16)
+    verified: tuple[float, ...] = (0.02, 0.05, 0.1, 0.278)
+    efs: tuple[int, ...] = (32, 64, 128, 256, 512, 1000)
+    efforts: tuple[float, ...] = (0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
+    seeds: int = 3
+    dense_seeds: int = 1
+    cut: int = 1000
+
+    @property
+    def L(self) -> int:
+        """Entries per vector wherever they are not what is varied."""
+        return max(self.Ls)
+
+    @classmethod
+    def of(cls, count: int, dim: int, *, quick: bool = False) -> Plan:
+        """The paper's settings; L in proportion where d/4 is less than the largest of them, and few with `quick`."""
+        plan = cls(dim, count, R=min(1000, max(1, count // 10)), cut=min(1000, count))
+        share = min(1.0, dim / 4 / PAPER_L)
+        plan = replace(
+            plan,
+            Ls=tuple(sorted({max(1, round(L * share)) for L in plan.Ls})),
+            bytes=tuple(c for c in plan.bytes if c <= dim),
+            batches=tuple(b for b in plan.batches if b == 1 or count // b >= 2 * plan.n),
+        )
+        if not quick:
+            return plan
+        return replace(
+            plan,
+            sizes=(20, 50, 100),
+            ms=(2, 3, 4),
+            Ls=plan.Ls[1::2],
+            ps=(0.5, 0.7, 0.9, 1.0),
+            batches=tuple(b for b in plan.batches if b in (1, 10, 50)),
+            verified=(0.05, 0.278),
+            efs=(32, 128, 512),
+            efforts=(0.2, 0.4, 0.6),
+            seeds=2,
+        )
