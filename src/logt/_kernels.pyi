@@ -21,6 +21,16 @@ def omp(
     unit: Array,
     weight: Array,
 ) -> None: ...
+def omp_path(
+    gram: Array,
+    corr: Array,
+    support: Array,
+    counts: Array,
+    rescale: Array,
+    lengths: Array,
+    unit: Array,
+    weight: Array,
+) -> None: ...
 def decode_one(
     unit: Array,
     weight: Array,
