@@ -247,22 +247,12 @@ class Method:
             memory = self.quantize(Y, rng)
         stored = memory.decoded()
         codes = self.decode(X, stored if self.fit == "stored" or Y is None else Y, units, workers)
-        return self._coded(X, ids, units, memory, codes, workers)
+        return self.assembled(X, ids, units, memory, codes, workers)
 
-    def build_path(
-        self, X: Floats, ids: Ids, rng: np.random.Generator, Ls: Sequence[int], workers: Workers = SERIAL
-    ) -> list[Segment]:
-        """What `build` makes of this method for each of several L, from one pursuit; the decoder must be sparse."""
-        if not isinstance(self.decode, Sparse):
-            raise InvalidInputError(f"only a sparse decoder has an L to go through, got {self.decode!r}")
-        units = self.group(X, rng, workers)
-        Y = self.memory(X, units, workers)
-        memory = self.quantize(Y, rng)
-        fitted = memory.decoded() if self.fit == "stored" else Y
-        path = self.decode.path(X, fitted, units, Ls, workers)
-        return [self._coded(X, ids, units, memory, codes, workers) for codes in path]
-
-    def _coded(self, X: Floats, ids: Ids, units: Units, memory: Memory, codes: Codes, workers: Workers) -> Segment:
+    def assembled(
+        self, X: Floats, ids: Ids, units: Units, memory: Memory, codes: Codes, workers: Workers = SERIAL
+    ) -> Segment:
+        """The last step of `build`: codes and what they refer to as a segment, with sketches and lists."""
         stored = memory.decoded()
         if self.unit_norm:
             lengths = _lengths(codes, read_as(codes, stored, units), workers)

@@ -74,11 +74,11 @@ class Lab:
             "memory": built.memory,
             "bytes": _bytes(built, setting),
         }
-        return {**point, **self._times(built, setting)} if trial.timed else point
+        return {**point, **self._times(built, setting, depth)} if trial.timed else point
 
-    def _times(self, built: Built, setting: dict[str, Any]) -> Measured:
+    def _times(self, built: Built, setting: dict[str, Any], depth: int) -> Measured:
         """Milliseconds per query on one thread, alone and in a batch, beside those of exhaustive search."""
-        k = min(K, len(self.benchmark.X))
+        k = min(K, depth)
         block = np.ascontiguousarray(np.resize(self.benchmark.Q, (BATCH, self.benchmark.Q.shape[1])))
         searches = {
             "": lambda Q: built.search(Q, k, threads=1, **setting),

@@ -49,7 +49,7 @@ _LOOK: dict[Any, Any] = {
 }
 
 
-def draw(drawing: Callable[[Any], None], folder: Path, name: str, size: tuple[float, float] = (5.2, 3.6)) -> None:
+def draw(drawing: Callable[[Any], None], folder: Path, name: str, size: tuple[float, float] = (6.4, 3.6)) -> None:
     """Make a figure and keep it as PNG and SVG."""
     try:
         import matplotlib
@@ -104,15 +104,16 @@ def stated(axes: Any, points: Sequence[tuple[float, float]], style: Style, label
     )
 
 
+def legend(figure: Any, *, below: bool = False) -> None:
+    """All that is drawn, in the order in which it was, beside the axes: it hides no point."""
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    place = {"loc": "outside lower center", "ncols": 2} if below else {"loc": "outside right center"}
+    figure.legend(handles, labels, **place)
+
+
 def tagged(axes: Any, rows: Sequence[dict[str, Any]], x: str, tag: Callable[[dict[str, Any]], str]) -> None:
-    """A word beside each point."""
-    for row in rows:
-        axes.annotate(
-            tag(row),
-            (row[x], row["mAP"]),
-            xytext=(0, 6),
-            textcoords="offset points",
-            ha="center",
-            fontsize=7,
-            color="0.3",
-        )
+    """A word above each point, on an axis of its own."""
+    top = axes.secondary_xaxis("top")
+    top.set_xticks([row[x] for row in rows], labels=[tag(row) for row in rows], fontsize=7, color="0.35")
+    top.tick_params(length=2, color="0.6")
+    top.spines["top"].set_visible(False)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from logt.reproduce import paper, plots
-from logt.reproduce.claims import Claim, above, differences, judged, level, reaches
-from logt.reproduce.experiments.experiment import BASELINE, Experiment, Found, Row, mean_of, over_seeds, row_of
+from logt.reproduce.claims import Claim, Verdict, above, differences, judged, level, reaches
+from logt.reproduce.experiments.experiment import BASELINE, Experiment, Found, Row, mean_of, over_seeds, place, row_of
 from logt.reproduce.experiments.systems import VARIANTS, local, variant
 from logt.reproduce.plan import Plan
-from logt.reproduce.trials import Results, Trial
+from logt.reproduce.trials import Mean, Results, Trial
 
 _COLUMNS = ("mAP", "deviation", "complexity")
 _STARS = ("LO-GT*", "RND*", "RND")
@@ -160,12 +161,18 @@ def _of_sparse(found: Found) -> list[Claim]:
         ),
         Claim(
             "The more entries, the less the correction brings.",
-            judged([gain[0][1].value - gain[0][2].value >= gain[-1][1].value - gain[-1][2].value])
-            if gain
-            else "not tested",
+            _falls(gain),
             f"LO-GT* minus LO-GT: {differences(gain)}.",
         ),
     ]
+
+
+def _falls(gain: list[tuple[str, Mean, Mean]]) -> Verdict:
+    """Whether the first difference is larger than the last."""
+    if len(gain) < 2:
+        return "not tested"
+    first, last = (Mean(a.value - b.value, math.hypot(a.deviation, b.deviation), a.seeds) for _, a, b in (gain[0], gain[-1]))
+    return judged([above(first, last)])
 
 
 def _of_cascade(found: Found) -> list[Claim]:
@@ -210,7 +217,7 @@ def _draw_size(figure: Any, found: Found) -> None:
     axes.set_xticks(found.plan.sizes, labels=map(str, found.plan.sizes))
     axes.minorticks_off()
     plots.baseline(axes, found.base.value)
-    axes.legend()
+    plots.legend(figure)
 
 
 def _draw_by_complexity(by: str, stated: tuple[paper.Point, ...], names: tuple[str, ...]) -> Any:
@@ -218,12 +225,12 @@ def _draw_by_complexity(by: str, stated: tuple[paper.Point, ...], names: tuple[s
         axes = figure.subplots()
         _curves(axes, found, "complexity", names)
         first = found.of(system="LO-GT*")
-        plots.tagged(axes, first, "complexity", lambda row: f"{row[by]:.0%}" if by == "p" else f"{by}={row[by]}")
+        plots.tagged(axes, first, "complexity", lambda row: place(by, row[by]))
         points = [(point.rho, paper.shifted(point.mean_ap, found.base.value)) for point in stated]
         plots.stated(axes, points, plots.STYLES["LO-GT*"], "LO-GT*, paper")
         plots.baseline(axes, found.base.value)
         axes.set_xlabel("complexity ratio ρ")
-        axes.legend(loc="lower right")
+        plots.legend(figure)
 
     return draw
 

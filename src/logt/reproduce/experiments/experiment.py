@@ -59,7 +59,7 @@ class Experiment:
     rows: Callable[[Plan, Results], list[Row]]
     claims: Callable[[Found], list[Claim]]
     draw: Callable[[Any, Found], None]
-    size: tuple[float, float] = (5.2, 3.6)
+    size: tuple[float, float] = (6.4, 3.6)
 
 
 def row_of(results: Results, trial: Trial, seeds: int = 1, **first: Any) -> Row:
@@ -99,7 +99,7 @@ def mean_of(row: Row) -> Mean:
 
 def place(by: str, value: Any) -> str:
     """A value of what is varied, in words: "n=20", "p=50 %"."""
-    return f"{by}={value:.0%}".replace("%", " %") if by == "p" else f"{by}={value}"
+    return f"{by}={value:.0%}" if by == "p" else f"{by}={value}"
 
 
 def over_seeds(trial: Trial, seeds: int) -> list[Trial]:

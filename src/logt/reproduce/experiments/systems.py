@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from logt.baselines import Composed
@@ -18,7 +17,8 @@ def local(name: str, plan: Plan, *, batches: int = 1, **changes: Any) -> Compose
     """LO-GT or RND at the plan's n, m and L, or with some of them changed; `name` may have its star."""
     plain = name.removesuffix("*")
     parameters = {"n": plan.n, "m": plan.m, "L": plan.L, **changes}
-    return Composed(starred(_MAKERS[plain](**parameters)), name=plain, batches=batches)
+    told = " ".join(f"{symbol}={'all' if value is None else value}" for symbol, value in parameters.items())
+    return Composed(starred(_MAKERS[plain](**parameters)), name=f"{plain} {told}", batches=batches)
 
 
 def variant(name: str, system: Composed, *, timed: bool = False, **setting: Any) -> Trial:
@@ -31,6 +31,3 @@ def default_index(**changes: Any) -> Composed:
     """The index that logt makes when nothing is said."""
     return Composed(sketched(**changes), name="logt")
 
-
-def renamed(system: Composed, name: str) -> Composed:
-    return replace(system, name=name)
