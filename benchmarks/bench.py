@@ -49,10 +49,10 @@ def measure(data, only) -> list[dict]:
         if only and system.name != "exhaustive float32" and not any(word in system.name for word in only):
             continue
         print(f"building {system.name}", flush=True)
-        (search, size), seconds, peak = watched(lambda make=system.make: make(data.X))
+        built, seconds, peak = watched(lambda build=system.system.build: build(data.X, threads=2))
         for setting, arguments in system.settings.items():
             name = f"{system.name}, {setting}" if setting else system.name
-            searches[name] = lambda Q, k, search=search, arguments=arguments: search(Q, k, **arguments)
+            searches[name] = lambda Q, k, search=built.search, arguments=arguments: search(Q, k, **arguments)
             with one_blas_thread():
                 ids = searches[name](data.Q, min(DEPTH, len(data.X) - 1))
             exact = ids if exact is None else exact
@@ -68,7 +68,7 @@ def measure(data, only) -> list[dict]:
                     "full mAP, easy": "" if full is None else round(easy_ap(data, full), 2),
                     f"mAP@{DEPTH}": round(data.mean_ap(ids), 2),
                     "recall@10": round(recall_at(10, ids, exact), 3),
-                    "bytes per vector": round(size / len(data.X)),
+                    "bytes per vector": round(built.bytes / len(data.X)),
                     "build s": round(seconds, 1),
                     "build peak GiB": round(peak / 2**30, 2),
                 }

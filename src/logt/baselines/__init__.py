@@ -3,5 +3,7 @@
 from logt.baselines.base import Built, System
 from logt.baselines.composed import Composed
 from logt.baselines.exhaustive import Exhaustive
+from logt.baselines.pca import PCA
+from logt.baselines.rivals import HNSW, Faiss, Flann, Turbovec
 
-__all__ = ["Built", "Composed", "Exhaustive", "System"]
+__all__ = ["HNSW", "PCA", "Built", "Composed", "Exhaustive", "Faiss", "Flann", "System", "Turbovec"]

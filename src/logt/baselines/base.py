@@ -16,7 +16,7 @@ from logt.metrics import checked_queries, checked_vectors
 from logt.search import ranked
 from logt.threads import Progress, Workers, available, spans
 
-_TILE = 16  # queries compared with everything together
+_TILE = 64  # queries compared with everything together
 
 
 @dataclass(frozen=True)
