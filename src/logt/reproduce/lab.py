@@ -13,10 +13,11 @@ import numpy as np
 from logt._types import Floats, Ids
 from logt.baselines import Built, Exhaustive
 from logt.datasets import Benchmark
-from logt.errors import InvalidInputError, MissingExtraError
+from logt.errors import MissingExtraError
 from logt.evaluation import recall_at
+from logt.reproduce.together import built_together
 from logt.reproduce.trials import Measured, Trial
-from logt.threads import Progress, available, one_blas_thread
+from logt.threads import Progress, Workers, available, one_blas_thread
 
 ROUNDS, IN_A_ROW, BATCH, K = 3, 10, 64, 100
 """Times are medians over rounds, ours and those of exhaustive search in turn; k = 100 results are asked for."""
@@ -42,22 +43,19 @@ class Lab:
     def measure(
         self, trials: Sequence[Trial], progress: Progress | None, done: Callable[[Trial, Measured], None]
     ) -> None:
-        """Measure trials of one system and one seed; `done` is told each point as it is made."""
-        first = trials[0]
-        start = time.perf_counter()
-        try:
-            built = first.system.build(self.benchmark.X, seed=first.seed, threads=self.threads, progress=progress)
-        except MissingExtraError as error:
+        """Measure trials of one family and one seed; `done` is told each point as it is made."""
+        systems = {repr(trial.system): trial.system for trial in trials}
+        workers = Workers(self.threads, progress)
+        made = built_together(list(systems.values()), self.benchmark.X, trials[0].seed, workers)
+        for system, built, seconds in made:
             for trial in trials:
-                done(trial, {"note": f"not installed: {error}"})
-            return
-        except InvalidInputError as error:
-            for trial in trials:
-                done(trial, {"note": f"not possible here: {error}"})
-            return
-        seconds = time.perf_counter() - start
-        for trial in trials:
-            done(trial, {**self._searched(built, trial), "seconds": seconds})
+                if repr(trial.system) != repr(system):
+                    continue
+                if isinstance(built, Built):
+                    done(trial, {**self._searched(built, trial), "seconds": seconds})
+                else:
+                    why = "not installed" if isinstance(built, MissingExtraError) else "not possible here"
+                    done(trial, {"note": f"{why}: {built}"})
 
     def _searched(self, built: Built, trial: Trial) -> Measured:
         data, setting = self.benchmark, dict(trial.setting)

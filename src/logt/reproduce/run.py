@@ -67,11 +67,12 @@ class Run:
         return self._results.has(trial)
 
     def _complete(self, trials: Sequence[Trial], wanted: dict[str, Trial]) -> None:
-        """Measure what these trials lack; an index that is built for one serves all that are wanted of it."""
+        """Measure what these trials lack; what is built for one serves all that are wanted of it."""
         for trial in trials:
             if self._results.has(wanted[trial.key]):
                 continue
-            same = [other for other in wanted.values() if other.build == trial.build and not self._results.has(other)]
+            lacking = [other for other in wanted.values() if not self._results.has(other)]
+            same = [other for other in lacking if other.family == trial.family]
             self.tell(f"{trial.system.name}, seed {trial.seed}", self._known(wanted), len(wanted))
             self._lab.measure(same, self.progress, self._keep)
             self.tell(f"{trial.system.name}, seed {trial.seed}", self._known(wanted), len(wanted))

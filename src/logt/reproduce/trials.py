@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from logt.baselines import System
+from logt.reproduce.together import family
 
 Setting = tuple[tuple[str, Any], ...]
 Measured = dict[str, Any]
@@ -35,9 +36,9 @@ class Trial:
         return replace(self, seed=seed)
 
     @property
-    def build(self) -> str:
-        """What it shares with the trials that search the same index."""
-        return json.dumps([repr(self.system), self.seed])
+    def family(self) -> str:
+        """What it shares with the trials whose indexes are built together."""
+        return json.dumps([family(self.system), self.seed])
 
     @property
     def key(self) -> str:

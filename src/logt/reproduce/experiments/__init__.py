@@ -2,7 +2,11 @@
 
 from logt.reproduce.experiments.accuracy import CASCADE, DENSE, GROUP_SIZE, SPARSE
 from logt.reproduce.experiments.experiment import BASELINE, Experiment, Found, Row
+from logt.reproduce.experiments.quantization import PQ
+from logt.reproduce.experiments.search_time import FLANN, GRAPHS, TIME
 
-ALL: dict[str, Experiment] = {experiment.name: experiment for experiment in (GROUP_SIZE, DENSE, SPARSE, CASCADE)}
+ALL: dict[str, Experiment] = {
+    experiment.name: experiment for experiment in (GROUP_SIZE, DENSE, SPARSE, CASCADE, TIME, FLANN, GRAPHS, PQ)
+}
 
 __all__ = ["ALL", "BASELINE", "Experiment", "Found", "Row"]

@@ -171,7 +171,9 @@ def _falls(gain: list[tuple[str, Mean, Mean]]) -> Verdict:
     """Whether the first difference is larger than the last."""
     if len(gain) < 2:
         return "not tested"
-    first, last = (Mean(a.value - b.value, math.hypot(a.deviation, b.deviation), a.seeds) for _, a, b in (gain[0], gain[-1]))
+    first, last = (
+        Mean(a.value - b.value, math.hypot(a.deviation, b.deviation), a.seeds) for _, a, b in (gain[0], gain[-1])
+    )
     return judged([above(first, last)])
 
 

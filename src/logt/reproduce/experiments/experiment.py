@@ -76,7 +76,7 @@ def row_of(results: Results, trial: Trial, seeds: int = 1, **first: Any) -> Row:
         "complexity": Mean.of([results.of(trial.seeded(s))["rho"] for s in range(seeds)]).value,
         "memory": point["memory"],
         "bytes": point["bytes"],
-        "index minutes": Mean.of([results.of(trial.seeded(s))["seconds"] for s in range(seeds)]).value / 60,
+        "index minutes": _minutes([results.of(trial.seeded(s))["seconds"] for s in range(seeds)]),
         "list depth": point["depth"],
         "mAP of cut lists": results.mean_ap(trial, seeds, kind="map@cut").value,
         "recall@10": point["recall@10"],
@@ -91,6 +91,12 @@ def row_of(results: Results, trial: Trial, seeds: int = 1, **first: Any) -> Row:
             "time ratio, batch": point["ms batch"] / point["ms batch exhaustive"],
         }
     return {**row, "note": ""}
+
+
+def _minutes(seconds: list[float | None]) -> float | None:
+    """The mean, where all were measured alone."""
+    known = [value for value in seconds if value is not None]
+    return Mean.of(known).value / 60 if len(known) == len(seconds) else None
 
 
 def mean_of(row: Row) -> Mean:

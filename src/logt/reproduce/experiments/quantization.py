@@ -29,9 +29,7 @@ def _system(plan: Plan, fit: Any, c: int) -> Composed:
 
 def _of(plan: Plan) -> dict[tuple[str, int], Trial]:
     fits = {FROM_Y: "exact", FROM_STORED: "stored"}
-    return {
-        (name, c): variant("LO-GT*", _system(plan, fit, c)) for name, fit in fits.items() for c in plan.bytes
-    }
+    return {(name, c): variant("LO-GT*", _system(plan, fit, c)) for name, fit in fits.items() for c in plan.bytes}
 
 
 def _trials(plan: Plan) -> list[Trial]:
@@ -57,7 +55,9 @@ def _claims(found: Found) -> list[Claim]:
         ),
         Claim(
             "With U from Ŷ, 256 bytes cost 2.1 points of exhaustive search's mAP.",
-            judged([_at_most(found, 256, paper.OXFORD - paper.PQ_STORED[256])]) if 256 in found.plan.bytes else "not tested",
+            judged([_at_most(found, 256, paper.OXFORD - paper.PQ_STORED[256])])
+            if 256 in found.plan.bytes
+            else "not tested",
             f"Points lost to exhaustive search, here (paper): U from Ŷ {loss[FROM_STORED]}; U from Y {loss[FROM_Y]}. "
             f"With memory vectors in float32, LO-GT* has {mean_of(whole)} against {found.base}.",
         ),
@@ -72,7 +72,9 @@ def _at_most(found: Found, c: int, loss: float) -> bool:
 def _losses(found: Found, name: str) -> str:
     lost = {row["c"]: found.base.value - row["mAP"] for row in found.of(system=name)}
     return ", ".join(
-        f"{value:.1f} ({paper.OXFORD - _STATED[name][c]:.1f}) at c={c}" if c in _STATED[name] else f"{value:.1f} at c={c}"
+        f"{value:.1f} ({paper.OXFORD - _STATED[name][c]:.1f}) at c={c}"
+        if c in _STATED[name]
+        else f"{value:.1f} at c={c}"
         for c, value in lost.items()
     )
 
@@ -82,7 +84,9 @@ def _draw(figure: Any, found: Found) -> None:
     for name, style in _STYLES.items():
         plots.curve(axes, sorted(found.of(system=name), key=lambda row: row["c"]), "c", name, style)
     for name, style in _STYLES.items():
-        points = [(c, paper.shifted(value, found.base.value)) for c, value in _STATED[name].items() if c in found.plan.bytes]
+        points = [
+            (c, paper.shifted(value, found.base.value)) for c, value in _STATED[name].items() if c in found.plan.bytes
+        ]
         plots.stated(axes, points, style, f"{name}, paper")
     (whole,) = found.of(system="float32")
     axes.axhline(whole["mAP"], color=plots.BLUE, linestyle=":", linewidth=1.1, label=f"float32 ({whole['mAP']:.1f})")
@@ -97,8 +101,8 @@ PQ = Experiment(
     name="pq",
     title="Combination with product quantization",
     where="Table 2",
-    asks="Each memory vector is compressed to c bytes. L, m and the correction are those of LO-GT*; the paper does not "
-    "state them.",
+    asks="Each memory vector is compressed to c bytes. L, m and the correction are those of LO-GT*; the paper does "
+    "not state them.",
     columns=("system", "c", "mAP", "complexity", "memory", "bytes"),
     trials=_trials,
     rows=_rows,

@@ -30,4 +30,3 @@ def variant(name: str, system: Composed, *, timed: bool = False, **setting: Any)
 def default_index(**changes: Any) -> Composed:
     """The index that logt makes when nothing is said."""
     return Composed(sketched(**changes), name="logt")
-
