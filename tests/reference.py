@@ -130,3 +130,22 @@ def revisited_measures(ranking, positives, junk, ks):
         cut = min(max(place + 1 for place in places), k) if places else k
         precision.append(sum(place + 1 <= cut for place in places) / cut)
     return area, precision
+
+
+def back_propagation(X, of, q, batches):
+    """Shi et al.: verify the vectors of the best scores, and take what they give out of the scores of the others."""
+    M = of.max() + 1
+    true = X @ q
+    c = [sum(true[i] for i in range(len(X)) if j in of[i]) for j in range(M)]
+    score = {i: sum(c[j] for j in of[i]) for i in range(len(X))}
+    verified = {}
+    for size in batches:
+        picked = sorted((i for i in score if i not in verified), key=lambda i: -score[i])[:size]
+        for i in picked:
+            verified[i] = true[i]
+            for j in of[i]:
+                for k in range(len(X)):
+                    if j in of[k]:
+                        score[k] -= true[i]
+    rest = [i for i in score if i not in verified]
+    return sorted(verified, key=lambda i: -verified[i]) + sorted(rest, key=lambda i: -score[i])

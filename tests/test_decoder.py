@@ -54,7 +54,7 @@ def test_zero_order_captures_the_energy_that_theory_predicts(rng):
     assert np.square(codes.reconstructed(Y)).sum(axis=1).mean() == pytest.approx(0.0737, abs=0.0008)
 
 
-@pytest.mark.parametrize("support", ["S1", "free"])
+@pytest.mark.parametrize("support", ["S1", "S0+random", "free"])
 @pytest.mark.parametrize("weights", ["float32", "int8"])
 def test_sparse_has_exactly_L_entries_by_falling_weight(vectors, support, weights):
     X, Y, units = made(vectors)
@@ -65,6 +65,18 @@ def test_sparse_has_exactly_L_entries_by_falling_weight(vectors, support, weight
         assert (weight != 0).all()
     assert (np.diff(np.abs(weight.astype(int) if weights == "int8" else weight), axis=1) <= 0).all()
     assert all(len(set(row)) == 25 for row in unit)
+
+
+def test_the_control_has_its_own_units_and_as_many_random_ones_as_neighbours(vectors):
+    X, Y, units = made(vectors, N=400, n=10)
+    first_order = decoder._first_order(units)[1](slice(100, 200))
+    random = decoder._random_instead(X, Y, units)[1](slice(100, 200))
+    assert (first_order[1] == random[1]).all()
+    for i, (mine, count) in enumerate(zip(random[0], random[1], strict=True), 100):
+        support = mine[:count]
+        assert (np.diff(support) > 0).all()
+        assert np.isin(units.of[i], support).all()
+    assert (first_order[0] != random[0]).any(axis=1).all()
 
 
 def test_omp_equals_scikit_learn_on_the_same_support(vectors):
@@ -161,7 +173,7 @@ def test_group_inverse_counts_as_the_dense_matrix_it_stands_for(vectors):
     m=st.integers(1, 4),
     L=st.integers(1, 20),
     equal=st.booleans(),
-    decode=st.sampled_from(["S0", "S1", "free", "local0", "local1", "transpose"]),
+    decode=st.sampled_from(["S0", "S1", "S0+random", "free", "local0", "local1", "transpose"]),
 )
 def test_odd_sizes_make_finite_codes(vectors, N, d, n, m, L, equal, decode):
     X = vectors(1, d).repeat(N, axis=0) if equal else vectors(N, d)
@@ -172,7 +184,7 @@ def test_odd_sizes_make_finite_codes(vectors, N, d, n, m, L, equal, decode):
     assert len(codes) == N
     assert codes.width >= 1
     assert np.isfinite(codes.reconstructed(Y)).all()
-    if decode in ("S0", "S1", "free", "local0", "local1"):
+    if decode in ("S0", "S1", "S0+random", "free", "local0", "local1"):
         assert (np.linalg.norm(X - codes.reconstructed(Y), axis=1) <= 1.02).all()
 
 

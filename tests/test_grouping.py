@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from logt import _kernels
 from logt.errors import InvalidInputError
-from logt.grouping import Orthogonal, Random
+from logt.grouping import KdTree, Orthogonal, Random
 from logt.threads import Workers
 
 
@@ -78,3 +78,43 @@ def test_threads_and_runs_make_the_same_units(vectors):
 def test_wrong_parameters_are_named(wrong):
     with pytest.raises(InvalidInputError, match=next(iter(wrong))):
         Orthogonal(**wrong)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 300), st.integers(1, 60), st.integers(1, 4), st.integers(1, 12), st.booleans())
+def test_each_vector_is_in_one_leaf_of_each_tree(N, n, m, axes, equal):
+    X = np.random.default_rng(N).standard_normal((N, 8), np.float32)
+    units = KdTree(n, m, axes)(X[:1].repeat(N, axis=0) if equal else X, np.random.default_rng(0))
+    leaves = units.count // m
+    assert units.of.shape == (N, m)
+    assert leaves * m == units.count
+    for r in range(m):
+        sizes = np.bincount(units.of[:, r] - r * leaves, minlength=leaves)
+        assert len(sizes) == leaves
+        assert sizes.max() <= n
+        assert sizes.max() - sizes.min() <= 1
+        assert sizes.min() >= 1
+
+
+def test_leaves_hold_similar_vectors(vectors):
+    X = vectors(2000, 32)
+
+    def alike(units):
+        return np.mean([np.linalg.norm(X[units.rows(u)].mean(axis=0)) for u in range(units.count)])
+
+    rng = np.random.default_rng(0)
+    assert alike(KdTree(20, 2)(X, rng)) > 1.5 * alike(Random(20, 2)(X, rng))
+
+
+def test_trees_differ_and_do_not_depend_on_threads(vectors):
+    X = vectors(500, 16)
+    made = [KdTree(10, 3)(X, np.random.default_rng(7), Workers(t)).of for t in (1, 2, 4)]
+    assert all((units == made[0]).all() for units in made)
+    leaves = made[0].max() // 3 + 1
+    assert (made[0][:, 0] != made[0][:, 1] - leaves).mean() > 0.5
+
+
+@pytest.mark.parametrize("wrong", [{"n": 0}, {"m": 0}, {"axes": 0}])
+def test_wrong_trees_are_refused(wrong):
+    with pytest.raises(InvalidInputError, match=next(iter(wrong))):
+        KdTree(**wrong)

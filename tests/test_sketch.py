@@ -138,6 +138,8 @@ def test_k_means_is_the_same_for_any_number_of_threads(vectors):
         lambda: Sketch(3),
         lambda: KMeans(units=0),
         lambda: KMeans(rounds=0),
+        lambda: KMeans(n=0.5),
+        lambda: KMeans(units=5, n=20),
         lambda: starred(sketched()),
         lambda: Method(**{**vars(lo_gt()), "sketch": Sketch()}),
     ],

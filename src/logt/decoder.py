@@ -15,7 +15,7 @@ from logt.grouping import Units
 from logt.threads import SERIAL, Workers, spans
 
 WeightType = Literal["float32", "int8"]
-Support = Literal["S0", "S1", "free", "near"]
+Support = Literal["S0", "S1", "S0+random", "free", "near"]
 
 GRAM_LIMIT = 2 << 30
 """Bytes of Ŷ·Ŷᵀ up to which it is made once; above, each vector's own part of it is made in turn."""
@@ -144,7 +144,7 @@ class Sparse:
     """At most L units, chosen one by one by orthogonal matching pursuit within a support.
 
     The support is S₀, S₁, or `candidates` units (at least L): "free", those most correlated with x_i, of either sign,
-    or "near", those most similar to it.
+    or "near", those most similar to it. "S0+random" is the control of S₁: S₀ and random units, as many in all.
     """
 
     L: int = 300
@@ -154,7 +154,7 @@ class Sparse:
 
     def __post_init__(self) -> None:
         at_least_one(self, "L", "candidates")
-        one_of("support", self.support, ("S0", "S1", "free", "near"))
+        one_of("support", self.support, ("S0", "S1", "S0+random", "free", "near"))
         one_of("weights", self.weights, ("float32", "int8"))
 
     def __call__(self, X: Floats, Y: Floats, units: Units, workers: Workers = SERIAL) -> Codes:
@@ -241,17 +241,44 @@ def _own(X: Floats, A: Floats, units: Units) -> tuple[int, _Supports]:
     return m, of
 
 
-def _neighbours(X: Floats, A: Floats, units: Units) -> tuple[int, _Supports]:
-    """S₁."""
+def _first_order(units: Units) -> tuple[int, Callable[[slice], tuple[Ints, Ints]]]:
+    """S₁ alone: (the most units it can have, rows -> (units, how many))."""
     m = units.of.shape[1]
     offsets, members = units.members
     largest = int(np.diff(offsets).max())
     capacity = min(units.count, m + m * (largest - 1) * (m - 1))
 
-    def of(rows: slice) -> tuple[Ints, Ints, Floats]:
+    def of(rows: slice) -> tuple[Ints, Ints]:
         support = np.zeros((rows.stop - rows.start, capacity), np.int32)
         counts = np.empty(len(support), np.int32)
         _kernels.first_order(units.of, offsets, members, rows.start, support, counts)
+        return support, counts
+
+    return capacity, of
+
+
+def _neighbours(X: Floats, A: Floats, units: Units) -> tuple[int, _Supports]:
+    """S₁."""
+    capacity, first_order = _first_order(units)
+
+    def of(rows: slice) -> tuple[Ints, Ints, Floats]:
+        support, counts = first_order(rows)
+        return support, counts, _correlations(X[rows], A, support, counts)
+
+    return capacity, of
+
+
+def _random_instead(X: Floats, A: Floats, units: Units) -> tuple[int, _Supports]:
+    """S₀ and random units: as many in all as S₁ has."""
+    capacity, first_order = _first_order(units)
+
+    def of(rows: slice) -> tuple[Ints, Ints, Floats]:
+        support, counts = first_order(rows)
+        rng = np.random.default_rng([units.count, rows.start])  # of these rows, whichever thread codes them
+        for own, chosen, count in zip(units.of[rows], support, counts, strict=True):
+            drawn = rng.choice(units.count, count, replace=False)
+            others = drawn[~np.isin(drawn, own)][: count - len(own)]
+            chosen[:count] = np.sort(np.concatenate([own, others]))
         return support, counts, _correlations(X[rows], A, support, counts)
 
     return capacity, of
@@ -296,6 +323,8 @@ def _pursue_path(
         capacity, support_of = _most_correlated(X, A, max(wanted.candidates, wanted.L), signed=signed)
     elif wanted.support == "S0":
         capacity, support_of = _own(X, A, units)
+    elif wanted.support == "S0+random":
+        capacity, support_of = _random_instead(X, A, units)
     else:
         capacity, support_of = _neighbours(X, A, units)
     most = min(capacity, np.iinfo(np.uint16).max)  # what the lengths of prefixes can count

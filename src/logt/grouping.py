@@ -101,6 +101,59 @@ class Orthogonal:
         return unit
 
 
+@dataclass(frozen=True)
+class KdTree:
+    """m randomised kd-trees, whose leaves are units of at most n similar vectors (Iscen, Amsaleg and Furon 2016).
+
+    Each node is cut at the median along one of the `axes` coordinates that vary most in a sample of it, taken at
+    random, as in FLANN; leaves of one tree differ by at most one vector.
+    """
+
+    n: int = 50
+    m: int = 1
+    axes: int = 5
+
+    def __post_init__(self) -> None:
+        at_least_one(self, "n", "m", "axes")
+
+    def __call__(self, X: Floats, rng: np.random.Generator, workers: Workers = SERIAL) -> Units:
+        N = len(X)
+        count = max(-(-N // self.n), min(N, FEWEST))
+        of = np.empty((N, self.m), np.int32)
+
+        def plant(tree: tuple[int, np.random.Generator]) -> None:
+            r, own = tree
+            of[:, r] = r * count + self._leaves(X, count, own)
+
+        workers.each(plant, list(enumerate(rng.spawn(self.m))), "kd-trees")
+        return Units(of, self.m * count)
+
+    def _leaves(self, X: Floats, count: int, rng: np.random.Generator) -> Ints:
+        """The leaf of each row, of one tree with `count` leaves."""
+        leaf = np.empty(len(X), np.int32)
+        nodes = [(np.arange(len(X)), 0, count)]  # rows, and the first and number of their leaves
+        while nodes:
+            rows, first, leaves = nodes.pop()
+            if leaves == 1:
+                leaf[rows] = first
+                continue
+            order = rows[np.argsort(X[rows, self._axis(X, rows, rng)], kind="stable")]
+            left = leaves // 2
+            middle = -(-len(rows) * left // leaves)
+            nodes += [(order[:middle], first, left), (order[middle:], first + left, leaves - left)]
+        return leaf
+
+    def _axis(self, X: Floats, rows: Ids, rng: np.random.Generator) -> int:
+        sample = rows if len(rows) <= _SAMPLE else rng.choice(rows, _SAMPLE, replace=False)
+        variance = X[sample].var(axis=0)
+        axes = min(self.axes, X.shape[1])
+        widest = np.argpartition(-variance, axes - 1)[:axes]
+        return int(rng.choice(np.sort(widest)))
+
+
+_SAMPLE = 100
+"""Vectors of a node whose coordinates are compared, as in FLANN."""
+
 FEWEST = 16
 """Units that a round makes at least, while there are vectors for them: fewer could not tell a small batch apart."""
 

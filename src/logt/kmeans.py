@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from logt._types import Floats, Ints
-from logt.errors import at_least_one, whole
+from logt.errors import InvalidInputError, at_least_one, real, whole
 from logt.grouping import Units
 from logt.memory import Mean
 from logt.threads import SERIAL, Workers, spans
@@ -19,21 +20,30 @@ _ROWS = 1024  # vectors compared with all centres together
 class KMeans:
     """Each vector in the unit whose mean direction is nearest. Learned from `sample` vectors a unit, at random.
 
-    `units` is how many are made; None makes 4·√N for N vectors: then a query is compared with as many memory
-    vectors, up to a constant, as √N units hold vectors.
+    `units` is how many are made, or `n` how many vectors they hold on average; without both, 4·√N for N vectors:
+    then a query is compared with as many memory vectors, up to a constant, as √N units hold vectors.
     """
 
     units: int | None = None
     rounds: int = 8
     sample: int = 32
+    n: float | None = None
 
     def __post_init__(self) -> None:
         at_least_one(self, "rounds", "sample")
+        if self.units is not None and self.n is not None:
+            raise InvalidInputError(f"units={self.units!r} and n={self.n!r} both say how many units: give one")
         if self.units is not None:
             object.__setattr__(self, "units", whole("units", self.units))
+        if self.n is not None:
+            object.__setattr__(self, "n", real("n", self.n))
+            if not 1 <= self.n < math.inf:
+                raise InvalidInputError(f"n must be at least 1 and finite, got {self.n!r}")
 
     def count(self, N: int) -> int:
         """How many units N vectors make."""
+        if self.n is not None:
+            return max(1, round(N / self.n))
         return min(N, self.units or round(4 * N**0.5))
 
     def __call__(self, X: Floats, rng: np.random.Generator, workers: Workers = SERIAL) -> Units:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from logt.correction import Suppress
 from logt.decoder import Cascade, GroupPinv, Local, Sparse, Transpose
-from logt.errors import one_of
+from logt.errors import InvalidInputError, one_of
 from logt.grouping import Orthogonal, Random
 from logt.kmeans import KMeans
 from logt.memory import Mean, Pinv, Sum
@@ -16,7 +16,7 @@ from logt.quantize import Float32, Int8, ProductQuantizer
 from logt.segment import Method
 from logt.sketch import Sketch
 
-__all__ = ["cascaded", "compact", "gt", "lo_gt", "quantized", "rnd", "sketched", "starred"]
+__all__ = ["cascaded", "compact", "gt", "lo_gt", "quantized", "rnd", "sketched", "starred", "with_random_units"]
 
 
 def gt(*, n: int = 50, m: int = 4, inverse: bool = False) -> Method:
@@ -34,6 +34,13 @@ def rnd(*, n: int = 50, m: int = 4, L: int | None = 300, order: Literal[0, 1] = 
     one_of("order", order, (0, 1))
     decode = Local(order, weights="float32") if L is None else Sparse(L, "S1" if order else "S0", weights="float32")
     return Method(group=Random(n, m), memory=Pinv(), quantize=Float32(), decode=decode)
+
+
+def with_random_units(method: Method) -> Method:
+    """The control of a sparse 1-order decoder: S₀ and random units in place of S₁, as many in all."""
+    if not isinstance(method.decode, Sparse) or method.decode.support != "S1":
+        raise InvalidInputError(f"only a sparse decoder over S₁ has this control, got {method.decode!r}")
+    return replace(method, decode=replace(method.decode, support="S0+random"))
 
 
 def lo_gt(*, n: int = 50, m: int = 4, L: int | None = 300, order: Literal[0, 1] = 1, k: int = 20) -> Method:

@@ -13,7 +13,7 @@ from logt._types import Array, Floats, Ids, Mask
 from logt.correction import Suppress
 from logt.decoder import Cascade, Codes, GroupPinv, Local, Sparse, Transpose, solve_group_inverse, unit_type
 from logt.errors import InvalidInputError, one_of
-from logt.grouping import Orthogonal, Random, Units
+from logt.grouping import KdTree, Orthogonal, Random, Units
 from logt.kmeans import KMeans
 from logt.memory import Mean, Pinv, Sum
 from logt.opening import Lists, Open
@@ -203,7 +203,7 @@ class Method:
     the codes leave out is kept in a few bits, and a search opens units instead of reading U in a cascade.
     """
 
-    group: Random | Orthogonal | KMeans
+    group: Random | Orthogonal | KMeans | KdTree
     memory: Sum | Pinv | Mean
     quantize: Float32 | Int8 | ProductQuantizer
     decode: Transpose | GroupPinv | Local | Sparse

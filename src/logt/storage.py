@@ -23,7 +23,7 @@ from logt._types import Array
 from logt.correction import Suppress
 from logt.decoder import Cascade, Codes, GroupPinv, Local, Sparse, Transpose
 from logt.errors import CorruptIndexError, FormatVersionError
-from logt.grouping import Orthogonal, Random, Units
+from logt.grouping import KdTree, Orthogonal, Random, Units
 from logt.home import LOCK, MANIFEST, OUR_FILE
 from logt.kmeans import KMeans
 from logt.memory import Mean, Pinv, Sum
@@ -39,7 +39,7 @@ FORMAT = 2
 _STAGES: dict[str, type[Any]] = {
     stage.__name__: stage
     for stage in (
-        *(Cascade, Float32, GroupPinv, Int8, KMeans, Local, Mean, Method, Open, Orthogonal, Pinv),
+        *(Cascade, Float32, GroupPinv, Int8, KdTree, KMeans, Local, Mean, Method, Open, Orthogonal, Pinv),
         *(ProductQuantizer, Random, Sketch, Sparse, Sum, Suppress, Transpose),
     )
 }

@@ -5,5 +5,18 @@ from logt.baselines.composed import Composed
 from logt.baselines.exhaustive import Exhaustive
 from logt.baselines.pca import PCA
 from logt.baselines.rivals import HNSW, Faiss, Flann, Turbovec
+from logt.baselines.verified import BackPropagation, MemoryVectors
 
-__all__ = ["HNSW", "PCA", "Built", "Composed", "Exhaustive", "Faiss", "Flann", "System", "Turbovec"]
+__all__ = [
+    "HNSW",
+    "PCA",
+    "BackPropagation",
+    "Built",
+    "Composed",
+    "Exhaustive",
+    "Faiss",
+    "Flann",
+    "MemoryVectors",
+    "System",
+    "Turbovec",
+]

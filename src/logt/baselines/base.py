@@ -16,6 +16,9 @@ from logt.metrics import checked_queries, checked_vectors
 from logt.search import ranked
 from logt.threads import Progress, Workers, available, spans
 
+PROBES = 64
+"""Vectors of the collection that stand for queries where the operations of a search have to be counted."""
+
 _TILE = 64  # queries compared with everything together
 
 
@@ -91,3 +94,9 @@ def padded_ids(ids: Ids, k: int) -> Ids:
     out = np.full((len(ids), k), -1, np.int64)
     out[:, : ids.shape[1]] = ids[:, :k]
     return out
+
+
+def probes(X: Floats, seed: int) -> Floats:
+    """Some of the vectors, at random."""
+    chosen = np.random.default_rng(seed).choice(len(X), min(PROBES, len(X)), replace=False)
+    return X[np.sort(chosen)]

@@ -14,12 +14,9 @@ from typing import Any, Literal
 import numpy as np
 
 from logt._types import Floats, Ids
-from logt.baselines.base import Built, padded_ids, unit_queries, unit_vectors, workers_for
+from logt.baselines.base import Built, padded_ids, probes, unit_queries, unit_vectors, workers_for
 from logt.errors import InvalidInputError, MissingExtraError, at_least_one, one_of, real, whole
 from logt.threads import Progress
-
-PROBES = 64
-"""Vectors of the collection that stand for queries where the operations of a search have to be counted."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +64,11 @@ class Faiss:
             if lists is None:
                 return float((once + each * N) / (d * N))
             faiss.cvar.indexIVF_stats.reset()
-            search(probes, 1, nprobe=nprobe)
-            seen = faiss.cvar.indexIVF_stats.ndis / len(probes)
+            search(sample, 1, nprobe=nprobe)
+            seen = faiss.cvar.indexIVF_stats.ndis / len(sample)
             return float((lists.nlist * d + once + each * seen) / (d * N))
 
-        probes = _probes(V, seed)
+        sample = probes(V, seed)
         size = len(faiss.serialize_index(index))
         return Built(search, size, size / V.nbytes, rho, keeps_vectors=False)
 
@@ -106,10 +103,10 @@ class HNSW:
 
         def rho(*, ef: int = 128) -> float:
             faiss.cvar.hnsw_stats.reset()
-            search(probes, 1, ef=ef)
-            return float(faiss.cvar.hnsw_stats.ndis / len(probes) / len(V))
+            search(sample, 1, ef=ef)
+            return float(faiss.cvar.hnsw_stats.ndis / len(sample) / len(V))
 
-        probes = _probes(V, seed)
+        sample = probes(V, seed)
         size = len(faiss.serialize_index(index))
         return Built(search, size, size / V.nbytes, rho, keeps_vectors=True)
 
@@ -234,8 +231,3 @@ def _operations(index: Any, d: int) -> tuple[int, int]:
     """(for each vector looked at, once a query): look-ups of a product quantizer, else a product a dimension."""
     quantizer = getattr(index, "pq", None)
     return (d, 0) if quantizer is None else (quantizer.M, quantizer.ksub * d)
-
-
-def _probes(X: Floats, seed: int) -> Floats:
-    chosen = np.random.default_rng(seed).choice(len(X), min(PROBES, len(X)), replace=False)
-    return X[np.sort(chosen)]

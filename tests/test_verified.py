@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import reference
+
+from logt.baselines import BackPropagation, Exhaustive, MemoryVectors
+from logt.errors import InvalidInputError
+from logt.grouping import KdTree, Orthogonal, Random
+from logt.kmeans import KMeans
+from logt.memory import Pinv, Sum
+
+GROUPS = [Random(20, 1), Orthogonal(20, 1), KMeans(n=20), KdTree(20, 1)]
+
+
+@pytest.fixture(scope="module")
+def data(vectors):
+    return vectors(600, 32), vectors(12, 32, seed=1)
+
+
+@pytest.mark.parametrize("batches", [1, 3, 10])
+def test_verifying_everything_is_exhaustive_search(data, batches):
+    X, Q = data
+    exact = Exhaustive().build(X)
+    built = BackPropagation(20, 3, batches).build(X)
+    for k in (1, 20, 600):
+        assert (built.search(Q, k, verified=600) == exact.search(Q, k)).all()
+    assert (built.search(Q, 603, verified=10**6)[:, 600:] == -1).all()
+
+
+@pytest.mark.parametrize("verified", [7, 60, 150])
+def test_back_propagation_is_its_equations(data, verified):
+    X, Q = data[0][:150].astype(np.float64), data[1][:3].astype(np.float64)
+    X, Q = X / np.linalg.norm(X, axis=1)[:, None], Q / np.linalg.norm(Q, axis=1)[:, None]
+    of = Random(8, 3)(X, np.random.default_rng(5)).of
+    built = BackPropagation(8, 3, batches=4).build(X, seed=5)
+    sizes = np.diff(np.linspace(0, verified, 5).astype(int))
+    for q, found in zip(Q, built.search(Q, 150, verified=verified), strict=True):
+        naive = reference.back_propagation(X, of, q, sizes)
+        assert (np.array(naive) == found).mean() > 0.97  # float32 may swap what is nearly equal
+        assert naive[:verified] == found[:verified].tolist()
+
+
+def test_back_propagation_finds_more_than_the_same_verification_without_it(vectors):
+    """In one batch nothing is propagated before the last vector is picked."""
+    X = vectors(4000, 64)
+    Q = X[:60] + 0.6 * vectors(60, 64, seed=2)
+    found = [(BackPropagation(20, 3, b).build(X).search(Q, 20, verified=400)) for b in (1, 10)]
+    exact = Exhaustive().build(X).search(Q, 20)
+    recall = [np.mean([np.isin(e, f).mean() for e, f in zip(exact, ids, strict=True)]) for ids in found]
+    assert recall[1] > recall[0]
+
+
+def test_what_is_verified_costs(data):
+    X, _ = data
+    built = BackPropagation(20, 3).build(X)
+    N, d, M, R = 600, 32, 90, 100
+    assert built.rho(verified=R) == pytest.approx(M / N + 3 / d + R / N + R * 3 * 19 / (d * N))
+    assert built.memory == 1 + M / N
+    assert built.keeps_vectors
+    assert built.bytes == X.nbytes + 4 * M * d + 4 * 3 * N
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=repr)
+@pytest.mark.parametrize("memory", [Sum(), Pinv()], ids=repr)
+def test_opening_everything_is_exhaustive_search(data, group, memory):
+    X, Q = data
+    exact = Exhaustive().build(X).search(Q, 600)
+    built = MemoryVectors(group, memory).build(X)
+    for setting in ({"budget": 600}, {"threshold": -1e9}):
+        assert (built.search(Q, 600, **setting) == exact).all()
+        assert built.rho(**setting) == pytest.approx(built.memory)
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=repr)
+def test_opened_units_lead_and_the_others_follow_by_score(data, group):
+    X, Q = data
+    units = group(X, np.random.default_rng(0))
+    C, S = Q @ Pinv()(X, units).T, Q @ X.T
+    built = MemoryVectors(group).build(X, seed=0)
+    for budget in (1, 50, 333):
+        for q, found in enumerate(built.search(Q, 600, budget=budget)):
+            assert len(set(found)) == 600
+            unit = units.of[found, 0]
+            count = next(i for i in range(601) if i == 600 or (i and not set(unit[i:]) & set(unit[:i])))
+            opened = set(unit[:count])
+            assert count <= max(budget, np.bincount(units.of[:, 0]).max())
+            assert (np.diff(S[q, found[:count]]) <= 1e-6).all()
+            assert min(C[q, list(opened)]) >= C[q, unit[count:]].max(initial=-np.inf) - 1e-5
+            assert (np.diff(C[q, unit[count:]]) <= 1e-5).all()
+
+
+def test_a_threshold_opens_the_units_that_reach_it(data):
+    X, Q = data
+    built = MemoryVectors(Random(20, 1), Pinv()).build(X)
+    Y = Pinv()(X, Random(20, 1)(X, np.random.default_rng(0)))
+    low, high = np.quantile(Q @ Y.T, [0.2, 0.9])
+    assert built.rho(threshold=low) > built.rho(threshold=high)
+    closed = built.search(Q, 600, threshold=1e9)
+    assert (np.sort(closed, axis=1) == np.arange(600)).all()
+
+
+def test_memory_vectors_find_their_members(vectors):
+    """A pinv memory vector answers 1 to its members, so a query that is one opens its unit first."""
+    X = vectors(600, 512)
+    found = MemoryVectors(Random(10, 1), Pinv()).build(X).search(X, 1, budget=30)[:, 0]
+    assert (found == np.arange(600)).mean() > 0.95
+
+
+@pytest.mark.parametrize("setting", [{}, {"budget": 5, "threshold": 0.1}, {"budget": 0}, {"threshold": "much"}])
+def test_budget_or_threshold_must_make_sense(data, setting):
+    with pytest.raises(InvalidInputError, match=r"budget|threshold"):
+        MemoryVectors().build(data[0]).search(data[1], 5, **setting)
+
+
+def test_each_vector_is_in_one_unit_or_refused():
+    with pytest.raises(InvalidInputError, match="m must be 1"):
+        MemoryVectors(Random(50, 4))
+
+
+def test_threads_find_the_same(data):
+    X, Q = data
+    for system, setting in (
+        (BackPropagation(20, 3), {"verified": 50}),
+        (MemoryVectors(KMeans(n=20)), {"budget": 90}),
+    ):
+        one, two = (system.build(X, threads=t).search(Q, 100, threads=t, **setting) for t in (1, 2))
+        assert (one == two).all()
