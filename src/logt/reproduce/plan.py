@@ -24,6 +24,11 @@ class Plan:
     batches: tuple[int, ...] = (1, 10, 20, 50, 100)
     bytes: tuple[int, ...] = (256, 32, 16)
     verified: tuple[float, ...] = (0.02, 0.05, 0.1, 0.278)
+    opened: float = 0.1
+    unit: int = 25
+    cascade: float = 0.7
+    code: int = 256
+    learned_batches: tuple[int, ...] = (1, 10, 100)
     efs: tuple[int, ...] = (32, 64, 128, 256, 512, 1000)
     efforts: tuple[float, ...] = (0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
     seeds: int = 3
@@ -35,6 +40,10 @@ class Plan:
         """Entries per vector wherever they are not what is varied."""
         return max(self.Ls)
 
+    def possible(self, batches: tuple[int, ...]) -> tuple[int, ...]:
+        """Numbers of batches that leave each batch a few units."""
+        return tuple(b for b in batches if b == 1 or self.count // b >= 2 * self.n)
+
     @classmethod
     def of(cls, count: int, dim: int, *, quick: bool = False) -> Plan:
         """The paper's settings; L in proportion where d/4 is less than the largest of them, and few with `quick`."""
@@ -44,8 +53,9 @@ class Plan:
             plan,
             Ls=tuple(sorted({max(1, round(L * share)) for L in plan.Ls})),
             bytes=tuple(c for c in plan.bytes if c <= dim),
-            batches=tuple(b for b in plan.batches if b == 1 or count // b >= 2 * plan.n),
+            code=max(c for c in (4, 8, 16, 32, 64, 128, 256) if dim % c == 0 or c == 4),
         )
+        plan = replace(plan, batches=plan.possible(plan.batches), learned_batches=plan.possible(plan.learned_batches))
         if not quick:
             return plan
         return replace(
@@ -54,7 +64,8 @@ class Plan:
             ms=(2, 3, 4),
             Ls=plan.Ls[1::2],
             ps=(0.5, 0.7, 0.9, 1.0),
-            batches=tuple(b for b in plan.batches if b in (1, 10, 50)),
+            batches=plan.possible((1, 5, 20)),
+            learned_batches=plan.possible((1, 20)),
             verified=(0.05, 0.278),
             efs=(32, 128, 512),
             efforts=(0.2, 0.4, 0.6),

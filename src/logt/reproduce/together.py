@@ -18,13 +18,14 @@ from logt.baselines.composed import of_index
 from logt.decoder import Sparse
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.index import Index
+from logt.memory import Pinv
 from logt.quantize import Float32, Memory
 from logt.segment import Method
 from logt.threads import Workers
 
 Unbuildable = MissingExtraError | InvalidInputError
 Timed = tuple[System, Built | Unbuildable, float | None]
-"""A system, what was built of it or why nothing was, and the seconds that its index takes, where they were measured."""
+"""A system, what was built of it or why nothing was, and the seconds that its index takes where they were taken."""
 
 
 def family(system: System) -> str:
@@ -51,7 +52,7 @@ def built_together(systems: Sequence[System], X: Floats, seed: int, workers: Wor
 
 
 def _shares(method: Method) -> bool:
-    return isinstance(method.decode, Sparse) and method.sketch is None and not method.shares
+    return isinstance(method.decode, Sparse) and isinstance(method.memory, Pinv) and method.sketch is None
 
 
 def _pursuit(method: Method) -> str:
@@ -90,4 +91,4 @@ def _from_one_grouping(systems: Sequence[Composed], X: Floats, seed: int, worker
         for (system, sparse, memory), codes in zip(stored, path, strict=True):
             segment = system.method.assembled(X, ids, units, memory, codes, workers)
             index = Index.of_segments([segment], X.shape[1], method=system.method, seed=seed, threads=workers.threads)
-            yield system, of_index(index), seconds if sparse.L == longest else None
+            yield system, of_index(index), seconds if longest == sparse.L else None

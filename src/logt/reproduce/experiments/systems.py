@@ -18,6 +18,7 @@ def local(name: str, plan: Plan, *, batches: int = 1, **changes: Any) -> Compose
     plain = name.removesuffix("*")
     parameters = {"n": plan.n, "m": plan.m, "L": plan.L, **changes}
     told = " ".join(f"{symbol}={'all' if value is None else value}" for symbol, value in parameters.items())
+    told += f" in {batches} batches" if batches > 1 else ""
     return Composed(starred(_MAKERS[plain](**parameters)), name=f"{plain} {told}", batches=batches)
 
 
@@ -27,6 +28,15 @@ def variant(name: str, system: Composed, *, timed: bool = False, **setting: Any)
     return Trial.of(system, timed=timed, **setting)
 
 
-def default_index(**changes: Any) -> Composed:
-    """The index that logt makes when nothing is said."""
-    return Composed(sketched(**changes), name="logt")
+def default_index(*, batches: int = 1, **changes: Any) -> Composed:
+    """The index that logt makes when nothing is said, or with some of its parameters changed."""
+    told = "".join(f" {name}={value}" for name, value in changes.items())
+    told += f" in {batches} batches" if batches > 1 else ""
+    return Composed(sketched(**changes), name=f"logt{told}", batches=batches)
+
+
+def dictionary(plan: Plan, *, coreset: Any = None, batches: int = 1) -> Dictionary:
+    """Dictionary learning with the paper's M, and entries that make the ratio its table states."""
+    row = paper.TABLE["dictionary + coreset" if coreset else "dictionary"]
+    L = max(1, round((row.complexity - 0.08) * plan.dim))
+    return Dictionary(atoms=plan.m / plan.n, L=L, coreset=coreset)
