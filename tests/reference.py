@@ -39,6 +39,15 @@ def omp(atoms, x, L):
     return dict(zip(chosen, weights, strict=True))
 
 
+def normal_equations(unit, weight, X, units):
+    """(UᵀU, UᵀX) for U given by row."""
+    U = np.zeros((len(X), units))
+    for i in range(len(X)):
+        for j, w in zip(unit[i], weight[i], strict=True):
+            U[i, j] += w
+    return U.T @ U, U.T @ X
+
+
 def estimates(unit, weight, scale, bias, lengths, c):
     """ŝ_i = scale_i · Σ_{t < length_i} weight[i, t] · c[unit[i, t]] + bias_i."""
     out = np.empty(len(unit))

@@ -54,6 +54,20 @@ def test_correlate(isa, rng, dim):
         assert (out[b, count:] == 7).all()
 
 
+@pytest.mark.parametrize(("rows", "width", "units", "dim"), [(1, 1, 1, 1), (20, 3, 8, 5), (50, 7, 12, 33)])
+def test_normal_rows(isa, rng, rows, width, units, dim):
+    unit = np.array([rng.permutation(units)[:width] for _ in range(rows)], np.uint32)
+    weight = rng.standard_normal((rows, width), np.float32)
+    weight[rows // 2 :, width - 1] = 0
+    X = rng.standard_normal((rows, dim), np.float32)
+    A, B = reference.normal_equations(unit, weight, X, units)
+    for first, last in ((0, units), (0, units // 2), (units // 2, units)):
+        mine = np.zeros((last - first, units), np.float32), np.zeros((last - first, dim), np.float32)
+        _kernels.normal_rows(unit, weight, X, first, *mine)
+        assert np.allclose(mine[0], A[first:last], atol=1e-4)
+        assert np.allclose(mine[1], B[first:last], atol=1e-4)
+
+
 @pytest.mark.parametrize(("d", "M", "L"), [(40, 60, 10), (200, 150, 100), (200, 150, 150), (3, 10, 3), (64, 1, 5)])
 def test_omp(isa, rng, d, M, L):
     A = rng.standard_normal((M, d), np.float32)

@@ -20,7 +20,7 @@ PACKAGE = ROOT / "src" / "logt"
 LEVELS = [
     {"_kernels", "_types", "errors", "threads"},
     {"results", "home", "inputs", "names", "grouping", "memory", "quantize", "decoder", "correction"},
-    {"metrics", "kmeans", "sketch", "opening"},
+    {"metrics", "kmeans", "sketch", "opening", "dictionary", "locality"},
     {"segment"},
     {"search", "storage", "methods", "learning"},
     {"state"},

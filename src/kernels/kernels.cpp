@@ -332,6 +332,20 @@ void reconstruct(const Entries<Unit, Weight>& U, const float* Y, size_t dim, flo
     }
 }
 
+void normal_rows(const uint32_t* unit, const float* weight, size_t rows, size_t width, const float* X, size_t dim,
+                 size_t units, size_t first, size_t count, float* A, float* B) {
+    for (size_t r = 0; r < rows; ++r, unit += width, weight += width, X += dim)
+        for (size_t t = 0; t < width; ++t) {
+            const size_t at = unit[t] - first;  // huge where unit[t] < first
+            const float w = weight[t];
+            if (at >= count || w == 0) continue;
+            float* a = A + at * units;
+            for (size_t s = 0; s < width; ++s) a[unit[s]] += w * weight[s];
+            float* b = B + at * dim;
+            for (size_t j = 0; j < dim; ++j) b[j] += w * X[j];
+        }
+}
+
 template <typename Unit, typename Weight>
 constexpr Decoder<Unit, Weight> decoder() {
     return {one<Unit, Weight>, tile<Unit, Weight>, refine<Unit, Weight>, reconstruct<Unit, Weight>};
@@ -343,6 +357,7 @@ const Table LOGT_TABLE = {
     grow_units,
     correlate,
     omp,
+    normal_rows,
     decoder<uint16_t, int8_t>(),
     decoder<uint16_t, float>(),
     decoder<uint32_t, int8_t>(),

@@ -82,6 +82,10 @@ struct Table {
     void (*omp)(const float* gram, size_t units, const float* corr, const int32_t* support, const int32_t* counts,
                 size_t rows, size_t capacity, const int32_t* lengths, size_t parts, const float* rescale,
                 uint32_t* out_unit, float* out_weight);
+    // The rows `first`.. of U'U and of U'X, for U given by row as (unit, weight) entries (rows, width); pads have weight 0.
+    // A: (count, units), B: (count, dim); both are added to.
+    void (*normal_rows)(const uint32_t* unit, const float* weight, size_t rows, size_t width, const float* X, size_t dim,
+                        size_t units, size_t first, size_t count, float* A, float* B);
     Decoder<uint16_t, int8_t> u16i8;
     Decoder<uint16_t, float> u16f32;
     Decoder<uint32_t, int8_t> u32i8;

@@ -120,6 +120,13 @@ void omp_path(In<float, 2> gram, In<float, 2> corr, In<int32_t, 2> support, In<i
                        support.shape(1), lengths.data(), lengths.shape(0), rescale.data(), unit.data(), weight.data());
 }
 
+// unit, weight: (rows, width); X: (rows, dim); A: (count, units) and B: (count, dim) are added to
+void normal_rows(In<uint32_t, 2> unit, In<float, 2> weight, In<float, 2> X, size_t first, Out<float, 2> A,
+                 Out<float, 2> B) {
+    current.table->normal_rows(unit.data(), weight.data(), unit.shape(0), unit.shape(1), X.data(), X.shape(1),
+                               A.shape(1), first, A.shape(0), A.data(), B.data());
+}
+
 // -------------------------------------------------------------------------------------------------- online
 
 template <typename Unit, typename Weight>
@@ -294,6 +301,7 @@ NB_MODULE(_kernels, m) {
     m.def("omp_path", omp_path, "gram"_a, "corr"_a, "support"_a, "counts"_a, "rescale"_a, "lengths"_a, "unit"_a,
           "weight"_a, Free());
     m.def("omp", omp, "gram"_a, "corr"_a, "support"_a, "counts"_a, "rescale"_a, "unit"_a, "weight"_a, Free());
+    m.def("normal_rows", normal_rows, "unit"_a, "weight"_a, "X"_a, "first"_a, "A"_a, "B"_a, Free());
     m.def("to_int8", to_int8, "V"_a, "codes"_a, "scale"_a, Free());
     m.def("rotate", rotate, "X"_a, "signs"_a, "back"_a, Free());
     m.def("rank", rank, "scores"_a, "id"_a, "order"_a, Free());

@@ -31,6 +31,7 @@ def omp_path(
     unit: Array,
     weight: Array,
 ) -> None: ...
+def normal_rows(unit: Array, weight: Array, X: Array, first: int, A: Array, B: Array) -> None: ...
 def decode_one(
     unit: Array,
     weight: Array,

@@ -7,16 +7,30 @@ from typing import Literal
 
 from logt.correction import Suppress
 from logt.decoder import Cascade, GroupPinv, Local, Sparse, Transpose
+from logt.dictionary import DictionaryLearning
 from logt.errors import InvalidInputError, one_of
 from logt.grouping import Orthogonal, Random
 from logt.kmeans import KMeans
+from logt.locality import LocalityConstrained
 from logt.memory import Mean, Pinv, Sum
 from logt.opening import Open
 from logt.quantize import Float32, Int8, ProductQuantizer
 from logt.segment import Method
 from logt.sketch import Sketch
 
-__all__ = ["cascaded", "compact", "gt", "lo_gt", "quantized", "rnd", "sketched", "starred", "with_random_units"]
+__all__ = [
+    "cascaded",
+    "compact",
+    "dictionary",
+    "gt",
+    "llc",
+    "lo_gt",
+    "quantized",
+    "rnd",
+    "sketched",
+    "starred",
+    "with_random_units",
+]
 
 
 def gt(*, n: int = 50, m: int = 4, inverse: bool = False) -> Method:
@@ -63,6 +77,23 @@ def sketched(
         sketch=Sketch(bits),
         open=Open(effort),
     )
+
+
+def dictionary(
+    *, n: float = 12.5, L: int = 50, epochs: int = 4, coreset: Literal["sensitivity", "uniform"] | None = None
+) -> Method:
+    """DL of Iscen et al. (2016): N/n atoms learned with codes of L entries, from k-means on, or a coreset of N/5."""
+    return Method(
+        group=KMeans(n=n, rounds=2, sample=4),
+        memory=DictionaryLearning(L, epochs, coreset=coreset),
+        quantize=Float32(),
+        decode=Sparse(L, "free", weights="float32"),
+    )
+
+
+def llc(*, n: float = 12.5, L: int = 10) -> Method:
+    """Locality-constrained linear codes of L entries over the centres of N/n units of similar vectors."""
+    return Method(group=KMeans(n=n), memory=Mean(), quantize=Float32(), decode=LocalityConstrained(L))
 
 
 def starred(method: Method, *, depth: int = 500) -> Method:

@@ -11,10 +11,21 @@ import numpy as np
 
 from logt._types import Array, Floats, Ids, Mask
 from logt.correction import Suppress
-from logt.decoder import Cascade, Codes, GroupPinv, Local, Sparse, Transpose, solve_group_inverse, unit_type
+from logt.decoder import (
+    Cascade,
+    Codes,
+    GroupPinv,
+    Local,
+    Sparse,
+    Transpose,
+    solve_group_inverse,
+    unit_type,
+)
+from logt.dictionary import DictionaryLearning
 from logt.errors import InvalidInputError, one_of
 from logt.grouping import KdTree, Orthogonal, Random, Units
 from logt.kmeans import KMeans
+from logt.locality import LocalityConstrained
 from logt.memory import Mean, Pinv, Sum
 from logt.opening import Lists, Open
 from logt.quantize import Float32, Int8, Memory, ProductQuantizer
@@ -204,9 +215,9 @@ class Method:
     """
 
     group: Random | Orthogonal | KMeans | KdTree
-    memory: Sum | Pinv | Mean
+    memory: Sum | Pinv | Mean | DictionaryLearning
     quantize: Float32 | Int8 | ProductQuantizer
-    decode: Transpose | GroupPinv | Local | Sparse
+    decode: Transpose | GroupPinv | Local | Sparse | LocalityConstrained
     correct: Suppress | None = None
     cascade: Cascade | None = None
     unit_norm: bool = False
@@ -225,11 +236,17 @@ class Method:
     def shares(self) -> bool:
         """Whether vectors of other batches can be coded with the memory vectors of one."""
         free = isinstance(self.decode, Sparse) and self.decode.support in ("free", "near")
-        return free and isinstance(self.group, KMeans) and self.correct is None and self.fit == "stored"
+        plain = not isinstance(self.memory, DictionaryLearning) and self.correct is None and self.fit == "stored"
+        return free and plain and isinstance(self.group, KMeans)
 
     def learn(self, X: Floats, rng: np.random.Generator, workers: Workers = SERIAL) -> Memory:
         """Memory vectors alone, to build segments with."""
-        return self.quantize(self.memory(X, self.group(X, rng, workers), workers), rng)
+        return self.quantize(self._memory_vectors(X, self.group(X, rng, workers), rng, workers), rng)
+
+    def _memory_vectors(self, X: Floats, units: Units, rng: np.random.Generator, workers: Workers) -> Floats:
+        if isinstance(self.memory, DictionaryLearning):
+            return self.memory(X, units, rng, workers)
+        return self.memory(X, units, workers)
 
     def build(
         self,
@@ -243,7 +260,7 @@ class Method:
         units, Y = Units(np.empty((len(X), 0), np.int32), 0), None
         if memory is None:
             units = self.group(X, rng, workers)
-            Y = self.memory(X, units, workers)
+            Y = self._memory_vectors(X, units, rng, workers)
             memory = self.quantize(Y, rng)
         stored = memory.decoded()
         codes = self.decode(X, stored if self.fit == "stored" or Y is None else Y, units, workers)

@@ -22,10 +22,12 @@ import numpy as np
 from logt._types import Array
 from logt.correction import Suppress
 from logt.decoder import Cascade, Codes, GroupPinv, Local, Sparse, Transpose
+from logt.dictionary import DictionaryLearning
 from logt.errors import CorruptIndexError, FormatVersionError
 from logt.grouping import KdTree, Orthogonal, Random, Units
 from logt.home import LOCK, MANIFEST, OUR_FILE
 from logt.kmeans import KMeans
+from logt.locality import LocalityConstrained
 from logt.memory import Mean, Pinv, Sum
 from logt.names import Names
 from logt.opening import Lists, Open
@@ -39,8 +41,8 @@ FORMAT = 2
 _STAGES: dict[str, type[Any]] = {
     stage.__name__: stage
     for stage in (
-        *(Cascade, Float32, GroupPinv, Int8, KdTree, KMeans, Local, Mean, Method, Open, Orthogonal, Pinv),
-        *(ProductQuantizer, Random, Sketch, Sparse, Sum, Suppress, Transpose),
+        *(Cascade, DictionaryLearning, Float32, GroupPinv, Int8, KdTree, KMeans, Local, LocalityConstrained, Mean),
+        *(Method, Open, Orthogonal, Pinv, ProductQuantizer, Random, Sketch, Sparse, Sum, Suppress, Transpose),
     )
 }
 

@@ -67,6 +67,7 @@ class Lab:
             "map@cut": {name: data.mean_ap(ids[:, : self.cut], name) for name in data.truths},
             "precision": {name: {str(k): p for k, p in score.precision.items()} for name, score in whole.items()},
             "depth": whole[data.main].depth,
+            "recall@1": recall_at(1, ids, self.exact),
             "recall@10": recall_at(10, ids, self.exact),
             "rho": built.rho(**setting),
             "memory": built.memory,

@@ -29,6 +29,8 @@ class Plan:
     cascade: float = 0.7
     code: int = 256
     learned_batches: tuple[int, ...] = (1, 10, 100)
+    flann_sample: int = 2000
+    checks: tuple[float, ...] = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
     efs: tuple[int, ...] = (32, 64, 128, 256, 512, 1000)
     efforts: tuple[float, ...] = (0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
     seeds: int = 3
@@ -67,6 +69,8 @@ class Plan:
             batches=plan.possible((1, 5, 20)),
             learned_batches=plan.possible((1, 20)),
             verified=(0.05, 0.278),
+            flann_sample=500,
+            checks=(0.01, 0.1, 0.3),
             efs=(32, 128, 512),
             efforts=(0.2, 0.4, 0.6),
             seeds=2,

@@ -69,6 +69,7 @@ def _from_one_grouping(systems: Sequence[Composed], X: Floats, seed: int, worker
     ids = np.arange(len(X), dtype=np.int64)
     rng = np.random.default_rng([seed, 0])
     units = first.group(X, rng, workers)
+    assert isinstance(first.memory, Pinv)
     Y = first.memory(X, units, workers)
     drawn = rng.bit_generator.state
     shared = time.perf_counter() - start

@@ -76,7 +76,7 @@ def _learned(found: Found) -> list[Claim]:
         Claim(
             f"Its index time is extremely high ({paper.DICTIONARY_HOURS} hours for a million vectors at b = 10).",
             judged([first["index minutes"] > 10 * ours["index minutes"]]) if ours["index minutes"] else "not tested",
-            f"{first['index minutes']:.1f} minutes here, against {ours['index minutes'] or float('nan'):.1f} of LO-GT*.",
+            f"{first['index minutes']:.1f} minutes, against {ours['index minutes'] or float('nan'):.1f} of LO-GT*.",
         ),
     ]
 
@@ -98,8 +98,8 @@ BATCHES = Experiment(
     name="batches",
     title="Batch processing",
     where="Figure 5, left",
-    asks="The vectors are cut at random into b batches. Each has memory vectors and a decoder of its own; the default index "
-    "shares its memory vectors where they fit. Bars are deviations over seeds.",
+    asks="The vectors are cut at random into b batches. Each has memory vectors and a decoder of its own; the default "
+    "index shares its memory vectors where they fit. Bars are deviations over seeds.",
     columns=("system", "b", "mAP", "deviation", "seeds", "complexity", "index minutes"),
     trials=_trials,
     rows=_rows,

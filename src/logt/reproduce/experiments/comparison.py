@@ -58,9 +58,14 @@ def _group_testing(plan: Plan) -> list[Entry]:
         trial = Trial.of(back, timed=True, verified=max(1, round(part * plan.count)))
         stated = "GT back-propagation" if part == max(plan.verified) else ""
         made.append(Entry(f"GT back-propagation, R={part:.1%} of N", kind, trial, stated=stated))
-    groups = {"random": Random(plan.unit, 1), "k-means": KMeans(n=plan.unit), "kd-tree": KdTree(plan.unit, 1)}
+    groups: dict[str, Random | KMeans | KdTree] = {
+        "random": Random(plan.unit, 1),
+        "k-means": KMeans(n=plan.unit),
+        "kd-tree": KdTree(plan.unit, 1),
+    }
+    memories: dict[str, Sum | Pinv] = {"sum": Sum(), "pinv": Pinv()}
     for how, group in groups.items():
-        for what, memory in {"sum": Sum(), "pinv": Pinv()}.items():
+        for what, memory in memories.items():
             trial = Trial.of(MemoryVectors(group, memory), timed=True, budget=opened)
             made.append(Entry(f"memory vectors, {how}, {what}", "memory vectors", trial))
     return made
@@ -99,7 +104,7 @@ def _local(plan: Plan) -> list[Entry]:
 
 
 def _today(plan: Plan) -> list[Entry]:
-    cut = {"depth": plan.cut, "timed": True}
+    cut: dict[str, Any] = {"depth": plan.cut, "timed": True}
     cost = plan.m / plan.n + plan.L / plan.dim
     lists = max(16, min(512, plan.count // 40))
     return [
@@ -156,8 +161,8 @@ def _ours(found: Found, made: dict[str, Row]) -> Claim:
     row, whole = made[OURS], made["LO-GT*"]
     stated = paper.TABLE["LO-GT*"]
     return Claim(
-        f"LO-GT* has the mAP of exhaustive search at complexity {stated.complexity} and memory {stated.memory}, indexed "
-        f"in {stated.minutes[0]} minutes.",
+        f"LO-GT* has the mAP of exhaustive search at complexity {stated.complexity} and memory {stated.memory}, "
+        f"indexed in {stated.minutes[0]} minutes.",
         judged([reaches(mean_of(row), found.base)]),
         f"{mean_of(row)} against {found.base} at complexity {row['complexity']:.2f} and memory {row['memory']:.2f} "
         f"({row['bytes ratio']:.2f} in true bytes), indexed in {row['index minutes'] or float('nan'):.1f} minutes; "
@@ -193,7 +198,8 @@ def _of_learned(found: Found, made: dict[str, Row]) -> list[Claim]:
         Claim(
             "Dictionary learning has a higher mAP than exhaustive search and LO-GT* (+5.5), at ρ = 0.11.",
             judged([above(mean_of(learned), found.base), above(mean_of(learned), mean_of(ours))]),
-            f"{mean_of(learned)} at ρ = {learned['complexity']:.2f}; exhaustive search {found.base}, LO-GT* {mean_of(ours)}.",
+            f"{mean_of(learned)} at ρ = {learned['complexity']:.2f}; exhaustive search {found.base}, LO-GT* "
+            f"{mean_of(ours)}.",
         ),
         Claim(
             "Its index takes far longer (435 minutes against 4).",
@@ -209,7 +215,7 @@ def _of_learned(found: Found, made: dict[str, Row]) -> list[Claim]:
                 ]
             ),
             f"{mean_of(coreset)} in {coreset['index minutes']:.1f} minutes; from a part drawn uniformly "
-            f"{mean_of(uniform)} in {uniform['index minutes']:.1f}. Both have more entries a vector, as in the paper.",
+            f"{mean_of(uniform)} in {uniform['index minutes']:.1f}. Both have more entries a vector, as there.",
         ),
     ]
 
@@ -238,8 +244,8 @@ def _memory(found: Found, made: dict[str, Row]) -> Claim:
     return Claim(
         "LO-GT has a good memory footprint.",
         judged([not better]),
-        f"LO-GT* keeps {ours['bytes per vector']:,.0f} bytes a vector, {ours['bytes ratio']:.2f} of float32. With fewer, more "
-        f"accurate in lists of {found.plan.cut}: {', '.join(better) or 'none'}.",
+        f"LO-GT* keeps {ours['bytes per vector']:,.0f} bytes a vector, {ours['bytes ratio']:.2f} of float32. With as "
+        f"few, more accurate in lists of {found.plan.cut}: {', '.join(better) or 'none'}.",
     )
 
 
@@ -269,7 +275,9 @@ def _draw(figure: Any, found: Found) -> None:
         for row in found.of():
             if row["system"] in _TAGGED:
                 at = (row[x], row[CUT])
-                axes.annotate(row["system"], at, xytext=(5, -3), textcoords="offset points", fontsize=6.5, color="0.25")
+                axes.annotate(
+                    row["system"], at, xytext=(5, -3), textcoords="offset points", fontsize=6.5, color="0.25"
+                )
         axes.set_xscale("log")
         plots.plain_log(axes.xaxis)
         (exhaustive,) = found.of(system="exhaustive")
@@ -285,8 +293,8 @@ COMPARISON = Experiment(
     name="comparison",
     title="Comparison with other methods",
     where="Table 1",
-    asks="Complexity and memory as the paper counts them, and true bytes. Systems with short lists have a lower bound "
-    "of mAP: the column of cut lists compares all alike.",
+    asks="Complexity and memory as the paper counts them, and true bytes. Systems with short lists have a lower "
+    "bound of mAP: the column of cut lists compares all alike.",
     columns=(
         "system",
         "complexity",

@@ -79,6 +79,7 @@ def row_of(results: Results, trial: Trial, seeds: int = 1, **first: Any) -> Row:
         "index minutes": _minutes([results.of(trial.seeded(s))["seconds"] for s in range(seeds)]),
         "list depth": point["depth"],
         "mAP of cut lists": results.mean_ap(trial, seeds, kind="map@cut").value,
+        "recall@1": point["recall@1"],
         "recall@10": point["recall@10"],
     }
     others = [protocol for protocol in point["map"] if protocol != results.main]

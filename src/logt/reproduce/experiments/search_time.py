@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from logt.baselines.rivals import HNSW, Flann
 from logt.reproduce import paper, plots
 from logt.reproduce.claims import Claim, judged, reaches
 from logt.reproduce.experiments.accuracy import cascades, sparse
 from logt.reproduce.experiments.experiment import BASELINE, Experiment, Found, Row, mean_of, row_of
-from logt.reproduce.experiments.systems import default_index
+from logt.reproduce.experiments.systems import Sampled, default_index
 from logt.reproduce.plan import Plan
 from logt.reproduce.trials import Results, Trial
 
 BY_L, BY_P, OURS, GRAPH = "LO-GT*-L", "LO-GT*-p", "logt", "HNSW"
 CUT = "mAP of cut lists"
+TUNED = "FLANN autotuned"
+TREES: dict[Literal["kdtree", "kmeans"], str] = {"kdtree": "FLANN kd-trees", "kmeans": "FLANN k-means tree"}
 
 
 def ours(plan: Plan) -> dict[tuple[str, str], Trial]:
@@ -36,8 +38,15 @@ def _with_graph(plan: Plan) -> dict[tuple[str, str], Trial]:
 
 
 def _with_flann(plan: Plan) -> dict[tuple[str, str], Trial]:
-    tuned = Trial.of(Flann(paper.FLANN_PRECISION), depth=plan.cut, timed=True)
-    return {("FLANN", f"precision {paper.FLANN_PRECISION}"): tuned, **ours(plan)}
+    """FLANN as it tunes itself on a sample, and its two kinds of trees over all vectors by how many it looks at."""
+    tuned = Sampled(Flann(paper.FLANN_PRECISION), min(plan.flann_sample, plan.count))
+    made: dict[tuple[str, str], Trial] = {(TUNED, f"{tuned.count:,} vectors"): Trial.of(tuned, depth=1)}
+    for algorithm, name in TREES.items():
+        for part in plan.checks:
+            looked = max(1, round(part * plan.count))
+            trial = Trial.of(Flann(algorithm=algorithm), depth=plan.cut, timed=True, checks=looked)
+            made[name, f"checks={looked:,}"] = trial
+    return {**made, **ours(plan)}
 
 
 def _experiment(of: Any, **words: Any) -> Experiment:
@@ -47,10 +56,17 @@ def _experiment(of: Any, **words: Any) -> Experiment:
     def rows(plan: Plan, results: Results) -> list[Row]:
         first = row_of(results, BASELINE, system="exhaustive", setting="")
         others = [row_of(results, t, system=name, setting=setting) for (name, setting), t in of(plan).items()]
-        return [first, *others]
+        return [first, *map(_without_map_of_samples, others)]
 
     columns = ("system", "setting", "mAP", CUT, "list depth", "complexity", "time ratio", "time ratio, batch", "ms")
     return Experiment(columns=columns, trials=trials, rows=rows, **words)
+
+
+def _without_map_of_samples(row: Row) -> Row:
+    if row["system"] != TUNED or row["note"]:
+        return row
+    kept = {name: row[name] for name in ("system", "setting", "complexity", "index minutes")}
+    return {**kept, "note": "a sample: its speed-up only"}
 
 
 def _local(found: Found) -> list[Row]:
@@ -116,37 +132,47 @@ def _of_graph(found: Found) -> list[Claim]:
 
 
 def _of_flann(found: Found) -> list[Claim]:
-    flann, mine = found.of(system="FLANN"), _local(found)
+    mine = _local(found)
     cheap = [
         row for row in mine if row["complexity"] <= paper.FLANN_OURS + 0.005 and reaches(mean_of(row), found.base)
     ]
-    claims = [
-        Claim(
-            f"LO-GT has the mAP of exhaustive search at ρ = {paper.FLANN_OURS}.",
-            judged([bool(cheap)]),
-            f"{len(cheap)} of {len(mine)} settings do.",
-        )
-    ]
-    if not flann:
-        return [Claim("FLANN is slower than LO-GT.", "not tested", "FLANN was not measured."), *claims]
-    (row,) = flann
-    quicker = [r for r in mine if r["time ratio"] < row["time ratio"] and r[CUT] >= row[CUT]]
+    at_cost = Claim(
+        f"LO-GT has the mAP of exhaustive search at ρ = {paper.FLANN_OURS}.",
+        judged([bool(cheap)]),
+        f"{len(cheap)} of {len(mine)} settings do.",
+    )
+    tuned = [row for row in found.rows if row["system"] == TUNED and "complexity" in row]
+    trees = [row for row in found.of() if row["system"] in TREES.values()]
+    said = (
+        f"FLANN, tuned to a precision of {paper.FLANN_PRECISION}, is only {paper.FLANN_SPEEDUP} times as fast as "
+        f"exhaustive search: a ratio of {paper.FLANN_RATIO}."
+    )
+    if not trees or not tuned:
+        return [Claim(said, "not tested", "FLANN was not measured."), at_cost]
+    precise = [row for row in trees if row["recall@1"] >= paper.FLANN_PRECISION]
+    stated = (
+        f"Tuned by itself on {tuned[0]['setting']}, FLANN states a speed-up of {1 / tuned[0]['complexity']:.2f}, after "
+        f"{tuned[0]['index minutes']:.1f} minutes; on all, tuning takes hours."
+    )
+    if not precise:
+        return [Claim(said, "holds", f"No setting finds the nearest so often. {stated}"), at_cost]
+    best = min(precise, key=lambda row: row["time ratio"])
+    quicker = [row for row in mine if row["time ratio"] < best["time ratio"] and row[CUT] >= best[CUT]]
     return [
         Claim(
-            f"FLANN, tuned to a precision of {paper.FLANN_PRECISION}, is only {paper.FLANN_SPEEDUP} times as fast as "
-            f"exhaustive search: a ratio of {paper.FLANN_RATIO}.",
-            judged([row["time ratio"] >= 0.8 * paper.FLANN_RATIO]),
-            f"Measured {1 / row['time ratio']:.2f} times as fast (a ratio of {row['time ratio']:.3f}), with mAP "
-            f"{row[CUT]:.1f} in lists of {row['list depth']}, and {row['recall@10']:.1%} of the ten nearest; FLANN "
-            f"itself states {1 / row['complexity']:.2f}. Its index takes {row['index minutes']:.1f} minutes.",
+            said,
+            judged([best["time ratio"] >= 0.8 * paper.FLANN_RATIO]),
+            f"Over all vectors, the quickest of its trees to find the nearest so often, {best['system']} with "
+            f"{best['setting']}, takes {best['time ratio']:.3f} of the time of exhaustive search, with mAP "
+            f"{best[CUT]:.1f} in lists of {best['list depth']}. {stated}",
         ),
         Claim(
             "LO-GT is quicker than FLANN at its accuracy.",
             judged([bool(quicker)]),
-            f"{len(quicker)} of {len(mine)} settings of LO-GT* are both quicker and as accurate (lists of "
-            f"{found.plan.cut}).",
+            f"{len(quicker)} of {len(mine)} settings of LO-GT* are both quicker and as accurate as that, in lists of "
+            f"{found.plan.cut}.",
         ),
-        *claims,
+        at_cost,
     ]
 
 
@@ -196,31 +222,22 @@ def _draw_graph(figure: Any, found: Found) -> None:
 
 def _draw_flann(figure: Any, found: Found) -> None:
     axes = figure.subplots()
-    rows = [row for row in found.of() if row["system"] != "exhaustive"]
-    names = {BY_L: plots.BLUE, BY_P: plots.SKY, OURS: plots.GREEN, "FLANN": plots.RED}
-    labels = [f"{row['system']}, {row['setting']}" for row in rows]
-    ratios = [row["time ratio"] for row in rows]
-    axes.scatter(ratios, labels, color=[names[row["system"]] for row in rows], s=28, zorder=3)
-    for place, row in enumerate(rows):
-        axes.annotate(
-            f"mAP {row[CUT]:.1f}",
-            (row["time ratio"], place),
-            xytext=(6, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=7,
-        )
-    if rows and rows[0]["system"] == "FLANN":
-        plots.stated(axes, [(paper.FLANN_RATIO, 0)], {"marker": "D", "color": plots.BLACK}, "FLANN, paper")
+    styles = {
+        "FLANN kd-trees": {"color": plots.RED, "marker": "^"},
+        "FLANN k-means tree": {"color": plots.ORANGE, "marker": "v"},
+        **{name: _STYLES[name] for name in (BY_L, BY_P, OURS)},
+    }
+    for name, style in styles.items():
+        rows = sorted(found.of(system=name), key=lambda row: row["time ratio"])
+        plots.curve(axes, rows, "time ratio", name, {**style, "linestyle": "-"}, y=CUT)
+    label = "FLANN at precision 0.95, time in the paper"
+    axes.axvline(paper.FLANN_RATIO, color=plots.RED, linestyle=":", linewidth=1.1, label=label)
     (exhaustive,) = found.of(system="exhaustive")
-    label = f"exhaustive search (mAP {exhaustive[CUT]:.1f})"
-    axes.axvline(1.0, color=plots.BLACK, linestyle=(0, (5, 3)), linewidth=1.1, label=label)
     axes.set(xscale="log", xlabel="time of one query, of exhaustive search")
-    axes.invert_yaxis()
-    axes.margins(x=0.15)
+    axes.set_ylabel(f"mAP ({found.protocol}), lists of {found.plan.cut:,}")
     plots.plain_log(axes.xaxis)
-    axes.tick_params(axis="y", labelsize=7)
-    plots.legend(figure, below=True)
+    plots.baseline(axes, exhaustive[CUT])
+    plots.legend(figure)
 
 
 TIME = _experiment(
@@ -237,10 +254,11 @@ FLANN = _experiment(
     name="flann",
     title="Comparison with partitioning: FLANN",
     where="Section 4.3",
-    asks=f"FLANN tunes itself to find the nearest vector with a precision of {paper.FLANN_PRECISION}.",
+    asks=f"FLANN tunes itself to find the nearest vector with a precision of {paper.FLANN_PRECISION}. As that takes "
+    "hours on all vectors, it does so on a sample; over all vectors, its kd-trees and its k-means tree look at so many "
+    "vectors (checks).",
     claims=_of_flann,
     draw=_draw_flann,
-    size=(6.4, 5.0),
 )
 GRAPHS = _experiment(
     _with_graph,

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import logt
+from logt.baselines import LLC, Dictionary, Exhaustive
+from logt.decoder import Codes
+from logt.dictionary import DictionaryLearning, _normal_equations, _solved, sensitivities
+from logt.errors import InvalidInputError
+from logt.grouping import Units
+from logt.kmeans import KMeans
+from logt.locality import LocalityConstrained
+from logt.memory import Mean
+from logt.threads import SERIAL, Workers
+
+
+@pytest.fixture(scope="module")
+def made(vectors):
+    X = vectors(1200, 48)
+    return X, KMeans(n=12.5, rounds=2)(X, np.random.default_rng(0))
+
+
+def sparse_mixtures(rng, atoms, N, L):
+    """Vectors of L atoms each."""
+    U = np.zeros((N, len(atoms)), np.float32)
+    for row in U:
+        row[rng.choice(len(atoms), L, replace=False)] = rng.standard_normal(L)
+    X = U @ atoms
+    return (X / np.linalg.norm(X, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.mark.parametrize("coreset", [None, "sensitivity", "uniform"])
+def test_the_objective_never_rises_and_falls(made, coreset):
+    X, units = made
+    learning = DictionaryLearning(L=5, epochs=8, candidates=30, coreset=coreset)
+    objectives = [objective for _, objective in learning.epoch_by_epoch(X, units, np.random.default_rng(0))]
+    assert (np.diff(objectives) <= 1e-9).all()
+    assert objectives[-1] < 0.9 * objectives[0]
+
+
+def test_the_objective_is_what_the_codes_leave_out(made):
+    """The last one, of codes that were not made anew, is at least what fresh codes leave, within their greed."""
+    X, units = made
+    learning = DictionaryLearning(L=5, epochs=3, candidates=96)
+    *_, (Y, objective) = learning.epoch_by_epoch(X, units, np.random.default_rng(0))
+    fresh = learning._coded(X, Y, SERIAL)
+    left = 0.5 * np.square(X - fresh.reconstructed(Y)).sum(axis=1).mean()
+    assert left == pytest.approx(objective, rel=0.05)
+
+
+@pytest.mark.parametrize("coreset", [None, "sensitivity"])
+def test_atoms_are_no_longer_than_one(made, coreset):
+    X, units = made
+    Y = DictionaryLearning(L=5, epochs=2, coreset=coreset)(X, units, np.random.default_rng(0))
+    assert Y.shape == (units.count, 48)
+    assert (np.linalg.norm(Y, axis=1) <= 1 + 1e-5).all()
+    assert np.isfinite(Y).all()
+
+
+def test_atoms_that_made_the_vectors_are_found_again(rng):
+    atoms = rng.standard_normal((30, 40)).astype(np.float32)
+    atoms /= np.linalg.norm(atoms, axis=1, keepdims=True)
+    X = sparse_mixtures(rng, atoms, 3000, 3)
+    units = KMeans(units=30)(X, rng)
+    Y = DictionaryLearning(L=3, epochs=25, candidates=30)(X, units, rng)
+    assert (np.abs(atoms @ Y.T).max(axis=1) > 0.98).mean() > 0.8
+
+
+def test_an_update_solves_least_squares(rng):
+    """Enough sweeps from anywhere lead to the solution, weights and all; atoms without use stay where they are."""
+    unit = np.array([rng.permutation(11)[:4] for _ in range(300)], np.uint16)
+    codes = Codes.of(unit, rng.standard_normal((300, 4), np.float32), np.ones(300, np.float32))
+    S, Y = rng.standard_normal((300, 7), np.float32), rng.standard_normal((12, 7), np.float32)
+    weight = rng.uniform(0.5, 2, 300).astype(np.float32)
+    solved = Y
+    for _ in range(3):
+        solved = _solved(S, weight, codes, solved, SERIAL)
+    U = np.zeros((300, 12))
+    np.put_along_axis(U, unit.astype(int), codes.rows()[1], axis=1)
+    root = np.sqrt(weight)[:, None]
+    best = np.linalg.lstsq(U[:, :11] * root, S * root, rcond=None)[0]
+    assert np.allclose(solved[:11], best, atol=1e-3)
+    assert (solved[11] == Y[11]).all()
+    A, B = _normal_equations(S, weight, codes, 12, Workers(2))
+    assert np.allclose(A, (U * root).T @ (U * root), atol=1e-3)
+    assert np.allclose(B, (U * root).T @ (S * root), atol=1e-3)
+
+
+def test_sensitivities_are_probabilities_and_favour_what_stands_apart(made):
+    X, units = made
+    Y = Mean()(X, units)
+    p = sensitivities(X, Y, units)
+    assert p.sum() == pytest.approx(1)
+    assert (p > 0).all()
+    far = np.square(X - Y[units.of[:, 0]]).sum(axis=1)
+    alone = np.bincount(units.of[:, 0])[units.of[:, 0]] == np.bincount(units.of[:, 0]).max()
+    assert np.corrcoef(far[alone], p[alone])[0, 1] > 0.99
+
+
+@pytest.mark.parametrize("coreset", ["sensitivity", "uniform"])
+def test_a_coreset_stands_for_all_vectors(made, coreset):
+    X, units = made
+    learning = DictionaryLearning(coreset=coreset)
+    Y = Mean()(X, units)
+    drawn = [learning._drawn(X, Y, units, np.random.default_rng(seed)) for seed in range(40)]
+    sums = [weight.sum() for _, weight in drawn]
+    assert np.mean(sums) == pytest.approx(1200, rel=0.02)
+    assert all(len(S) <= 240 for S, _ in drawn)
+    means = np.mean([weight @ S for S, weight in drawn], axis=0)
+    assert np.allclose(means, X.sum(axis=0), atol=0.03 * 1200)
+
+
+def test_threads_learn_the_same(made):
+    X, units = made
+    one, two = (DictionaryLearning(L=5, epochs=2)(X, units, np.random.default_rng(0), Workers(t)) for t in (1, 2))
+    assert (one == two).all()
+
+
+@pytest.mark.parametrize("system", [Dictionary(L=8, epochs=2), Dictionary(60, L=8, epochs=2), LLC()], ids=repr)
+def test_what_is_learned_is_an_ordinary_index(vectors, tmp_path, system):
+    X, Q = vectors(900, 48), vectors(5, 48, seed=1)
+    built = system.build(X, threads=2)
+    report = built.index.report()
+    assert report["units"] == (60 if system.atoms == 60 else 72)
+    assert report["entries per vector"] == pytest.approx(system.L, abs=0.1)
+    assert (
+        built.rho() == built.memory == pytest.approx((report["units"] * 48 + 900 * system.L) / (48 * 900), rel=0.02)
+    )
+    built.index.save(tmp_path)
+    again = logt.open(tmp_path)
+    assert again.method == built.index.method
+    assert (again.search(Q, 50).ids == built.search(Q, 50)).all()
+
+
+def test_a_dictionary_with_all_atoms_it_needs_is_exhaustive_search(vectors):
+    X, Q = vectors(300, 16), vectors(10, 16, seed=1)
+    built = Dictionary(60, L=16, epochs=1).build(X)
+    exact = Exhaustive().build(X).search(Q, 10)
+    assert np.mean([np.isin(e, f).mean() for e, f in zip(exact, built.search(Q, 10), strict=True)]) > 0.98
+
+
+def test_batches_have_their_own_dictionaries(vectors):
+    X = vectors(900, 32)
+    built = Dictionary(L=4, epochs=1, batches=3).build(X)
+    assert built.index.report()["segments"] == 3
+    assert built.index.report()["units"] == 72
+    assert (np.sort(built.search(X[:4], 900), axis=1) == np.arange(900)).all()
+
+
+@pytest.mark.parametrize("N", [1, 2, 17])
+def test_few_vectors_are_learned_and_found(vectors, N):
+    X = vectors(N, 8)
+    for system in (Dictionary(L=3, epochs=2), Dictionary(1.0, coreset="sensitivity"), LLC()):
+        assert (np.sort(system.build(X).search(X, N), axis=1) == np.arange(N)).all()
+
+
+def test_equal_vectors_make_finite_codes(vectors):
+    X = np.repeat(vectors(2, 8), 30, axis=0)
+    for system in (Dictionary(5, L=3, epochs=2), Dictionary(5, coreset="sensitivity"), LLC(5)):
+        index = system.build(X).index
+        assert np.isfinite(index.reconstruct(range(60))).all()
+
+
+def test_locality_constrained_weights_sum_to_one_and_beat_the_nearest(made):
+    X, units = made
+    Y = Mean()(X, units)
+    codes = LocalityConstrained(6)(X, Y, units, Workers(2))
+    unit, weight = codes.rows()
+    assert np.allclose(weight.sum(axis=1), 1, atol=1e-4)
+    assert (np.diff(np.abs(weight), axis=1) <= 0).all()
+    nearest = np.argsort(np.square(X[:, None] - Y[None]).sum(axis=2), axis=1)[:, :6]
+    assert (np.sort(unit, axis=1) == np.sort(nearest, axis=1)).mean() > 0.999
+    left = np.square(X - codes.reconstructed(Y)).sum(axis=1)
+    assert (left <= np.square(X - Y[nearest[:, 0]]).sum(axis=1) + 1e-3).all()
+
+
+def test_locality_constrained_weights_solve_their_equation(made):
+    X, _ = made
+    Y = Mean()(X, KMeans(units=40)(X, np.random.default_rng(1)))
+    codes = LocalityConstrained(5, ridge=1e-3)(X[:20], Y, Units(np.empty((20, 0), np.int32), 0))
+    for x, unit, weight in zip(X[:20], *codes.rows(), strict=True):
+        Z = (Y[unit] - x).astype(np.float64)
+        gram = Z @ Z.T
+        w = np.linalg.solve(gram + 1e-3 * np.trace(gram) * np.eye(5), np.ones(5))
+        assert np.allclose(weight, w / w.sum(), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "name"),
+    [
+        (lambda: DictionaryLearning(L=0), "L"),
+        (lambda: DictionaryLearning(coreset="large"), "coreset"),
+        (lambda: DictionaryLearning(part=0.0), "part"),
+        (lambda: Dictionary(0), "atoms"),
+        (lambda: Dictionary(1.5), "atoms"),
+        (lambda: LLC(-1), "atoms"),
+        (lambda: LocalityConstrained(ridge=0), "ridge"),
+    ],
+)
+def test_wrong_parameters_are_named(wrong, name):
+    with pytest.raises(InvalidInputError, match=name):
+        wrong()
