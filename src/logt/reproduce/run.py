@@ -86,18 +86,17 @@ class Run:
         if "note" not in measured:  # what was not installed may be, next time
             self._store.write(trial, measured)
 
+    def found(self, name: str) -> Found:
+        """What an experiment found, once all its points are known."""
+        rows = ALL[name].rows(self.plan, self._results)
+        return Found(self.plan, rows, self._results.mean_ap(BASELINE), self.benchmark.main)
+
     def write(self) -> None:
         """CSV and figure of each experiment whose points are all known, and the report over all of them."""
         done: dict[str, Found] = {}
         for name, experiment in ALL.items():
             if all(map(self._recall, experiment.trials(self.plan))):
-                found = Found(
-                    self.plan,
-                    experiment.rows(self.plan, self._results),
-                    self._results.mean_ap(BASELINE),
-                    self.benchmark.main,
-                )
-                done[name] = found
+                found = done[name] = self.found(name)
                 _write_csv(self.out / f"{name}.csv", found.rows)
                 plots.draw(_drawing(experiment, found), self.out, name, experiment.size)
         blocks = contents.blocks(self.benchmark, self.plan, self._results, done)

@@ -98,8 +98,8 @@ BATCHES = Experiment(
     name="batches",
     title="Batch processing",
     where="Figure 5, left",
-    asks="The vectors are cut at random into b batches. Each has memory vectors and a decoder of its own; the default "
-    "index shares its memory vectors where they fit. Bars are deviations over seeds.",
+    asks="The vectors are cut at random into b batches. Each has memory vectors and a decoder of its own; the "
+    "default index shares its memory vectors where they fit. Bars are deviations over seeds.",
     columns=("system", "b", "mAP", "deviation", "seeds", "complexity", "index minutes"),
     trials=_trials,
     rows=_rows,

@@ -151,8 +151,8 @@ def _of_flann(found: Found) -> list[Claim]:
         return [Claim(said, "not tested", "FLANN was not measured."), at_cost]
     precise = [row for row in trees if row["recall@1"] >= paper.FLANN_PRECISION]
     stated = (
-        f"Tuned by itself on {tuned[0]['setting']}, FLANN states a speed-up of {1 / tuned[0]['complexity']:.2f}, after "
-        f"{tuned[0]['index minutes']:.1f} minutes; on all, tuning takes hours."
+        f"Tuned by itself on {tuned[0]['setting']}, FLANN states a speed-up of {1 / tuned[0]['complexity']:.2f}, "
+        f"after {tuned[0]['index minutes']:.1f} minutes; on all, tuning takes hours."
     )
     if not precise:
         return [Claim(said, "holds", f"No setting finds the nearest so often. {stated}"), at_cost]
@@ -255,8 +255,8 @@ FLANN = _experiment(
     title="Comparison with partitioning: FLANN",
     where="Section 4.3",
     asks=f"FLANN tunes itself to find the nearest vector with a precision of {paper.FLANN_PRECISION}. As that takes "
-    "hours on all vectors, it does so on a sample; over all vectors, its kd-trees and its k-means tree look at so many "
-    "vectors (checks).",
+    "hours on all vectors, it does so on a sample; over all vectors, its kd-trees and its k-means tree look at so "
+    "many vectors (checks).",
     claims=_of_flann,
     draw=_draw_flann,
 )
