@@ -77,11 +77,22 @@ def _section(experiment: Experiment, found: Found) -> list[Block]:
     ]
 
 
-_DIGITS = {"mAP": 1, "deviation": 1, "mAP of cut lists": 1, "complexity": 3, "memory": 3, "index minutes": 1, "ms": 2}
-_DIGITS |= {"ms, batch": 2, "time ratio": 3, "time ratio, batch": 3, "recall@10": 3, "p": 2}
+_DIGITS = {"mAP": 1, "deviation": 1, "mAP of cut lists": 1, "complexity": 3, "memory": 3, "index minutes": 2, "ms": 2}
+_DIGITS |= {
+    "paper: complexity": 2,
+    "paper: memory": 2,
+    "bytes per vector": 0,
+    "ms, batch": 2,
+    "time ratio": 3,
+    "time ratio, batch": 3,
+    "recall@10": 3,
+    "p": 2,
+}
 
 
 def _cell(name: str, value: Any) -> str:
+    if value is None:
+        return ""
     if isinstance(value, float):
         return f"{value:,.{_DIGITS.get(name, 1)}f}"
     return f"{value:,}" if isinstance(value, int) else str(value)

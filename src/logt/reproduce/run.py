@@ -55,7 +55,7 @@ class Run:
         wanted = _merged([trial for experiment in experiments for trial in experiment.trials(self.plan)])
         for trial in wanted.values():
             self._recall(trial)
-        for experiment in experiments:
+        for experiment in sorted(experiments, key=lambda experiment: experiment.slow):
             self._complete(experiment.trials(self.plan), wanted)
             self.write()
         return self.out / "report.md"

@@ -260,6 +260,7 @@ DENSE = _experiment(
     "it.",
     claims=_of_dense,
     draw=_draw_by_complexity("m", (paper.DENSE_REACHES,), VARIANTS),
+    slow=True,
 )
 SPARSE = _experiment(
     sparse,

@@ -27,7 +27,7 @@ def _of(plan: Plan) -> dict[tuple[str, int], tuple[Trial, int]]:
     trials = {}
     for b in plan.batches:
         trials["LO-GT*", b] = variant("LO-GT*", local("LO-GT*", plan, batches=b)), plan.seeds
-        trials["logt", b] = Trial.of(default_index(batches=b), effort=0.4), plan.seeds
+        trials["logt", b] = Trial.of(default_index(batches=b)), plan.seeds
     for b in plan.learned_batches:
         trials[LEARNED, b] = Trial.of(dictionary(plan, batches=b)), 1
     return trials

@@ -108,8 +108,8 @@ def _today(plan: Plan) -> list[Entry]:
     cost = plan.m / plan.n + plan.L / plan.dim
     lists = max(16, min(512, plan.count // 40))
     return [
-        Entry("logt (default)", "logt", Trial.of(default_index(), timed=True, effort=0.4)),
-        Entry("logt, 4 bits", "logt", Trial.of(default_index(bits=4), timed=True, effort=0.4)),
+        Entry("logt (default)", "logt", Trial.of(default_index(), timed=True)),
+        Entry("logt, 4 bits", "logt", Trial.of(default_index(bits=4), timed=True)),
         Entry("PCA at LO-GT's cost", "PCA", Trial.of(PCA(float(cost)), timed=True)),
         Entry("PCA at half of it", "PCA", Trial.of(PCA(float(cost / 2)), timed=True)),
         Entry("faiss SQ8", "quantizers", Trial.of(Faiss("SQ8"), **cut)),

@@ -48,7 +48,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One figure or table of section 4. `columns` are those that the report shows; the CSV has all."""
+    """One figure or table of section 4. `columns` are those that the report shows; slow ones are run last."""
 
     name: str
     title: str
@@ -60,6 +60,7 @@ class Experiment:
     claims: Callable[[Found], list[Claim]]
     draw: Callable[[Any, Found], None]
     size: tuple[float, float] = (6.4, 3.6)
+    slow: bool = False
 
 
 def row_of(results: Results, trial: Trial, seeds: int = 1, **first: Any) -> Row:
@@ -79,7 +80,7 @@ def row_of(results: Results, trial: Trial, seeds: int = 1, **first: Any) -> Row:
         "index minutes": _minutes([results.of(trial.seeded(s))["seconds"] for s in range(seeds)]),
         "list depth": point["depth"],
         "mAP of cut lists": results.mean_ap(trial, seeds, kind="map@cut").value,
-        "recall@1": point["recall@1"],
+        "recall@1": point.get("recall@1", float("nan")),
         "recall@10": point["recall@10"],
     }
     others = [protocol for protocol in point["map"] if protocol != results.main]
