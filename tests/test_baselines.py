@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import logt
-from logt.baselines import Composed, Exhaustive
+from logt.baselines import LLC, PCA, BackPropagation, Composed, Dictionary, Exhaustive, MemoryVectors
 from logt.baselines.base import best
 from logt.errors import InvalidInputError
+from logt.grouping import KdTree
 from logt.methods import gt, lo_gt, quantized, rnd, sketched
 
 
@@ -50,6 +51,14 @@ def test_systems_refuse_what_has_no_direction(data):
         built.search(Q * np.nan, 5)
     with pytest.raises(InvalidInputError, match="dimension 48"):
         built.search(Q[:, :7], 5)
+
+
+@pytest.mark.parametrize(
+    "system", [Exhaustive(), Composed(rnd()), BackPropagation(), MemoryVectors(KdTree()), Dictionary(), LLC(), PCA()]
+)
+def test_systems_refuse_no_vectors(system):
+    with pytest.raises(InvalidInputError, match="no vectors"):
+        system.build(np.empty((0, 8), np.float32))
 
 
 def test_a_composed_system_is_its_index(data, tmp_path):

@@ -68,23 +68,35 @@ def test_atoms_that_made_the_vectors_are_found_again(rng):
 
 
 def test_an_update_solves_least_squares(rng):
-    """Enough sweeps from anywhere lead to the solution, weights and all; atoms without use stay where they are."""
+    """Enough sweeps from anywhere lead to the solution; atoms without use stay where they are."""
     unit = np.array([rng.permutation(11)[:4] for _ in range(300)], np.uint16)
     codes = Codes.of(unit, rng.standard_normal((300, 4), np.float32), np.ones(300, np.float32))
     S, Y = rng.standard_normal((300, 7), np.float32), rng.standard_normal((12, 7), np.float32)
-    weight = rng.uniform(0.5, 2, 300).astype(np.float32)
     solved = Y
     for _ in range(3):
-        solved = _solved(S, weight, codes, solved, SERIAL)
+        solved = _solved(S, codes, solved, SERIAL)
     U = np.zeros((300, 12))
     np.put_along_axis(U, unit.astype(int), codes.rows()[1], axis=1)
-    root = np.sqrt(weight)[:, None]
-    best = np.linalg.lstsq(U[:, :11] * root, S * root, rcond=None)[0]
+    best = np.linalg.lstsq(U[:, :11], S, rcond=None)[0]
     assert np.allclose(solved[:11], best, atol=1e-3)
     assert (solved[11] == Y[11]).all()
-    A, B = _normal_equations(S, weight, codes, 12, Workers(2))
-    assert np.allclose(A, (U * root).T @ (U * root), atol=1e-3)
-    assert np.allclose(B, (U * root).T @ (S * root), atol=1e-3)
+    A, B = _normal_equations(S, codes, 12, Workers(2))
+    assert np.allclose(A, U.T @ U, atol=1e-3)
+    assert np.allclose(B, U.T @ S, atol=1e-3)
+
+
+def test_a_weight_counts_as_copies(made):
+    """What is learned from √w·x is what is learned from w copies of x."""
+    X, units = made
+    learning = DictionaryLearning(L=4, candidates=96)
+    Y = Mean()(X, units)
+    heavy = np.where(np.arange(1200) % 3 == 0, 4, 1)
+    errors = []
+    for S in (X * np.sqrt(heavy)[:, None].astype(np.float32), np.repeat(X, heavy, axis=0)):
+        codes = learning._coded(S, Y, SERIAL)
+        solved = _solved(S, codes, Y, SERIAL)
+        errors.append(np.square(S - codes.reconstructed(solved)).sum())
+    assert errors[0] == pytest.approx(errors[1], rel=1e-3)
 
 
 def test_sensitivities_are_probabilities_and_favour_what_stands_apart(made):

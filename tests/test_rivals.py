@@ -14,7 +14,7 @@ from logt.quantize import Int8
 SYSTEMS = [
     (Faiss("SQ8"), {}, 0.98),
     (Faiss("SQ4"), {}, 0.75),
-    (Faiss("PQ32x4"), {}, 0.45),
+    (Faiss("PQ32x4np"), {}, 0.45),
     (Faiss("RaBitQ"), {}, 0.2),
     (Faiss("IVF16,SQ8"), {"nprobe": 16}, 0.98),
     (HNSW(16), {"ef": 300}, 0.98),
@@ -65,7 +65,7 @@ def test_reading_more_costs_more(data):
     graph = HNSW(16).build(X)
     assert graph.rho(ef=20) < graph.rho(ef=200)
     assert Faiss("SQ8").build(X).rho() == 1
-    assert Faiss("PQ16x4").build(X).rho() == pytest.approx((16 * 3000 + 16 * 64) / (64 * 3000))
+    assert Faiss("PQ16x4np").build(X).rho() == pytest.approx((16 * 3000 + 16 * 64) / (64 * 3000))
 
 
 def test_lists_are_probed_only_where_there_are_lists(data):

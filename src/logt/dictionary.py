@@ -61,18 +61,24 @@ class DictionaryLearning:
     def epoch_by_epoch(
         self, X: Floats, units: Units, rng: np.random.Generator, workers: Workers = SERIAL
     ) -> Iterator[tuple[Floats, float]]:
-        """(Y, the mean of ½‖x − Yᵀu‖² over what is learned from) after each epoch; the mean never rises."""
+        """(Y, the mean of ½‖x − Yᵀu‖² over what is learned from) after each epoch; the mean never rises.
+
+        A vector of weight w is learned from as √w·x: its error then counts w times, and its code has the same atoms.
+        """
         silent = Workers(workers.threads)
         Y = Mean()(X, units, silent)
-        S, weight = (X, np.ones(len(X), np.float32)) if self.coreset is None else self._drawn(X, Y, units, rng)
+        S, total = X, float(len(X))
+        if self.coreset is not None:
+            S, weight = self._drawn(X, Y, units, rng)
+            S, total = S * np.sqrt(weight)[:, None], float(weight.sum())
         codes: Codes | None = None
         error = np.full(len(S), np.inf)
         for _ in range(self.epochs):
             codes, error = _better(S, Y, codes, error, self._coded(S, Y, silent), silent)
-            Y = _solved(S, weight, codes, _revived(Y, codes, S, error), silent)
+            Y = _solved(S, codes, _revived(Y, codes, S, error), silent)
             Y, codes = _of_length_one(Y, codes)
             error = _errors(S, Y, codes, silent)
-            yield Y, float(0.5 * (weight * error).sum() / weight.sum())
+            yield Y, 0.5 * float(error.sum()) / total
 
     def _coded(self, S: Floats, Y: Floats, workers: Workers) -> Codes:
         nowhere = Units(np.empty((len(S), 0), np.int32), 0)
@@ -144,16 +150,16 @@ def _revived(Y: Floats, codes: Codes, S: Floats, error: Array) -> Floats:
     return Y
 
 
-def _solved(S: Floats, weight: Floats, codes: Codes, Y: Floats, workers: Workers) -> Floats:
+def _solved(S: Floats, codes: Codes, Y: Floats, workers: Workers) -> Floats:
     """Y brought nearer to the least-squares solution for these codes, by exact steps over blocks of atoms."""
-    A, B = _normal_equations(S, weight, codes, len(Y), workers)
+    A, B = _normal_equations(S, codes, len(Y), workers)
     blocks = spans(len(Y), _ATOMS)
     with one_blas_thread():
         inverses = [_inverse(A[block, block]) for block in blocks]
     out = np.empty_like(Y)
 
     def solve(columns: slice) -> None:
-        part, wanted = np.ascontiguousarray(Y[:, columns]), B[:, columns]
+        part, wanted = Y[:, columns].copy(), B[:, columns]
         for _ in range(_SWEEPS):
             for block, inverse in zip(blocks, inverses, strict=True):
                 part[block] += inverse @ (wanted[block] - A[block] @ part)
@@ -163,16 +169,14 @@ def _solved(S: Floats, weight: Floats, codes: Codes, Y: Floats, workers: Workers
     return out
 
 
-def _normal_equations(S: Floats, weight: Floats, codes: Codes, M: int, workers: Workers) -> tuple[Floats, Floats]:
-    """(UᵀWU, UᵀWX)."""
-    unit, entries = codes.rows()
-    root = np.sqrt(weight)[:, None]
-    unit, entries = unit.astype(np.uint32), np.ascontiguousarray(entries * root, np.float32)
+def _normal_equations(S: Floats, codes: Codes, M: int, workers: Workers) -> tuple[Floats, Floats]:
+    """(UᵀU, UᵀS)."""
+    unit, weight = codes.rows()
+    unit = unit.astype(np.uint32)
     A, B = np.zeros((M, M), np.float32), np.zeros((M, S.shape[1]), np.float32)
 
     def fill(atoms: slice) -> None:
-        for rows in spans(len(S), 1 << 12):
-            _kernels.normal_rows(unit[rows], entries[rows], S[rows] * root[rows], atoms.start, A[atoms], B[atoms])
+        _kernels.normal_rows(unit, weight, S, atoms.start, A[atoms], B[atoms])
 
     workers.each(fill, spans(M, -(-M // _SLICES)))
     return A, B

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from logt._types import Floats, Ids
-from logt.errors import whole
+from logt.errors import InvalidInputError, whole
 from logt.index import Index
 from logt.inputs import checked_matrix, dimension, row_norms, unit_rows
 from logt.metrics import checked_queries, checked_vectors
@@ -58,10 +58,17 @@ def workers_for(threads: int | None, progress: Progress | None = None) -> Worker
 def unit_vectors(X: Any) -> Floats:
     """X, checked, as float32 rows of length 1; X itself where it is that already."""
     rows = checked_vectors(X, dimension(X), "cosine")
+    refuse_none(rows)
     norms = row_norms(rows)
     if rows.dtype == np.float32 and rows.flags.c_contiguous and np.abs(norms - 1).max(initial=0) < 1e-6:
         return rows
     return unit_rows(rows, norms)
+
+
+def refuse_none(X: Any) -> None:
+    """Raise unless there is a vector to build from."""
+    if len(X) == 0:
+        raise InvalidInputError("X holds no vectors, a system is built from at least one")
 
 
 def unit_queries(Q: Any, dim: int) -> Floats:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from logt._types import Floats, Ids
-from logt.baselines.base import Built, workers_for
+from logt.baselines.base import Built, refuse_none, workers_for
 from logt.errors import at_least_one
 from logt.index import Index
 from logt.inputs import dimension
@@ -33,6 +33,7 @@ class Composed:
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
     ) -> Built:
+        refuse_none(X)
         workers = workers_for(threads, progress)
         index = Index(dimension(X), method=self.method, seed=seed, threads=workers.threads, segment_size=None)
         if self.batches == 1:

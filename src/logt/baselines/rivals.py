@@ -21,7 +21,7 @@ from logt.threads import Progress
 
 @dataclass(frozen=True)
 class Faiss:
-    """An index by the words of faiss's factory: "SQ8", "SQ4", "PQ256", "IVF512,SQ8", "RaBitQ", and so on.
+    """An index by the words of faiss's factory: "SQ8", "SQ4", "PQ256np", "IVF512,SQ8", "RaBitQ", and so on.
 
     `nprobe` is how many lists of an IVF index are read.
     """
