@@ -70,6 +70,7 @@ class Plan:
             learned_batches=plan.possible((1, 20)),
             verified=(0.05, 0.278),
             flann_sample=500,
+            code=min(32, plan.code),
             checks=(0.01, 0.1, 0.3),
             efs=(32, 128, 512),
             efforts=(0.2, 0.4, 0.6),
