@@ -39,6 +39,7 @@ class Run:
     progress: Progress | None = None
     measured: int = 0
     _points: dict[str, Measured] = field(default_factory=dict)
+    _found: dict[str, Found] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.benchmark.metric != "cosine":
@@ -93,12 +94,12 @@ class Run:
 
     def write(self) -> None:
         """CSV and figure of each experiment whose points are all known, and the report over all of them."""
-        done: dict[str, Found] = {}
         for name, experiment in ALL.items():
-            if all(map(self._recall, experiment.trials(self.plan))):
-                found = done[name] = self.found(name)
+            if name not in self._found and all(map(self._recall, experiment.trials(self.plan))):
+                found = self._found[name] = self.found(name)
                 _write_csv(self.out / f"{name}.csv", found.rows)
                 plots.draw(_drawing(experiment, found), self.out, name, experiment.size)
+        done = {name: self._found[name] for name in ALL if name in self._found}
         blocks = contents.blocks(self.benchmark, self.plan, self._results, done)
         _write(self.out / "report.md", report.markdown(blocks))
         _write(self.out / "report.html", report.page(contents.TITLE, blocks))

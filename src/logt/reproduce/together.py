@@ -18,6 +18,7 @@ from logt.baselines.composed import of_index
 from logt.decoder import Sparse
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.index import Index
+from logt.inputs import row_norms, unit_rows
 from logt.memory import Pinv
 from logt.quantize import Float32, Memory
 from logt.segment import Method
@@ -65,6 +66,7 @@ def _pursuit(method: Method) -> str:
 def _from_one_grouping(systems: Sequence[Composed], X: Floats, seed: int, workers: Workers) -> Iterator[Timed]:
     """As `Index.add` of a first batch builds them, stage by stage."""
     start = time.perf_counter()
+    X = unit_rows(X, row_norms(X))
     first = systems[0].method
     ids = np.arange(len(X), dtype=np.int64)
     rng = np.random.default_rng([seed, 0])

@@ -263,7 +263,7 @@ _STYLES: dict[str, plots.Style] = {
     "quantizers": {"color": plots.SKY, "marker": "p"},
     "partitions and graphs": {"color": "0.7", "marker": "h"},
 }
-_TAGGED = ("dictionary", "LO-GT*", "logt (default)", "RND", "GT pinv", "GT transpose", "LLC")
+_TAGGED = ("dictionary", "LO-GT* in cascade", "logt (default)", "GT pinv")
 
 
 def _draw(figure: Any, found: Found) -> None:
