@@ -30,7 +30,7 @@ class Plan:
     code: int = 256
     learned_batches: tuple[int, ...] = (1, 10, 100)
     flann_sample: int = 2000
-    checks: tuple[float, ...] = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+    checks: tuple[float, ...] = (0.003, 0.01, 0.03, 0.1, 0.3)
     efs: tuple[int, ...] = (32, 64, 128, 256, 512, 1000)
     efforts: tuple[float, ...] = (0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
     seeds: int = 3
