@@ -152,6 +152,11 @@ def test_a_dictionary_with_all_atoms_it_needs_is_exhaustive_search(vectors):
     assert np.mean([np.isin(e, f).mean() for e, f in zip(exact, built.search(Q, 10), strict=True)]) > 0.98
 
 
+def test_unit_norm_scales_what_is_reconstructed(vectors):
+    index = Dictionary(60, L=3, epochs=1, unit_norm=True).build(vectors(300, 16)).index
+    assert np.allclose(np.linalg.norm(index.reconstruct(range(300)), axis=1), 1, atol=1e-4)
+
+
 def test_batches_have_their_own_dictionaries(vectors):
     X = vectors(900, 32)
     built = Dictionary(L=4, epochs=1, batches=3).build(X)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -19,7 +19,8 @@ from logt.threads import Progress
 class Dictionary:
     """Dictionary learning: `atoms` is their number or, as a float, their part of N; L entries a vector.
 
-    With a coreset, atoms are learned from N/5 vectors. With `batches`, each has a dictionary of its own.
+    With a coreset, atoms are learned from N/5 vectors. With `batches`, each has a dictionary of its own. With
+    `unit_norm`, estimates are those of reconstructions scaled to length 1.
     """
 
     atoms: int | float = 0.08
@@ -27,6 +28,7 @@ class Dictionary:
     coreset: Literal["sensitivity", "uniform"] | None = None
     epochs: int = 4
     batches: int = 1
+    unit_norm: bool = False
 
     def __post_init__(self) -> None:
         at_least_one(self, "L", "epochs", "batches")
@@ -35,13 +37,15 @@ class Dictionary:
 
     @property
     def name(self) -> str:
-        return "dictionary" + (f", {self.coreset} coreset" if self.coreset else "")
+        coreset = f", {self.coreset} coreset" if self.coreset else ""
+        return "dictionary" + coreset + (", unit norm" if self.unit_norm else "")
 
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
     ) -> Built:
         method = dictionary(n=_members(self.atoms, len(X)), L=self.L, epochs=self.epochs, coreset=self.coreset)
-        return Composed(method, self.name, self.batches).build(X, seed=seed, threads=threads, progress=progress)
+        system = Composed(replace(method, unit_norm=self.unit_norm), self.name, self.batches)
+        return system.build(X, seed=seed, threads=threads, progress=progress)
 
 
 @dataclass(frozen=True)
