@@ -122,6 +122,25 @@ def average_precision(ranking, positives, junk):
     return area
 
 
+def revisited_measures(ranking, positives, junk, ks):
+    """(AP, P@k for each k) as the evaluation program of revisited Oxford and Paris counts them, step by step."""
+    places, skipped = [], 0
+    for place, i in enumerate(ranking):
+        if i in junk:
+            skipped += 1
+        elif i in positives:
+            places.append(place - skipped)
+    area = 0.0
+    for found, place in enumerate(places):
+        before = 1.0 if place == 0 else found / place
+        area += (before + (found + 1) / (place + 1)) / (2 * len(positives))
+    precision = []
+    for k in ks:
+        cut = min(max(place + 1 for place in places), k) if places else k
+        precision.append(sum(place + 1 <= cut for place in places) / cut)
+    return area, precision
+
+
 def back_propagation(X, of, q, batches):
     """Shi et al.: verify the vectors of the best scores, and take what they give out of the scores of the others."""
     M = of.max() + 1

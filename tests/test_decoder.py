@@ -104,6 +104,15 @@ def test_free_support_with_d_entries_of_full_rank_reproduces_the_vectors(vectors
     assert np.allclose(codes.reconstructed(Y), X, atol=2e-3)
 
 
+@pytest.mark.parametrize("weights", ["float32", "int8"])
+def test_the_codes_of_a_path_are_those_of_each_l_alone(vectors, weights):
+    X, Y, units = made(vectors)
+    for L, codes in zip((30, 5, 10**6), Sparse(1, weights=weights).path(X, Y, units, (30, 5, 10**6)), strict=True):
+        alone = Sparse(L, weights=weights)(X, Y, units)
+        assert all((a == b).all() for a, b in zip(codes.rows(), alone.rows(), strict=True))
+        assert (codes.scale == alone.scale).all()
+
+
 def test_int8_weights_change_estimates_little(vectors):
     X, Y, units = made(vectors)
     exact, short = (Sparse(40, weights=w)(X, Y, units).reconstructed(Y) for w in ("float32", "int8"))

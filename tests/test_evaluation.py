@@ -8,7 +8,16 @@ import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logt.evaluation import average_precision, mean_average_precision, recall_at
+from logt import InvalidInputError
+from logt.evaluation import (
+    Truth,
+    average_precision,
+    evaluate,
+    mean_average_precision,
+    precision_at,
+    recall_at,
+    revisited,
+)
 
 
 @settings(max_examples=300, deadline=None)
@@ -19,6 +28,55 @@ def test_average_precision_is_that_of_the_benchmark(seed, positives, junk, depth
     ranking = np.random.default_rng(seed + 1).permutation(100)[:depth]
     mine = average_precision(ranking, wanted, ignored)
     assert mine == pytest.approx(reference.average_precision(ranking, set(wanted), set(ignored)), abs=1e-12)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(0, 12), st.integers(0, 12), st.integers(0, 20), st.integers(0, 100))
+def test_the_three_setups_are_those_of_the_revisited_program(seed, easy, hard, junk, depth):
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(100)
+    kinds = {"easy": order[:easy], "hard": order[easy : easy + hard], "junk": order[easy + hard :][:junk]}
+    ranking = rng.permutation(100)[:depth]
+    setups = revisited([kinds["easy"]], [kinds["hard"]], [kinds["junk"]])
+    for name, wanted, ignored in (
+        ("easy", ("easy",), ("junk", "hard")),
+        ("medium", ("easy", "hard"), ("junk",)),
+        ("hard", ("hard",), ("junk", "easy")),
+    ):
+        positives, passed = ({int(i) for kind in some for i in kinds[kind]} for some in (wanted, ignored))
+        score = evaluate([ranking], setups[name], ks=(1, 5, 10))
+        assert (score.queries, score.dropped) == ((1, 0) if positives else (0, 1))
+        if not positives:
+            assert math.isnan(score.mean_ap)
+            continue
+        assert score.depth == depth
+        area, precision = reference.revisited_measures(ranking, positives, passed, (1, 5, 10))
+        assert score.mean_ap / 100 == pytest.approx(area, abs=1e-12)
+        assert [score.precision[k] / 100 for k in (1, 5, 10)] == pytest.approx(precision, abs=1e-12)
+        assert area == pytest.approx(reference.average_precision(ranking, positives, passed), abs=1e-12)
+
+
+def test_means_are_over_queries_with_positives_and_say_how_deep_lists_were():
+    truth = Truth.of([[1, 2], [], [5]])
+    score = evaluate([[1, 2, 3, -1], [4, -1, -1, -1], [6, 5, -1, -1]], truth, ks=(1,))
+    assert (score.queries, score.dropped, score.depth) == (2, 1, 2)
+    assert score.mean_ap == pytest.approx(100 * (1 + average_precision([6, 5], [5])) / 2)
+    assert score.precision[1] == 50
+    assert np.isnan(score.by_query).tolist() == [False, True, False]
+
+
+def test_precision_looks_no_further_than_the_last_positive():
+    assert precision_at(10, [1, 2, 9, 8], [1, 2]) == 1
+    assert precision_at(10, [7, 1, 9, 8], [1, 2]) == 0.5
+    assert precision_at(10, [7, 8], [1, 2]) == 0
+    assert math.isnan(precision_at(10, [7, 8], []))
+
+
+def test_rankings_and_truth_must_be_of_the_same_queries():
+    with pytest.raises(InvalidInputError, match="2 rankings, but the truth is of 1"):
+        evaluate([[1], [2]], Truth.of([[1]]))
+    with pytest.raises(InvalidInputError, match="1 queries have positives, 2 have junk"):
+        Truth.of([[1]], [[], []])
 
 
 def test_a_perfect_ranking_has_one_and_an_empty_one_has_nothing():

@@ -87,6 +87,24 @@ def test_omp(isa, rng, d, M, L):
         assert np.allclose([mine[u] for u in theirs], list(theirs.values()), atol=2e-3)
 
 
+def test_the_path_of_omp_holds_the_solution_after_each_length(isa, rng):
+    A = rng.standard_normal((150, 120), np.float32)
+    A /= np.linalg.norm(A, axis=1, keepdims=True)
+    X = rng.standard_normal((8, 120), np.float32)
+    support = np.tile(np.arange(150, dtype=np.int32), (8, 1))
+    counts = np.array([150, 149, 30, 5, 1, 150, 150, 150], np.int32)
+    lengths = np.array([1, 7, 64, 100], np.int32)
+    given = (A @ A.T, X @ A.T, support, counts, np.ones(150, np.float32))
+    path = np.empty((8, 172), np.uint32), np.empty((8, 172), np.float32)
+    _kernels.omp_path(*given, lengths, *path)
+    start = 0
+    for L in lengths:
+        alone = np.empty((8, L), np.uint32), np.empty((8, L), np.float32)
+        _kernels.omp(*given, *alone)
+        assert all((part[:, start : start + L] == one).all() for part, one in zip(path, alone, strict=True))
+        start += L
+
+
 def test_omp_skips_atoms_that_repeat_others(isa, rng):
     A = rng.standard_normal((6, 20), np.float32)
     A = np.concatenate([A, A, A])

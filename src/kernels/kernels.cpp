@@ -97,10 +97,13 @@ struct Entry {
 //   corr[j] = a_j . residual,  left[j] = |a_j outside span(I)|^2,  z = coordinates of x.
 // Chosen columns are swapped to the front, so that V[t][k] for t <= k is R and the active width shrinks.
 void omp(const float* gram, size_t units, const float* corr_all, const int32_t* support_all, const int32_t* counts,
-         size_t rows, size_t capacity, size_t L, const float* rescale, uint32_t* out_unit, float* out_weight) {
+         size_t rows, size_t capacity, const int32_t* lengths, size_t parts, const float* rescale, uint32_t* out_unit,
+         float* out_weight) {
+    const size_t L = static_cast<size_t>(lengths[parts - 1]);
     const size_t blocks = (capacity + BLOCK - 1) / BLOCK, wide = blocks * BLOCK;
     const size_t depth = std::min(L, capacity);
-    Buffer<float> V(blocks * depth * BLOCK), corr(wide), left(wide), coef(depth + 1), z(depth + 1), diagonal(depth + 1);
+    Buffer<float> V(blocks * depth * BLOCK), corr(wide), left(wide), coef(depth + 1), z(depth + 1), diagonal(depth + 1),
+        rest(depth + 1);
     Buffer<int32_t> atom(wide);
     Buffer<Entry> entry(depth + 1);
     auto column = [&](size_t j) { return V.data + (j / BLOCK) * depth * BLOCK + j % BLOCK; };  // rows BLOCK apart
@@ -168,20 +171,24 @@ void omp(const float* gram, size_t units, const float* corr_all, const int32_t* 
             ++k;
         }
 
-        // R u = z, from the last row up
-        for (size_t t = k; t-- > 0;) {
-            const float u = z[t] / diagonal[t];
-            const float* mine = column(t);
-            for (size_t s = 0; s < t; ++s) z[s] -= mine[s * BLOCK] * u;
-            entry[t] = {u * rescale[atom[t]], static_cast<uint32_t>(atom[t])};
-        }
-        std::sort(entry.data, entry.data + k, [](const Entry& a, const Entry& b) {
-            const float x = std::fabs(a.weight), y = std::fabs(b.weight);
-            return x != y ? x > y : a.unit < b.unit;
-        });
-        for (size_t t = 0; t < L; ++t) {
-            out_unit[b * L + t] = t < k ? entry[t].unit : 0;
-            out_weight[b * L + t] = t < k ? entry[t].weight : 0.0f;
+        // R u = z for the first of the chosen, from the last row up
+        for (size_t part = 0; part < parts; ++part) {
+            const size_t length = static_cast<size_t>(lengths[part]), used = std::min(k, length);
+            std::copy_n(z.data, used, rest.data);
+            for (size_t t = used; t-- > 0;) {
+                const float u = rest[t] / diagonal[t];
+                const float* mine = column(t);
+                for (size_t s = 0; s < t; ++s) rest[s] -= mine[s * BLOCK] * u;
+                entry[t] = {u * rescale[atom[t]], static_cast<uint32_t>(atom[t])};
+            }
+            std::sort(entry.data, entry.data + used, [](const Entry& a, const Entry& b) {
+                const float x = std::fabs(a.weight), y = std::fabs(b.weight);
+                return x != y ? x > y : a.unit < b.unit;
+            });
+            for (size_t t = 0; t < length; ++t) {
+                *out_unit++ = t < used ? entry[t].unit : 0;
+                *out_weight++ = t < used ? entry[t].weight : 0.0f;
+            }
         }
     }
 }

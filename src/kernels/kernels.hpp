@@ -92,8 +92,10 @@ struct Table {
     void (*correlate)(const float* X, const float* A, size_t dim, const int32_t* support, const int32_t* counts,
                       size_t rows, size_t capacity, float* out);
     // Orthogonal matching pursuit on unit-norm atoms, one support per row, corr as `correlate` gives it; see kernels.cpp.
+    // The solution after each of `parts` rising lengths stands side by side in a row of out.
     void (*omp)(const float* gram, size_t units, const float* corr, const int32_t* support, const int32_t* counts,
-                size_t rows, size_t capacity, size_t L, const float* rescale, uint32_t* out_unit, float* out_weight);
+                size_t rows, size_t capacity, const int32_t* lengths, size_t parts, const float* rescale,
+                uint32_t* out_unit, float* out_weight);
     // The rows `first`.. of U'U and of U'X, for U given by row as (unit, weight) entries (rows, width); pads have weight 0.
     // A: (count, units), B: (count, dim); both are added to.
     void (*normal_rows)(const uint32_t* unit, const float* weight, size_t rows, size_t width, const float* X, size_t dim,

@@ -109,8 +109,15 @@ void correlate(In<float, 2> X, In<float, 2> A, In<int32_t, 2> support, In<int32_
 
 void omp(In<float, 2> gram, In<float, 2> corr, In<int32_t, 2> support, In<int32_t, 1> counts, In<float, 1> rescale,
          Out<uint32_t, 2> unit, Out<float, 2> weight) {
+    const int32_t L = static_cast<int32_t>(unit.shape(1));
     current.table->omp(gram.data(), gram.shape(0), corr.data(), support.data(), counts.data(), support.shape(0),
-                       support.shape(1), unit.shape(1), rescale.data(), unit.data(), weight.data());
+                       support.shape(1), &L, 1, rescale.data(), unit.data(), weight.data());
+}
+
+void omp_path(In<float, 2> gram, In<float, 2> corr, In<int32_t, 2> support, In<int32_t, 1> counts,
+              In<float, 1> rescale, In<int32_t, 1> lengths, Out<uint32_t, 2> unit, Out<float, 2> weight) {
+    current.table->omp(gram.data(), gram.shape(0), corr.data(), support.data(), counts.data(), support.shape(0),
+                       support.shape(1), lengths.data(), lengths.shape(0), rescale.data(), unit.data(), weight.data());
 }
 
 // unit, weight: (rows, width); X: (rows, dim); A: (count, units) and B: (count, dim) are added to
@@ -301,6 +308,8 @@ NB_MODULE(_kernels, m) {
     m.def("grow_units", grow_units, "A"_a, "sizes"_a, "sum"_a, "out"_a, Free());
     m.def("first_order", first_order, "units"_a, "offsets"_a, "members"_a, "first"_a, "out"_a, "counts"_a, Free());
     m.def("correlate", correlate, "X"_a, "A"_a, "support"_a, "counts"_a, "out"_a, Free());
+    m.def("omp_path", omp_path, "gram"_a, "corr"_a, "support"_a, "counts"_a, "rescale"_a, "lengths"_a, "unit"_a,
+          "weight"_a, Free());
     m.def("omp", omp, "gram"_a, "corr"_a, "support"_a, "counts"_a, "rescale"_a, "unit"_a, "weight"_a, Free());
     m.def("normal_rows", normal_rows, "unit"_a, "weight"_a, "X"_a, "first"_a, "A"_a, "B"_a, Free());
     m.def("to_int8", to_int8, "V"_a, "codes"_a, "scale"_a, Free());

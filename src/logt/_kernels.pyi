@@ -21,6 +21,16 @@ def omp(
     unit: Array,
     weight: Array,
 ) -> None: ...
+def omp_path(
+    gram: Array,
+    corr: Array,
+    support: Array,
+    counts: Array,
+    rescale: Array,
+    lengths: Array,
+    unit: Array,
+    weight: Array,
+) -> None: ...
 def normal_rows(unit: Array, weight: Array, X: Array, first: int, A: Array, B: Array) -> None: ...
 def decode_one(
     unit: Array,

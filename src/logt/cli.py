@@ -22,6 +22,7 @@ from logt.datasets import read_vectors
 from logt.errors import InvalidInputError
 from logt.home import lock
 from logt.index import Index
+from logt.reproduce.command import reproduce
 from logt.segment import Method
 from logt.terminal import AsJson, Threads, err, out, progress, say
 
@@ -33,6 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(images.app, name="images")
+app.command()(reproduce)
 
 _METHODS: dict[str, Callable[..., Method]] = {
     "lo-gt": methods.lo_gt,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from logt import _kernels
 from logt._types import Array, Floats, Ints
-from logt.errors import InvalidInputError, at_least_one, one_of, real
+from logt.errors import InvalidInputError, at_least_one, one_of, real, whole
 from logt.grouping import Units
 from logt.threads import SERIAL, Workers, spans
 
@@ -208,6 +208,12 @@ class Sparse:
     def __call__(self, X: Floats, Y: Floats, units: Units, workers: Workers = SERIAL) -> Codes:
         return _pursue(X, Y, units, self, workers)
 
+    def path(self, X: Floats, Y: Floats, units: Units, Ls: Sequence[int], workers: Workers = SERIAL) -> list[Codes]:
+        """The codes of this decoder for each of several L, at little more than the cost of the largest."""
+        lengths = sorted({whole("L", L) for L in Ls})
+        codes = _pursue_path(X, Y, units, replace(self, L=lengths[-1]), lengths, workers)
+        return [codes[lengths.index(L)] for L in Ls]
+
 
 @dataclass(frozen=True)
 class Cascade:
@@ -349,6 +355,13 @@ def _correlations(X: Floats, A: Floats, support: Ints, counts: Ints) -> Floats:
 
 def _pursue(X: Floats, Y: Floats, units: Units, wanted: Sparse, workers: Workers) -> Codes:
     """Orthogonal matching pursuit of each row of X among the memory vectors of its support."""
+    return _pursue_path(X, Y, units, wanted, [wanted.L], workers)[0]
+
+
+def _pursue_path(
+    X: Floats, Y: Floats, units: Units, wanted: Sparse, Ls: Sequence[int], workers: Workers
+) -> list[Codes]:
+    """The pursuit, with the solution after each of the rising Ls, the last of which is that of `wanted`."""
     N, M = len(X), len(Y)
     norms = np.linalg.norm(Y, axis=1)
     rescale = (1 / np.where(norms > 0, norms, 1)).astype(np.float32)
@@ -362,39 +375,60 @@ def _pursue(X: Floats, Y: Floats, units: Units, wanted: Sparse, workers: Workers
         capacity, support_of = _random_instead(X, A, units)
     else:
         capacity, support_of = _neighbours(X, A, units)
-    width = min(wanted.L, capacity, np.iinfo(np.uint16).max)  # what the lengths of prefixes can count
+    most = min(capacity, np.iinfo(np.uint16).max)  # what the lengths of prefixes can count
+    lengths = np.array([min(L, most) for L in Ls], np.int32)
     gram = _gram(A, workers) if 4 * M * M <= GRAM_LIMIT else None
-    unit = np.zeros((N, width), unit_type(M))
-    weight = np.zeros((N, width), wanted.weights)
-    scale = np.ones(N, np.float32)
+    made = [_Filling.of(N, M, int(length), wanted.weights) for length in lengths]
 
     def fill(rows: slice) -> None:
         support, counts, corr = support_of(rows)
-        u = np.zeros((len(support), width), np.uint32)
+        u = np.zeros((len(support), int(lengths.sum())), np.uint32)
         w = np.zeros(u.shape, np.float32)
         if gram is not None:
-            _kernels.omp(gram, corr, support, counts, rescale, u, w)
+            _kernels.omp_path(gram, corr, support, counts, rescale, lengths, u, w)
         else:
             for i, count in enumerate(counts):
-                u[i], w[i] = _pursue_alone(A, support[i, :count], corr[i, :count], rescale, width)
-        unit[rows] = u
-        if wanted.weights == "int8":
-            scale[rows] = np.maximum(np.abs(w[:, 0]), np.float32(1e-30)) / 127
-            w = np.rint(w / scale[rows, None])
-        weight[rows] = w
+                u[i], w[i] = _pursue_alone(A, support[i, :count], corr[i, :count], rescale, lengths)
+        stop = 0
+        for length, part in zip(lengths, made, strict=True):
+            start, stop = stop, stop + int(length)
+            part.fill(rows, u[:, start:stop], w[:, start:stop])
 
     workers.each(fill, spans(N, _ROWS), "decoder")
-    used = int((weight != 0).any(axis=0).nonzero()[0].max(initial=0)) + 1
-    return Codes.of(unit[:, :used], weight[:, :used], scale)
+    return [part.codes() for part in made]
 
 
-def _pursue_alone(A: Floats, support: Ints, corr: Floats, rescale: Floats, width: int) -> tuple[Ints, Floats]:
+@dataclass(frozen=True)
+class _Filling:
+    """Codes as plain matrices, while they are filled."""
+
+    unit: Array
+    weight: Array
+    scale: Floats
+
+    @classmethod
+    def of(cls, N: int, M: int, width: int, weights: WeightType) -> _Filling:
+        return cls(np.zeros((N, width), unit_type(M)), np.zeros((N, width), weights), np.ones(N, np.float32))
+
+    def fill(self, rows: slice, unit: Array, weight: Floats) -> None:
+        self.unit[rows] = unit
+        if self.weight.dtype == np.int8:
+            self.scale[rows] = np.maximum(np.abs(weight[:, 0]), np.float32(1e-30)) / 127
+            weight = np.rint(weight / self.scale[rows, None])
+        self.weight[rows] = weight
+
+    def codes(self) -> Codes:
+        used = int((self.weight != 0).any(axis=0).nonzero()[0].max(initial=0)) + 1
+        return Codes.of(self.unit[:, :used], self.weight[:, :used], self.scale)
+
+
+def _pursue_alone(A: Floats, support: Ints, corr: Floats, rescale: Floats, lengths: Ints) -> tuple[Ints, Floats]:
     """One vector, with the Gram matrix of its own support only."""
     atoms = A[support]
     everything = np.arange(len(support), dtype=np.int32)[None]
     counts = np.array([len(support)], np.int32)
-    u, w = np.zeros((1, width), np.uint32), np.zeros((1, width), np.float32)
-    _kernels.omp(atoms @ atoms.T, corr[None], everything, counts, rescale[support], u, w)
+    u, w = np.zeros((1, lengths.sum()), np.uint32), np.zeros((1, lengths.sum()), np.float32)
+    _kernels.omp_path(atoms @ atoms.T, corr[None], everything, counts, rescale[support], lengths, u, w)
     return np.where(w[0] != 0, support[u[0]], 0), w[0]
 
 

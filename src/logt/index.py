@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
@@ -61,6 +61,21 @@ class Index:
         self._state = State()
         self._changing = threading.RLock()
         self._home: Home | None = None
+
+    @classmethod
+    def of_segments(
+        cls,
+        segments: Sequence[Segment],
+        dim: int,
+        *,
+        method: Method,
+        seed: int = 0,
+        threads: int | None = None,
+    ) -> Index:
+        """An index by cosine over segments that were built apart from it, each `add` one segment."""
+        index = cls(dim, method=method, seed=seed, threads=threads, segment_size=None)
+        index._state = State().with_segments(list(segments))
+        return index
 
     @property
     def dim(self) -> int:

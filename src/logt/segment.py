@@ -264,6 +264,13 @@ class Method:
             memory = self.quantize(Y, rng)
         stored = memory.decoded()
         codes = self.decode(X, stored if self.fit == "stored" or Y is None else Y, units, workers)
+        return self.assembled(X, ids, units, memory, codes, workers)
+
+    def assembled(
+        self, X: Floats, ids: Ids, units: Units, memory: Memory, codes: Codes, workers: Workers = SERIAL
+    ) -> Segment:
+        """The last step of `build`: codes and what they refer to as a segment, with sketches and lists."""
+        stored = memory.decoded()
         if self.unit_norm:
             lengths = _lengths(codes, read_as(codes, stored, units), workers)
             codes = replace(codes, scale=codes.scale / lengths)

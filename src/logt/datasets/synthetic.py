@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from logt._types import Array, Floats
+from logt.errors import InvalidInputError, whole
 
 
 @dataclass(frozen=True)
@@ -25,14 +26,22 @@ def photo_collection(
     landmarks: int = 60,
     views: int = 20,
     likeness: tuple[float, float] = (0.3, 0.7),
+    scenes: int | None = None,
+    clutter: tuple[float, float] = (0.2, 0.7),
     seed: int = 0,
 ) -> Collection:
     """N descriptors, landmarks · views of them of landmarks, at random rows.
 
-    A view is its landmark's direction, weighted by a likeness drawn between the two given, plus what is its own.
-    The rest falls into clusters of uneven size, as photos of one event or kind of scene do. Directions have a
-    falling spectrum, as descriptors of networks do.
+    A view is its landmark's direction, weighted by a likeness drawn between the two given, plus what is its own:
+    the less alike, the harder. The rest falls into clusters of uneven size (N/50 `scenes`, alike by `clutter`), as
+    photos of one event or kind of scene do: the more alike, the more they distract. Directions have a falling
+    spectrum, as descriptors of networks do.
     """
+    whole("N", N), whole("dim", dim), whole("landmarks", landmarks), whole("views", views)
+    kinds = max(1, N // 50) if scenes is None else whole("scenes", scenes)
+    for name, (low, high) in {"likeness": likeness, "clutter": clutter}.items():
+        if not 0 <= low <= high <= 1:
+            raise InvalidInputError(f"{name} must be two rising numbers from 0 to 1, got {(low, high)}")
     rng = np.random.default_rng(seed)
     spread = (np.arange(dim, dtype=np.float32) + dim / 16) ** -0.35
 
@@ -42,12 +51,12 @@ def photo_collection(
     seen = min(N, landmarks * views)
     places = directions(landmarks)
     shown = np.arange(seen) % landmarks
-    scenes = directions(max(1, N // 50))
-    popularity = rng.pareto(1.2, len(scenes)) + 0.05
-    scene = rng.choice(len(scenes), N - seen, p=popularity / popularity.sum())
+    sights = directions(kinds)
+    popularity = rng.pareto(1.2, kinds) + 0.05
+    scene = rng.choice(kinds, N - seen, p=popularity / popularity.sum())
 
     views_of = _mixed(places[shown], directions(seen), rng.uniform(*likeness, seen))
-    others = _mixed(scenes[scene], directions(N - seen), rng.uniform(0.2, 0.7, N - seen))
+    others = _mixed(sights[scene], directions(N - seen), rng.uniform(*clutter, N - seen))
     row_of = rng.permutation(N)
     X = np.empty((N, dim), np.float32)
     X[row_of[:seen]], X[row_of[seen:]] = views_of, others

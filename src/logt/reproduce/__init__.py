@@ -1,0 +1,7 @@
+"""Every figure and table of the paper's section 4, on any benchmark."""
+
+from logt.reproduce.experiments import ALL
+from logt.reproduce.plan import Plan
+from logt.reproduce.run import Run
+
+__all__ = ["ALL", "Plan", "Run"]

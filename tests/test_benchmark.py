@@ -1,0 +1,256 @@
+"""Benchmarks in the layouts that the field has, each written here and read back."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from logt import InvalidInputError
+from logt.datasets import load_benchmark, made_benchmark
+from logt.datasets.pickles import read_pickle
+from logt.datasets.truth import truth_of_json, truth_of_pickle
+
+EASY, HARD, JUNK = [[0, 1], [5]], [[2], []], [[3], [6, 7]]
+
+
+@pytest.fixture
+def data(rng):
+    return rng.standard_normal((12, 6)), rng.standard_normal((2, 6))
+
+
+def write_gnd(path, protocol=2, as_arrays=True):
+    kind = (lambda rows: np.array(rows, np.int64)) if as_arrays else list
+    gnd = [
+        {"bbx": [np.float64(1.5), 2, 3, 4], "easy": kind(e), "hard": kind(h), "junk": kind(j)}
+        for e, h, j in zip(EASY, HARD, JUNK, strict=True)
+    ]
+    path.write_bytes(pickle.dumps({"gnd": gnd, "imlist": ["a", "b"], "qimlist": ["q"]}, protocol))
+
+
+def write_mat_73(path, **arrays):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(path, "w", userblock_size=512) as file:
+        for name, matrix in arrays.items():
+            file[name] = matrix  # rows here are columns there: hdf5 turns the axes of MATLAB round
+    with open(path, "r+b") as file:
+        file.write(b"MATLAB 7.3 MAT-file")
+
+
+def check(benchmark, X, Q):
+    for mine, theirs in ((benchmark.X, X), (benchmark.Q, Q)):
+        assert mine.dtype == np.float32
+        assert np.allclose(mine, theirs / np.linalg.norm(theirs, axis=1, keepdims=True), atol=1e-6)
+
+
+def check_revisited(truths):
+    assert list(truths) == ["medium", "easy", "hard"]
+    assert [rows.tolist() for rows in truths["medium"].positives] == [[0, 1, 2], [5]]
+    assert [rows.tolist() for rows in truths["easy"].junk] == [[3, 2], [6, 7]]
+    assert [rows.tolist() for rows in truths["hard"].positives] == [[2], []]
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".fbin"])
+def test_vectors_with_json(tmp_path, data, suffix):
+    for name, matrix in zip(("vectors", "queries"), data, strict=True):
+        if suffix == ".npy":
+            np.save(tmp_path / f"{name}.npy", matrix)
+        else:
+            head = np.array(matrix.shape, "<u4").tobytes()
+            (tmp_path / f"{name}.fbin").write_bytes(head + matrix.astype("<f4").tobytes())
+    lists = zip(EASY, HARD, JUNK, strict=True)
+    queries = [{"easy": e, "hard": h, "junk": j} for e, h, j in lists]
+    (tmp_path / "ground_truth.json").write_text(json.dumps({"queries": queries}))
+    benchmark = load_benchmark(tmp_path)
+    check(benchmark, *data)
+    check_revisited(benchmark.truths)
+    assert benchmark.main == "medium"
+
+
+def test_mat_of_matlab_5_with_revisited_pickle(tmp_path, data):
+    io = pytest.importorskip("scipy.io")
+    io.savemat(tmp_path / "features.mat", {"X": data[0].T, "Q": data[1].T})
+    write_gnd(tmp_path / "gnd_roxford5k.pkl")
+    benchmark = load_benchmark(tmp_path)
+    check(benchmark, *data)
+    check_revisited(benchmark.truths)
+
+
+def test_mat_of_matlab_73_with_distractors_in_a_file_of_their_own(tmp_path, data):
+    X, Q = data
+    write_mat_73(tmp_path / "zz.mat", X=X[:9], Q=Q)
+    write_mat_73(tmp_path / "distractors.mat", X=X[9:])
+    write_gnd(tmp_path / "gnd_roxford5k.pkl")
+    check(load_benchmark(tmp_path), X, Q)
+
+
+def test_mat_with_the_text_files_of_the_oxford_buildings(tmp_path, data):
+    io = pytest.importorskip("scipy.io")
+    io.savemat(tmp_path / "features.mat", {"X": data[0].T, "Q": data[1].T})
+    (tmp_path / "imlist.txt").write_text("\n".join(f"image_{i:02}.jpg" for i in range(10)))
+    texts = tmp_path / "gt"
+    texts.mkdir()
+    for name, good, ok, junk in (("b_1", "image_04\n", "", "image_09\nnowhere\n"), ("a_1", "", "image_02\n", "")):
+        (texts / f"{name}_query.txt").write_text("oxc1_image_01 1 2 3 4\n")
+        for kind, lines in (("good", good), ("ok", ok), ("junk", junk)):
+            (texts / f"{name}_{kind}.txt").write_text(lines)
+    truth = load_benchmark(tmp_path).truths["original"]
+    assert [rows.tolist() for rows in truth.positives] == [[2], [4]]
+    assert [rows.tolist() for rows in truth.junk] == [[], [9]]
+    (texts / "a_1_ok.txt").write_text("image_77\n")
+    with pytest.raises(InvalidInputError, match="wants image_77 for a_1"):
+        load_benchmark(tmp_path)
+    (texts / "a_1_ok.txt").unlink()
+    with pytest.raises(InvalidInputError, match=r"no file .*a_1_ok.txt"):
+        load_benchmark(tmp_path)
+    (tmp_path / "imlist.txt").unlink()
+    with pytest.raises(InvalidInputError, match=r"needs imlist.txt"):
+        load_benchmark(tmp_path)
+
+
+@pytest.mark.parametrize(("distance", "metric"), [("angular", "cosine"), ("euclidean", "l2")])
+def test_hdf5_of_ann_benchmarks(tmp_path, data, distance, metric):
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "glove.hdf5"
+    with h5py.File(path, "w") as file:
+        file["train"], file["test"] = data
+        file["neighbors"] = np.array([[1, 2], [3, 4]], np.int32)
+        file.attrs["distance"] = distance
+    for place in (path, tmp_path):
+        benchmark = load_benchmark(place)
+        assert benchmark.metric == metric
+        assert [rows.tolist() for rows in benchmark.truths["neighbours"].positives] == [[1, 2], [3, 4]]
+    if metric == "cosine":
+        check(benchmark, *data)
+    else:
+        assert np.allclose(benchmark.X, data[0])
+
+
+@pytest.mark.parametrize("protocol", range(2, 6))
+@pytest.mark.parametrize("as_arrays", [True, False])
+def test_pickles_of_lists_and_arrays_are_read(tmp_path, protocol, as_arrays):
+    path = tmp_path / "gnd_rparis6k.pkl"
+    write_gnd(path, protocol, as_arrays)
+    check_revisited(truth_of_pickle(path))
+    held = read_pickle(path)
+    assert held["imlist"] == ["a", "b"]
+    assert held["gnd"][0]["bbx"] == [1.5, 2, 3, 4]
+
+
+class _Command:
+    def __init__(self, function, *words):
+        self.made = function, words
+
+    def __reduce__(self):
+        return self.made
+
+
+class _State:
+    """A NumPy type whose state claims a field of objects: raw bytes would become pointers."""
+
+    def __reduce__(self):
+        return np.dtype, ("V8", False, True), (3, "|", None, ("a",), {"a": (np.dtype("O"), 0)}, 8, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda path: _Command(os.system, f"touch {path}"), "system"),
+        (lambda path: _Command(open, str(path), "w"), "open"),
+        (lambda path: _Command(eval, f"open({str(path)!r}, 'w')"), "eval"),
+        (lambda path: _Command(Path, str(path)), "Path"),
+        (lambda path: _Command(np.load, str(path)), "load"),
+        (lambda path: _State(), "V8"),
+        (lambda path: np.array([{}, []], object), "O8"),
+    ],
+)
+def test_a_pickle_that_runs_something_is_refused_and_nothing_runs(tmp_path, make, named):
+    victim, path = tmp_path / "victim", tmp_path / "gnd.pkl"
+    path.write_bytes(pickle.dumps({"gnd": [{"easy": make(victim)}]}, 2))
+    with pytest.raises(InvalidInputError, match=f"{named}.*nothing was run"):
+        read_pickle(path)
+    assert not victim.exists()
+
+
+def test_a_pickle_cannot_change_what_it_may_call(tmp_path):
+    path = tmp_path / "gnd.pkl"
+    path.write_bytes(b"\x80\x02cnumpy\ndtype\n}X\x05\x00\x00\x00_make\x88sb.")  # BUILD on the function itself
+    with pytest.raises(InvalidInputError, match="a change of a function"):
+        read_pickle(path)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 20, 100, -1])
+def test_a_damaged_pickle_is_an_error_of_ours(tmp_path, cut):
+    path = tmp_path / "gnd.pkl"
+    write_gnd(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:cut] if cut >= 0 else b"\x00" + whole)
+    with pytest.raises(InvalidInputError, match=r"gnd\.pkl"):
+        read_pickle(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "no list of queries"),
+        ('{"queries": []}', "no list of queries"),
+        ('{"queries": [{"easy": []}]}', "the first has easy"),
+        ('{"queries": [{"positives": "ab", "junk": []}]}', "no list of rows"),
+        ('{"queries": [{"positives": [1.5], "junk": []}]}', "no list of whole numbers"),
+    ],
+)
+def test_bad_json_truth_is_named(tmp_path, text, message):
+    path = tmp_path / "ground_truth.json"
+    path.write_text(text)
+    with pytest.raises(InvalidInputError, match=message):
+        truth_of_json(path)
+
+
+def test_folders_that_do_not_fit_are_named(tmp_path, data):
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        load_benchmark(tmp_path / "none")
+    with pytest.raises(InvalidInputError, match="no layout that is known; known are vectors and queries"):
+        load_benchmark(tmp_path)
+    X, Q = data
+    np.save(tmp_path / "vectors.npy", X)
+    truth = {"queries": [{"positives": [1], "junk": []}] * 2}
+    (tmp_path / "ground_truth.json").write_text(json.dumps(truth))
+    with pytest.raises(InvalidInputError, match="must hold one file queries"):
+        load_benchmark(tmp_path)
+    for queries, message in (
+        (Q[:, :4], "vectors have dimension 6, queries 4"),
+        (Q[:1], "1 queries, but the ground truth"),
+        (Q * [[1], [0]], "row 1 is all zeros"),
+        (Q * [[1], [np.nan]], "row 1 of the queries"),
+    ):
+        np.save(tmp_path / "queries.npy", queries)
+        with pytest.raises(InvalidInputError, match=message):
+            load_benchmark(tmp_path)
+    np.save(tmp_path / "queries.npy", Q)
+    truth["queries"][1] = {"positives": [12], "junk": []}
+    (tmp_path / "ground_truth.json").write_text(json.dumps(truth))
+    with pytest.raises(InvalidInputError, match="names row 12 of 12 vectors"):
+        load_benchmark(tmp_path)
+
+
+def test_mats_must_have_x_and_one_of_them_q(tmp_path, data):
+    io = pytest.importorskip("scipy.io")
+    io.savemat(tmp_path / "a.mat", {"X": data[0].T})
+    with pytest.raises(InvalidInputError, match="just one of them Q"):
+        load_benchmark(tmp_path)
+    io.savemat(tmp_path / "a.mat", {"X": data[0].T, "Q": data[1].T})
+    with pytest.raises(InvalidInputError, match="no ground truth"):
+        load_benchmark(tmp_path)
+    (tmp_path / "a.mat").write_bytes(b"no MATLAB")
+    with pytest.raises(InvalidInputError, match=r"no \.mat file that can be read"):
+        load_benchmark(tmp_path)
+
+
+def test_the_fingerprint_is_that_of_the_data():
+    one, same, other = made_benchmark(200, 8), made_benchmark(200, 8), made_benchmark(200, 8, seed=1)
+    assert one.fingerprint == same.fingerprint != other.fingerprint
