@@ -17,12 +17,12 @@ import logt
 from logt import demo as demonstration
 from logt import methods
 from logt.commands import images
+from logt.commands.reproduce import reproduce
 from logt.commands.serve import serve
 from logt.datasets import read_vectors
 from logt.errors import InvalidInputError
 from logt.home import lock
 from logt.index import Index
-from logt.reproduce.command import reproduce
 from logt.segment import Method
 from logt.terminal import AsJson, Threads, err, out, progress, say
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import logt
@@ -18,9 +17,8 @@ from logt.datasets import Benchmark, load_benchmark, made_benchmark
 from logt.reproduce.experiments import ALL
 from logt.reproduce.plan import Plan
 from logt.reproduce.run import Run, chosen
+from logt.terminal import err, say
 from logt.threads import Progress as Report
-
-out, err = Console(), Console(stderr=True)
 
 
 def reproduce(
@@ -44,7 +42,7 @@ def reproduce(
     asked = [*(only or []), *(names or [])]
     chosen(asked)  # a wrong name is told before the work
     benchmark = _benchmark(data, quick)
-    _say(f"{benchmark.name}: {len(benchmark.Q)} queries, protocol {benchmark.main}")
+    say(f"{benchmark.name}: {len(benchmark.Q)} queries, protocol {benchmark.main}")
     plan = Plan.of(*benchmark.X.shape, quick=quick)
     start = time.perf_counter()
     with _shown() as (tell, progress):
@@ -60,17 +58,13 @@ def reproduce(
                 soft_wrap=True,
             )
             raise typer.Exit(130) from None
-    _say(f"{run.measured} points measured in {(time.perf_counter() - start) / 60:.1f} minutes; the report: {report}")
+    say(f"{run.measured} points measured in {(time.perf_counter() - start) / 60:.1f} minutes; the report: {report}")
 
 
 def _benchmark(data: Path | None, quick: bool) -> Benchmark:
     if data is not None:
         return load_benchmark(data)
     return made_benchmark(4_000, 512, landmarks=40) if quick else made_benchmark(20_000, 1024, landmarks=60)
-
-
-def _say(text: str) -> None:
-    out.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager
