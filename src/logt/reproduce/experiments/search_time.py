@@ -259,7 +259,6 @@ FLANN = _experiment(
     "many vectors (checks).",
     claims=_of_flann,
     draw=_draw_flann,
-    slow=True,
 )
 GRAPHS = _experiment(
     _with_graph,
