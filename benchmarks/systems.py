@@ -6,7 +6,7 @@ import importlib.util
 from dataclasses import dataclass, field
 from typing import Any
 
-from logt.baselines import HNSW, Composed, Exhaustive, Faiss, System, Turbovec
+from logt.baselines import HNSW, Composed, Exhaustive, Faiss, Smoothed, System, Turbovec
 from logt.methods import compact, lo_gt, sketched, starred
 
 
@@ -24,7 +24,7 @@ class Compared:
 
 def systems() -> list[Compared]:
     """Rivals that are not installed are left out."""
-    efforts = {f"effort {e}": {"effort": e} for e in (0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)}
+    efforts = {f"effort {e}": {"effort": e} for e in (0.2, 0.3, 0.375, 0.5, 0.6, 0.8, 1.0)}
     cascades = {"": {"p": 1.0}, "p=0.2": {"p": 0.2}, "p=0.3": {"p": 0.3}, "p=0.5": {"p": 0.5}, "p=0.7": {"p": 0.7}}
     both = {name: {**cascade, "correct": False} for name, cascade in cascades.items()}
     both["p=0.7, corrected (LO-GT*)"] = {"p": 0.7}
@@ -32,8 +32,9 @@ def systems() -> list[Compared]:
     found = [
         Compared(Exhaustive()),
         Compared(Composed(sketched(), "logt"), efforts),
-        Compared(one_bit, {"effort 0.4": {"effort": 0.4}, "effort 1.0": {"effort": 1.0}}),
-        Compared(four_bits, {"effort 0.4": {"effort": 0.4}, "effort 0.6": {"effort": 0.6}}),
+        Compared(one_bit, {"effort 0.375": {"effort": 0.375}, "effort 1.0": {"effort": 1.0}}),
+        Compared(Smoothed(one_bit), {"effort 0.375": {"effort": 0.375}}),
+        Compared(four_bits, {"effort 0.375": {"effort": 0.375}, "effort 0.6": {"effort": 0.6}}),
         Compared(Composed(compact(lo_gt(L=100)), "LO-GT L=100"), cascades),
         Compared(Composed(compact(starred(lo_gt(L=300))), "LO-GT L=300"), both),
     ]

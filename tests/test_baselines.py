@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import logt
-from logt.baselines import LLC, PCA, BackPropagation, Composed, Dictionary, Exhaustive, MemoryVectors
+from logt.baselines import LLC, PCA, BackPropagation, Composed, Dictionary, Exhaustive, MemoryVectors, Smoothed
 from logt.baselines.base import best
 from logt.errors import InvalidInputError
 from logt.grouping import KdTree
@@ -68,6 +68,12 @@ def test_a_composed_system_is_its_index(data, tmp_path):
     built.index.save(tmp_path)
     assert (built.search(Q, 50, p=0.5) == logt.open(tmp_path).search(Q, 50, p=0.5).ids).all()
     assert not built.keeps_vectors
+
+
+def test_a_smoothed_system_holds_smoothed_vectors(data):
+    X, Q = data
+    drawn = Smoothed(Exhaustive(), n=3).build(X)
+    assert (drawn.search(Q, 20) == Exhaustive().build(logt.smoothed(X, n=3)).search(Q, 20)).all()
 
 
 def test_complexity_counts_what_a_search_reads(data):

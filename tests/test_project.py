@@ -34,6 +34,7 @@ LEVELS = [
     {"__main__"},
 ]
 WITHIN = {
+    "baselines": {"smoothing"},
     "datasets": {"evaluation"},
     "memory": {"grouping"},
     "decoder": {"grouping"},

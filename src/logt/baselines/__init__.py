@@ -1,7 +1,7 @@
 """The systems that the paper compares, on one footing: each builds from X and answers with what it costs."""
 
 from logt.baselines.base import Built, System
-from logt.baselines.composed import Composed
+from logt.baselines.composed import Composed, Smoothed
 from logt.baselines.exhaustive import Exhaustive
 from logt.baselines.learned import LLC, Dictionary
 from logt.baselines.pca import PCA
@@ -20,6 +20,7 @@ __all__ = [
     "Faiss",
     "Flann",
     "MemoryVectors",
+    "Smoothed",
     "System",
     "Turbovec",
 ]

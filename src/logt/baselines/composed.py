@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from logt._types import Floats, Ids
-from logt.baselines.base import Built, refuse_none, workers_for
+from logt.baselines.base import Built, System, refuse_none, workers_for
 from logt.errors import at_least_one
 from logt.index import Index
 from logt.inputs import dimension
 from logt.segment import Method
+from logt.smoothing import smoothed
 from logt.threads import Progress
 
 
@@ -44,6 +45,24 @@ class Composed:
                 rows = np.sort(batch)
                 index.add(X[rows], ids=rows, progress=progress)
         return of_index(index)
+
+
+@dataclass(frozen=True)
+class Smoothed:
+    """A system over vectors that were each drawn towards their n nearest before (smoothing.py)."""
+
+    system: System
+    n: int = 10
+
+    @property
+    def name(self) -> str:
+        return f"{self.system.name}, smoothed"
+
+    def build(
+        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
+    ) -> Built:
+        drawn = smoothed(X, n=self.n, threads=workers_for(threads).threads)
+        return self.system.build(drawn, seed=seed, threads=threads, progress=progress)
 
 
 def of_index(index: Index) -> Built:
