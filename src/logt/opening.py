@@ -13,7 +13,7 @@ from logt.decoder import Codes
 from logt.errors import InvalidInputError, at_least_one, real
 
 LEAST = 4096
-"""Vectors read at least in one segment at full effort."""
+"""Vectors read at least, over all segments, at full effort."""
 
 
 @dataclass(frozen=True)

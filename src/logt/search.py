@@ -111,15 +111,16 @@ def _open_tile(views: Sequence[View], Q: Floats, k: int, read: Open) -> Candidat
     """The best k among the vectors of opened units, over all segments."""
     measured = _measured(views, Q)
     Z = rotated(Q)
+    everybody = sum(view.count for view in views)
     lists = [
-        _scan(view, measured[id(view.segment.memory)], Z, number, min(k, view.count), read)
+        _scan(view, measured[id(view.segment.memory)], Z, number, min(k, view.count), read, view.count / everybody)
         for number, view in enumerate(views)
     ]
     return lists[0] if len(lists) == 1 else _concatenated(lists).ranked(k)
 
 
-def _scan(view: View, C: Floats, Z: Floats, number: int, R: int, read: Open) -> Candidates:
-    """The R best of one segment among the vectors of the units that answer most."""
+def _scan(view: View, C: Floats, Z: Floats, number: int, R: int, read: Open, share: float = 1.0) -> Candidates:
+    """The R best of one segment, with this share of all vectors, among those of the units that answer most."""
     segment, codes = view.segment, view.segment.codes
     assert segment.sketches is not None
     assert segment.lists is not None
@@ -142,7 +143,7 @@ def _scan(view: View, C: Floats, Z: Floats, number: int, R: int, read: Open) -> 
         C,
         Z,
         min(math.ceil(read.opened(C.shape[1]) * wider), C.shape[1]),
-        read.least,
+        math.ceil(read.least * share),
         scores,
         rows,
     )
