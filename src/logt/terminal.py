@@ -63,13 +63,16 @@ def _silent(what: str, done: int, total: int) -> None:
 
 
 def _lines() -> Report:
-    begun: dict[str, float] = {}
+    begun: dict[str, tuple[float, int]] = {}
     last = time.monotonic()
 
     def report(what: str, done: int, total: int) -> None:
         nonlocal last
         now = time.monotonic()
-        start = begun.setdefault(what, now)
+        start, before = begun.get(what, (now, 0))
+        if done < before:  # the same work on something else
+            start = now
+        begun[what] = start, done
         if now - last >= _SECONDS and now > start:
             last = now
             rate = done / (now - start)
