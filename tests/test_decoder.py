@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from sklearn.linear_model import orthogonal_mp_gram
 
 from logt import _kernels, decoder
-from logt.decoder import Codes, GroupPinv, Local, Sparse, Transpose, solve_group_inverse
+from logt.codes import Codes
+from logt.decoder import GroupPinv, Local, Sparse, Transpose, solve_group_inverse
 from logt.grouping import Orthogonal, Random
 from logt.memory import Pinv, Sum
 from logt.threads import Workers

@@ -5,7 +5,7 @@ import pytest
 
 import logt
 from logt.baselines import LLC, Dictionary, Exhaustive
-from logt.decoder import Codes
+from logt.codes import Codes
 from logt.dictionary import DictionaryLearning, _normal_equations, _solved, sensitivities
 from logt.errors import InvalidInputError
 from logt.grouping import Units

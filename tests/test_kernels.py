@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logt import _kernels
-from logt.decoder import Codes, Prefix
+from logt.codes import Codes, Prefix
 
 NO_BIAS, ALL = np.empty(0, np.float32), np.empty(0, np.uint16)
 

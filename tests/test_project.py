@@ -20,7 +20,7 @@ PACKAGE = ROOT / "src" / "logt"
 
 LEVELS = [
     {"_kernels", "_types", "errors", "threads"},
-    {"results", "home", "inputs", "names", "grouping", "memory", "quantize", "decoder", "correction"},
+    {"results", "home", "inputs", "names", "grouping", "memory", "quantize", "codes", "decoder", "correction"},
     {"metrics", "kmeans", "sketch", "opening", "dictionary", "locality"},
     {"segment"},
     {"search", "storage", "methods", "learning"},
@@ -37,7 +37,7 @@ WITHIN = {
     "baselines": {"smoothing"},
     "datasets": {"evaluation"},
     "memory": {"grouping"},
-    "decoder": {"grouping"},
+    "decoder": {"codes", "grouping"},
     "errors": set(),
     "threads": set(),
 }

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import logt
 from logt import InvalidInputError, Method, _kernels
-from logt.decoder import Codes
+from logt.codes import Codes
 from logt.kmeans import KMeans
 from logt.methods import lo_gt, sketched, starred
 from logt.opening import Open

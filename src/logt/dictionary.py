@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from logt import _kernels
 from logt._types import Array, Floats
-from logt.decoder import Codes, Sparse
+from logt.codes import Codes
+from logt.decoder import Sparse
 from logt.errors import InvalidInputError, at_least_one, one_of, real
 from logt.grouping import Units
 from logt.memory import Mean

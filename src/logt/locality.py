@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logt._types import Array, Floats
-from logt.decoder import Codes, unit_type
+from logt.codes import Codes, unit_type
 from logt.errors import InvalidInputError, at_least_one, real
 from logt.grouping import Units
 from logt.threads import SERIAL, Workers, spans

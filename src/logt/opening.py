@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logt._types import Array, Ids
-from logt.decoder import Codes
+from logt.codes import Codes
 from logt.errors import InvalidInputError, at_least_one, real
 
 LEAST = 4096

@@ -10,8 +10,9 @@ import numpy as np
 
 from logt import _kernels
 from logt._types import Array, Floats, Ids, Mask
+from logt.codes import ALL, LANES, Prefix
 from logt.correction import Suppress
-from logt.decoder import ALL, LANES, Cascade, Prefix, solve_group_inverse
+from logt.decoder import Cascade, solve_group_inverse
 from logt.opening import Open
 from logt.segment import Segment
 from logt.sketch import rotated

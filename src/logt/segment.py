@@ -10,17 +10,9 @@ from typing import Literal
 import numpy as np
 
 from logt._types import Array, Floats, Ids, Mask
+from logt.codes import Codes, unit_type
 from logt.correction import Suppress
-from logt.decoder import (
-    Cascade,
-    Codes,
-    GroupPinv,
-    Local,
-    Sparse,
-    Transpose,
-    solve_group_inverse,
-    unit_type,
-)
+from logt.decoder import Cascade, GroupPinv, Local, Sparse, Transpose, solve_group_inverse
 from logt.dictionary import DictionaryLearning
 from logt.errors import InvalidInputError, one_of
 from logt.grouping import KdTree, Orthogonal, Random, Units

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from logt import _kernels
 from logt._types import Array, Floats
-from logt.decoder import Codes
+from logt.codes import Codes
 from logt.errors import at_least_one, one_of
 from logt.threads import SERIAL, Workers, spans
 

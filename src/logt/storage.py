@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 
 from logt._types import Array
+from logt.codes import Codes
 from logt.correction import Suppress
-from logt.decoder import Cascade, Codes, GroupPinv, Local, Sparse, Transpose
+from logt.decoder import Cascade, GroupPinv, Local, Sparse, Transpose
 from logt.dictionary import DictionaryLearning
 from logt.errors import CorruptIndexError, FormatVersionError
 from logt.grouping import KdTree, Orthogonal, Random, Units
