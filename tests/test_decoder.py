@@ -9,7 +9,7 @@ from sklearn.linear_model import orthogonal_mp_gram
 from logt import _kernels, decoder
 from logt.codes import Codes
 from logt.decoder import GroupPinv, Local, Sparse, Transpose, solve_group_inverse
-from logt.grouping import Orthogonal, Random
+from logt.grouping import Orthogonal, Random, Units
 from logt.memory import Pinv, Sum
 from logt.threads import Workers
 
@@ -151,10 +151,13 @@ def test_prefix_and_rest_make_the_whole(vectors):
         assert np.allclose(part, whole, atol=1e-4)
 
 
+@pytest.mark.parametrize("empty", [0, 2])
 @pytest.mark.parametrize("consistent", [True, False])
-def test_group_inverse_equals_the_dense_pseudo_inverse(vectors, consistent):
+def test_group_inverse_equals_the_dense_pseudo_inverse(vectors, consistent, empty):
     X, Q = vectors(200, 16), vectors(5, 16, seed=1)
     units = Random(10, 3)(X, np.random.default_rng(0))
+    if empty:  # one of them in the middle, the other at the end
+        units = Units(units.of + (units.of >= 7), units.count + empty)
     G = (units.of[None] == np.arange(units.count)[:, None, None]).any(axis=2).astype(float)
     C = (Q @ Sum()(X, units).T) if consistent else np.random.default_rng(0).standard_normal((5, units.count))
     estimates = solve_group_inverse(C.astype(np.float32), units) @ G

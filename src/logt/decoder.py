@@ -106,13 +106,16 @@ def solve_group_inverse(C: Floats, units: Units, *, iterations: int = 50, tolera
     C: (nq, M) -> (nq, M).
     """
     offsets, rows = units.members
+    used = np.diff(offsets) > 0
 
     def spread(Z: Array) -> Array:  # Gᵀ: units -> vectors
         out: Array = Z[:, units.of].sum(axis=2)
         return out
 
     def gather(S: Array) -> Array:  # G: vectors -> units
-        return np.add.reduceat(S[:, rows], offsets[:-1], axis=1)
+        out = np.zeros((len(S), units.count))
+        out[:, used] = np.add.reduceat(S[:, rows], offsets[:-1][used], axis=1)
+        return out
 
     residual = C.astype(np.float64)
     Z, W = np.zeros_like(residual), residual.copy()
