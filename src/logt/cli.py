@@ -34,7 +34,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(images.app, name="images")
-app.command()(reproduce)
 
 _METHODS: dict[str, Callable[..., Method]] = {
     "lo-gt": methods.lo_gt,
@@ -187,6 +186,7 @@ def info(index: Annotated[Path, typer.Argument(help="An index folder.")], as_jso
 
 
 app.command()(serve)
+app.command()(reproduce)
 
 
 def _show_report(index: Index, as_json: bool, more: dict[str, Any]) -> None:

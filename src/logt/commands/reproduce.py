@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import logt
 from logt.datasets import Benchmark, load_benchmark, made_benchmark
+from logt.reproduce import plots
 from logt.reproduce.experiments import ALL
 from logt.reproduce.plan import Plan
 from logt.reproduce.run import Run, chosen
@@ -40,7 +41,8 @@ def reproduce(
     """
     os.environ.setdefault("RAYON_NUM_THREADS", "1")  # turbovec takes its threads from here: all are timed on one
     asked = [*(only or []), *(names or [])]
-    chosen(asked)  # a wrong name is told before the work
+    chosen(asked)  # a wrong name is told before the work, and so is what is missing
+    plots.require()
     benchmark = _benchmark(data, quick)
     say(f"{benchmark.name}: {len(benchmark.Q)} queries, protocol {benchmark.main}")
     plan = Plan.of(*benchmark.X.shape, quick=quick)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,13 +50,18 @@ _LOOK: dict[Any, Any] = {
 }
 
 
+def require() -> None:
+    """Refuse to go on where figures could not be drawn."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise MissingExtraError("figures need matplotlib: pip install 'logt[reproduce]'")
+
+
 def draw(drawing: Callable[[Any], None], folder: Path, name: str, size: tuple[float, float] = (6.4, 3.6)) -> None:
     """Make a figure and keep it as PNG and SVG."""
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("figures need matplotlib: pip install 'logt[reproduce]'") from error
+    require()
+    import matplotlib
+    from matplotlib.figure import Figure
+
     with matplotlib.rc_context(_LOOK):
         figure = Figure(figsize=size, layout="constrained")
         drawing(figure)
