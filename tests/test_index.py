@@ -114,6 +114,19 @@ def test_adding_touches_no_segment_that_is_there(vectors):
     assert len(made._state.segments) == 2
 
 
+def test_segments_share_the_least_number_read(vectors):
+    """An index in parts is said to read as many vectors as one in a piece, where units are too few to matter."""
+    whole, parts = (logt.Index(64, segment_size=size) for size in (None, 500))
+    made = vectors(2000, 64)
+    read = []
+    for index in (whole, parts):
+        index.add(made)
+        measured = sum(memory.operations for memory in index._state._memories())
+        read.append(index.complexity(effort=0.2) * len(made) * 64 - measured)
+    assert len(parts._state.segments) == 4
+    assert read[1] == pytest.approx(read[0], rel=0.02)
+
+
 def test_a_large_batch_becomes_equal_segments(vectors):
     made = logt.Index(16, method=SMALL, segment_size=100)
     made.add(vectors(250, 16))

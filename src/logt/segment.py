@@ -106,10 +106,11 @@ class Segment:
             return len(self) * self.memory.shape[0]
         return int(np.count_nonzero(self.codes.weight))
 
-    def operations(self, dim: int, read: Cascade | Open | None) -> float:
+    def operations(self, dim: int, read: Cascade | Open | None, share: float = 1.0) -> float:
         """Of one query: entries of U that are read, and a product a dimension for each sketch.
 
-        Of a cascade, those of U⁰; of opened units, those of units of the mean size.
+        Of a cascade, those of U⁰; of opened units, those of units of the mean size, or this segment's share of the
+        least number.
         """
         if isinstance(read, Cascade) and not self.codes.inverse:
             return float(self.codes.prefix(read.p).lengths.sum(dtype=np.int64))
@@ -118,7 +119,7 @@ class Segment:
         M = self.memory.shape[0]
         opened = min(read.opened(M), M) if isinstance(read, Open) else M
         listed = len(self) + len(self.lists.further)
-        rows = min(len(self), max(listed * opened / M, read.least if isinstance(read, Open) else 0))
+        rows = min(len(self), max(listed * opened / M, read.least * share if isinstance(read, Open) else 0))
         return rows * (dim + self.nonzeros / len(self))
 
     def bytes_by_part(self) -> dict[str, int]:

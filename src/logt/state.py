@@ -225,7 +225,7 @@ class State:
         N = len(self)
         if not N:
             return 0.0
-        decoded = sum(segment.operations(dim, read) for segment in self.segments)
+        decoded = sum(segment.operations(dim, read, segment.count / N) for segment in self.segments)
         if isinstance(read, Cascade):
             whole = sum(segment.operations(dim, None) for segment in self.segments)
             decoded += (whole - decoded) * min(1.0, read.R / N)
