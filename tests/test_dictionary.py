@@ -218,3 +218,9 @@ def test_locality_constrained_weights_solve_their_equation(made):
 def test_wrong_parameters_are_named(wrong, name):
     with pytest.raises(InvalidInputError, match=name):
         wrong()
+
+
+def test_atoms_whose_products_do_not_fit_are_refused(vectors, monkeypatch):
+    monkeypatch.setattr("logt.dictionary.os.sysconf", lambda name: 100)
+    with pytest.raises(InvalidInputError, match="atoms need"):
+        DictionaryLearning(L=4)(vectors(9, 8), Units(np.zeros((9, 1), np.int32), 50), np.random.default_rng(0))

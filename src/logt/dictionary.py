@@ -6,6 +6,7 @@ entries a vector; atoms are of length 1, and what they lose in length is in U.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -66,6 +67,7 @@ class DictionaryLearning:
 
         A vector of weight w is learned from as √w·x: its error then counts w times, and its code has the same atoms.
         """
+        _refuse_too_many(units.count)
         silent = Workers(workers.threads)
         Y = Mean()(X, units, silent)
         S, total = X, float(len(X))
@@ -94,6 +96,18 @@ class DictionaryLearning:
         sensitivity = sensitivities(X, Y, units)
         rows, times = np.unique(rng.choice(len(X), K, p=sensitivity), return_counts=True)
         return X[rows], (times / (K * sensitivity[rows])).astype(np.float32)
+
+
+def _refuse_too_many(M: int) -> None:
+    """The atoms' products UᵀU are M × M."""
+    if not hasattr(os, "sysconf"):
+        return
+    there, needed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), 4 * M * M
+    if needed > there // 2:
+        raise InvalidInputError(
+            f"{M:,} atoms need {needed / 2**30:.0f} GiB for their products, of {there / 2**30:.0f} GiB there are: "
+            "learn fewer atoms, or from the vectors in batches"
+        )
 
 
 def sensitivities(X: Floats, Y: Floats, units: Units) -> NDArray[np.float64]:
