@@ -55,7 +55,7 @@ def test_what_is_verified_costs(data):
     X, _ = data
     built = BackPropagation(20, 3).build(X)
     N, d, M, R = 600, 32, 90, 100
-    assert built.rho(verified=R) == pytest.approx(M / N + 3 / d + R / N + R * 3 * 19 / (d * N))
+    assert built.rho(verified=R) == pytest.approx(M / N + 11 * 3 / d + R / N + R * 3 / (d * N))
     assert built.memory == 1 + M / N
     assert built.keeps_vectors
     assert built.bytes == X.nbytes + 4 * M * d + 4 * 3 * N

@@ -56,9 +56,9 @@ class BackPropagation:
             return _one_by_one(Q, k, Y, answer, threads)
 
         def rho(*, verified: int = 1000) -> float:
-            """Measuring, estimating, verifying, and correcting the n − 1 others of each of the m units."""
+            """Measuring, estimating all for each batch and at the end, verifying, and correcting m units each."""
             R = min(verified, N)
-            return float(M / N + self.m / d + R / N + R * self.m * (self.n - 1) / (d * N))
+            return float(M / N + (self.batches + 1) * self.m / d + R / N + R * self.m / (d * N))
 
         return Built(search, V.nbytes + Y.nbytes + of.nbytes, 1 + M / N, rho, keeps_vectors=True)
 
