@@ -2,53 +2,66 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from logt.reproduce.trials import Mean
 
-Verdict = Literal["holds", "holds in part", "does not hold", "not tested"]
+Verdict = Literal["holds", "holds in part", "does not hold", "undecided", "not tested"]
+Test = bool | None
+"""None: too near to tell with so few seeds."""
 
 MARGIN = 0.5
-"""mAP points below which two figures are level, whatever their deviation: less than the paper makes anything of."""
+"""mAP points below which two figures are level: less than the paper makes anything of."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What the paper says, whether it holds on this data, and the figures that say so."""
+    """What is said, whether it holds on this data, and the figures that say so; said by the paper, or asked by us."""
 
     said: str
     verdict: Verdict
     found: str
-
-
-def margin(a: Mean, b: Mean) -> float:
-    """By how much two means must differ: two standard errors of their difference, and MARGIN at least."""
-    return max(MARGIN, 2 * math.hypot(a.error, b.error))
+    asked: bool = False
 
 
 def above(a: Mean, b: Mean) -> bool:
-    return a.value - b.value > margin(a, b)
+    """By more than MARGIN and by two standard errors of the difference."""
+    gap = a - b
+    return gap.value > max(MARGIN, 2 * gap.error)
 
 
-def level(a: Mean, b: Mean) -> bool:
-    return abs(a.value - b.value) <= margin(a, b)
+def level(a: Mean, b: Mean) -> Test:
+    gap = a - b
+    return _within(abs(gap.value), gap.error)
 
 
-def reaches(a: Mean, b: Mean) -> bool:
+def reaches(a: Mean, b: Mean) -> Test:
     """Level or above."""
-    return a.value - b.value >= -margin(a, b)
+    gap = b - a
+    return _within(gap.value, gap.error)
 
 
-def judged(tests: Sequence[bool]) -> Verdict:
+def _within(gap: float, error: float) -> Test:
+    """Whether a gap is at most MARGIN; unknown, where it is more but two standard errors may be the reason."""
+    if gap <= MARGIN:
+        return True
+    return None if gap - 2 * error <= MARGIN else False
+
+
+def judged(tests: Sequence[Test]) -> Verdict:
     """All, some or none of the tests passed."""
     if not tests:
         return "not tested"
-    return "holds" if all(tests) else "holds in part" if any(tests) else "does not hold"
+    known = [test for test in tests if test is not None]
+    if not known:
+        return "undecided"
+    if all(known) and len(known) == len(tests):
+        return "holds"
+    return "holds in part" if any(known) else "does not hold"
 
 
 def differences(pairs: Sequence[tuple[str, Mean, Mean]]) -> str:
     """The first minus the second, for each place: "-0.3 at n=20, +1.2 at n=50"."""
-    return ", ".join(f"{a.value - b.value:+.1f} at {place}" for place, a, b in pairs)
+    return ", ".join(f"{(a - b).value:+.1f} at {place}" for place, a, b in pairs)

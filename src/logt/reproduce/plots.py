@@ -74,7 +74,7 @@ def curve(axes: Any, rows: Sequence[dict[str, Any]], x: str, label: str, style: 
     if not rows:
         return
     xs, ys = [row[x] for row in rows], [row[y] for row in rows]
-    bars = [row.get("deviation", 0.0) for row in rows] if y == "mAP" else None
+    bars = [row["deviation"] or 0.0 for row in rows] if y == "mAP" else None
     if bars and any(bars):
         axes.errorbar(xs, ys, yerr=bars, label=label, capsize=2, elinewidth=0.8, **style)
     else:
@@ -95,7 +95,7 @@ def baseline(axes: Any, value: float) -> None:
 
 def stated(axes: Any, points: Sequence[tuple[float, float]], style: Style, label: str) -> None:
     """What the paper states, as hollow markers."""
-    xs, ys = zip(*points, strict=True)
+    xs, ys = [x for x, _ in points], [y for _, y in points]
     given = {"color": style.get("color", BLACK), "marker": style.get("marker", "o")}
     axes.plot(
         xs,
@@ -110,12 +110,11 @@ def stated(axes: Any, points: Sequence[tuple[float, float]], style: Style, label
     )
 
 
-def legend(figure: Any, *, below: bool = False) -> None:
+def legend(figure: Any) -> None:
     """All that is drawn, ours before the paper's and exhaustive search, beside the axes: it hides no point."""
     drawn = zip(*figure.axes[0].get_legend_handles_labels(), strict=True)
     ordered = sorted(drawn, key=lambda pair: (pair[1].startswith("exhaustive"), pair[1].endswith("paper")))
-    place = {"loc": "outside lower center", "ncols": 2} if below else {"loc": "outside right center"}
-    figure.legend(*zip(*ordered, strict=True), **place)
+    figure.legend(*zip(*ordered, strict=True), loc="outside right center")
 
 
 def plain_log(axis: Any) -> None:

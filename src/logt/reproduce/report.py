@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -68,18 +69,24 @@ def _markdown(block: Block) -> str:
     if isinstance(block, Paragraph):
         return block.text
     if isinstance(block, Bullets):
-        return "\n".join(f"- *{said}* **{verdict}.** {figures}" for said, verdict, figures in block.items)
+        items = ((_starred(said), verdict, _starred(figures)) for said, verdict, figures in block.items)
+        return "\n".join(f"- *{said}* **{verdict}.** {figures}" for said, verdict, figures in items)
     if isinstance(block, Figure):
         return f"![{block.caption}]({block.name}.png)\n\n{block.caption} ([SVG]({block.name}.svg))"
     lines = ["| " + " | ".join(block.head) + " |", "|" + "---|" * len(block.head)]
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in block.rows)])
 
 
+def _starred(text: str) -> str:
+    """Text whose stars are those of LO-GT* and RND*."""
+    return text.replace("*", "\\*")
+
+
 def _html(block: Block) -> str:
     if isinstance(block, Heading):
         return f"<h{block.level}>{html.escape(block.text)}</h{block.level}>"
     if isinstance(block, Paragraph):
-        return f"<p>{html.escape(block.text)}</p>"
+        return f"<p>{_inline(block.text)}</p>"
     if isinstance(block, Bullets):
         items = (tuple(map(html.escape, item)) for item in block.items)
         listed = (
@@ -93,5 +100,11 @@ def _html(block: Block) -> str:
             f"<figcaption>{caption}</figcaption></figure>"
         )
     head = "".join(f"<th>{html.escape(cell)}</th>" for cell in block.head)
-    rows = ("".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in block.rows)
+    rows = ("".join(f"<td>{_inline(cell)}</td>" for cell in row) for row in block.rows)
     return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+
+
+def _inline(text: str) -> str:
+    """The two marks that paragraphs and cells use: **strong** and `code`."""
+    text = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", html.escape(text))
+    return re.sub(r"`(.+?)`", r"<code>\1</code>", text)

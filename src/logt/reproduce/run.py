@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from logt.datasets import Benchmark
 from logt.errors import InvalidInputError
@@ -15,7 +16,7 @@ from logt.reproduce.experiments import ALL, BASELINE, Experiment, Found, Row
 from logt.reproduce.lab import Lab
 from logt.reproduce.plan import Plan
 from logt.reproduce.store import Store
-from logt.reproduce.trials import Measured, Results, Trial
+from logt.reproduce.trials import Mean, Measured, Results, Trial
 from logt.threads import Progress
 
 
@@ -90,7 +91,8 @@ class Run:
     def found(self, name: str) -> Found:
         """What an experiment found, once all its points are known."""
         rows = ALL[name].rows(self.plan, self._results)
-        return Found(self.plan, rows, self._results.mean_ap(BASELINE), self.benchmark.main)
+        base = Mean(self._results.mean_ap(BASELINE).values * self.plan.seeds)  # the same at every seed
+        return Found(self.plan, rows, base, self.benchmark.main)
 
     def write(self) -> None:
         """CSV and figure of each experiment whose points are all known, and the report over all of them."""
@@ -124,8 +126,14 @@ def _write_csv(path: Path, rows: Sequence[Row]) -> None:
     with open(unfinished, "w", newline="") as file:
         writer = csv.DictWriter(file, names, restval="")
         writer.writeheader()
-        writer.writerows({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()} for row in rows)
+        writer.writerows({name: _csv_cell(value) for name, value in row.items()} for row in rows)
     os.replace(unfinished, path)
+
+
+def _csv_cell(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return " ".join(f"{part:.4f}" for part in value)
+    return round(value, 4) if isinstance(value, float) else value
 
 
 def _write(path: Path, text: str) -> None:

@@ -76,22 +76,25 @@ def _from_one_grouping(systems: Sequence[Composed], X: Floats, seed: int, worker
     drawn = rng.bit_generator.state
     shared = time.perf_counter() - start
     for name in dict.fromkeys(_pursuit(system.method) for system in systems):
-        start = time.perf_counter()
-        stored: list[tuple[Composed, Sparse, Memory]] = []
+        stored: list[tuple[Composed, Sparse, Memory, float]] = []
         for system in systems:
             if _pursuit(system.method) == name and isinstance(system.method.decode, Sparse):
                 rng.bit_generator.state = drawn
+                start = time.perf_counter()
                 try:
-                    stored.append((system, system.method.decode, system.method.quantize(Y, rng)))
+                    kept: Memory = system.method.quantize(Y, rng)
                 except (MissingExtraError, InvalidInputError) as error:
                     yield system, error, None
+                else:
+                    stored.append((system, system.method.decode, kept, time.perf_counter() - start))
         if not stored:
             continue
-        leader, decode, memory = stored[0]
+        leader, decode, memory, _ = stored[0]
         fitted = Y if leader.method.fit == "exact" else memory.decoded()
-        path = decode.path(X, fitted, units, [sparse.L for _, sparse, _ in stored], workers)
-        seconds, longest = shared + time.perf_counter() - start, max(sparse.L for _, sparse, _ in stored)
-        for (system, sparse, memory), codes in zip(stored, path, strict=True):
+        start = time.perf_counter()
+        path = decode.path(X, fitted, units, [sparse.L for _, sparse, _, _ in stored], workers)
+        pursued, longest = time.perf_counter() - start, max(sparse.L for _, sparse, _, _ in stored)
+        for (system, sparse, memory, quantized), codes in zip(stored, path, strict=True):
             segment = system.method.assembled(X, ids, units, memory, codes, workers)
             index = Index.of_segments([segment], X.shape[1], method=system.method, seed=seed, threads=workers.threads)
-            yield system, of_index(index), seconds if longest == sparse.L else None
+            yield system, of_index(index), shared + quantized + pursued if longest == sparse.L else None

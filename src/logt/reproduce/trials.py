@@ -48,24 +48,29 @@ class Trial:
 
 @dataclass(frozen=True)
 class Mean:
-    """A figure over seeds: mean, deviation, and how many seeds there were."""
+    """A figure over seeds, with what it is at each."""
 
-    value: float
-    deviation: float = 0.0
-    seeds: int = 1
+    values: tuple[float, ...]
 
-    @classmethod
-    def of(cls, values: list[float]) -> Mean:
-        deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-        return cls(float(np.mean(values)), deviation, len(values))
+    @property
+    def value(self) -> float:
+        return float(np.mean(self.values))
+
+    @property
+    def deviation(self) -> float:
+        return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else 0.0
 
     @property
     def error(self) -> float:
-        """The standard error of the mean."""
-        return self.deviation / math.sqrt(self.seeds)
+        """The standard error of the mean; 0 where one seed tells nothing of it."""
+        return self.deviation / math.sqrt(len(self.values))
+
+    def __sub__(self, other: Mean) -> Mean:
+        """Seed by seed, over those that both have: what a draw of units does to both of them cancels."""
+        return Mean(tuple(a - b for a, b in zip(self.values, other.values, strict=False)))
 
     def __str__(self) -> str:
-        return f"{self.value:.1f}" + (f" ± {self.deviation:.1f}" if self.seeds > 1 else "")
+        return f"{self.value:.1f}" + (f" ± {self.deviation:.1f}" if self.deviation else "")
 
 
 @dataclass(frozen=True)
@@ -88,4 +93,5 @@ class Results:
 
     def mean_ap(self, trial: Trial, seeds: int = 1, *, kind: str = "map", protocol: str | None = None) -> Mean:
         """mAP over seeds."""
-        return Mean.of([self.of(trial.seeded(seed))[kind][protocol or self.main] for seed in range(seeds)])
+        points = (self.of(trial.seeded(seed)) for seed in range(seeds))
+        return Mean(tuple(point[kind][protocol or self.main] for point in points))

@@ -12,6 +12,8 @@ from logt.reproduce.plan import Plan
 from logt.reproduce.trials import Mean, Results, Trial
 
 Row = dict[str, Any]
+CUT = "mAP of cut lists"
+"""The column that compares long and short lists alike."""
 
 BASELINE = Trial.of(Exhaustive(), timed=True)
 """Exhaustive search: part of every experiment."""
@@ -33,11 +35,6 @@ class Found:
             for row in self.rows
             if not row.get("note") and all(row.get(name) == value for name, value in wanted.items())
         ]
-
-    def mean(self, **wanted: Any) -> Mean:
-        """The mAP of the one row with these values."""
-        (row,) = self.of(**wanted)
-        return mean_of(row)
 
     def pairs(self, first: str, second: str, by: str) -> list[tuple[str, Mean, Mean]]:
         """(place, mAP of the first system, mAP of the second) wherever both were measured."""
@@ -72,22 +69,25 @@ def row_of(results: Results, trial: Trial, seeds: int = 1, **first: Any) -> Row:
     row: Row = {
         **first,
         "mAP": mean_ap.value,
-        "deviation": mean_ap.deviation,
+        "deviation": mean_ap.deviation if seeds > 1 else None,
         "seeds": seeds,
-        "complexity": Mean.of([results.of(trial.seeded(s))["rho"] for s in range(seeds)]).value,
+        "mAP by seed": mean_ap.values,
+        "complexity": Mean(tuple(results.of(trial.seeded(s))["rho"] for s in range(seeds))).value,
         "memory": point["memory"],
         "bytes": point["bytes"],
-        "index minutes": _minutes([results.of(trial.seeded(s))["seconds"] for s in range(seeds)]),
+        "index seconds": point["seconds"],
         "list depth": point["depth"],
-        "mAP of cut lists": results.mean_ap(trial, seeds, kind="map@cut").value,
-        "recall@1": point.get("recall@1", float("nan")),
+        CUT: results.mean_ap(trial, seeds, kind="map@cut").value,
         "recall@10": point["recall@10"],
     }
+    row |= {f"mP@{k}": value for k, value in point["precision"][results.main].items()}
     others = [protocol for protocol in point["map"] if protocol != results.main]
     row |= {f"mAP {protocol}": results.mean_ap(trial, seeds, protocol=protocol).value for protocol in others}
     if "ms" in point:
         row |= {
+            "recall@1": point["recall@1"],
             "ms": point["ms"],
+            "ms exhaustive": point["ms exhaustive"],
             "ms, batch": point["ms batch"],
             "time ratio": point["ms"] / point["ms exhaustive"],
             "time ratio, batch": point["ms batch"] / point["ms batch exhaustive"],
@@ -95,14 +95,16 @@ def row_of(results: Results, trial: Trial, seeds: int = 1, **first: Any) -> Row:
     return {**row, "note": ""}
 
 
-def _minutes(seconds: list[float | None]) -> float | None:
-    """The mean, where all were measured alone."""
-    known = [value for value in seconds if value is not None]
-    return Mean.of(known).value / 60 if len(known) == len(seconds) else None
+def index_time(row: Row) -> str:
+    """How long an index took, in words: "0.4 s", "2.2 minutes"."""
+    seconds = row["index seconds"]
+    if seconds is None:
+        return "a time that was not taken alone"
+    return f"{seconds:.1f} s" if seconds < 60 else f"{seconds / 60:.1f} minutes"
 
 
 def mean_of(row: Row) -> Mean:
-    return Mean(row["mAP"], row["deviation"], row["seeds"])
+    return Mean(row["mAP by seed"])
 
 
 def place(by: str, value: Any) -> str:

@@ -6,15 +6,14 @@ from typing import Any, Literal
 
 from logt.baselines.rivals import HNSW, Flann
 from logt.reproduce import paper, plots
-from logt.reproduce.claims import Claim, judged, reaches
+from logt.reproduce.claims import Claim, Test, judged, reaches
 from logt.reproduce.experiments.accuracy import cascades, sparse
-from logt.reproduce.experiments.experiment import BASELINE, Experiment, Found, Row, mean_of, row_of
+from logt.reproduce.experiments.experiment import BASELINE, CUT, Experiment, Found, Row, index_time, mean_of, row_of
 from logt.reproduce.experiments.systems import Sampled, default_index
 from logt.reproduce.plan import Plan
 from logt.reproduce.trials import Results, Trial
 
 BY_L, BY_P, OURS, GRAPH = "LO-GT*-L", "LO-GT*-p", "logt", "HNSW"
-CUT = "mAP of cut lists"
 TUNED = "FLANN autotuned"
 TREES: dict[Literal["kdtree", "kmeans"], str] = {"kdtree": "FLANN kd-trees", "kmeans": "FLANN k-means tree"}
 
@@ -44,7 +43,7 @@ def _with_flann(plan: Plan) -> dict[tuple[str, str], Trial]:
     for algorithm, name in TREES.items():
         for part in plan.checks:
             looked = max(1, round(part * plan.count))
-            trial = Trial.of(Flann(algorithm=algorithm), depth=plan.cut, timed=True, checks=looked)
+            trial = Trial.of(Flann(algorithm=algorithm), depth=min(plan.cut, looked), timed=True, checks=looked)
             made[name, f"checks={looked:,}"] = trial
     return {**made, **ours(plan)}
 
@@ -65,7 +64,7 @@ def _experiment(of: Any, **words: Any) -> Experiment:
 def _without_map_of_samples(row: Row) -> Row:
     if row["system"] != TUNED or row["note"]:
         return row
-    kept = {name: row[name] for name in ("system", "setting", "complexity", "index minutes")}
+    kept = {name: row[name] for name in ("system", "setting", "complexity", "index seconds")}
     return {**kept, "note": "a sample: its speed-up only"}
 
 
@@ -77,9 +76,8 @@ def _local(found: Found) -> list[Row]:
 
 
 def _of_time(found: Found) -> list[Claim]:
-    near = min(_local(found), key=lambda row: abs(row["complexity"] - paper.TIME.rho))
+    near = min(found.of(system=BY_P), key=lambda row: abs(row["complexity"] - paper.TIME.rho))
     cheapest = [row for row in _local(found) if reaches(mean_of(row), found.base)]
-    (exhaustive,) = found.of(system="exhaustive")
     best = min(found.of(system=OURS), key=lambda row: (not reaches(mean_of(row), found.base), row["time ratio"]))
     if cheapest:
         quickest = min(row["time ratio"] for row in cheapest)
@@ -90,9 +88,9 @@ def _of_time(found: Found) -> list[Claim]:
         Claim(
             f"At ρ = {paper.TIME.rho}, a search takes {paper.TIME.ratio:.2f} of the time of exhaustive search "
             f"({paper.TIME.ours} s of {paper.TIME.exhaustive} s).",
-            judged([near["time ratio"] <= 1.05 * paper.TIME.ratio]),
-            f"{near['setting']}, at ρ = {near['complexity']:.2f}: {near['ms']:.2f} ms of {exhaustive['ms']:.2f} ms, "
-            f"{near['time ratio']:.3f}; {near['time ratio, batch']:.3f} in a batch. "
+            judged([near["time ratio"] <= 1.1 * paper.TIME.ratio]),
+            f"{near['setting']}, at ρ = {near['complexity']:.2f}: {near['ms']:.2f} ms of "
+            f"{near['ms exhaustive']:.2f} ms, {near['time ratio']:.3f}; {near['time ratio, batch']:.3f} in a batch. "
             f"{level} The default index at {best['setting']}: mAP {mean_of(best)} in {best['time ratio']:.4f} of "
             "the time.",
         )
@@ -103,13 +101,16 @@ def _of_graph(found: Found) -> list[Claim]:
     graph, mine = found.of(system=GRAPH), _local(found)
     if not graph or not mine:
         return [Claim("LO-GT* clearly outperforms HNSW.", "not tested", "HNSW was not measured.")]
-    told, tests = [], []
+    told: list[str] = []
+    tests: list[Test] = []
     for row in graph:
         as_quick = [r[CUT] for r in mine if r["time ratio"] <= row["time ratio"]]
-        tests.append(bool(as_quick) and max(as_quick) > row[CUT])
+        tests.append(_leads(as_quick, row, found.plan.cut))
         best = f"{max(as_quick):.1f}" if as_quick else "none"
         told.append(f"{row['setting']} {row[CUT]:.1f} in {row['time ratio']:.3f} (LO-GT* as quick: {best})")
-    counted = [bool([r for r in mine if r["complexity"] <= g["time ratio"] and r[CUT] > g[CUT]]) for g in graph]
+    counted = [
+        _leads([r[CUT] for r in mine if r["complexity"] <= row["time ratio"]], row, found.plan.cut) for row in graph
+    ]
     largest = max(row["bytes"] for row in mine)
     return [
         Claim(
@@ -120,7 +121,8 @@ def _of_graph(found: Found) -> list[Claim]:
         Claim(
             "It also does so when its complexity is counted in operations and that of HNSW in seconds.",
             judged(counted),
-            f"LO-GT* is above at {sum(counted)} of {len(counted)} settings of HNSW.",
+            f"LO-GT* is above at {counted.count(True)} of {len(counted)} settings of HNSW, below at "
+            f"{counted.count(False)}.",
         ),
         Claim(
             "It needs a significantly smaller memory footprint than HNSW.",
@@ -129,6 +131,13 @@ def _of_graph(found: Found) -> list[Claim]:
             f"{graph[0]['bytes'] / found.plan.count:,.0f}.",
         ),
     ]
+
+
+def _leads(ours: list[float], graph: Row, cut: int) -> Test:
+    """Whether one of ours is above a graph's; unknown where that may be because the graph's list is short."""
+    if not ours or max(ours) <= graph[CUT]:
+        return False
+    return True if graph["list depth"] >= cut else None
 
 
 def _of_flann(found: Found) -> list[Claim]:
@@ -152,10 +161,11 @@ def _of_flann(found: Found) -> list[Claim]:
     precise = [row for row in trees if row["recall@1"] >= paper.FLANN_PRECISION]
     stated = (
         f"Tuned by itself on {tuned[0]['setting']}, FLANN states a speed-up of {1 / tuned[0]['complexity']:.2f}, "
-        f"after {tuned[0]['index minutes']:.1f} minutes; on all, tuning takes hours."
+        f"after {index_time(tuned[0])}."
     )
     if not precise:
-        return [Claim(said, "holds", f"No setting finds the nearest so often. {stated}"), at_cost]
+        slow = max(row["time ratio"] for row in trees) >= paper.FLANN_RATIO
+        return [Claim(said, "holds" if slow else "not tested", f"No setting is so precise. {stated}"), at_cost]
     best = min(precise, key=lambda row: row["time ratio"])
     quicker = [row for row in mine if row["time ratio"] < best["time ratio"] and row[CUT] >= best[CUT]]
     return [
@@ -167,10 +177,10 @@ def _of_flann(found: Found) -> list[Claim]:
             f"{best[CUT]:.1f} in lists of {best['list depth']}. {stated}",
         ),
         Claim(
-            "LO-GT is quicker than FLANN at its accuracy.",
+            "LO-GT* is quicker than FLANN at the accuracy of FLANN.",
             judged([bool(quicker)]),
-            f"{len(quicker)} of {len(mine)} settings of LO-GT* are both quicker and as accurate as that, in lists of "
-            f"{found.plan.cut}.",
+            f"{len(quicker)} of {len(mine)} settings of LO-GT* are both quicker and as accurate as that.",
+            asked=True,
         ),
         at_cost,
     ]
@@ -254,9 +264,9 @@ FLANN = _experiment(
     name="flann",
     title="Comparison with partitioning: FLANN",
     where="Section 4.3",
-    asks=f"FLANN tunes itself to find the nearest vector with a precision of {paper.FLANN_PRECISION}. As that takes "
-    "hours on all vectors, it does so on a sample; over all vectors, its kd-trees and its k-means tree look at so "
-    "many vectors (checks).",
+    asks=f"FLANN tunes itself to find the nearest vector with a precision of {paper.FLANN_PRECISION}. For that it "
+    "times searches at some hundred settings, so it does it on a sample; over all vectors, its kd-trees and its "
+    "k-means tree look at so many vectors (checks), and list as many, up to the cut.",
     claims=_of_flann,
     draw=_draw_flann,
 )
@@ -266,7 +276,8 @@ GRAPHS = _experiment(
     title="Comparison with graphs: HNSW",
     where="Figure 5, right",
     asks="mAP against the share of exhaustive search's time (s), or of its operations (ρ). HNSW of faiss, M = 32, "
-    "over float32 vectors; its lists are as long as ef, those of others are cut.",
+    "over float32 vectors. Its lists are as long as ef, and shorter lists have less mAP: where LO-GT* is above a "
+    "shorter one, that is not counted for it.",
     claims=_of_graph,
     draw=_draw_graph,
 )
