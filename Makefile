@@ -8,7 +8,7 @@ MODELS ?=
 PHOTOS ?=
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard src/kernels/*)
 
-.PHONY: help demo test check format torture bench profile growth streams tables images-bench serve-bench clean
+.PHONY: help demo test check format torture bench profile growth streams reasons images-bench serve-bench clean
 
 help:
 	@echo "make demo          index and search a made photo collection, beside exhaustive search"
@@ -20,7 +20,7 @@ help:
 	@echo "make profile       where the time of one query goes; DATA=folder"
 	@echo "make growth        time and accuracy from 10,000 to 1,000,000 vectors; DATA=folder"
 	@echo "make streams       batches, relearning, query expansion, smoothing; DATA=folder"
-	@echo "make tables        the paper's LO-GT against RND over seeds; DATA=folder"
+	@echo "make reasons       why the paper's claims hold or fail; DATA=folder"
 	@echo "make images-bench  pictures described a second; DATA=folder of photos for their quality"
 	@echo "make serve-bench   requests per second and latency of logt serve; DATA=vectors, PHOTOS=photos"
 	@echo "make clean         remove what was built"
@@ -60,7 +60,7 @@ torture: $(VENV)/.dev
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.bench --data "$(DATA)"
 
-profile growth streams tables: $(VENV)/.bench
+profile growth streams reasons: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.$@ --data "$(DATA)"
 
 images-bench: $(VENV)/.dev
