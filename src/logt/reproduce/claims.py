@@ -15,6 +15,9 @@ Test = bool | None
 MARGIN = 0.5
 """mAP points below which two figures are level: less than the paper makes anything of."""
 
+ONE_SEED = 0.5
+"""The standard error of a difference that was measured once."""
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -29,18 +32,22 @@ class Claim:
 def above(a: Mean, b: Mean) -> bool:
     """By more than MARGIN and by two standard errors of the difference."""
     gap = a - b
-    return gap.value > max(MARGIN, 2 * gap.error)
+    return gap.value > max(MARGIN, 2 * _error(gap))
 
 
 def level(a: Mean, b: Mean) -> Test:
     gap = a - b
-    return _within(abs(gap.value), gap.error)
+    return _within(abs(gap.value), _error(gap))
 
 
 def reaches(a: Mean, b: Mean) -> Test:
     """Level or above."""
     gap = b - a
-    return _within(gap.value, gap.error)
+    return _within(gap.value, _error(gap))
+
+
+def _error(gap: Mean) -> float:
+    return gap.error if len(gap.values) > 1 else ONE_SEED
 
 
 def _within(gap: float, error: float) -> Test:

@@ -9,6 +9,7 @@ from typing import Any
 
 from logt.datasets import Benchmark
 from logt.reproduce import paper
+from logt.reproduce.claims import ONE_SEED
 from logt.reproduce.experiments import ALL, BASELINE, Experiment, Found
 from logt.reproduce.lab import BATCH, IN_A_ROW, ROUNDS, K
 from logt.reproduce.plan import Plan
@@ -50,7 +51,7 @@ def _setting(benchmark: Benchmark, plan: Plan, results: Results) -> list[Block]:
                 "paper states stands in the figures as hollow markers, as far from our exhaustive search as from its "
                 "own. Two figures are level when they differ by at most half a point. A difference counts when it is "
                 "more, and more than two of its standard errors, seed by seed; between the two it is undecided. "
-                "Chance among the queries is not in it, nor that of the units where there is one seed."
+                f"That error is taken to be {ONE_SEED} where there is one seed. Chance among the queries is left out."
             )
         )
     return told

@@ -32,7 +32,7 @@ class Plan:
     flann_sample: int = 2000
     checks: tuple[float, ...] = (0.003, 0.01, 0.03, 0.1, 0.3)
     efs: tuple[int, ...] = (32, 64, 128, 256, 512, 1000)
-    efforts: tuple[float, ...] = (0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
+    efforts: tuple[float, ...] = (0.25, 0.3, 0.375, 0.5, 0.6, 0.8)
     seeds: int = 3
     dense_seeds: int = 1
     cut: int = 1000
@@ -73,6 +73,6 @@ class Plan:
             code=min(32, plan.code),
             checks=(0.01, 0.1, 0.3),
             efs=(32, 128, 512),
-            efforts=(0.2, 0.4, 0.6),
+            efforts=(0.25, 0.375, 0.6),
             seeds=2,
         )

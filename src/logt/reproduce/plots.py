@@ -126,6 +126,23 @@ def plain_log(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
+def name(axes: Any, at: tuple[float, float], text: str, offset: tuple[float, float]) -> None:
+    """A word beside a point, readable over what it covers."""
+    from matplotlib.patheffects import withStroke
+
+    axes.annotate(
+        text,
+        at,
+        xytext=offset,
+        textcoords="offset points",
+        ha="right" if offset[0] < 0 else "left",
+        fontsize=6.5,
+        color="0.2",
+        zorder=6,
+        path_effects=[withStroke(linewidth=2, foreground="white")],
+    )
+
+
 def tagged(axes: Any, rows: Sequence[dict[str, Any]], x: str, tag: Callable[[dict[str, Any]], str]) -> None:
     """A word above each point, on an axis of its own."""
     top = axes.secondary_xaxis("top")

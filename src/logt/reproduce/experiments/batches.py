@@ -8,6 +8,7 @@ from logt.reproduce import paper, plots
 from logt.reproduce.claims import Claim, above, judged, level
 from logt.reproduce.experiments.experiment import (
     BASELINE,
+    CUT,
     Experiment,
     Found,
     Row,
@@ -28,7 +29,7 @@ def _of(plan: Plan) -> dict[tuple[str, int], tuple[Trial, int]]:
     trials = {}
     for b in plan.batches:
         trials["LO-GT*", b] = variant("LO-GT*", local("LO-GT*", plan, batches=b)), plan.seeds
-        trials["logt", b] = Trial.of(default_index(batches=b)), plan.seeds
+        trials["logt", b] = Trial.of(default_index(batches=b), depth=plan.cut), plan.seeds
     for b in plan.learned_batches:
         trials[LEARNED, b] = Trial.of(dictionary(plan, batches=b)), 1
     return trials
@@ -104,8 +105,8 @@ BATCHES = Experiment(
     title="Batch processing",
     where="Figure 5, left",
     asks="The vectors are cut at random into b batches. Each has memory vectors and a decoder of its own; the "
-    "default index shares its memory vectors where they fit. Bars are deviations over seeds.",
-    columns=("system", "b", "mAP", "deviation", "seeds", "complexity", "index seconds"),
+    "default index shares its memory vectors where they fit, and its lists are cut. Bars are deviations over seeds.",
+    columns=("system", "b", "mAP", "deviation", "seeds", CUT, "list depth", "complexity", "index seconds"),
     trials=_trials,
     rows=_rows,
     claims=_claims,

@@ -131,8 +131,8 @@ def _today(plan: Plan) -> list[Entry]:
     cost = plan.m / plan.n + plan.L / plan.dim
     lists = max(16, min(512, plan.count // 40))
     return [
-        Entry("logt (default)", "logt", Trial.of(default_index(), timed=True)),
-        Entry("logt, 4 bits", "logt", Trial.of(default_index(bits=4), timed=True)),
+        Entry("logt (default)", "logt", Trial.of(default_index(), **cut)),
+        Entry("logt, 4 bits", "logt", Trial.of(default_index(bits=4), **cut)),
         Entry("exhaustive, smoothed", "exhaustive", Trial.of(Smoothed(Exhaustive()), timed=True)),
         Entry("PCA at LO-GT's cost", "PCA", Trial.of(PCA(float(cost)), timed=True)),
         Entry("PCA at half of it", "PCA", Trial.of(PCA(float(cost / 2)), timed=True)),
@@ -310,7 +310,14 @@ _STYLES: dict[str, plots.Style] = {
     "quantizers": {"color": plots.SKY, "marker": "p"},
     "partitions and graphs": {"color": "0.7", "marker": "h"},
 }
-_TAGGED = ("dictionary", "LO-GT* in cascade", "logt (default)", "GT pinv")
+_TAGGED = {
+    "dictionary": (5, 4),
+    "LO-GT* in cascade": (-5, -9),
+    "logt (default)": (3, 6),
+    "GT pinv": (-5, 5),
+    "exhaustive, smoothed": (-6, -2),
+}
+"""Where a name stands, in points from its marker: to the left where the first is less than 0."""
 
 
 def _draw(figure: Any, found: Found) -> None:
@@ -321,10 +328,7 @@ def _draw(figure: Any, found: Found) -> None:
             axes.plot([row[x] for row in rows], [row[CUT] for row in rows], linestyle="none", label=kind, **style)
         for row in found.of():
             if row["system"] in _TAGGED:
-                at = (row[x], row[CUT])
-                axes.annotate(
-                    row["system"], at, xytext=(5, -3), textcoords="offset points", fontsize=6.5, color="0.25"
-                )
+                plots.name(axes, (row[x], row[CUT]), row["system"], _TAGGED[row["system"]])
         axes.set_xscale("log")
         plots.plain_log(axes.xaxis)
         (exhaustive,) = found.of(system="exhaustive")
