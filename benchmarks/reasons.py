@@ -37,13 +37,13 @@ def main() -> None:
     path = Path(given.out)
     path.mkdir(parents=True, exist_ok=True)
     with open(path / "reasons.md", "w") as file:
-        for title, rows in (
-            ("What is built", checks(data)),
-            ("The noise of estimates", noise(data)),
-            ("Readings of the paper", readings(data, given.seeds)),
-            ("Descriptors", descriptors(data)),
-        ):
-            text = f"## {title}\n\n{table(rows)}\n"
+        for title, rows in {
+            "What is built": lambda: checks(data),
+            "The noise of estimates": lambda: noise(data),
+            "Readings of the paper": lambda: readings(data, given.seeds),
+            "Descriptors": lambda: descriptors(data),
+        }.items():
+            text = f"## {title}\n\n{table(rows())}\n"
             print(text, flush=True)
             file.write(text + "\n")
     print(f"{data.name}: {path / 'reasons.md'}")

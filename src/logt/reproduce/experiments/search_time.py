@@ -162,30 +162,26 @@ def _of_flann(found: Found) -> list[Claim]:
     if not trees or not tuned:
         return [Claim(said, "not tested", "FLANN was not measured."), at_cost]
     precise = [row for row in trees if row["recall@1"] >= paper.FLANN_PRECISION]
-    stated = (
-        f"Tuned by itself on {tuned[0]['setting']}, FLANN states a speed-up of {1 / tuned[0]['complexity']:.2f}, "
-        f"after {index_time(tuned[0])}."
-    )
-    if not precise:
-        slow = max(row["time ratio"] for row in trees) >= paper.FLANN_RATIO
-        return [Claim(said, "holds" if slow else "not tested", f"No setting is so precise. {stated}"), at_cost]
-    best = min(precise, key=lambda row: row["time ratio"])
+    best = min(precise, key=lambda row: row["time ratio"]) if precise else max(trees, key=lambda row: row["recall@1"])
+    slow = best["time ratio"] >= 0.8 * paper.FLANN_RATIO
     quicker = [row for row in mine if row["time ratio"] < best["time ratio"] and row[CUT] >= best[CUT]]
     return [
         Claim(
             said,
-            judged([best["time ratio"] >= 0.8 * paper.FLANN_RATIO]),
-            f"Over all vectors, the quickest of its trees to find the nearest so often, {best['system']} with "
-            f"{best['setting']}, takes {best['time ratio']:.3f} of the time of exhaustive search, with mAP "
-            f"{best[CUT]:.1f} in lists of {best['list depth']}. {stated}",
+            judged([slow] if precise or slow else []),
+            f"Over all vectors, the {'quickest' if precise else 'most precise'} of its trees, {best['system']} with "
+            f"{best['setting']}, finds the nearest {best['recall@1']:.0%} of times in {best['time ratio']:.3f} of "
+            f"exhaustive search's time, with mAP {best[CUT]:.1f} in lists of {best['list depth']:,}. Tuned by "
+            f"itself on {tuned[0]['setting']}, FLANN states a speed-up of {1 / tuned[0]['complexity']:.2f}, after "
+            f"{index_time(tuned[0])}.",
         ),
+        at_cost,
         Claim(
             "LO-GT* is quicker than FLANN at the accuracy of FLANN.",
             judged([bool(quicker)]),
             f"{len(quicker)} of {len(mine)} settings of LO-GT* are both quicker and as accurate as that.",
             asked=True,
         ),
-        at_cost,
     ]
 
 
@@ -243,7 +239,7 @@ def _draw_flann(figure: Any, found: Found) -> None:
     for name, style in styles.items():
         rows = sorted(found.of(system=name), key=lambda row: row["time ratio"])
         plots.curve(axes, rows, "time ratio", name, {**style, "linestyle": "-"}, y=CUT)
-    label = "FLANN at precision 0.95, time in the paper"
+    label = "FLANN, its time in the paper"
     axes.axvline(paper.FLANN_RATIO, color=plots.RED, linestyle=":", linewidth=1.1, label=label)
     (exhaustive,) = found.of(system="exhaustive")
     axes.set(xscale="log", xlabel="time of one query, of exhaustive search")
