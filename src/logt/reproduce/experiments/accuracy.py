@@ -226,7 +226,7 @@ def _draw_by_complexity(by: str, stated: tuple[paper.Point, ...], names: tuple[s
         axes = figure.subplots()
         _curves(axes, found, "complexity", names)
         first = found.of(system="LO-GT*")
-        plots.tagged(axes, first, "complexity", lambda row: place(by, row[by]))
+        plots.tagged(axes, first, "complexity", lambda row: place(by, row[by]).removeprefix("p="))  # they stand close
         points = [(point.rho, paper.shifted(point.mean_ap, found.base.value)) for point in stated]
         plots.stated(axes, points, plots.STYLES["LO-GT*"], "LO-GT*, paper")
         plots.baseline(axes, found.base.value)
