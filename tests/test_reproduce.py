@@ -296,7 +296,8 @@ def test_the_report_is_the_same_in_both_forms():
     assert "| system | mAP |\n|---|---|\n| a | 1 |" in text
     assert "<h1>A &lt; B</h1>" in web
     assert "<em>said</em> <strong>holds.</strong> 1 &amp; 2" in web
-    assert "<td>a</td><td>1</td>" in web
+    assert '<th>system</th><th class="n">mAP</th>' in web
+    assert '<td>a</td><td class="n">1</td>' in web
 
 
 def test_settings_shrink_with_the_dimension_and_the_collection():

@@ -24,7 +24,8 @@ def blocks(benchmark: Benchmark, plan: Plan, results: Results, done: Mapping[str
     parts: list[Block] = [Heading(1, TITLE), *_setting(benchmark, plan, results)]
     if done:
         parts += [Heading(2, "The paper's claims on this data"), _overview(done, asked=False)]
-        parts += [Heading(2, "What the paper does not ask"), _overview(done, asked=True)]
+        ours = _overview(done, asked=True)
+        parts += [Heading(2, "What the paper does not ask"), ours] if ours.rows else []
     missing = [name for name in ALL if name not in done]
     if missing:
         parts.append(Paragraph(f"Not run yet: {', '.join(missing)}. `logt reproduce --only NAME` adds one."))

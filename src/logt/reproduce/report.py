@@ -57,8 +57,8 @@ def page(title: str, blocks: Sequence[Block]) -> str:
 _STYLE = (
     "body{max-width:60rem;margin:2rem auto;padding:0 1rem;font:16px/1.5 system-ui,sans-serif;color:#222}"
     "table{border-collapse:collapse;font-size:.85rem;font-variant-numeric:tabular-nums;display:block;overflow-x:auto}"
-    "th,td{padding:.2rem .7rem;border-bottom:1px solid #ddd;text-align:right;white-space:nowrap}"
-    "th:first-child,td:first-child{text-align:left}"
+    "th,td{padding:.2rem .7rem;border-bottom:1px solid #ddd;text-align:left;vertical-align:top}"
+    ".n{text-align:right;white-space:nowrap}"
     "img{max-width:100%}figure{margin:1rem 0}figcaption{color:#555;font-size:.85rem}li{margin:.4rem 0}"
 )
 
@@ -99,9 +99,18 @@ def _html(block: Block) -> str:
             f'<figure><a href="{block.name}.svg"><img src="{block.name}.svg" alt="{caption}"></a>'
             f"<figcaption>{caption}</figcaption></figure>"
         )
-    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in block.head)
-    rows = ("".join(f"<td>{_inline(cell)}</td>" for cell in row) for row in block.rows)
-    return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+    columns = ([row[number] for row in block.rows] for number in range(len(block.head)))
+    kinds = [' class="n"' if all(map(_is_number, column)) else "" for column in columns]
+    rows = [_cells("th", block.head, kinds), *(_cells("td", row, kinds) for row in block.rows)]
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+
+
+def _cells(tag: str, cells: Sequence[str], kinds: Sequence[str]) -> str:
+    return "".join(f"<{tag}{kind}>{_inline(cell)}</{tag}>" for cell, kind in zip(cells, kinds, strict=True))
+
+
+def _is_number(cell: str) -> bool:
+    return re.fullmatch(r"[-+\d.,]*", cell) is not None
 
 
 def _inline(text: str) -> str:
