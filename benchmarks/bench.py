@@ -19,8 +19,8 @@ import numpy as np
 
 from benchmarks.data import easy_ap, load, write_rows
 from benchmarks.systems import systems
+from logt._threads import one_blas_thread
 from logt.evaluation import recall_at
-from logt.threads import one_blas_thread
 
 DEPTH, ROUNDS, BATCH, K = 1000, 7, 64, 100
 IN_A_ROW = 10  # single queries one after the other, as a service gets them: the caches are those of the system

@@ -14,7 +14,7 @@ import numpy as np
 
 import logt
 from benchmarks.data import load, write_rows
-from logt.threads import one_blas_thread, spans
+from logt._threads import one_blas_thread, spans
 
 SIZES = (10_000, 31_600, 100_000, 316_000, 1_000_000)
 BATCH = 20_000

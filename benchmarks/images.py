@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from logt._threads import Workers, available
 from logt.descriptors import SCALES, Describer, Model, Whitening, read_picture
 from logt.evaluation import mean_average_precision
 from logt.photos import Photos, update
-from logt.photos.scenes import scene
-from logt.threads import Workers, available
+from logt.photos.synthetic_scenes import scene
 
 CHOICES: dict[str, Sequence[float]] = {
     "1": (1.0,),

@@ -10,10 +10,10 @@ import numpy as np
 import logt
 from benchmarks.data import load
 from logt import _kernels
-from logt.opening import Open
-from logt.search import View, _measured, _scan
-from logt.sketch import rotated
-from logt.threads import one_blas_thread
+from logt._threads import one_blas_thread
+from logt.engine.search import View, _measured, _scan
+from logt.stages.inverted_lists import Open
+from logt.stages.residual import rotated
 
 K, REPEATS, BATCH = 100, 300, 64
 

@@ -15,12 +15,12 @@ import numpy as np
 
 import logt
 from benchmarks.data import load
-from logt.correction import Suppress
 from logt.datasets import Benchmark, photo_collection
 from logt.evaluation import Truth
-from logt.grouping import Orthogonal, Units
-from logt.memory import Sum
 from logt.methods import lo_gt, rnd, starred
+from logt.stages.correction import Suppress
+from logt.stages.grouping import Orthogonal, Units
+from logt.stages.memory_vectors import Sum
 from tests import reference
 
 N, M, L = 50, 4, 50

@@ -25,7 +25,7 @@ import numpy as np
 import logt
 from benchmarks.data import load, write_rows
 from logt.photos import Photos, update
-from logt.photos.scenes import write_scenes
+from logt.photos.synthetic_scenes import write_scenes
 from logt.server.client import multipart
 
 Request = tuple[bytes, str]

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["logt.storage", "logt.index", "logt.names"]):
+with atheris.instrument_imports(include=["logt.storage.format", "logt.index", "logt.engine.string_ids"]):
     import numpy as np
 
     import logt
-    from logt import storage
+    from logt.storage import format as storage
 
 GOLDEN = sorted(path for path in (Path(__file__).parent / "golden").glob("format-*/*") if path.is_dir())
 FOLDER = Path(tempfile.mkdtemp()) / "index"

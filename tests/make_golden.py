@@ -9,7 +9,7 @@ import numpy as np
 
 import logt
 from logt.methods import cascaded, compact, lo_gt, quantized, rnd, sketched, starred
-from logt.storage import FORMAT
+from logt.storage.format import FORMAT
 
 KINDS = {
     "sketched": ({"method": sketched(), "metric": "l2"}, None),

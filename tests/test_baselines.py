@@ -9,8 +9,8 @@ import logt
 from logt.baselines import LLC, PCA, BackPropagation, Composed, Dictionary, Exhaustive, MemoryVectors, Smoothed
 from logt.baselines.base import best
 from logt.errors import InvalidInputError
-from logt.grouping import KdTree
 from logt.methods import gt, lo_gt, quantized, rnd, sketched
+from logt.stages.grouping import KdTree
 
 
 @pytest.fixture(scope="module")

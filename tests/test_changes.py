@@ -14,12 +14,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 import logt
 from logt import InvalidInputError, ReadOnlyError
-from logt.decoder import Sparse
-from logt.grouping import Random
-from logt.memory import Pinv
+from logt.engine.segment import Segment
 from logt.methods import cascaded, gt, rnd, sketched, starred
-from logt.quantize import Float32
-from logt.segment import Segment
+from logt.stages.decoder import Sparse
+from logt.stages.grouping import Random
+from logt.stages.memory_vectors import Pinv
+from logt.stages.quantize import Float32
 
 EXACT = logt.Method(Random(1, 1), Pinv(), Float32(), Sparse(64, "free", weights="float32"))
 METRICS = ("cosine", "ip", "l2")

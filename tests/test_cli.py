@@ -14,7 +14,7 @@ import logt
 
 def run(*words, ok=True):
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", "from logt.cli import main; main()", *map(str, words)],
+        [sys.executable, "-W", "error", "-c", "from logt.cli.main import main; main()", *map(str, words)],
         capture_output=True,
         text=True,
         env={**__import__("os").environ, "COLUMNS": "100"},

@@ -6,12 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import orthogonal_mp_gram
 
-from logt import _kernels, decoder
-from logt.codes import Codes
-from logt.decoder import GroupPinv, Local, Sparse, Transpose, solve_group_inverse
-from logt.grouping import Orthogonal, Random, Units
-from logt.memory import Pinv, Sum
-from logt.threads import Workers
+from logt import _kernels
+from logt._threads import Workers
+from logt.stages import decoder
+from logt.stages.codes import Codes
+from logt.stages.decoder import GroupPinv, Local, Sparse, Transpose, solve_group_inverse
+from logt.stages.grouping import Orthogonal, Random, Units
+from logt.stages.memory_vectors import Pinv, Sum
 
 
 def made(vectors, N=600, d=96, n=20, m=3):

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 import logt
+from logt._threads import SERIAL, Workers
 from logt.baselines import LLC, Dictionary, Exhaustive
-from logt.codes import Codes
-from logt.dictionary import DictionaryLearning, _normal_equations, _solved, sensitivities
 from logt.errors import InvalidInputError
-from logt.grouping import Units
-from logt.kmeans import KMeans
-from logt.locality import LocalityConstrained
-from logt.memory import Mean
-from logt.threads import SERIAL, Workers
+from logt.stages.codes import Codes
+from logt.stages.dictionary import DictionaryLearning, _normal_equations, _solved, sensitivities
+from logt.stages.grouping import Units
+from logt.stages.kmeans import KMeans
+from logt.stages.llc import LocalityConstrained
+from logt.stages.memory_vectors import Mean
 
 
 @pytest.fixture(scope="module")
@@ -221,6 +221,6 @@ def test_wrong_parameters_are_named(wrong, name):
 
 
 def test_atoms_whose_products_do_not_fit_are_refused(vectors, monkeypatch):
-    monkeypatch.setattr("logt.dictionary.os.sysconf", lambda name: 100)
+    monkeypatch.setattr("logt.stages.dictionary.os.sysconf", lambda name: 100)
     with pytest.raises(InvalidInputError, match="atoms need"):
         DictionaryLearning(L=4)(vectors(9, 8), Units(np.zeros((9, 1), np.int32), 50), np.random.default_rng(0))

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from logt.cli import main
+from logt.cli.main import main
 
 Image = pytest.importorskip("PIL.Image")
 pytest.importorskip("onnxruntime")
@@ -23,7 +23,7 @@ def run(*words, ok=True, before=""):
             "-W",
             "error",
             "-c",
-            f"{before}from logt.cli import main; main()",
+            f"{before}from logt.cli.main import main; main()",
             "images",
             *map(str, words),
         ],

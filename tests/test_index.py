@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 import logt
 from logt import InvalidInputError
-from logt.decoder import Sparse
-from logt.grouping import Random
-from logt.memory import Pinv
 from logt.methods import cascaded, compact, gt, lo_gt, quantized, rnd, sketched, starred
-from logt.quantize import Float32
+from logt.stages.decoder import Sparse
+from logt.stages.grouping import Random
+from logt.stages.memory_vectors import Pinv
+from logt.stages.quantize import Float32
 
 SMALL = rnd(n=10, m=3, L=12)
 EXACT = logt.Method(Random(4, 4), Pinv(), Float32(), Sparse(64, "free", weights="float32"))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logt import _kernels
-from logt.codes import Codes, Prefix
+from logt.stages.codes import Codes, Prefix
 
 NO_BIAS, ALL = np.empty(0, np.float32), np.empty(0, np.uint16)
 
@@ -33,7 +33,7 @@ def test_grow_units(isa, rng, sizes, criterion):
 
 
 def test_first_order(isa, rng):
-    from logt.grouping import Random
+    from logt.stages.grouping import Random
 
     units = Random(n=4, m=3)(np.empty((50, 1), np.float32), rng)
     out, counts = np.zeros((50, units.count), np.int32), np.empty(50, np.int32)

@@ -13,9 +13,9 @@ from PIL import Image
 from test_server import jpeg
 
 import logt
-from logt.server.album import Album
 from logt.server.app import create
 from logt.server.collection import Vectors
+from logt.server.photo_collection import Album
 from logt.server.settings import Limits, Settings
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)

@@ -15,10 +15,11 @@ from PIL import Image
 
 from logt.descriptors import Model, PictureError, read_picture
 from logt.errors import InvalidInputError
-from logt.photos import Photos, duplicates, update, updating
-from logt.photos.about import ABOUT
-from logt.photos.page import Shown, page
-from logt.photos.scenes import scene, write_scenes
+from logt.photos import Photos, duplicates, update
+from logt.photos import indexer as updating
+from logt.photos.html_report import Shown, page
+from logt.photos.manifest import ABOUT
+from logt.photos.synthetic_scenes import scene, write_scenes
 
 
 @pytest.fixture
@@ -136,7 +137,7 @@ def test_pictures_of_a_folder_that_cannot_be_looked_into_are_kept(folder, small,
             raise PermissionError(13, "Permission denied")
         return real(path)
 
-    monkeypatch.setattr("logt.photos.listing.os.scandir", refusing)
+    monkeypatch.setattr("logt.photos.folder_scan.os.scandir", refusing)
     done = update(folder)
     assert (done.removed, done.failed) == (0, [("trip/", "the folder cannot be read: Permission denied")])
     assert len(names(folder / ".logt")) == 5

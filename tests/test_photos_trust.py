@@ -11,9 +11,10 @@ import pytest
 from painted import best, counts, finds, paint, painted_folder
 
 from logt.errors import CorruptIndexError, FormatVersionError, InvalidInputError, LockedError
-from logt.home import Lock
-from logt.photos import Photos, update, updating
-from logt.photos.about import ABOUT
+from logt.photos import Photos, update
+from logt.photos import indexer as updating
+from logt.photos.manifest import ABOUT
+from logt.storage.lock import Lock
 
 
 @pytest.fixture
@@ -23,8 +24,9 @@ def folder(tmp_path):
 
 KILLED = """
 import os, signal, sys
-from logt.photos import update, updating
-from logt.photos.catalogue import Catalogue
+from logt.photos import update
+from logt.photos import indexer as updating
+from logt.photos.catalog import Catalogue
 from logt.index import Index
 folder, model, where, count = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
 def die(*_): os.kill(os.getpid(), signal.SIGKILL)

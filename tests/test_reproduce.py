@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 
 from logt import InvalidInputError, MissingExtraError
+from logt._threads import Workers
 from logt.baselines import Composed, Exhaustive
 from logt.datasets import Benchmark, made_benchmark
 from logt.methods import compact, lo_gt, quantized, rnd, starred
 from logt.reproduce import ALL, Plan, Run
 from logt.reproduce.claims import above, judged, level, reaches
 from logt.reproduce.experiments.experiment import CUT
+from logt.reproduce.point_store import Store
 from logt.reproduce.report import Bullets, Figure, Heading, Paragraph, Table, markdown, page
 from logt.reproduce.run import chosen
-from logt.reproduce.store import Store
-from logt.reproduce.together import built_together, family
+from logt.reproduce.shared_builds import built_together, family
 from logt.reproduce.trials import Mean, Trial
-from logt.threads import Workers
 
 pytest.importorskip("matplotlib")
 
@@ -151,7 +151,7 @@ def test_what_is_not_installed_is_a_row_that_says_so(benchmark, tmp_path, monkey
     def missing(*_, **__):
         raise MissingExtraError("this rival needs faiss: pip install 'logt[rivals]'")
 
-    monkeypatch.setattr("logt.baselines.rivals.required", missing)
+    monkeypatch.setattr("logt.baselines.external.required", missing)
     run = Run(benchmark, tiny_plan(benchmark), tmp_path, "1")
     run(["flann"])
     report = (tmp_path / "report.md").read_text()
@@ -311,7 +311,7 @@ def test_settings_shrink_with_the_dimension_and_the_collection():
 
 def test_the_command_ends_cleanly_and_names_mistakes(tmp_path, benchmark):
     def run(*words):
-        code = "from logt.cli import main; main()"
+        code = "from logt.cli.main import main; main()"
         return subprocess.run(
             [sys.executable, "-c", code, "reproduce", *map(str, words)], capture_output=True, text=True
         )

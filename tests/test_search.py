@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 import reference
 
-from logt.correction import Suppress
-from logt.decoder import Cascade, Local, Sparse
-from logt.grouping import Random
-from logt.memory import Pinv
+from logt._threads import Workers
+from logt.engine.search import View
+from logt.engine.search import search as search_views
+from logt.engine.segment import Method, Segment
 from logt.methods import cascaded, lo_gt, rnd, starred
-from logt.quantize import Float32
-from logt.search import View
-from logt.search import search as search_views
-from logt.segment import Method, Segment
-from logt.threads import Workers
+from logt.stages.correction import Suppress
+from logt.stages.decoder import Cascade, Local, Sparse
+from logt.stages.grouping import Random
+from logt.stages.memory_vectors import Pinv
+from logt.stages.quantize import Float32
 
 
 def built(X, method, first=0, seed=0):

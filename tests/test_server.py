@@ -16,9 +16,9 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 import logt
-from logt.server.album import Album, opened
 from logt.server.app import create
 from logt.server.collection import Vectors
+from logt.server.photo_collection import Album, opened
 from logt.server.settings import Limits, Settings
 
 API = "/api/v1"
@@ -201,7 +201,7 @@ def test_a_failed_save_serves_the_old_state(plain, X, monkeypatch):
     def full(*_):
         raise OSError("no space left")
 
-    monkeypatch.setattr("logt.storage.write", full)
+    monkeypatch.setattr("logt.storage.format.write", full)
     assert "log" in fault(plain.post(f"{API}/vectors", json={"vectors": X[:2].tolist()}), 500, "internal")
     monkeypatch.undo()
     assert plain.get(f"{API}/info").json()["vectors"] == 200

@@ -19,11 +19,11 @@ from test_project import ROOT, blocks
 from test_server import jpeg
 
 import logt
-from logt.commands.serve import serve
-from logt.server.album import Album
+from logt.cli.serve import serve
 from logt.server.app import create
 from logt.server.client import BusyError, Client, Hit, NotFoundError, ServiceError, UnauthorizedError, _error
 from logt.server.collection import Vectors
+from logt.server.photo_collection import Album
 from logt.server.settings import Limits, Settings
 
 TOKEN = "a token of some length"

@@ -8,10 +8,10 @@ import pytest
 from test_server import API, fault, ids_of, serving, until
 
 from logt.errors import LockedError
-from logt.home import Lock
 from logt.photos import update
-from logt.photos.scenes import scene, view, write_scenes
-from logt.server.album import opened
+from logt.photos.synthetic_scenes import scene, view, write_scenes
+from logt.server.photo_collection import opened
+from logt.storage.lock import Lock
 
 
 @pytest.fixture(scope="module")

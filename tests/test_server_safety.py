@@ -13,8 +13,8 @@ from made_photos import MadePhotos, make_photos, scene
 from test_server import API, fault, ids_of, jpeg, serving
 
 import logt
-from logt.server.album import Album
-from logt.server.gate import HEADERS
+from logt.server.middleware import HEADERS
+from logt.server.photo_collection import Album
 from logt.server.settings import Limits
 
 TOKEN = "a token of some length"

@@ -9,8 +9,8 @@ from made_photos import MadePhotos, make_photos, running
 from schemathesis.checks import positive_data_acceptance
 from test_server import API
 
-from logt.server.album import Album
 from logt.server.app import create
+from logt.server.photo_collection import Album
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 import logt
 from logt import InvalidInputError, Method, _kernels
-from logt.codes import Codes
-from logt.kmeans import KMeans
+from logt._threads import Workers
 from logt.methods import lo_gt, sketched, starred
-from logt.opening import Open
-from logt.sketch import Sketch, _packed, _signs, _unpacked, rotated, sketch_bytes
-from logt.threads import Workers
+from logt.stages.codes import Codes
+from logt.stages.inverted_lists import Open
+from logt.stages.kmeans import KMeans
+from logt.stages.residual import Sketch, _packed, _signs, _unpacked, rotated, sketch_bytes
 
 NO_BIAS = np.empty(0, np.float32)
 

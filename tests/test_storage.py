@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import logt
-from logt import CorruptIndexError, FormatVersionError, InvalidInputError, storage
+from logt import CorruptIndexError, FormatVersionError, InvalidInputError
 from logt.methods import compact, lo_gt, sketched, starred
+from logt.storage import format as storage
 
 
 @pytest.fixture(params=[starred(compact(lo_gt(n=5, m=2, L=4))), sketched()], ids=["lo_gt", "sketched"])

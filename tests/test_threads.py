@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from logt.threads import Workers, available, spans
+from logt._threads import Workers, available, spans
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -50,7 +50,7 @@ BLAS = """
 import threading
 import numpy
 from threadpoolctl import threadpool_info
-from logt.threads import Workers, one_blas_thread
+from logt._threads import Workers, one_blas_thread
 
 def threads():
     return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}

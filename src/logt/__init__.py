@@ -1,6 +1,8 @@
 """Search in large collections of image descriptors by local orthogonal-group testing (Iscen and Chum, 2018)."""
 
 from logt import methods
+from logt.augmentation import smoothed
+from logt.engine.segment import Method
 from logt.errors import (
     CorruptIndexError,
     FormatVersionError,
@@ -11,8 +13,6 @@ from logt.errors import (
 )
 from logt.index import Index
 from logt.results import RangeResult, Report, SearchResult
-from logt.segment import Method
-from logt.smoothing import smoothed
 
 open = Index.open  # noqa: A001
 

@@ -1,5 +1,5 @@
 """python -m logt: the command line."""
 
-from logt.cli import main
+from logt.cli.main import main
 
 main()

@@ -13,21 +13,21 @@ from typing import Any, Literal
 
 import numpy as np
 
-from logt import storage
+from logt._threads import Progress, Workers, available, spans
 from logt._types import Array, Floats, Ids
-from logt.decoder import Cascade
+from logt._validation import UnitRows, checked_matrix, row_norms
+from logt.engine.search import TILE, search
+from logt.engine.segment import Method, Segment
+from logt.engine.snapshot import State
+from logt.engine.training import Learned, memory_for
 from logt.errors import CorruptIndexError, InvalidInputError, ReadOnlyError, one_of, power, real, whole
-from logt.home import Home, lock
-from logt.inputs import UnitRows, checked_matrix, row_norms
-from logt.learning import Learned, memory_for
 from logt.methods import sketched
 from logt.metrics import Metric, answered, asked, checked_queries, checked_vectors, named, worst
-from logt.opening import Open
 from logt.results import RangeResult, Report, SearchResult, padded
-from logt.search import TILE, search
-from logt.segment import Method, Segment
-from logt.state import State
-from logt.threads import Progress, Workers, available, spans
+from logt.stages.decoder import Cascade
+from logt.stages.inverted_lists import Open
+from logt.storage import format as storage
+from logt.storage.lock import Home, lock
 
 
 class Index:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from logt.correction import Suppress
-from logt.decoder import Cascade, GroupPinv, Local, Sparse, Transpose
-from logt.dictionary import DictionaryLearning
+from logt.engine.segment import Method
 from logt.errors import InvalidInputError, one_of
-from logt.grouping import Orthogonal, Random
-from logt.kmeans import KMeans
-from logt.locality import LocalityConstrained
-from logt.memory import Mean, Pinv, Sum
-from logt.opening import Open
-from logt.quantize import Float32, Int8, ProductQuantizer
-from logt.segment import Method
-from logt.sketch import Sketch
+from logt.stages.correction import Suppress
+from logt.stages.decoder import Cascade, GroupPinv, Local, Sparse, Transpose
+from logt.stages.dictionary import DictionaryLearning
+from logt.stages.grouping import Orthogonal, Random
+from logt.stages.inverted_lists import Open
+from logt.stages.kmeans import KMeans
+from logt.stages.llc import LocalityConstrained
+from logt.stages.memory_vectors import Mean, Pinv, Sum
+from logt.stages.quantize import Float32, Int8, ProductQuantizer
+from logt.stages.residual import Sketch
 
 __all__ = [
     "cascaded",

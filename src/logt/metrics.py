@@ -7,8 +7,8 @@ from typing import Any, Literal
 import numpy as np
 
 from logt._types import Array, Floats, Mask
+from logt._validation import LONGEST, checked_matrix, checked_rows, row_norms, unit_rows
 from logt.errors import InvalidInputError, one_of
-from logt.inputs import LONGEST, checked_matrix, checked_rows, row_norms, unit_rows
 
 Metric = Literal["cosine", "ip", "l2"]
 

@@ -2,11 +2,11 @@
 
 from logt.baselines.base import Built, System
 from logt.baselines.composed import Composed, Smoothed
+from logt.baselines.dictionary import LLC, Dictionary
 from logt.baselines.exhaustive import Exhaustive
-from logt.baselines.learned import LLC, Dictionary
+from logt.baselines.external import HNSW, Faiss, Flann, Turbovec
+from logt.baselines.group_testing import BackPropagation, MemoryVectors
 from logt.baselines.pca import PCA
-from logt.baselines.rivals import HNSW, Faiss, Flann, Turbovec
-from logt.baselines.verified import BackPropagation, MemoryVectors
 
 __all__ = [
     "HNSW",

@@ -8,13 +8,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from logt._threads import Progress, Workers, available, spans
 from logt._types import Floats, Ids
+from logt._validation import checked_matrix, dimension, row_norms, unit_rows
+from logt.engine.search import ranked
 from logt.errors import InvalidInputError, whole
 from logt.index import Index
-from logt.inputs import checked_matrix, dimension, row_norms, unit_rows
 from logt.metrics import checked_queries, checked_vectors
-from logt.search import ranked
-from logt.threads import Progress, Workers, available, spans
 
 PROBES = 64
 """Vectors of the collection that stand for queries where the operations of a search have to be counted."""

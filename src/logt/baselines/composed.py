@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from logt._threads import Progress
 from logt._types import Floats, Ids
+from logt._validation import dimension
+from logt.augmentation import smoothed
 from logt.baselines.base import Built, System, refuse_none, workers_for
+from logt.engine.segment import Method
 from logt.errors import at_least_one
 from logt.index import Index
-from logt.inputs import dimension
-from logt.segment import Method
-from logt.smoothing import smoothed
-from logt.threads import Progress
 
 
 @dataclass(frozen=True)

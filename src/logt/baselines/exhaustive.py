@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from logt._threads import Progress
 from logt._types import Floats
 from logt.baselines.base import Built, by_tile, unit_vectors
-from logt.threads import Progress
 
 
 @dataclass(frozen=True)

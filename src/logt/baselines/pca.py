@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from logt._threads import Progress, Workers, one_blas_thread, spans
 from logt._types import Array, Floats
 from logt.baselines.base import Built, by_tile, unit_vectors, workers_for
 from logt.errors import InvalidInputError, real, whole
-from logt.quantize import Float32, Int8
-from logt.threads import Progress, Workers, one_blas_thread, spans
+from logt.stages.quantize import Float32, Int8
 
 _ROWS = 4096  # vectors whose covariance is summed together
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 
 from logt._types import Array, Floats
+from logt._validation import checked_rows, row_norms, unit_rows
 from logt.datasets.archives import opened_hdf5, read_mat
 from logt.datasets.files import SUFFIXES, read_vectors
+from logt.datasets.ground_truth import QUERY, truth_of_json, truth_of_pickle, truth_of_texts
 from logt.datasets.synthetic import photo_collection
-from logt.datasets.truth import QUERY, truth_of_json, truth_of_pickle, truth_of_texts
 from logt.errors import InvalidInputError
 from logt.evaluation import Score, Truth, evaluate
-from logt.inputs import checked_rows, row_norms, unit_rows
 from logt.metrics import Metric
 
 IMAGES = "imlist.txt"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from logt._types import Floats
-from logt.descriptors.reading import pillow
+from logt.descriptors.image_io import pillow
 from logt.errors import InvalidInputError, MissingExtraError, one_of, real, whole
 
 if TYPE_CHECKING:

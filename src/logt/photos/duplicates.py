@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from logt._threads import Progress, spans
+from logt._validation import row_norms, unit_rows
 from logt.errors import InvalidInputError, real
-from logt.inputs import row_norms, unit_rows
-from logt.photos.photos import Photos
-from logt.threads import Progress, spans
+from logt.photos.photo_index import Photos
 
 THRESHOLD = 0.85
 """Copies that were compressed, enlarged, brightened or cut a little score above it, views of one thing below."""

@@ -9,15 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from logt._threads import Progress
 from logt.datasets import Benchmark
 from logt.errors import InvalidInputError
-from logt.reproduce import contents, plots, report
+from logt.reproduce import plots, report
+from logt.reproduce import report_text as contents
 from logt.reproduce.experiments import ALL, BASELINE, Experiment, Found, Row
-from logt.reproduce.lab import Lab
+from logt.reproduce.measurement import Lab
 from logt.reproduce.plan import Plan
-from logt.reproduce.store import Store
+from logt.reproduce.point_store import Store
 from logt.reproduce.trials import Mean, Measured, Results, Trial
-from logt.threads import Progress
 
 
 def chosen(names: Sequence[str]) -> list[Experiment]:

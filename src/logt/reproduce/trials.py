@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from logt.baselines import System
-from logt.reproduce.together import family
+from logt.reproduce.shared_builds import family
 
 Setting = tuple[tuple[str, Any], ...]
 Measured = dict[str, Any]

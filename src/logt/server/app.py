@@ -13,11 +13,12 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Scope
 
 import logt
-from logt.server import api, page
+from logt.server import api
+from logt.server import web as page
 from logt.server.api import PlainJson
 from logt.server.collection import Collection
-from logt.server.gate import Gate
-from logt.server.refusals import FORESEEN, RefusedError, refusal
+from logt.server.errors import FORESEEN, RefusedError, refusal
+from logt.server.middleware import Gate
 from logt.server.service import Service
 from logt.server.settings import Settings
 

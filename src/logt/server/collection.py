@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.results import Report, SearchResult
-from logt.server.refusals import not_found
+from logt.server.errors import not_found
 
 Id = int | str
 Answer = TypeVar("Answer")

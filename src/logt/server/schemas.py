@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
-from logt.server.album import Box
 from logt.server.collection import Id
-from logt.server.refusals import RefusedError
+from logt.server.errors import RefusedError
+from logt.server.photo_collection import Box
 
 AnyId = Annotated[StrictInt, Field(ge=0, le=2**63 - 2)] | Annotated[StrictStr, Field(max_length=4096)]
 Vector = Annotated[list[float], Field(min_length=1)]

@@ -14,12 +14,12 @@ import numpy as np
 from logt._types import Array
 from logt.errors import InvalidInputError
 from logt.server import thumbnails
-from logt.server.album import Album, Box
 from logt.server.collection import Collection, Hit, Id
-from logt.server.meters import Meters
-from logt.server.refusals import RefusedError
+from logt.server.errors import RefusedError
+from logt.server.metrics import Meters
+from logt.server.photo_collection import Album, Box
 from logt.server.settings import Settings
-from logt.server.work import Pool
+from logt.server.thread_pool import Pool
 
 
 @dataclass(frozen=True)

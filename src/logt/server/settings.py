@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from logt._threads import available
 from logt.errors import InvalidInputError, whole
-from logt.threads import available
 
 SHORTEST_TOKEN = 12
 

@@ -8,8 +8,8 @@ from collections import OrderedDict
 from io import BytesIO
 from pathlib import Path
 
-from logt.server.album import read
-from logt.server.refusals import RefusedError
+from logt.server.errors import RefusedError
+from logt.server.photo_collection import read
 
 SIZES = {"thumb": 480, "large": 2048}
 """The longer side in pixels."""

@@ -17,9 +17,6 @@ from logt.baselines import (
     Smoothed,
     Turbovec,
 )
-from logt.grouping import KdTree, Random
-from logt.kmeans import KMeans
-from logt.memory import Pinv, Sum
 from logt.methods import compact, gt, with_random_units
 from logt.reproduce import paper, plots
 from logt.reproduce.claims import MARGIN, Claim, above, judged, level, reaches
@@ -37,6 +34,9 @@ from logt.reproduce.experiments.experiment import (
 from logt.reproduce.experiments.systems import default_index, dictionary, local, variant
 from logt.reproduce.plan import Plan
 from logt.reproduce.trials import Results, Trial
+from logt.stages.grouping import KdTree, Random
+from logt.stages.kmeans import KMeans
+from logt.stages.memory_vectors import Pinv, Sum
 
 OURS = "LO-GT* in cascade"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from logt.baselines.rivals import HNSW, Flann
+from logt.baselines.external import HNSW, Flann
 from logt.reproduce import paper, plots
 from logt.reproduce.claims import Claim, Test, judged, reaches
 from logt.reproduce.experiments.accuracy import cascades, sparse

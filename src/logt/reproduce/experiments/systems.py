@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from logt._threads import Progress
 from logt._types import Floats, Ids
 from logt.baselines import Built, Composed, Dictionary, System
 from logt.methods import lo_gt, rnd, sketched, starred
 from logt.reproduce import paper
 from logt.reproduce.plan import Plan
 from logt.reproduce.trials import Trial
-from logt.threads import Progress
 
 VARIANTS = ("LO-GT*", "LO-GT", "RND*", "RND")
 _MAKERS = {"LO-GT": lo_gt, "RND": rnd}

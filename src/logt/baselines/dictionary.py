@@ -1,0 +1,82 @@
+"""What Iscen et al. and followers learn, as systems: (X, how many atoms) -> an index that can be saved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from logt._threads import Progress
+from logt._types import Floats
+from logt.baselines.base import Built
+from logt.baselines.composed import Composed
+from logt.errors import InvalidInputError, at_least_one, one_of, real, whole
+from logt.methods import dictionary, llc
+
+
+@dataclass(frozen=True)
+class Dictionary:
+    """Dictionary learning: `atoms` is their number or, as a float, their part of N; L entries a vector.
+
+    With a coreset, atoms are learned from N/5 vectors. With `batches`, each has a dictionary of its own. With
+    `unit_norm`, estimates are those of reconstructions scaled to length 1.
+    """
+
+    atoms: int | float = 0.08
+    L: int = 50
+    coreset: Literal["sensitivity", "uniform"] | None = None
+    epochs: int = 4
+    batches: int = 1
+    unit_norm: bool = False
+
+    def __post_init__(self) -> None:
+        at_least_one(self, "L", "epochs", "batches")
+        one_of("coreset", self.coreset, (None, "sensitivity", "uniform"))
+        _check_atoms(self, self.atoms)
+
+    @property
+    def name(self) -> str:
+        coreset = f", {self.coreset} coreset" if self.coreset else ""
+        return "dictionary" + coreset + (", unit norm" if self.unit_norm else "")
+
+    def build(
+        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
+    ) -> Built:
+        method = dictionary(n=_members(self.atoms, len(X)), L=self.L, epochs=self.epochs, coreset=self.coreset)
+        system = Composed(replace(method, unit_norm=self.unit_norm), self.name, self.batches)
+        return system.build(X, seed=seed, threads=threads, progress=progress)
+
+
+@dataclass(frozen=True)
+class LLC:
+    """Locality-constrained codes of L entries over k-means centres, `atoms` in number or as a part of N."""
+
+    atoms: int | float = 0.08
+    L: int = 10
+    name: str = "LLC"
+
+    def __post_init__(self) -> None:
+        at_least_one(self, "L")
+        _check_atoms(self, self.atoms)
+
+    def build(
+        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
+    ) -> Built:
+        method = llc(n=_members(self.atoms, len(X)), L=self.L)
+        return Composed(method, self.name).build(X, seed=seed, threads=threads, progress=progress)
+
+
+def _check_atoms(system: object, atoms: int | float) -> None:
+    if not isinstance(atoms, float | np.floating):
+        object.__setattr__(system, "atoms", whole("atoms", atoms))
+        return
+    part = real("atoms", atoms)
+    if not 0 < part <= 1:
+        raise InvalidInputError(f"atoms, as a part of N, must be above 0 and at most 1, got {atoms!r}")
+    object.__setattr__(system, "atoms", part)
+
+
+def _members(atoms: int | float, N: int) -> float:
+    """How many of N vectors there are for each atom."""
+    return 1 / atoms if isinstance(atoms, float) else max(1.0, N / atoms)

@@ -1,1 +1,0 @@
-"""The commands that have a module of their own."""

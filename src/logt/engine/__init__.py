@@ -1,0 +1,1 @@
+"""What the stages are composed into: segments, and the search over them."""

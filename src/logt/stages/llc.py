@@ -1,0 +1,59 @@
+"""Locality-constrained linear codes, (X, Ŷ) -> U: affine combinations of the nearest memory vectors (Wang 2010)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logt._threads import SERIAL, Workers, spans
+from logt._types import Array, Floats
+from logt.errors import InvalidInputError, at_least_one, real
+from logt.stages.codes import Codes, unit_type
+from logt.stages.grouping import Units
+
+_ROWS = 128  # vectors coded by one task
+
+
+@dataclass(frozen=True)
+class LocalityConstrained:
+    """The L nearest memory vectors, with weights of sum 1 that bring their combination nearest to the vector.
+
+    With Z = y − x for each of them, (ZZᵀ + ridge · trace · I) w = 1, and w is then divided by its sum.
+    """
+
+    L: int = 10
+    ridge: float = 1e-4
+
+    def __post_init__(self) -> None:
+        at_least_one(self, "L")
+        object.__setattr__(self, "ridge", real("ridge", self.ridge))
+        if not self.ridge > 0:
+            raise InvalidInputError(f"ridge must be above 0, got {self.ridge!r}")
+
+    def __call__(self, X: Floats, Y: Floats, units: Units, workers: Workers = SERIAL) -> Codes:
+        L = min(self.L, len(Y))
+        squares = np.square(Y).sum(axis=1)
+        unit = np.empty((len(X), L), unit_type(len(Y)))
+        weight = np.empty((len(X), L), np.float32)
+
+        def fill(rows: slice) -> None:
+            nearness = X[rows] @ Y.T - squares / 2
+            nearest = np.argpartition(-nearness, L - 1, axis=1)[:, :L]
+            w = self._weights(Y[nearest] - X[rows, None])
+            order = np.argsort(-np.abs(w), axis=1, kind="stable")
+            unit[rows] = np.take_along_axis(nearest, order, axis=1)
+            weight[rows] = np.take_along_axis(w, order, axis=1)
+
+        workers.each(fill, spans(len(X), _ROWS), "decoder")
+        return Codes.of(unit, weight, np.ones(len(X), np.float32))
+
+    def _weights(self, Z: Array) -> NDArray[np.float64]:
+        """Z: (rows, L, d), from each vector to its nearest ones."""
+        gram = (Z @ Z.transpose(0, 2, 1)).astype(np.float64)
+        trace = np.trace(gram, axis1=1, axis2=2)
+        gram += (self.ridge * np.maximum(trace, 1e-12))[:, None, None] * np.eye(Z.shape[1])
+        w = np.linalg.solve(gram, np.ones((*gram.shape[:2], 1)))[:, :, 0]
+        normalised: NDArray[np.float64] = w / w.sum(axis=1, keepdims=True)
+        return normalised
