@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.data import easy_ap, load, write_rows
 from benchmarks.systems import systems
-from logt._threads import one_blas_thread
+from logt._threads import single_threaded_blas
 from logt.evaluation import recall_at
 
 DEPTH, ROUNDS, BATCH, K = 1000, 7, 64, 100
@@ -53,12 +53,12 @@ def measure(data, only) -> list[dict]:
         for setting, arguments in system.settings.items():
             name = f"{system.name}, {setting}" if setting else system.name
             searches[name] = lambda Q, k, search=built.search, arguments=arguments: search(Q, k, **arguments)
-            with one_blas_thread():
+            with single_threaded_blas():
                 ids = searches[name](data.Q, min(DEPTH, len(data.X) - 1))
             exact = ids if exact is None else exact
             full = None
             if system.name.startswith(("exhaustive", "logt", "LO-GT")):
-                with one_blas_thread():
+                with single_threaded_blas():
                     full = searches[name](data.Q, len(data.X) - 1)
             rows.append(
                 {
@@ -89,7 +89,7 @@ def times(searches, Q) -> tuple[dict, dict]:
     alone = {name: [] for name in searches}
     batch = {name: [] for name in searches}
     block = np.ascontiguousarray(np.resize(Q, (BATCH, Q.shape[1])))
-    with one_blas_thread():
+    with single_threaded_blas():
         for _ in range(ROUNDS):
             for name, search in searches.items():
                 for q in range(IN_A_ROW):

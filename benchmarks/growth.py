@@ -14,7 +14,7 @@ import numpy as np
 
 import logt
 from benchmarks.data import load, write_rows
-from logt._threads import one_blas_thread, spans
+from logt._threads import single_threaded_blas, split_range
 
 SIZES = (10_000, 31_600, 100_000, 316_000, 1_000_000)
 BATCH = 20_000
@@ -32,7 +32,7 @@ def main() -> None:
     rows = []
     for size in sizes:
         nearest = exact(Q, X[:size])
-        for how, parts in (("at once", [slice(0, size)]), (f"batches of {BATCH:,}", spans(size, BATCH))):
+        for how, parts in (("at once", [slice(0, size)]), (f"batches of {BATCH:,}", split_range(size, BATCH))):
             begun = time.perf_counter()
             index = logt.Index(X.shape[1], segment_size=None)
             for part in parts:
@@ -58,7 +58,7 @@ def collection(real: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     X[: len(real)] = real[:count]
     mean = real.mean(axis=0)
     factor = np.linalg.cholesky(np.cov(real[:30_000].T) + 1e-9 * np.eye(d)).astype(np.float32)
-    for part in spans(max(0, count - len(real)), BATCH):
+    for part in split_range(max(0, count - len(real)), BATCH):
         made = rng.standard_normal((part.stop - part.start, d), np.float32) @ factor.T + mean
         X[len(real) + part.start : len(real) + part.stop] = made / np.linalg.norm(made, axis=1, keepdims=True)
     return Q, X
@@ -67,7 +67,7 @@ def collection(real: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
 def exact(Q: np.ndarray, X: np.ndarray) -> np.ndarray:
     """The ten nearest of each query."""
     scores, ids = [], []
-    for part in spans(len(X), BATCH):
+    for part in split_range(len(X), BATCH):
         S = Q @ X[part].T
         best = np.argpartition(-S, 10, axis=1)[:, :10]
         scores.append(np.take_along_axis(S, best, axis=1))
@@ -89,7 +89,7 @@ def figures(index: logt.Index, Q: np.ndarray, nearest: np.ndarray) -> dict[str, 
 
 def milliseconds(index: logt.Index, Q: np.ndarray, effort: float) -> float:
     times = []
-    with one_blas_thread():
+    with single_threaded_blas():
         for q in Q:
             start = time.perf_counter()
             index.search(q, 100, effort=effort, threads=1)

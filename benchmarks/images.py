@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from logt._threads import Workers, available
+from logt._threads import Workers, available_cores
 from logt.descriptors import SCALES, Describer, Model, Whitening, read_picture
 from logt.evaluation import mean_average_precision
 from logt.photos import Photos, update
@@ -36,8 +36,8 @@ def quality(data: Path, model: Model, scales: Sequence[float] = SCALES) -> dict[
     """mAP of raw and of whitened descriptors, compared one by one, and of the index of the collection."""
     relevant = json.loads((data / "relevant.json").read_text())
     names = sorted(f"collection/{path.name}" for path in (data / "collection").iterdir())
-    describe, workers = Describer(model, scales), Workers(available())
-    X, Q = (np.array(workers.each(lambda n: describe(read_picture(data / n)), list(of))) for of in (names, relevant))
+    describe, workers = Describer(model, scales), Workers(available_cores())
+    X, Q = (np.array(workers.map(lambda n: describe(read_picture(data / n)), list(of))) for of in (names, relevant))
     whitening = Whitening.learn(X)
     positives = [[names.index(name) for name in of] for of in relevant.values()]
 
@@ -77,7 +77,7 @@ def main() -> None:
     if given.count:
         print("| JPEG files | threads | pictures a second | processor ms a picture |\n|---|---|---|---|")
         for megapixels in (1, 12):
-            for threads in sorted({1, available()}):
+            for threads in sorted({1, available_cores()}):
                 each, used = rate(given.count, threads, megapixels)
                 print(f"| {megapixels} megapixels | {threads} | {each:.1f} | {used:.0f} |", flush=True)
     if given.data:

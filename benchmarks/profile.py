@@ -10,9 +10,9 @@ import numpy as np
 import logt
 from benchmarks.data import load
 from logt import _kernels
-from logt._threads import one_blas_thread
+from logt._threads import single_threaded_blas
 from logt.engine.search import View, _measured, _scan
-from logt.stages.inverted_lists import Open
+from logt.stages.inverted_lists import Probe
 from logt.stages.residual import rotated
 
 K, REPEATS, BATCH = 100, 300, 64
@@ -25,13 +25,13 @@ def main() -> None:
     data = load(given.data or None)
     index = logt.Index(data.X.shape[1], segment_size=None)
     index.add(data.X)
-    (segment,) = index._state.segments
-    view, memory, Q = View.of(segment, l2=False), segment.memory, data.Q
+    (segment,) = index._snapshot.segments
+    view, memory, Q = View.of_segment(segment, l2=False), segment.codebook, data.Q
     print(f"{data.name}; one query, one thread, k = {K}; medians of {REPEATS}; {_kernels.instruction_set()}")
-    with one_blas_thread():
+    with single_threaded_blas():
         bandwidth = read_bandwidth()
         for effort in (0.2, 0.375, 0.6, 1.0):
-            show(index, view, memory, Q, Open(effort), bandwidth)
+            show(index, view, memory, Q, Probe(effort), bandwidth)
         block = np.ascontiguousarray(np.resize(Q, (BATCH, Q.shape[1])))
         one, two = (median(lambda _, t=t: index.search(block, K, threads=t), 1, 60) / BATCH for t in (1, 2))
         print(f"\nbatch of {BATCH}: {one:.3f} ms per query on one thread, {two:.3f} on two ({two / one:.2f} of it)")

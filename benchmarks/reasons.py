@@ -16,12 +16,11 @@ import numpy as np
 import logt
 from benchmarks.data import load
 from logt.datasets import Benchmark, photo_collection
-from logt.evaluation import Truth
+from logt.evaluation import GroundTruth
 from logt.methods import lo_gt, rnd, starred
-from logt.stages.correction import Suppress
+from logt.reproduce.shared_builds import SharedMethod, StageCache
 from logt.stages.grouping import Orthogonal, Units
 from logt.stages.memory_vectors import Sum
-from tests import reference
 
 N, M, L = 50, 4, 50
 SYSTEMS = {"LO-GT": lo_gt, "RND": rnd}
@@ -79,13 +78,13 @@ def over_seeds(made: Callable[[int], float], seeds: int) -> str:
 
 
 def checks(data: Benchmark, sample: int = 20) -> list[dict]:
-    """The stages on these very vectors, against what they must give and against the naive twins of the tests."""
+    """The stages on these very vectors, against what they must give and against a naive pursuit."""
     rng = np.random.default_rng(0)
     columns = {}
     for name, make in SYSTEMS.items():
         index = built(data, starred(make(n=N, m=M, L=L)))
-        segment = index._state.segments[0]
-        units, Y = segment.units, segment.memory.decoded()
+        segment = index._snapshot.segments[0]
+        units, Y = segment.units, segment.codebook.decode()
         some = rng.choice(units.count, min(200, units.count), replace=False)
         inside = [data.X[units.rows(u)] @ data.X[units.rows(u)].T for u in some]
         products = np.concatenate([data.X[units.rows(u)] @ Y[u] for u in some])
@@ -93,25 +92,32 @@ def checks(data: Benchmark, sample: int = 20) -> list[dict]:
         left = [_left(data.X[i], Y, units, i, index.reconstruct([i])[0]) for i in vectors]
         found = index.search(data.Q[:1], len(data.X), correct=False)
         columns[name] = {
-            "units of a vector that are the same one": sum(len(set(row)) < M for row in units.of[::97].tolist()),
+            "units of a vector that are the same one": sum(
+                len(set(row)) < M for row in units.assignment[::97].tolist()
+            ),
             "vectors in a unit": f"{min(map(len, inside))} to {max(map(len, inside))}",
             "products of members with their memory vector, 1 at most off by": f"{np.abs(products - 1).max():.1e}",
             "largest cosine within a unit, mean": f"{np.mean([_largest(G) for G in inside]):.2f}",
             "pairs of matches of a query in one unit": f"{_together(data, units):.1%}",
             "estimates, at most off from U·(Ŷq) by": f"{_off(data, index, found):.1e}",
             "energy left by the pursuit": f"{np.mean([ours for ours, _ in left]):.4f}",
-            "energy left by the naive pursuit of the tests": f"{np.mean([theirs for _, theirs in left]):.4f}",
+            "energy left by a naive pursuit": f"{np.mean([theirs for _, theirs in left]):.4f}",
         }
     return [{"check": check, **{name: columns[name][check] for name in columns}} for check in columns["RND"]]
 
 
 def _left(x: np.ndarray, Y: np.ndarray, units: Units, i: int, ours: np.ndarray) -> tuple[float, float]:
     """‖x − Yᵀu‖² by the kernel, and by the naive pursuit in all of S₁."""
-    support = np.array(sorted(reference.first_order(units.of, i)))
-    atoms = Y[support].astype(np.float64)
+    sharing = np.isin(units.assignment, units.assignment[i]).any(axis=1)
+    atoms = Y[np.unique(units.assignment[sharing])].astype(np.float64)
     atoms /= np.linalg.norm(atoms, axis=1, keepdims=True)
-    chosen = reference.omp(atoms, x.astype(np.float64), L)
-    theirs = sum(weight * atoms[atom] for atom, weight in chosen.items())
+    chosen: list[int] = []
+    theirs = np.zeros(len(x))
+    for _ in range(L):
+        correlation = np.abs(atoms @ (x - theirs))
+        correlation[chosen] = -1
+        chosen.append(int(correlation.argmax()))
+        theirs = np.linalg.lstsq(atoms[chosen].T, x.astype(np.float64), rcond=None)[0] @ atoms[chosen]
     return float(np.square(x - ours).sum()), float(np.square(x - theirs).sum())
 
 
@@ -123,7 +129,7 @@ def _together(data: Benchmark, units: Units) -> float:
     """Of the pairs of vectors that match the same query, those that share a unit."""
     shared = pairs = 0
     for rows in data.truths[data.main].positives:
-        of = units.of[rows]
+        of = units.assignment[rows]
         same = (of[:, None, :] == of[None, :, :]).any(axis=2)
         shared += int(np.triu(same, 1).sum())
         pairs += len(rows) * (len(rows) - 1) // 2
@@ -191,11 +197,13 @@ def readings(data: Benchmark, seeds: int) -> list[dict]:
     }
     rows = []
     for reading, method in told.items():
-        indexes = [built(data, method, seed) for seed in range(seeds)]
+        caches = [StageCache({repr(replace(method.decode, L=1)): [L]}) for _ in range(seeds)]
+        indexes = [built(data, SharedMethod.wrap(method, cache), seed) for seed, cache in enumerate(caches)]
         rows.append(_read(data, reading, indexes))
         if method is base:
             for depth in (50, 100, 5000):
-                deeper = [_corrected(index, depth) for index in indexes]
+                other = starred(base, depth=depth)
+                deeper = [built(data, SharedMethod.wrap(other, cache), seed) for seed, cache in enumerate(caches)]
                 rows.append(_read(data, f"correction to {depth:,}", deeper))
     return rows
 
@@ -205,11 +213,6 @@ def _read(data: Benchmark, reading: str, indexes: Sequence[logt.Index]) -> dict:
         over_seeds(lambda seed, c=c: mean_ap(data, indexes[seed], correct=c), len(indexes)) for c in (False, True)
     )
     return {"reading": reading, "mAP": plain, "corrected": corrected}
-
-
-def _corrected(index: logt.Index, depth: int) -> logt.Index:
-    method = replace(index.method, correct=Suppress(depth))
-    return logt.Index.of_segments(index._state.segments, index.dim, method=method)
 
 
 # -------------------------------------------------------------------------------------------- descriptors
@@ -222,7 +225,7 @@ def descriptors(data: Benchmark) -> list[dict]:
     sets["whitened"] = _mapped(data, 1.0)
     for likeness in ((0.3, 0.5), (0.5, 0.7), (0.7, 0.9)):
         made = photo_collection(20_000, dim, likeness=likeness, clutter=(0.2, 0.4))
-        truths = {"known answer": Truth.of(made.positives)}
+        truths = {"known answer": GroundTruth.from_lists(made.positives)}
         sets[f"made, likeness {likeness[0]} to {likeness[1]}"] = Benchmark("made", made.X, made.Q, truths)
     return [{"vectors": name, **_described(held)} for name, held in sets.items()]
 

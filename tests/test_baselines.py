@@ -10,6 +10,7 @@ from logt.baselines import LLC, PCA, BackPropagation, Composed, Dictionary, Exha
 from logt.baselines.base import best
 from logt.errors import InvalidInputError
 from logt.methods import gt, lo_gt, quantized, rnd, sketched
+from logt.stages.cascade import prefix_lengths
 from logt.stages.grouping import KdTree
 
 
@@ -28,7 +29,7 @@ def test_exhaustive_search_is_exact(data):
     for k in (1, 10, 900):
         assert (built.search(Q, k) == exact(X, Q, k)).all()
         assert (built.search(Q, k, threads=2) == built.search(Q, k)).all()
-    assert (built.bytes, built.memory, built.rho(), built.keeps_vectors) == (X.nbytes, 1, 1, True)
+    assert (built.bytes, built.memory, built.rho()) == (X.nbytes, 1, 1)
 
 
 def test_exhaustive_search_takes_any_lengths_and_fills_short_lists(data):
@@ -67,7 +68,6 @@ def test_a_composed_system_is_its_index(data, tmp_path):
     assert built.bytes == built.index.report()["bytes"]
     built.index.save(tmp_path)
     assert (built.search(Q, 50, p=0.5) == logt.open(tmp_path).search(Q, 50, p=0.5).ids).all()
-    assert not built.keeps_vectors
 
 
 def test_a_smoothed_system_holds_smoothed_vectors(data):
@@ -81,8 +81,8 @@ def test_complexity_counts_what_a_search_reads(data):
     M, N, d = 135, 900, 48
     whole = Composed(lo_gt(n=20, m=3, L=10)).build(X)
     assert whole.rho() == whole.memory == pytest.approx(M / N + 10 / d)
-    segment = whole.index._state.segments[0]
-    part = segment.codes.prefix(0.5).lengths.mean()
+    segment = whole.index._snapshot.segments[0]
+    part = prefix_lengths(segment.codes, 0.5).mean()
     refined = part + 90 / N * (10 - part)
     assert whole.rho(p=0.5, R=90) == pytest.approx(M / N + refined / d)
     assert whole.rho(p=1.0) == pytest.approx(whole.rho())

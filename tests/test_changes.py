@@ -127,10 +127,10 @@ def test_an_empty_filter_finds_nothing(index):
     ("wrong", "message"),
     [
         (np.ones(5, bool), r"shape \(5,\), but there are 40"),
-        (lambda ids: ids, "must answer a mask"),
-        (lambda ids: True, "must answer a mask"),
-        ([0.5], "whole numbers"),
-        ("text", "whole numbers"),
+        (lambda ids: ids, "must return a mask"),
+        (lambda ids: True, "must return a mask"),
+        ([0.5], "integers"),
+        ("text", "integers"),
     ],
 )
 def test_wrong_filters_are_named(index, wrong, message):
@@ -185,7 +185,7 @@ def test_a_removed_vector_suppresses_nothing(vectors):
     X = vectors(1, 8).repeat(64, axis=0)
     made = logt.Index(8, method=starred(gt(n=4, m=1)))
     made.add(X)
-    units = made._state.segments[0].units.of[:, 0]
+    units = made._snapshot.segments[0].units.assignment[:, 0]
     best = made.search(X[0], 64).ids.tolist()
     mates = np.flatnonzero(units == units[best[0]]).tolist()
     assert len(mates) == 4
@@ -237,107 +237,108 @@ def test_saved_changes_come_back(index, tmp_path, vectors):
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
 def test_an_interrupted_compact_changes_nothing(index, monkeypatch, error):
     index.remove([1, 17, 39])
-    before, real, calls = index.search(np.ones(8), 40), Segment.compacted, iter(range(100))
+    before, real, calls = index.search(np.ones(8), 40), Segment.compact, iter(range(100))
 
-    def interrupted(segment, open):
+    def interrupted(segment, probe=None):
         if next(calls) == 1:
             raise error
-        return real(segment, open)
+        return real(segment, probe)
 
-    monkeypatch.setattr(Segment, "compacted", interrupted)
+    monkeypatch.setattr(Segment, "compact", interrupted)
     with pytest.raises(error):
         index.compact()
     assert (index.search(np.ones(8), 40).ids == before.ids).all()
     assert index.report()["removed"] == 3
 
 
-# ------------------------------------------------------------------------------------------------ ids of text
+# ------------------------------------------------------------------------------------------------ string ids
 
 
 @pytest.fixture
-def named(vectors):
+def with_string_ids(vectors):
     made = logt.Index(8, method=EXACT, segment_size=4)
     made.add(vectors(10, 8), ids=[f"photo {i}.jpg" for i in range(9)] + ["Zürich \N{SNOWMAN}.png"])
     return made
 
 
-def test_text_ids_come_back(named, vectors, tmp_path):
-    scores, ids = named.search(vectors(10, 8), 2)
-    assert ids[:, 0].tolist() == named.ids.tolist()
+def test_string_ids_come_back(with_string_ids, vectors, tmp_path):
+    scores, ids = with_string_ids.search(vectors(10, 8), 2)
+    assert ids[:, 0].tolist() == with_string_ids.ids.tolist()
     assert ids[9, 0] == "Zürich \N{SNOWMAN}.png"
-    assert named.search(vectors(1, 8), 12).ids[0, 10:].tolist() == [None, None]
+    assert with_string_ids.search(vectors(1, 8), 12).ids[0, 10:].tolist() == [None, None]
     assert scores.shape == (10, 2)
-    named.remove("photo 3.jpg")
-    named.save(tmp_path / "index")
+    with_string_ids.remove("photo 3.jpg")
+    with_string_ids.save(tmp_path / "index")
     opened = logt.open(tmp_path / "index", mode="a")
-    assert opened.ids.tolist() == named.ids.tolist()
+    assert opened.ids.tolist() == with_string_ids.ids.tolist()
     assert "photo 3.jpg" not in opened
     assert "photo 4.jpg" in opened
     assert 4 not in opened
     assert opened.add(vectors(1, 8), ids=["photo 3.jpg"]).tolist() == ["photo 3.jpg"]
 
 
-def test_text_ids_remove_filter_reconstruct_and_replace(named, vectors):
-    assert named.remove(["photo 1.jpg", "nothing"]) == 1
-    assert set(named.search(vectors(1, 8)[0], 9, filter=["photo 1.jpg", "photo 2.jpg"]).ids) == {"photo 2.jpg", None}
-    ends = named.search(vectors(1, 8)[0], 9, filter=lambda ids: np.array([i.endswith(".png") for i in ids], bool)).ids
+def test_string_ids_remove_filter_reconstruct_and_replace(with_string_ids, vectors):
+    assert with_string_ids.remove(["photo 1.jpg", "nothing"]) == 1
+    query = vectors(1, 8)[0]
+    assert set(with_string_ids.search(query, 9, filter=["photo 1.jpg", "photo 2.jpg"]).ids) == {"photo 2.jpg", None}
+    ends = with_string_ids.search(query, 9, filter=lambda ids: np.array([i.endswith(".png") for i in ids], bool)).ids
     assert set(ends) == {"Zürich \N{SNOWMAN}.png", None}
     X = vectors(2, 8, seed=9)
-    named.upsert(X, ["photo 2.jpg", "new"])
-    assert len(named) == 10
-    assert np.allclose(named.reconstruct(["new", "photo 2.jpg"]), X[::-1], atol=1e-2)
+    with_string_ids.upsert(X, ["photo 2.jpg", "new"])
+    assert len(with_string_ids) == 10
+    assert np.allclose(with_string_ids.reconstruct(["new", "photo 2.jpg"]), X[::-1], atol=1e-2)
     with pytest.raises(InvalidInputError, match="'old' is not in the index"):
-        named.reconstruct(["old"])
-    assert named.range_search(X, 0.99).ids.tolist() == ["photo 2.jpg", "new"]
+        with_string_ids.reconstruct(["old"])
+    assert with_string_ids.range_search(X, 0.99).ids.tolist() == ["photo 2.jpg", "new"]
 
 
-def test_text_ids_merge(named, vectors):
+def test_string_ids_merge(with_string_ids, vectors):
     other = logt.Index(8, method=EXACT)
     X = vectors(3, 8, seed=9)
     other.add(X, ids=["a", "b", "c"])
-    named.merge_from(other)
-    assert named.search(X, 1).ids[:, 0].tolist() == ["a", "b", "c"]
+    with_string_ids.merge_from(other)
+    assert with_string_ids.search(X, 1).ids[:, 0].tolist() == ["a", "b", "c"]
     assert other.search(X, 1).ids[:, 0].tolist() == ["a", "b", "c"]
     with pytest.raises(InvalidInputError, match="'a' is in both"):
-        named.merge_from(other)
+        with_string_ids.merge_from(other)
     numbered = logt.Index(8, method=EXACT)
     numbered.add(X)
-    with pytest.raises(InvalidInputError, match="text in one and numbers in the other"):
-        named.merge_from(numbered)
+    with pytest.raises(InvalidInputError, match="ids of one index are strings, of the other integers"):
+        with_string_ids.merge_from(numbered)
 
 
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
         (["x", "x"], "'x' is given twice"),
-        (["x", "photo 4.jpg"], "'photo 4.jpg' is in the index already"),
+        (["x", "photo 4.jpg"], "'photo 4.jpg' is already in the index"),
         (["x"], "1 ids are given, but there are 2"),
-        ([1, 2], "ids of this index are text"),
-        (None, "ids of this index are text"),
-        (["x", 5], "ids of this index are text"),
+        ([1, 2], "ids of this index are strings"),
+        (None, "ids of this index are strings"),
+        (["x", 5], "ids of this index are strings"),
     ],
 )
-def test_text_ids_that_cannot_be_are_named(named, vectors, ids, message):
+def test_string_ids_that_cannot_be_are_named(with_string_ids, vectors, ids, message):
     with pytest.raises(InvalidInputError, match=message):
-        named.add(vectors(2, 8), ids=ids)
-    assert len(named) == 10
+        with_string_ids.add(vectors(2, 8), ids=ids)
+    assert len(with_string_ids) == 10
 
 
-def test_an_emptied_index_takes_ids_of_either_kind(named, vectors, tmp_path):
-    named.remove(list(named.ids))
-    named.save(tmp_path / "index")
+def test_an_emptied_index_takes_ids_of_either_kind(with_string_ids, vectors, tmp_path):
+    with_string_ids.remove(list(with_string_ids.ids))
+    with_string_ids.save(tmp_path / "index")
     assert len(logt.open(tmp_path / "index")) == 0
     numbered = logt.Index(8, method=EXACT)
     numbered.add(vectors(3, 8))
-    numbered.merge_from(named)
+    numbered.merge_from(with_string_ids)
     assert numbered.ids.tolist() == [0, 1, 2]
-    named.merge_from(numbered)
-    assert named.ids.tolist() == [0, 1, 2]
-    assert named.add(vectors(1, 8)).dtype == np.int64
+    with_string_ids.merge_from(numbered)
+    assert with_string_ids.ids.tolist() == [0, 1, 2]
+    assert with_string_ids.add(vectors(1, 8)).dtype == np.int64
 
 
 def test_numbers_and_text_do_not_mix(index, vectors):
-    with pytest.raises(InvalidInputError, match="ids of this index are whole numbers"):
+    with pytest.raises(InvalidInputError, match="ids of this index are integers"):
         index.add(vectors(1, 8), ids=["x"])
 
 

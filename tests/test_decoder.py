@@ -9,6 +9,7 @@ from sklearn.linear_model import orthogonal_mp_gram
 from logt import _kernels
 from logt._threads import Workers
 from logt.stages import decoder
+from logt.stages.cascade import prefix_lengths
 from logt.stages.codes import Codes
 from logt.stages.decoder import GroupPinv, Local, Sparse, Transpose, solve_group_inverse
 from logt.stages.grouping import Orthogonal, Random, Units
@@ -22,7 +23,7 @@ def made(vectors, N=600, d=96, n=20, m=3):
 
 
 def dense(codes: Codes, M: int):
-    unit, weight = codes.rows()
+    unit, weight = codes.matrices()
     U = np.zeros((len(codes), M))
     np.add.at(U, (np.arange(len(codes))[:, None], unit), weight * codes.scale[:, None])
     return U
@@ -31,16 +32,16 @@ def dense(codes: Codes, M: int):
 def test_transpose_is_the_assignment(vectors):
     X, Y, units = made(vectors)
     U = dense(Transpose()(X, Y, units), units.count)
-    assert ((units.of[:, :, None] == np.arange(units.count)).any(axis=1) == U).all()
+    assert ((units.assignment[:, :, None] == np.arange(units.count)).any(axis=1) == U).all()
 
 
 @pytest.mark.parametrize("order", [0, 1])
 def test_local_decoders_solve_least_squares_on_their_support(vectors, order):
     X, Y, units = made(vectors, N=300, d=200)
     U = dense(Local(order, weights="float32")(X, Y, units), units.count)
-    sharing = (units.of[:, None, :, None] == units.of[None, :, None, :]).any(axis=(2, 3))
+    sharing = (units.assignment[:, None, :, None] == units.assignment[None, :, None, :]).any(axis=(2, 3))
     for i in range(0, 300, 29):
-        support = np.unique(units.of[i] if order == 0 else units.of[sharing[i]])
+        support = np.unique(units.assignment[i] if order == 0 else units.assignment[sharing[i]])
         best = np.linalg.lstsq(Y[support].T.astype(float), X[i], rcond=None)[0]
         assert np.allclose(U[i, support] @ Y[support], best @ Y[support], atol=2e-3)
         assert np.count_nonzero(U[i]) <= len(support)
@@ -53,7 +54,7 @@ def test_zero_order_captures_the_energy_that_theory_predicts(rng):
     units = Random(50, 4)(X, rng)
     Y = Pinv()(X, units)
     codes = Local(0, weights="float32")(X, Y, units)
-    assert np.square(codes.reconstructed(Y)).sum(axis=1).mean() == pytest.approx(0.0737, abs=0.0008)
+    assert np.square(codes.reconstruct(Y)).sum(axis=1).mean() == pytest.approx(0.0737, abs=0.0008)
 
 
 @pytest.mark.parametrize("support", ["S1", "S0+random", "free"])
@@ -61,7 +62,7 @@ def test_zero_order_captures_the_energy_that_theory_predicts(rng):
 def test_sparse_has_exactly_L_entries_by_falling_weight(vectors, support, weights):
     X, Y, units = made(vectors)
     codes = Sparse(25, support, weights=weights)(X, Y, units)
-    unit, weight = codes.rows()
+    unit, weight = codes.matrices()
     assert weight.shape == (600, 25)
     if weights == "float32":
         assert (weight != 0).all()
@@ -71,13 +72,13 @@ def test_sparse_has_exactly_L_entries_by_falling_weight(vectors, support, weight
 
 def test_the_control_has_its_own_units_and_as_many_random_ones_as_neighbours(vectors):
     X, Y, units = made(vectors, N=400, n=10)
-    first_order = decoder._first_order(units)[1](slice(100, 200))
-    random = decoder._random_instead(X, Y, units)[1](slice(100, 200))
+    first_order = decoder._FirstOrder(X, Y, units).units(slice(100, 200))
+    random = decoder._RandomUnits(X, Y, units).units(slice(100, 200))
     assert (first_order[1] == random[1]).all()
     for i, (mine, count) in enumerate(zip(random[0], random[1], strict=True), 100):
         support = mine[:count]
         assert (np.diff(support) > 0).all()
-        assert np.isin(units.of[i], support).all()
+        assert np.isin(units.assignment[i], support).all()
     assert (first_order[0] != random[0]).any(axis=1).all()
 
 
@@ -85,12 +86,10 @@ def test_omp_equals_scikit_learn_on_the_same_support(vectors):
     X, Y, units = made(vectors)
     A = Y / np.linalg.norm(Y, axis=1, keepdims=True)
     U = dense(Sparse(20, "S1", weights="float32")(X, Y, units), units.count)
+    of = units.assignment
     for i in range(0, 600, 37):
         support = np.flatnonzero(
-            (
-                units.of[(units.of[:, :, None] == units.of[i]).any(axis=(1, 2))].ravel()[:, None]
-                == np.arange(units.count)
-            ).any(axis=0)
+            (of[(of[:, :, None] == of[i]).any(axis=(1, 2))].ravel()[:, None] == np.arange(units.count)).any(axis=0)
         )
         theirs = orthogonal_mp_gram(A[support] @ A[support].T, A[support] @ X[i], n_nonzero_coefs=20)
         mine = U[i, support] * np.linalg.norm(Y[support], axis=1)
@@ -103,7 +102,7 @@ def test_free_support_with_d_entries_of_full_rank_reproduces_the_vectors(vectors
     units = Random(10, 3)(X, np.random.default_rng(0))
     Y = Pinv()(X, units)
     codes = Sparse(32, "free", candidates=units.count, weights="float32")(X, Y, units)
-    assert np.allclose(codes.reconstructed(Y), X, atol=2e-3)
+    assert np.allclose(codes.reconstruct(Y), X, atol=2e-3)
 
 
 @pytest.mark.parametrize("weights", ["float32", "int8"])
@@ -111,13 +110,13 @@ def test_the_codes_of_a_path_are_those_of_each_l_alone(vectors, weights):
     X, Y, units = made(vectors)
     for L, codes in zip((30, 5, 10**6), Sparse(1, weights=weights).path(X, Y, units, (30, 5, 10**6)), strict=True):
         alone = Sparse(L, weights=weights)(X, Y, units)
-        assert all((a == b).all() for a, b in zip(codes.rows(), alone.rows(), strict=True))
+        assert all((a == b).all() for a, b in zip(codes.matrices(), alone.matrices(), strict=True))
         assert (codes.scale == alone.scale).all()
 
 
 def test_int8_weights_change_estimates_little(vectors):
     X, Y, units = made(vectors)
-    exact, short = (Sparse(40, weights=w)(X, Y, units).reconstructed(Y) for w in ("float32", "int8"))
+    exact, short = (Sparse(40, weights=w)(X, Y, units).reconstruct(Y) for w in ("float32", "int8"))
     assert np.linalg.norm(exact - short, axis=1).max() < 0.05
 
 
@@ -133,10 +132,10 @@ def test_prefix_and_rest_make_the_whole(vectors):
     """U⁰ + U¹ = U, U⁰ carries at least the part p of the energy, and one entry less would not."""
     X, Y, units = made(vectors)
     codes = Sparse(30, weights="float32")(X, Y, units)
-    _, weight = codes.rows()
+    _, weight = codes.matrices()
     energy = np.square(weight).cumsum(axis=1) / np.square(weight).sum(axis=1, keepdims=True)
     for p in (0.1, 0.5, 0.9, 1.0):
-        lengths = codes.prefix(p).lengths.astype(int)
+        lengths = prefix_lengths(codes, p).astype(int)
         rows = np.arange(len(codes))
         assert (energy[rows, lengths - 1] >= p - 1e-5).all()
         assert (energy[rows, lengths - 2] < p + 1e-5)[lengths > 1].all()
@@ -146,9 +145,9 @@ def test_prefix_and_rest_make_the_whole(vectors):
         U = (codes.unit, codes.weight, codes.scale, np.empty(0, np.float32))
         _kernels.decode_one(*U, np.empty(0, np.uint16), C[0], whole, at)
         whole = whole[np.argsort(at)]
-        _kernels.decode_one(*U, codes.prefix(p).lengths, C[0], part, at)
+        _kernels.decode_one(*U, prefix_lengths(codes, p), C[0], part, at)
         part = part[np.argsort(at)]
-        _kernels.refine(*U[:3], codes.prefix(p).lengths, C, rows[None].astype(np.int32), part[None])
+        _kernels.refine(*U[:3], prefix_lengths(codes, p), C, rows[None].astype(np.int32), part[None])
         assert np.allclose(part, whole, atol=1e-4)
 
 
@@ -158,8 +157,8 @@ def test_group_inverse_equals_the_dense_pseudo_inverse(vectors, consistent, empt
     X, Q = vectors(200, 16), vectors(5, 16, seed=1)
     units = Random(10, 3)(X, np.random.default_rng(0))
     if empty:  # one of them in the middle, the other at the end
-        units = Units(units.of + (units.of >= 7), units.count + empty)
-    G = (units.of[None] == np.arange(units.count)[:, None, None]).any(axis=2).astype(float)
+        units = Units(units.assignment + (units.assignment >= 7), units.count + empty)
+    G = (units.assignment[None] == np.arange(units.count)[:, None, None]).any(axis=2).astype(float)
     C = (Q @ Sum()(X, units).T) if consistent else np.random.default_rng(0).standard_normal((5, units.count))
     estimates = solve_group_inverse(C.astype(np.float32), units) @ G
     assert np.allclose(estimates, C @ np.linalg.pinv(G).T, atol=1e-4)
@@ -188,9 +187,9 @@ def test_odd_sizes_make_finite_codes(vectors, N, d, n, m, L, equal, decode):
     codes = (stages.get(decode) or Sparse(L, decode))(X, Y, units)
     assert len(codes) == N
     assert codes.width >= 1
-    assert np.isfinite(codes.reconstructed(Y)).all()
+    assert np.isfinite(codes.reconstruct(Y)).all()
     if decode in ("S0", "S1", "S0+random", "free", "local0", "local1"):
-        assert (np.linalg.norm(X - codes.reconstructed(Y), axis=1) <= 1.02).all()
+        assert (np.linalg.norm(X - codes.reconstruct(Y), axis=1) <= 1.02).all()
 
 
 def test_threads_make_the_same_codes(vectors):

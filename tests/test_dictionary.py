@@ -8,7 +8,7 @@ from logt._threads import SERIAL, Workers
 from logt.baselines import LLC, Dictionary, Exhaustive
 from logt.errors import InvalidInputError
 from logt.stages.codes import Codes
-from logt.stages.dictionary import DictionaryLearning, _normal_equations, _solved, sensitivities
+from logt.stages.dictionary import DictionaryLearning, _normal_equations, _update_atoms, sensitivities
 from logt.stages.grouping import Units
 from logt.stages.kmeans import KMeans
 from logt.stages.llc import LocalityConstrained
@@ -44,8 +44,8 @@ def test_the_objective_is_what_the_codes_leave_out(made):
     X, units = made
     learning = DictionaryLearning(L=5, epochs=3, candidates=96)
     *_, (Y, objective) = learning.epoch_by_epoch(X, units, np.random.default_rng(0))
-    fresh = learning._coded(X, Y, SERIAL)
-    left = 0.5 * np.square(X - fresh.reconstructed(Y)).sum(axis=1).mean()
+    fresh = learning._encode(X, Y, SERIAL)
+    left = 0.5 * np.square(X - fresh.reconstruct(Y)).sum(axis=1).mean()
     assert left == pytest.approx(objective, rel=0.05)
 
 
@@ -70,13 +70,13 @@ def test_atoms_that_made_the_vectors_are_found_again(rng):
 def test_an_update_solves_least_squares(rng):
     """Enough sweeps from anywhere lead to the solution; atoms without use stay where they are."""
     unit = np.array([rng.permutation(11)[:4] for _ in range(300)], np.uint16)
-    codes = Codes.of(unit, rng.standard_normal((300, 4), np.float32), np.ones(300, np.float32))
+    codes = Codes.from_matrices(unit, rng.standard_normal((300, 4), np.float32), np.ones(300, np.float32))
     S, Y = rng.standard_normal((300, 7), np.float32), rng.standard_normal((12, 7), np.float32)
     solved = Y
     for _ in range(3):
-        solved = _solved(S, codes, solved, SERIAL)
+        solved = _update_atoms(S, codes, solved, SERIAL)
     U = np.zeros((300, 12))
-    np.put_along_axis(U, unit.astype(int), codes.rows()[1], axis=1)
+    np.put_along_axis(U, unit.astype(int), codes.matrices()[1], axis=1)
     best = np.linalg.lstsq(U[:, :11], S, rcond=None)[0]
     assert np.allclose(solved[:11], best, atol=1e-3)
     assert (solved[11] == Y[11]).all()
@@ -93,9 +93,9 @@ def test_a_weight_counts_as_copies(made):
     heavy = np.where(np.arange(1200) % 3 == 0, 4, 1)
     errors = []
     for S in (X * np.sqrt(heavy)[:, None].astype(np.float32), np.repeat(X, heavy, axis=0)):
-        codes = learning._coded(S, Y, SERIAL)
-        solved = _solved(S, codes, Y, SERIAL)
-        errors.append(np.square(S - codes.reconstructed(solved)).sum())
+        codes = learning._encode(S, Y, SERIAL)
+        solved = _update_atoms(S, codes, Y, SERIAL)
+        errors.append(np.square(S - codes.reconstruct(solved)).sum())
     assert errors[0] == pytest.approx(errors[1], rel=1e-3)
 
 
@@ -105,8 +105,8 @@ def test_sensitivities_are_probabilities_and_favour_what_stands_apart(made):
     p = sensitivities(X, Y, units)
     assert p.sum() == pytest.approx(1)
     assert (p > 0).all()
-    far = np.square(X - Y[units.of[:, 0]]).sum(axis=1)
-    alone = np.bincount(units.of[:, 0])[units.of[:, 0]] == np.bincount(units.of[:, 0]).max()
+    far = np.square(X - Y[units.assignment[:, 0]]).sum(axis=1)
+    alone = np.bincount(units.assignment[:, 0])[units.assignment[:, 0]] == np.bincount(units.assignment[:, 0]).max()
     assert np.corrcoef(far[alone], p[alone])[0, 1] > 0.99
 
 
@@ -115,7 +115,7 @@ def test_a_coreset_stands_for_all_vectors(made, coreset):
     X, units = made
     learning = DictionaryLearning(coreset=coreset)
     Y = Mean()(X, units)
-    drawn = [learning._drawn(X, Y, units, np.random.default_rng(seed)) for seed in range(40)]
+    drawn = [learning._draw(X, Y, units, np.random.default_rng(seed)) for seed in range(40)]
     sums = [weight.sum() for _, weight in drawn]
     assert np.mean(sums) == pytest.approx(1200, rel=0.02)
     assert all(len(S) <= 240 for S, _ in drawn)
@@ -183,12 +183,12 @@ def test_locality_constrained_weights_sum_to_one_and_beat_the_nearest(made):
     X, units = made
     Y = Mean()(X, units)
     codes = LocalityConstrained(6)(X, Y, units, Workers(2))
-    unit, weight = codes.rows()
+    unit, weight = codes.matrices()
     assert np.allclose(weight.sum(axis=1), 1, atol=1e-4)
     assert (np.diff(np.abs(weight), axis=1) <= 0).all()
     nearest = np.argsort(np.square(X[:, None] - Y[None]).sum(axis=2), axis=1)[:, :6]
     assert (np.sort(unit, axis=1) == np.sort(nearest, axis=1)).mean() > 0.999
-    left = np.square(X - codes.reconstructed(Y)).sum(axis=1)
+    left = np.square(X - codes.reconstruct(Y)).sum(axis=1)
     assert (left <= np.square(X - Y[nearest[:, 0]]).sum(axis=1) + 1e-3).all()
 
 
@@ -196,7 +196,7 @@ def test_locality_constrained_weights_solve_their_equation(made):
     X, _ = made
     Y = Mean()(X, KMeans(units=40)(X, np.random.default_rng(1)))
     codes = LocalityConstrained(5, ridge=1e-3)(X[:20], Y, Units(np.empty((20, 0), np.int32), 0))
-    for x, unit, weight in zip(X[:20], *codes.rows(), strict=True):
+    for x, unit, weight in zip(X[:20], *codes.matrices(), strict=True):
         Z = (Y[unit] - x).astype(np.float64)
         gram = Z @ Z.T
         w = np.linalg.solve(gram + 1e-3 * np.trace(gram) * np.eye(5), np.ones(5))

@@ -261,7 +261,7 @@ calls = {
     "method": lambda X: logt.Index(8, method=X),
     "R": lambda X: paper.search(np.ones(8), 3, R=X),
     "effort": lambda X: index.search(np.ones(8), 3, effort=X),
-    "units": lambda X: index.search(np.ones(8), 3, units=X),
+    "units": lambda X: index.search(np.ones(8), 3, nprobe=X),
     "expand": lambda X: index.search(np.ones(8), 3, expand=X),
     "alpha": lambda X: index.search(np.ones(8), 3, expand=1, alpha=X),
     "compact": lambda X: index.compact(X),

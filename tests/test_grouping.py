@@ -18,10 +18,10 @@ def test_each_vector_is_in_m_units(N, n, m, k, orthogonal):
     group = Orthogonal(n, m, k) if orthogonal else Random(n, m)
     units = group(X, np.random.default_rng(0))
     per_round = max(N // n, min(N, 16))
-    assert units.of.shape == (N, m)
+    assert units.assignment.shape == (N, m)
     assert units.count == m * per_round
     for r in range(m):
-        sizes = np.bincount(units.of[:, r] - r * per_round, minlength=per_round)
+        sizes = np.bincount(units.assignment[:, r] - r * per_round, minlength=per_round)
         assert len(sizes) == per_round
         assert sizes.max() - sizes.min() <= 1
 
@@ -29,7 +29,7 @@ def test_each_vector_is_in_m_units(N, n, m, k, orthogonal):
 def test_members_are_the_inverse_of_units():
     units = Random(7, 3)(np.empty((100, 1), np.float32), np.random.default_rng(1))
     for unit in range(units.count):
-        assert (units.rows(unit) == np.flatnonzero((units.of == unit).any(axis=1))).all()
+        assert (units.rows(unit) == np.flatnonzero((units.assignment == unit).any(axis=1))).all()
 
 
 @pytest.mark.parametrize(("m", "size"), [(2, 98.9), (3, 290.4), (4, 572.3), (5, 940.9)])
@@ -38,7 +38,7 @@ def test_first_order_supports_are_as_large_as_the_paper_implies(m, size):
     N, rows = 105_000, 400
     units = Random(50, m)(np.empty((N, 1), np.float32), np.random.default_rng(0))
     out, counts = np.zeros((rows, 50 * m * m), np.int32), np.empty(rows, np.int32)
-    _kernels.first_order(units.of, *units.members, 0, out, counts)
+    _kernels.first_order(units.assignment, *units.members, 0, out, counts)
     assert abs(counts.mean() - size) < 4 * counts.std() / np.sqrt(rows) + 0.1
 
 
@@ -61,7 +61,7 @@ def test_similar_vectors_part(vectors):
     X = np.repeat(vectors(500, 64), 2, axis=0)
 
     def together(units):
-        return (units.of[::2] == units.of[1::2]).sum()
+        return (units.assignment[::2] == units.assignment[1::2]).sum()
 
     rng = np.random.default_rng(0)
     assert together(Random(50, 4)(X, rng)) > 50
@@ -70,7 +70,7 @@ def test_similar_vectors_part(vectors):
 
 def test_threads_and_runs_make_the_same_units(vectors):
     X = vectors(3000, 32)
-    made = [Orthogonal(20, 3)(X, np.random.default_rng(7), Workers(t)).of for t in (1, 2, 4, 1)]
+    made = [Orthogonal(20, 3)(X, np.random.default_rng(7), Workers(t)).assignment for t in (1, 2, 4, 1)]
     assert all((units == made[0]).all() for units in made)
 
 
@@ -86,10 +86,10 @@ def test_each_vector_is_in_one_leaf_of_each_tree(N, n, m, axes, equal):
     X = np.random.default_rng(N).standard_normal((N, 8), np.float32)
     units = KdTree(n, m, axes)(X[:1].repeat(N, axis=0) if equal else X, np.random.default_rng(0))
     leaves = units.count // m
-    assert units.of.shape == (N, m)
+    assert units.assignment.shape == (N, m)
     assert leaves * m == units.count
     for r in range(m):
-        sizes = np.bincount(units.of[:, r] - r * leaves, minlength=leaves)
+        sizes = np.bincount(units.assignment[:, r] - r * leaves, minlength=leaves)
         assert len(sizes) == leaves
         assert sizes.max() <= n
         assert sizes.max() - sizes.min() <= 1
@@ -108,7 +108,7 @@ def test_leaves_hold_similar_vectors(vectors):
 
 def test_trees_differ_and_do_not_depend_on_threads(vectors):
     X = vectors(500, 16)
-    made = [KdTree(10, 3)(X, np.random.default_rng(7), Workers(t)).of for t in (1, 2, 4)]
+    made = [KdTree(10, 3)(X, np.random.default_rng(7), Workers(t)).assignment for t in (1, 2, 4)]
     assert all((units == made[0]).all() for units in made)
     leaves = made[0].max() // 3 + 1
     assert (made[0][:, 0] != made[0][:, 1] - leaves).mean() > 0.5

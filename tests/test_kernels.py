@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logt import _kernels
-from logt.stages.codes import Codes, Prefix
+from logt.stages.cascade import Prefix
+from logt.stages.codes import Codes
 
 NO_BIAS, ALL = np.empty(0, np.float32), np.empty(0, np.uint16)
 
@@ -17,7 +18,7 @@ NO_BIAS, ALL = np.empty(0, np.float32), np.empty(0, np.uint16)
 def some_codes(rng, N, L, M, unit, weight):
     w = rng.integers(-127, 128, (N, L)) if weight == np.int8 else rng.standard_normal((N, L))
     scale = rng.uniform(0.5, 2, N).astype(np.float32)
-    return Codes.of(rng.integers(0, M, (N, L)).astype(unit), w.astype(weight), scale)
+    return Codes.from_matrices(rng.integers(0, M, (N, L)).astype(unit), w.astype(weight), scale)
 
 
 @pytest.mark.parametrize("sizes", [[1], [3, 3], [4, 3, 3, 3], [7, 7, 6], [50] * 3])
@@ -37,9 +38,9 @@ def test_first_order(isa, rng):
 
     units = Random(n=4, m=3)(np.empty((50, 1), np.float32), rng)
     out, counts = np.zeros((50, units.count), np.int32), np.empty(50, np.int32)
-    _kernels.first_order(units.of, *units.members, 0, out, counts)
+    _kernels.first_order(units.assignment, *units.members, 0, out, counts)
     for i in range(50):
-        assert out[i, : counts[i]].tolist() == reference.first_order(units.of, i)
+        assert out[i, : counts[i]].tolist() == reference.first_order(units.assignment, i)
 
 
 @pytest.mark.parametrize("dim", [1, 7, 16, 50])
@@ -78,7 +79,7 @@ def test_omp(isa, rng, d, M, L):
     support = np.tile(np.arange(M, dtype=np.int32), (8, 1))
     counts = np.full(8, M, np.int32)
     unit, weight = np.empty((8, L), np.uint32), np.empty((8, L), np.float32)
-    _kernels.omp(A @ A.T, X @ A.T, support, counts, rescale, unit, weight)
+    _kernels.omp_path(A @ A.T, X @ A.T, support, counts, rescale, np.array([L], np.int32), unit, weight)
     for b in range(8):
         mine = {int(u): w / rescale[u] for u, w in zip(unit[b], weight[b], strict=True) if w != 0}
         assert (np.diff(np.abs(weight[b])) <= 0).all()
@@ -100,7 +101,7 @@ def test_the_path_of_omp_holds_the_solution_after_each_length(isa, rng):
     start = 0
     for L in lengths:
         alone = np.empty((8, L), np.uint32), np.empty((8, L), np.float32)
-        _kernels.omp(*given, *alone)
+        _kernels.omp_path(*given, np.array([L], np.int32), *alone)
         assert all((part[:, start : start + L] == one).all() for part, one in zip(path, alone, strict=True))
         start += L
 
@@ -112,7 +113,8 @@ def test_omp_skips_atoms_that_repeat_others(isa, rng):
     X = rng.standard_normal((4, 20), np.float32)
     unit, weight = np.empty((4, 18), np.uint32), np.empty((4, 18), np.float32)
     support = np.tile(np.arange(18, dtype=np.int32), (4, 1))
-    _kernels.omp(A @ A.T, X @ A.T, support, np.full(4, 18, np.int32), np.ones(18, np.float32), unit, weight)
+    counts, lengths = np.full(4, 18, np.int32), np.array([18], np.int32)
+    _kernels.omp_path(A @ A.T, X @ A.T, support, counts, np.ones(18, np.float32), lengths, unit, weight)
     assert ((weight != 0).sum(axis=1) == 6).all()
     best = np.linalg.lstsq(A[:6].T, X.T, rcond=None)[0].T @ A[:6]
     assert np.allclose((weight[:, :, None] * A[unit]).sum(axis=1), best, atol=1e-4)
@@ -124,7 +126,7 @@ def test_omp_skips_atoms_that_repeat_others(isa, rng):
 def test_decode_and_refine(isa, rng, unit, weight, L):
     N, M, R = 300, 90, 37
     codes = some_codes(rng, N, L, M, unit, weight)
-    u, w = codes.rows()
+    u, w = codes.matrices()
     bias = rng.standard_normal(N).astype(np.float32)
     lengths = rng.integers(0, L + 1, N).astype(np.uint16)
     C = rng.standard_normal((16, M), np.float32)
@@ -148,10 +150,10 @@ def test_decode_and_refine(isa, rng, unit, weight, L):
         assert np.allclose(np.sort(one), np.sort(expected[0])[-R:], atol=1e-5 * size)
         if len(used):
             counts = np.minimum(used, 16)
-            prefix = Prefix.of(codes, counts)
+            prefix = Prefix.from_lengths(codes, counts)
             first = reference.estimates(u, w.astype(float), codes.scale, bias, counts, C[0])
             U0 = (prefix.row, prefix.starts, prefix.unit, prefix.weight, codes.scale)
-            _kernels.decode_brief(*U0, bias, C[0], one, row)
+            _kernels.decode_prefix(*U0, bias, C[0], one, row)
             assert np.allclose(one, first[row], atol=1e-5 * size)
             assert np.allclose(np.sort(one), np.sort(first)[-R:], atol=1e-5 * size)
             some = rng.integers(-1, N, (16, 20)).astype(np.int32)
@@ -164,7 +166,7 @@ def test_decode_and_refine(isa, rng, unit, weight, L):
 
 def test_decode_keeps_the_lower_of_equal_rows(isa):
     N = 1000
-    codes = Codes.of(np.zeros((N, 2), np.uint16), np.ones((N, 2), np.int8), np.ones(N, np.float32))
+    codes = Codes.from_matrices(np.zeros((N, 2), np.uint16), np.ones((N, 2), np.int8), np.ones(N, np.float32))
     for queries, R in [(1, 10), (16, 300), (16, N)]:
         scores, rows = np.empty((queries, R), np.float32), np.empty((queries, R), np.int32)
         lanes = np.ones((1, 16), np.float32)
@@ -172,19 +174,19 @@ def test_decode_keeps_the_lower_of_equal_rows(isa):
         assert (np.sort(rows, axis=1) == np.arange(R)).all()
         _kernels.decode_one(codes.unit, codes.weight, codes.scale, NO_BIAS, ALL, lanes[0], scores[0], rows[0])
         assert (np.sort(rows[0]) == np.arange(R)).all()
-        prefix = codes.prefix(0.5)
+        prefix = Prefix.from_codes(codes, 0.5)
         U0 = (prefix.row, prefix.starts, prefix.unit, prefix.weight, codes.scale)
-        _kernels.decode_brief(*U0, NO_BIAS, lanes[0], scores[0], rows[0])
+        _kernels.decode_prefix(*U0, NO_BIAS, lanes[0], scores[0], rows[0])
         assert (np.sort(rows[0]) == np.arange(R)).all()
 
 
 @pytest.mark.parametrize("L", [1, 16, 40, 70])
 def test_reconstruct(isa, rng, L):
     codes = some_codes(rng, 20, L, 30, np.uint16, np.float32)
-    unit, weight = codes.rows()
+    unit, weight = codes.matrices()
     Y = rng.standard_normal((30, 11), np.float32)
     expected = codes.scale[:, None] * (weight[:, :, None] * Y[unit]).sum(axis=1)
-    assert np.allclose(codes.reconstructed(Y), expected, atol=1e-4)
+    assert np.allclose(codes.reconstruct(Y), expected, atol=1e-4)
 
 
 @settings(max_examples=50, deadline=None)

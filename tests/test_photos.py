@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from painted import best, counts, finds, names, paint, painted_folder
+from drawn_images import best, counts, finds, names, paint, painted_folder
 from PIL import Image
 
 from logt.descriptors import Model, PictureError, read_picture

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from painted import best, counts, finds, paint, painted_folder
+from drawn_images import best, counts, finds, paint, painted_folder
 
 from logt.errors import CorruptIndexError, FormatVersionError, InvalidInputError, LockedError
 from logt.photos import Photos, update

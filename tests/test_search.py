@@ -5,12 +5,13 @@ import pytest
 import reference
 
 from logt._threads import Workers
+from logt.engine.method import Method, Segment
 from logt.engine.search import View
 from logt.engine.search import search as search_views
-from logt.engine.segment import Method, Segment
 from logt.methods import cascaded, lo_gt, rnd, starred
+from logt.stages.cascade import Cascade, Prefix, prefix_lengths
 from logt.stages.correction import Suppress
-from logt.stages.decoder import Cascade, Local, Sparse
+from logt.stages.decoder import Local, Sparse
 from logt.stages.grouping import Random
 from logt.stages.memory_vectors import Pinv
 from logt.stages.quantize import Float32
@@ -21,11 +22,11 @@ def built(X, method, first=0, seed=0):
 
 
 def search(segments, *arguments, **named):
-    return search_views([View.of(segment, l2=False) for segment in segments], *arguments, **named)
+    return search_views([View.of_segment(segment, l2=False) for segment in segments], *arguments, **named)
 
 
 def estimates(segment: Segment, Q):
-    return Q @ segment.codes.reconstructed(segment.memory.decoded()).T
+    return Q @ segment.codes.reconstruct(segment.codebook.decode()).T
 
 
 @pytest.mark.parametrize("nq", [1, 3, 16, 37])
@@ -56,7 +57,7 @@ def test_top_k_of_the_whole_is_the_merge_of_the_segments(vectors):
     units = [
         {(number, int(u)) for u in of}
         for number, s in enumerate(segments)
-        for of in s.units.of  # type: ignore[union-attr]
+        for of in s.units.assignment  # type: ignore[union-attr]
     ]
     corrected = search(segments, Q, 900, correct=Suppress(50))[1]
     for q in range(20):
@@ -67,9 +68,9 @@ def test_top_k_of_the_whole_is_the_merge_of_the_segments(vectors):
 def test_cascade_refines_the_best_of_the_prefix(vectors):
     X, Q = vectors(500, 48), vectors(18, 48, seed=1)
     segment = built(X, rnd(n=20, m=3, L=30))
-    lengths = segment.codes.prefix(0.5).lengths
-    unit, weight = segment.codes.rows()
-    C = segment.memory.measure(Q)
+    lengths = prefix_lengths(segment.codes, 0.5)
+    unit, weight = segment.codes.matrices()
+    C = segment.codebook.measure(Q)
     rough = [reference.estimates(unit, weight, segment.codes.scale, np.zeros(500), lengths, c) for c in C]
     full = estimates(segment, Q)
     for k in (10, 60, 500):
@@ -85,8 +86,8 @@ def test_cascade_refines_the_best_of_the_prefix(vectors):
 
 @pytest.mark.parametrize("nq", [1, 16])
 def test_a_short_prefix_finds_only_what_is_there(vectors, nq):
-    segment = built(vectors(500, 48), rnd(n=20, m=3, L=30)).without(np.arange(0, 500, 2))
-    assert segment.codes.prefix(0.2).row.size, "short enough for the copy that one query reads"
+    segment = built(vectors(500, 48), rnd(n=20, m=3, L=30)).remove(np.arange(0, 500, 2))
+    assert Prefix.from_codes(segment.codes, 0.2).row.size, "short enough for the copy that one query reads"
     _, ids = search([segment], vectors(nq, 48, seed=1), 500, Cascade(0.2, 100))
     assert all(sorted(row) == list(range(1, 500, 2)) for row in ids.tolist())
 
@@ -111,7 +112,7 @@ def test_unit_norm_estimates_are_cosines_of_the_reconstructions(vectors):
     X = vectors(300, 48)
     method = Method(Random(20, 3), Pinv(), Float32(), Sparse(10, weights="float32"), unit_norm=True)
     segment = built(X, method)
-    reconstructed = segment.codes.reconstructed(segment.memory.decoded())
+    reconstructed = segment.codes.reconstruct(segment.codebook.decode())
     assert np.allclose(np.linalg.norm(reconstructed, axis=1), 1, atol=1e-5)
     assert (search([segment], X[:50], 1)[0] <= 1 + 1e-5).all()
 
@@ -122,14 +123,14 @@ def test_a_shared_memory_is_measured_once(vectors):
     calls = []
 
     class Counting:
-        arrays, shape, decoded, nbytes = first.memory.arrays, first.memory.shape, first.memory.decoded, 0
+        arrays, shape, decode, nbytes = first.codebook.arrays, first.codebook.shape, first.codebook.decode, 0
 
         def measure(self, Q):
             calls.append(len(Q))
-            return first.memory.measure(Q)
+            return first.codebook.measure(Q)
 
-    memory = Counting()
-    segments = [Segment(memory, first.codes, np.arange(a, a + 200)) for a in (0, 200)]
+    codebook = Counting()
+    segments = [Segment(codebook, first.codes, np.arange(a, a + 200)) for a in (0, 200)]
     search(segments, Q, 5)
     assert calls == [3]
 
@@ -169,5 +170,5 @@ def test_the_decoder_is_fitted_to_what_is_stored(vectors):
     errors = []
     for fit in ("stored", "exact"):
         segment = built(X, replace(quantized(rnd(n=20, m=3, L=30), c=4, fit=fit), decode=Local(1, weights="float32")))
-        errors.append(np.square(X - segment.codes.reconstructed(segment.memory.decoded())).sum(axis=1).mean())
+        errors.append(np.square(X - segment.codes.reconstruct(segment.codebook.decode())).sum(axis=1).mean())
     assert errors[0] < errors[1]

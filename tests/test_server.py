@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from made_photos import MadePhotos, make_photos, scene
 from PIL import Image
 from starlette.testclient import TestClient
+from synthetic_photos import MadePhotos, make_photos, scene
 
 import logt
 from logt.server.app import create

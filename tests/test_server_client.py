@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_photos import MadePhotos, make_photos, running, scene
+from synthetic_photos import MadePhotos, make_photos, running, scene
 from test_project import ROOT, blocks
 from test_server import jpeg
 

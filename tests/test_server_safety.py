@@ -9,7 +9,7 @@ import zlib
 from html.parser import HTMLParser
 
 import pytest
-from made_photos import MadePhotos, make_photos, scene
+from synthetic_photos import MadePhotos, make_photos, scene
 from test_server import API, fault, ids_of, jpeg, serving
 
 import logt

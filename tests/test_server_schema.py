@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
-from made_photos import MadePhotos, make_photos, running
 from schemathesis.checks import positive_data_acceptance
+from synthetic_photos import MadePhotos, make_photos, running
 from test_server import API
 
 from logt.server.app import create

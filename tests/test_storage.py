@@ -13,6 +13,7 @@ import pytest
 import logt
 from logt import CorruptIndexError, FormatVersionError, InvalidInputError
 from logt.methods import compact, lo_gt, sketched, starred
+from logt.storage import files
 from logt.storage import format as storage
 
 
@@ -107,10 +108,10 @@ def test_a_manifest_that_lies_with_a_right_checksum_is_refused(saved):
 def test_codes_that_name_no_unit_are_refused(vectors, tmp_path):
     index = logt.Index(8, method=lo_gt(n=5, m=2, L=4))
     index.add(vectors(30, 8))
-    codes = index._state.segments[0].codes
+    codes = index._snapshot.segments[0].codes
     codes.unit[3] = 60_000
     index.save(tmp_path / "index")
-    with pytest.raises(CorruptIndexError, match="names no memory vector"):
+    with pytest.raises(CorruptIndexError, match="memory vector that does not exist"):
         logt.open(tmp_path / "index")
 
 
@@ -135,7 +136,7 @@ def test_a_first_save_that_failed_can_be_repeated(tmp_path, vectors, monkeypatch
     failures = 0
     for n in range(100):
         with monkeypatch.context() as patch:
-            patch.setattr(storage, "os", FailingOs(n, errno.ENOSPC))
+            patch.setattr(files, "os", FailingOs(n, errno.ENOSPC))
             try:
                 index.save(tmp_path / "index")
                 break
@@ -222,7 +223,7 @@ def test_a_failed_save_keeps_the_old_index(saved, monkeypatch, change, error):
             CHANGES[change](index)
             failing = FailingOs(n, error)
             with monkeypatch.context() as patch:
-                patch.setattr(storage, "os", failing)
+                patch.setattr(files, "os", failing)
                 if failing_save(index):
                     assert failing.failed
             left = logt.open(saved)
@@ -260,8 +261,16 @@ def test_indexes_of_earlier_formats_stay_readable(golden):
     scores, ids = index.search(np.array(expected["queries"]), 10)
     assert ids.tolist() == expected["ids"]
     assert np.allclose(scores, expected["scores"], atol=1e-5)
+    method = (
+        expected["method"].replace("sketch=Sketch(", "residual=ResidualQuantizer(").replace("sketch=", "residual=")
+    )
+    method = (
+        method.replace("open=Open(", "probe=Probe(")
+        .replace("open=", "probe=")
+        .replace(", units=None)", ", nprobe=None)")
+    )
     words = iter(re.findall(r"\w+=[^(),]+|\w+\(", repr(index.method)))  # later versions add stages and fields, unused
-    assert all(word in words for word in re.findall(r"\w+=[^(),]+|\w+\(", expected["method"]))
+    assert all(word in words for word in re.findall(r"\w+=[^(),]+|\w+\(", method))
 
 
 def test_a_segment_without_the_sketches_of_its_method_is_refused(vectors, tmp_path):
@@ -271,7 +280,7 @@ def test_a_segment_without_the_sketches_of_its_method_is_refused(vectors, tmp_pa
     manifest = json.loads((tmp_path / "index" / "manifest.json").read_text())["manifest"]
     del manifest["segments"][0]["sketch"]
     sign(tmp_path / "index", manifest)
-    with pytest.raises(CorruptIndexError, match="sketches and method"):
+    with pytest.raises(CorruptIndexError, match="inverted lists do not fit the method"):
         logt.open(tmp_path / "index")
 
 
@@ -287,18 +296,18 @@ def test_files_with_right_checksums_and_wrong_bytes_are_refused_or_harmless(save
         for _ in range(rng.integers(1, 4)):
             data[rng.integers(len(data))] = rng.integers(256)
         path.write_bytes(data)
-        manifest["files"][path.name] = {"bytes": len(data), "checksum": storage._digest(bytes(data))}
+        manifest["files"][path.name] = {"bytes": len(data), "checksum": storage.checksum(bytes(data))}
         sign(saved, manifest)
         try:
             logt.open(saved).search(np.ones((3, 8)), 5)
         except CorruptIndexError:
             refused += 1
         path.write_bytes(original[path])
-        manifest["files"][path.name] = {"bytes": len(data), "checksum": storage._digest(original[path])}
+        manifest["files"][path.name] = {"bytes": len(data), "checksum": storage.checksum(original[path])}
     assert refused > 20
 
 
 def sign(folder, manifest):
     body = json.dumps(manifest, indent=1, sort_keys=True)
-    whole = {"manifest": manifest, "checksum": storage._digest(body.encode())}
+    whole = {"manifest": manifest, "checksum": storage.checksum(body.encode())}
     (folder / "manifest.json").write_text(json.dumps(whole, indent=1))

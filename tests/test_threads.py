@@ -6,12 +6,12 @@ import threading
 
 import pytest
 
-from logt._threads import Workers, available, spans
+from logt._threads import Workers, available_cores, split_range
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_results_come_in_the_order_of_the_items(threads):
-    assert Workers(threads).each(lambda i: i * i, list(range(50))) == [i * i for i in range(50)]
+    assert Workers(threads).map(lambda i: i * i, list(range(50))) == [i * i for i in range(50)]
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -21,7 +21,7 @@ def test_an_error_reaches_the_caller(threads):
             raise ValueError("three")
 
     with pytest.raises(ValueError, match="three"):
-        Workers(threads).each(fail, list(range(10)))
+        Workers(threads).map(fail, list(range(10)))
 
 
 def test_an_error_cancels_what_has_not_begun():
@@ -34,14 +34,14 @@ def test_an_error_cancels_what_has_not_begun():
         done.append(i)
 
     with pytest.raises(ValueError, match="nought"):
-        Workers(2).each(work, list(range(100)))
+        Workers(2).map(work, list(range(100)))
     assert len(done) < 5
 
 
 def test_progress_is_told_by_the_calling_thread_and_reaches_the_end():
     told = []
     tell = Workers(3, lambda *news: told.append((threading.current_thread(), *news)))
-    tell.each(lambda i: i, list(range(30)), "work")
+    tell.map(lambda i: i, list(range(30)), "work")
     assert {thread for thread, *_ in told} == {threading.current_thread()}
     assert told[-1][1:] == ("work", 30, 30)
 
@@ -50,14 +50,14 @@ BLAS = """
 import threading
 import numpy
 from threadpoolctl import threadpool_info
-from logt._threads import Workers, one_blas_thread
+from logt._threads import Workers, single_threaded_blas
 
 def threads():
     return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
 
 before, seen = threads(), []
-with one_blas_thread():
-    inner = threading.Thread(target=lambda: Workers(2).each(lambda _: seen.append(threads()), [1, 2]))
+with single_threaded_blas():
+    inner = threading.Thread(target=lambda: Workers(2).map(lambda _: seen.append(threads()), [1, 2]))
     inner.start()
     inner.join()
     assert threads() <= {1}, "the last one out lifts the limit, not the first"
@@ -72,17 +72,17 @@ def test_blas_runs_on_one_thread_inside_and_as_before_after():
 
 def test_no_thread_outlives_its_call():
     before = threading.active_count()
-    Workers(4).each(lambda i: i, list(range(20)))
+    Workers(4).map(lambda i: i, list(range(20)))
     assert threading.active_count() == before
 
 
 def test_the_environment_can_lower_the_number_of_threads(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    assert available() == 1
+    assert available_cores() == 1
     monkeypatch.setenv("OMP_NUM_THREADS", "many")
-    assert available() >= 1
+    assert available_cores() >= 1
 
 
 def test_spans_cover_everything_once():
-    assert [i for span in spans(10, 4) for i in range(10)[span]] == list(range(10))
-    assert spans(0, 4) == []
+    assert [i for span in split_range(10, 4) for i in range(10)[span]] == list(range(10))
+    assert split_range(0, 4) == []

@@ -107,13 +107,6 @@ void correlate(In<float, 2> X, In<float, 2> A, In<int32_t, 2> support, In<int32_
                              support.shape(1), out.data());
 }
 
-void omp(In<float, 2> gram, In<float, 2> corr, In<int32_t, 2> support, In<int32_t, 1> counts, In<float, 1> rescale,
-         Out<uint32_t, 2> unit, Out<float, 2> weight) {
-    const int32_t L = static_cast<int32_t>(unit.shape(1));
-    current.table->omp(gram.data(), gram.shape(0), corr.data(), support.data(), counts.data(), support.shape(0),
-                       support.shape(1), &L, 1, rescale.data(), unit.data(), weight.data());
-}
-
 void omp_path(In<float, 2> gram, In<float, 2> corr, In<int32_t, 2> support, In<int32_t, 1> counts,
               In<float, 1> rescale, In<int32_t, 1> lengths, Out<uint32_t, 2> unit, Out<float, 2> weight) {
     current.table->omp(gram.data(), gram.shape(0), corr.data(), support.data(), counts.data(), support.shape(0),
@@ -149,7 +142,7 @@ void decode_one(In<Unit, 1> unit, In<Weight, 1> weight, In<float, 1> scale, In<f
 
 // The same by a copy of U0: row (groups * 16), starts (groups + 1), unit, weight (starts[groups] * 16)
 template <typename Unit, typename Weight>
-void decode_brief(In<uint32_t, 1> row, In<int64_t, 1> starts, In<Unit, 1> unit, In<Weight, 1> weight, In<float, 1> scale,
+void decode_prefix(In<uint32_t, 1> row, In<int64_t, 1> starts, In<Unit, 1> unit, In<Weight, 1> weight, In<float, 1> scale,
                   In<float, 1> bias, In<float, 1> c, Out<float, 1> scores, Out<int32_t, 1> rows) {
     decoder<Unit, Weight>().brief({row.data(), starts.data(), unit.data(), weight.data(), scale.shape(0)}, scale.data(),
                                   bias.shape(0) ? bias.data() : nullptr, c.data(), scores.shape(0), scores.data(), rows.data());
@@ -200,23 +193,51 @@ void rotate(Out<float, 2> X, In<float, 2> signs, bool back) {
     current.sketches->rotate(X.data(), X.shape(0), X.shape(1), signs.data(), signs.shape(0), back);
 }
 
-// head, tail: (rows, bytes); C: (queries, units); Z: (queries, dim), rotated; scores, found: (queries, R)
-template <typename Unit, typename Weight>
-void scan(In<Unit, 1> unit, In<Weight, 1> weight, In<float, 1> scale, In<float, 1> bias, In<uint8_t, 2> head,
-          In<uint8_t, 2> tail,
-          In<float, 1> factor, size_t bits, In<uint32_t, 1> row, In<int64_t, 1> starts, In<int64_t, 1> offsets,
-          In<uint32_t, 1> further, In<float, 2> C,
-          In<float, 2> Z, size_t open, size_t least, Out<float, 2> scores, Out<int32_t, 2> found) {
-    const size_t R = found.shape(1), units = C.shape(1), dim = Z.shape(1), vectors = scale.shape(0);
-    const logt::Codes<Unit, Weight> codes = {{unit.data(), weight.data(), vectors, unit.shape(0) / vectors},
-                                             scale.data(), bias.shape(0) ? bias.data() : nullptr, nullptr};
-    const logt::Sketches sketches = {head.data(), tail.data(), head.shape(1), tail.shape(1), factor.data(), bits};
-    const logt::Lists lists = {row.data(), starts.data(), offsets.data(), further.data()};
-    for (size_t q = 0; q < C.shape(0); ++q)
-        typed<Unit, Weight>(*current.sketches)(codes, sketches, lists, C.data() + q * units, units,
-                                               Z.data() + q * dim, dim, open, least, R, scores.data() + q * R,
-                                               found.data() + q * R);
-}
+// The inverted lists of one segment: holds its arrays, so that a search passes the queries only.
+class ListScanner {
+  public:
+    ListScanner(nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu> unit, nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu> weight,
+                In<float, 1> scale, In<uint8_t, 2> head, In<uint8_t, 2> tail, In<float, 1> factor, size_t bits,
+                In<uint32_t, 1> row, In<int64_t, 1> starts, In<int64_t, 1> offsets, In<uint32_t, 1> further)
+        : unit_(unit), weight_(weight), scale_(scale), head_(head), tail_(tail), factor_(factor), row_(row),
+          starts_(starts), offsets_(offsets), further_(further), bits_(bits) {}
+
+    // C: (queries, units); Z: (queries, dim), rotated; bias: one per row, or empty for 0; scores, found: (queries, R)
+    void scan(In<float, 2> C, In<float, 2> Z, In<float, 1> bias, size_t nprobe, size_t least, Out<float, 2> scores,
+              Out<int32_t, 2> found) const {
+        const bool narrow = unit_.dtype() == nb::dtype<uint16_t>(), bytes = weight_.dtype() == nb::dtype<int8_t>();
+        if (narrow && bytes) scan_as<uint16_t, int8_t>(C, Z, bias, nprobe, least, scores, found);
+        else if (narrow) scan_as<uint16_t, float>(C, Z, bias, nprobe, least, scores, found);
+        else if (bytes) scan_as<uint32_t, int8_t>(C, Z, bias, nprobe, least, scores, found);
+        else scan_as<uint32_t, float>(C, Z, bias, nprobe, least, scores, found);
+    }
+
+  private:
+    template <typename Unit, typename Weight>
+    void scan_as(const In<float, 2>& C, const In<float, 2>& Z, const In<float, 1>& bias, size_t nprobe, size_t least,
+                 const Out<float, 2>& scores, const Out<int32_t, 2>& found) const {
+        const size_t R = found.shape(1), units = C.shape(1), dim = Z.shape(1), vectors = scale_.shape(0);
+        const logt::Codes<Unit, Weight> codes = {{static_cast<const Unit*>(unit_.data()),
+                                                  static_cast<const Weight*>(weight_.data()), vectors,
+                                                  unit_.shape(0) / vectors},
+                                                 scale_.data(), bias.shape(0) ? bias.data() : nullptr, nullptr};
+        const logt::Sketches sketches = {head_.data(), tail_.data(), head_.shape(1), tail_.shape(1), factor_.data(), bits_};
+        const logt::Lists lists = {row_.data(), starts_.data(), offsets_.data(), further_.data()};
+        for (size_t q = 0; q < C.shape(0); ++q)
+            typed<Unit, Weight>(*current.sketches)(codes, sketches, lists, C.data() + q * units, units,
+                                                   Z.data() + q * dim, dim, nprobe, least, R, scores.data() + q * R,
+                                                   found.data() + q * R);
+    }
+
+    nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu> unit_, weight_;
+    In<float, 1> scale_;
+    In<uint8_t, 2> head_, tail_;
+    In<float, 1> factor_;
+    In<uint32_t, 1> row_;
+    In<int64_t, 1> starts_, offsets_;
+    In<uint32_t, 1> further_;
+    size_t bits_;
+};
 
 // order[q]: the positions of the best order.shape(1) of scores[q], by falling score, then by rising id
 void rank(In<float, 2> scores, In<int64_t, 2> id, Out<int64_t, 2> order) {
@@ -282,14 +303,12 @@ void bind(nb::module_& m) {
     using Free = nb::call_guard<nb::gil_scoped_release>;
     m.def("decode_one", decode_one<Unit, Weight>, "unit"_a, "weight"_a, "scale"_a, "bias"_a, "length"_a,
           "c"_a, "scores"_a, "rows"_a, Free());
-    m.def("decode_brief", decode_brief<Unit, Weight>, "row"_a, "starts"_a, "unit"_a, "weight"_a, "scale"_a, "bias"_a,
+    m.def("decode_prefix", decode_prefix<Unit, Weight>, "row"_a, "starts"_a, "unit"_a, "weight"_a, "scale"_a, "bias"_a,
           "c"_a, "scores"_a, "rows"_a, Free());
     m.def("decode_tile", decode_tile<Unit, Weight>, "unit"_a, "weight"_a, "scale"_a, "bias"_a, "length"_a,
           "C"_a, "scores"_a, "rows"_a, Free());
     m.def("refine", refine<Unit, Weight>, "unit"_a, "weight"_a, "scale"_a, "length"_a, "C"_a, "rows"_a,
           "scores"_a, Free());
-    m.def("scan", scan<Unit, Weight>, "unit"_a, "weight"_a, "scale"_a, "bias"_a, "head"_a, "tail"_a, "factor"_a, "bits"_a,
-          "row"_a, "starts"_a, "offsets"_a, "further"_a, "C"_a, "Z"_a, "open"_a, "least"_a, "scores"_a, "found"_a, Free());
     m.def("reconstruct", reconstruct<Unit, Weight>, "unit"_a, "weight"_a, "Y"_a, "out"_a, Free());
 }
 
@@ -310,11 +329,17 @@ NB_MODULE(_kernels, m) {
     m.def("correlate", correlate, "X"_a, "A"_a, "support"_a, "counts"_a, "out"_a, Free());
     m.def("omp_path", omp_path, "gram"_a, "corr"_a, "support"_a, "counts"_a, "rescale"_a, "lengths"_a, "unit"_a,
           "weight"_a, Free());
-    m.def("omp", omp, "gram"_a, "corr"_a, "support"_a, "counts"_a, "rescale"_a, "unit"_a, "weight"_a, Free());
     m.def("normal_rows", normal_rows, "unit"_a, "weight"_a, "X"_a, "first"_a, "A"_a, "B"_a, Free());
     m.def("to_int8", to_int8, "V"_a, "codes"_a, "scale"_a, Free());
     m.def("rotate", rotate, "X"_a, "signs"_a, "back"_a, Free());
     m.def("rank", rank, "scores"_a, "id"_a, "order"_a, Free());
+    nb::class_<ListScanner>(m, "ListScanner")
+        .def(nb::init<nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>, nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>, In<float, 1>,
+                      In<uint8_t, 2>, In<uint8_t, 2>, In<float, 1>, size_t, In<uint32_t, 1>, In<int64_t, 1>, In<int64_t, 1>,
+                      In<uint32_t, 1>>(),
+             "unit"_a, "weight"_a, "scale"_a, "head"_a, "tail"_a, "factor"_a, "bits"_a, "row"_a, "starts"_a, "offsets"_a,
+             "further"_a)
+        .def("scan", &ListScanner::scan, "C"_a, "Z"_a, "bias"_a, "nprobe"_a, "least"_a, "scores"_a, "found"_a, Free());
     m.def("suppress", suppress, "units"_a, "depth"_a, "order"_a, "counts"_a, Free());
     bind<uint16_t, int8_t>(m);
     bind<uint16_t, float>(m);

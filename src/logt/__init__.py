@@ -2,7 +2,8 @@
 
 from logt import methods
 from logt.augmentation import smoothed
-from logt.engine.segment import Method
+from logt.engine.method import Method
+from logt.engine.params import SearchParams
 from logt.errors import (
     CorruptIndexError,
     FormatVersionError,
@@ -29,6 +30,7 @@ __all__ = [
     "RangeResult",
     "ReadOnlyError",
     "Report",
+    "SearchParams",
     "SearchResult",
     "methods",
     "open",

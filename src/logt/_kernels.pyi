@@ -1,4 +1,4 @@
-"""Types of the compiled module; what each function does stands beside its code in src/kernels/."""
+"""Types of the compiled module; each function is described next to its code in src/kernels/."""
 
 from typing import Any
 
@@ -12,15 +12,6 @@ def use_instruction_set(name: str) -> None: ...
 def grow_units(A: Array, sizes: Array, sum: bool, out: Array) -> None: ...
 def first_order(units: Array, offsets: Array, members: Array, first: int, out: Array, counts: Array) -> None: ...
 def correlate(X: Array, A: Array, support: Array, counts: Array, out: Array) -> None: ...
-def omp(
-    gram: Array,
-    corr: Array,
-    support: Array,
-    counts: Array,
-    rescale: Array,
-    unit: Array,
-    weight: Array,
-) -> None: ...
 def omp_path(
     gram: Array,
     corr: Array,
@@ -42,7 +33,7 @@ def decode_one(
     scores: Array,
     rows: Array,
 ) -> None: ...
-def decode_brief(
+def decode_prefix(
     row: Array,
     starts: Array,
     unit: Array,
@@ -75,25 +66,23 @@ def refine(
 def reconstruct(unit: Array, weight: Array, Y: Array, out: Array) -> None: ...
 def to_int8(V: Array, codes: Array, scale: Array) -> None: ...
 def rotate(X: Array, signs: Array, back: bool) -> None: ...
-def scan(
-    unit: Array,
-    weight: Array,
-    scale: Array,
-    bias: Array,
-    head: Array,
-    tail: Array,
-    factor: Array,
-    bits: int,
-    row: Array,
-    starts: Array,
-    offsets: Array,
-    further: Array,
-    C: Array,
-    Z: Array,
-    open: int,
-    least: int,
-    scores: Array,
-    found: Array,
-) -> None: ...
+
+class ListScanner:
+    def __init__(
+        self,
+        unit: Array,
+        weight: Array,
+        scale: Array,
+        head: Array,
+        tail: Array,
+        factor: Array,
+        bits: int,
+        row: Array,
+        starts: Array,
+        offsets: Array,
+        further: Array,
+    ) -> None: ...
+    def scan(self, C: Array, Z: Array, bias: Array, nprobe: int, least: int, scores: Array, found: Array) -> None: ...
+
 def rank(scores: Array, id: Array, order: Array) -> None: ...
 def suppress(units: Array, depth: int, order: Array, counts: Array) -> None: ...

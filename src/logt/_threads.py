@@ -1,4 +1,4 @@
-"""The one place where threads are made: per call, never at import, with BLAS held to one thread each."""
+"""Threads: created here only, per call and never at import, with BLAS limited to one thread each."""
 
 from __future__ import annotations
 
@@ -22,83 +22,81 @@ _blas_lock = threading.Lock()
 
 @dataclass(frozen=True)
 class Workers:
-    """Up to `threads` threads for one call, and whom to tell how far it is."""
+    """Up to `threads` threads for one call, and an optional progress callback."""
 
     threads: int = 1
     progress: Progress | None = None
 
-    def each(self, function: Callable[[Item], Result], items: Sequence[Item], what: str = "") -> list[Result]:
-        """[function(i) for i in items]; the first error, or an interrupt, cancels what has not begun.
+    def map(self, function: Callable[[Item], Result], items: Sequence[Item], what: str = "") -> list[Result]:
+        """Return [function(i) for i in items]; the first error or an interrupt cancels the items not yet started.
 
-        The calling thread works too: to start a thread takes long beside a search, and nobody waits for it.
+        The calling thread works too: starting a thread takes long compared with a search.
         """
         results: dict[int, Result] = {}
         errors: list[BaseException] = []
-        turns = iter(range(len(items)))
-        said = 0
+        numbers = iter(range(len(items)))
+        reported = 0
 
-        def work(tells: bool = False) -> None:
-            nonlocal said
+        def work(report: bool = False) -> None:
+            nonlocal reported
             try:
-                for turn in turns:
+                for number in numbers:
                     if errors:
                         return
-                    results[turn] = function(items[turn])
-                    if tells:
-                        said = len(results)
-                        self.tell(what, said, len(items))
+                    results[number] = function(items[number])
+                    if report:
+                        reported = len(results)
+                        self.report(what, reported, len(items))
             except BaseException as error:
                 errors.append(error)
 
-        with one_blas_thread():
+        with single_threaded_blas():
             others: list[threading.Thread] = []
             try:
                 for _ in range(min(self.threads, len(items)) - 1):
                     others.append(threading.Thread(target=work))
                     others[-1].start()
-                work(tells=True)
-            except BaseException as error:  # no thread could be made, or an interrupt between the items
+                work(report=True)
+            except BaseException as error:  # a thread could not be started, or an interrupt between two items
                 errors.append(error)
             while others:
                 try:
                     if others[-1].ident is not None:
                         others[-1].join()
                     others.pop()
-                except (
-                    BaseException
-                ) as error:  # an interrupt while waiting: nothing may go on behind the caller's back
+                except BaseException as error:  # an interrupt while waiting: no thread may outlive this call
                     errors.append(error)
         if errors:
             raise errors[0]
-        if said < len(items):
-            self.tell(what, len(items), len(items))
-        return [results[turn] for turn in range(len(items))]
+        if reported < len(items):
+            self.report(what, len(items), len(items))
+        return [results[number] for number in range(len(items))]
 
-    def tell(self, what: str, done: int, total: int) -> None:
-        """Say how far some work is, if it has a name."""
+    def report(self, what: str, done: int, total: int) -> None:
+        """Call the progress callback, if there is one and the work has a name."""
         if self.progress and what:
             self.progress(what, done, total)
 
 
 SERIAL = Workers()
-"""The calling thread alone, silent."""
+"""The calling thread alone, without progress."""
 
 
-def available() -> int:
-    """The cores this process may use, or fewer if OMP_NUM_THREADS says so."""
+def available_cores() -> int:
+    """Return the number of cores this process may use, or OMP_NUM_THREADS if that is smaller."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    return min(cores, int(asked)) if asked.isdigit() and int(asked) > 0 else cores
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    return min(cores, int(limit)) if limit.isdigit() and int(limit) > 0 else cores
 
 
-def spans(total: int, size: int) -> list[slice]:
-    """range(total) in consecutive slices of at most `size`, the same whatever the number of threads."""
+def split_range(total: int, size: int) -> list[slice]:
+    """Split range(total) into consecutive slices of at most `size`, independent of the number of threads."""
     return [slice(first, min(first + size, total)) for first in range(0, total, size)]
 
 
 @contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """BLAS on one thread while anyone is inside; the limit is process-wide, so the last one out lifts it."""
+def single_threaded_blas() -> Iterator[None]:
+    """Run BLAS on one thread while anyone is inside; the limit is process-wide, the last one out restores it."""
     global _blas_users, _blas_limit
     with _blas_lock:
         if _blas_users == 0:
@@ -111,6 +109,19 @@ def one_blas_thread() -> Iterator[None]:
             _blas_users -= 1
             if _blas_users == 0:
                 _blas_limit.restore_original_limits()
+
+
+def _reset_after_fork() -> None:
+    """A forked child has one thread, which holds no lock and uses no BLAS."""
+    global _blas_users, _blas_lock
+    _blas_lock = threading.Lock()
+    if _blas_users:
+        _blas_users = 0
+        _blas_limit.restore_original_limits()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 @cache

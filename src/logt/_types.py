@@ -1,4 +1,4 @@
-"""Names for the arrays that pass between stages."""
+"""Type aliases for the arrays that pass between stages."""
 
 from __future__ import annotations
 

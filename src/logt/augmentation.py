@@ -1,4 +1,4 @@
-"""Smoothing, X -> X: each vector drawn towards its nearest ones before it is indexed (database augmentation, DBA)."""
+"""Database-side augmentation (DBA), X -> X: move each vector towards its neighbours before it is indexed."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from logt._threads import spans
+from logt._threads import split_range
 from logt._types import Floats
-from logt._validation import dimension, row_norms, unit_rows
-from logt.errors import power, whole
+from logt._validation import check_exponent, check_int, infer_dim, normalize_rows, row_norms
 from logt.index import Index
-from logt.metrics import checked_vectors
+from logt.metrics import check_vectors
 
 _ROWS = 4096  # vectors searched together
 
@@ -19,20 +18,23 @@ _ROWS = 4096  # vectors searched together
 def smoothed(
     X: Any, *, n: int = 10, alpha: float = 3.0, effort: float | None = None, threads: int | None = None
 ) -> Floats:
-    """The directions of x + Σ cos^alpha · neighbour, over the n nearest that an index of X finds.
+    """Return the normalized x + Σ cos**alpha · neighbour, over the n nearest neighbours of each row of X.
 
-    It moves vectors of one thing together, which helps retrieval where a thing has several views, at the cost of
-    a search for each vector. Add the result to an index in place of X.
+    It moves views of the same object together, which helps retrieval, at the cost of one search per vector. Add the
+    result to an index instead of X.
+
+    X: vectors, (N, d). n: neighbours per vector. alpha: exponent of the similarities that weight them. effort: of the
+    searches, as in `Index.search`. threads: all cores by default.
     """
-    n, alpha = whole("n", n), power("alpha", alpha)
-    rows = checked_vectors(X, dimension(X), "cosine")
-    V = unit_rows(rows, row_norms(rows))
+    n, alpha = check_int("n", n), check_exponent("alpha", alpha)
+    rows = check_vectors(X, infer_dim(X), "cosine")
+    V = normalize_rows(rows, row_norms(rows))
     index = Index(V.shape[1])
     index.add(V, threads=threads)
     out = np.empty_like(V)
-    for part in spans(len(V), _ROWS):
+    for part in split_range(len(V), _ROWS):
         ids = index.search(V[part], min(n + 1, len(V)), effort=effort, threads=threads).ids
         for row, found in enumerate(ids, part.start):
             x, others = V[row], V[found[found != row][:n]]
             out[row] = x + (np.maximum(others @ x, 0) ** np.float32(alpha)) @ others
-    return unit_rows(out, row_norms(out))
+    return normalize_rows(out, row_norms(out))

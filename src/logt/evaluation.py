@@ -9,18 +9,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from logt._types import Array, Ids
-from logt.errors import InvalidInputError, whole
+from logt._validation import check_int
+from logt.errors import InvalidInputError
 
 
 @dataclass(frozen=True)
-class Truth:
+class GroundTruth:
     """By query, the rows that should be found, and the rows that neither help nor harm."""
 
     positives: tuple[Ids, ...]
     junk: tuple[Ids, ...]
 
     @classmethod
-    def of(cls, positives: Sequence[ArrayLike], junk: Sequence[ArrayLike] | None = None) -> Truth:
+    def from_lists(cls, positives: Sequence[ArrayLike], junk: Sequence[ArrayLike] | None = None) -> GroundTruth:
         """From lists of rows; without junk, there is none."""
         ignored = [()] * len(positives) if junk is None else junk
         if len(positives) != len(ignored):
@@ -32,7 +33,9 @@ class Truth:
         return len(self.positives)
 
 
-def revisited(easy: Sequence[ArrayLike], hard: Sequence[ArrayLike], junk: Sequence[ArrayLike]) -> dict[str, Truth]:
+def revisited(
+    easy: Sequence[ArrayLike], hard: Sequence[ArrayLike], junk: Sequence[ArrayLike]
+) -> dict[str, GroundTruth]:
     """The Medium, Easy and Hard setups of Radenović et al. (2018) from the lists of each query."""
 
     def both(first: Sequence[ArrayLike], second: Sequence[ArrayLike]) -> list[Ids]:
@@ -40,9 +43,9 @@ def revisited(easy: Sequence[ArrayLike], hard: Sequence[ArrayLike], junk: Sequen
         return [np.concatenate([np.asarray(a, np.int64), np.asarray(b, np.int64)]) for a, b in pairs]
 
     return {
-        "medium": Truth.of(both(easy, hard), junk),
-        "easy": Truth.of(easy, both(junk, hard)),
-        "hard": Truth.of(hard, both(junk, easy)),
+        "medium": GroundTruth.from_lists(both(easy, hard), junk),
+        "easy": GroundTruth.from_lists(easy, both(junk, hard)),
+        "hard": GroundTruth.from_lists(hard, both(junk, easy)),
     }
 
 
@@ -58,11 +61,10 @@ class Score:
     precision: Mapping[int, float]
     depth: int
     queries: int
-    dropped: int
     by_query: NDArray[np.float64] = field(repr=False)
 
 
-def evaluate(rankings: Sequence[ArrayLike] | Array, truth: Truth, ks: Sequence[int] = (1, 5, 10)) -> Score:
+def evaluate(rankings: Sequence[ArrayLike] | Array, truth: GroundTruth, ks: Sequence[int] = (1, 5, 10)) -> Score:
     """The official measures of lists of rows, best first; ids of -1 are empty places."""
     if len(rankings) != len(truth):
         raise InvalidInputError(f"there are {len(rankings)} rankings, but the truth is of {len(truth)} queries")
@@ -72,7 +74,7 @@ def evaluate(rankings: Sequence[ArrayLike] | Array, truth: Truth, ks: Sequence[i
     known = ~np.isnan(by_query)
     precision = {k: _percent(np.array([precision_at(k, *one) for one in each])) for k in ks}
     depth = min((int((ranking >= 0).sum()) for ranking, used in zip(lists, known, strict=True) if used), default=0)
-    return Score(_percent(by_query), precision, depth, int(known.sum()), int((~known).sum()), by_query)
+    return Score(_percent(by_query), precision, depth, int(known.sum()), by_query)
 
 
 def average_precision(ranking: ArrayLike, positives: ArrayLike, junk: ArrayLike = ()) -> float:
@@ -96,7 +98,7 @@ def precision_at(k: int, ranking: ArrayLike, positives: ArrayLike, junk: ArrayLi
 
     NaN where there are no positives, 0 where the list holds none of them.
     """
-    k = whole("k", k)
+    k = check_int("k", k)
     wanted = np.unique(np.asarray(positives, np.int64))
     if not len(wanted):
         return float("nan")

@@ -1,22 +1,24 @@
-"""The methods of the paper, one expression each; variants are derived, never listed again."""
+"""The methods: the paper's and the default, one expression each; variants are derived from others."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Literal
 
-from logt.engine.segment import Method
-from logt.errors import InvalidInputError, one_of
+from logt._validation import check_choice
+from logt.engine.method import Method
+from logt.errors import InvalidInputError
+from logt.stages.cascade import Cascade
 from logt.stages.correction import Suppress
-from logt.stages.decoder import Cascade, GroupPinv, Local, Sparse, Transpose
+from logt.stages.decoder import GroupPinv, Local, Sparse, Transpose
 from logt.stages.dictionary import DictionaryLearning
 from logt.stages.grouping import Orthogonal, Random
-from logt.stages.inverted_lists import Open
+from logt.stages.inverted_lists import Probe
 from logt.stages.kmeans import KMeans
 from logt.stages.llc import LocalityConstrained
 from logt.stages.memory_vectors import Mean, Pinv, Sum
 from logt.stages.quantize import Float32, Int8, ProductQuantizer
-from logt.stages.residual import Sketch
+from logt.stages.residual import ResidualQuantizer
 
 __all__ = [
     "cascaded",
@@ -44,45 +46,46 @@ def gt(*, n: int = 50, m: int = 4, inverse: bool = False) -> Method:
 
 
 def rnd(*, n: int = 50, m: int = 4, L: int | None = 300, order: Literal[0, 1] = 1) -> Method:
-    """RND: random units, pinv memory vectors, local decoder of the given order; L=None keeps all of S₀ or S₁."""
-    one_of("order", order, (0, 1))
+    """RND: random units, pinv memory vectors, local decoder of order 0 or 1; L=None keeps all of S₀ or S₁."""
+    check_choice("order", order, (0, 1))
     decode = Local(order, weights="float32") if L is None else Sparse(L, "S1" if order else "S0", weights="float32")
     return Method(group=Random(n, m), memory=Pinv(), quantize=Float32(), decode=decode)
 
 
 def with_random_units(method: Method) -> Method:
-    """The control of a sparse 1-order decoder: S₀ and random units in place of S₁, as many in all."""
+    """The control experiment of a sparse 1-order decoder: S₀ and random units instead of S₁, as many in total."""
     if not isinstance(method.decode, Sparse) or method.decode.support != "S1":
-        raise InvalidInputError(f"only a sparse decoder over S₁ has this control, got {method.decode!r}")
+        raise InvalidInputError(f"this control needs a sparse decoder over S₁, got {method.decode!r}")
     return replace(method, decode=replace(method.decode, support="S0+random"))
 
 
 def lo_gt(*, n: int = 50, m: int = 4, L: int | None = 300, order: Literal[0, 1] = 1, k: int = 20) -> Method:
-    """LO-GT of table 1: as RND, with orthogonal units grown k at a time."""
+    """LO-GT of table 1: like RND, with orthogonal units grown k at a time."""
     return replace(rnd(n=n, m=m, L=L, order=order), group=Orthogonal(n, m, k))
 
 
 def sketched(
     *, bits: Literal[1, 2, 4] | None = None, L: int = 2, units: int | None = None, effort: float = 0.375
 ) -> Method:
-    """The default: units of similar vectors, L entries a vector, and a few bits a dimension of what those leave out.
+    """The default: units of similar vectors, L entries per vector, and a few bits per dimension of the residual.
 
-    Without `bits` and `units`, 2 bits (4 up to 256 dimensions) and 4·√N units.
+    bits: per dimension of the residual, 2 by default (4 up to 256 dimensions). L: entries of U per vector. units: the
+    number of units (inverted lists), 4·√N by default. effort: default of the searches, see `logt.SearchParams`.
     """
     return Method(
         group=KMeans(units),
         memory=Mean(),
         quantize=Int8(),
         decode=Sparse(L, "near", candidates=max(64, 4 * L), weights="int8"),
-        sketch=Sketch(bits),
-        open=Open(effort),
+        residual=ResidualQuantizer(bits),
+        probe=Probe(effort),
     )
 
 
 def dictionary(
     *, n: float = 12.5, L: int = 50, epochs: int = 4, coreset: Literal["sensitivity", "uniform"] | None = None
 ) -> Method:
-    """DL of Iscen et al. (2016): N/n atoms learned with codes of L entries, from k-means on, or a coreset of N/5."""
+    """DL of Iscen et al. (2016): N/n atoms trained with codes of L entries, on all vectors or on a coreset."""
     return Method(
         group=KMeans(n=n, rounds=2, sample=4),
         memory=DictionaryLearning(L, epochs, coreset=coreset),
@@ -92,27 +95,27 @@ def dictionary(
 
 
 def llc(*, n: float = 12.5, L: int = 10) -> Method:
-    """Locality-constrained linear codes of L entries over the centres of N/n units of similar vectors."""
+    """Locality-constrained linear coding with L entries over N/n k-means centroids."""
     return Method(group=KMeans(n=n), memory=Mean(), quantize=Float32(), decode=LocalityConstrained(L))
 
 
 def starred(method: Method, *, depth: int = 500) -> Method:
-    """RND -> RND*, LO-GT -> LO-GT*: add the correction."""
+    """RND -> RND*, LO-GT -> LO-GT*: add the correction, over the first `depth` results."""
     return replace(method, correct=Suppress(depth))
 
 
 def cascaded(method: Method, *, p: float = 0.7, R: int = 1000) -> Method:
-    """Read U in two steps: U⁰ with the part p of the energy for all vectors, all of U for a shortlist of R."""
+    """Decode in two steps: U⁰ with the fraction p of the energy for all vectors, all of U for a shortlist of R."""
     return replace(method, cascade=Cascade(p, R))
 
 
 def quantized(method: Method, *, c: int, fit: Literal["stored", "exact"] = "stored") -> Method:
-    """Memory vectors of c bytes (section 3.2, table 2); fit="exact" learns U from Y, as the table's first row."""
+    """Memory vectors of c bytes (section 3.2, table 2); fit="exact" fits U to Y, as in the table's first row."""
     return replace(method, quantize=ProductQuantizer(c), fit=fit)
 
 
 def compact(method: Method) -> Method:
-    """One byte per component of Y and per weight of U: a quarter of the bytes, the same results in practice."""
+    """One byte per component of Y and per weight of U: a quarter of the bytes, in practice the same results."""
     decode = method.decode
     if isinstance(decode, Local | Sparse):
         decode = replace(decode, weights="int8")

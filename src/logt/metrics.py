@@ -1,4 +1,4 @@
-"""Metrics: what users compare by -> unit vectors, norms and scores, as segments have them."""
+"""Metrics: what users compare by -> unit vectors, norms and scores, as the segments have them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, Literal
 import numpy as np
 
 from logt._types import Array, Floats, Mask
-from logt._validation import LONGEST, checked_matrix, checked_rows, row_norms, unit_rows
-from logt.errors import InvalidInputError, one_of
+from logt._validation import MAX_NORM, as_matrix, check_choice, check_rows, normalize_rows, row_norms
+from logt.errors import InvalidInputError
 
 Metric = Literal["cosine", "ip", "l2"]
 
@@ -19,60 +19,61 @@ _NAMES: dict[str, Metric] = {
 }
 
 
-def named(metric: str) -> Metric:
-    one_of("metric", metric, tuple(_NAMES))
+def parse_metric(metric: str) -> Metric:
+    """Return the canonical name of a metric."""
+    check_choice("metric", metric, tuple(_NAMES))
     return _NAMES[metric]
 
 
-def checked_vectors(X: Any, dim: int, metric: Metric) -> Array:
-    """Vectors to add, not converted yet."""
-    rows = checked_rows(checked_matrix(X, dim, "X"), "X", "nothing was added")
+def check_vectors(X: Any, dim: int, metric: Metric) -> Array:
+    """Return vectors to add as a checked matrix, not yet converted."""
+    rows = check_rows(as_matrix(X, dim, "X"), "X", "nothing was added")
     if metric == "cosine":
         _refuse_zero(row_norms(rows), "X", "nothing was added; or use metric='ip' or 'l2'")
     return rows
 
 
-def checked_queries(
-    matrix: Array, metric: Metric, *, ignore: bool, way_out: str = "correct it, or pass on_invalid='ignore'"
+def check_queries(
+    matrix: Array, metric: Metric, *, ignore: bool, hint: str = "correct it, or pass on_invalid='ignore'"
 ) -> tuple[Floats, Mask]:
-    """(Q as float32, of unit length under cosine; which rows are valid)."""
+    """Return (Q as float32, normalized under cosine; which rows are valid)."""
     with np.errstate(over="ignore"):
         Q = np.array(matrix, np.float32)
     norms = row_norms(Q)
-    valid = norms <= LONGEST  # neither NaN nor infinity is
+    valid = norms <= MAX_NORM  # False for NaN and infinity
     if not ignore and not valid.all():
-        checked_rows(matrix, "Q", way_out)
+        check_rows(matrix, "Q", hint)
     if metric == "cosine":
         if not ignore:
-            _refuse_zero(norms, "Q", way_out)
+            _refuse_zero(norms, "Q", hint)
         valid &= norms > 0
         if valid.all():
             np.divide(Q, norms[:, None], out=Q, casting="same_kind")
             return Q, valid
-        Q[valid] = unit_rows(Q[valid], norms[valid])
+        Q[valid] = normalize_rows(Q[valid], norms[valid])
     return Q, valid
 
 
-def asked(Q: Floats, metric: Metric) -> Floats:
-    """Queries as segments are asked: doubled under l2, for 2·q·x − ‖x‖²."""
+def scale_queries(Q: Floats, metric: Metric) -> Floats:
+    """Return the queries that segments are searched with: doubled under l2, for 2·q·x − ‖x‖²."""
     return Q * np.float32(2) if metric == "l2" else Q
 
 
-def answered(Q: Floats, scores: Floats, metric: Metric) -> Floats:
-    """Scores as users see them: ‖q − x‖² under l2, never below 0 though the estimate may be."""
+def to_distances(Q: Floats, scores: Floats, metric: Metric) -> Floats:
+    """Return scores as users see them: ‖q − x‖² under l2, at least 0."""
     if metric != "l2":
         return scores
-    own = np.square(Q, dtype=np.float64).sum(axis=1, keepdims=True)
-    distances: Floats = np.maximum(own - scores, 0).astype(np.float32)
+    squares = np.square(Q, dtype=np.float64).sum(axis=1, keepdims=True)
+    distances: Floats = np.maximum(squares - scores, 0).astype(np.float32)
     return distances
 
 
-def worst(metric: Metric) -> float:
-    """The score of an empty place."""
+def worst_score(metric: Metric) -> float:
+    """Return the score of an empty result."""
     return np.inf if metric == "l2" else -np.inf
 
 
-def _refuse_zero(norms: Any, what: str, way_out: str) -> None:
+def _refuse_zero(norms: Any, name: str, hint: str) -> None:
     if (norms == 0).any():
         row = int(np.flatnonzero(norms == 0)[0])
-        raise InvalidInputError(f"row {row} of {what} is all zeros and has no direction; {way_out}")
+        raise InvalidInputError(f"row {row} of {name} is all zeros and has no direction; {hint}")

@@ -1,4 +1,4 @@
-"""What searches and reports answer with."""
+"""Result types of searches and reports."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class SearchResult(NamedTuple):
     """`scores, ids = index.search(...)`: (nq, k) each, best first; (k,) each for a single query.
 
     Scores are estimated cosines or inner products (larger is better), or squared L2 distances (smaller is
-    better). Where there are fewer than k vectors, ids end in -1 (None where ids are text) and scores in -inf
-    (+inf for distances).
+    better). If there are fewer than k vectors, ids end in -1 (None if ids are strings) and scores in -inf (+inf for
+    distances).
     """
 
     scores: Floats
@@ -23,12 +23,12 @@ class SearchResult(NamedTuple):
 
     @property
     def counts(self) -> Any:
-        """How many results of each query are real."""
+        """The number of results of each query that are not padding."""
         return np.isfinite(self.scores).sum(axis=-1)
 
 
-def padded(scores: Floats, ids: Ids, valid: Mask, k: int, worst: float) -> tuple[Floats, Ids]:
-    """The results of valid queries as k results of all: empty places have the worst score and no id."""
+def pad_results(scores: Floats, ids: Ids, valid: Mask, k: int, worst: float) -> tuple[Floats, Ids]:
+    """Return k results for all queries from those of the valid ones: empty results have the worst score and id -1."""
     all_scores = np.full((len(valid), k), worst, np.float32)
     all_ids = np.full((len(valid), k), -1, np.int64)
     all_scores[valid, : ids.shape[1]], all_ids[valid, : ids.shape[1]] = scores, ids
@@ -44,7 +44,7 @@ class RangeResult(NamedTuple):
 
 
 class Report(Mapping[str, Any]):
-    """What an index holds and costs; prints as a table."""
+    """What an index holds and costs; a mapping that prints as a table."""
 
     def __init__(self, values: Mapping[str, Any]):
         self._values = dict(values)
@@ -63,12 +63,12 @@ class Report(Mapping[str, Any]):
 
     def __str__(self) -> str:
         width = max(map(len, self._values))
-        return "\n".join(f"{name:<{width}}  {_shown(value)}" for name, value in self._values.items())
+        return "\n".join(f"{name:<{width}}  {_format(value)}" for name, value in self._values.items())
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_shown(v)}" for name, v in value.items() if v)
+        return ", ".join(f"{name} {_format(v)}" for name, v in value.items() if v)
     if isinstance(value, float):
         return f"{value:,.3f}"
     return f"{value:,}" if isinstance(value, int) else str(value)

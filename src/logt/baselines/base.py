@@ -8,13 +8,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from logt._threads import Progress, Workers, available, spans
+from logt._threads import Progress, Workers, available_cores, split_range
 from logt._types import Floats, Ids
-from logt._validation import checked_matrix, dimension, row_norms, unit_rows
-from logt.engine.search import ranked
-from logt.errors import InvalidInputError, whole
+from logt._validation import as_matrix, check_int, infer_dim, normalize_rows, row_norms
+from logt.engine.search import rank_scores
+from logt.errors import InvalidInputError
 from logt.index import Index
-from logt.metrics import checked_queries, checked_vectors
+from logt.metrics import check_queries, check_vectors
 
 PROBES = 64
 """Vectors of the collection that stand for queries where the operations of a search have to be counted."""
@@ -36,7 +36,6 @@ class Built:
     bytes: int
     memory: float
     rho: Callable[..., float]
-    keeps_vectors: bool
     index: Index | None = None
 
 
@@ -52,17 +51,17 @@ class System(Protocol):
 
 def workers_for(threads: int | None, progress: Progress | None = None) -> Workers:
     """All cores, unless a number of threads is given."""
-    return Workers(available() if threads is None else whole("threads", threads), progress)
+    return Workers(available_cores() if threads is None else check_int("threads", threads), progress)
 
 
 def unit_vectors(X: Any) -> Floats:
     """X, checked, as float32 rows of length 1; X itself where it is that already."""
-    rows = checked_vectors(X, dimension(X), "cosine")
+    rows = check_vectors(X, infer_dim(X), "cosine")
     refuse_none(rows)
     norms = row_norms(rows)
     if rows.dtype == np.float32 and rows.flags.c_contiguous and np.abs(norms - 1).max(initial=0) < 1e-6:
         return rows
-    return unit_rows(rows, norms)
+    return normalize_rows(rows, norms)
 
 
 def refuse_none(X: Any) -> None:
@@ -73,16 +72,16 @@ def refuse_none(X: Any) -> None:
 
 def unit_queries(Q: Any, dim: int) -> Floats:
     """Q, checked, as float32 rows of length 1."""
-    return checked_queries(checked_matrix(Q, dim, "Q"), "cosine", ignore=False, way_out="correct it")[0]
+    return check_queries(as_matrix(Q, dim, "Q"), "cosine", ignore=False, hint="correct it")[0]
 
 
 def by_tile(dim: int, answer: Callable[[Floats], Floats]) -> Callable[..., Ids]:
     """A search by answer(some queries) -> a score for each vector."""
 
     def search(Q: Any, k: int, *, threads: int = 1) -> Ids:
-        queries, k = unit_queries(Q, dim), whole("k", k)
-        tiles = spans(len(queries), _TILE)
-        found = workers_for(threads).each(lambda tile: best(answer(queries[tile]), k), tiles)
+        queries, k = unit_queries(Q, dim), check_int("k", k)
+        tiles = split_range(len(queries), _TILE)
+        found = workers_for(threads).map(lambda tile: best(answer(queries[tile]), k), tiles)
         return np.concatenate([np.empty((0, k), np.int64), *found])
 
     return search
@@ -92,7 +91,7 @@ def best(scores: Floats, k: int) -> Ids:
     """The rows of the k largest scores of each query, equal ones by row; -1 where there are fewer than k."""
     nq, N = scores.shape
     rows = np.broadcast_to(np.arange(N), (nq, N))
-    order = ranked(np.ascontiguousarray(scores), np.ascontiguousarray(rows), min(k, N))
+    order = rank_scores(np.ascontiguousarray(scores), np.ascontiguousarray(rows), min(k, N))
     return padded_ids(order, k)
 
 

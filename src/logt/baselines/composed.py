@@ -9,11 +9,10 @@ import numpy as np
 
 from logt._threads import Progress
 from logt._types import Floats, Ids
-from logt._validation import dimension
+from logt._validation import check_positive, infer_dim
 from logt.augmentation import smoothed
 from logt.baselines.base import Built, System, refuse_none, workers_for
-from logt.engine.segment import Method
-from logt.errors import at_least_one
+from logt.engine.method import Method
 from logt.index import Index
 
 
@@ -29,14 +28,14 @@ class Composed:
     batches: int = 1
 
     def __post_init__(self) -> None:
-        at_least_one(self, "batches")
+        check_positive(self, "batches")
 
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
     ) -> Built:
         refuse_none(X)
         workers = workers_for(threads, progress)
-        index = Index(dimension(X), method=self.method, seed=seed, threads=workers.threads, segment_size=None)
+        index = Index(infer_dim(X), method=self.method, seed=seed, threads=workers.threads, segment_size=None)
         if self.batches == 1:
             index.add(X, progress=progress)
         else:
@@ -75,4 +74,4 @@ def of_index(index: Index) -> Built:
         return index.complexity(**setting)
 
     report = index.report()
-    return Built(search, report["bytes"], report["memory"], rho, keeps_vectors=False, index=index)
+    return Built(search, report["bytes"], report["memory ratio"], rho, index=index)

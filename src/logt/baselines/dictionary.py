@@ -9,9 +9,10 @@ import numpy as np
 
 from logt._threads import Progress
 from logt._types import Floats
+from logt._validation import check_choice, check_float, check_int, check_positive
 from logt.baselines.base import Built
 from logt.baselines.composed import Composed
-from logt.errors import InvalidInputError, at_least_one, one_of, real, whole
+from logt.errors import InvalidInputError
 from logt.methods import dictionary, llc
 
 
@@ -31,8 +32,8 @@ class Dictionary:
     unit_norm: bool = False
 
     def __post_init__(self) -> None:
-        at_least_one(self, "L", "epochs", "batches")
-        one_of("coreset", self.coreset, (None, "sensitivity", "uniform"))
+        check_positive(self, "L", "epochs", "batches")
+        check_choice("coreset", self.coreset, (None, "sensitivity", "uniform"))
         _check_atoms(self, self.atoms)
 
     @property
@@ -57,7 +58,7 @@ class LLC:
     name: str = "LLC"
 
     def __post_init__(self) -> None:
-        at_least_one(self, "L")
+        check_positive(self, "L")
         _check_atoms(self, self.atoms)
 
     def build(
@@ -69,9 +70,9 @@ class LLC:
 
 def _check_atoms(system: object, atoms: int | float) -> None:
     if not isinstance(atoms, float | np.floating):
-        object.__setattr__(system, "atoms", whole("atoms", atoms))
+        object.__setattr__(system, "atoms", check_int("atoms", atoms))
         return
-    part = real("atoms", atoms)
+    part = check_float("atoms", atoms)
     if not 0 < part <= 1:
         raise InvalidInputError(f"atoms, as a part of N, must be above 0 and at most 1, got {atoms!r}")
     object.__setattr__(system, "atoms", part)

@@ -24,7 +24,6 @@ class Exhaustive:
             bytes=V.nbytes,
             memory=1.0,
             rho=lambda: 1.0,
-            keeps_vectors=True,
         )
 
 

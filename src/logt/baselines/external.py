@@ -15,8 +15,9 @@ import numpy as np
 
 from logt._threads import Progress
 from logt._types import Floats, Ids
+from logt._validation import check_choice, check_float, check_int, check_positive
 from logt.baselines.base import Built, padded_ids, probes, unit_queries, unit_vectors, workers_for
-from logt.errors import InvalidInputError, MissingExtraError, at_least_one, one_of, real, whole
+from logt.errors import InvalidInputError, MissingExtraError
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Faiss:
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
     ) -> Built:
-        faiss = required("faiss")
+        faiss = import_extra("faiss")
         V = unit_vectors(X)
         try:
             index = faiss.index_factory(V.shape[1], self.description, faiss.METRIC_INNER_PRODUCT)
@@ -52,7 +53,7 @@ class Faiss:
             if nprobe is not None and lists is None:
                 raise InvalidInputError(f"{self.description} has no lists to probe: leave nprobe={nprobe} out")
             if lists is not None:
-                lists.nprobe = 1 if nprobe is None else whole("nprobe", nprobe)
+                lists.nprobe = 1 if nprobe is None else check_int("nprobe", nprobe)
 
         def search(Q: Any, k: int, *, nprobe: int | None = None, threads: int = 1) -> Ids:
             read(nprobe)
@@ -70,7 +71,7 @@ class Faiss:
 
         sample = probes(V, seed)
         size = len(faiss.serialize_index(index))
-        return Built(search, size, size / V.nbytes, rho, keeps_vectors=False)
+        return Built(search, size, size / V.nbytes, rho)
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class HNSW:
     efConstruction: int = 100  # noqa: N815
 
     def __post_init__(self) -> None:
-        at_least_one(self, "M", "efConstruction")
+        check_positive(self, "M", "efConstruction")
 
     @property
     def name(self) -> str:
@@ -90,7 +91,7 @@ class HNSW:
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
     ) -> Built:
-        faiss = required("faiss")
+        faiss = import_extra("faiss")
         V = unit_vectors(X)
         index = faiss.IndexHNSWFlat(V.shape[1], self.M, faiss.METRIC_INNER_PRODUCT)
         index.hnsw.efConstruction = self.efConstruction
@@ -98,7 +99,7 @@ class HNSW:
             index.add(V)
 
         def search(Q: Any, k: int, *, ef: int = 128, threads: int = 1) -> Ids:
-            index.hnsw.efSearch = max(whole("ef", ef), k)
+            index.hnsw.efSearch = max(check_int("ef", ef), k)
             return _by_faiss(faiss, index, Q, k, threads)
 
         def rho(*, ef: int = 128) -> float:
@@ -108,7 +109,7 @@ class HNSW:
 
         sample = probes(V, seed)
         size = len(faiss.serialize_index(index))
-        return Built(search, size, size / V.nbytes, rho, keeps_vectors=True)
+        return Built(search, size, size / V.nbytes, rho)
 
 
 @dataclass(frozen=True)
@@ -125,9 +126,9 @@ class Flann:
     algorithm: Literal["autotuned", "kdtree", "kmeans"] = "autotuned"
 
     def __post_init__(self) -> None:
-        one_of("algorithm", self.algorithm, ("autotuned", "kdtree", "kmeans"))
+        check_choice("algorithm", self.algorithm, ("autotuned", "kdtree", "kmeans"))
         for part in ("precision", "sample"):
-            object.__setattr__(self, part, real(part, getattr(self, part)))
+            object.__setattr__(self, part, check_float(part, getattr(self, part)))
             if not 0 < getattr(self, part) <= 1:
                 raise InvalidInputError(f"{part} must be above 0 and at most 1, got {getattr(self, part)!r}")
 
@@ -138,7 +139,7 @@ class Flann:
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
     ) -> Built:
-        pyflann = required("pyflann_ibeis")
+        pyflann = import_extra("pyflann_ibeis")
         V = unit_vectors(X)
         flann = pyflann.FLANN()
         found = flann.build_index(
@@ -154,9 +155,9 @@ class Flann:
         )
 
         def search(Q: Any, k: int, *, checks: int | None = None, threads: int = 1) -> Ids:
-            queries, k = unit_queries(Q, V.shape[1]), whole("k", k)
-            looked = found["checks"] if checks is None else whole("checks", checks)
-            ids, _ = flann.nn_index(queries, min(k, len(V)), checks=looked, cores=whole("threads", threads))
+            queries, k = unit_queries(Q, V.shape[1]), check_int("k", k)
+            looked = found["checks"] if checks is None else check_int("checks", checks)
+            ids, _ = flann.nn_index(queries, min(k, len(V)), checks=looked, cores=check_int("threads", threads))
             return padded_ids(ids.reshape(len(queries), -1).astype(np.int64), k)
 
         def rho(*, checks: int | None = None) -> float:
@@ -165,7 +166,7 @@ class Flann:
             return min(1.0, (found["checks"] if checks is None else checks) / len(V))
 
         size = V.nbytes + int(flann.used_memory())
-        return Built(search, size, size / V.nbytes, rho, keeps_vectors=True)
+        return Built(search, size, size / V.nbytes, rho)
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,7 @@ class Turbovec:
     bits: int = 4
 
     def __post_init__(self) -> None:
-        one_of("bits", self.bits, (2, 3, 4))
+        check_choice("bits", self.bits, (2, 3, 4))
 
     @property
     def name(self) -> str:
@@ -184,7 +185,7 @@ class Turbovec:
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
     ) -> Built:
-        turbovec = required("turbovec")
+        turbovec = import_extra("turbovec")
         V = unit_vectors(X)
         rng = np.random.default_rng(seed)
         index = turbovec.TurboQuantIndex(V.shape[1], self.bits)
@@ -193,15 +194,15 @@ class Turbovec:
         index.prepare()
 
         def search(Q: Any, k: int, *, threads: int = 1) -> Ids:
-            queries, k = unit_queries(Q, V.shape[1]), whole("k", k)
+            queries, k = unit_queries(Q, V.shape[1]), check_int("k", k)
             _, ids = index.search(queries, min(k, len(V)))
             return padded_ids(np.asarray(ids).astype(np.int64), k)
 
         size = len(index.to_bytes())
-        return Built(search, size, size / V.nbytes, lambda: 1.0, keeps_vectors=False)
+        return Built(search, size, size / V.nbytes, lambda: 1.0)
 
 
-def required(module: str) -> Any:
+def import_extra(module: str) -> Any:
     """A module of the extra "rivals"."""
     try:
         return importlib.import_module(module)
@@ -221,8 +222,8 @@ def omp_threads(faiss: Any, count: int) -> Iterator[None]:
 
 
 def _by_faiss(faiss: Any, index: Any, Q: Any, k: int, threads: int) -> Ids:
-    queries, k = unit_queries(Q, index.d), whole("k", k)
-    with omp_threads(faiss, whole("threads", threads)):
+    queries, k = unit_queries(Q, index.d), check_int("k", k)
+    with omp_threads(faiss, check_int("threads", threads)):
         ids: Ids = index.search(queries, min(k, index.ntotal))[1]
     return padded_ids(ids, k)
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from logt._threads import Progress, spans
+from logt._threads import Progress, split_range
 from logt._types import Array, Floats, Ids, Ints
+from logt._validation import check_float, check_int, check_positive
 from logt.baselines.base import Built, padded_ids, probes, unit_queries, unit_vectors, workers_for
-from logt.errors import InvalidInputError, at_least_one, real, whole
+from logt.errors import InvalidInputError
 from logt.stages.grouping import KdTree, Orthogonal, Random
 from logt.stages.kmeans import KMeans
 from logt.stages.memory_vectors import Mean, Pinv, Sum
@@ -34,7 +35,7 @@ class BackPropagation:
     name: str = "GT back-propagation"
 
     def __post_init__(self) -> None:
-        at_least_one(self, "n", "m", "batches")
+        check_positive(self, "n", "m", "batches")
 
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
@@ -43,15 +44,15 @@ class BackPropagation:
         N, d = V.shape
         units = Random(self.n, self.m)(V, np.random.default_rng(seed), workers)
         Y = Sum()(V, units, workers)
-        of = np.ascontiguousarray(units.of.T)
+        of = np.ascontiguousarray(units.assignment.T)
         M = units.count
 
         def search(Q: Any, k: int, *, verified: int = 1000, threads: int = 1) -> Ids:
-            R = min(whole("verified", verified), N)
+            R = min(check_int("verified", verified), N)
             sizes = np.diff(np.linspace(0, R, self.batches + 1).astype(int))
 
             def answer(q: Floats, c: Floats) -> Ids:
-                return _back_propagated(V, of, q, c, sizes, whole("k", k))
+                return _back_propagated(V, of, q, c, sizes, check_int("k", k))
 
             return _one_by_one(Q, k, Y, answer, threads)
 
@@ -60,7 +61,7 @@ class BackPropagation:
             R = min(verified, N)
             return float(M / N + (self.batches + 1) * self.m / d + R / N + R * self.m / (d * N))
 
-        return Built(search, V.nbytes + Y.nbytes + of.nbytes, 1 + M / N, rho, keeps_vectors=True)
+        return Built(search, V.nbytes + Y.nbytes + of.nbytes, 1 + M / N, rho)
 
 
 @dataclass(frozen=True)
@@ -116,15 +117,15 @@ class MemoryVectors:
 
         sample = probes(V, seed)
         size = V.nbytes + Y.nbytes + offsets.nbytes + row.nbytes
-        return Built(search, size, 1 + M / N, rho, keeps_vectors=True)
+        return Built(search, size, 1 + M / N, rho)
 
 
 def _opening(sizes: Ids, budget: int | None, threshold: float | None) -> Callable[[Floats], tuple[Ids, Ids]]:
     """The scores of all units -> (those that are opened, the others), by falling score."""
     if (budget is None) == (threshold is None):
         raise InvalidInputError(f"give a budget or a threshold, got budget={budget!r}, threshold={threshold!r}")
-    most = None if budget is None else whole("budget", budget)
-    least = -np.inf if threshold is None else real("threshold", threshold)
+    most = None if budget is None else check_int("budget", budget)
+    least = -np.inf if threshold is None else check_float("threshold", threshold)
 
     def opened(scores: Floats) -> tuple[Ids, Ids]:
         order = np.argsort(-scores, kind="stable")
@@ -151,14 +152,14 @@ def _ranked(scores: Array, rows: Array) -> Array:
 
 def _one_by_one(Q: Any, k: int, Y: Floats, answer: Callable[[Floats, Floats], Ids], threads: int) -> Ids:
     """answer(q, its measurements) for each query."""
-    queries, k = unit_queries(Q, Y.shape[1]), whole("k", k)
+    queries, k = unit_queries(Q, Y.shape[1]), check_int("k", k)
     out = np.full((len(queries), k), -1, np.int64)
 
     def fill(tile: slice) -> None:
         for number, c in enumerate(queries[tile] @ Y.T, tile.start):
             out[number] = padded_ids(answer(queries[number], c)[None], k)
 
-    workers_for(threads).each(fill, spans(len(queries), _TILE))
+    workers_for(threads).map(fill, split_range(len(queries), _TILE))
     return out
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from logt._threads import Progress, Workers, one_blas_thread, spans
+from logt._threads import Progress, Workers, single_threaded_blas, split_range
 from logt._types import Array, Floats
+from logt._validation import check_float, check_int
 from logt.baselines.base import Built, by_tile, unit_vectors, workers_for
-from logt.errors import InvalidInputError, real, whole
+from logt.errors import InvalidInputError
 from logt.stages.quantize import Float32, Int8
 
 _ROWS = 4096  # vectors whose covariance is summed together
@@ -29,13 +30,13 @@ class PCA:
 
     def __post_init__(self) -> None:
         if isinstance(self.dims, float | np.floating):
-            object.__setattr__(self, "dims", real("dims", self.dims))
+            object.__setattr__(self, "dims", check_float("dims", self.dims))
             if not 0 < self.dims <= 1:
                 raise InvalidInputError(
                     f"dims, as a part of the cost, must be above 0 and at most 1, got {self.dims!r}"
                 )
         else:
-            object.__setattr__(self, "dims", whole("dims", self.dims))
+            object.__setattr__(self, "dims", check_int("dims", self.dims))
 
     @property
     def name(self) -> str:
@@ -58,7 +59,7 @@ class PCA:
         def project(rows: slice) -> None:
             np.matmul(V[rows] - mean, P.T, out=kept[rows])
 
-        workers.each(project, spans(N, _ROWS), "projection")
+        workers.map(project, split_range(N, _ROWS), "projection")
         memory = self.quantize(kept, np.random.default_rng(seed))
         rho = len(P) / d + len(P) / N
         return Built(
@@ -66,7 +67,6 @@ class PCA:
             bytes=memory.nbytes + P.nbytes,
             memory=(memory.nbytes + P.nbytes) / V.nbytes,
             rho=lambda: rho,
-            keeps_vectors=False,
         )
 
 
@@ -79,10 +79,12 @@ def main_directions(X: Floats, mean: Floats, workers: Workers) -> Floats:
         return product
 
     total: Any = np.zeros((X.shape[1], X.shape[1]))
-    for group in spans(len(X), _ROWS * workers.threads):
-        parts = [slice(group.start + s.start, group.start + s.stop) for s in spans(group.stop - group.start, _ROWS)]
-        for product in workers.each(covariance, parts):
+    for group in split_range(len(X), _ROWS * workers.threads):
+        parts = [
+            slice(group.start + s.start, group.start + s.stop) for s in split_range(group.stop - group.start, _ROWS)
+        ]
+        for product in workers.map(covariance, parts):
             total += product
-    with one_blas_thread():
+    with single_threaded_blas():
         _, directions = np.linalg.eigh(total)
     return np.ascontiguousarray(directions.T[::-1], np.float32)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from logt._threads import Progress, one_blas_thread
+from logt._threads import Progress, single_threaded_blas
 from logt._types import Array, Floats
 from logt.datasets import photo_collection
 from logt.evaluation import mean_average_precision, recall_at
@@ -23,7 +23,7 @@ def run(N: int, dim: int, threads: int | None, progress: Progress | None) -> lis
     exact = np.argsort(-(made.Q @ made.X.T), axis=1, kind="stable")
 
     def row(name: str, ids: Array, size: float, search: Callable[[Floats], object], build: float) -> dict[str, Any]:
-        with one_blas_thread():
+        with single_threaded_blas():
             alone = _milliseconds(lambda: search(made.Q[0]))
             batch = _milliseconds(lambda: search(made.Q)) / len(made.Q)
         return {

@@ -21,10 +21,10 @@ from logt.cli.console import AsJson, Threads, err, out, progress, say
 from logt.cli.reproduce import reproduce
 from logt.cli.serve import serve
 from logt.datasets import read_vectors
-from logt.engine.segment import Method
+from logt.engine.method import Method
 from logt.errors import InvalidInputError
 from logt.index import Index
-from logt.storage.lock import lock
+from logt.storage.lock import lock_folder
 
 app = typer.Typer(
     help="Search in large collections of image descriptors by group testing.",
@@ -125,7 +125,7 @@ def build(
         paper = methods.cascaded(_METHODS[method](n=n, m=m, L=entries))
         recipe = paper if exact else methods.compact(paper)
     built = Index(X.shape[1], method=recipe, metric=metric, seed=seed)
-    lock(index.resolve()).close()  # a place that cannot be written to is refused before the work
+    lock_folder(index.resolve()).close()  # a place that cannot be written to is refused before the work
     start = time.perf_counter()
     try:
         with progress(quiet=as_json) as report:

@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 
 from logt._types import Array, Floats
-from logt._validation import checked_rows, row_norms, unit_rows
+from logt._validation import check_rows, normalize_rows, row_norms
 from logt.datasets.archives import opened_hdf5, read_mat
 from logt.datasets.files import SUFFIXES, read_vectors
 from logt.datasets.ground_truth import QUERY, truth_of_json, truth_of_pickle, truth_of_texts
 from logt.datasets.synthetic import photo_collection
 from logt.errors import InvalidInputError
-from logt.evaluation import Score, Truth, evaluate
+from logt.evaluation import GroundTruth, Score, evaluate
 from logt.metrics import Metric
 
 IMAGES = "imlist.txt"
@@ -37,7 +37,7 @@ class Benchmark:
     name: str
     X: Floats
     Q: Floats
-    truths: Mapping[str, Truth]
+    truths: Mapping[str, GroundTruth]
     metric: Metric = "cosine"
 
     def __post_init__(self) -> None:
@@ -101,7 +101,7 @@ def load_benchmark(path: str | os.PathLike[str]) -> Benchmark:
 def made_benchmark(N: int = 30_000, dim: int = 512, *, landmarks: int = 64, seed: int = 0) -> Benchmark:
     """The made photo collection as a benchmark."""
     made = photo_collection(N, dim, landmarks=landmarks, seed=seed)
-    truths = {"known answer": Truth.of(made.positives)}
+    truths = {"known answer": GroundTruth.from_lists(made.positives)}
     return Benchmark(_named("made collection", made.X), made.X, made.Q, truths)
 
 
@@ -123,7 +123,7 @@ def _of_mats(folder: Path) -> Benchmark:
     return _unit(folder.name, [front["X"], *(arrays["X"] for arrays in held.values())], front["Q"], truths)
 
 
-def _truth_beside(folder: Path) -> dict[str, Truth]:
+def _truth_beside(folder: Path) -> dict[str, GroundTruth]:
     pickles = sorted(folder.glob("gnd*.pkl"))
     if len(pickles) > 1:
         raise InvalidInputError(f"{folder} holds {len(pickles)} files gnd*.pkl; leave one")
@@ -147,13 +147,13 @@ def _of_hdf5(path: Path) -> Benchmark:
         if distance not in _DISTANCES:
             raise InvalidInputError(f"{path} compares by {distance}; known are {', '.join(_DISTANCES)}")
         X, Q, neighbours = (np.asarray(file[name]) for name in ("train", "test", "neighbors"))
-    truths = {"neighbours": Truth.of(list(neighbours))}
+    truths = {"neighbours": GroundTruth.from_lists(list(neighbours))}
     if _DISTANCES[distance] == "cosine":
         return _unit(path.stem, [X], Q, truths)
     return Benchmark(_named(path.stem, X), np.asarray(X, np.float32), np.asarray(Q, np.float32), truths, "l2")
 
 
-def _unit(name: str, parts: list[Array], Q: Array, truths: Mapping[str, Truth]) -> Benchmark:
+def _unit(name: str, parts: list[Array], Q: Array, truths: Mapping[str, GroundTruth]) -> Benchmark:
     """A benchmark by cosine, from the parts of X in turn."""
     dims = {part.shape[1] for part in parts}
     if len(dims) > 1:
@@ -167,13 +167,13 @@ def _unit(name: str, parts: list[Array], Q: Array, truths: Mapping[str, Truth]) 
 
 
 def _unit_rows(matrix: Array, what: str) -> Floats:
-    checked_rows(matrix, what, "correct it")
+    check_rows(matrix, what, "correct it")
     norms = row_norms(matrix)
     if not len(norms):
         raise InvalidInputError(f"{what}: there are none")
     if norms.min() == 0:
         raise InvalidInputError(f"{what} need rows of a length above 0, but row {int(norms.argmin())} is all zeros")
-    return unit_rows(matrix, norms)
+    return normalize_rows(matrix, norms)
 
 
 def _named(name: str, X: Array) -> str:

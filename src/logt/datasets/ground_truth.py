@@ -12,12 +12,12 @@ import numpy as np
 from logt._types import Ids
 from logt.datasets.pickles import read_pickle
 from logt.errors import InvalidInputError
-from logt.evaluation import Truth, revisited
+from logt.evaluation import GroundTruth, revisited
 
 QUERY = "_query.txt"
 
 
-def truth_of_json(path: Path) -> dict[str, Truth]:
+def truth_of_json(path: Path) -> dict[str, GroundTruth]:
     """{"queries": [{"easy", "hard", "junk"}, ...]} by the revisited protocol, or [{"positives", "junk"}, ...]."""
     try:
         held = json.loads(path.read_text())
@@ -27,13 +27,13 @@ def truth_of_json(path: Path) -> dict[str, Truth]:
     return _by_protocol(queries, path)
 
 
-def truth_of_pickle(path: Path) -> dict[str, Truth]:
+def truth_of_pickle(path: Path) -> dict[str, GroundTruth]:
     """gnd_*.pkl: "gnd" is a list with easy, hard and junk of each query (revisited), or ok and junk (original)."""
     held = read_pickle(path)
     return _by_protocol(held.get("gnd") if isinstance(held, dict) else None, path)
 
 
-def truth_of_texts(folder: Path, names: Sequence[str]) -> dict[str, Truth]:
+def truth_of_texts(folder: Path, names: Sequence[str]) -> dict[str, GroundTruth]:
     """The files of the Oxford and Paris buildings: NAME_query.txt beside NAME_good.txt, _ok.txt and _junk.txt.
 
     `names` are those of the images, by row of X. Queries come in the order of their file names. Positives are the
@@ -51,7 +51,7 @@ def truth_of_texts(folder: Path, names: Sequence[str]) -> dict[str, Truth]:
         junk.append([row[name] for name in _listed(folder / f"{start}_junk.txt") if name in row])
     if not positives:
         raise InvalidInputError(f"{folder} holds no file *{QUERY}")
-    return {"original": Truth.of(positives, junk)}
+    return {"original": GroundTruth.from_lists(positives, junk)}
 
 
 def _listed(path: Path) -> list[str]:
@@ -60,13 +60,13 @@ def _listed(path: Path) -> list[str]:
     return [Path(line.strip()).stem for line in path.read_text().splitlines() if line.strip()]
 
 
-def _by_protocol(queries: Any, path: Path) -> dict[str, Truth]:
+def _by_protocol(queries: Any, path: Path) -> dict[str, GroundTruth]:
     if not isinstance(queries, list) or not queries or not all(isinstance(query, dict) for query in queries):
         raise InvalidInputError(f"{path} holds no list of queries")
     for kinds in (("easy", "hard", "junk"), ("ok", "junk"), ("positives", "junk")):
         if all(kind in query for query in queries for kind in kinds):
             lists = [[_rows(query, kind, path) for query in queries] for kind in kinds]
-            return revisited(*lists) if len(kinds) == 3 else {"original": Truth.of(*lists)}
+            return revisited(*lists) if len(kinds) == 3 else {"original": GroundTruth.from_lists(*lists)}
     held = ", ".join(sorted(map(str, queries[0])))
     raise InvalidInputError(f"queries of {path} need easy, hard and junk, or ok and junk; the first has {held}")
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from logt._types import Array, Floats
-from logt.errors import InvalidInputError, whole
+from logt._validation import check_int
+from logt.errors import InvalidInputError
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ def photo_collection(
     photos of one event or kind of scene do: the more alike, the more they distract. Directions have a falling
     spectrum, as descriptors of networks do.
     """
-    whole("N", N), whole("dim", dim), whole("landmarks", landmarks), whole("views", views)
-    kinds = max(1, N // 50) if scenes is None else whole("scenes", scenes)
+    check_int("N", N), check_int("dim", dim), check_int("landmarks", landmarks), check_int("views", views)
+    kinds = max(1, N // 50) if scenes is None else check_int("scenes", scenes)
     for name, (low, high) in {"likeness": likeness, "clutter": clutter}.items():
         if not 0 <= low <= high <= 1:
             raise InvalidInputError(f"{name} must be two rising numbers from 0 to 1, got {(low, high)}")

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from logt._types import Floats
+from logt._validation import check_float
 from logt.descriptors.model import Box, Model
 from logt.descriptors.pooling import combined, gem
-from logt.errors import InvalidInputError, real
+from logt.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -30,11 +31,11 @@ class Describer:
     p: float = 3.0
 
     def __post_init__(self) -> None:
-        scales = (1.0,) if self.model.prepare.size else tuple(real("scale", scale) for scale in self.scales)
+        scales = (1.0,) if self.model.prepare.size else tuple(check_float("scale", scale) for scale in self.scales)
         if not scales or not all(0 < scale <= 8 for scale in scales):
             raise InvalidInputError(f"scales must be above 0 and at most 8, got {self.scales!r}")
         object.__setattr__(self, "scales", scales)
-        if not 0 < real("p", self.p) < math.inf:
+        if not 0 < check_float("p", self.p) < math.inf:
             raise InvalidInputError(f"p must be above 0 and finite, got {self.p!r}")
 
     @property
@@ -56,7 +57,7 @@ class Describer:
 def checked_box(box: Box, whole: Box) -> Box:
     """The part of a box that lies in the picture."""
     try:
-        left, top, right, bottom = (real("a side of the box", value) for value in box)
+        left, top, right, bottom = (check_float("a side of the box", value) for value in box)
     except (TypeError, ValueError) as error:
         raise InvalidInputError(f"a box is left, top, right, bottom in pixels, got {box!r}") from error
     inside = (max(left, whole[0]), max(top, whole[1]), min(right, whole[2]), min(bottom, whole[3]))

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from logt._types import Floats
+from logt._validation import check_choice, check_float, check_int
 from logt.descriptors.image_io import pillow
-from logt.errors import InvalidInputError, MissingExtraError, one_of, real, whole
+from logt.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -43,16 +44,16 @@ class Preparation:
     size: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
-        one_of("layout", self.layout, ("NCHW", "NHWC"))
+        check_choice("layout", self.layout, ("NCHW", "NHWC"))
         for name in ("mean", "std"):
             given = getattr(self, name)
             if not isinstance(given, Sequence) or len(given) != 3:
                 raise InvalidInputError(f"{name} must be three numbers, for red, green and blue, got {given!r}")
-            object.__setattr__(self, name, tuple(real(name, value) for value in given))
+            object.__setattr__(self, name, tuple(check_float(name, value) for value in given))
         if min(self.std) <= 0:
             raise InvalidInputError(f"std must be above 0, got {self.std}")
         for name in ("side", "multiple"):
-            object.__setattr__(self, name, whole(name, getattr(self, name)))
+            object.__setattr__(self, name, check_int(name, getattr(self, name)))
 
     def __call__(self, image: Image, box: Box, scale: float) -> Floats:
         """The part of the picture in the box as a batch of one."""

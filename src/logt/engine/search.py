@@ -1,4 +1,4 @@
-"""Search, (segments, Q) -> ranking: measure, estimate, refine, correct, over one list of all segments."""
+"""Search, (segments, Q) -> ranking: measure, estimate, re-rank, correct, over one list of all segments."""
 
 from __future__ import annotations
 
@@ -9,34 +9,36 @@ from dataclasses import dataclass
 import numpy as np
 
 from logt import _kernels
-from logt._threads import SERIAL, Workers, spans
+from logt._threads import SERIAL, Workers, split_range
 from logt._types import Array, Floats, Ids, Mask
+from logt.engine.prefixes import PrefixCache
 from logt.engine.segment import Segment
-from logt.stages.codes import ALL, LANES, Prefix
+from logt.stages.cascade import FULL, Cascade, Prefix
+from logt.stages.codes import LANES
 from logt.stages.correction import Suppress
-from logt.stages.decoder import Cascade, solve_group_inverse
-from logt.stages.inverted_lists import Open
-from logt.stages.residual import rotated
+from logt.stages.decoder import solve_group_inverse
+from logt.stages.inverted_lists import Probe
+from logt.stages.residual import rotate
 
 TILE = LANES
-"""Queries decoded together, one per lane."""
+"""Queries decoded together, one per SIMD lane."""
 
-_FEW = 4  # up to so many queries are quicker one by one
+_FEW = 4  # up to this many queries are faster one by one
 _NO_BIAS = np.empty(0, np.float32)
 
 
 @dataclass(frozen=True)
 class View:
-    """A segment as one search sees it: `bias` is added to each estimate, -inf where a row must not be found."""
+    """A segment as one search sees it: `bias` is added to the estimates, -inf hides a row; `count` are visible."""
 
     segment: Segment
     bias: Floats
     count: int
 
     @classmethod
-    def of(cls, segment: Segment, *, l2: bool, allowed: Mask | None = None) -> View:
-        """With `l2`, scores are 2·q·x − ‖x‖² for doubled queries; only rows that are live and allowed count."""
-        bias = segment.minus_squares if l2 and segment.norms is not None else _NO_BIAS
+    def of_segment(cls, segment: Segment, *, l2: bool, allowed: Mask | None = None) -> View:
+        """With `l2`, scores are 2·q·x − ‖x‖² for doubled queries; only live and allowed rows are visible."""
+        bias = _NO_BIAS if not l2 or segment.minus_squares is None else segment.minus_squares
         if segment.removed is None and allowed is None:
             return cls(segment, bias, len(segment))
         seen = segment.live if allowed is None else segment.live & allowed
@@ -46,7 +48,7 @@ class View:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Lists of (nq, K) results: score, which row of which segment, and its id."""
+    """(nq, K) results: score, segment number, row and id of each."""
 
     scores: Floats
     segment: Array
@@ -58,17 +60,17 @@ class Candidates:
         return Candidates(self.scores[at], self.segment[at], self.row[at], self.ids[at])
 
     def columns(self, part: slice) -> Candidates:
-        """A copy of some places of each list."""
+        """Return a copy of some columns."""
         fields = (self.scores, self.segment, self.row, self.ids)
         return Candidates(*(np.array(field[:, part], order="C") for field in fields))
 
-    def ranked(self, count: int) -> Candidates:
-        """The best `count`: equal scores by id."""
-        return self.take(ranked(self.scores, self.ids, min(count, self.ids.shape[1])))
+    def best(self, count: int) -> Candidates:
+        """Return the best `count`, equal scores by id."""
+        return self.take(rank_scores(self.scores, self.ids, min(count, self.ids.shape[1])))
 
 
-def ranked(scores: Floats, ids: Ids, count: int) -> Ids:
-    """The places of the best `count` of each list (nq, length): equal scores by id."""
+def rank_scores(scores: Floats, ids: Ids, count: int) -> Ids:
+    """Return the columns of the best `count` of each row, equal scores by id."""
     order = np.empty((len(ids), count), np.int64)
     _kernels.rank(scores, ids, order)
     return order
@@ -78,80 +80,68 @@ def search(
     views: Sequence[View],
     Q: Floats,
     k: int,
-    read: Cascade | Open | None = None,
+    reading: Cascade | Probe | None = None,
     correct: Suppress | None = None,
     workers: Workers = SERIAL,
+    prefixes: PrefixCache | None = None,
 ) -> tuple[Floats, Ids]:
-    """The best k of all segments for each row of Q: (scores, ids), (nq, k or as many as there are) each.
+    """Return the best k of all segments for each row of Q: (scores, ids), (nq, at most k) each.
 
-    `read` says how much of U: segments with sketches are opened, others read in a cascade; None is all of it.
+    `reading` says how much of the codes is read; None reads everything.
     """
     views = [view for view in views if view.count]
     k = min(k, sum(view.count for view in views))
-    opened = views[0].segment.sketches is not None if views else False
-    cascade = None if not isinstance(read, Cascade) or read.p == 1 else read  # with p = 1, U⁰ is all of U
     scores = np.empty((len(Q), k), np.float32)
     ids = np.empty((len(Q), k), np.int64)
-    if k:
-        tiles = spans(len(Q), TILE)
-        if opened:
-            how = read if isinstance(read, Open) else Open(effort=1)
-            if len(tiles) == 1:  # no threads to make, and nothing here uses BLAS
-                only = _open_tile(views, Q, k, how)
-                return only.scores, only.ids
-            found = workers.each(lambda tile: _open_tile(views, Q[tile], k, how), tiles)
-        else:
-            prefixes = [_prefix(view.segment, cascade) for view in views]
-            found = workers.each(lambda tile: _search_tile(views, Q[tile], k, cascade, correct, prefixes), tiles)
-        for tile, candidates in zip(tiles, found, strict=True):
-            scores[tile], ids[tile] = candidates.scores[:, :k], candidates.ids[:, :k]
+    if not k:
+        return scores, ids
+    tiles = split_range(len(Q), TILE)
+    if views[0].segment.lists is not None:
+        probe = reading if isinstance(reading, Probe) else Probe(effort=1)
+        if len(tiles) == 1:  # no threads to start, and nothing here uses BLAS
+            only = _probe_tile(views, Q, k, probe)
+            return only.scores, only.ids
+        found = workers.map(lambda tile: _probe_tile(views, Q[tile], k, probe), tiles)
+    else:
+        cascade = None if not isinstance(reading, Cascade) or reading.p == 1 else reading  # with p = 1, U⁰ is U
+        cache = prefixes or PrefixCache()
+        U0 = [cache.get(view.segment.codes, cascade.p) if cascade else FULL for view in views]
+        found = workers.map(lambda tile: _decode_tile(views, Q[tile], k, cascade, correct, U0), tiles)
+    for tile, candidates in zip(tiles, found, strict=True):
+        scores[tile], ids[tile] = candidates.scores[:, :k], candidates.ids[:, :k]
     return scores, ids
 
 
-def _open_tile(views: Sequence[View], Q: Floats, k: int, read: Open) -> Candidates:
-    """The best k among the vectors of opened units, over all segments."""
-    measured = _measured(views, Q)
-    Z = rotated(Q)
-    everybody = sum(view.count for view in views)
+# ------------------------------------------------------------------------------------------- inverted lists
+
+
+def _probe_tile(views: Sequence[View], Q: Floats, k: int, probe: Probe) -> Candidates:
+    """Return the best k among the vectors of the probed lists, over all segments."""
+    measured = _measure(views, Q)
+    Z = rotate(Q)
+    total = sum(view.count for view in views)
     lists = [
-        _scan(view, measured[id(view.segment.memory)], Z, number, min(k, view.count), read, view.count / everybody)
+        _scan(view, measured[id(view.segment.codebook)], Z, number, min(k, view.count), probe, view.count / total)
         for number, view in enumerate(views)
     ]
-    return lists[0] if len(lists) == 1 else _concatenated(lists).ranked(k)
+    return lists[0] if len(lists) == 1 else _concatenate(lists).best(k)
 
 
-def _scan(view: View, C: Floats, Z: Floats, number: int, R: int, read: Open, share: float = 1.0) -> Candidates:
-    """The R best of one segment, with this share of all vectors, among those of the units that answer most."""
-    segment, codes = view.segment, view.segment.codes
-    assert segment.sketches is not None
-    assert segment.lists is not None
-    wider = len(segment) / view.count  # the fewer of its vectors count, the more units: a narrow filter loses nothing
+def _scan(view: View, C: Floats, Z: Floats, number: int, R: int, probe: Probe, share: float) -> Candidates:
+    """Return the R best of one segment, with this share of all vectors, in the lists with the highest scores."""
+    segment = view.segment
+    widen = len(segment) / view.count  # the fewer vectors a filter passes, the more lists are probed
     scores = np.empty((len(C), R), np.float32)
     rows = np.empty((len(C), R), np.int32)
-    _kernels.scan(
-        codes.unit,
-        codes.weight,
-        segment.gain,
-        view.bias,
-        segment.sketches.head,
-        segment.sketches.tail,
-        segment.sketch_gain,
-        segment.sketches.bits,
-        segment.lists.row,
-        segment.lists.starts,
-        segment.lists.offsets,
-        segment.lists.further,
-        C,
-        Z,
-        min(math.ceil(read.opened(C.shape[1]) * wider), C.shape[1]),
-        math.ceil(read.least * share),
-        scores,
-        rows,
-    )
-    return _listed(view, number, scores, rows)
+    nprobe = min(math.ceil(probe.units(C.shape[1]) * widen), C.shape[1])
+    segment.scanner.scan(C, Z, view.bias, nprobe, math.ceil(probe.min_scanned * share), scores, rows)
+    return _candidates(view, number, scores, rows)
 
 
-def _search_tile(
+# ------------------------------------------------------------------------------------------------- decoding
+
+
+def _decode_tile(
     views: Sequence[View],
     Q: Floats,
     k: int,
@@ -159,73 +149,69 @@ def _search_tile(
     correct: Suppress | None,
     prefixes: list[Prefix],
 ) -> Candidates:
-    measured = _measured(views, Q)
-    C = [_solved(view.segment, measured[id(view.segment.memory)]) for view in views]
+    measured = _measure(views, Q)
+    C = [_solve(view.segment, measured[id(view.segment.codebook)]) for view in views]
     if correct is None:
-        return _ranked(views, C, prefixes, k, cascade)
-    kept, everything = max(2 * k, correct.depth), sum(view.count for view in views)
+        return _rank(views, C, prefixes, k, cascade)
+    kept, total = max(2 * k, correct.depth), sum(view.count for view in views)
     while True:
-        best = _ranked(views, C, prefixes, kept, cascade)
-        order, left = correct(_units_of(best, [view.segment for view in views]))
-        if left.min() >= k or kept >= everything:
+        best = _rank(views, C, prefixes, kept, cascade)
+        order, left = correct(_units(best, [view.segment for view in views]))
+        if left.min() >= k or kept >= total:
             return best.take(order)
-        kept *= 2  # what is suppressed makes room for what stood below
+        kept *= 2  # suppressed results make room for lower ones
 
 
-def _measured(views: Sequence[View], Q: Floats) -> dict[int, Floats]:
-    """C = Q·Ŷᵀ by memory: segments may share one."""
-    memories = {id(view.segment.memory): view.segment.memory for view in views}
-    return {name: np.ascontiguousarray(memory.measure(Q)) for name, memory in memories.items()}
+def _measure(views: Sequence[View], Q: Floats) -> dict[int, Floats]:
+    """Return C = Q·Ŷᵀ by codebook: segments may share one."""
+    codebooks = {id(view.segment.codebook): view.segment.codebook for view in views}
+    return {key: np.ascontiguousarray(codebook.measure(Q)) for key, codebook in codebooks.items()}
 
 
-def _ranked(
+def _rank(
     views: Sequence[View], C: list[Floats], prefixes: list[Prefix], kept: int, cascade: Cascade | None
 ) -> Candidates:
-    """The best `kept` over all segments."""
+    """Return the best `kept` over all segments."""
     wanted = max(kept, cascade.R) if cascade else kept
     lists = [
         _estimate(view, c, prefix, number, min(wanted, view.count))
         for number, (view, c, prefix) in enumerate(zip(views, C, prefixes, strict=True))
     ]
-    best = lists[0] if len(lists) == 1 else _concatenated(lists)
+    best = lists[0] if len(lists) == 1 else _concatenate(lists)
     if cascade is None:
-        return best.ranked(kept)
+        return best.best(kept)
     if len(lists) > 1 or wanted > cascade.R:
-        best = best.ranked(wanted)  # else all are refined, and ranked then
-    return _refined(best, cascade.R, kept, [view.segment for view in views], C, prefixes)
+        best = best.best(wanted)  # else all are re-ranked anyway
+    return _rerank(best, cascade.R, kept, [view.segment for view in views], C, prefixes)
 
 
-def _solved(segment: Segment, C: Floats) -> Floats:
+def _solve(segment: Segment, C: Floats) -> Floats:
     if not segment.codes.inverse or segment.units is None:
         return C
     return solve_group_inverse(C, segment.units)
 
 
-def _prefix(segment: Segment, cascade: Cascade | None) -> Prefix:
-    return segment.codes.prefix(cascade.p) if cascade else ALL
-
-
 def _estimate(view: View, C: Floats, prefix: Prefix, number: int, R: int) -> Candidates:
-    """The R best of one segment by U⁰, in no order."""
-    codes, gain = view.segment.codes, view.segment.gain
-    U = (codes.unit, codes.weight, gain, view.bias, prefix.lengths)
-    U0 = (prefix.row, prefix.starts, prefix.unit, prefix.weight, gain, view.bias)
+    """Return the R best of one segment by U⁰, in no order."""
+    codes, scale = view.segment.codes, view.segment.code_scale
+    U = (codes.unit, codes.weight, scale, view.bias, prefix.lengths)
+    U0 = (prefix.row, prefix.starts, prefix.unit, prefix.weight, scale, view.bias)
     scores = np.empty((len(C), R), np.float32)
     rows = np.empty((len(C), R), np.int32)
     if len(C) <= _FEW:
         for q in range(len(C)):
             if len(prefix.starts):
-                _kernels.decode_brief(*U0, C[q], scores[q], rows[q])
+                _kernels.decode_prefix(*U0, C[q], scores[q], rows[q])
             else:
                 _kernels.decode_one(*U, C[q], scores[q], rows[q])
     else:
         lanes = np.zeros((C.shape[1], TILE), np.float32)
         lanes[:, : len(C)] = C.T
         _kernels.decode_tile(*U, lanes, scores, rows)
-    return _listed(view, number, scores, rows)
+    return _candidates(view, number, scores, rows)
 
 
-def _listed(view: View, number: int, scores: Floats, rows: Array) -> Candidates:
+def _candidates(view: View, number: int, scores: Floats, rows: Array) -> Candidates:
     ids = view.segment.ids[rows]
     empty = rows < 0
     if empty.any():
@@ -233,7 +219,7 @@ def _listed(view: View, number: int, scores: Floats, rows: Array) -> Candidates:
     return Candidates(scores, np.full(rows.shape, number, np.int32), rows, ids)
 
 
-def _refined(
+def _rerank(
     best: Candidates,
     R: int,
     kept: int,
@@ -241,30 +227,30 @@ def _refined(
     C: list[Floats],
     prefixes: list[Prefix],
 ) -> Candidates:
-    """ŝ⁰ + c·u¹ for the first R, ranked anew; the others stay below them, by ŝ⁰ (section 3.2). The first `kept`."""
+    """Re-rank the first R by ŝ⁰ + c·u¹; the others stay below them, by ŝ⁰ (section 3.2). Return the first `kept`."""
     head, tail = best.columns(slice(0, R)), best.columns(slice(R, kept))
     for number, segment in enumerate(segments):
         rows = head.row if len(segments) == 1 else np.where(head.segment == number, head.row, np.int32(-1))
         codes = segment.codes
-        U = (codes.unit, codes.weight, segment.gain, prefixes[number].lengths)
+        U = (codes.unit, codes.weight, segment.code_scale, prefixes[number].lengths)
         _kernels.refine(*U, C[number], rows, head.scores)
-    head = head.ranked(kept)
-    return _concatenated([head, tail]) if tail.ids.shape[1] else head
+    head = head.best(kept)
+    return _concatenate([head, tail]) if tail.ids.shape[1] else head
 
 
-def _concatenated(lists: Sequence[Candidates]) -> Candidates:
+def _concatenate(lists: Sequence[Candidates]) -> Candidates:
     names = ("scores", "segment", "row", "ids")
     return Candidates(*(np.concatenate([getattr(part, n) for part in lists], axis=1) for n in names))
 
 
-def _units_of(best: Candidates, segments: Sequence[Segment]) -> Ids:
-    """The units of each candidate, numbered over all segments."""
-    m = max(segment.units.of.shape[1] for segment in segments if segment.units is not None)
+def _units(best: Candidates, segments: Sequence[Segment]) -> Ids:
+    """Return the units of each candidate, numbered over all segments."""
+    m = max(segment.units.assignment.shape[1] for segment in segments if segment.units is not None)
     units = np.full((*best.row.shape, m), -1, np.int64)
     before = 0
     for number, segment in enumerate(segments):
         if segment.units is not None:
-            here = best.segment == number
-            units[here, : segment.units.of.shape[1]] = segment.units.of[best.row[here]] + np.int64(before)
+            here, mine = best.segment == number, segment.units.assignment
+            units[here, : mine.shape[1]] = mine[best.row[here]] + np.int64(before)
             before += segment.units.count
     return units

@@ -1,4 +1,4 @@
-"""What an index holds at one moment: a search sees one state, a change makes the next from it."""
+"""Snapshots: what an index holds at one moment. A search reads one snapshot; a change makes the next."""
 
 from __future__ import annotations
 
@@ -8,234 +8,205 @@ from typing import Any
 import numpy as np
 
 from logt._types import Array, Floats, Ids
-from logt._validation import as_mask, checked_filter, checked_ids, known_ids, row_norms, unit_rows
+from logt._validation import as_int_ids, as_mask, check_new_ids, filter_masks
 from logt.engine.search import View
-from logt.engine.segment import Segment
-from logt.engine.string_ids import Names, as_texts, checked_texts
+from logt.engine.segment import Segment, merge_segments
+from logt.engine.string_ids import StringIds, as_strings, check_distinct
 from logt.errors import InvalidInputError
-from logt.stages.decoder import Cascade
-from logt.stages.inverted_lists import Open
-from logt.stages.quantize import Memory
+from logt.stages.inverted_lists import Probe
+
+_MAX_ID = 1 << 63
 
 
 @dataclass(frozen=True)
-class State:
-    """Segments, and the number that the next vector gets: ids are not given twice.
+class Snapshot:
+    """Segments, and the integer id that the next vector gets: ids are never reused.
 
-    Where ids are text, `names` says which number each stands for.
+    If the ids of the index are strings, `strings` maps them to the integers that the segments know.
     """
 
     segments: tuple[Segment, ...] = ()
     next_id: int = 0
-    names: Names | None = None
+    strings: StringIds | None = None
 
     def __len__(self) -> int:
         return sum(segment.count for segment in self.segments)
 
+    # ---------------------------------------------------------------------------------------------------- ids
+
     @property
     def ids(self) -> Ids:
+        """The integer ids of all live vectors."""
         parts = [segment.ids[segment.live] for segment in self.segments]
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
-    def holds(self, id: object) -> bool:
-        if self.names is not None:
-            return isinstance(id, str) and id in self.names.numbers
-        if isinstance(id, bool) or not isinstance(id, int | np.integer) or not 0 <= id < 1 << 63:
+    def __contains__(self, id: object) -> bool:
+        number = id
+        if self.strings is not None:
+            number = self.strings.get(id) if isinstance(id, str) else None
+        if isinstance(number, bool) or not isinstance(number, int | np.integer) or not 0 <= number < _MAX_ID:
             return False
-        return any(len(segment.rows_of(np.array([id], np.int64))) for segment in self.segments)
+        return bool(self._holds(np.array([number], np.int64))[0])
 
-    def shown(self, numbers: Ids) -> Array:
-        """Ids as users see them."""
-        return numbers if self.names is None else self.names.shown(numbers)
+    def _holds(self, ids: Ids) -> Array:
+        """Return which integer ids are live."""
+        found = np.zeros(len(ids), bool)
+        for segment in self.segments:
+            found |= segment.locate(ids)[1]
+        return found
 
-    def known(self, ids: Any, *, all_of_them: bool = False) -> Ids:
-        """The numbers of ids that are asked for; texts that are not there are passed over, or refused."""
-        texts = as_texts(ids)
-        if self.names is None:
-            return known_ids(ids) if texts is None or len(self) else np.empty(0, np.int64)
-        if texts is None and len(np.atleast_1d(np.asarray(list(ids) if isinstance(ids, set | frozenset) else ids))):
-            raise InvalidInputError(f"the ids of this index are text, got {ids!r}")
-        for text in texts or [] if all_of_them else []:
-            if text not in self.names.numbers:
-                raise InvalidInputError(f"id {text!r} is not in the index")
-        return self.names.found(texts or [])
+    def to_user_ids(self, ids: Ids) -> Array:
+        """Return integer ids as users see them."""
+        return ids if self.strings is None else self.strings.to_strings(ids)
 
-    def numbered(self, ids: Any, count: int) -> tuple[State, Ids]:
-        """(the state that knows the ids of `count` new vectors, their numbers)."""
-        texts = as_texts(ids)
-        if texts is None and self.names is None:
-            return self, checked_ids(ids, count, self.next_id, self.ids)
-        if texts is None or (self.names is None and len(self)):
+    def to_int_ids(self, ids: Any, *, strict: bool = False) -> Ids:
+        """Return the integer ids of requested ids; unknown strings are skipped, or refused if `strict`."""
+        strings = as_strings(ids)
+        if self.strings is None:
+            return as_int_ids(ids) if strings is None or len(self) else np.empty(0, np.int64)
+        if strings is None and len(np.atleast_1d(np.asarray(list(ids) if isinstance(ids, set | frozenset) else ids))):
+            raise InvalidInputError(f"the ids of this index are strings, got {ids!r}")
+        if strict:
+            for string in strings or []:
+                if string not in self:
+                    raise InvalidInputError(f"id {string!r} is not in the index")
+        return self.strings.to_ints(strings or [])
+
+    def assign_ids(self, ids: Any, count: int) -> tuple[Snapshot, Ids]:
+        """Return (the snapshot that knows the ids of `count` new vectors, their integer ids)."""
+        strings = as_strings(ids)
+        if strings is None and self.strings is None:
+            return self, check_new_ids(
+                ids, count, self.next_id, self.ids if ids is not None else np.empty(0, np.int64)
+            )
+        if strings is None or (self.strings is None and len(self)):
             if count == 0:
                 return self, np.empty(0, np.int64)
-            kind = "whole numbers" if self.names is None else "text"
-            raise InvalidInputError(f"the ids of this index are {kind}: give one for each vector; nothing was added")
-        names = self.names or Names()
-        if self.next_id + count >= 1 << 63:
-            raise InvalidInputError(f"no {count} numbers are left after {self.next_id}; nothing was added")
-        numbers = np.arange(self.next_id, self.next_id + count, dtype=np.int64)
-        new = Names.of(checked_texts(texts, count, names), numbers.tolist())
-        return replace(self, names=names | new), numbers
+            kind = "integers" if self.strings is None else "strings"
+            raise InvalidInputError(f"the ids of this index are {kind}: pass one for each vector; nothing was added")
+        check_distinct(strings, count)
+        known = self.strings or StringIds()
+        found = np.array([-1 if (n := known.get(string)) is None else n for string in strings], np.int64)
+        taken = np.flatnonzero((found >= 0) & self._holds(found))
+        if len(taken):
+            raise InvalidInputError(f"id {strings[taken[0]]!r} is already in the index; nothing was added")
+        if self.next_id + count >= _MAX_ID:
+            raise InvalidInputError(f"no {count} ids are left after {self.next_id}; nothing was added")
+        ints = np.arange(self.next_id, self.next_id + count, dtype=np.int64)
+        return replace(self, strings=known.add(strings, ints)), ints
 
-    def with_segments(self, new: list[Segment]) -> State:
+    # ------------------------------------------------------------------------------------------------ changes
+
+    def add_segments(self, new: list[Segment]) -> Snapshot:
         largest = max((int(segment.ids[-1]) for segment in new), default=-1)
         return replace(self, segments=self.segments + tuple(new), next_id=max(self.next_id, largest + 1))
 
-    def without(self, ids: Ids) -> State:
-        """The vectors with these ids removed; a segment with nothing left is dropped."""
+    def remove(self, ids: Ids) -> Snapshot:
+        """Return the snapshot without the vectors of these integer ids; a segment with no vectors left is dropped."""
         unique = np.unique(ids)
         segments = []
         for segment in self.segments:
-            rows = segment.rows_of(unique)
-            rest = segment.without(rows) if len(rows) else segment
-            segments += [rest] if rest.count else []
-        left = replace(self, segments=tuple(segments))
-        if self.names is None:
-            return left
-        return replace(left, names=self.names.kept(left.ids) if segments else None)  # an empty index takes any ids
+            rows = segment.find(unique)
+            left = segment.remove(rows) if len(rows) else segment
+            segments += [left] if left.count else []
+        return replace(self, segments=tuple(segments), strings=self.strings if segments else None)
 
-    def compacted(self, open: Open | None, largest: int | None) -> State:
-        """Without the space of removed vectors; segments that can be opened together are joined, up to a size."""
-        compacted = [segment.compacted(open) for segment in self.segments]
-        if open is None:
-            return replace(self, segments=tuple(compacted))
+    def compact(self, probe: Probe | None, largest: int | None) -> Snapshot:
+        """Free the space of deleted vectors; segments with inverted lists that share a codebook are merged."""
+        strings = None if self.strings is None else self.strings.keep(self.ids)
+        if probe is None:
+            return replace(self, segments=tuple(segment.compact() for segment in self.segments), strings=strings)
         groups: list[list[Segment]] = []
-        growing: dict[int, list[Segment]] = {}  # the last group of each memory
-        for segment in compacted:
-            group = growing.get(id(segment.memory), [])
-            if not group or (largest is not None and sum(map(len, group)) + len(segment) > largest):
-                group = growing[id(segment.memory)] = []
+        growing: dict[int, list[Segment]] = {}  # the last group of each codebook
+        for segment in self.segments:
+            group = growing.get(id(segment.codebook), [])
+            if not group or (largest is not None and sum(s.count for s in group) + segment.count > largest):
+                group = growing[id(segment.codebook)] = []
                 groups.append(group)
             group.append(segment)
-        joined = (Segment.joined(group, open) if len(group) > 1 else group[0] for group in groups)
-        return replace(self, segments=tuple(joined))
+        merged = (merge_segments(group, probe) if len(group) > 1 else group[0].compact(probe) for group in groups)
+        return replace(self, segments=tuple(merged), strings=strings)
 
-    def merged(self, other: State) -> State:
+    def merge(self, other: Snapshot) -> Snapshot:
+        """Return the snapshot with all vectors of another."""
         if not len(other):
             return replace(self, next_id=max(self.next_id, other.next_id))
-        if len(self) and (self.names is None) != (other.names is None):
-            raise InvalidInputError("ids are text in one and numbers in the other; nothing was merged")
-        if other.names is not None:
-            return self._merged_by_name(other, other.names)
+        if len(self) and (self.strings is None) != (other.strings is None):
+            raise InvalidInputError("the ids of one index are strings, of the other integers; nothing was merged")
+        if other.strings is not None:
+            return self._merge_strings(other, other.strings.keep(other.ids))
         both = np.intersect1d(self.ids, other.ids)
         if len(both):
-            raise InvalidInputError(f"id {both[0]} is in both; nothing was merged")
-        return State(self.segments + other.segments, max(self.next_id, other.next_id))
+            raise InvalidInputError(f"id {both[0]} is in both indexes; nothing was merged")
+        return Snapshot(self.segments + other.segments, max(self.next_id, other.next_id))
 
-    def _merged_by_name(self, other: State, theirs: Names) -> State:
-        """The numbers behind names are an index's own: those of the other move up behind ours."""
-        mine = self.names or Names()
-        both = mine.numbers.keys() & theirs.numbers.keys()
+    def _merge_strings(self, other: Snapshot, theirs: StringIds) -> Snapshot:
+        """Integer ids behind strings are private to an index: those of the other are moved behind ours."""
+        mine = self.strings or StringIds()
+        both = [string for string, _ in theirs.items() if string in self]
         if both:
-            raise InvalidInputError(f"id {min(both)!r} is in both; nothing was merged")
-        if self.next_id + other.next_id >= 1 << 63:
-            raise InvalidInputError(f"no numbers are left after {self.next_id}; nothing was merged")
+            raise InvalidInputError(f"id {min(both)!r} is in both indexes; nothing was merged")
+        if self.next_id + other.next_id >= _MAX_ID:
+            raise InvalidInputError(f"no ids are left after {self.next_id}; nothing was merged")
         moved = tuple(replace(segment, ids=segment.ids + self.next_id) for segment in other.segments)
-        return State(self.segments + moved, self.next_id + other.next_id, mine | theirs.moved(self.next_id))
+        strings = mine.append(theirs.shift(self.next_id))
+        return Snapshot(self.segments + moved, self.next_id + other.next_id, strings)
 
-    def reconstructed(self, ids: Ids, dim: int) -> Floats:
+    # ------------------------------------------------------------------------------------------------ reading
+
+    def reconstruct(self, ids: Ids, dim: int) -> Floats:
+        """Return the stored approximations of the vectors with these integer ids."""
         X = np.empty((len(ids), dim), np.float32)
         missing = np.ones(len(ids), bool)
         for segment in self.segments:
-            rows, here = segment.located(ids)
+            rows, here = segment.locate(ids)
             if here.any():
-                X[here] = segment.reconstructed(rows[here])
+                X[here] = segment.reconstruct(rows[here])
                 missing &= ~here
         if missing.any():
             raise InvalidInputError(f"id {ids[missing][0]} is not in the index")
         return X
 
-    def expanded(self, Q: Floats, scores: Floats, ids: Ids, alpha: float) -> Floats:
-        """αQE: each query with its results added to it, weighted by score^alpha, at length 1."""
-        flat = self.reconstructed(ids.ravel(), Q.shape[1])
-        found = unit_rows(flat, row_norms(flat)).reshape(*ids.shape, Q.shape[1])
-        weights = np.maximum(scores, 0) ** np.float32(alpha)
-        sums: Floats = Q + np.einsum("qk,qkd->qd", weights, found)
-        return unit_rows(sums, row_norms(sums))
-
-    def relearnable(self, dim: int) -> Floats:
-        """All vectors as they are reconstructed, at the lengths that are stored."""
-        X = self.reconstructed(self.ids, dim)
+    def reconstruct_all(self, dim: int) -> Floats:
+        """Return all vectors, at the stored norms."""
+        X = self.reconstruct(self.ids, dim)
         norms = [segment.norms[segment.live] for segment in self.segments if segment.norms is not None]
         if norms:
             X *= (np.concatenate(norms) / np.maximum(np.linalg.norm(X, axis=1), np.float32(1e-30)))[:, None]
         return X
 
     def views(self, filter: Any, *, l2: bool) -> list[View]:
-        """The segments as a search through this filter sees them."""
+        """Return the segments as a search with this filter sees them."""
         if filter is None:
-            return [View.of(segment, l2=l2) for segment in self.segments]
-        allowed = checked_filter(self._by_number(filter), [(segment.ids, segment.live) for segment in self.segments])
-        return [View.of(s, l2=l2, allowed=rows) for s, rows in zip(self.segments, allowed, strict=True)]
+            return [View.of_segment(segment, l2=l2) for segment in self.segments]
+        allowed = filter_masks(self._int_filter(filter), [(segment.ids, segment.live) for segment in self.segments])
+        return [View.of_segment(s, l2=l2, allowed=rows) for s, rows in zip(self.segments, allowed, strict=True)]
 
-    def _by_number(self, filter: Any) -> Any:
-        """A filter of texts as one of numbers."""
-        names = self.names
-        if names is None:
+    def _int_filter(self, filter: Any) -> Any:
+        """Return a filter of string ids as one of integer ids."""
+        strings = self.strings
+        if strings is None:
             return filter
         if callable(filter):
-            return lambda numbers: filter(names.shown(numbers))
-        return filter if as_mask(filter) is not None else self.known(filter)
+            return lambda ints: filter(strings.to_strings(ints))
+        return filter if as_mask(filter) is not None else self.to_int_ids(filter)
 
-    def check(self, dim: int, *, needs_norms: bool, needs_units: bool, needs_sketches: bool) -> None:
-        """Raise unless what was read from disk fits together."""
-        ids = self.ids
-        if len(np.unique(ids)) != len(ids) or ids.max(initial=-1) >= self.next_id:
-            raise InvalidInputError("ids are held twice, or are yet to be given")
-        for segment in self.segments:
-            if segment.memory.shape[1] != dim:
-                raise InvalidInputError(f"a segment has dimension {segment.memory.shape[1]}, not {dim}")
-            if (segment.norms is not None) != needs_norms:
-                raise InvalidInputError("norms and metric do not fit")
-            if segment.units is None and (needs_units or segment.codes.inverse):
-                raise InvalidInputError("a segment has no units")
-            if (segment.sketches is not None) != needs_sketches:
-                raise InvalidInputError("sketches and method do not fit")
 
-    def costs(self, dim: int) -> dict[str, Any]:
-        """What it holds and costs: the paper's complexity ratio, and true bytes, in all and by part."""
-        N, memories = len(self), self._memories()
-        M = sum(memory.shape[0] for memory in memories)
-        nonzeros = sum(segment.nonzeros for segment in self.segments)
-        by_part = {"memory vectors": sum(memory.nbytes for memory in memories)}
-        for segment in self.segments:
-            for part, size in segment.bytes_by_part().items():
-                by_part[part] = by_part.get(part, 0) + size
-        if self.names is not None:
-            by_part["names"] = self.names.nbytes
-        total = sum(by_part.values())
-        return {
-            "removed": sum(map(len, self.segments)) - N,
-            "units": M,
-            "segments": len(self.segments),
-            "entries per vector": nonzeros / N if N else 0.0,
-            "rho": (M * dim + nonzeros) / (dim * N) if N else 0.0,
-            "memory": self._scalars() / (dim * N) if N else 0.0,
-            "bytes": total,
-            "bytes per vector": total / N if N else 0.0,
-            "bytes by part": by_part,
-        }
-
-    def complexity(self, dim: int, read: Cascade | Open | None) -> float:
-        """The paper's ρ of a search that reads so much of U: operations per query over dim·N.
-
-        A cascade reads the rest of U for the part R of N that it refines; of units that are opened, those of the
-        mean size are counted, with one operation a dimension for each sketch.
-        """
-        N = len(self)
-        if not N:
-            return 0.0
-        decoded = sum(segment.operations(dim, read, segment.count / N) for segment in self.segments)
-        if isinstance(read, Cascade):
-            whole = sum(segment.operations(dim, None) for segment in self.segments)
-            decoded += (whole - decoded) * min(1.0, read.R / N)
-        return (sum(memory.operations for memory in self._memories()) + decoded) / (dim * N)
-
-    def _memories(self) -> list[Memory]:
-        return list({id(segment.memory): segment.memory for segment in self.segments}.values())
-
-    def _scalars(self) -> float:
-        """All that is kept: one for each entry of U; memory vectors and sketches by their bytes, four to a scalar."""
-        kept = [memory.nbytes for memory in self._memories()]
-        kept += [segment.sketches.nbytes for segment in self.segments if segment.sketches is not None]
-        return sum(kept) / 4 + sum(segment.nonzeros for segment in self.segments)
+def check_snapshot(snapshot: Snapshot, dim: int, *, needs_norms: bool, needs_units: bool, needs_lists: bool) -> None:
+    """Raise InvalidInputError unless what was read from disk fits together."""
+    ids = snapshot.ids
+    if len(np.unique(ids)) != len(ids) or ids.max(initial=-1) >= snapshot.next_id:
+        raise InvalidInputError("an id occurs twice, or is not below the next id")
+    for segment in snapshot.segments:
+        if segment.codebook.shape[1] != dim:
+            raise InvalidInputError(f"a segment has dimension {segment.codebook.shape[1]}, not {dim}")
+        if (segment.norms is not None) != needs_norms:
+            raise InvalidInputError("the norms do not fit the metric")
+        if segment.units is None and (needs_units or segment.codes.inverse):
+            raise InvalidInputError("a segment has no units")
+        if (segment.lists is not None) != needs_lists:
+            raise InvalidInputError("the inverted lists do not fit the method")
+    if snapshot.strings is not None:
+        known = {number for _, number in snapshot.strings.items()}
+        if len(known) != len(snapshot.strings) or not known.issuperset(ids.tolist()):
+            raise InvalidInputError("the string ids do not fit the vectors")

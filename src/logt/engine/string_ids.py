@@ -1,65 +1,139 @@
-"""Ids of text: each stands for a number, which is what segments know."""
+"""String ids: each maps to the integer id that segments know."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from logt._types import Array, Ids
+from logt._validation import check_array, check_lengths
 from logt.errors import InvalidInputError
 
+MERGE_RATIO = 4
+"""A layer is merged with the next newer one unless it is more than so many times as large."""
 
-@dataclass(frozen=True)
-class Names:
-    """Texts and their numbers, both ways; never changed once made."""
 
-    numbers: dict[str, int] = field(default_factory=dict)
-    texts: dict[int, str] = field(default_factory=dict)
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """Some strings and their integer ids, in increasing order of the integers. Immutable."""
 
-    @classmethod
-    def of(cls, texts: Iterable[str], numbers: Iterable[int]) -> Names:
-        pairs = dict(zip(texts, numbers, strict=True))
-        return cls(pairs, {number: text for text, number in pairs.items()})
+    strings: tuple[str, ...]
+    ints: Ids
 
-    def __or__(self, other: Names) -> Names:
-        """Both; a text that both have means what it means in the other."""
-        merged = self.numbers | other.numbers
-        return Names(merged, {number: text for text, number in merged.items()})
+    def __len__(self) -> int:
+        return len(self.strings)
 
-    def kept(self, numbers: Ids) -> Names:
-        """Only those with these numbers."""
-        texts = {number: self.texts[number] for number in numbers.tolist()}
-        return Names({text: number for number, text in texts.items()}, texts)
+    @cached_property
+    def lookup(self) -> dict[str, int]:
+        return dict(zip(self.strings, self.ints.tolist(), strict=True))
 
     @property
     def nbytes(self) -> int:
-        """What the texts, their numbers and both tables take in memory."""
-        inside = sum(sys.getsizeof(text) + sys.getsizeof(number) for text, number in self.numbers.items())
-        return inside + sys.getsizeof(self.numbers) + sys.getsizeof(self.texts)
+        """The memory of the strings, the integers and the lookup table."""
+        table = sys.getsizeof(self.lookup) if "lookup" in vars(self) else 0
+        return table + self.ints.nbytes + sum(map(sys.getsizeof, self.strings))
 
-    def moved(self, by: int) -> Names:
-        return Names.of(self.numbers, (number + by for number in self.numbers.values()))
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """The arrays to store: the strings in UTF-8, where each ends, and its integer id."""
+        encoded = [string.encode("utf-8", "surrogatepass") for string in self.strings]
+        return {
+            "text": np.frombuffer(b"".join(encoded), np.uint8),
+            "ends": np.cumsum([len(string) for string in encoded], dtype=np.int64),
+            "numbers": self.ints,
+        }
 
-    def shown(self, numbers: Ids) -> Array:
-        """The texts of an array of numbers; None where a number is -1."""
-        texts = np.empty(numbers.shape, object)
-        texts[...] = None
-        flat, given = texts.reshape(-1), numbers.reshape(-1).tolist()
-        for place, number in enumerate(given):
-            flat[place] = self.texts.get(number)
-        return texts
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array]) -> Layer:
+        """Build from stored arrays; raise ValueError if they do not fit together."""
+        text = check_array(arrays["text"], np.uint8, 1).tobytes()
+        ends, ints = check_array(arrays["ends"], np.int64, 1), check_array(arrays["numbers"], np.int64, 1)
+        check_lengths(ends, ints)
+        starts = [0, *ends.tolist()][:-1]
+        pairs = zip(starts, ends.tolist(), strict=True)
+        strings = [text[start:end].decode("utf-8", "surrogatepass") for start, end in pairs]
+        order = np.argsort(ints)
+        return cls(tuple(strings[i] for i in order.tolist()), np.array(ints[order]))
 
-    def found(self, texts: list[str]) -> Ids:
-        """The numbers of those texts that are there."""
-        return np.array([self.numbers[text] for text in texts if text in self.numbers], np.int64)
+
+@dataclass(frozen=True, eq=False)
+class StringIds:
+    """Strings and their integer ids, in layers from the oldest and largest to the newest. Immutable.
+
+    A new batch adds a small layer and copies nothing else; layers of similar size are merged, so that there are few.
+    Strings of deleted vectors may stay until `keep`; a newer layer overrides an older one.
+    """
+
+    layers: tuple[Layer, ...] = ()
+
+    def __len__(self) -> int:
+        return sum(map(len, self.layers))
+
+    def items(self) -> Iterator[tuple[str, int]]:
+        for layer in self.layers:
+            yield from zip(layer.strings, layer.ints.tolist(), strict=True)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(layer.nbytes for layer in self.layers)
+
+    def get(self, string: str) -> int | None:
+        """Return the newest integer id of a string."""
+        for layer in reversed(self.layers):
+            found = layer.lookup.get(string)
+            if found is not None:
+                return found
+        return None
+
+    def to_ints(self, strings: Sequence[str]) -> Ids:
+        """Return the integer ids of the strings that are known."""
+        found = (self.get(string) for string in strings)
+        return np.array([number for number in found if number is not None], np.int64)
+
+    def to_strings(self, ints: Ids) -> Array:
+        """Return the strings of an array of integer ids; None where there is none."""
+        strings = np.empty(ints.shape, object)
+        flat, wanted = strings.reshape(-1), ints.reshape(-1)
+        for layer in self.layers:
+            at = np.minimum(np.searchsorted(layer.ints, wanted), max(len(layer) - 1, 0))
+            if len(layer):
+                for place in np.flatnonzero(layer.ints[at] == wanted).tolist():
+                    flat[place] = layer.strings[at[place]]
+        return strings
+
+    def add(self, strings: Sequence[str], ints: Ids) -> StringIds:
+        """Return the ids with a new layer; the integers must be larger than all that are there."""
+        layers = [*self.layers, Layer(tuple(strings), ints)] if len(ints) else list(self.layers)
+        while len(layers) > 1 and len(layers[-2]) <= MERGE_RATIO * len(layers[-1]):
+            newer, older = layers.pop(), layers.pop()
+            layers.append(Layer(older.strings + newer.strings, np.concatenate([older.ints, newer.ints])))
+        return StringIds(tuple(layers))
+
+    def keep(self, ints: Ids) -> StringIds:
+        """Return only the strings of these integer ids, in one layer."""
+        pairs = {number: string for string, number in self.items()}
+        kept = np.sort(ints)
+        return StringIds().add([pairs[number] for number in kept.tolist()], kept)
+
+    def shift(self, by: int) -> StringIds:
+        """Return the ids with `by` added to each integer."""
+        return StringIds(tuple(Layer(layer.strings, layer.ints + by) for layer in self.layers))
+
+    def append(self, other: StringIds) -> StringIds:
+        """Return the ids of both; the integers of the other must be larger."""
+        merged = self
+        for layer in other.layers:
+            merged = merged.add(layer.strings, layer.ints)
+        return merged
 
 
-def as_texts(ids: Any) -> list[str] | None:
-    """Ids as a list of texts, or None if they are something else."""
+def as_strings(ids: Any) -> list[str] | None:
+    """Return ids as a list of strings, or None if they are something else."""
     if isinstance(ids, str):
         return [ids]
     if ids is None or callable(ids):
@@ -68,20 +142,16 @@ def as_texts(ids: Any) -> list[str] | None:
         return None
     array = np.asarray(list(ids) if isinstance(ids, set | frozenset | range) else ids, object)
     flat = array.reshape(-1).tolist()
-    if array.ndim == 1 and flat and all(isinstance(text, str) for text in flat):
-        return [str(text) for text in flat]
+    if array.ndim == 1 and flat and all(isinstance(string, str) for string in flat):
+        return [str(string) for string in flat]
     return None
 
 
-def checked_texts(texts: list[str], count: int, present: Names) -> list[str]:
-    """One new text per vector."""
-    if len(texts) != count:
-        raise InvalidInputError(f"{len(texts)} ids are given, but there are {count} vectors: one id each")
-    seen: set[str] = set()
-    for text in texts:
-        if text in seen:
-            raise InvalidInputError(f"id {text!r} is given twice; nothing was added")
-        if text in present.numbers:
-            raise InvalidInputError(f"id {text!r} is in the index already; nothing was added")
-        seen.add(text)
-    return texts
+def check_distinct(strings: Sequence[str], count: int) -> None:
+    """Raise unless there is one string per vector, and none twice."""
+    if len(strings) != count:
+        raise InvalidInputError(f"{len(strings)} ids are given, but there are {count} vectors: pass one id each")
+    if len(set(strings)) < count:
+        seen: set[str] = set()
+        twice = next(string for string in strings if string in seen or seen.add(string))  # type: ignore[func-returns-value]
+        raise InvalidInputError(f"id {twice!r} is given twice; nothing was added")

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from logt._threads import Progress, spans
-from logt._validation import row_norms, unit_rows
-from logt.errors import InvalidInputError, real
+from logt._threads import Progress, split_range
+from logt._validation import check_float, normalize_rows, row_norms
+from logt.errors import InvalidInputError
 from logt.photos.photo_index import Photos
 
 THRESHOLD = 0.85
@@ -30,7 +30,7 @@ def duplicates(
     photos: Photos, threshold: float = THRESHOLD, *, threads: int | None = None, progress: Progress | None = None
 ) -> list[Group]:
     """The groups of two pictures and more that are linked by scores of at least `threshold`; largest groups first."""
-    threshold = real("threshold", threshold)
+    threshold = check_float("threshold", threshold)
     if not 0 < threshold <= 1:
         raise InvalidInputError(f"threshold must be above 0 and at most 1, got {threshold!r}")
     index = photos.index
@@ -38,9 +38,9 @@ def duplicates(
     number = {name: i for i, name in enumerate(names)}
     parent = np.arange(len(names))
     weakest = np.ones(len(names))
-    for part in spans(len(names), _ROWS):
+    for part in split_range(len(names), _ROWS):
         rows = index.reconstruct(names[part])
-        found = index.search(unit_rows(rows, row_norms(rows)), min(_NEAREST, len(names)), threads=threads)
+        found = index.search(normalize_rows(rows, row_norms(rows)), min(_NEAREST, len(names)), threads=threads)
         for here, scores, ids in zip(range(part.start, part.stop), found.scores, found.ids, strict=True):
             for score, name in zip(scores.tolist(), ids.tolist(), strict=True):
                 if score < threshold:

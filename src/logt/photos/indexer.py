@@ -15,16 +15,17 @@ from pathlib import Path
 
 import numpy as np
 
-from logt._threads import Progress, Workers, available
+from logt._threads import Progress, Workers, available_cores
 from logt._types import Floats
+from logt._validation import check_int
 from logt.descriptors import SCALES, Describer, Model, PictureError, Whitening, read_picture
-from logt.errors import CorruptIndexError, InvalidInputError, whole
+from logt.errors import CorruptIndexError, InvalidInputError
 from logt.index import Index
 from logt.methods import sketched
 from logt.photos.catalog import CATALOGUE, Catalogue, Stamp
 from logt.photos.folder_scan import Listing, listing
 from logt.photos.manifest import ABOUT, About, vectors_folder, whitening_file
-from logt.storage.format import replace_file
+from logt.storage.files import replace_file
 from logt.storage.lock import LOCK, Lock
 
 HOME = ".logt"
@@ -72,7 +73,7 @@ def update(
     if not pictures.is_dir():
         raise InvalidInputError(f"{folder} is not a folder")
     home = Path(path).resolve() if path is not None else pictures / HOME
-    threads = available() if workers is None else whole("workers", workers)
+    threads = available_cores() if workers is None else check_int("workers", workers)
     if not (home / ABOUT).exists():
         model = _describer(model, scales).model  # one that cannot be used is refused before anything is made
     with _held(home), closing(Catalogue(home)) as catalogue:
@@ -194,7 +195,7 @@ class _Update:
         for start in range(0, len(names), _BLOCK):
             block = names[start : start + _BLOCK]
             told = self._told(start, len(names))
-            results = replace(self.workers, progress=told).each(self._described, block, "describing")
+            results = replace(self.workers, progress=told).map(self._described, block, "describing")
             good = [(n, found.files[n], x) for n, x in zip(block, results, strict=True) if not isinstance(x, str)]
             bad = [(n, reason) for n, reason in zip(block, results, strict=True) if isinstance(reason, str)]
             self.catalogue.record(good)

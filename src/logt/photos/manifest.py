@@ -12,7 +12,7 @@ from typing import Any
 from logt.descriptors import Describer, Model
 from logt.descriptors.model import BUILT_IN
 from logt.errors import CorruptIndexError, FormatVersionError, InvalidInputError
-from logt.storage.format import replace_file
+from logt.storage.files import replace_file
 
 FORMAT = 1
 ABOUT = "photos.json"

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from logt._threads import Progress, Workers, available, one_blas_thread
+from logt._threads import Progress, Workers, available_cores, single_threaded_blas
 from logt._types import Floats, Ids
 from logt.baselines import Built, Exhaustive
 from logt.datasets import Benchmark
 from logt.errors import MissingExtraError
 from logt.evaluation import recall_at
-from logt.reproduce.shared_builds import built_together
+from logt.reproduce.shared_builds import build_family
 from logt.reproduce.trials import Measured, Trial
 
 ROUNDS, IN_A_ROW, BATCH, K = 3, 10, 64, 100
@@ -29,7 +29,7 @@ class Lab:
 
     benchmark: Benchmark
     cut: int
-    threads: int = field(default_factory=available)
+    threads: int = field(default_factory=available_cores)
 
     @cached_property
     def exhaustive(self) -> Built:
@@ -46,7 +46,7 @@ class Lab:
         """Measure trials of one family and one seed; `done` is told each point as it is made."""
         systems = {repr(trial.system): trial.system for trial in trials}
         workers = Workers(self.threads, progress)
-        made = built_together(list(systems.values()), self.benchmark.X, trials[0].seed, workers)
+        made = build_family(list(systems.values()), self.benchmark.X, trials[0].seed, workers)
         for system, built, seconds in made:
             for trial in trials:
                 if repr(trial.system) != repr(system):
@@ -85,7 +85,7 @@ class Lab:
         }
         alone: dict[str, list[float]] = {name: [] for name in searches}
         batch: dict[str, list[float]] = {name: [] for name in searches}
-        with one_blas_thread():
+        with single_threaded_blas():
             for _ in range(ROUNDS):
                 for name, search in searches.items():
                     alone[name] += [_milliseconds(search, block[q : q + 1]) for q in range(IN_A_ROW)]

@@ -1,100 +1,131 @@
-"""Building several systems at once where they share work, (systems, X) -> built: the same bytes as one by one.
+"""Builds that share work, (systems, X) -> built: the same bytes as one by one.
 
-Methods with the same units and memory vectors need those only once; sparse decoders that differ only in L come from
-one pursuit, and so do those that are fitted to Y and differ in how it is stored.
+Methods with the same units and memory vectors compute them once. Sparse decoders that differ only in L come from one
+pursuit, and so do those that are fitted to Y and differ only in how it is stored.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
 from logt._threads import Workers
 from logt._types import Floats
-from logt._validation import row_norms, unit_rows
 from logt.baselines import Built, Composed, System
-from logt.baselines.composed import of_index
-from logt.engine.segment import Method
+from logt.engine.method import Method
 from logt.errors import InvalidInputError, MissingExtraError
-from logt.index import Index
+from logt.stages.codes import Codes
 from logt.stages.decoder import Sparse
+from logt.stages.grouping import Units
 from logt.stages.memory_vectors import Pinv
-from logt.stages.quantize import Float32, Memory
+from logt.stages.quantize import Float32
 
+Result = TypeVar("Result")
 Unbuildable = MissingExtraError | InvalidInputError
-Timed = tuple[System, Built | Unbuildable, float | None]
-"""A system, what was built of it or why nothing was, and the seconds that its index takes where they were taken."""
+TimedBuild = tuple[System, Built | Unbuildable, float | None]
+"""A system, what was built or why it failed, and the seconds its index takes if they were measured."""
 
 
 def family(system: System) -> str:
-    """What systems that are built together have in common."""
-    if isinstance(system, Composed) and system.batches == 1 and _shares(system.method):
+    """Return a key that systems have in common that are built together."""
+    if isinstance(system, Composed) and system.batches == 1 and _can_share(system.method):
         return repr((system.method.group, system.method.memory))
     return repr(system)
 
 
-def built_together(systems: Sequence[System], X: Floats, seed: int, workers: Workers) -> Iterator[Timed]:
-    """The systems of one family."""
+def build_family(systems: Sequence[System], X: Floats, seed: int, workers: Workers) -> Iterator[TimedBuild]:
+    """Build the systems of one family, one after the other."""
     composed = [system for system in systems if isinstance(system, Composed)]
-    if len(systems) > 1 and len(composed) == len(systems):
-        yield from _from_one_grouping(composed, X, seed, workers)
-        return
+    cache = StageCache(_lengths(composed)) if len(systems) > 1 and len(composed) == len(systems) else None
     for system in systems:
         start = time.perf_counter()
         try:
-            built = system.build(X, seed=seed, threads=workers.threads, progress=workers.progress)
+            if cache is not None and isinstance(system, Composed):
+                shared = replace(system, method=SharedMethod.wrap(system.method, cache))
+                built = shared.build(X, seed=seed, threads=workers.threads, progress=workers.progress)
+            else:
+                built = system.build(X, seed=seed, threads=workers.threads, progress=workers.progress)
         except (MissingExtraError, InvalidInputError) as error:
             yield system, error, None
         else:
-            yield system, built, time.perf_counter() - start
+            seconds = time.perf_counter() - start
+            if cache is not None and isinstance(system, Composed):
+                yield system, built, cache.seconds(system.method, seconds)
+            else:
+                yield system, built, seconds
 
 
-def _shares(method: Method) -> bool:
-    return isinstance(method.decode, Sparse) and isinstance(method.memory, Pinv) and method.sketch is None
+def _can_share(method: Method) -> bool:
+    return isinstance(method.decode, Sparse) and isinstance(method.memory, Pinv) and method.residual is None
 
 
-def _pursuit(method: Method) -> str:
-    """What methods that one pursuit serves have in common, given units and Y."""
-    assert isinstance(method.decode, Sparse)
-    fitted_to_y = method.fit == "exact" or isinstance(method.quantize, Float32)
-    return repr((replace(method.decode, L=1), None if fitted_to_y else method.quantize))
+def _lengths(systems: Sequence[Composed]) -> dict[str, list[int]]:
+    """Return the values of L of the decoders that are otherwise equal."""
+    lengths: dict[str, list[int]] = {}
+    for system in systems:
+        if isinstance(system.method.decode, Sparse):
+            lengths.setdefault(repr(replace(system.method.decode, L=1)), []).append(system.method.decode.L)
+    return lengths
 
 
-def _from_one_grouping(systems: Sequence[Composed], X: Floats, seed: int, workers: Workers) -> Iterator[Timed]:
-    """As `Index.add` of a first batch builds them, stage by stage."""
-    start = time.perf_counter()
-    X = unit_rows(X, row_norms(X))
-    first = systems[0].method
-    ids = np.arange(len(X), dtype=np.int64)
-    rng = np.random.default_rng([seed, 0])
-    units = first.group(X, rng, workers)
-    assert isinstance(first.memory, Pinv)
-    Y = first.memory(X, units, workers)
-    drawn = rng.bit_generator.state
-    shared = time.perf_counter() - start
-    for name in dict.fromkeys(_pursuit(system.method) for system in systems):
-        stored: list[tuple[Composed, Sparse, Memory, float]] = []
-        for system in systems:
-            if _pursuit(system.method) == name and isinstance(system.method.decode, Sparse):
-                rng.bit_generator.state = drawn
-                start = time.perf_counter()
-                try:
-                    kept: Memory = system.method.quantize(Y, rng)
-                except (MissingExtraError, InvalidInputError) as error:
-                    yield system, error, None
-                else:
-                    stored.append((system, system.method.decode, kept, time.perf_counter() - start))
-        if not stored:
-            continue
-        leader, decode, memory, _ = stored[0]
-        fitted = Y if leader.method.fit == "exact" else memory.decoded()
-        start = time.perf_counter()
-        path = decode.path(X, fitted, units, [sparse.L for _, sparse, _, _ in stored], workers)
-        pursued, longest = time.perf_counter() - start, max(sparse.L for _, sparse, _, _ in stored)
-        for (system, sparse, memory, quantized), codes in zip(stored, path, strict=True):
-            segment = system.method.assembled(X, ids, units, memory, codes, workers)
-            index = Index.of_segments([segment], X.shape[1], method=system.method, seed=seed, threads=workers.threads)
-            yield system, of_index(index), shared + quantized + pursued if longest == sparse.L else None
+@dataclass
+class StageCache:
+    """Results of stages over the same vectors, and the seconds they took."""
+
+    lengths: dict[str, list[int]]
+    _results: dict[Any, tuple[Any, float]] = field(default_factory=dict)
+    _saved: float = 0.0
+
+    def get(self, key: Any, compute: Callable[[], Result]) -> Result:
+        """Return the result for a key, computed at most once."""
+        if key in self._results:
+            self._saved += self._results[key][1]
+        else:
+            start = time.perf_counter()
+            self._results[key] = compute(), time.perf_counter() - start
+        result: Result = self._results[key][0]
+        return result
+
+    def seconds(self, method: Method, measured: float) -> float | None:
+        """Return the seconds of a build with the cached stages counted; None if its pursuit went on to a longer L."""
+        saved, self._saved = self._saved, 0.0
+        decode = method.decode
+        if isinstance(decode, Sparse) and max(self.lengths[repr(replace(decode, L=1))]) > decode.L:
+            return None
+        return measured + saved
+
+
+@dataclass(frozen=True)
+class SharedMethod(Method):
+    """A method that takes the results of its stages from a cache."""
+
+    cache: StageCache = field(default_factory=lambda: StageCache({}), repr=False, compare=False)
+
+    @classmethod
+    def wrap(cls, method: Method, cache: StageCache) -> SharedMethod:
+        return cls(**{f.name: getattr(method, f.name) for f in fields(method)}, cache=cache)
+
+    def units(self, X: Floats, rng: np.random.Generator, workers: Workers) -> Units:
+        def compute() -> tuple[Units, Any]:
+            return super(SharedMethod, self).units(X, rng, workers), rng.bit_generator.state
+
+        units, rng.bit_generator.state = self.cache.get(("units", repr(self.group)), compute)
+        return units
+
+    def memory_vectors(self, X: Floats, units: Units, rng: np.random.Generator, workers: Workers) -> Floats:
+        key = ("memory vectors", repr(self.group), repr(self.memory))
+        return self.cache.get(key, lambda: super(SharedMethod, self).memory_vectors(X, units, rng, workers))
+
+    def codes(self, X: Floats, Y: Floats, units: Units, workers: Workers) -> Codes:
+        decode = self.decode
+        if not isinstance(decode, Sparse):
+            return super().codes(X, Y, units, workers)
+        lengths = sorted(set(self.cache.lengths[repr(replace(decode, L=1))]))
+        fitted_to = None if self.fit == "exact" or isinstance(self.quantize, Float32) else repr(self.quantize)
+        key = ("codes", repr(replace(decode, L=1)), fitted_to)
+        path = self.cache.get(key, lambda: decode.path(X, Y, units, lengths, workers))
+        return path[lengths.index(decode.L)]

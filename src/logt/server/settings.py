@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from logt._threads import available
-from logt.errors import InvalidInputError, whole
+from logt._threads import available_cores
+from logt._validation import check_int
+from logt.errors import InvalidInputError
 
 SHORTEST_TOKEN = 12
 
@@ -26,7 +27,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name in ("body_bytes", "pixels", "k", "queries", "vectors", "waiting", "cache_bytes"):
-            whole(name, getattr(self, name))
+            check_int(name, getattr(self, name))
         if not 0 < self.seconds < float("inf"):
             raise InvalidInputError(f"seconds must be above 0, got {self.seconds!r}")
 
@@ -40,10 +41,10 @@ class Settings:
     hosts: tuple[str, ...] = ()
     """Names, besides localhost and plain addresses, that the service may be called by."""
     limits: Limits = field(default_factory=Limits)
-    workers: int = field(default_factory=available)
+    workers: int = field(default_factory=available_cores)
     refresh_seconds: float = 1.0
 
     def __post_init__(self) -> None:
-        whole("workers", self.workers)
+        check_int("workers", self.workers)
         if self.token is not None and (len(self.token) < SHORTEST_TOKEN or not self.token.isascii()):
             raise InvalidInputError(f"a token has at least {SHORTEST_TOKEN} plain characters; take a longer one")

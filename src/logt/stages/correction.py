@@ -8,27 +8,26 @@ import numpy as np
 
 from logt import _kernels
 from logt._types import Ids
-from logt.errors import at_least_one
+from logt._validation import check_positive
 
 
 @dataclass(frozen=True)
 class Suppress:
-    """Non-maxima suppression within units: of the vectors that share one, only the best can match.
+    """Non-maximum suppression within units: of the vectors that share a unit, only the best can match.
 
-    In one pass over the first `depth` results, each that is not suppressed so far suppresses all vectors, at
-    whatever place, that share a unit with it. What is suppressed suppresses nothing and goes to the end of the
-    list, in the order it had.
+    In one pass over the first `depth` results, each result that is not yet suppressed suppresses all others in the
+    list that share a unit with it. Suppressed results suppress nothing and move to the end of the list, in order.
     """
 
     depth: int = 500
 
     def __post_init__(self) -> None:
-        at_least_one(self, "depth")
+        check_positive(self, "depth")
 
     def __call__(self, units: Ids) -> tuple[Ids, Ids]:
-        """(the new order of each list, how many of each are not suppressed), from units (nq, length, m).
+        """From units (nq, length, m), return (the new order of each list, how many are not suppressed).
 
-        -1 marks an empty place.
+        A unit of -1 marks an empty result.
         """
         order, counts = np.empty(units.shape[:2], np.int64), np.empty(len(units), np.int64)
         _kernels.suppress(np.ascontiguousarray(units), self.depth, order, counts)

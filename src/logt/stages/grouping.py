@@ -1,4 +1,4 @@
-"""Memory units, X -> units: which vectors are kept together (section 3.1)."""
+"""Memory units, X -> units: which vectors are grouped together (section 3.1)."""
 
 from __future__ import annotations
 
@@ -11,57 +11,63 @@ import numpy as np
 from logt import _kernels
 from logt._threads import SERIAL, Workers
 from logt._types import Floats, Ids, Ints
-from logt.errors import at_least_one, one_of
+from logt._validation import check_choice, check_positive
+
+MIN_UNITS = 16
+"""Units made per round at least, if there are as many vectors: fewer could not tell a small batch apart."""
+
+_SAMPLE = 100  # vectors of a kd-tree node whose variances are computed, as in FLANN
 
 
 @dataclass(frozen=True)
 class Units:
-    """The paper's G, by vector: `of[i]` are the m units of vector i, numbered from 0 to count - 1."""
+    """The paper's G by vector: `assignment[i]` are the m units of vector i, numbered from 0 to count - 1."""
 
-    of: Ints
+    assignment: Ints
     count: int
 
     @cached_property
     def members(self) -> tuple[Ids, Ints]:
-        """(offsets, rows): unit j holds rows[offsets[j]:offsets[j + 1]], in rising order."""
-        flat = self.of.ravel()
+        """Return (offsets, rows): unit j holds rows[offsets[j]:offsets[j + 1]], in increasing order."""
+        flat = self.assignment.ravel()
         by_unit = np.argsort(flat, kind="stable")
         sizes = np.bincount(flat, minlength=self.count)
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        return offsets, (by_unit // self.of.shape[1]).astype(np.int32)
+        return offsets, (by_unit // self.assignment.shape[1]).astype(np.int32)
 
     def rows(self, unit: int) -> Ints:
+        """Return the rows of one unit."""
         offsets, rows = self.members
         return rows[offsets[unit] : offsets[unit + 1]]
 
 
 @dataclass(frozen=True)
 class Random:
-    """m random partitions into units of n, as Shi et al. (2014)."""
+    """m random partitions into units of n vectors, as in Shi et al. (2014)."""
 
     n: int = 50
     m: int = 4
 
     def __post_init__(self) -> None:
-        at_least_one(self, "n", "m")
+        check_positive(self, "n", "m")
 
     def __call__(self, X: Floats, rng: np.random.Generator, workers: Workers = SERIAL) -> Units:
         N = len(X)
         starts = _unit_starts(N, self.n)
         count = len(starts) - 1
-        of = np.empty((N, self.m), np.int32)
+        assignment = np.empty((N, self.m), np.int32)
         for r in range(self.m):
-            of[rng.permutation(N), r] = r * count + np.repeat(np.arange(count), np.diff(starts))
-        return Units(of, self.m * count)
+            assignment[rng.permutation(N), r] = r * count + np.repeat(np.arange(count), np.diff(starts))
+        return Units(assignment, self.m * count)
 
 
 @dataclass(frozen=True)
 class Orthogonal:
     """m partitions into units of n nearly orthogonal vectors.
 
-    Each round cuts a random order of all vectors into chunks of k·n. In a chunk, k units start from one
-    vector each and take turns, each taking the free vector that is most orthogonal to what it holds: least
-    in the largest |cos| to its members, in the sum of cos², or in the largest signed cos.
+    Each round cuts a random order of all vectors into chunks of k·n. In a chunk, k units start with one vector each
+    and take turns; each takes the free vector that is most orthogonal to its members, by the chosen criterion: the
+    smallest maximum of |cos| ("max_abs"), sum of cos² ("sum_squares") or maximum of cos ("max_signed").
     """
 
     n: int = 50
@@ -70,27 +76,27 @@ class Orthogonal:
     criterion: Literal["max_abs", "sum_squares", "max_signed"] = "max_abs"
 
     def __post_init__(self) -> None:
-        at_least_one(self, "n", "m", "k")
-        one_of("criterion", self.criterion, ("max_abs", "sum_squares", "max_signed"))
+        check_positive(self, "n", "m", "k")
+        check_choice("criterion", self.criterion, ("max_abs", "sum_squares", "max_signed"))
 
     def __call__(self, X: Floats, rng: np.random.Generator, workers: Workers = SERIAL) -> Units:
         N = len(X)
         starts = _unit_starts(N, self.n)
         count = len(starts) - 1
-        of = np.empty((N, self.m), np.int32)
+        assignment = np.empty((N, self.m), np.int32)
         rounds = [(r, rng.permutation(N)) for r in range(self.m)]
         chunks = np.array_split(np.arange(count), -(-count // self.k))
 
         def grow(job: tuple[int, Ids, Ids]) -> None:
             r, order, units = job
             chunk = order[starts[units[0]] : starts[units[-1] + 1]]
-            of[chunk, r] = r * count + units[0] + self._grow(X[chunk], np.diff(starts)[units])
+            assignment[chunk, r] = r * count + units[0] + self._grow(X[chunk], np.diff(starts)[units])
 
-        workers.each(grow, [(r, order, units) for r, order in rounds for units in chunks], "grouping")
-        return Units(of, self.m * count)
+        workers.map(grow, [(r, order, units) for r, order in rounds for units in chunks], "grouping")
+        return Units(assignment, self.m * count)
 
     def _grow(self, V: Floats, sizes: Ids) -> Ints:
-        """The unit of each row of V, units being of the given sizes."""
+        """Return the unit of each row of V, for units of the given sizes."""
         A = V @ V.T
         if self.criterion == "max_abs":
             np.abs(A, out=A)
@@ -103,10 +109,10 @@ class Orthogonal:
 
 @dataclass(frozen=True)
 class KdTree:
-    """m randomised kd-trees, whose leaves are units of at most n similar vectors (Iscen, Amsaleg and Furon 2016).
+    """m randomized kd-trees; their leaves are units of at most n similar vectors (Iscen, Amsaleg and Furon 2016).
 
-    Each node is cut at the median along one of the `axes` coordinates that vary most in a sample of it, taken at
-    random, as in FLANN; leaves of one tree differ by at most one vector.
+    Each node is split at the median of one of the `axes` coordinates with the largest variance in a sample of it,
+    chosen at random, as in FLANN. Leaves of one tree differ by at most one vector.
     """
 
     n: int = 50
@@ -114,22 +120,22 @@ class KdTree:
     axes: int = 5
 
     def __post_init__(self) -> None:
-        at_least_one(self, "n", "m", "axes")
+        check_positive(self, "n", "m", "axes")
 
     def __call__(self, X: Floats, rng: np.random.Generator, workers: Workers = SERIAL) -> Units:
         N = len(X)
-        count = max(-(-N // self.n), min(N, FEWEST))
-        of = np.empty((N, self.m), np.int32)
+        count = max(-(-N // self.n), min(N, MIN_UNITS))
+        assignment = np.empty((N, self.m), np.int32)
 
-        def plant(tree: tuple[int, np.random.Generator]) -> None:
+        def build(tree: tuple[int, np.random.Generator]) -> None:
             r, own = tree
-            of[:, r] = r * count + self._leaves(X, count, own)
+            assignment[:, r] = r * count + self._leaves(X, count, own)
 
-        workers.each(plant, list(enumerate(rng.spawn(self.m))), "kd-trees")
-        return Units(of, self.m * count)
+        workers.map(build, list(enumerate(rng.spawn(self.m))), "kd-trees")
+        return Units(assignment, self.m * count)
 
     def _leaves(self, X: Floats, count: int, rng: np.random.Generator) -> Ints:
-        """The leaf of each row, of one tree with `count` leaves."""
+        """Return the leaf of each row in one tree with `count` leaves."""
         leaf = np.empty(len(X), np.int32)
         nodes = [(np.arange(len(X)), 0, count)]  # rows, and the first and number of their leaves
         while nodes:
@@ -151,14 +157,7 @@ class KdTree:
         return int(rng.choice(np.sort(widest)))
 
 
-_SAMPLE = 100
-"""Vectors of a node whose coordinates are compared, as in FLANN."""
-
-FEWEST = 16
-"""Units that a round makes at least, while there are vectors for them: fewer could not tell a small batch apart."""
-
-
 def _unit_starts(N: int, n: int) -> Ids:
-    """Where each of the ⌊N/n⌋ units of a round begins, FEWEST at least: sizes differ by at most one."""
-    count = max(N // n, min(N, FEWEST))
+    """Return where each of the ⌊N/n⌋ (at least MIN_UNITS) units of a round starts; sizes differ by at most one."""
+    count = max(N // n, min(N, MIN_UNITS))
     return -(-np.arange(count + 1, dtype=np.int64) * N // count)

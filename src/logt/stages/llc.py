@@ -1,4 +1,4 @@
-"""Locality-constrained linear codes, (X, Ŷ) -> U: affine combinations of the nearest memory vectors (Wang 2010)."""
+"""Locality-constrained linear coding, (X, Ŷ) -> U: affine combinations of the nearest memory vectors (Wang 2010)."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from logt._threads import SERIAL, Workers, spans
+from logt._threads import SERIAL, Workers, split_range
 from logt._types import Array, Floats
-from logt.errors import InvalidInputError, at_least_one, real
-from logt.stages.codes import Codes, unit_type
+from logt._validation import check_float, check_positive
+from logt.errors import InvalidInputError
+from logt.stages.codes import Codes, unit_dtype
 from logt.stages.grouping import Units
 
-_ROWS = 128  # vectors coded by one task
+_ROWS = 128  # vectors encoded by one task
 
 
 @dataclass(frozen=True)
 class LocalityConstrained:
-    """The L nearest memory vectors, with weights of sum 1 that bring their combination nearest to the vector.
+    """The L nearest memory vectors, with weights of sum 1 that make their combination closest to the vector.
 
     With Z = y − x for each of them, (ZZᵀ + ridge · trace · I) w = 1, and w is then divided by its sum.
     """
@@ -27,15 +28,15 @@ class LocalityConstrained:
     ridge: float = 1e-4
 
     def __post_init__(self) -> None:
-        at_least_one(self, "L")
-        object.__setattr__(self, "ridge", real("ridge", self.ridge))
+        check_positive(self, "L")
+        object.__setattr__(self, "ridge", check_float("ridge", self.ridge))
         if not self.ridge > 0:
             raise InvalidInputError(f"ridge must be above 0, got {self.ridge!r}")
 
     def __call__(self, X: Floats, Y: Floats, units: Units, workers: Workers = SERIAL) -> Codes:
         L = min(self.L, len(Y))
         squares = np.square(Y).sum(axis=1)
-        unit = np.empty((len(X), L), unit_type(len(Y)))
+        unit = np.empty((len(X), L), unit_dtype(len(Y)))
         weight = np.empty((len(X), L), np.float32)
 
         def fill(rows: slice) -> None:
@@ -46,14 +47,14 @@ class LocalityConstrained:
             unit[rows] = np.take_along_axis(nearest, order, axis=1)
             weight[rows] = np.take_along_axis(w, order, axis=1)
 
-        workers.each(fill, spans(len(X), _ROWS), "decoder")
-        return Codes.of(unit, weight, np.ones(len(X), np.float32))
+        workers.map(fill, split_range(len(X), _ROWS), "decoder")
+        return Codes.from_matrices(unit, weight, np.ones(len(X), np.float32))
 
     def _weights(self, Z: Array) -> NDArray[np.float64]:
-        """Z: (rows, L, d), from each vector to its nearest ones."""
+        """Solve for the weights. Z: (rows, L, d), the differences y − x."""
         gram = (Z @ Z.transpose(0, 2, 1)).astype(np.float64)
         trace = np.trace(gram, axis1=1, axis2=2)
         gram += (self.ridge * np.maximum(trace, 1e-12))[:, None, None] * np.eye(Z.shape[1])
         w = np.linalg.solve(gram, np.ones((*gram.shape[:2], 1)))[:, :, 0]
-        normalised: NDArray[np.float64] = w / w.sum(axis=1, keepdims=True)
-        return normalised
+        normalized: NDArray[np.float64] = w / w.sum(axis=1, keepdims=True)
+        return normalized

@@ -1,62 +1,78 @@
-"""Storing the memory vectors, Y -> Ŷ: each form measures queries, C = Q·Ŷᵀ, without unpacking."""
+"""Storage of the memory vectors, Y -> Ŷ: each form computes the measurements C = Q·Ŷᵀ without unpacking."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logt import _kernels
 from logt._types import Array, Floats
-from logt.errors import InvalidInputError, MissingExtraError, at_least_one
+from logt._validation import check_array, check_lengths, check_positive
+from logt.errors import InvalidInputError, MissingExtraError
 
 
-class Memory(Protocol):
-    """Stored memory vectors Ŷ; `operations` are those that measure one query."""
+class Codebook:
+    """The stored memory vectors Ŷ. Segments may share one; a query is measured once per codebook."""
 
     @property
-    def arrays(self) -> dict[str, Array]: ...
+    def arrays(self) -> dict[str, Array]:
+        """The arrays to store, by name."""
+        return {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
+
+    @classmethod
+    @abstractmethod
+    def from_arrays(cls, arrays: Mapping[str, Array]) -> Codebook:
+        """Build from stored arrays; raise ValueError if they do not fit together."""
+
     @property
-    def nbytes(self) -> int: ...
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self.arrays.values())
+
     @property
-    def shape(self) -> tuple[int, int]: ...
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """(number of memory vectors, dimension)."""
+
     @property
-    def operations(self) -> int: ...
-    def decoded(self, rows: Array | slice = ...) -> Floats: ...
-    def measure(self, Q: Floats) -> Floats: ...
+    def operations(self) -> int:
+        """Multiplications to measure one query."""
+        return self.shape[0] * self.shape[1]
+
+    @abstractmethod
+    def decode(self, rows: Array | slice = slice(None)) -> Floats:
+        """Return some memory vectors as float32."""
+
+    @abstractmethod
+    def measure(self, Q: Floats) -> Floats:
+        """Return C = Q·Ŷᵀ."""
 
 
 @dataclass(frozen=True)
 class Float32:
     """Ŷ = Y, measured by BLAS."""
 
-    def __call__(self, Y: Floats, rng: np.random.Generator) -> Float32Memory:
-        return Float32Memory(Y)
+    def __call__(self, Y: Floats, rng: np.random.Generator) -> Codebook:
+        return Float32Codebook(Y)
 
 
 @dataclass(frozen=True)
-class Float32Memory:
+class Float32Codebook(Codebook):
     Y: Floats
 
-    @property
-    def arrays(self) -> dict[str, Array]:
-        return {"Y": self.Y}
-
-    @property
-    def nbytes(self) -> int:
-        return self.Y.nbytes
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array]) -> Codebook:
+        return cls(check_array(arrays["Y"], np.float32, 2))
 
     @property
     def shape(self) -> tuple[int, int]:
         return self.Y.shape[0], self.Y.shape[1]
 
-    @property
-    def operations(self) -> int:
-        return self.Y.size
-
-    def decoded(self, rows: Array | slice = slice(None)) -> Floats:
+    def decode(self, rows: Array | slice = slice(None)) -> Floats:
         return self.Y[rows]
 
     def measure(self, Q: Floats) -> Floats:
@@ -65,42 +81,35 @@ class Float32Memory:
 
 @dataclass(frozen=True)
 class Int8:
-    """One byte a component and one scale a memory vector; queries are rounded alike, products are exact."""
+    """One byte per component and one scale per memory vector; queries are rounded alike, products are exact."""
 
-    def __call__(self, Y: Floats, rng: np.random.Generator) -> Int8Memory:
-        codes, scale = _to_int8(Y)
-        return Int8Memory(codes, scale)
+    def __call__(self, Y: Floats, rng: np.random.Generator) -> Codebook:
+        return Int8Codebook(*to_int8(Y))
 
 
 @dataclass(frozen=True)
-class Int8Memory:
+class Int8Codebook(Codebook):
     codes: NDArray[np.int8]
     scale: Floats
 
-    @property
-    def arrays(self) -> dict[str, Array]:
-        return {"codes": self.codes, "scale": self.scale}
-
-    @property
-    def nbytes(self) -> int:
-        return self.codes.nbytes + self.scale.nbytes
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array]) -> Codebook:
+        codes, scale = check_array(arrays["codes"], np.int8, 2), check_array(arrays["scale"], np.float32, 1)
+        check_lengths(codes, scale)
+        return cls(codes, scale)
 
     @property
     def shape(self) -> tuple[int, int]:
         return self.codes.shape[0], self.codes.shape[1]
 
-    @property
-    def operations(self) -> int:
-        return self.codes.size
-
-    def decoded(self, rows: Array | slice = slice(None)) -> Floats:
+    def decode(self, rows: Array | slice = slice(None)) -> Floats:
         return self.codes[rows] * self.scale[rows, None]
 
     def measure(self, Q: Floats) -> Floats:
         import numkong
 
-        q, q_scale = _to_int8(Q)
-        products = np.asarray(numkong.dots_packed(self.codes, numkong.dots_pack(q)))  # codes as they lie: no copy
+        q, q_scale = to_int8(Q)
+        products = np.asarray(numkong.dots_packed(self.codes, numkong.dots_pack(q)))  # the codes are not copied
         C = np.empty((len(Q), len(self.codes)), np.float32)
         np.multiply(products.T, self.scale, out=C, casting="unsafe")
         C *= q_scale[:, None]
@@ -109,18 +118,14 @@ class Int8Memory:
 
 @dataclass(frozen=True)
 class ProductQuantizer:
-    """c bytes a memory vector (Jégou et al. 2011): c sub-vectors, each one of up to 256 centroids."""
+    """c bytes per memory vector (Jégou et al. 2011): c sub-vectors, each one of up to 256 centroids."""
 
     c: int = 256
 
     def __post_init__(self) -> None:
-        at_least_one(self, "c")
+        check_positive(self, "c")
 
-    def __call__(self, Y: Floats, rng: np.random.Generator) -> PQMemory:
-        try:
-            import faiss
-        except ImportError as error:
-            raise MissingExtraError("product quantization needs faiss: pip install 'logt[pq]'") from error
+    def __call__(self, Y: Floats, rng: np.random.Generator) -> Codebook:
         M, d = Y.shape
         if self.c > d:
             raise InvalidInputError(
@@ -128,57 +133,66 @@ class ProductQuantizer:
             )
         padded = np.zeros((M, -(-d // self.c) * self.c), np.float32)
         padded[:, :d] = Y
-        pq = faiss.ProductQuantizer(padded.shape[1], self.c, min(8, int(np.log2(M))))
+        centroids = self._train(padded, rng)
+        parts = padded.reshape(M, self.c, -1)
+        codes = np.empty((M, self.c), np.uint8)
+        for s in range(self.c):
+            similarity = parts[:, s] @ centroids[s].T - 0.5 * np.square(centroids[s]).sum(axis=1)
+            codes[:, s] = similarity.argmax(axis=1)
+        return PQCodebook(codes, centroids, np.array([d]))
+
+    def _train(self, Y: Floats, rng: np.random.Generator) -> Floats:
+        """Return the centroids (c, up to 256, d / c), trained by faiss on one thread: the same on any machine."""
+        try:
+            import faiss
+        except ImportError as error:
+            raise MissingExtraError("product quantization needs faiss: pip install 'logt[pq]'") from error
+        pq = faiss.ProductQuantizer(Y.shape[1], self.c, min(8, int(np.log2(len(Y)))))
         pq.cp.seed = int(rng.integers(2**31 - 1))
         pq.cp.min_points_per_centroid = 1
         threads = faiss.omp_get_max_threads()
-        faiss.omp_set_num_threads(1)  # the same centroids whatever the number of threads
+        faiss.omp_set_num_threads(1)
         try:
-            pq.train(padded)
+            pq.train(Y)
         finally:
             faiss.omp_set_num_threads(threads)
-        centroids = faiss.vector_to_array(pq.centroids).reshape(self.c, pq.ksub, pq.dsub).copy()
-        parts = padded.reshape(M, self.c, pq.dsub)
-        codes = np.empty((M, self.c), np.uint8)
-        for s in range(self.c):
-            similar = parts[:, s] @ centroids[s].T - 0.5 * np.square(centroids[s]).sum(axis=1)
-            codes[:, s] = similar.argmax(axis=1)
-        return PQMemory(codes, centroids, d)
+        centroids: Floats = faiss.vector_to_array(pq.centroids).reshape(self.c, pq.ksub, pq.dsub).copy()
+        return centroids
 
 
 @dataclass(frozen=True)
-class PQMemory:
+class PQCodebook(Codebook):
     codes: NDArray[np.uint8]
     centroids: Floats
-    dim: int
+    dim: NDArray[np.int64]
 
-    @property
-    def arrays(self) -> dict[str, Array]:
-        return {"codes": self.codes, "centroids": self.centroids, "dim": np.array([self.dim])}
-
-    @property
-    def nbytes(self) -> int:
-        return self.codes.nbytes + self.centroids.nbytes
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array]) -> Codebook:
+        codes, centroids = check_array(arrays["codes"], np.uint8, 2), check_array(arrays["centroids"], np.float32, 3)
+        dim = check_array(arrays["dim"], np.int64, 1)
+        if codes.shape[1] != len(centroids) or codes.max(initial=0) >= centroids.shape[1] or len(dim) != 1:
+            raise ValueError("a PQ code refers to a centroid that does not exist")
+        return cls(codes, centroids, dim)
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.codes.shape[0], self.dim
+        return self.codes.shape[0], int(self.dim[0])
 
     @property
     def operations(self) -> int:
-        """Of one query: the tables, and c look-ups a memory vector."""
+        """The look-up tables, and c look-ups per memory vector."""
         return self.centroids.size + self.codes.size
 
-    def decoded(self, rows: Array | slice = slice(None)) -> Floats:
+    def decode(self, rows: Array | slice = slice(None)) -> Floats:
         codes = self.codes[rows]
-        Y: Floats = self.centroids[np.arange(codes.shape[1]), codes].reshape(len(codes), -1)[:, : self.dim]
+        Y: Floats = self.centroids[np.arange(codes.shape[1]), codes].reshape(len(codes), -1)[:, : self.shape[1]]
         return np.ascontiguousarray(Y)
 
     def measure(self, Q: Floats) -> Floats:
-        """By asymmetric tables: c_j is the sum over s of (q_s · centroid that unit j has in part s)."""
+        """By asymmetric distance tables: c_j = Σ_s q_s · (centroid of unit j in sub-space s)."""
         c, _, dsub = self.centroids.shape
         padded = np.zeros((len(Q), c * dsub), np.float32)
-        padded[:, : self.dim] = Q
+        padded[:, : self.shape[1]] = Q
         tables = self.centroids @ padded.reshape(len(Q), c, dsub).transpose(1, 2, 0)
         C = np.zeros((len(self.codes), len(Q)), np.float32)
         for s in range(c):
@@ -186,8 +200,12 @@ class PQMemory:
         return np.ascontiguousarray(C.T)
 
 
-def _to_int8(V: Floats) -> tuple[NDArray[np.int8], Floats]:
-    """(codes, scale): rows of V as codes·scale, the largest |component| of a row being 127."""
+def to_int8(V: Floats) -> tuple[NDArray[np.int8], Floats]:
+    """Return (codes, scale): the rows of V as codes·scale, the largest |component| of a row being 127."""
     codes, scale = np.empty(V.shape, np.int8), np.empty(len(V), np.float32)
     _kernels.to_int8(np.ascontiguousarray(V), codes, scale)
     return codes, scale
+
+
+CODEBOOKS: dict[str, Any] = {cls.__name__: cls for cls in (Float32Codebook, Int8Codebook, PQCodebook)}
+"""By the name that is stored."""

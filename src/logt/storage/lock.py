@@ -1,4 +1,4 @@
-"""The folder of an index: what lies in it, and who may write to it."""
+"""The folder of an index: the files in it, and the lock of its writer."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from logt.errors import InvalidInputError, LockedError
 MANIFEST = "manifest.json"
 LOCK = ".lock"
 _ARRAYS = r"(memory|segment|sketch|removed|names)-[0-9a-f]{16}\.safetensors"
-OUR_FILE = re.compile(rf"\.lock|{_ARRAYS}|\.(manifest\.json|{_ARRAYS})\.\d+\.tmp")
+INDEX_FILE = re.compile(rf"\.lock|{_ARRAYS}|\.(manifest\.json|{_ARRAYS})\.\d+\.tmp")
+"""The names of all files of an index but the manifest."""
 
 
 class Lock:
-    """The right to write to one folder; the system takes it back when the process ends, however it ends."""
+    """The right to write to one folder; the system releases it when the process ends, however it ends."""
 
     def __init__(self, folder: Path):
         self._owner, self._file = os.getpid(), -1
@@ -28,13 +29,13 @@ class Lock:
         except OSError as error:
             self.close()
             raise LockedError(
-                f"{folder} is being written to by another; wait for it, or read with mode='r'"
+                f"another process is writing to {folder}; wait for it, or read with mode='r'"
             ) from error
 
     def close(self) -> None:
         if self._file >= 0:
             if self._owner == os.getpid():
-                fcntl.flock(self._file, fcntl.LOCK_UN)  # a child made by fork has the file open too
+                fcntl.flock(self._file, fcntl.LOCK_UN)  # a forked child has the file open too
             os.close(self._file)
             self._file = -1
 
@@ -53,15 +54,15 @@ class Lock:
 
 
 @dataclass(frozen=True)
-class Home:
-    """Where an index was opened, the state of it that was found, and the lock if it may write there."""
+class OpenFolder:
+    """Where an index was opened, the generation that was read, and the lock if it may write there."""
 
     folder: Path
     generation: int
     lock: Lock | None
 
     @property
-    def writing(self) -> bool:
+    def writable(self) -> bool:
         return self.lock is not None and self.lock.held
 
     def close(self) -> None:
@@ -69,19 +70,19 @@ class Home:
             self.lock.close()
 
 
-def lock(folder: Path) -> Lock:
-    """The lock of a folder that is an index or can become one."""
-    if folder.exists() and not _is_ours(folder):
+def lock_folder(folder: Path) -> Lock:
+    """Lock a folder that is an index or can become one."""
+    if folder.exists() and not _is_index(folder):
         raise InvalidInputError(f"{folder} exists and is not an index; choose another path")
     folder.mkdir(parents=True, exist_ok=True)
     return Lock(folder)
 
 
-def _is_ours(folder: Path) -> bool:
-    """Whether a folder is an index, or holds nothing but what a writer of one left."""
+def _is_index(folder: Path) -> bool:
+    """Return whether a folder is an index, or holds only what a writer of one left."""
     if not folder.is_dir():
         return False
-    others = [path.name for path in folder.iterdir() if not OUR_FILE.fullmatch(path.name)]
+    others = [path.name for path in folder.iterdir() if not INDEX_FILE.fullmatch(path.name)]
     if others == [MANIFEST]:
         return True
     try:

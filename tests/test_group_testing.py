@@ -32,7 +32,7 @@ def test_verifying_everything_is_exhaustive_search(data, batches):
 def test_back_propagation_is_its_equations(data, verified):
     X, Q = data[0][:150].astype(np.float64), data[1][:3].astype(np.float64)
     X, Q = X / np.linalg.norm(X, axis=1)[:, None], Q / np.linalg.norm(Q, axis=1)[:, None]
-    of = Random(8, 3)(X, np.random.default_rng(5)).of
+    of = Random(8, 3)(X, np.random.default_rng(5)).assignment
     built = BackPropagation(8, 3, batches=4).build(X, seed=5)
     sizes = np.diff(np.linspace(0, verified, 5).astype(int))
     for q, found in zip(Q, built.search(Q, 150, verified=verified), strict=True):
@@ -57,7 +57,6 @@ def test_what_is_verified_costs(data):
     N, d, M, R = 600, 32, 90, 100
     assert built.rho(verified=R) == pytest.approx(M / N + 11 * 3 / d + R / N + R * 3 / (d * N))
     assert built.memory == 1 + M / N
-    assert built.keeps_vectors
     assert built.bytes == X.nbytes + 4 * M * d + 4 * 3 * N
 
 
@@ -81,10 +80,10 @@ def test_opened_units_lead_and_the_others_follow_by_score(data, group):
     for budget in (1, 50, 333):
         for q, found in enumerate(built.search(Q, 600, budget=budget)):
             assert len(set(found)) == 600
-            unit = units.of[found, 0]
+            unit = units.assignment[found, 0]
             count = next(i for i in range(601) if i == 600 or (i and not set(unit[i:]) & set(unit[:i])))
             opened = set(unit[:count])
-            assert count <= max(budget, np.bincount(units.of[:, 0]).max())
+            assert count <= max(budget, np.bincount(units.assignment[:, 0]).max())
             assert (np.diff(S[q, found[:count]]) <= 1e-6).all()
             assert min(C[q, list(opened)]) >= C[q, unit[count:]].max(initial=-np.inf) - 1e-5
             assert (np.diff(C[q, unit[count:]]) <= 1e-5).all()

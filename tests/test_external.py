@@ -38,6 +38,8 @@ def exact(X, Q, k):
 @pytest.mark.parametrize(("system", "setting", "least"), SYSTEMS, ids=lambda value: getattr(value, "name", ""))
 def test_each_finds_what_it_should(data, system, setting, least):
     X, Q = data
+    if isinstance(system, Flann):
+        pytest.importorskip("pyflann_ibeis", reason="FLANN has no wheel for this processor")
     built = system.build(X, seed=0, threads=1)
     ids = built.search(Q, 10, **setting)
     assert ids.shape == (30, 10)
@@ -47,7 +49,6 @@ def test_each_finds_what_it_should(data, system, setting, least):
     assert built.memory > 0
     assert built.bytes > 0
     assert 0 < built.rho(**setting) < 1.2
-    assert built.keeps_vectors == isinstance(system, HNSW | Flann)
 
 
 @pytest.mark.parametrize("system", [Faiss("SQ8"), HNSW(16), Turbovec(4), PCA(16)], ids=lambda system: system.name)

@@ -8,8 +8,8 @@ import re
 import shutil
 
 import pytest
-from made_photos import MadePhotos, make_photos, running, scene
 from PIL import Image
+from synthetic_photos import MadePhotos, make_photos, running, scene
 from test_server import jpeg
 
 import logt

@@ -15,9 +15,9 @@ from logt import InvalidInputError, Method, _kernels
 from logt._threads import Workers
 from logt.methods import lo_gt, sketched, starred
 from logt.stages.codes import Codes
-from logt.stages.inverted_lists import Open
+from logt.stages.inverted_lists import Probe
 from logt.stages.kmeans import KMeans
-from logt.stages.residual import Sketch, _packed, _signs, _unpacked, rotated, sketch_bytes
+from logt.stages.residual import ResidualCodes, ResidualQuantizer, _pack, _signs, _unpack, code_bytes, rotate
 
 NO_BIAS = np.empty(0, np.float32)
 
@@ -28,9 +28,9 @@ NO_BIAS = np.empty(0, np.float32)
 @pytest.mark.parametrize("dim", [1, 2, 3, 7, 16, 33, 100, 128, 1536])
 def test_rotate(isa, rng, dim):
     X = rng.standard_normal((5, dim), np.float32)
-    Z = rotated(X)
+    Z = rotate(X)
     assert np.allclose(Z, [reference.rotate(x, _signs(dim)) for x in X], atol=1e-4)
-    assert np.allclose(rotated(Z, back=True), X, atol=1e-4)
+    assert np.allclose(rotate(Z, back=True), X, atol=1e-4)
     assert np.allclose(Z @ Z.T, X @ X.T, rtol=1e-4, atol=1e-3)
 
 
@@ -41,24 +41,26 @@ def test_rotate(isa, rng, dim):
 def test_scan(isa, rng, unit, weight, bits, open_, least):
     N, L, M, dim, R = 300, 3, 20, 600, 40
     w = rng.integers(-127, 128, (N, L)) if weight == np.int8 else rng.standard_normal((N, L))
-    codes = Codes.of(rng.integers(0, M, (N, L)).astype(unit), w.astype(weight), rng.uniform(0.5, 2, N).astype("f4"))
+    scale = rng.uniform(0.5, 2, N).astype(np.float32)
+    codes = Codes.from_matrices(rng.integers(0, M, (N, L)).astype(unit), w.astype(weight), scale)
     fields = rng.integers(0, 2**bits, (N, dim)).astype(np.uint8)
-    head, tail = np.split(_packed(fields, bits, sum(sketch_bytes(dim, bits))), [sketch_bytes(dim, bits)[0]], axis=1)
+    head, tail = np.split(_pack(fields, bits, sum(code_bytes(dim, bits))), [code_bytes(dim, bits)[0]], axis=1)
     head, tail = np.ascontiguousarray(head), np.ascontiguousarray(tail)
     factor = rng.uniform(0.5, 2, N).astype(np.float32)
-    lists = Open(entries=2)(codes, M)
+    residuals = ResidualCodes(head, tail, factor, bits)
+    lists = Probe(entries=2)(codes, residuals, M)
     placed = codes.take(lists.row)
     C, Z = rng.standard_normal((3, M), np.float32), rng.standard_normal((3, dim), np.float32)
     for bias in (NO_BIAS, np.where(rng.random(N) < 0.3, -np.inf, rng.standard_normal(N)).astype(np.float32)):
         scores, rows = np.empty((3, R), np.float32), np.empty((3, R), np.int32)
-        _kernels.scan(
-            *(placed.unit, placed.weight, placed.scale, bias, head[lists.row], tail[lists.row], factor[lists.row]),
+        scanner = _kernels.ListScanner(
+            *(placed.unit, placed.weight, placed.scale, head[lists.row], tail[lists.row], factor[lists.row]),
             *(bits, lists.row, lists.starts, lists.offsets, lists.further),
-            *(C, Z, open_, least, scores, rows),
         )
+        scanner.scan(C, Z, bias, open_, least, scores, rows)
         shown = bias if len(bias) else np.zeros(N)
         for q in range(3):
-            truth = reference.sketched(*codes.rows(), codes.scale, shown, fields, bits, factor, C[q], Z[q])
+            truth = reference.sketched(*codes.matrices(), codes.scale, shown, fields, bits, factor, C[q], Z[q])
             seen = (
                 reference.opened(lists, C[q], shown, open_, max(least, R))
                 if open_ < M
@@ -76,7 +78,7 @@ def test_scan(isa, rng, unit, weight, bits, open_, least):
 @given(bits=st.sampled_from([1, 2, 4]), dim=st.integers(1, 700), rows=st.integers(0, 4))
 def test_packing_loses_nothing(bits, dim, rows):
     fields = np.random.default_rng(dim).integers(0, 2**bits, (rows, dim)).astype(np.uint8)
-    assert (_unpacked(_packed(fields, bits, sum(sketch_bytes(dim, bits))), bits, dim) == fields).all()
+    assert (_unpack(_pack(fields, bits, sum(code_bytes(dim, bits))), bits, dim) == fields).all()
 
 
 # ------------------------------------------------------------------------------------------------- stages
@@ -85,20 +87,21 @@ def test_packing_loses_nothing(bits, dim, rows):
 @pytest.mark.parametrize(("bits", "left"), [(1, 0.3634), (2, 0.1188), (4, 0.01154)])
 def test_a_sketch_leaves_what_the_best_quantizer_of_a_normal_variable_leaves(rng, bits, left):
     X = rng.standard_normal((200, 1024), np.float32)
-    codes = Codes.of(np.zeros((200, 1), np.uint16), np.zeros((200, 1), np.int8), np.ones(200, np.float32))
-    sketches = Sketch(bits)(X, np.zeros((1, 1024), np.float32), codes)
-    rest = np.square(X - sketches.reconstructed(slice(None), 1024)).sum() / np.square(X).sum()
+    codes = Codes.from_matrices(np.zeros((200, 1), np.uint16), np.zeros((200, 1), np.int8), np.ones(200, np.float32))
+    sketches = ResidualQuantizer(bits)(X, np.zeros((1, 1024), np.float32), codes)
+    rest = np.square(X - sketches.reconstruct(slice(None), 1024)).sum() / np.square(X).sum()
     assert rest == pytest.approx(2 - 2 * np.sqrt(1 - left), rel=0.03)  # at the length of what is sketched
     assert sketches.head.nbytes + sketches.tail.nbytes == 200 * 1024 * bits // 8
 
 
 def test_nobody_is_missing_from_the_lists(rng):
     weight = rng.integers(-3, 4, (100, 4)).astype(np.int8)
-    codes = Codes.of(rng.integers(0, 9, (100, 4)).astype(np.uint16), weight, np.ones(100, np.float32))
-    lists = Open(entries=2)(codes, 9)
+    codes = Codes.from_matrices(rng.integers(0, 9, (100, 4)).astype(np.uint16), weight, np.ones(100, np.float32))
+    empty = np.zeros((100, 0), np.uint8)
+    lists = Probe(entries=2)(codes, ResidualCodes(empty, empty, np.ones(100, np.float32), 1), 9)
     assert sorted(lists.row.tolist()) == list(range(100))
-    assert (lists.row[lists.place] == np.arange(100)).all()
-    unit, _ = codes.rows()
+    assert (lists.row[lists.position] == np.arange(100)).all()
+    unit, _ = codes.matrices()
     for j in range(9):
         first = lists.row[lists.starts[j] : lists.starts[j + 1]]
         further = lists.row[lists.further[lists.offsets[j] : lists.offsets[j + 1]]]
@@ -118,30 +121,30 @@ def test_k_means_finds_clusters_that_are_there(rng):
 @pytest.mark.parametrize("N", [1, 2, 5, 40])
 def test_k_means_of_few_and_of_equal_vectors(rng, N):
     units = KMeans()(np.ones((N, 3), np.float32) / np.sqrt(3).astype(np.float32), rng)
-    assert units.of.shape == (N, 1)
-    assert units.of.max() < units.count <= N
+    assert units.assignment.shape == (N, 1)
+    assert units.assignment.max() < units.count <= N
 
 
 def test_k_means_is_the_same_for_any_number_of_threads(vectors):
     X = vectors(3000, 16)
-    one, two = (KMeans(50)(X, np.random.default_rng(0), Workers(t)).of for t in (1, 2))
+    one, two = (KMeans(50)(X, np.random.default_rng(0), Workers(t)).assignment for t in (1, 2))
     assert (one == two).all()
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda: Open(effort=1.5),
-        lambda: Open(effort=-0.1),
-        lambda: Open(entries=0),
-        lambda: Open(units=0),
-        lambda: Sketch(3),
+        lambda: Probe(effort=1.5),
+        lambda: Probe(effort=-0.1),
+        lambda: Probe(entries=0),
+        lambda: Probe(nprobe=0),
+        lambda: ResidualQuantizer(3),
         lambda: KMeans(units=0),
         lambda: KMeans(rounds=0),
         lambda: KMeans(n=0.5),
         lambda: KMeans(units=5, n=20),
         lambda: starred(sketched()),
-        lambda: Method(**{**vars(lo_gt()), "sketch": Sketch()}),
+        lambda: Method(**{**vars(lo_gt()), "residual": ResidualQuantizer()}),
     ],
 )
 def test_parameters_that_make_no_sense_are_refused(wrong):
@@ -201,18 +204,18 @@ def test_a_narrow_filter_loses_nothing(made, rng):
 def test_experts_say_how_many_units_are_opened(made):
     X, Q, index = made
     units = index.report()["units"]
-    assert recall(index.search(Q, 10, units=2).ids, X, Q) < recall(index.search(Q, 10, units=40).ids, X, Q)
-    assert (index.search(Q, 20, units=units).ids == index.search(Q, 20, effort=1).ids).all()
+    assert recall(index.search(Q, 10, nprobe=2).ids, X, Q) < recall(index.search(Q, 10, nprobe=40).ids, X, Q)
+    assert (index.search(Q, 20, nprobe=units).ids == index.search(Q, 20, effort=1).ids).all()
 
 
 def test_experts_arguments_belong_to_their_methods(made, vectors):
     _, Q, index = made
-    with pytest.raises(InvalidInputError, match="set effort or units"):
+    with pytest.raises(InvalidInputError, match="set effort or nprobe"):
         index.search(Q, 5, p=0.5)
     paper = logt.Index(16, method=lo_gt(n=10, m=2, L=12))
     paper.add(vectors(200, 16))
     with pytest.raises(InvalidInputError, match="set effort, or p and R"):
-        paper.search(vectors(1, 16), 5, units=3)
+        paper.search(vectors(1, 16), 5, nprobe=3)
     assert (paper.search(vectors(5, 16), 9, effort=1).ids == paper.search(vectors(5, 16), 9).ids).all()
 
 
@@ -261,7 +264,7 @@ def test_later_batches_are_coded_with_the_memory_of_the_first(made):
     index = logt.Index(128)
     for batch in np.array_split(X, 4):
         index.add(batch)
-    memories = {id(segment.memory) for segment in index._state.segments}
+    memories = {id(segment.codebook) for segment in index._snapshot.segments}
     assert len(memories) == 2  # learned anew once: when there were four times as many
     whole = logt.Index(128)
     whole.add(X)
@@ -276,10 +279,10 @@ def test_when_the_data_drift_new_memory_is_learned(rng):
     index = logt.Index(64)
     for seed in (0, 0, 1, 0, 1):
         index.add(cluster(seed))
-    assert len({id(segment.memory) for segment in index._state.segments}) == 2
+    assert len({id(segment.codebook) for segment in index._snapshot.segments}) == 2
     for _ in range(3):  # no structure at all, but always the same
         index.add(np.random.default_rng(7).standard_normal((800, 64)))
-    assert len({id(segment.memory) for segment in index._state.segments}) == 3
+    assert len({id(segment.codebook) for segment in index._snapshot.segments}) == 3
 
 
 def test_small_batches_are_coded_with_what_is_there(made, rng):
@@ -288,7 +291,7 @@ def test_small_batches_are_coded_with_what_is_there(made, rng):
     index.add(X)
     for _ in range(5):
         index.add(rng.standard_normal((3, 128)))
-    assert len({id(segment.memory) for segment in index._state.segments}) == 1
+    assert len({id(segment.codebook) for segment in index._snapshot.segments}) == 1
 
 
 def test_compact_joins_segments_and_changes_no_answer(made, tmp_path):
@@ -300,7 +303,7 @@ def test_compact_joins_segments_and_changes_no_answer(made, tmp_path):
     before = index.search(Q, 50, effort=1)
     index.compact()
     after = index.search(Q, 50, effort=1)
-    assert index.report()["segments"] == len({id(segment.memory) for segment in index._state.segments}) < 8
+    assert index.report()["segments"] == len({id(segment.codebook) for segment in index._snapshot.segments}) < 8
     assert index.report()["removed"] == 0
     assert (after.ids == before.ids).all()
     assert (after.scores == before.scores).all()
@@ -315,7 +318,7 @@ def test_relearning_makes_one_batch_of_many(made):
         index.add(batch)
     index.remove([7])
     kept = np.delete(X, 7, axis=0)
-    with pytest.raises(InvalidInputError, match="3999 vectors are held, 4000 were given"):
+    with pytest.raises(InvalidInputError, match="holds 3999 vectors, but 4000 were given"):
         index.compact(X)
     for vectors, loss in ((None, 0.1), (kept, 0.03)):
         index.compact(vectors, relearn=True)
@@ -382,14 +385,14 @@ def test_relearning_keeps_lengths(rng, bits):
     index.add(X)
     for _ in range(3):
         index.compact(relearn=True)
-    norms = np.concatenate([segment.norms for segment in index._state.segments])
+    norms = np.concatenate([segment.norms for segment in index._snapshot.segments])
     assert np.allclose(norms, np.linalg.norm(X, axis=1), rtol=1e-4)
 
 
 def test_odd_parameters_are_taken_or_refused_by_name(made):
     _, Q, index = made
-    assert (index.search(Q[0], 3, units=2**63 - 1).ids == index.search(Q[0], 3, effort=1).ids).all()
-    assert type(sketched(bits=np.int64(2)).sketch.bits) is int
+    assert (index.search(Q[0], 3, nprobe=2**63 - 1).ids == index.search(Q[0], 3, effort=1).ids).all()
+    assert type(sketched(bits=np.int64(2)).residual.bits) is int
     for wrong in ([[1, 2], [3]], [], 7):
         with pytest.raises(InvalidInputError, match="X"):
             logt.smoothed(wrong)

@@ -1,0 +1,74 @@
+"""Search parameters: what a search reads, as one small object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypedDict
+
+from logt._validation import check_exponent, check_float, check_int
+from logt.engine.method import Method
+from logt.errors import InvalidInputError
+from logt.stages.cascade import Cascade
+from logt.stages.inverted_lists import Probe
+
+
+class SearchSettings(TypedDict, total=False):
+    """The fields of SearchParams as keyword arguments of `Index.search`."""
+
+    effort: float | None
+    nprobe: int | None
+    p: float | None
+    R: int | None
+    correct: bool
+    expand: int
+    alpha: float
+
+
+@dataclass(frozen=True)
+class SearchParams:
+    """What a search reads. None means the default of the index's method.
+
+    effort: from 0 (fastest) to 1 (everything is scanned); trades time for accuracy.
+    nprobe: for methods with inverted lists, the number of lists to scan, instead of effort.
+    p, R: for other methods, the cascade: rank all by the fraction p of each code's energy, re-rank the best R.
+    correct: apply the method's correction, if it has one.
+    expand: query expansion (αQE, cosine only): search a second time with this many results added to each query.
+    alpha: the exponent of the scores that weight them.
+    """
+
+    effort: float | None = None
+    nprobe: int | None = None
+    p: float | None = None
+    R: int | None = None
+    correct: bool = True
+    expand: int = 0
+    alpha: float = 3.0
+
+    def __post_init__(self) -> None:
+        if self.effort is not None:
+            effort = check_float("effort", self.effort)
+            if not 0 <= effort <= 1:
+                raise InvalidInputError(f"effort must be from 0 to 1, got {self.effort!r}")
+            object.__setattr__(self, "effort", effort)
+        object.__setattr__(self, "expand", check_int("expand", self.expand, least=0))
+        object.__setattr__(self, "alpha", check_exponent("alpha", self.alpha))
+
+    def reading(self, method: Method) -> Probe | Cascade | None:
+        """Return how a search with this method reads its codes; None decodes all of U."""
+        return self._probe(method.probe) if method.probe is not None else self._cascade(method.cascade)
+
+    def _probe(self, probe: Probe) -> Probe:
+        if self.p is not None or self.R is not None:
+            raise InvalidInputError("p and R set a cascade; this method probes inverted lists: set effort or nprobe")
+        if self.effort is not None:
+            probe = replace(probe, effort=self.effort, nprobe=None)
+        return probe if self.nprobe is None else replace(probe, nprobe=self.nprobe)
+
+    def _cascade(self, cascade: Cascade | None) -> Cascade | None:
+        if self.nprobe is not None:
+            raise InvalidInputError("nprobe is for methods with inverted lists; set effort, or p and R")
+        p = self.p if self.p is not None or self.effort is None else max(self.effort, 1e-3)
+        if p is None and self.R is None:
+            return cascade
+        cascade = cascade or Cascade()
+        return replace(cascade, p=cascade.p if p is None else p, R=cascade.R if self.R is None else self.R)
