@@ -11,7 +11,7 @@ import logt
 from benchmarks.data import load
 from logt import _kernels
 from logt._threads import single_threaded_blas
-from logt.engine.search import View, _measured, _scan
+from logt.engine.decode_search import View, _measured, _scan
 from logt.stages.inverted_lists import Probe
 from logt.stages.residual import rotated
 

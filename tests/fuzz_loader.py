@@ -18,7 +18,7 @@ with atheris.instrument_imports(include=["logt.storage.format", "logt.index", "l
     import numpy as np
 
     import logt
-    from logt.storage import format as storage
+    from logt.storage import store as storage
 
 GOLDEN = sorted(path for path in (Path(__file__).parent / "golden").glob("format-*/*") if path.is_dir())
 FOLDER = Path(tempfile.mkdtemp()) / "index"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+STEPS = (0, 1.596, 0.9957, 0.586, 0.3352, 0.1881, 0.1041, 0.0568, 0.0308)
+
 
 def grow_units(A, sizes, combine):
     """Section 3.1: unit u starts with vector u; in turn, each takes the free vector of least cost."""
@@ -70,23 +72,46 @@ def rotate(x, signs):
     return x
 
 
-def sketched(unit, weight, scale, bias, fields, bits, factor, c, z):
-    """ŝ_i = the estimate by codes, plus factor_i · Σ (field − middle) · z, with z in steps of its largest / 127."""
-    step = np.abs(z).max() / 127
-    rest = (fields - (2**bits - 1) / 2) @ (np.rint(z / step) * step)
-    return estimates(unit, weight, scale, bias, [unit.shape[1]] * len(unit), c) + factor * rest
+def unpack(head, tail, bits):
+    """The integers of a residual code; bit i is bit (i % 128) // 16 of byte 16 * (i // 128) + i % 16."""
+
+    def bit(code, i):
+        return int(code[16 * (i // 128) + i % 16]) >> (i % 128 // 16) & 1
+
+    fields = [bit(head, j) << (bits[j] - 1) for j in range(len(bits))]
+    at = 0
+    for plane in range(1, max(bits, default=0)):
+        for j in range(len(bits)):
+            if bits[j] > plane:
+                fields[j] |= bit(tail, at) << (bits[j] - 1 - plane)
+                at += 1
+    return fields
 
 
-def opened(lists, c, bias, count, wanted):
-    """The rows that count of the `count` units of largest c, and of further ones until `wanted` are found."""
-    seen: set[int] = set()
-    for turn, unit in enumerate(np.argsort(-c, kind="stable")):
-        if turn >= count and len(seen) >= wanted:
-            break
-        places = [*range(lists.starts[unit], lists.starts[unit + 1])]
-        places += lists.further[lists.offsets[unit] : lists.offsets[unit + 1]].tolist()
-        seen |= {int(i) for i in lists.row[places] if bias[i] > -np.inf}
-    return sorted(seen)
+def list_scores(segment, q):
+    """q·x, or −‖q − x‖², of each row of a segment of the default index, vector by vector, from what is stored."""
+    codec, bands = segment.codec, segment.codec.bands
+    Y = codec.memory_vectors.astype(float)
+    distances = len(segment.bias) > 0
+    z = bands.rotate((q - codec.mean if distances else q)[None])[0].astype(float)
+    bits = np.repeat(bands.bits, bands.size)[: bands.coded]
+    unit = np.repeat(bands.deviation, bands.size)[: bands.coded] * np.array(STEPS)[bits]
+    scores = [0.0] * len(segment.row)
+    for p, row in enumerate(segment.row.tolist()):
+        units = segment.unit[:, p].tolist()
+        if len(segment.starts):
+            units = [max(j for j in range(codec.units) if segment.starts[j] <= p), *units]
+        v = sum(segment.scale[p] * float(w) * Y[u] for w, u in zip(segment.weight[:, p], units, strict=True))
+        fields = np.array(unpack(segment.head[p], segment.tail[p], bits))
+        v[: bands.coded] += segment.factor[p] * unit * (fields - ((1 << bits) - 1) / 2)
+        if codec.refine:
+            v = v + segment.supplement_scale[row] * segment.supplement[row].astype(float)
+        if distances:
+            centred = q.astype(float) - codec.mean
+            scores[row] = 2 * v @ z + segment.bias[p] - centred @ centred
+        else:
+            scores[row] = v @ z + q.astype(float) @ codec.mean
+    return scores
 
 
 def best(scores, R, ids=None):

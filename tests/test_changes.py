@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 import logt
 from logt import InvalidInputError, ReadOnlyError
-from logt.engine.segment import Segment
+from logt.engine.coded_segment import CodedSegment as Segment
 from logt.methods import cascaded, gt, rnd, sketched, starred
 from logt.stages.decoder import Sparse
 from logt.stages.grouping import Random
@@ -239,10 +239,10 @@ def test_an_interrupted_compact_changes_nothing(index, monkeypatch, error):
     index.remove([1, 17, 39])
     before, real, calls = index.search(np.ones(8), 40), Segment.compact, iter(range(100))
 
-    def interrupted(segment, probe=None):
+    def interrupted(segment):
         if next(calls) == 1:
             raise error
-        return real(segment, probe)
+        return real(segment)
 
     monkeypatch.setattr(Segment, "compact", interrupted)
     with pytest.raises(error):

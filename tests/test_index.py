@@ -117,12 +117,12 @@ def test_adding_touches_no_segment_that_is_there(vectors):
 
 def test_segments_share_the_least_number_read(vectors):
     """An index in parts is said to read as many vectors as one in a piece, where units are too few to matter."""
-    whole, parts = (logt.Index(64, segment_size=size) for size in (None, 500))
-    made = vectors(2000, 64)
+    whole, parts = (logt.Index(64, segment_size=size) for size in (None, 2000))
+    made = vectors(8000, 64)
     read = []
     for index in (whole, parts):
         index.add(made)
-        measured = sum(codebook.operations for codebook in costs.codebooks(index._snapshot.segments))
+        measured = sum(costs._measured(model) for model in costs.models(index._snapshot.segments))
         read.append(index.complexity(effort=0.2) * len(made) * 64 - measured)
     assert len(parts._snapshot.segments) == 4
     assert read[1] == pytest.approx(read[0], rel=0.02)

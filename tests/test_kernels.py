@@ -13,6 +13,7 @@ from logt.stages.cascade import Prefix
 from logt.stages.codes import Codes
 
 NO_BIAS, ALL = np.empty(0, np.float32), np.empty(0, np.uint16)
+NO_FIRST = np.empty(0, np.int32)
 
 
 def some_codes(rng, N, L, M, unit, weight):
@@ -79,7 +80,7 @@ def test_omp(isa, rng, d, M, L):
     support = np.tile(np.arange(M, dtype=np.int32), (8, 1))
     counts = np.full(8, M, np.int32)
     unit, weight = np.empty((8, L), np.uint32), np.empty((8, L), np.float32)
-    _kernels.omp_path(A @ A.T, X @ A.T, support, counts, rescale, np.array([L], np.int32), unit, weight)
+    _kernels.omp_path(A @ A.T, X @ A.T, support, counts, NO_FIRST, rescale, np.array([L], np.int32), unit, weight)
     for b in range(8):
         mine = {int(u): w / rescale[u] for u, w in zip(unit[b], weight[b], strict=True) if w != 0}
         assert (np.diff(np.abs(weight[b])) <= 0).all()
@@ -95,7 +96,7 @@ def test_the_path_of_omp_holds_the_solution_after_each_length(isa, rng):
     support = np.tile(np.arange(150, dtype=np.int32), (8, 1))
     counts = np.array([150, 149, 30, 5, 1, 150, 150, 150], np.int32)
     lengths = np.array([1, 7, 64, 100], np.int32)
-    given = (A @ A.T, X @ A.T, support, counts, np.ones(150, np.float32))
+    given = (A @ A.T, X @ A.T, support, counts, NO_FIRST, np.ones(150, np.float32))
     path = np.empty((8, 172), np.uint32), np.empty((8, 172), np.float32)
     _kernels.omp_path(*given, lengths, *path)
     start = 0
@@ -114,7 +115,7 @@ def test_omp_skips_atoms_that_repeat_others(isa, rng):
     unit, weight = np.empty((4, 18), np.uint32), np.empty((4, 18), np.float32)
     support = np.tile(np.arange(18, dtype=np.int32), (4, 1))
     counts, lengths = np.full(4, 18, np.int32), np.array([18], np.int32)
-    _kernels.omp_path(A @ A.T, X @ A.T, support, counts, np.ones(18, np.float32), lengths, unit, weight)
+    _kernels.omp_path(A @ A.T, X @ A.T, support, counts, NO_FIRST, np.ones(18, np.float32), lengths, unit, weight)
     assert ((weight != 0).sum(axis=1) == 6).all()
     best = np.linalg.lstsq(A[:6].T, X.T, rcond=None)[0].T @ A[:6]
     assert np.allclose((weight[:, :, None] * A[unit]).sum(axis=1), best, atol=1e-4)

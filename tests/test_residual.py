@@ -1,8 +1,6 @@
-"""Sketches, lists and opening; k-means units; and the default index that is made of them."""
+"""Residual codes, the codec of the default index, and the compiled search against a naive one."""
 
 from __future__ import annotations
-
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,103 +8,248 @@ import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import logt
-from logt import InvalidInputError, Method, _kernels
+from logt import InvalidInputError, Method
 from logt._threads import Workers
+from logt.engine.list_search import ListSearcher
+from logt.engine.list_segment import MAX_FLAT, ListSegment, merge_segments
 from logt.methods import lo_gt, sketched, starred
-from logt.stages.codes import Codes
-from logt.stages.inverted_lists import Probe
+from logt.stages.codec import Codec
+from logt.stages.decoder import Sparse
+from logt.stages.inverted_lists import Probe, Reading, sort_into_lists
 from logt.stages.kmeans import KMeans
-from logt.stages.residual import ResidualCodes, ResidualQuantizer, _pack, _signs, _unpack, code_bytes, rotate
+from logt.stages.residual import ERRORS, STEPS, Bands, ResidualQuantizer, signs
 
-NO_BIAS = np.empty(0, np.float32)
+EVERYTHING = Reading(lists=1, nprobe=0, least=0, code_reach=0, head_reach=0, candidates=0, everything=True)
+FAR = 1e6  # deviations: nothing is skipped
 
 
-# ------------------------------------------------------------------------------------------------- kernels
+def one_band(dim, bits):
+    return Bands(np.arange(dim, dtype=np.int32), np.array([dim]), np.array([bits]), np.ones(1, np.float32))
+
+
+def uneven(rng, N, dim, decay=0.97):
+    """Vectors in clusters whose coordinates vary less and less."""
+    centres = rng.standard_normal((12, dim))
+    return ((centres[rng.integers(0, 12, N)] + rng.standard_normal((N, dim))) * decay ** np.arange(dim)).astype("f4")
+
+
+def segment_of(X, rng, *, bits=2, refine=True, distances=True, entries=4):
+    decode = Sparse(L=entries, candidates=16)
+    codec = Codec.train(X, KMeans(units=16), decode, ResidualQuantizer(bits, refine), rng, unit_norm=False)
+    return ListSegment.build(codec, X, np.arange(len(X), dtype=np.int64), decode, distances=distances)
+
+
+# -------------------------------------------------------------------------------------------------- rotation
 
 
 @pytest.mark.parametrize("dim", [1, 2, 3, 7, 16, 33, 100, 128, 1536])
-def test_rotate(isa, rng, dim):
+def test_rotation(isa, rng, dim):
     X = rng.standard_normal((5, dim), np.float32)
-    Z = rotate(X)
-    assert np.allclose(Z, [reference.rotate(x, _signs(dim)) for x in X], atol=1e-4)
-    assert np.allclose(rotate(Z, back=True), X, atol=1e-4)
+    bands = one_band(dim, 2)
+    Z = bands.rotate(X)
+    assert np.allclose(Z, [reference.rotate(x, signs(dim)) for x in X], atol=1e-4)
+    assert np.allclose(bands.rotate_back(Z), X, atol=1e-4)
     assert np.allclose(Z @ Z.T, X @ X.T, rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.parametrize("weight", [np.int8, np.float32])
-@pytest.mark.parametrize("unit", [np.uint16, np.uint32])
-@pytest.mark.parametrize("bits", [1, 2, 4])
-@pytest.mark.parametrize(("open_", "least"), [(0, 0), (1, 90), (3, 0), (20, 0)])
-def test_scan(isa, rng, unit, weight, bits, open_, least):
-    N, L, M, dim, R = 300, 3, 20, 600, 40
-    w = rng.integers(-127, 128, (N, L)) if weight == np.int8 else rng.standard_normal((N, L))
-    scale = rng.uniform(0.5, 2, N).astype(np.float32)
-    codes = Codes.from_matrices(rng.integers(0, M, (N, L)).astype(unit), w.astype(weight), scale)
-    fields = rng.integers(0, 2**bits, (N, dim)).astype(np.uint8)
-    head, tail = np.split(_pack(fields, bits, sum(code_bytes(dim, bits))), [code_bytes(dim, bits)[0]], axis=1)
-    head, tail = np.ascontiguousarray(head), np.ascontiguousarray(tail)
-    factor = rng.uniform(0.5, 2, N).astype(np.float32)
-    residuals = ResidualCodes(head, tail, factor, bits)
-    lists = Probe(entries=2)(codes, residuals, M)
-    placed = codes.take(lists.row)
-    C, Z = rng.standard_normal((3, M), np.float32), rng.standard_normal((3, dim), np.float32)
-    for bias in (NO_BIAS, np.where(rng.random(N) < 0.3, -np.inf, rng.standard_normal(N)).astype(np.float32)):
-        scores, rows = np.empty((3, R), np.float32), np.empty((3, R), np.int32)
-        scanner = _kernels.ListScanner(
-            *(placed.unit, placed.weight, placed.scale, head[lists.row], tail[lists.row], factor[lists.row]),
-            *(bits, lists.row, lists.starts, lists.offsets, lists.further),
-        )
-        scanner.scan(C, Z, bias, open_, least, scores, rows)
-        shown = bias if len(bias) else np.zeros(N)
-        for q in range(3):
-            truth = reference.sketched(*codes.matrices(), codes.scale, shown, fields, bits, factor, C[q], Z[q])
-            seen = (
-                reference.opened(lists, C[q], shown, open_, max(least, R))
-                if open_ < M
-                else np.flatnonzero(shown > -np.inf)
-            )
-            best = sorted(seen, key=lambda i: -truth[i])[:R]
-            assert (np.diff(scores[q]) <= 0).all()
-            found = rows[q][rows[q] >= 0]
-            assert len(found) == len(best)
-            assert np.allclose(np.sort(truth[found]), np.sort(truth[best]), rtol=1e-3, atol=1e-2)
-            assert np.allclose(scores[q][: len(found)], truth[found], rtol=1e-3, atol=1e-2)
-            assert (rows[q][len(found) :] == -1).all()
+def test_each_band_is_rotated_by_itself(isa, rng):
+    order = rng.permutation(30).astype(np.int32)
+    bands = Bands(order, np.array([8, 22]), np.array([3, 1]), np.ones(2, np.float32))
+    X = rng.standard_normal((4, 30), np.float32)
+    Z = bands.rotate(X)
+    for rows in (slice(0, 8), slice(8, 30)):
+        part = [reference.rotate(x[order[rows]], signs(30)[:, rows]) for x in X]
+        assert np.allclose(Z[:, rows], part, atol=1e-5)
+    assert np.allclose(bands.rotate_back(Z), X, atol=1e-5)
 
 
-@given(bits=st.sampled_from([1, 2, 4]), dim=st.integers(1, 700), rows=st.integers(0, 4))
-def test_packing_loses_nothing(bits, dim, rows):
-    fields = np.random.default_rng(dim).integers(0, 2**bits, (rows, dim)).astype(np.uint8)
-    assert (_unpack(_pack(fields, bits, sum(code_bytes(dim, bits))), bits, dim) == fields).all()
+# ----------------------------------------------------------------------------------------------------- codes
 
 
-# ------------------------------------------------------------------------------------------------- stages
+@given(st.integers(1, 300), st.integers(1, 8), st.integers(0, 4), st.integers(0, 99))
+@settings(max_examples=60, deadline=None)
+def test_packing_loses_nothing(dim, bits, rows, seed):
+    rng = np.random.default_rng(seed)
+    bands = Bands.allocate(rng.uniform(0, 1, dim) ** 4, bits, 10_000)
+    per_dim = bands.per_dim(bands.bits)[: bands.coded]
+    fields = rng.integers(0, 1 << per_dim, (rows, bands.coded)).astype(np.uint8)
+    head, tail = bands.pack(fields)
+    assert (head.shape[1], tail.shape[1]) == bands.code_bytes
+    assert (bands.unpack(head, tail) == fields).all()
+    assert [reference.unpack(h, t, per_dim) for h, t in zip(head, tail, strict=True)] == fields.tolist()
 
 
-@pytest.mark.parametrize(("bits", "left"), [(1, 0.3634), (2, 0.1188), (4, 0.01154)])
-def test_a_sketch_leaves_what_the_best_quantizer_of_a_normal_variable_leaves(rng, bits, left):
-    X = rng.standard_normal((200, 1024), np.float32)
-    codes = Codes.from_matrices(np.zeros((200, 1), np.uint16), np.zeros((200, 1), np.int8), np.ones(200, np.float32))
-    sketches = ResidualQuantizer(bits)(X, np.zeros((1, 1024), np.float32), codes)
-    rest = np.square(X - sketches.reconstruct(slice(None), 1024)).sum() / np.square(X).sum()
-    assert rest == pytest.approx(2 - 2 * np.sqrt(1 - left), rel=0.03)  # at the length of what is sketched
-    assert sketches.head.nbytes + sketches.tail.nbytes == 200 * 1024 * bits // 8
+@pytest.mark.parametrize("bits", range(1, 9))
+def test_the_error_is_that_of_the_optimal_quantizer_of_a_normal_variable(rng, bits):
+    Z = rng.standard_normal((200, 1024), np.float32)
+    bands = one_band(1024, bits)
+    fields, factor = bands.quantize(Z)
+    error = np.square(Z - bands.dequantize(fields, factor)).sum() / np.square(Z).sum()
+    assert error == pytest.approx(2 - 2 * np.sqrt(1 - ERRORS[bits]), rel=0.05)  # at the norm of the residual
+    assert STEPS[bits] < STEPS[bits - 1] or bits == 1
 
 
-def test_nobody_is_missing_from_the_lists(rng):
-    weight = rng.integers(-3, 4, (100, 4)).astype(np.int8)
-    codes = Codes.from_matrices(rng.integers(0, 9, (100, 4)).astype(np.uint16), weight, np.ones(100, np.float32))
-    empty = np.zeros((100, 0), np.uint8)
-    lists = Probe(entries=2)(codes, ResidualCodes(empty, empty, np.ones(100, np.float32), 1), 9)
-    assert sorted(lists.row.tolist()) == list(range(100))
-    assert (lists.row[lists.position] == np.arange(100)).all()
-    unit, _ = codes.matrices()
+def test_dimensions_that_vary_more_get_more_bits():
+    bands = Bands.allocate(np.repeat([1.0, 1e-2, 1e-6, 1e-2], 64), 2, 100_000)
+    assert (np.diff(bands.bits) < 0).all()
+    assert set(bands.order[:64].tolist()) == set(range(64))
+    assert bands.bits[-1] == 0
+    assert (bands.size * bands.bits).sum() <= 2 * 256
+
+
+def test_even_variances_make_one_band():
+    bands = Bands.allocate(np.ones(200), 2, 1000)
+    assert bands.size.tolist() == [200]
+    assert bands.bits.tolist() == [2]
+    assert (bands.order == np.arange(200)).all()
+
+
+def test_a_vector_that_its_codes_capture_has_factor_zero():
+    fields, factor = one_band(16, 2).quantize(np.zeros((1, 16), np.float32))
+    assert factor.tolist() == [0]
+    assert (one_band(16, 2).dequantize(fields, factor) == 0).all()
+
+
+@pytest.mark.parametrize(("refine", "error"), [(False, 0.2), (True, 1e-3)])
+def test_decoding_returns_the_vectors(rng, refine, error):
+    X = uneven(rng, 500, 96) + 3
+    segment = segment_of(X, rng, refine=refine)
+    V = X - segment.codec.mean
+    assert np.square(segment.reconstruct() - X).sum() < error * np.square(V).sum()
+
+
+def test_the_first_entry_is_the_nearest_memory_vector(rng):
+    X = uneven(rng, 600, 40)
+    decode = Sparse(L=3, candidates=16)
+    codec = Codec.train(X, KMeans(units=16), decode, ResidualQuantizer(2), rng, unit_norm=False)
+    codes = codec.encode(X, decode)
+    Z = codec.bands.rotate(X - codec.mean)
+    distances = np.square(Z[:, None] - codec.memory_vectors).sum(axis=2)
+    assert np.allclose(distances[np.arange(600), codes.unit[:, 0]], distances.min(axis=1), rtol=1e-4)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 3000])
+def test_few_and_many_vectors_are_encoded_alike(rng, rows):
+    """A large batch computes all products of memory vectors once, a small one only those it needs."""
+    X = uneven(rng, 3000, 40)
+    decode = Sparse(L=4, candidates=16)
+    codec = Codec.train(X, KMeans(units=64), decode, ResidualQuantizer(2), rng, unit_norm=False)
+    some, all_ = codec.encode(X[:rows], decode), codec.encode(X, decode)
+    assert np.allclose(codec.decode(some), codec.decode(all_)[:rows], atol=1e-3)
+
+
+# ---------------------------------------------------------------------------------------------------- search
+
+
+@pytest.mark.parametrize(("dim", "bits"), [(1, 1), (7, 2), (64, 8), (200, 2), (200, 1), (1100, 3)])
+@pytest.mark.parametrize("distances", [False, True])
+@pytest.mark.parametrize("refine", [False, True])
+@pytest.mark.parametrize("N", [90, MAX_FLAT + 200])
+def test_search(isa, rng, dim, bits, distances, refine, N):
+    X = uneven(rng, N, dim)
+    segment = segment_of(X, rng, bits=bits, refine=refine, distances=distances)
+    Q = uneven(rng, 6, dim)
+    kept = ListSearcher([segment])
+    found = kept.search(Q, N, EVERYTHING)
+    for q, scores, ids in zip(Q, *found[:2], strict=True):
+        truth = np.array(reference.list_scores(segment, q))
+        size = 2 * np.linalg.norm(q) * np.linalg.norm(X, axis=1).max()
+        error = (1e-3 if refine else 2e-2) * size  # queries have 8 bits, and 16 for refinement
+        assert np.allclose(scores, truth[ids], rtol=0, atol=error)
+        assert (np.diff(scores) <= 0).all()
+        assert sorted(ids.tolist()) == list(range(N))
+        each, order = next(iter(kept.all_scores(q)))
+        assert np.allclose(each, truth[order], rtol=0, atol=error)
+
+
+def test_search_agrees_between_instruction_sets(isa, rng):
+    X = uneven(rng, 2000, 300)
+    segment = segment_of(X, rng)
+    Q = uneven(rng, 20, 300)
+    scores, _, _ = ListSearcher([segment]).search(Q, 10, Probe(0.5).reading(10, refine=True))
+    truth = np.array([reference.list_scores(segment, q) for q in Q[:3]])
+    assert np.allclose(scores[:3, 0], truth.max(axis=1), rtol=1e-2)
+
+
+@pytest.mark.parametrize("nprobe", [1, 3, 16])
+def test_lists_are_probed_in_the_order_of_their_expected_scores(isa, rng, nprobe):
+    X = uneven(rng, 2000, 48)
+    segment = segment_of(X, rng)
+    codec = segment.codec
+    reading = Reading(1, nprobe, 0, FAR, FAR, 60, everything=False)
+    for q in uneven(rng, 5, 48):
+        c = 2 * codec.memory_vectors @ codec.bands.rotate((q - codec.mean)[None])[0]
+        best = np.argsort(-(codec.list_weight * c + codec.list_bias))[:nprobe]
+        rows = np.concatenate([segment.row[segment.starts[j] : segment.starts[j + 1]] for j in best])
+        _, ids, counts = ListSearcher([segment]).search(q[None], 10, reading)
+        truth = np.array(reference.list_scores(segment, q))
+        wanted = rows[np.argsort(-truth[rows])[:10]]
+        if len(rows) >= 60:
+            assert counts[0, 0] == nprobe
+            assert len(set(ids[0].tolist()) & set(wanted.tolist())) >= 9
+
+
+def test_what_is_not_read_could_hardly_be_among_the_best(isa, rng):
+    X = uneven(rng, 4000, 200)
+    segment = segment_of(X, rng)
+    Q = uneven(rng, 50, 200)
+    kept = ListSearcher([segment])
+    careful = Reading(1, 16, 0, 5.0, 3.0, 0, everything=False)
+    _, some, counts = kept.search(Q, 10, careful)
+    _, every, all_counts = kept.search(Q, 10, EVERYTHING)
+    assert np.mean([len(set(a) & set(b)) / 10 for a, b in zip(some.tolist(), every.tolist(), strict=True)]) > 0.99
+    assert (counts[:, 1] == 4000).all()
+    assert (counts[:, 2:] < all_counts[:, 2:]).all()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 1.0])
+def test_filtered_rows_are_never_found(isa, rng, share):
+    X = uneven(rng, 3000, 40)
+    segment = segment_of(X, rng)
+    Q = uneven(rng, 10, 40)
+    mask = rng.random(3000) < share
+    for given_ in (mask, np.flatnonzero(mask)):
+        kept = ListSearcher([segment], [given_])
+        _, ids, _ = kept.search(Q, 20, EVERYTHING._replace(candidates=60))
+        assert ids.shape[1] == min(20, mask.sum())
+        for q, found in zip(Q, ids, strict=True):
+            truth = np.where(mask, reference.list_scores(segment, q), -np.inf)
+            assert set(found.tolist()) <= set(np.flatnonzero(mask).tolist())
+            assert len(set(found.tolist()) & set(reference.best(truth, len(found)))) >= len(found) - 1
+
+
+def test_merging_keeps_estimates(rng):
+    X = uneven(rng, 3000, 40)
+    whole = segment_of(X, rng)
+    codec, decode = whole.codec, Sparse(L=4, candidates=16)
+    parts = [
+        ListSegment.build(codec, X[part], np.arange(3000)[part], decode, distances=True)
+        for part in (slice(0, 100), slice(100, 1500), slice(1500, 3000))
+    ]
+    merged = merge_segments(parts)
+    Q = uneven(rng, 5, 40)
+    apart = ListSearcher(parts).search(Q, 30, EVERYTHING)
+    joined = ListSearcher([merged]).search(Q, 30, EVERYTHING)
+    assert (apart[1] == joined[1]).all()
+    assert (apart[0] == joined[0]).all()
+
+
+def test_equal_scores_are_sorted_by_id(isa, rng):
+    X = np.repeat(uneven(rng, 3, 24), 1000, axis=0)
+    segment = segment_of(X, rng)
+    _, ids, _ = ListSearcher([segment]).search(X[:1], 1000, EVERYTHING)
+    assert ids[0].tolist() == list(range(1000))
+
+
+def test_no_vector_is_missing_from_the_lists(rng):
+    unit = rng.integers(0, 9, 100)
+    row, starts = sort_into_lists(unit, 9)
+    assert sorted(row.tolist()) == list(range(100))
     for j in range(9):
-        first = lists.row[lists.starts[j] : lists.starts[j + 1]]
-        further = lists.row[lists.further[lists.offsets[j] : lists.offsets[j + 1]]]
-        assert set(first.tolist()) == {i for i in range(100) if unit[i, 0] == j}
-        assert set(further.tolist()) == {i for i in range(100) if unit[i, 1] == j and weight[i, 1] > 0}
+        assert row[starts[j] : starts[j + 1]].tolist() == np.flatnonzero(unit == j).tolist()
+
+
+# --------------------------------------------------------------------------------------------------- k-means
 
 
 def test_k_means_finds_clusters_that_are_there(rng):
@@ -136,9 +279,8 @@ def test_k_means_is_the_same_for_any_number_of_threads(vectors):
     [
         lambda: Probe(effort=1.5),
         lambda: Probe(effort=-0.1),
-        lambda: Probe(entries=0),
         lambda: Probe(nprobe=0),
-        lambda: ResidualQuantizer(3),
+        lambda: ResidualQuantizer(9),
         lambda: KMeans(units=0),
         lambda: KMeans(rounds=0),
         lambda: KMeans(n=0.5),
@@ -150,249 +292,3 @@ def test_k_means_is_the_same_for_any_number_of_threads(vectors):
 def test_parameters_that_make_no_sense_are_refused(wrong):
     with pytest.raises(InvalidInputError):
         wrong()
-
-
-# --------------------------------------------------------------------------------------------- the default index
-
-
-@pytest.fixture(scope="module")
-def made():
-    """4,000 photos in which each query has near neighbours, indexed by default."""
-    from logt.datasets import photo_collection
-
-    collection = photo_collection(4000, 128, landmarks=40)
-    index = logt.Index(128)
-    index.add(collection.X)
-    return collection.X, collection.Q, index
-
-
-def recall(ids, X, Q, k=10):
-    exact = np.argsort(-(Q @ X.T), axis=1, kind="stable")[:, :k]
-    return np.mean([len(set(a) & set(b)) / k for a, b in zip(ids[:, :k].tolist(), exact.tolist(), strict=True)])
-
-
-def test_more_effort_finds_more(made):
-    X, Q, index = made
-    found = [recall(index.search(Q, 10, effort=e).ids, X, Q) for e in (0, 0.25, 0.5, 0.75, 1)]
-    assert found[0] < found[-1]
-    assert all(b >= a - 0.02 for a, b in pairwise(found))
-    assert found[2] > 0.75
-
-
-def test_all_effort_is_a_search_through_the_reconstructions(made):
-    _, Q, index = made
-    scores, ids = index.search(Q, 4000, effort=1)
-    R = index.reconstruct(np.arange(4000))
-    assert np.allclose(scores, np.take_along_axis(Q @ R.T, ids, axis=1), atol=5e-3)
-    assert (np.sort(ids, axis=1) == np.arange(4000)).all()
-
-
-def test_a_full_list_holds_everybody_whatever_the_effort(made):
-    _, Q, index = made
-    assert (np.sort(index.search(Q[:3], 4000, effort=0).ids, axis=1) == np.arange(4000)).all()
-
-
-def test_a_narrow_filter_loses_nothing(made, rng):
-    X, Q, index = made
-    few = np.sort(rng.choice(4000, 30, replace=False))
-    found = index.search(Q, 10, filter=few)
-    everything = index.search(Q, 10, filter=few, effort=1)
-    assert (found.ids == everything.ids).all()
-    assert recall(np.searchsorted(few, found.ids), X[few], Q) > 0.8
-
-
-def test_experts_say_how_many_units_are_opened(made):
-    X, Q, index = made
-    units = index.report()["units"]
-    assert recall(index.search(Q, 10, nprobe=2).ids, X, Q) < recall(index.search(Q, 10, nprobe=40).ids, X, Q)
-    assert (index.search(Q, 20, nprobe=units).ids == index.search(Q, 20, effort=1).ids).all()
-
-
-def test_experts_arguments_belong_to_their_methods(made, vectors):
-    _, Q, index = made
-    with pytest.raises(InvalidInputError, match="set effort or nprobe"):
-        index.search(Q, 5, p=0.5)
-    paper = logt.Index(16, method=lo_gt(n=10, m=2, L=12))
-    paper.add(vectors(200, 16))
-    with pytest.raises(InvalidInputError, match="set effort, or p and R"):
-        paper.search(vectors(1, 16), 5, nprobe=3)
-    assert (paper.search(vectors(5, 16), 9, effort=1).ids == paper.search(vectors(5, 16), 9).ids).all()
-
-
-def test_threads_change_nothing(made):
-    _, Q, index = made
-    one, two = (index.search(Q, 50, threads=t) for t in (1, 2))
-    assert (one.ids == two.ids).all()
-    assert (one.scores == two.scores).all()
-
-
-@settings(max_examples=25, deadline=None)
-@given(N=st.integers(1, 60), dim=st.integers(1, 40), metric=st.sampled_from(["cosine", "ip", "l2"]))
-def test_small_collections_are_exact_enough(N, dim, metric):
-    rng = np.random.default_rng(N * 100 + dim)
-    X = rng.standard_normal((N, dim)).astype(np.float32) + 0.01
-    index = logt.Index(dim, method=sketched(bits=4), metric=metric)
-    index.add(X)
-    scores, ids = index.search(X, 1, effort=1)
-    if metric == "l2":
-        assert (scores[:, 0] <= 0.15 * np.square(X).sum(axis=1) + 1e-5).all()
-    elif metric == "ip":
-        best = (X @ X.T).max(axis=1)
-        got = np.einsum("ij,ij->i", X, X[ids[:, 0]])
-        assert (got >= best - 0.1 * np.linalg.norm(X, axis=1) * np.linalg.norm(X, axis=1).max() - 1e-5).all()
-    else:
-        assert (scores[:, 0] > 0.9).all()
-
-
-def test_expansion_finds_the_views_that_a_query_misses(made):
-    from logt.datasets import photo_collection
-    from logt.evaluation import mean_average_precision
-
-    _, Q, index = made
-    positives = photo_collection(4000, 128, landmarks=40).positives
-    plain, expanded = (mean_average_precision(index.search(Q, 4000, expand=n).ids, positives) for n in (0, 5))
-    assert expanded > plain
-    with pytest.raises(InvalidInputError, match="under cosine"):
-        logt.Index(4, metric="l2").search(np.ones(4), 1, expand=3)
-
-
-# ------------------------------------------------------------------------------------------------------ streams
-
-
-def test_later_batches_are_coded_with_the_memory_of_the_first(made):
-    X, Q, _ = made
-    index = logt.Index(128)
-    for batch in np.array_split(X, 4):
-        index.add(batch)
-    memories = {id(segment.codebook) for segment in index._snapshot.segments}
-    assert len(memories) == 2  # learned anew once: when there were four times as many
-    whole = logt.Index(128)
-    whole.add(X)
-    assert recall(index.search(Q, 10).ids, X, Q) > recall(whole.search(Q, 10).ids, X, Q) - 0.1
-
-
-def test_when_the_data_drift_new_memory_is_learned(rng):
-    def cluster(seed):
-        r = np.random.default_rng(seed)
-        return r.standard_normal((20, 64))[r.integers(0, 20, 800)] + 0.3 * r.standard_normal((800, 64))
-
-    index = logt.Index(64)
-    for seed in (0, 0, 1, 0, 1):
-        index.add(cluster(seed))
-    assert len({id(segment.codebook) for segment in index._snapshot.segments}) == 2
-    for _ in range(3):  # no structure at all, but always the same
-        index.add(np.random.default_rng(7).standard_normal((800, 64)))
-    assert len({id(segment.codebook) for segment in index._snapshot.segments}) == 3
-
-
-def test_small_batches_are_coded_with_what_is_there(made, rng):
-    X, _, _ = made
-    index = logt.Index(128)
-    index.add(X)
-    for _ in range(5):
-        index.add(rng.standard_normal((3, 128)))
-    assert len({id(segment.codebook) for segment in index._snapshot.segments}) == 1
-
-
-def test_compact_joins_segments_and_changes_no_answer(made, tmp_path):
-    X, Q, _ = made
-    index = logt.Index(128, metric="ip")
-    for batch in np.array_split(X[:2000], 8):
-        index.add(3 * batch)
-    index.remove(range(100, 300))
-    before = index.search(Q, 50, effort=1)
-    index.compact()
-    after = index.search(Q, 50, effort=1)
-    assert index.report()["segments"] == len({id(segment.codebook) for segment in index._snapshot.segments}) < 8
-    assert index.report()["removed"] == 0
-    assert (after.ids == before.ids).all()
-    assert (after.scores == before.scores).all()
-    index.save(tmp_path / "index")
-    assert (logt.open(tmp_path / "index").search(Q, 50).ids == index.search(Q, 50).ids).all()
-
-
-def test_relearning_makes_one_batch_of_many(made):
-    X, Q, whole = made
-    index = logt.Index(128)
-    for batch in np.array_split(X, 10):
-        index.add(batch)
-    index.remove([7])
-    kept = np.delete(X, 7, axis=0)
-    with pytest.raises(InvalidInputError, match="holds 3999 vectors, but 4000 were given"):
-        index.compact(X)
-    for vectors, loss in ((None, 0.1), (kept, 0.03)):
-        index.compact(vectors, relearn=True)
-        assert index.report()["segments"] == 1
-        assert index.report()["units"] == whole.report()["units"]
-        assert 7 not in index
-        assert recall(index.search(Q, 10).ids, X, Q) > recall(whole.search(Q, 10).ids, X, Q) - loss
-
-
-def test_smoothing_draws_views_of_one_thing_together(rng):
-    things = rng.standard_normal((20, 64))
-    X = np.repeat(things, 6, axis=0) + 0.8 * rng.standard_normal((120, 64))
-    S = logt.smoothed(X, n=5)
-    assert S.dtype == np.float32
-    assert np.allclose(np.linalg.norm(S, axis=1), 1, atol=1e-5)
-    V = X / np.linalg.norm(X, axis=1, keepdims=True)
-    same = np.repeat(np.arange(20), 6)[:, None] == np.repeat(np.arange(20), 6)
-    assert (S @ S.T)[same].mean() > (V @ V.T)[same].mean() + 0.1
-    assert logt.smoothed(X[:1]).shape == (1, 64)
-    with pytest.raises(InvalidInputError, match="row 3"):
-        logt.smoothed(np.where(np.arange(120)[:, None] == 3, np.nan, X))
-
-
-# ------------------------------------------------------------------------------- what a fresh pair of eyes found
-
-
-@pytest.mark.parametrize("dim", [32, 96])
-def test_every_vector_finds_itself_where_there_are_no_clusters(rng, dim):
-    """Units are chosen by similarity, not by its size: one that points away from a vector would never be opened."""
-    X = rng.standard_normal((20_000, 16)) @ rng.standard_normal((16, dim)) + rng.standard_normal((20_000, dim))
-    index = logt.Index(dim)
-    index.add(X)
-    assert (index.search(X[:1000], 1).ids[:, 0] == np.arange(1000)).mean() > 0.99
-
-
-def test_expanding_what_finds_nothing_finds_nothing():
-    assert logt.Index(8).search(np.ones(8), 3, expand=2).ids.tolist() == [-1, -1, -1]
-    index = logt.Index(8)
-    index.add(np.eye(8))
-    assert index.search(np.ones(8), 3, expand=2, filter=[]).ids.tolist() == [-1, -1, -1]
-
-
-def test_powers_below_zero_are_refused():
-    for call in (
-        lambda: logt.Index(8).search(np.ones(8), 3, expand=2, alpha=-1),
-        lambda: logt.smoothed(np.eye(3), alpha=-1),
-    ):
-        with pytest.raises(InvalidInputError, match="alpha must be at least 0"):
-            call()
-
-
-def test_text_ids_take_empty_sets_and_lists_of_truth():
-    index = logt.Index(4)
-    index.add(np.eye(4), ids=list("abcd"))
-    assert index.remove(frozenset()) == 0
-    assert index.search(np.ones(4), 2, filter=set()).ids.tolist() == [None, None]
-    assert set(index.search(np.ones(4), 2, filter=[True, False, True, False]).ids) == {"a", "c"}
-
-
-@pytest.mark.parametrize("bits", [1, 2, 4])
-def test_relearning_keeps_lengths(rng, bits):
-    X = rng.standard_normal((300, 64)) * rng.uniform(1, 9, (300, 1))
-    index = logt.Index(64, method=sketched(bits=bits), metric="l2")
-    index.add(X)
-    for _ in range(3):
-        index.compact(relearn=True)
-    norms = np.concatenate([segment.norms for segment in index._snapshot.segments])
-    assert np.allclose(norms, np.linalg.norm(X, axis=1), rtol=1e-4)
-
-
-def test_odd_parameters_are_taken_or_refused_by_name(made):
-    _, Q, index = made
-    assert (index.search(Q[0], 3, nprobe=2**63 - 1).ids == index.search(Q[0], 3, effort=1).ids).all()
-    assert type(sketched(bits=np.int64(2)).residual.bits) is int
-    for wrong in ([[1, 2], [3]], [], 7):
-        with pytest.raises(InvalidInputError, match="X"):
-            logt.smoothed(wrong)

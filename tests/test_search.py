@@ -5,9 +5,10 @@ import pytest
 import reference
 
 from logt._threads import Workers
-from logt.engine.method import Method, Segment
-from logt.engine.search import View
-from logt.engine.search import search as search_views
+from logt.engine.coded_segment import CodedSegment as Segment
+from logt.engine.decode_search import View
+from logt.engine.decode_search import search_by_decoding as search_views
+from logt.engine.method import Method
 from logt.methods import cascaded, lo_gt, rnd, starred
 from logt.stages.cascade import Cascade, Prefix, prefix_lengths
 from logt.stages.correction import Suppress
@@ -130,7 +131,7 @@ def test_a_shared_memory_is_measured_once(vectors):
             return first.codebook.measure(Q)
 
     codebook = Counting()
-    segments = [Segment(codebook, first.codes, np.arange(a, a + 200)) for a in (0, 200)]
+    segments = [Segment.create(codebook, first.codes, np.arange(a, a + 200)) for a in (0, 200)]
     search(segments, Q, 5)
     assert calls == [3]
 

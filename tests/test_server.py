@@ -201,7 +201,8 @@ def test_a_failed_save_serves_the_old_state(plain, X, monkeypatch):
     def full(*_):
         raise OSError("no space left")
 
-    monkeypatch.setattr("logt.storage.format.write", full)
+    monkeypatch.setattr("logt.storage.store.Store.write", full)
+    monkeypatch.setattr("logt.storage.store.Store.append", full)
     assert "log" in fault(plain.post(f"{API}/vectors", json={"vectors": X[:2].tolist()}), 500, "internal")
     monkeypatch.undo()
     assert plain.get(f"{API}/info").json()["vectors"] == 200

@@ -13,8 +13,9 @@ import pytest
 import logt
 from logt import CorruptIndexError, FormatVersionError, InvalidInputError
 from logt.methods import compact, lo_gt, sketched, starred
-from logt.storage import files
-from logt.storage import format as storage
+from logt.stages.residual import ResidualQuantizer
+from logt.storage import changes, files
+from logt.storage import store as storage
 
 
 @pytest.fixture(params=[starred(compact(lo_gt(n=5, m=2, L=4))), sketched()], ids=["lo_gt", "sketched"])
@@ -48,7 +49,7 @@ def test_every_truncation_is_noticed(saved):
 
 def test_a_missing_file_is_noticed(saved):
     next(saved.glob("segment-*")).unlink()
-    with pytest.raises(CorruptIndexError, match="cannot be read"):
+    with pytest.raises(CorruptIndexError, match="is missing"):
         logt.open(saved)
 
 
@@ -83,15 +84,16 @@ def test_a_manifest_that_lies_with_a_right_checksum_is_refused(saved):
         {"generation": 1.5},
         {"method": {"stage": "Path"}},
         {"method": {"stage": "Random", "n": 5}},
-        {"segments": [{**a, "memory": a["segment"]}]},
-        {"segments": [{**a, "segment": a["memory"]}]},
-        {"segments": [{**a, "kind": "Float32Memory"}]},
-        {"segments": [{**a, "kind": "os"}]},
+        {"segments": [{**a, "model": a["segment"]}]},
+        {"segments": [{**a, "segment": a["model"]}]},
+        {"models": {a["model"]: "Float32Codebook", b["model"]: "Float32Codebook"}},
+        {"models": {a["model"]: "os", b["model"]: "os"}},
         {"segments": [{**a, "segment": "../../etc/passwd"}]},
         {"segments": [b, {}]},
         {"segments": [a, a]},
         {"segments": [{**a, "removed": "none"}]},
-        {"names": a["memory"]},
+        {"strings": [a["model"]]},
+        {"strings": a["model"]},
         {"segments": 7},
         {"files": []},
         {"files": {"/etc/passwd": {"bytes": 1, "checksum": ""}}},
@@ -224,6 +226,7 @@ def test_a_failed_save_keeps_the_old_index(saved, monkeypatch, change, error):
             failing = FailingOs(n, error)
             with monkeypatch.context() as patch:
                 patch.setattr(files, "os", failing)
+                patch.setattr(changes, "os", failing)
                 if failing_save(index):
                     assert failing.failed
             left = logt.open(saved)
@@ -255,32 +258,46 @@ GOLDEN = sorted(path.with_suffix("") for path in (Path(__file__).parent / "golde
 
 @pytest.mark.parametrize("golden", GOLDEN, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_indexes_of_earlier_formats_stay_readable(golden):
-    """Written once by make_golden.py; every later version reads them and answers the same."""
+    """Written once by make_golden.py; every later version reads them and answers the same.
+
+    The default index of format 2 is encoded again when it is read, from what it kept: its scores change a little.
+    """
     index = logt.open(golden)
     expected = json.loads(golden.with_suffix(".json").read_text())
     scores, ids = index.search(np.array(expected["queries"]), 10)
+    if golden.parent.name == "format-2" and golden.name == "sketched":
+        assert [set(row) for row in ids.tolist()] == [set(row) for row in expected["ids"]]
+        assert np.allclose(scores, expected["scores"], atol=6e-2)  # the query was rounded to 8 bits then
+        assert (index.method.residual, index.method.group.rounds) == (ResidualQuantizer(None), 8)
+        return
     assert ids.tolist() == expected["ids"]
     assert np.allclose(scores, expected["scores"], atol=1e-5)
-    method = (
-        expected["method"].replace("sketch=Sketch(", "residual=ResidualQuantizer(").replace("sketch=", "residual=")
-    )
-    method = (
-        method.replace("open=Open(", "probe=Probe(")
-        .replace("open=", "probe=")
-        .replace(", units=None)", ", nprobe=None)")
-    )
+    method = expected["method"].replace("sketch=None", "residual=None").replace("open=None", "probe=None")
     words = iter(re.findall(r"\w+=[^(),]+|\w+\(", repr(index.method)))  # later versions add stages and fields, unused
     assert all(word in words for word in re.findall(r"\w+=[^(),]+|\w+\(", method))
 
 
-def test_a_segment_without_the_sketches_of_its_method_is_refused(vectors, tmp_path):
+def test_a_segment_of_another_method_is_refused(vectors, tmp_path):
+    index = logt.Index(8)
+    index.add(vectors(30, 8))
+    index.save(tmp_path / "index")
+    logt.Index(8, method=lo_gt()).save(tmp_path / "other")
+    manifest, other = (
+        json.loads((tmp_path / n / "manifest.json").read_text())["manifest"] for n in ("index", "other")
+    )
+    sign(tmp_path / "index", {**manifest, "method": other["method"]})
+    with pytest.raises(CorruptIndexError, match="inverted lists do not fit the method"):
+        logt.open(tmp_path / "index")
+
+
+def test_a_segment_without_its_supplement_is_refused(vectors, tmp_path):
     index = logt.Index(8)
     index.add(vectors(30, 8))
     index.save(tmp_path / "index")
     manifest = json.loads((tmp_path / "index" / "manifest.json").read_text())["manifest"]
-    del manifest["segments"][0]["sketch"]
+    del manifest["segments"][0]["supplement"]
     sign(tmp_path / "index", manifest)
-    with pytest.raises(CorruptIndexError, match="inverted lists do not fit the method"):
+    with pytest.raises(CorruptIndexError, match="supplement"):
         logt.open(tmp_path / "index")
 
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <new>
+#include <utility>
 
 namespace logt {
 namespace {
@@ -20,9 +21,15 @@ struct Buffer {
         if (!data) throw std::bad_alloc();
     }
     ~Buffer() { std::free(data); }
+    Buffer(Buffer&& other) noexcept : data(other.data) { other.data = nullptr; }
+    Buffer& operator=(Buffer&& other) noexcept {
+        std::swap(data, other.data);
+        return *this;
+    }
     Buffer(const Buffer&) = delete;
     Buffer& operator=(const Buffer&) = delete;
     T& operator[](size_t i) { return data[i]; }
+    const T& operator[](size_t i) const { return data[i]; }
 };
 
 // Keeps the R best of a stream of at least R pairs (score, row), equal scores by row; writes them in no order.

@@ -95,9 +95,10 @@ struct Entry {
 // Greedy least squares. With atoms a_j (unit norm, Gram matrix `gram`), chosen set I and Cholesky factor R of its
 // Gram matrix, V = R^-T * gram[I, :] holds the atoms' coordinates in the orthonormal basis of the chosen ones:
 //   corr[j] = a_j . residual,  left[j] = |a_j outside span(I)|^2,  z = coordinates of x.
-// Chosen columns are swapped to the front, so that V[t][k] for t <= k is R and the active width shrinks.
+// Chosen columns are swapped to the front, so that V[t][k] for t <= k is R and the active width shrinks. first[b], if
+// not negative, is the atom of row b that is chosen first, and stays its first entry.
 void omp(const float* gram, size_t units, const float* corr_all, const int32_t* support_all, const int32_t* counts,
-         size_t rows, size_t capacity, const int32_t* lengths, size_t parts, const float* rescale, uint32_t* out_unit,
+         const int32_t* first_all, size_t rows, size_t capacity, const int32_t* lengths, size_t parts, const float* rescale, uint32_t* out_unit,
          float* out_weight) {
     const size_t L = static_cast<size_t>(lengths[parts - 1]);
     const size_t blocks = (capacity + BLOCK - 1) / BLOCK, wide = blocks * BLOCK;
@@ -134,7 +135,11 @@ void omp(const float* gram, size_t units, const float* corr_all, const int32_t* 
                 const float size = std::fabs(corr[j]);
                 if (size > most) most = size, best = j;
             }
-            if (most < NOTHING_LEFT) break;
+            const bool forced = k == 0 && first_all && first_all[b] >= 0;
+            if (forced)
+                for (best = 0; atom[best] != first_all[b];) ++best;
+            else if (most < NOTHING_LEFT)
+                break;
             if (left[best] < DEPENDENT) {
                 swap(best, --active, k);
                 continue;
@@ -181,7 +186,8 @@ void omp(const float* gram, size_t units, const float* corr_all, const int32_t* 
                 for (size_t s = 0; s < t; ++s) rest[s] -= mine[s * BLOCK] * u;
                 entry[t] = {u * rescale[atom[t]], static_cast<uint32_t>(atom[t])};
             }
-            std::sort(entry.data, entry.data + used, [](const Entry& a, const Entry& b) {
+            const size_t fixed = first_all && first_all[b] >= 0 ? std::min<size_t>(used, 1) : 0;
+            std::sort(entry.data + fixed, entry.data + used, [](const Entry& a, const Entry& b) {
                 const float x = std::fabs(a.weight), y = std::fabs(b.weight);
                 return x != y ? x > y : a.unit < b.unit;
             });

@@ -1,7 +1,7 @@
 // The hot loops of logt. Arrays in, arrays out: no checks here, each function has one caller, which validates.
 //
-// kernels.cpp and sketch.cpp are compiled once per instruction set; each copy fills its table, and module.cpp picks one
-// at run time.
+// kernels.cpp (the paper's methods) and lists.cpp (the default index) are compiled once per instruction set; each copy fills
+// its table, and module.cpp picks one at run time.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -50,25 +50,6 @@ struct Prefixes {
     size_t rows;
 };
 
-// What the codes leave out of each row: fields of `bits` bits, 64 bytes of them at a time. Field f of byte b of chunk
-// c is dimension (c * 8 / bits + f) * 64 + b of the rotated rest, in steps of factor_i from (1 - 2^bits) / 2 on.
-// The first chunks of all rows lie together, and so do the others: often the first say that a row is not wanted.
-struct Sketches {
-    const uint8_t *head, *tail;       // (rows, head_bytes) and (rows, tail_bytes), multiples of 64
-    size_t head_bytes, tail_bytes;
-    const float* factor;              // one per row
-    size_t bits;
-};
-
-// Where codes and sketches lie in the order of units: place p is that of row[p]. The places of unit j are those whose
-// first entry it is, starts[j]..starts[j + 1] - 1, one after the other in memory, and further[offsets[j]..] of others.
-struct Lists {
-    const uint32_t* row;
-    const int64_t* starts;
-    const int64_t* offsets;
-    const uint32_t* further;
-};
-
 template <typename Unit, typename Weight>
 struct Decoder {
     // The R <= rows best rows for one query, in no order, equal scores by row; c: one measurement per unit.
@@ -92,9 +73,10 @@ struct Table {
     void (*correlate)(const float* X, const float* A, size_t dim, const int32_t* support, const int32_t* counts,
                       size_t rows, size_t capacity, float* out);
     // Orthogonal matching pursuit on unit-norm atoms, one support per row, corr as `correlate` gives it; see kernels.cpp.
-    // The solution after each of `parts` rising lengths stands side by side in a row of out.
+    // The solutions after each of `parts` increasing lengths are next to each other in a row of out. first[b], if not
+    // negative, is the atom that row b chooses first and lists first.
     void (*omp)(const float* gram, size_t units, const float* corr, const int32_t* support, const int32_t* counts,
-                size_t rows, size_t capacity, const int32_t* lengths, size_t parts, const float* rescale,
+                const int32_t* first, size_t rows, size_t capacity, const int32_t* lengths, size_t parts, const float* rescale,
                 uint32_t* out_unit, float* out_weight);
     // The rows `first`.. of U'U and of U'X, for U given by row as (unit, weight) entries (rows, width); pads have weight 0.
     // A: (count, units), B: (count, dim); both are added to.
@@ -106,31 +88,14 @@ struct Table {
     Decoder<uint32_t, float> u32f32;
 };
 
-// The R best rows for one query, in order, among those of `open` units or more, until R and `least` are seen; all where
-// open >= units.
-// Codes and sketches by place, bias by row. c: one measurement per unit; z: the rotated query.
-template <typename Unit, typename Weight>
-using Scanner = void (*)(const Codes<Unit, Weight>&, const Sketches&, const Lists&, const float* c, size_t units,
-                         const float* z, size_t dim, size_t open, size_t least, size_t R, float* scores, int32_t* rows);
-
-struct SketchTable {
-    // Each row by `rounds` of signs (rounds, dim) and a Hadamard transform of the first or the last 2^k values, in turn.
-    void (*rotate)(float* X, size_t rows, size_t dim, const float* signs, size_t rounds, bool back);
-    Scanner<uint16_t, int8_t> u16i8;
-    Scanner<uint16_t, float> u16f32;
-    Scanner<uint32_t, int8_t> u32i8;
-    Scanner<uint32_t, float> u32f32;
-};
-
 extern const Table table_baseline;
-extern const SketchTable sketches_baseline;
 #ifdef LOGT_X86
 extern const Table table_avx2;
-extern const SketchTable sketches_avx2;
 extern const Table table_avx512;
-extern const SketchTable sketches_avx512;
 extern const Table table_avx512vnni;
-extern const SketchTable sketches_avx512vnni;
+#endif
+#ifdef LOGT_ARM
+extern const Table table_dotprod;
 #endif
 
 }  // namespace logt

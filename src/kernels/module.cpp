@@ -6,12 +6,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <vector>
 
+#if defined(LOGT_ARM) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
 #include "kernels.hpp"
+#include "lists.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -22,28 +29,33 @@ template <typename T, size_t Dims>
 using In = nb::ndarray<const T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu>;
 template <typename T, size_t Dims>
 using Out = nb::ndarray<T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu>;
+using Any = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 
 // ------------------------------------------------------------------------------------------ instruction sets
 
 struct Isa {
     std::string name;
     const logt::Table* table;
-    const logt::SketchTable* sketches;
+    const logt::ListTable* lists;
 };
 
 std::vector<Isa> supported() {
-    std::vector<Isa> found = {{"baseline", &logt::table_baseline, &logt::sketches_baseline}};
-#ifdef LOGT_X86
+    std::vector<Isa> found = {{"baseline", &logt::table_baseline, &logt::lists_baseline}};
+#if defined(LOGT_X86)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        found.push_back({"avx2", &logt::table_avx2, &logt::sketches_avx2});
+        found.push_back({"avx2", &logt::table_avx2, &logt::lists_avx2});
         if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
             __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
-            found.push_back({"avx512", &logt::table_avx512, &logt::sketches_avx512});
+            found.push_back({"avx512", &logt::table_avx512, &logt::lists_avx512});
             if (__builtin_cpu_supports("avx512vnni"))
-                found.push_back({"avx512vnni", &logt::table_avx512vnni, &logt::sketches_avx512vnni});
+                found.push_back({"avx512vnni", &logt::table_avx512vnni, &logt::lists_avx512vnni});
         }
     }
+#elif defined(LOGT_ARM) && defined(__linux__)
+    if (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) found.push_back({"dotprod", &logt::table_dotprod, &logt::lists_dotprod});
+#elif defined(LOGT_ARM) && defined(__APPLE__)
+    found.push_back({"dotprod", &logt::table_dotprod, &logt::lists_dotprod});  // all processors of macOS on ARM have it
 #endif
     return found;
 }
@@ -107,9 +119,10 @@ void correlate(In<float, 2> X, In<float, 2> A, In<int32_t, 2> support, In<int32_
                              support.shape(1), out.data());
 }
 
-void omp_path(In<float, 2> gram, In<float, 2> corr, In<int32_t, 2> support, In<int32_t, 1> counts,
+void omp_path(In<float, 2> gram, In<float, 2> corr, In<int32_t, 2> support, In<int32_t, 1> counts, In<int32_t, 1> first,
               In<float, 1> rescale, In<int32_t, 1> lengths, Out<uint32_t, 2> unit, Out<float, 2> weight) {
-    current.table->omp(gram.data(), gram.shape(0), corr.data(), support.data(), counts.data(), support.shape(0),
+    current.table->omp(gram.data(), gram.shape(0), corr.data(), support.data(), counts.data(),
+                       first.shape(0) ? first.data() : nullptr, support.shape(0),
                        support.shape(1), lengths.data(), lengths.shape(0), rescale.data(), unit.data(), weight.data());
 }
 
@@ -181,62 +194,103 @@ void to_int8(In<float, 2> V, Out<int8_t, 2> codes, Out<float, 1> scale) {
         const float* v = V.data() + r * dim;
         float most = 0;
         for (size_t i = 0; i < dim; ++i) most = std::max(most, std::fabs(v[i]));
-        const float step = most / 127;
+        const float step = most > 1e-30f ? most / 127 : 0;  // a row of next to nothing is one of nothing
         scale.data()[r] = step;
         for (size_t i = 0; i < dim; ++i)
             codes.data()[r * dim + i] = static_cast<int8_t>(std::nearbyint(step > 0 ? v[i] / step : 0.0f));
     }
 }
 
-// Rows of X in place; signs: (rounds, dim)
-void rotate(Out<float, 2> X, In<float, 2> signs, bool back) {
-    current.sketches->rotate(X.data(), X.shape(0), X.shape(1), signs.data(), signs.shape(0), back);
+// The columns start..start+size-1 of the rows of X, in place; signs: (rounds, dim)
+void rotate(Out<float, 2> X, In<float, 2> signs, size_t start, size_t size, bool back) {
+    const size_t dim = X.shape(1);
+    current.lists->rotate(X.data() + start, X.shape(0), dim, size, signs.data() + start, dim, signs.shape(0), back);
 }
 
-// The inverted lists of one segment: holds its arrays, so that a search passes the queries only.
-class ListScanner {
+// The segments that one search reads. Holds their arrays, so that a call passes the queries only.
+class ListSearcher {
   public:
-    ListScanner(nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu> unit, nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu> weight,
-                In<float, 1> scale, In<uint8_t, 2> head, In<uint8_t, 2> tail, In<float, 1> factor, size_t bits,
-                In<uint32_t, 1> row, In<int64_t, 1> starts, In<int64_t, 1> offsets, In<uint32_t, 1> further)
-        : unit_(unit), weight_(weight), scale_(scale), head_(head), tail_(tail), factor_(factor), row_(row),
-          starts_(starts), offsets_(offsets), further_(further), bits_(bits) {}
+    // bands: (bands, 5) of start, size, bits, deviation, deviation of the book. Returns the number of the codec.
+    size_t add_codec(In<float, 1> mean, In<int32_t, 1> order, In<float, 2> signs, In<double, 2> bands, In<uint8_t, 2> book,
+                     In<float, 1> book_scale, In<float, 1> list_weight, In<float, 1> list_bias, size_t head_bytes,
+                     size_t tail_bytes) {
+        std::vector<logt::Band>& mine = bands_.emplace_back();
+        size_t head_bits = 0, tail_bits = 0;
+        for (size_t b = 0; b < bands.shape(0); ++b) {
+            const double* values = bands.data() + 5 * b;
+            const logt::Band band = {static_cast<size_t>(values[0]), static_cast<size_t>(values[1]),
+                                     static_cast<size_t>(values[2]), static_cast<float>(values[3]),
+                                     static_cast<float>(values[4])};
+            mine.push_back(band);
+            head_bits += band.bits ? band.size : 0;
+            tail_bits += band.bits ? band.size * (band.bits - 1) : 0;
+        }
+        codecs_.push_back({mean.shape(0), book.shape(0), mine.size(), mean.data(), order.data(), signs.data(),
+                           signs.shape(0), nullptr, book.data(), book.shape(1), book_scale.data(), list_weight.data(),
+                           list_bias.data(), head_bits, tail_bits, head_bytes, tail_bytes});
+        for (size_t m = 0; m < codecs_.size(); ++m) codecs_[m].band = bands_[m].data();
+        keep(mean, order, signs, book, book_scale, list_weight, list_bias);
+        return codecs_.size() - 1;
+    }
 
-    // C: (queries, units); Z: (queries, dim), rotated; bias: one per row, or empty for 0; scores, found: (queries, R)
-    void scan(In<float, 2> C, In<float, 2> Z, In<float, 1> bias, size_t nprobe, size_t least, Out<float, 2> scores,
-              Out<int32_t, 2> found) const {
-        const bool narrow = unit_.dtype() == nb::dtype<uint16_t>(), bytes = weight_.dtype() == nb::dtype<int8_t>();
-        if (narrow && bytes) scan_as<uint16_t, int8_t>(C, Z, bias, nprobe, least, scores, found);
-        else if (narrow) scan_as<uint16_t, float>(C, Z, bias, nprobe, least, scores, found);
-        else if (bytes) scan_as<uint32_t, int8_t>(C, Z, bias, nprobe, least, scores, found);
-        else scan_as<uint32_t, float>(C, Z, bias, nprobe, least, scores, found);
+    // Optional arrays are empty where there are none; `count` rows are visible.
+    void add_segment(size_t codec, In<int64_t, 1> starts, Any unit, In<int8_t, 2> weight, In<float, 1> scale,
+                     In<float, 1> factor, In<float, 1> bias, In<uint8_t, 2> head, In<uint8_t, 2> tail,
+                     In<int8_t, 2> supplement, In<float, 1> supplement_scale, In<uint32_t, 1> row, In<int64_t, 1> ids,
+                     In<bool, 1> visible, size_t count, In<uint32_t, 1> chosen, bool choose) {
+        logt::ListSegment s = {};
+        s.codec = codec;
+        s.rows = row.shape(0);
+        s.entries = weight.shape(0);
+        s.starts = starts.shape(0) ? starts.data() : nullptr;
+        s.unit = unit.data();
+        s.wide = unit.dtype() == nb::dtype<uint32_t>();
+        s.weight = weight.data();
+        s.scale = scale.data();
+        s.factor = factor.data();
+        s.bias = bias.shape(0) ? bias.data() : nullptr;
+        s.head = head.data();
+        s.tail = tail.data();
+        s.supplement = supplement.shape(0) ? supplement.data() : nullptr;
+        s.supplement_scale = supplement_scale.data();
+        s.row = row.data();
+        s.ids = ids.data();
+        s.visible = visible.shape(0) ? reinterpret_cast<const uint8_t*>(visible.data()) : nullptr;
+        s.count = count;
+        s.chosen = choose ? chosen.data() : nullptr;
+        s.chosen_count = chosen.shape(0);
+        segments_.push_back(s);
+        keep(starts, unit, weight, scale, factor, bias, head, tail, supplement, supplement_scale, row, ids, visible, chosen);
+    }
+
+    // Q: (queries, dim); scores, ids: (queries, k); counts: (queries, 4) lists, codes, heads and tails that were read
+    void search(In<float, 2> Q, bool l2, double lists, size_t nprobe, size_t least, float code_reach, float head_reach,
+                size_t candidates, bool everything, Out<float, 2> scores, Out<int64_t, 2> ids, Out<int64_t, 2> counts) const {
+        const logt::Reading reading = {lists, nprobe, least, code_reach, head_reach, candidates, everything};
+        std::vector<logt::Counts> read(Q.shape(0));
+        current.lists->search(codecs_.data(), codecs_.size(), segments_.data(), segments_.size(), Q.data(), Q.shape(0),
+                              l2 ? 2.0f : 1.0f, l2, reading, scores.shape(1), {scores.data(), ids.data()}, read.data());
+        for (size_t q = 0; q < read.size(); ++q) {
+            int64_t* out = counts.data() + 4 * q;
+            out[0] = read[q].lists, out[1] = read[q].decoded, out[2] = read[q].heads, out[3] = read[q].tails;
+        }
+    }
+
+    // The scores of all rows of one segment for one query, by position; -inf for hidden rows
+    void scores(size_t segment, In<float, 1> q, bool l2, Out<float, 1> out) const {
+        current.lists->scores(codecs_.data(), segments_.at(segment), q.data(), l2 ? 2.0f : 1.0f, l2, out.data());
     }
 
   private:
-    template <typename Unit, typename Weight>
-    void scan_as(const In<float, 2>& C, const In<float, 2>& Z, const In<float, 1>& bias, size_t nprobe, size_t least,
-                 const Out<float, 2>& scores, const Out<int32_t, 2>& found) const {
-        const size_t R = found.shape(1), units = C.shape(1), dim = Z.shape(1), vectors = scale_.shape(0);
-        const logt::Codes<Unit, Weight> codes = {{static_cast<const Unit*>(unit_.data()),
-                                                  static_cast<const Weight*>(weight_.data()), vectors,
-                                                  unit_.shape(0) / vectors},
-                                                 scale_.data(), bias.shape(0) ? bias.data() : nullptr, nullptr};
-        const logt::Sketches sketches = {head_.data(), tail_.data(), head_.shape(1), tail_.shape(1), factor_.data(), bits_};
-        const logt::Lists lists = {row_.data(), starts_.data(), offsets_.data(), further_.data()};
-        for (size_t q = 0; q < C.shape(0); ++q)
-            typed<Unit, Weight>(*current.sketches)(codes, sketches, lists, C.data() + q * units, units,
-                                                   Z.data() + q * dim, dim, nprobe, least, R, scores.data() + q * R,
-                                                   found.data() + q * R);
+    template <typename... Arrays>
+    void keep(const Arrays&... arrays) {
+        (kept_.push_back(nb::ndarray<nb::ro>(arrays)), ...);
     }
 
-    nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu> unit_, weight_;
-    In<float, 1> scale_;
-    In<uint8_t, 2> head_, tail_;
-    In<float, 1> factor_;
-    In<uint32_t, 1> row_;
-    In<int64_t, 1> starts_, offsets_;
-    In<uint32_t, 1> further_;
-    size_t bits_;
+    std::deque<std::vector<logt::Band>> bands_;
+    std::vector<logt::Codec> codecs_;
+    std::vector<logt::ListSegment> segments_;
+    std::vector<nb::ndarray<nb::ro>> kept_;
 };
 
 // order[q]: the positions of the best order.shape(1) of scores[q], by falling score, then by rising id
@@ -327,19 +381,22 @@ NB_MODULE(_kernels, m) {
     m.def("grow_units", grow_units, "A"_a, "sizes"_a, "sum"_a, "out"_a, Free());
     m.def("first_order", first_order, "units"_a, "offsets"_a, "members"_a, "first"_a, "out"_a, "counts"_a, Free());
     m.def("correlate", correlate, "X"_a, "A"_a, "support"_a, "counts"_a, "out"_a, Free());
-    m.def("omp_path", omp_path, "gram"_a, "corr"_a, "support"_a, "counts"_a, "rescale"_a, "lengths"_a, "unit"_a,
+    m.def("omp_path", omp_path, "gram"_a, "corr"_a, "support"_a, "counts"_a, "first"_a, "rescale"_a, "lengths"_a, "unit"_a,
           "weight"_a, Free());
     m.def("normal_rows", normal_rows, "unit"_a, "weight"_a, "X"_a, "first"_a, "A"_a, "B"_a, Free());
     m.def("to_int8", to_int8, "V"_a, "codes"_a, "scale"_a, Free());
-    m.def("rotate", rotate, "X"_a, "signs"_a, "back"_a, Free());
+    m.def("rotate", rotate, "X"_a, "signs"_a, "start"_a, "size"_a, "back"_a, Free());
     m.def("rank", rank, "scores"_a, "id"_a, "order"_a, Free());
-    nb::class_<ListScanner>(m, "ListScanner")
-        .def(nb::init<nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>, nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>, In<float, 1>,
-                      In<uint8_t, 2>, In<uint8_t, 2>, In<float, 1>, size_t, In<uint32_t, 1>, In<int64_t, 1>, In<int64_t, 1>,
-                      In<uint32_t, 1>>(),
-             "unit"_a, "weight"_a, "scale"_a, "head"_a, "tail"_a, "factor"_a, "bits"_a, "row"_a, "starts"_a, "offsets"_a,
-             "further"_a)
-        .def("scan", &ListScanner::scan, "C"_a, "Z"_a, "bias"_a, "nprobe"_a, "least"_a, "scores"_a, "found"_a, Free());
+    nb::class_<ListSearcher>(m, "ListSearcher")
+        .def(nb::init<>())
+        .def("add_codec", &ListSearcher::add_codec, "mean"_a, "order"_a, "signs"_a, "bands"_a, "book"_a, "book_scale"_a,
+             "list_weight"_a, "list_bias"_a, "head_bytes"_a, "tail_bytes"_a)
+        .def("add_segment", &ListSearcher::add_segment, "codec"_a, "starts"_a, "unit"_a, "weight"_a, "scale"_a, "factor"_a,
+             "bias"_a, "head"_a, "tail"_a, "supplement"_a, "supplement_scale"_a, "row"_a, "ids"_a, "visible"_a, "count"_a,
+             "chosen"_a, "choose"_a)
+        .def("search", &ListSearcher::search, "Q"_a, "l2"_a, "lists"_a, "nprobe"_a, "least"_a, "code_reach"_a,
+             "head_reach"_a, "candidates"_a, "everything"_a, "scores"_a, "ids"_a, "counts"_a, Free())
+        .def("scores", &ListSearcher::scores, "segment"_a, "q"_a, "l2"_a, "out"_a, Free());
     m.def("suppress", suppress, "units"_a, "depth"_a, "order"_a, "counts"_a, Free());
     bind<uint16_t, int8_t>(m);
     bind<uint16_t, float>(m);

@@ -5,6 +5,7 @@ from logt.augmentation import smoothed
 from logt.engine.method import Method
 from logt.engine.params import SearchParams
 from logt.errors import (
+    ConflictError,
     CorruptIndexError,
     FormatVersionError,
     InvalidInputError,
@@ -20,6 +21,7 @@ open = Index.open  # noqa: A001
 __version__ = "0.1.0"
 
 __all__ = [
+    "ConflictError",
     "CorruptIndexError",
     "FormatVersionError",
     "Index",

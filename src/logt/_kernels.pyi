@@ -17,6 +17,7 @@ def omp_path(
     corr: Array,
     support: Array,
     counts: Array,
+    first: Array,
     rescale: Array,
     lengths: Array,
     unit: Array,
@@ -65,24 +66,59 @@ def refine(
 ) -> None: ...
 def reconstruct(unit: Array, weight: Array, Y: Array, out: Array) -> None: ...
 def to_int8(V: Array, codes: Array, scale: Array) -> None: ...
-def rotate(X: Array, signs: Array, back: bool) -> None: ...
+def rotate(X: Array, signs: Array, start: int, size: int, back: bool) -> None: ...
 
-class ListScanner:
-    def __init__(
+class ListSearcher:
+    def __init__(self) -> None: ...
+    def add_codec(
         self,
+        mean: Array,
+        order: Array,
+        signs: Array,
+        bands: Array,
+        book: Array,
+        book_scale: Array,
+        list_weight: Array,
+        list_bias: Array,
+        head_bytes: int,
+        tail_bytes: int,
+    ) -> int: ...
+    def add_segment(
+        self,
+        codec: int,
+        starts: Array,
         unit: Array,
         weight: Array,
         scale: Array,
+        factor: Array,
+        bias: Array,
         head: Array,
         tail: Array,
-        factor: Array,
-        bits: int,
+        supplement: Array,
+        supplement_scale: Array,
         row: Array,
-        starts: Array,
-        offsets: Array,
-        further: Array,
+        ids: Array,
+        visible: Array,
+        count: int,
+        chosen: Array,
+        choose: bool,
     ) -> None: ...
-    def scan(self, C: Array, Z: Array, bias: Array, nprobe: int, least: int, scores: Array, found: Array) -> None: ...
+    def search(
+        self,
+        Q: Array,
+        l2: bool,
+        lists: float,
+        nprobe: int,
+        least: int,
+        code_reach: float,
+        head_reach: float,
+        candidates: int,
+        everything: bool,
+        scores: Array,
+        ids: Array,
+        counts: Array,
+    ) -> None: ...
+    def scores(self, segment: int, q: Array, l2: bool, out: Array) -> None: ...
 
 def rank(scores: Array, id: Array, order: Array) -> None: ...
 def suppress(units: Array, depth: int, order: Array, counts: Array) -> None: ...

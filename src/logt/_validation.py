@@ -149,21 +149,22 @@ def normalize_rows(array: Array, norms: NDArray[np.float64]) -> Floats:
     return X
 
 
-class NormalizedRows:
-    """The rows of a matrix as float32 of norm 1 (rows of norm 0 stay 0), computed when they are read.
+class FloatRows:
+    """The rows of a matrix as float32, of norm 1 if `normalize` (rows of norm 0 stay 0), computed when they are read.
 
     A stage that reads a few rows at a time never holds a copy of them all.
     """
 
-    def __init__(self, array: Array, norms: NDArray[np.float64]):
-        self._array, self._norms = array, norms
+    def __init__(self, array: Array, *, normalize: bool):
+        self._array, self.normalized = array, normalize
         self.shape: tuple[int, int] = array.shape
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, rows: slice | Ids) -> Floats:
-        return normalize_rows(self._array[rows], self._norms[rows])
+        part = self._array[rows]
+        return normalize_rows(part, row_norms(part)) if self.normalized else np.asarray(part, np.float32)
 
 
 # ------------------------------------------------------------------------------------------------------- ids

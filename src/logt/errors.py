@@ -15,6 +15,10 @@ class LockedError(OSError):
     """A stored index that another writer has open."""
 
 
+class ConflictError(OSError):
+    """A stored index that changed on disk since it was opened: saving would overwrite what another writer saved."""
+
+
 class ReadOnlyError(RuntimeError):
     """A change to an index that was opened for reading."""
 

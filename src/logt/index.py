@@ -6,39 +6,40 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields, replace
-from itertools import pairwise
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
 import numpy as np
 
-from logt._threads import Progress, Workers, available_cores, split_range
+from logt._threads import Progress, Workers, available_cores
 from logt._types import Array, Floats, Ids
-from logt._validation import NormalizedRows, as_matrix, check_choice, check_float, check_int, row_norms
+from logt._validation import as_matrix, check_choice, check_float, check_int
 from logt.engine import costs
+from logt.engine.building import Builder
 from logt.engine.expansion import expand_queries
 from logt.engine.method import Method
 from logt.engine.params import SearchParams, SearchSettings
 from logt.engine.prefixes import PrefixCache
-from logt.engine.search import TILE, search
-from logt.engine.segment import Segment
+from logt.engine.reader import Reader
 from logt.engine.snapshot import Snapshot, check_snapshot
-from logt.engine.training import TrainedCodebook, codebook_for_batch
 from logt.errors import CorruptIndexError, InvalidInputError, ReadOnlyError
 from logt.methods import sketched
-from logt.metrics import (
-    Metric,
-    check_queries,
-    check_vectors,
-    parse_metric,
-    scale_queries,
-    to_distances,
-    worst_score,
-)
+from logt.metrics import Metric, check_queries, check_vectors, parse_metric, worst_score
 from logt.results import RangeResult, Report, SearchResult, pad_results
-from logt.storage import format as storage
-from logt.storage.lock import OpenFolder, lock_folder
+from logt.storage.changes import Change, PendingChanges
+from logt.storage.store import Store, StoredIndex
+
+MAX_K = 1_000_000
+"""The largest k, unless there are more vectors: results are padded to k."""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The method and the snapshot of an index, which change together."""
+
+    method: Method
+    snapshot: Snapshot
 
 
 class Index:
@@ -65,18 +66,19 @@ class Index:
     ):
         self._metric = parse_metric(metric)
         self._dim = check_int("dim", dim)
-        self._method = sketched() if method is None else method
-        if not isinstance(self._method, Method):
+        method = sketched() if method is None else method
+        if not isinstance(method, Method):
             raise InvalidInputError(f"method must be a Method, such as logt.methods.lo_gt(), got {method!r}")
         self._seed = check_int("seed", seed, least=0)
         self._threads = None if threads is None else check_int("threads", threads)
         if isinstance(segment_size, str) and segment_size == "auto":
-            segment_size = 1 << 20 if self._method.shares_codebook else 1 << 17
+            segment_size = 1 << 20 if method.probe else 1 << 17
         self._segment_size = None if segment_size is None else check_int("segment_size", segment_size)
-        self._snapshot = Snapshot()
+        self._contents = Contents(method, Snapshot())
         self._prefixes = PrefixCache()
         self._writing = threading.RLock()
-        self._folder: OpenFolder | None = None
+        self._store: Store | None = None
+        self._pending = PendingChanges()
 
     @property
     def dim(self) -> int:
@@ -84,7 +86,15 @@ class Index:
 
     @property
     def method(self) -> Method:
-        return self._method
+        return self._contents.method
+
+    @property
+    def _snapshot(self) -> Snapshot:
+        return self._contents.snapshot
+
+    @_snapshot.setter
+    def _snapshot(self, snapshot: Snapshot) -> None:
+        self._contents = replace(self._contents, snapshot=snapshot)
 
     @property
     def metric(self) -> Metric:
@@ -103,7 +113,7 @@ class Index:
         return snapshot.to_user_ids(snapshot.ids)
 
     def __repr__(self) -> str:
-        return f"Index(dim={self._dim}, vectors={len(self)}, metric={self._metric!r}, method={self._method!r})"
+        return f"Index(dim={self._dim}, vectors={len(self)}, metric={self._metric!r}, method={self.method!r})"
 
     # ------------------------------------------------------------------------------------------------ changes
 
@@ -115,9 +125,7 @@ class Index:
         """
         rows = check_vectors(X, self._dim, self._metric)
         with self._change() as snapshot:
-            snapshot, new_ids = snapshot.assign_ids(ids, len(rows))
-            self._snapshot = self._add(snapshot, rows, new_ids, Workers(self._thread_count(threads), progress))
-            return self._snapshot.to_user_ids(new_ids)
+            return self._add(snapshot, rows, ids, self._workers(threads, progress))
 
     def upsert(self, X: Any, ids: Any, *, threads: int | None = None, progress: Progress | None = None) -> Array:
         """Add the rows of X under the given ids, replacing vectors with the same ids; all or nothing."""
@@ -125,9 +133,20 @@ class Index:
         if ids is None:
             raise InvalidInputError("upsert needs ids; add assigns new ones")
         with self._change() as snapshot:
-            snapshot, new_ids = snapshot.remove(snapshot.to_int_ids(ids)).assign_ids(ids, len(rows))
-            self._snapshot = self._add(snapshot, rows, new_ids, Workers(self._thread_count(threads), progress))
-            return self._snapshot.to_user_ids(new_ids)
+            old = snapshot.to_int_ids(ids)
+            return self._add(snapshot.remove(old), rows, ids, self._workers(threads, progress), removed=old)
+
+    def _add(self, snapshot: Snapshot, rows: Array, ids: Any, workers: Workers, removed: Ids | None = None) -> Array:
+        if self._pending.has_room(4 * rows.size):
+            rows = np.asarray(rows, np.float32)  # as the log keeps them: replaying it gives the same codes
+        snapshot, new_ids = snapshot.assign_ids(ids, len(rows))
+        strings = None if snapshot.strings is None else tuple(snapshot.to_user_ids(new_ids).tolist())
+        self._snapshot = snapshot = self._builder.add(snapshot, rows, new_ids, workers)
+        if removed is not None and len(removed):
+            self._pending.record(Change("remove", removed))
+        if len(rows):
+            self._pending.record(Change("add", new_ids, rows, strings))
+        return snapshot.to_user_ids(new_ids)
 
     def remove(self, ids: Any) -> int:
         """Remove the vectors with these ids and return how many there were; unknown ids are ignored.
@@ -135,7 +154,10 @@ class Index:
         Ids never shift and are not reused. `compact` frees the memory of removed vectors.
         """
         with self._change() as snapshot:
-            self._snapshot = snapshot.remove(snapshot.to_int_ids(ids))
+            numbers = snapshot.to_int_ids(ids)
+            self._snapshot = snapshot.remove(numbers)
+            if len(snapshot) > len(self._snapshot):
+                self._pending.record(Change("remove", numbers))
             return len(snapshot) - len(self._snapshot)
 
     def compact(self, vectors: Any = None, *, relearn: bool = False, threads: int | None = None) -> None:
@@ -146,7 +168,8 @@ class Index:
         """
         with self._change() as snapshot:
             if vectors is None and not relearn:
-                self._snapshot = snapshot.compact(self._method.probe, self._segment_size)
+                self._snapshot = snapshot.compact(self._segment_size)
+                self._pending.rewrite()
                 return
             ids = snapshot.ids
             if vectors is None:
@@ -158,7 +181,8 @@ class Index:
                         f"the index holds {len(ids)} vectors, but {len(rows)} were given; nothing was changed"
                     )
             empty = replace(snapshot, segments=())
-            self._snapshot = self._add(empty, rows, ids, Workers(self._thread_count(threads)))
+            self._snapshot = self._builder.add(empty, rows, ids, self._workers(threads))
+            self._pending.rewrite()
 
     def merge_from(self, other: Index) -> None:
         """Add everything that another index of the same kind holds; the other is unchanged."""
@@ -170,6 +194,7 @@ class Index:
                 raise InvalidInputError(f"{name} differs: {mine} here, {theirs} there; nothing was merged")
         with self._change() as snapshot:
             self._snapshot = snapshot.merge(other._snapshot)
+            self._pending.rewrite()
 
     # ------------------------------------------------------------------------------------------------- search
 
@@ -192,25 +217,22 @@ class Index:
         instead of raising.
         """
         check_choice("on_invalid", on_invalid, ("raise", "ignore"))
-        k = check_int("k", k)
+        method, snapshot = self._contents.method, self._contents.snapshot
+        k = _check_k(k, len(snapshot))
         matrix = as_matrix(Q, self._dim, "Q")
         params = _search_params(params, settings)
-        reading = params.reading(self._method)
-        workers = Workers(self._thread_count(threads))
+        reading = params.reading(method)
         queries, valid = check_queries(matrix, self._metric, ignore=on_invalid == "ignore")
         if params.expand and self._metric != "cosine":
             raise InvalidInputError(f"expand works under cosine, not under {self._metric}")
-        snapshot = self._snapshot
-        views = snapshot.views(filter, l2=self._metric == "l2")
-        correction = self._method.correct if params.correct else None
         all_valid = bool(valid.all())
         used = queries if all_valid else queries[valid]
+        correct = method.correct if params.correct else None
+        reader = Reader(snapshot, self._metric, filter, self._workers(threads), self._prefixes)
         if params.expand and len(used):
-            first = search(views, used, params.expand, reading, correction, workers, self._prefixes)
+            first = reader.search(used, params.expand, reading, correct)
             used = expand_queries(snapshot, used, *first, params.alpha)
-        scaled = scale_queries(used, self._metric)
-        scores, ids = search(views, scaled, k, reading, correction, workers, self._prefixes)
-        scores = to_distances(used, scores, self._metric)
+        scores, ids = reader.search(used, k, reading, correct)
         if not all_valid or ids.shape[1] < k:
             scores, ids = pad_results(scores, ids, valid, k, worst_score(self._metric))
         user_ids = snapshot.to_user_ids(ids)
@@ -228,19 +250,9 @@ class Index:
         threshold = check_float("threshold", threshold)
         queries, _ = check_queries(matrix, self._metric, ignore=False, hint="correct it")
         snapshot = self._snapshot
-        views = snapshot.views(filter, l2=self._metric == "l2")
-        total = max(1, sum(view.count for view in views))
-        workers = Workers(self._thread_count(threads))
-        limits = [0]
-        parts = [(np.empty(0, np.float32), np.empty(0, np.int64))]
-        for block in split_range(len(queries), TILE * workers.threads):
-            scores, ids = search(views, scale_queries(queries[block], self._metric), total, None, None, workers)
-            scores = to_distances(queries[block], scores, self._metric)
-            inside = scores <= threshold if self._metric == "l2" else scores >= threshold
-            limits += (limits[-1] + inside.sum(axis=1).cumsum()).tolist()
-            parts.append((scores[inside], ids[inside]))
-        all_scores, all_ids = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return RangeResult(np.array(limits), all_scores, snapshot.to_user_ids(all_ids))
+        reader = Reader(snapshot, self._metric, filter, self._workers(threads))
+        limits, scores, ids = reader.range_search(queries, threshold)
+        return RangeResult(limits, scores, snapshot.to_user_ids(ids))
 
     def reconstruct(self, ids: Any) -> Floats:
         """Return the approximations (len(ids), dim) of the vectors that the index stores."""
@@ -252,7 +264,7 @@ class Index:
         snapshot, segments = self._snapshot, self._snapshot.segments
         about = costs.costs(segments, self._dim)
         parts = about.pop("bytes by part")
-        parts["prefixes"] = self._prefixes.nbytes(segment.codes for segment in segments)
+        parts["prefixes"] = self._prefixes.nbytes(segment.codes for segment in snapshot.coded_segments)
         parts["string ids"] = 0 if snapshot.strings is None else snapshot.strings.nbytes
         total = sum(parts.values())
         return Report(
@@ -264,34 +276,56 @@ class Index:
                 "bytes": total,
                 "bytes per vector": total / len(snapshot) if len(snapshot) else 0.0,
                 "bytes by part": parts,
-                "method": repr(self._method),
+                "method": repr(self.method),
             }
         )
 
     def complexity(self, params: SearchParams | None = None, **settings: Unpack[SearchSettings]) -> float:
         """Return the paper's complexity ratio ρ of a search: operations per query over dim·N."""
-        reading = _search_params(params, settings).reading(self._method)
-        return costs.complexity(self._snapshot.segments, self._dim, reading)
+        contents = self._contents
+        reading = _search_params(params, settings).reading(contents.method)
+        return costs.complexity(contents.snapshot.segments, self._dim, reading)
 
     # ------------------------------------------------------------------------------------------------ storage
 
     def save(self, path: str | os.PathLike[str] | None = None) -> None:
         """Write the index to a folder; without a path, to the one it was opened from in mode "a".
 
-        The previous state stays valid until the new one is complete, and stays with its readers after that.
+        The previous state stays valid until the new one is complete, and stays with its readers after that. A few
+        changes are appended to a log; many, or a log that has grown, are written as new files.
         """
-        if path is None and self._folder is None:
+        if path is None and self._store is None:
             raise InvalidInputError("no path to save to: pass one, or open the index with mode='a'")
         with self._writing:
-            folder = self._folder.folder if path is None and self._folder else Path(path or "").resolve()
-            snapshot = self._snapshot
-            stored = storage.StoredIndex(self._settings(), self._method, snapshot.segments, snapshot.strings)
-            if self._folder and folder == self._folder.folder:
+            store = self._store
+            if store is not None and (path is None or Path(path).resolve() == store.folder):
                 self._refuse_read_only()
-                self._folder = replace(self._folder, generation=storage.write(folder, stored))
-            else:
-                with lock_folder(folder):
-                    storage.write(folder, stored)
+                self._save_changes(store)
+                return
+            new = Store.create(Path(path or "").resolve())
+            try:
+                new.write(self._stored())
+            finally:
+                new.close()
+
+    def _save_changes(self, store: Store) -> None:
+        pending = self._pending.changes
+        if pending is None or not store.has_room(self._pending.nbytes):
+            store.write(self._stored())
+        elif pending:
+            store.append(pending)
+        self._pending.restart()
+
+    def _stored(self) -> StoredIndex:
+        snapshot = self._snapshot
+        settings = {
+            "dim": self._dim,
+            "metric": self._metric,
+            "seed": self._seed,
+            "segment_size": self._segment_size,
+            "next_id": snapshot.next_id,
+        }
+        return StoredIndex(settings, self.method, snapshot.segments, snapshot.strings)
 
     @classmethod
     def open(
@@ -303,45 +337,48 @@ class Index:
         read. Mode "a" may change and save; it locks the folder until `close`.
         """
         check_choice("mode", mode, ("r", "a"))
-        folder = Path(path).resolve()
-        storage.generation(folder)  # do not leave a lock file where there is no index
-        lock = lock_folder(folder) if mode == "a" else None
+        store = Store.open(Path(path).resolve(), write=mode == "a")
         try:
-            stored, generation = storage.read(folder)
-            index = cls._from_stored(stored, folder, threads)
+            index = cls._from_store(store, threads)
         except BaseException:
-            if lock:
-                lock.close()
+            store.close()
             raise
-        index._folder = OpenFolder(folder, generation, lock)
+        index._store = store
+        if store.writable:
+            index._pending.restart()
         return index
 
     @property
     def generation(self) -> int | None:
         """The number of the saved state that was opened, refreshed to or saved last; None for a new index."""
-        return self._folder.generation if self._folder else None
+        return self._store.generation if self._store else None
 
     def refresh(self) -> bool:
         """Move an index opened in mode "r" to the newest saved state; return whether there was a newer one."""
-        if self._folder is None:
+        store = self._store
+        if store is None:
             raise InvalidInputError("only an index that was opened from a folder can be refreshed")
         with self._writing:
-            folder = self._folder.folder
-            if self._folder.writable or storage.generation(folder) == self._folder.generation:
+            if store.writable:
                 return False
-            stored, generation = storage.read(folder)
-            fresh = type(self)._from_stored(stored, folder, self._threads)
+            changes = store.read_changes()
+            if changes is not None:
+                snapshot = self._snapshot
+                for change in changes:
+                    snapshot = self._applied(snapshot, change)
+                self._snapshot = snapshot
+                return bool(changes)
+            fresh = type(self)._from_store(store, self._threads)
             if (fresh.dim, fresh.metric) != (self.dim, self.metric):
-                raise InvalidInputError(f"{folder} now holds another kind of index; open it again")
-            self._method, self._seed, self._segment_size = fresh._method, fresh._seed, fresh._segment_size
-            self._snapshot = fresh._snapshot
-            self._folder = replace(self._folder, generation=generation)
+                raise InvalidInputError(f"{store.folder} now holds another kind of index; open it again")
+            self._seed, self._segment_size = fresh._seed, fresh._segment_size
+            self._contents = fresh._contents
             return True
 
     def close(self) -> None:
         """Unlock the folder of an index opened in mode "a"; unsaved changes are lost."""
-        if self._folder:
-            self._folder.close()
+        if self._store:
+            self._store.close()
 
     def __enter__(self) -> Index:
         return self
@@ -350,7 +387,8 @@ class Index:
         self.close()
 
     @classmethod
-    def _from_stored(cls, stored: storage.StoredIndex, folder: Path, threads: int | None) -> Index:
+    def _from_store(cls, store: Store, threads: int | None) -> Index:
+        stored, changes = store.read()
         settings = dict(stored.settings)
         try:
             next_id = check_int("next_id", settings.pop("next_id"), least=0)
@@ -359,24 +397,25 @@ class Index:
             check_snapshot(
                 snapshot,
                 index.dim,
-                needs_norms=index.metric != "cosine",
+                index.metric,
                 needs_units=stored.method.correct is not None,
                 needs_lists=stored.method.probe is not None,
             )
+            for change in changes:
+                snapshot = index._applied(snapshot, change)
         except (TypeError, KeyError, InvalidInputError) as error:
-            raise CorruptIndexError(f"{folder}: the settings cannot be used: {error}") from error
+            raise CorruptIndexError(f"{store.folder}: the settings cannot be used: {error}") from error
         index._threads = None if threads is None else check_int("threads", threads)
         index._snapshot = snapshot
         return index
 
-    def _settings(self) -> dict[str, Any]:
-        return {
-            "dim": self._dim,
-            "metric": self._metric,
-            "seed": self._seed,
-            "segment_size": self._segment_size,
-            "next_id": self._snapshot.next_id,
-        }
+    def _applied(self, snapshot: Snapshot, change: Change) -> Snapshot:
+        """Return a snapshot with one change of the log."""
+        if change.X is None:
+            return snapshot.remove(change.ids)
+        ids = change.ids if change.strings is None else list(change.strings)
+        snapshot, numbers = snapshot.assign_ids(ids, len(change.X))
+        return self._builder.add(snapshot, change.X, numbers, self._workers(None))
 
     # ------------------------------------------------------------------------------------------------ details
 
@@ -388,44 +427,33 @@ class Index:
             yield self._snapshot
 
     def _refuse_read_only(self) -> None:
-        if self._folder and not self._folder.writable:
-            raise ReadOnlyError(f"{self._folder.folder} is open for reading; open it with mode='a' to change it")
+        if self._store and not self._store.writable:
+            raise ReadOnlyError(f"{self._store.folder} is open for reading; open it with mode='a' to change it")
 
-    def _add(self, snapshot: Snapshot, rows: Any, ids: Ids, workers: Workers) -> Snapshot:
-        by_id = None if (np.diff(ids) > 0).all() else np.argsort(ids)  # ties are broken by row
-        first = len(snapshot.segments)
-        trained = None
-        if self._method.shares_codebook and len(rows):
-            rng = np.random.default_rng([self._seed, first, 1])
-            batch = NormalizedRows(rows, row_norms(rows))
-            trained = codebook_for_batch(snapshot.segments, batch, self._method, rng, workers)
-        new: list[Segment] = []
-        for part in self._parts(len(rows)):
-            chosen = part if by_id is None else by_id[part]
-            rng = np.random.default_rng([self._seed, first + len(new)])
-            new.append(self._build(rows[chosen], ids[chosen], rng, workers, trained))
-        return snapshot.add_segments(new)
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copy: the copy is in memory, and belongs to no folder."""
+        names = ("_metric", "_dim", "_seed", "_threads", "_segment_size", "_contents")
+        return {name: getattr(self, name) for name in names}
 
-    def _parts(self, N: int) -> list[slice]:
-        """Return the segments of one batch: none for no vectors, else equal parts of at most segment_size."""
-        count = -(-N // (self._segment_size or max(N, 1)))
-        cuts = np.linspace(0, N, count + 1).astype(int)
-        return [slice(a, b) for a, b in pairwise(cuts)]
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._prefixes, self._writing = PrefixCache(), threading.RLock()
+        self._store, self._pending = None, PendingChanges()
 
-    def _build(
-        self, rows: Any, ids: Ids, rng: np.random.Generator, workers: Workers, trained: TrainedCodebook | None
-    ) -> Segment:
-        norms = row_norms(rows)
-        unit: Any = NormalizedRows(rows, norms)
-        if trained is None:
-            segment = self._method.build(unit[:], ids, rng, workers)
-        else:
-            segment = self._method.build(unit, ids, rng, workers, trained.codebook)
-            segment = replace(segment, captured=trained.captured)
-        return segment if self._metric == "cosine" else replace(segment, norms=norms.astype(np.float32))
+    @property
+    def _builder(self) -> Builder:
+        return Builder(self.method, self._metric, self._seed, self._segment_size)
 
-    def _thread_count(self, threads: int | None) -> int:
-        return check_int("threads", threads) if threads is not None else self._threads or available_cores()
+    def _workers(self, threads: int | None, progress: Progress | None = None) -> Workers:
+        count = check_int("threads", threads) if threads is not None else self._threads or available_cores()
+        return Workers(count, progress)
+
+
+def _check_k(k: Any, vectors: int) -> int:
+    number = check_int("k", k)
+    if number > max(MAX_K, vectors):
+        raise InvalidInputError(f"k must be at most {max(MAX_K, vectors):,}, got {number}")
+    return number
 
 
 def _search_params(params: SearchParams | None, settings: SearchSettings) -> SearchParams:

@@ -17,7 +17,7 @@ from logt.stages.inverted_lists import Probe
 from logt.stages.kmeans import KMeans
 from logt.stages.llc import LocalityConstrained
 from logt.stages.memory_vectors import Mean, Pinv, Sum
-from logt.stages.quantize import Float32, Int8, ProductQuantizer
+from logt.stages.quantize import Float32, Int4, Int8, ProductQuantizer
 from logt.stages.residual import ResidualQuantizer
 
 __all__ = [
@@ -65,19 +65,20 @@ def lo_gt(*, n: int = 50, m: int = 4, L: int | None = 300, order: Literal[0, 1] 
 
 
 def sketched(
-    *, bits: Literal[1, 2, 4] | None = None, L: int = 2, units: int | None = None, effort: float = 0.375
+    *, bits: int | None = None, L: int = 4, units: int | None = None, refine: bool = True, effort: float = 0.5
 ) -> Method:
     """The default: units of similar vectors, L entries per vector, and a few bits per dimension of the residual.
 
     bits: per dimension of the residual, 2 by default (4 up to 256 dimensions). L: entries of U per vector. units: the
-    number of units (inverted lists), 4·√N by default. effort: default of the searches, see `logt.SearchParams`.
+    number of units (inverted lists), 4·√N by default. refine: keep one more byte per dimension, mapped from disk and
+    read for the best candidates only. effort: default of the searches, see `logt.SearchParams`.
     """
     return Method(
         group=KMeans(units),
         memory=Mean(),
-        quantize=Int8(),
-        decode=Sparse(L, "near", candidates=max(64, 4 * L), weights="int8"),
-        residual=ResidualQuantizer(bits),
+        quantize=Int4(),
+        decode=Sparse(L, "near", candidates=max(32, 4 * L), weights="int8"),
+        residual=ResidualQuantizer(bits, refine),
         probe=Probe(effort),
     )
 

@@ -11,7 +11,7 @@ import numpy as np
 from logt._threads import Progress, Workers, available_cores, split_range
 from logt._types import Floats, Ids
 from logt._validation import as_matrix, check_int, infer_dim, normalize_rows, row_norms
-from logt.engine.search import rank_scores
+from logt.engine.decode_search import rank_scores
 from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.metrics import check_queries, check_vectors

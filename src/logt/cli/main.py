@@ -24,7 +24,7 @@ from logt.datasets import read_vectors
 from logt.engine.method import Method
 from logt.errors import InvalidInputError
 from logt.index import Index
-from logt.storage.lock import lock_folder
+from logt.storage.store import Store
 
 app = typer.Typer(
     help="Search in large collections of image descriptors by group testing.",
@@ -125,7 +125,7 @@ def build(
         paper = methods.cascaded(_METHODS[method](n=n, m=m, L=entries))
         recipe = paper if exact else methods.compact(paper)
     built = Index(X.shape[1], method=recipe, metric=metric, seed=seed)
-    lock_folder(index.resolve()).close()  # a place that cannot be written to is refused before the work
+    Store.create(index.resolve()).close()  # a place that cannot be written to is refused before the work
     start = time.perf_counter()
     try:
         with progress(quiet=as_json) as report:

@@ -7,25 +7,23 @@ from typing import Any
 
 import numpy as np
 
+from logt.engine.coded_segment import CodedSegment
+from logt.engine.list_segment import ListSegment
 from logt.engine.segment import Segment
 from logt.stages.cascade import Cascade, prefix_lengths
+from logt.stages.codec import Codec
 from logt.stages.inverted_lists import Probe
 from logt.stages.quantize import Codebook
-
-
-def codebooks(segments: Sequence[Segment]) -> list[Codebook]:
-    """Return the codebooks of some segments, each once."""
-    return list({id(segment.codebook): segment.codebook for segment in segments}.values())
 
 
 def costs(segments: Sequence[Segment], dim: int) -> dict[str, Any]:
     """Return what the segments hold and cost, in total and by part."""
     N = sum(segment.count for segment in segments)
-    M = sum(codebook.shape[0] for codebook in codebooks(segments))
-    entries = sum(_nonzeros(segment) for segment in segments)
-    by_part = {"memory vectors": sum(codebook.nbytes for codebook in codebooks(segments))}
+    M = sum(_unit_count(model) for model in models(segments))
+    entries = sum(_entries(segment) for segment in segments)
+    by_part = {"memory vectors": sum(model.nbytes for model in models(segments))}
     for segment in segments:
-        for part, size in _bytes_by_part(segment).items():
+        for part, size in segment.bytes_by_part().items():
             by_part[part] = by_part.get(part, 0) + size
     return {
         "removed": sum(map(len, segments)) - N,
@@ -35,64 +33,72 @@ def costs(segments: Sequence[Segment], dim: int) -> dict[str, Any]:
         "rho": (M * dim + entries) / (dim * N) if N else 0.0,
         "memory ratio": _scalars(segments) / (dim * N) if N else 0.0,
         "bytes by part": by_part,
+        "bytes mapped": sum(s.supplement_bytes for s in segments if isinstance(s, ListSegment)),
     }
 
 
 def complexity(segments: Sequence[Segment], dim: int, reading: Cascade | Probe | None) -> float:
     """Return the paper's ρ of a search: operations per query over dim·N.
 
-    A cascade decodes the rest of U for the fraction R / N of the vectors that it re-ranks. Probed lists count with
-    their mean size, and one operation per dimension for each residual code.
+    A cascade decodes the rest of U for the fraction R / N of the vectors that it re-ranks. Of inverted lists, the
+    codes of lists of mean size are counted, and one operation per dimension for each vector of 1/8 of them, which is
+    about how many residuals are read; `Index.search` with `counts` tells exactly.
     """
     N = sum(segment.count for segment in segments)
     if not N:
         return 0.0
-    decoded = sum(_operations(segment, dim, reading, segment.count / N) for segment in segments)
-    if isinstance(reading, Cascade):
-        full = sum(_operations(segment, dim, None) for segment in segments)
-        decoded += (full - decoded) * min(1.0, reading.R / N)
-    return (sum(codebook.operations for codebook in codebooks(segments)) + decoded) / (dim * N)
+    coded = [segment for segment in segments if isinstance(segment, CodedSegment)]
+    cascade = reading if isinstance(reading, Cascade) else None
+    decoded = sum(_decoded(segment, cascade) for segment in coded)
+    if cascade is not None:
+        full = sum(_decoded(segment, None) for segment in coded)
+        decoded += (full - decoded) * min(1.0, cascade.R / N)
+    probe = reading if isinstance(reading, Probe) else Probe(effort=1)
+    decoded += sum(_scanned(s, dim, probe, s.count / N) for s in segments if isinstance(s, ListSegment))
+    measured = sum(_measured(model) for model in models(segments))
+    return float((measured + decoded) / (dim * N))
 
 
-def _nonzeros(segment: Segment) -> int:
-    """Return the entries of U, or of the dense U = G⁺ if the codes represent that."""
-    if segment.codes.inverse:
-        return len(segment) * segment.codebook.shape[0]
-    return int(np.count_nonzero(segment.codes.weight))
+def models(segments: Sequence[Segment]) -> list[Any]:
+    """Return the codebooks and codecs of some segments, each once."""
+    return list({id(segment.model): segment.model for segment in segments}.values())
 
 
-def _operations(segment: Segment, dim: int, reading: Cascade | Probe | None, share: float = 1.0) -> float:
-    """Return, for one query, the entries of U that are decoded and one product per dimension of residual codes."""
-    if isinstance(reading, Cascade) and not segment.codes.inverse:
-        return float(prefix_lengths(segment.codes, reading.p).sum(dtype=np.int64))
-    if segment.lists is None:
-        return float(_nonzeros(segment))
-    M = segment.codebook.shape[0]
-    probed = min(reading.units(M), M) if isinstance(reading, Probe) else M
-    listed = len(segment) + len(segment.lists.further)
-    least = reading.min_scanned * share if isinstance(reading, Probe) else 0
-    rows = min(len(segment), max(listed * probed / M, least))
-    return rows * (dim + _nonzeros(segment) / len(segment))
+def _unit_count(model: Codebook | Codec) -> int:
+    return model.units if isinstance(model, Codec) else model.shape[0]
 
 
-def _bytes_by_part(segment: Segment) -> dict[str, int]:
-    """Return the true bytes of all that a search reads, apart from the codebook, which segments may share."""
-    lists = segment.lists
-    cached = (vars(segment).get(name) for name in ("code_scale", "residual_scale", "minus_squares"))
-    with_norms = 0 if segment.norms is None else segment.norms.nbytes + sum(c.nbytes for c in cached if c is not None)
-    return {
-        "decoder": segment.codes.nbytes,
-        "residual codes": 0 if lists is None else lists.residuals.nbytes,
-        "lists": 0 if lists is None else lists.nbytes,
-        "units": 0 if segment.units is None else segment.units.assignment.nbytes,
-        "ids": segment.ids.nbytes,
-        "norms": with_norms,
-        "deletions": 0 if segment.removed is None else segment.removed.nbytes,
-    }
+def _measured(model: Codebook | Codec) -> int:
+    return model.units * model.dim if isinstance(model, Codec) else model.operations
+
+
+def _entries(segment: Segment) -> int:
+    """Return the entries of U."""
+    if isinstance(segment, CodedSegment):
+        return segment.nonzeros()
+    return int(np.count_nonzero(segment.weight)) if isinstance(segment, ListSegment) else 0
+
+
+def _decoded(segment: CodedSegment, cascade: Cascade | None) -> float:
+    """Return the entries of U that are decoded for one query."""
+    if cascade is not None and not segment.codes.inverse:
+        return float(prefix_lengths(segment.codes, cascade.p).sum(dtype=np.int64))
+    return float(segment.nonzeros())
+
+
+def _scanned(segment: ListSegment, dim: int, probe: Probe, share: float) -> float:
+    """Return the operations of one query in inverted lists; `share` is the segment's share of all vectors."""
+    M, reading = segment.codec.units, probe.reading(1, refine=False)
+    lists = M if reading.everything else min(reading.nprobe or M**reading.lists, M)
+    rows = min(len(segment), max(len(segment) * lists / M, reading.least * share))
+    if segment.flat:
+        rows = len(segment)
+    return rows * (segment.codec.entries + (dim if reading.everything else dim / 8))
 
 
 def _scalars(segments: Sequence[Segment]) -> float:
     """Return what is stored in the paper's count: one scalar per entry of U, one per four bytes of other arrays."""
-    kept = [codebook.nbytes for codebook in codebooks(segments)]
-    kept += [segment.lists.residuals.nbytes for segment in segments if segment.lists is not None]
-    return sum(kept) / 4 + sum(_nonzeros(segment) for segment in segments)
+    kept: float = sum(model.nbytes for model in models(segments)) / 4
+    lists = [segment for segment in segments if isinstance(segment, ListSegment)]
+    kept += sum(segment.head.nbytes + segment.tail.nbytes + segment.factor.nbytes for segment in lists) / 4
+    return kept + sum(_entries(segment) for segment in segments)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from logt._types import Array, Floats, Ids
+from logt._types import Array, Floats, Ids, Mask
 from logt._validation import as_int_ids, as_mask, check_new_ids, filter_masks
-from logt.engine.search import View
-from logt.engine.segment import Segment, merge_segments
+from logt.engine.coded_segment import CodedSegment
+from logt.engine.decode_search import View
+from logt.engine.list_search import ListSearcher
+from logt.engine.list_segment import ListSegment, compact_segment, merge_segments
+from logt.engine.segment import Segment
 from logt.engine.string_ids import StringIds, as_strings, check_distinct
 from logt.errors import InvalidInputError
-from logt.stages.inverted_lists import Probe
+from logt.metrics import Metric
 
 _MAX_ID = 1 << 63
 
@@ -31,6 +36,14 @@ class Snapshot:
 
     def __len__(self) -> int:
         return sum(segment.count for segment in self.segments)
+
+    @property
+    def coded_segments(self) -> list[CodedSegment]:
+        return [segment for segment in self.segments if isinstance(segment, CodedSegment)]
+
+    @property
+    def list_segments(self) -> list[ListSegment]:
+        return [segment for segment in self.segments if isinstance(segment, ListSegment)]
 
     # ---------------------------------------------------------------------------------------------------- ids
 
@@ -97,7 +110,7 @@ class Snapshot:
 
     # ------------------------------------------------------------------------------------------------ changes
 
-    def add_segments(self, new: list[Segment]) -> Snapshot:
+    def add_segments(self, new: Sequence[Segment]) -> Snapshot:
         largest = max((int(segment.ids[-1]) for segment in new), default=-1)
         return replace(self, segments=self.segments + tuple(new), next_id=max(self.next_id, largest + 1))
 
@@ -111,21 +124,20 @@ class Snapshot:
             segments += [left] if left.count else []
         return replace(self, segments=tuple(segments), strings=self.strings if segments else None)
 
-    def compact(self, probe: Probe | None, largest: int | None) -> Snapshot:
-        """Free the space of deleted vectors; segments with inverted lists that share a codebook are merged."""
+    def compact(self, largest: int | None) -> Snapshot:
+        """Free the space of deleted vectors; segments with inverted lists that share a codec are merged."""
         strings = None if self.strings is None else self.strings.keep(self.ids)
-        if probe is None:
-            return replace(self, segments=tuple(segment.compact() for segment in self.segments), strings=strings)
-        groups: list[list[Segment]] = []
-        growing: dict[int, list[Segment]] = {}  # the last group of each codebook
-        for segment in self.segments:
-            group = growing.get(id(segment.codebook), [])
+        groups: list[list[ListSegment]] = []
+        growing: dict[int, list[ListSegment]] = {}  # the last group of each codec
+        for segment in self.list_segments:
+            group = growing.get(id(segment.codec), [])
             if not group or (largest is not None and sum(s.count for s in group) + segment.count > largest):
-                group = growing[id(segment.codebook)] = []
+                group = growing[id(segment.codec)] = []
                 groups.append(group)
             group.append(segment)
-        merged = (merge_segments(group, probe) if len(group) > 1 else group[0].compact(probe) for group in groups)
-        return replace(self, segments=tuple(merged), strings=strings)
+        merged = [merge_segments(group) if len(group) > 1 else compact_segment(group[0]) for group in groups]
+        coded = [segment.compact() for segment in self.coded_segments]
+        return replace(self, segments=(*coded, *merged), strings=strings)
 
     def merge(self, other: Snapshot) -> Snapshot:
         """Return the snapshot with all vectors of another."""
@@ -170,17 +182,38 @@ class Snapshot:
     def reconstruct_all(self, dim: int) -> Floats:
         """Return all vectors, at the stored norms."""
         X = self.reconstruct(self.ids, dim)
-        norms = [segment.norms[segment.live] for segment in self.segments if segment.norms is not None]
+        norms = [segment.norms[segment.live] for segment in self.coded_segments if segment.norms is not None]
         if norms:
             X *= (np.concatenate(norms) / np.maximum(np.linalg.norm(X, axis=1), np.float32(1e-30)))[:, None]
         return X
 
     def views(self, filter: Any, *, l2: bool) -> list[View]:
-        """Return the segments as a search with this filter sees them."""
+        """Return the segments as a search by decoding with this filter sees them."""
         if filter is None:
-            return [View.of_segment(segment, l2=l2) for segment in self.segments]
-        allowed = filter_masks(self._int_filter(filter), [(segment.ids, segment.live) for segment in self.segments])
-        return [View.of_segment(s, l2=l2, allowed=rows) for s, rows in zip(self.segments, allowed, strict=True)]
+            return [View.of_segment(segment, l2=l2) for segment in self.coded_segments]
+        masks = self._masks(filter)
+        return [View.of_segment(s, l2=l2, allowed=m) for s, m in zip(self.coded_segments, masks, strict=True)]
+
+    def searcher(self, filter: Any = None) -> ListSearcher:
+        """Return what a search in the inverted lists with this filter reads."""
+        if filter is None:
+            return self._unfiltered
+        if not callable(filter) and as_mask(filter) is None:
+            wanted = np.unique(self.to_int_ids(filter))
+            return ListSearcher(self.list_segments, [segment.find(wanted) for segment in self.list_segments])
+        return ListSearcher(self.list_segments, self._masks(filter))
+
+    @cached_property
+    def _unfiltered(self) -> ListSearcher:
+        return ListSearcher(self.list_segments)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # without what is cached
+
+    def _masks(self, filter: Any) -> list[Mask]:
+        """Return which rows of each segment are live and pass a filter."""
+        masks = filter_masks(self._int_filter(filter), [(segment.ids, segment.live) for segment in self.segments])
+        return [mask & segment.live for mask, segment in zip(masks, self.segments, strict=True)]
 
     def _int_filter(self, filter: Any) -> Any:
         """Return a filter of string ids as one of integer ids."""
@@ -192,21 +225,33 @@ class Snapshot:
         return filter if as_mask(filter) is not None else self.to_int_ids(filter)
 
 
-def check_snapshot(snapshot: Snapshot, dim: int, *, needs_norms: bool, needs_units: bool, needs_lists: bool) -> None:
+def check_snapshot(snapshot: Snapshot, dim: int, metric: Metric, *, needs_units: bool, needs_lists: bool) -> None:
     """Raise InvalidInputError unless what was read from disk fits together."""
     ids = snapshot.ids
     if len(np.unique(ids)) != len(ids) or ids.max(initial=-1) >= snapshot.next_id:
         raise InvalidInputError("an id occurs twice, or is not below the next id")
     for segment in snapshot.segments:
-        if segment.codebook.shape[1] != dim:
-            raise InvalidInputError(f"a segment has dimension {segment.codebook.shape[1]}, not {dim}")
-        if (segment.norms is not None) != needs_norms:
-            raise InvalidInputError("the norms do not fit the metric")
-        if segment.units is None and (needs_units or segment.codes.inverse):
-            raise InvalidInputError("a segment has no units")
-        if (segment.lists is not None) != needs_lists:
+        if isinstance(segment, ListSegment) != needs_lists:
             raise InvalidInputError("the inverted lists do not fit the method")
+        _check_segment(segment, dim, metric, needs_units)
     if snapshot.strings is not None:
         known = {number for _, number in snapshot.strings.items()}
         if len(known) != len(snapshot.strings) or not known.issuperset(ids.tolist()):
             raise InvalidInputError("the string ids do not fit the vectors")
+
+
+def _check_segment(segment: Segment, dim: int, metric: Metric, needs_units: bool) -> None:
+    found = dim
+    fits = True
+    if isinstance(segment, ListSegment):
+        found = segment.codec.dim
+        fits = (len(segment.bias) > 0, segment.codec.unit_norm) == (metric != "ip", metric == "cosine")
+    elif isinstance(segment, CodedSegment):
+        found = segment.codebook.shape[1]
+        fits = (segment.norms is not None) == (metric != "cosine")
+        if segment.units is None and (needs_units or segment.codes.inverse):
+            raise InvalidInputError("a segment has no units")
+    if found != dim:
+        raise InvalidInputError(f"a segment has dimension {found}, not {dim}")
+    if not fits:
+        raise InvalidInputError("the norms do not fit the metric")

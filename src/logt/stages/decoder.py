@@ -23,6 +23,7 @@ GRAM_LIMIT = 2 << 30
 """Bytes of Ŷ·Ŷᵀ up to which it is computed once; above, the part of each vector's support is computed in turn."""
 
 _ROWS = 128  # vectors encoded by one task
+_NO_FIRST = np.empty(0, np.int32)
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ class Sparse:
     """At most L units, chosen one by one by orthogonal matching pursuit within a support.
 
     The support is S₀, S₁, or the `candidates` (at least L) units with the largest |cos| ("free") or the largest cos
-    ("near") to x_i. "S0+random" is the control experiment for S₁: S₀ and random units, as many in total.
+    ("near") to x_i. With "near", the memory vector nearest to x_i in Euclidean distance is always the first entry.
+    "S0+random" is the control experiment for S₁: S₀ and random units, as many in total.
     """
 
     L: int = 300
@@ -98,7 +100,7 @@ class Sparse:
             unit = np.zeros((len(support), int(lengths.sum())), np.uint32)
             weight = np.zeros(unit.shape, np.float32)
             if gram is not None:
-                _kernels.omp_path(gram, corr, support, counts, rescale, lengths, unit, weight)
+                _kernels.omp_path(gram, corr, support, counts, _NO_FIRST, rescale, lengths, unit, weight)
             else:
                 for i, count in enumerate(counts):
                     unit[i], weight[i] = _pursue_alone(A, support[i, :count], corr[i, :count], rescale, lengths)
@@ -226,7 +228,7 @@ def _pursue_alone(A: Floats, support: Ints, corr: Floats, rescale: Floats, lengt
     everything = np.arange(len(support), dtype=np.int32)[None]
     counts = np.array([len(support)], np.int32)
     u, w = np.zeros((1, lengths.sum()), np.uint32), np.zeros((1, lengths.sum()), np.float32)
-    _kernels.omp_path(atoms @ atoms.T, corr[None], everything, counts, rescale[support], lengths, u, w)
+    _kernels.omp_path(atoms @ atoms.T, corr[None], everything, counts, _NO_FIRST, rescale[support], lengths, u, w)
     return np.where(w[0] != 0, support[u[0]], 0), w[0]
 
 

@@ -1,4 +1,4 @@
-"""Units of similar vectors, X -> units: spherical k-means (Iscen, Amsaleg and Furon 2016)."""
+"""Units of similar vectors, X -> units: k-means, spherical (Iscen, Amsaleg and Furon 2016) or Euclidean."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ class KMeans:
     """Assign each vector to the nearest of M centroids, trained on a random sample of `sample` vectors per centroid.
 
     M is `units`, or N / `n`; by default 4·√N for N vectors, so that comparing a query with the centroids costs as
-    much as scanning √N lists, up to a constant.
+    much as scanning √N lists, up to a constant. Spherical k-means compares directions and has centroids of norm 1;
+    None means spherical, except in a codec of vectors whose norms differ.
     """
 
     units: int | None = None
     rounds: int = 8
     sample: int = 32
     n: float | None = None
+    spherical: bool | None = None
 
     def __post_init__(self) -> None:
         check_positive(self, "rounds", "sample")
@@ -41,6 +43,10 @@ class KMeans:
             if not 1 <= self.n < math.inf:
                 raise InvalidInputError(f"n must be at least 1 and finite, got {self.n!r}")
 
+    @property
+    def _spherical(self) -> bool:
+        return self.spherical is not False
+
     def count(self, N: int) -> int:
         """Return the number of units for N vectors."""
         if self.n is not None:
@@ -52,23 +58,27 @@ class KMeans:
         S = X if self.sample * M >= N else X[np.sort(rng.choice(N, self.sample * M, replace=False))]
         centroids = S[rng.choice(len(S), M, replace=False)]
         silent = Workers(workers.threads)  # progress is reported per round
+        mean = Mean(normalize=self._spherical)
         for done in range(self.rounds):
-            unit, similarity = _nearest(S, centroids, silent)
-            centroids = Mean()(S, Units(unit[:, None], M), silent)
+            unit, similarity = self._nearest(S, centroids, silent)
+            centroids = mean(S, Units(unit[:, None], M), silent)
             empty = np.flatnonzero(np.bincount(unit, minlength=M) == 0)
             centroids[empty] = S[np.argsort(similarity, kind="stable")[: len(empty)]]  # the worst represented
             workers.report("k-means", done + 1, self.rounds)
-        return Units(_nearest(X, centroids, workers)[0][:, None], M)
+        return Units(self._nearest(X, centroids, workers)[0][:, None], M)
 
+    def _nearest(self, X: Floats, centroids: Floats, workers: Workers) -> tuple[Ints, Floats]:
+        """Return (the nearest centroid of each row, how similar it is)."""
+        unit, similarity = np.empty(len(X), np.int32), np.empty(len(X), np.float32)
+        half_squares = np.float32(0) if self._spherical else np.square(centroids).sum(axis=1) / 2
 
-def _nearest(X: Floats, centroids: Floats, workers: Workers) -> tuple[Ints, Floats]:
-    """Return (the centroid most similar to each row, the similarity)."""
-    unit, similarity = np.empty(len(X), np.int32), np.empty(len(X), np.float32)
+        def fill(rows: slice) -> None:
+            V = X[rows]
+            S = V @ centroids.T - half_squares
+            unit[rows] = S.argmax(axis=1)
+            similarity[rows] = S.max(axis=1)
+            if not self._spherical:
+                similarity[rows] -= np.square(V).sum(axis=1) / 2
 
-    def fill(rows: slice) -> None:
-        S = X[rows] @ centroids.T
-        unit[rows] = S.argmax(axis=1)
-        similarity[rows] = S.max(axis=1)
-
-    workers.map(fill, split_range(len(X), _ROWS))
-    return unit, similarity
+        workers.map(fill, split_range(len(X), _ROWS))
+        return unit, similarity

@@ -48,16 +48,23 @@ class Pinv:
 
 @dataclass(frozen=True)
 class Mean:
-    """y_j is the normalized mean of its members; 0 if there are none."""
+    """y_j is the mean of its members, of norm 1 if `normalize`; 0 if there are none."""
+
+    normalize: bool = True
 
     def __call__(self, X: Floats, units: Units, workers: Workers = SERIAL) -> Floats:
-        return _for_each_unit(_normalized_sum, X, units, workers)
+        return _for_each_unit(_normalized_sum if self.normalize else _mean, X, units, workers)
 
 
 def _normalized_sum(V: Floats) -> Array:
     total: Array = V.sum(axis=0, dtype=np.float64)
     total /= max(float(np.linalg.norm(total)), 1e-12)
     return total
+
+
+def _mean(V: Floats) -> Array:
+    total: Array = V.sum(axis=0, dtype=np.float64)
+    return total / max(len(V), 1)
 
 
 def _for_each_unit(function: Callable[[Floats], Array], X: Floats, units: Units, workers: Workers) -> Floats:

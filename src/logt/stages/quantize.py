@@ -117,6 +117,14 @@ class Int8Codebook(Codebook):
 
 
 @dataclass(frozen=True)
+class Int4:
+    """Half a byte per component, one scale per memory vector and band; for methods with residual codes (codec.py)."""
+
+    def __call__(self, Y: Floats, rng: np.random.Generator) -> Codebook:
+        raise TypeError("memory vectors of 4 bits belong to a codec")
+
+
+@dataclass(frozen=True)
 class ProductQuantizer:
     """c bytes per memory vector (Jégou et al. 2011): c sub-vectors, each one of up to 256 centroids."""
 

@@ -1,159 +1,238 @@
-"""Residual codes, (X, Ŷ, U) -> a few bits per dimension of the residual x − Ŷu of each vector."""
+"""Residual codes, (residuals) -> a few bits per dimension, more of them where the residuals vary more.
+
+Residuals are rotated first: dimensions are sorted by variance and divided into bands, and each band is rotated by a
+random rotation, which makes its coordinates nearly normal with one variance. A band gets the number of bits that
+reduces the total error most, 0 to 8 per dimension, so that descriptors with an uneven spectrum lose far less than
+with the same number of bits everywhere. With an even spectrum, there is one band.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logt import _kernels
-from logt._threads import SERIAL, Workers, split_range
-from logt._types import Array, Floats
-from logt._validation import check_choice, check_positive
-from logt.stages.codes import Codes
+from logt._types import Array, Floats, Ints
+from logt._validation import check_int
+from logt.errors import InvalidInputError
 
-CHUNK = 64
-"""Bytes that kernels read together; a residual code is padded to a multiple of them."""
+MAX_BITS = 8
+CHUNK = 16
+"""Bytes that are one unit of the layout of packed bits; codes are padded to a multiple (lists.hpp)."""
 
-_ROUNDS = 4  # of signs and Hadamard transforms in the rotation
-_ROWS = 512  # vectors encoded by one task
-_STEP = {1: 1.596, 2: 0.9957, 4: 0.3352}  # of the optimal uniform quantizer of a normal variable (Max 1960)
+STEPS = np.array([0, 1.596, 0.9957, 0.586, 0.3352, 0.1881, 0.1041, 0.0568, 0.0308], np.float32)
+ERRORS = np.array([1, 0.3634, 0.1188, 0.03744, 0.01154, 0.003495, 0.00104, 0.000304, 0.0000877])
+"""Step and mean squared error of the optimal uniform quantizer of a normal variable, by bits (Max 1960)."""
 
-
-@dataclass(frozen=True)
-class ResidualCodes:
-    """Row i of the residual is approximately factor_i * (field - middle), rotated back; fields of `bits` bits.
-
-    The first half of each row's bytes is stored apart from the second: it often shows that a row cannot be among
-    the results (kernels.hpp).
-    """
-
-    head: NDArray[np.uint8]
-    tail: NDArray[np.uint8]
-    factor: Floats
-    bits: int
-
-    def __len__(self) -> int:
-        return len(self.factor)
-
-    @property
-    def nbytes(self) -> int:
-        return self.head.nbytes + self.tail.nbytes + self.factor.nbytes
-
-    def take(self, rows: Array) -> ResidualCodes:
-        """Return the codes of some rows."""
-        head, tail = (_aligned(part[rows]) for part in (self.head, self.tail))
-        return ResidualCodes(head, tail, self.factor[rows], self.bits)
-
-    @staticmethod
-    def concatenate(parts: Sequence[ResidualCodes]) -> ResidualCodes:
-        """Concatenate the rows of several segments."""
-        head, tail = np.concatenate([p.head for p in parts]), np.concatenate([p.tail for p in parts])
-        return ResidualCodes(head, tail, np.concatenate([p.factor for p in parts]), parts[0].bits)
-
-    def reconstruct(self, rows: Array | slice, dim: int) -> Floats:
-        """Return the approximate residuals of some rows."""
-        middle = np.float32((2**self.bits - 1) / 2)
-        code = np.concatenate([self.head[rows], self.tail[rows]], axis=1)
-        Z = (_unpack(code, self.bits, dim) - middle) * self.factor[rows, None]
-        return rotate(Z, back=True)
+_ROUNDS = 4  # of signs and Hadamard transforms in a rotation
+_PRIOR = 128  # vectors of even variance that are added to those a variance is computed from
 
 
 @dataclass(frozen=True)
 class ResidualQuantizer:
-    """b bits for each dimension of x − Ŷu after a random rotation, and a factor that preserves the norm.
+    """Keep `bits` bits per dimension of the residual, on average, and one factor per vector.
 
-    The rotation spreads each residual evenly over the dimensions, so that one step size fits all of them. bits=None
-    uses 4 bits up to 256 dimensions, where they take few bytes, and 2 above.
+    bits: 1 to 8; None uses 4 up to 256 dimensions, where they take few bytes, and 2 above. refine: also keep a
+    supplement, what those bits leave out in one byte per dimension; it is read for a few dozen candidates of each
+    search only, and may stay on disk.
     """
 
-    bits: Literal[1, 2, 4] | None = None
+    bits: int | None = None
+    refine: bool = True
 
     def __post_init__(self) -> None:
         if self.bits is not None:
-            check_positive(self, "bits")
-        check_choice("bits", self.bits, (1, 2, 4, None))
+            object.__setattr__(self, "bits", check_int("bits", self.bits))
+            if self.bits > MAX_BITS:
+                raise InvalidInputError(f"bits must be from 1 to {MAX_BITS}, got {self.bits!r}")
 
-    def __call__(self, X: Floats, Y: Floats, codes: Codes, workers: Workers = SERIAL) -> ResidualCodes:
-        N, dim = X.shape
-        bits = self.bits or (4 if dim <= 256 else 2)
-        size = sum(code_bytes(dim, bits))
-        head, tail = (np.empty((N, part), np.uint8) for part in code_bytes(dim, bits))
-        factor = np.empty(N, np.float32)
-
-        def fill(rows: slice) -> None:
-            Z = rotate(X[rows] - codes.reconstruct(Y, rows))
-            fields, factor[rows] = _quantize(Z, bits)
-            head[rows], tail[rows] = np.split(_pack(fields, bits, size), [head.shape[1]], axis=1)
-
-        workers.map(fill, split_range(N, _ROWS), "residuals")
-        return ResidualCodes(head, tail, factor, bits)
+    def bits_for(self, dim: int) -> int:
+        """Return the bits per dimension for vectors of this dimension."""
+        return self.bits or (4 if dim <= 256 else 2)
 
 
-def _quantize(Z: Floats, bits: int) -> tuple[NDArray[np.uint8], Floats]:
-    """Return (fields, factors that preserve the norms)."""
-    half = 2 ** (bits - 1)
-    deviation = np.sqrt(np.square(Z).mean(axis=1, keepdims=True))
-    step = np.where(deviation > 0, deviation * np.float32(_STEP[bits]), 1)
-    levels = np.clip(np.floor(Z / step), -half, half - 1)
-    fields = (levels + half).astype(np.uint8)
-    levels += np.float32(0.5)
-    factor = np.sqrt(np.square(Z).sum(axis=1) / np.square(levels).sum(axis=1))
-    return fields, factor
+@dataclass(frozen=True, eq=False)
+class Bands:
+    """Bands of dimensions with one variance and one number of bits each, in order of decreasing variance.
+
+    order: dimension order[j] becomes the j-th. size, bits: of each band. deviation: of the rotated residual's
+    coordinates in each band, for a vector of factor 1.
+    """
+
+    order: Ints
+    size: NDArray[np.int64]
+    bits: NDArray[np.int64]
+    deviation: Floats
+
+    @classmethod
+    def allocate(cls, variance: Array, bits: int, count: int) -> Bands:
+        """Divide the dimensions by the variances of residuals, which were computed from `count` vectors."""
+        dim = len(variance)
+        even = np.full(dim, max(float(variance.mean()), 1e-30))
+        smooth = (count * variance + _PRIOR * even) / (count + _PRIOR)
+        order = np.argsort(-smooth, kind="stable").astype(np.int32)
+        groups = _groups(dim)
+        means = np.array([smooth[order[group]].mean() for group in groups])
+        sizes = np.array([group.stop - group.start for group in groups], np.int64)
+        allocated = _water_filling(means, sizes, bits * dim)
+        if (allocated == bits).all():
+            order = np.arange(dim, dtype=np.int32)
+        cuts = np.flatnonzero(np.diff(allocated)) + 1
+        size = np.array([part.sum() for part in np.split(sizes, cuts)], np.int64)
+        per_band = np.array([part[0] for part in np.split(allocated, cuts)], np.int64)
+        return cls(order, size, per_band, np.ones(len(size), np.float32))
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        return np.concatenate([[0], np.cumsum(self.size)[:-1]]).astype(np.int64)
+
+    @property
+    def dim(self) -> int:
+        return len(self.order)
+
+    @property
+    def coded(self) -> int:
+        """The number of dimensions that have a bit; they come first."""
+        return int(self.size[self.bits > 0].sum())
+
+    @property
+    def code_bytes(self) -> tuple[int, int]:
+        """(bytes of the head, bytes of the tail) of one code."""
+        tail = int((self.size * np.maximum(self.bits - 1, 0)).sum())
+        return _padded_bytes(self.coded), _padded_bytes(tail)
+
+    def per_dim(self, values: Array) -> Array:
+        """Return a value per band as one per dimension."""
+        return np.repeat(values, self.size)
+
+    def rotate(self, V: Floats) -> Floats:
+        """Return the rows of V with their dimensions sorted and each band rotated."""
+        Z = np.array(V[:, self.order], np.float32, order="C")
+        for start, size in zip(self.starts.tolist(), self.size.tolist(), strict=True):
+            _kernels.rotate(Z, signs(self.dim), start, size, False)
+        return Z
+
+    def rotate_back(self, Z: Floats) -> Floats:
+        """Return the inverse of `rotate`."""
+        Z = np.array(Z, np.float32, order="C")
+        for start, size in zip(self.starts.tolist(), self.size.tolist(), strict=True):
+            _kernels.rotate(Z, signs(self.dim), start, size, True)
+        V = np.empty_like(Z)
+        V[:, self.order] = Z
+        return V
+
+    # ------------------------------------------------------------------------------------------------- codes
+
+    def quantize(self, Z: Floats) -> tuple[NDArray[np.uint8], Floats]:
+        """Return (an integer of `bits` bits per dimension, factors) of rotated residuals.
+
+        Z[i, j] is approximately factor_i * deviation * step * (integer - middle); the factor preserves the norm.
+        """
+        coded = self.coded
+        bits = self.per_dim(self.bits)[:coded]
+        half = (1 << (bits - 1)).astype(np.float32)
+        unit = self.per_dim(self.deviation)[:coded] * STEPS[bits]
+        part = Z[:, :coded]
+        scale = np.sqrt(np.square(part / self.per_dim(self.deviation)[:coded]).mean(axis=1, keepdims=True))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            levels = np.floor(part / (unit * np.where(scale > 1e-30, scale, np.inf)))
+        levels = np.clip(levels, -half, half - 1)
+        fields = (levels + half).astype(np.uint8)
+        levels += np.float32(0.5)
+        norms = np.sqrt(np.square(levels * unit).sum(axis=1))
+        factor = np.where(scale[:, 0] > 1e-30, np.sqrt(np.square(part).sum(axis=1)) / np.maximum(norms, 1e-30), 0)
+        return fields, factor.astype(np.float32)
+
+    def dequantize(self, fields: NDArray[np.uint8], factor: Floats) -> Floats:
+        """Return the rotated residuals (rows, dim) that the integers stand for."""
+        coded = self.coded
+        bits = self.per_dim(self.bits)[:coded]
+        middle = ((1 << bits) - 1).astype(np.float32) / 2
+        Z = np.zeros((len(fields), self.dim), np.float32)
+        Z[:, :coded] = (fields - middle) * (self.per_dim(self.deviation)[:coded] * STEPS[bits]) * factor[:, None]
+        return Z
+
+    def pack(self, fields: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+        """Return (head, tail): the highest bit of each dimension, and the other bits, plane by plane."""
+        planes = self._planes()
+        bits = [(fields[:, :count] >> shift) & np.uint8(1) for count, shift in planes]
+        head_bytes, tail_bytes = self.code_bytes
+        tail = np.concatenate(bits[1:], axis=1) if len(bits) > 1 else np.empty((len(fields), 0), np.uint8)
+        return _pack_bits(bits[0], head_bytes), _pack_bits(tail, tail_bytes)
+
+    def unpack(self, head: NDArray[np.uint8], tail: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Return the integers of packed codes."""
+        planes = self._planes()
+        fields = np.zeros((len(head), self.coded), np.uint8)
+        fields |= _unpack_bits(head)[:, : self.coded] << planes[0][1]
+        low, start = _unpack_bits(tail), 0
+        for count, shift in planes[1:]:
+            fields[:, :count] |= low[:, start : start + count] << shift
+            start += count
+        return fields
+
+    def _planes(self) -> list[tuple[int, NDArray[np.uint8]]]:
+        """Return, for each plane of bits from the highest, (how many dimensions have it, how far it is shifted)."""
+        bits = self.per_dim(self.bits)[: self.coded]
+        highest = int(bits.max(initial=1))
+        counts = [int((bits > plane).sum()) for plane in range(highest)]
+        return [(n, (bits[:n] - 1 - plane).astype(np.uint8)) for plane, n in enumerate(counts)]
 
 
-def _aligned(code: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return a copy that starts at a multiple of CHUNK, so that no chunk spans two cache lines."""
-    space = np.empty(code.size + CHUNK, np.uint8)
-    first = -space.ctypes.data % CHUNK
-    copy = space[first : first + code.size].reshape(code.shape)
-    copy[:] = code
-    return copy
+def _padded_bytes(bits: int) -> int:
+    return -(-bits // (8 * CHUNK)) * CHUNK
 
 
-def code_bytes(dim: int, bits: int) -> tuple[int, int]:
-    """Return (bytes of the head, bytes of the tail) of one vector's code, in full chunks."""
-    chunks = -(-dim * bits // (8 * CHUNK))
-    head = -(-chunks // 2)
-    return CHUNK * head, CHUNK * (chunks - head)
+def _groups(dim: int) -> list[slice]:
+    """Return the dimensions that get the same number of bits, in multiples of 8."""
+    size = 64 if dim >= 1024 else 32 if dim >= 512 else 16 if dim >= 128 else 8
+    return [slice(start, min(start + size, dim)) for start in range(0, dim, size)]
 
 
-def rotate(X: Floats, *, back: bool = False) -> Floats:
-    """Return a copy of X with its rows rotated by a fixed random rotation of their dimension, or rotated back."""
-    rotated = np.array(X, np.float32, order="C")
-    _kernels.rotate(rotated, _signs(rotated.shape[1]), back)
-    return rotated
+def _water_filling(variance: Array, sizes: NDArray[np.int64], total: int) -> NDArray[np.int64]:
+    """Return the bits per dimension of each group that minimize the total error, for `total` bits; they decrease."""
+    bits = np.zeros(len(sizes), np.int64)
+    left = total
+
+    def gain(group: int) -> float:
+        return float(variance[group] * (ERRORS[bits[group]] - ERRORS[bits[group] + 1]))
+
+    heap = [(-gain(group), group) for group in range(len(sizes))]
+    heapify(heap)
+    while heap:
+        _, group = heappop(heap)
+        if sizes[group] > left:
+            continue
+        bits[group] += 1
+        left -= int(sizes[group])
+        if bits[group] < MAX_BITS:
+            heappush(heap, (-gain(group), group))
+    return np.minimum.accumulate(bits)
+
+
+def _pack_bits(bits: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+    """(rows, count) of 0 and 1 -> (rows, size) bytes: bit f of byte b of a chunk is its bit f * 16 + b."""
+    padded = np.zeros((len(bits), size * 8), np.uint8)
+    padded[:, : bits.shape[1]] = bits
+    packed = np.packbits(padded.reshape(len(bits), size // CHUNK, 8, CHUNK), axis=2, bitorder="little")
+    return np.ascontiguousarray(packed.reshape(len(bits), size))
+
+
+def _unpack_bits(code: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """(rows, bytes) -> (rows, 8 * bytes) of 0 and 1."""
+    chunks = code.reshape(len(code), code.shape[1] // CHUNK, 1, CHUNK)
+    return np.unpackbits(chunks, axis=2, bitorder="little").reshape(len(code), code.shape[1] * 8)
 
 
 @cache
-def _signs(dim: int) -> Floats:
-    """Return random signs that never change: bits of SplitMix64 from 0 on. They are part of the file format."""
-    with np.errstate(over="ignore"):
+def signs(dim: int) -> Floats:
+    """Return the random signs (rounds, dim) of the rotations. They never change: they are part of the file format."""
+    with np.errstate(over="ignore"):  # SplitMix64 from 0 on
         z = np.arange(1, _ROUNDS * dim + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.where(z >> np.uint64(63), np.float32(1), np.float32(-1)).reshape(_ROUNDS, dim)
-
-
-def _pack(fields: NDArray[np.uint8], bits: int, size: int) -> NDArray[np.uint8]:
-    """(rows, dim) fields -> (rows, size) bytes."""
-    per_byte = 8 // bits
-    padded = np.zeros((len(fields), size * per_byte), np.uint8)
-    padded[:, : fields.shape[1]] = fields
-    chunks = padded.reshape(len(fields), size // CHUNK, per_byte, CHUNK)
-    code = chunks[:, :, 0].copy()
-    for field in range(1, per_byte):
-        code |= chunks[:, :, field] << np.uint8(field * bits)
-    return code.reshape(len(fields), size)
-
-
-def _unpack(code: NDArray[np.uint8], bits: int, dim: int) -> Floats:
-    """(rows, size) bytes -> (rows, dim) fields."""
-    chunks = code.reshape(len(code), code.shape[1] // CHUNK, 1, CHUNK)
-    shifts = (np.arange(8 // bits, dtype=np.uint8) * bits)[:, None]
-    fields = (chunks >> shifts) & np.uint8(2**bits - 1)
-    return fields.reshape(len(code), code.shape[1] * 8 // bits)[:, :dim].astype(np.float32)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +20,18 @@ from logt.errors import CorruptIndexError
 ALIGNMENT = 64
 """The first array of a file starts at a multiple of this, so that mapped arrays are aligned to cache lines."""
 
-_DTYPES = {"F32": np.float32, "I8": np.int8, "U8": np.uint8, "U16": np.uint16, "U32": np.uint32, "I64": np.int64}
+MAX_HEADER = 1 << 20
+"""Bytes of the description of the arrays in a file, at most."""
+
+_DTYPES = {
+    "F32": np.float32,
+    "I8": np.int8,
+    "U8": np.uint8,
+    "U16": np.uint16,
+    "U32": np.uint32,
+    "I32": np.int32,
+    "I64": np.int64,
+}
 
 
 def checksum(data: Any) -> str:
@@ -26,54 +39,117 @@ def checksum(data: Any) -> str:
     return hashlib.blake2b(data, digest_size=32).hexdigest()
 
 
+# ---------------------------------------------------------------------------------------------------- writing
+
+
 def replace_file(path: Path, data: bytes) -> None:
     """Write under a temporary name, flush to disk, rename, flush the folder."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with _file_descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as file:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(file, rest) :]
+        with open_descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as file:
+            write_all(file, data)
             os.fsync(file)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-    with _file_descriptor(path.parent, os.O_RDONLY) as directory:
+    flush_folder(path.parent)
+
+
+def write_all(file: int, data: bytes) -> None:
+    """Write all bytes to an open file."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(file, rest) :]
+
+
+def flush_folder(folder: Path) -> None:
+    """Flush the names in a folder to disk."""
+    with open_descriptor(folder, os.O_RDONLY) as directory:
         os.fsync(directory)
 
 
-def array_file(arrays: Mapping[str, Array]) -> bytes:
+def make_folder(folder: Path) -> None:
+    """Make a folder and its parents, and flush their names to disk."""
+    missing = [folder, *folder.parents]
+    missing = missing[: next((n for n, path in enumerate(missing) if path.exists()), len(missing))]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in reversed(missing):
+        flush_folder(path.parent)
+
+
+def array_file(arrays: Mapping[str, Array], metadata: dict[str, str] | None = None) -> bytes:
     """Return arrays as the bytes of a safetensors file whose first array is aligned once it is mapped."""
     from safetensors.numpy import save
 
-    data: bytes = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    data: bytes = save({n: np.ascontiguousarray(array) for n, array in arrays.items()}, metadata=metadata)
     header = int.from_bytes(data[:8], "little")
     more = -(8 + header) % ALIGNMENT  # a header may end in spaces
     return (header + more).to_bytes(8, "little") + data[8 : 8 + header] + b" " * more + data[8 + header :]
 
 
+# ---------------------------------------------------------------------------------------------------- reading
+
+
+def read_bytes(path: Path, most: int) -> bytes:
+    """Return the bytes of a regular file of at most `most` bytes."""
+    with _open_regular(path) as file:
+        if os.fstat(file).st_size > most:
+            raise CorruptIndexError(f"{path} is larger than {most:,} bytes: it is not a file that logt wrote")
+        with os.fdopen(os.dup(file), "rb") as stream:
+            return stream.read()
+
+
 def read_array_file(path: Path, about: Mapping[str, Any]) -> dict[str, Array]:
     """Return the arrays of one file, mapped: read from disk when used, shared by all processes, never copied."""
     try:
-        data = np.asarray(np.memmap(path, np.uint8, "r"))
-    except (OSError, ValueError) as error:
-        raise CorruptIndexError(f"{path} cannot be read: {error}") from error
-    if len(data) != about["bytes"] or checksum(data) != about["checksum"]:
-        raise CorruptIndexError(f"{path} is damaged: its length or checksum does not match the manifest")
-    start = 8 + int.from_bytes(data[:8].tobytes(), "little")
-    header = json.loads(data[8:start].tobytes())
+        with _open_regular(path) as file:
+            size = os.fstat(file).st_size
+            if size != about["bytes"] or size < 8:
+                raise CorruptIndexError(f"{path} is damaged: it has {size:,} bytes, not {about['bytes']:,}")
+            data = np.frombuffer(mmap.mmap(file, size, access=mmap.ACCESS_READ), np.uint8)
+    except FileNotFoundError:
+        raise CorruptIndexError(f"{path} is missing") from None
+    if checksum(data) != about["checksum"]:
+        raise CorruptIndexError(f"{path} is damaged: its checksum does not match the manifest")
+    return parse_arrays(data)[0]
+
+
+def parse_arrays(data: Array) -> tuple[dict[str, Array], Mapping[str, str]]:
+    """Return (arrays, metadata) of the bytes of a safetensors file; raise ValueError if they are none."""
+    length = int.from_bytes(data[:8].tobytes(), "little")
+    if length > MAX_HEADER or 8 + length > len(data):
+        raise ValueError(f"a header of {length:,} bytes")
+    start = 8 + length
+    try:
+        header = json.loads(data[8:start].tobytes())
+    except RecursionError:
+        raise ValueError("the header is nested too deeply") from None
     arrays = {}
-    for name, about_array in header.items():
+    for name, about in header.items():
         if name != "__metadata__":
-            first, last = about_array["data_offsets"]
-            values = data[start + first : start + last].view(_DTYPES[about_array["dtype"]])
-            arrays[name] = values.reshape(about_array["shape"])
-    return arrays
+            first, last = about["data_offsets"]
+            values = data[start + first : start + last].view(_DTYPES[about["dtype"]])
+            arrays[name] = values.reshape(about["shape"])
+    return arrays, header.get("__metadata__", {})
 
 
 @contextmanager
-def _file_descriptor(path: Path, flags: int) -> Iterator[int]:
-    file = os.open(path, flags | os.O_CLOEXEC, 0o644)
+def _open_regular(path: Path) -> Iterator[int]:
+    """Open a file for reading without waiting for a writer of a pipe; anything but a regular file is refused."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+    file = os.open(path, flags)
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise CorruptIndexError(f"{path} is not a regular file")
+        yield file
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def open_descriptor(path: Path, flags: int) -> Iterator[int]:
+    """Open a file or folder by its path, and close it at the end."""
+    file = os.open(path, flags | getattr(os, "O_CLOEXEC", 0), 0o644)
     try:
         yield file
     finally:

@@ -1,29 +1,30 @@
-"""The folder of an index: the files in it, and the lock of its writer."""
+"""The lock of the writer of a folder."""
 
 from __future__ import annotations
 
-import fcntl
-import json
 import os
-import re
-from dataclasses import dataclass
+import weakref
 from pathlib import Path
 
-from logt.errors import InvalidInputError, LockedError
+from logt.errors import LockedError
 
-MANIFEST = "manifest.json"
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 LOCK = ".lock"
-_ARRAYS = r"(memory|segment|sketch|removed|names)-[0-9a-f]{16}\.safetensors"
-INDEX_FILE = re.compile(rf"\.lock|{_ARRAYS}|\.(manifest\.json|{_ARRAYS})\.\d+\.tmp")
-"""The names of all files of an index but the manifest."""
+_held: weakref.WeakSet[Lock] = weakref.WeakSet()
 
 
 class Lock:
     """The right to write to one folder; the system releases it when the process ends, however it ends."""
 
     def __init__(self, folder: Path):
-        self._owner, self._file = os.getpid(), -1
-        self._file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        if fcntl is None:
+            raise OSError(f"cannot write to {folder}: this system has no file locks; indexes can only be read here")
+        self._path, self._owner, self._file = folder / LOCK, os.getpid(), -1
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -31,17 +32,27 @@ class Lock:
             raise LockedError(
                 f"another process is writing to {folder}; wait for it, or read with mode='r'"
             ) from error
+        _held.add(self)
 
     def close(self) -> None:
         if self._file >= 0:
-            if self._owner == os.getpid():
-                fcntl.flock(self._file, fcntl.LOCK_UN)  # a forked child has the file open too
+            if self._owner == os.getpid() and fcntl is not None:
+                fcntl.flock(self._file, fcntl.LOCK_UN)
             os.close(self._file)
             self._file = -1
 
     @property
     def held(self) -> bool:
+        """Whether this process holds it."""
         return self._file >= 0 and self._owner == os.getpid()
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the lock file is still the one in the folder: it may have been deleted, or the folder replaced."""
+        try:
+            return os.path.samestat(os.fstat(self._file), os.stat(self._path))
+        except OSError:
+            return False
 
     def __enter__(self) -> Lock:
         return self
@@ -53,39 +64,11 @@ class Lock:
         self.close()
 
 
-@dataclass(frozen=True)
-class OpenFolder:
-    """Where an index was opened, the generation that was read, and the lock if it may write there."""
-
-    folder: Path
-    generation: int
-    lock: Lock | None
-
-    @property
-    def writable(self) -> bool:
-        return self.lock is not None and self.lock.held
-
-    def close(self) -> None:
-        if self.lock:
-            self.lock.close()
+def _drop_after_fork() -> None:
+    """A forked child does not write; if it kept the file open, the lock would outlive its parent."""
+    for lock in list(_held):
+        lock.close()
 
 
-def lock_folder(folder: Path) -> Lock:
-    """Lock a folder that is an index or can become one."""
-    if folder.exists() and not _is_index(folder):
-        raise InvalidInputError(f"{folder} exists and is not an index; choose another path")
-    folder.mkdir(parents=True, exist_ok=True)
-    return Lock(folder)
-
-
-def _is_index(folder: Path) -> bool:
-    """Return whether a folder is an index, or holds only what a writer of one left."""
-    if not folder.is_dir():
-        return False
-    others = [path.name for path in folder.iterdir() if not INDEX_FILE.fullmatch(path.name)]
-    if others == [MANIFEST]:
-        return True
-    try:
-        return not others or "manifest" in json.loads((folder / MANIFEST).read_bytes())
-    except (OSError, ValueError, TypeError, RecursionError):
-        return False
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_drop_after_fork)

@@ -1,8 +1,7 @@
-"""Search, (segments, Q) -> ranking: measure, estimate, re-rank, correct, over one list of all segments."""
+"""Search with the paper's methods, (segments, Q) -> ranking: measure, estimate, re-rank, correct."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,14 +10,12 @@ import numpy as np
 from logt import _kernels
 from logt._threads import SERIAL, Workers, split_range
 from logt._types import Array, Floats, Ids, Mask
+from logt.engine.coded_segment import CodedSegment
 from logt.engine.prefixes import PrefixCache
-from logt.engine.segment import Segment
 from logt.stages.cascade import FULL, Cascade, Prefix
 from logt.stages.codes import LANES
 from logt.stages.correction import Suppress
 from logt.stages.decoder import solve_group_inverse
-from logt.stages.inverted_lists import Probe
-from logt.stages.residual import rotate
 
 TILE = LANES
 """Queries decoded together, one per SIMD lane."""
@@ -31,12 +28,12 @@ _NO_BIAS = np.empty(0, np.float32)
 class View:
     """A segment as one search sees it: `bias` is added to the estimates, -inf hides a row; `count` are visible."""
 
-    segment: Segment
+    segment: CodedSegment
     bias: Floats
     count: int
 
     @classmethod
-    def of_segment(cls, segment: Segment, *, l2: bool, allowed: Mask | None = None) -> View:
+    def of_segment(cls, segment: CodedSegment, *, l2: bool, allowed: Mask | None = None) -> View:
         """With `l2`, scores are 2·q·x − ‖x‖² for doubled queries; only live and allowed rows are visible."""
         bias = _NO_BIAS if not l2 or segment.minus_squares is None else segment.minus_squares
         if segment.removed is None and allowed is None:
@@ -76,18 +73,18 @@ def rank_scores(scores: Floats, ids: Ids, count: int) -> Ids:
     return order
 
 
-def search(
+def search_by_decoding(
     views: Sequence[View],
     Q: Floats,
     k: int,
-    reading: Cascade | Probe | None = None,
+    reading: Cascade | None = None,
     correct: Suppress | None = None,
     workers: Workers = SERIAL,
     prefixes: PrefixCache | None = None,
 ) -> tuple[Floats, Ids]:
     """Return the best k of all segments for each row of Q: (scores, ids), (nq, at most k) each.
 
-    `reading` says how much of the codes is read; None reads everything.
+    `reading` says how much of U is read for all vectors; None reads everything.
     """
     views = [view for view in views if view.count]
     k = min(k, sum(view.count for view in views))
@@ -96,46 +93,13 @@ def search(
     if not k:
         return scores, ids
     tiles = split_range(len(Q), TILE)
-    if views[0].segment.lists is not None:
-        probe = reading if isinstance(reading, Probe) else Probe(effort=1)
-        if len(tiles) == 1:  # no threads to start, and nothing here uses BLAS
-            only = _probe_tile(views, Q, k, probe)
-            return only.scores, only.ids
-        found = workers.map(lambda tile: _probe_tile(views, Q[tile], k, probe), tiles)
-    else:
-        cascade = None if not isinstance(reading, Cascade) or reading.p == 1 else reading  # with p = 1, U⁰ is U
-        cache = prefixes or PrefixCache()
-        U0 = [cache.get(view.segment.codes, cascade.p) if cascade else FULL for view in views]
-        found = workers.map(lambda tile: _decode_tile(views, Q[tile], k, cascade, correct, U0), tiles)
+    cascade = None if reading is None or reading.p == 1 else reading  # with p = 1, U⁰ is U
+    cache = prefixes or PrefixCache()
+    U0 = [cache.get(view.segment.codes, cascade.p) if cascade else FULL for view in views]
+    found = workers.map(lambda tile: _decode_tile(views, Q[tile], k, cascade, correct, U0), tiles)
     for tile, candidates in zip(tiles, found, strict=True):
         scores[tile], ids[tile] = candidates.scores[:, :k], candidates.ids[:, :k]
     return scores, ids
-
-
-# ------------------------------------------------------------------------------------------- inverted lists
-
-
-def _probe_tile(views: Sequence[View], Q: Floats, k: int, probe: Probe) -> Candidates:
-    """Return the best k among the vectors of the probed lists, over all segments."""
-    measured = _measure(views, Q)
-    Z = rotate(Q)
-    total = sum(view.count for view in views)
-    lists = [
-        _scan(view, measured[id(view.segment.codebook)], Z, number, min(k, view.count), probe, view.count / total)
-        for number, view in enumerate(views)
-    ]
-    return lists[0] if len(lists) == 1 else _concatenate(lists).best(k)
-
-
-def _scan(view: View, C: Floats, Z: Floats, number: int, R: int, probe: Probe, share: float) -> Candidates:
-    """Return the R best of one segment, with this share of all vectors, in the lists with the highest scores."""
-    segment = view.segment
-    widen = len(segment) / view.count  # the fewer vectors a filter passes, the more lists are probed
-    scores = np.empty((len(C), R), np.float32)
-    rows = np.empty((len(C), R), np.int32)
-    nprobe = min(math.ceil(probe.units(C.shape[1]) * widen), C.shape[1])
-    segment.scanner.scan(C, Z, view.bias, nprobe, math.ceil(probe.min_scanned * share), scores, rows)
-    return _candidates(view, number, scores, rows)
 
 
 # ------------------------------------------------------------------------------------------------- decoding
@@ -185,7 +149,7 @@ def _rank(
     return _rerank(best, cascade.R, kept, [view.segment for view in views], C, prefixes)
 
 
-def _solve(segment: Segment, C: Floats) -> Floats:
+def _solve(segment: CodedSegment, C: Floats) -> Floats:
     if not segment.codes.inverse or segment.units is None:
         return C
     return solve_group_inverse(C, segment.units)
@@ -223,7 +187,7 @@ def _rerank(
     best: Candidates,
     R: int,
     kept: int,
-    segments: Sequence[Segment],
+    segments: Sequence[CodedSegment],
     C: list[Floats],
     prefixes: list[Prefix],
 ) -> Candidates:
@@ -243,7 +207,7 @@ def _concatenate(lists: Sequence[Candidates]) -> Candidates:
     return Candidates(*(np.concatenate([getattr(part, n) for part in lists], axis=1) for n in names))
 
 
-def _units(best: Candidates, segments: Sequence[Segment]) -> Ids:
+def _units(best: Candidates, segments: Sequence[CodedSegment]) -> Ids:
     """Return the units of each candidate, numbered over all segments."""
     m = max(segment.units.assignment.shape[1] for segment in segments if segment.units is not None)
     units = np.full((*best.row.shape, m), -1, np.int64)

@@ -1,0 +1,256 @@
+// Inner products of packed bits, and of 4-bit numbers, with int8 weights. Included by copies for each instruction set.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "best.hpp"
+#include "lanes.hpp"
+#include "lists.hpp"
+
+#if defined(__ARM_NEON)
+#include <arm_neon.h>
+#endif
+
+namespace logt {
+namespace {
+
+#if defined(__AVX512BW__)
+constexpr size_t WIDTH = 64;  // bytes of code in a register; a multiple of CHUNK
+#elif defined(__AVX2__)
+constexpr size_t WIDTH = 32;
+#else
+constexpr size_t WIDTH = 16;
+#endif
+
+// Weights of the fields of a code, as int8 in the order in which a register of code meets them: for each group of
+// WIDTH bytes, WIDTH weights of the first field of each byte, then of the second, and so on.
+struct Weights {
+    Buffer<int8_t> values;
+    float step = 1;      // weight = step * value
+    float half_sum = 0;  // half of the sum of the values
+    Buffer<int8_t> fine;       // what that leaves of a weight, in steps of step / FINE
+    float fine_half_sum = 0;
+    static constexpr float FINE = 254;
+
+    Weights() : values(0), fine(0) {}
+    // `fields` per byte (8 bits, or 2 of 4 bits); weight[i]: that of logical field i < count
+    Weights(size_t bytes, size_t fields, const float* weight, size_t count, float largest)
+        : values((bytes + WIDTH - 1) / WIDTH * WIDTH * fields), fine((bytes + WIDTH - 1) / WIDTH * WIDTH * fields) {
+        step = largest > 1e-30f ? largest / 127 : 1;  // a query of next to nothing is one of nothing
+        const float inverse = 1 / step;
+        int32_t sum = 0, fine_sum = 0;
+        int8_t *out = values.data, *more = fine.data;
+        for (size_t group = 0; group < bytes; group += WIDTH)
+            for (size_t f = 0; f < fields; ++f)
+                for (size_t b = 0; b < WIDTH; b += CHUNK, out += CHUNK, more += CHUNK) {
+                    const size_t first = ((group + b) / CHUNK * fields + f) * CHUNK;
+                    const size_t there = first < count ? std::min(CHUNK, count - first) : 0;
+                    float scaled[CHUNK] = {};
+                    std::memcpy(scaled, weight + (there ? first : 0), there * sizeof(float));
+                    for (size_t i = 0; i < CHUNK; ++i) {
+                        const float value = scaled[i] * inverse;
+                        const int32_t rounded = static_cast<int32_t>(value + (value < 0 ? -0.5f : 0.5f));
+                        const float rest = (value - static_cast<float>(rounded)) * FINE;
+                        const int32_t finer = static_cast<int32_t>(rest + (rest < 0 ? -0.5f : 0.5f));
+                        out[i] = static_cast<int8_t>(rounded);
+                        more[i] = static_cast<int8_t>(finer);
+                        sum += rounded;
+                        fine_sum += finer;
+                    }
+                }
+        half_sum = static_cast<float>(sum) * 0.5f;
+        fine_half_sum = static_cast<float>(fine_sum) * 0.5f;
+    }
+};
+
+#if defined(__AVX512BW__)
+// The bytes from..from+63 of a code of `bytes` bytes, 0 after its end
+inline __m512i group_of(const uint8_t* code, size_t from, size_t bytes) {
+    if (from + WIDTH <= bytes) return read<__m512i>(code + from);
+    return _mm512_maskz_loadu_epi8((1ull << (bytes - from)) - 1, code + from);
+}
+inline __m512i multiply_add(__m512i sum, __m512i codes, __m512i weights) {
+#if defined(__AVX512VNNI__)
+    return _mm512_dpbusd_epi32(sum, codes, weights);
+#else
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(codes, weights), _mm512_set1_epi16(1)));
+#endif
+}
+#elif defined(__AVX2__)
+inline __m256i group_of(const uint8_t* code, size_t from, size_t bytes) {
+    if (from + WIDTH <= bytes) return read<__m256i>(code + from);
+    return _mm256_zextsi128_si256(read<__m128i>(code + from));
+}
+inline int32_t total(__m256i v) {
+    alignas(32) int32_t lane[8];
+    std::memcpy(lane, &v, sizeof lane);
+    return lane[0] + lane[1] + lane[2] + lane[3] + lane[4] + lane[5] + lane[6] + lane[7];
+}
+#endif
+
+// out[n] = sum of the weights of the bits that are set in code[n], for N codes of `bytes` bytes (a multiple of CHUNK)
+template <size_t N>
+inline void bit_dots(const uint8_t* const (&code)[N], const int8_t* weights, size_t bytes, int32_t (&out)[N]) {
+#if defined(__AVX512BW__)
+    // A bit is multiplied where it stands, as 1 << f; the sums of each f are shifted down at the end.
+    __m512i sum[N][8] = {};
+    for (size_t at = 0; at < bytes; at += WIDTH, weights += 8 * WIDTH) {
+        __m512i x[N];
+        for (size_t n = 0; n < N; ++n) x[n] = group_of(code[n], at, bytes);
+        for (int f = 0; f < 8; ++f) {
+            const __m512i w = read<__m512i>(weights + f * WIDTH), mask = _mm512_set1_epi8(static_cast<char>(1 << f));
+            for (size_t n = 0; n < N; ++n) sum[n][f] = multiply_add(sum[n][f], _mm512_and_si512(x[n], mask), w);
+        }
+    }
+    for (size_t n = 0; n < N; ++n) {
+        __m512i all = sum[n][0];
+        for (int f = 1; f < 8; ++f) all = _mm512_add_epi32(all, _mm512_srai_epi32(sum[n][f], static_cast<unsigned>(f)));
+        out[n] = _mm512_reduce_add_epi32(all);
+    }
+#elif defined(__AVX2__)
+    const __m256i one = _mm256_set1_epi8(1), ones = _mm256_set1_epi16(1);
+    __m256i sum[N] = {};
+    for (size_t at = 0; at < bytes; at += WIDTH, weights += 8 * WIDTH)
+        for (size_t n = 0; n < N; ++n) {
+            const __m256i x = group_of(code[n], at, bytes);
+            __m256i part = _mm256_maddubs_epi16(_mm256_and_si256(x, one), read<__m256i>(weights));
+            for (int f = 1; f < 8; ++f) {  // sums of 16 bits hold 8 * 2 * 127
+                const __m256i bit = _mm256_and_si256(_mm256_srli_epi16(x, f), one);
+                part = _mm256_add_epi16(part, _mm256_maddubs_epi16(bit, read<__m256i>(weights + f * WIDTH)));
+            }
+            sum[n] = _mm256_add_epi32(sum[n], _mm256_madd_epi16(part, ones));
+        }
+    for (size_t n = 0; n < N; ++n) out[n] = total(sum[n]);
+#elif defined(__ARM_FEATURE_DOTPROD)
+    // As above; the eighth bit counts as -128.
+    int32x4_t sum[N][8] = {};
+    for (size_t at = 0; at < bytes; at += WIDTH, weights += 8 * WIDTH) {
+        uint8x16_t x[N];
+        for (size_t n = 0; n < N; ++n) x[n] = vld1q_u8(code[n] + at);
+        for (int f = 0; f < 8; ++f) {
+            const int8x16_t w = vld1q_s8(weights + f * WIDTH);
+            const uint8x16_t mask = vdupq_n_u8(static_cast<uint8_t>(1 << f));
+            for (size_t n = 0; n < N; ++n)
+                sum[n][f] = vdotq_s32(sum[n][f], vreinterpretq_s8_u8(vandq_u8(x[n], mask)), w);
+        }
+    }
+    for (size_t n = 0; n < N; ++n) {
+        int32x4_t all = vsubq_s32(sum[n][0], vshrq_n_s32(sum[n][7], 7));
+        all = vaddq_s32(all, vaddq_s32(vshrq_n_s32(sum[n][1], 1), vshrq_n_s32(sum[n][2], 2)));
+        all = vaddq_s32(all, vaddq_s32(vshrq_n_s32(sum[n][3], 3), vshrq_n_s32(sum[n][4], 4)));
+        all = vaddq_s32(all, vaddq_s32(vshrq_n_s32(sum[n][5], 5), vshrq_n_s32(sum[n][6], 6)));
+        out[n] = vaddvq_s32(all);
+    }
+#elif defined(__ARM_NEON) && defined(__aarch64__)
+    constexpr size_t SAFE = 8;  // groups whose sums fit into 16 bits: 8 * 8 * 2 * 127
+    int32x4_t sum[N] = {};
+    for (size_t at = 0; at < bytes; at += SAFE * WIDTH) {
+        int16x8_t part[N] = {};
+        for (size_t g = at; g < std::min(bytes, at + SAFE * WIDTH); g += WIDTH, weights += 8 * WIDTH)
+            for (int f = 0; f < 8; ++f) {
+                const int8x16_t w = vld1q_s8(weights + f * WIDTH);
+                const uint8x16_t mask = vdupq_n_u8(static_cast<uint8_t>(1 << f));
+                for (size_t n = 0; n < N; ++n) {
+                    const uint8x16_t set = vtstq_u8(vld1q_u8(code[n] + g), mask);
+                    part[n] = vpadalq_s8(part[n], vandq_s8(w, vreinterpretq_s8_u8(set)));
+                }
+            }
+        for (size_t n = 0; n < N; ++n) sum[n] = vpadalq_s16(sum[n], part[n]);
+    }
+    for (size_t n = 0; n < N; ++n) out[n] = vaddvq_s32(sum[n]);
+#else
+    for (size_t n = 0; n < N; ++n) {
+        int32_t sum = 0;
+        const int8_t* w = weights;
+        for (size_t at = 0; at < bytes; at += WIDTH)
+            for (int f = 0; f < 8; ++f, w += WIDTH)
+                for (size_t b = 0; b < WIDTH; ++b) sum += (code[n][at + b] >> f & 1) * w[b];
+        out[n] = sum;
+    }
+#endif
+}
+
+// out[n] = sum of weight * field over the 4-bit fields of a code, for N lists of weights
+template <size_t N>
+inline void nibble_dots(const uint8_t* code, const int8_t* const (&weights)[N], size_t bytes, int32_t (&out)[N]) {
+#if defined(__AVX512BW__)
+    const __m512i low = _mm512_set1_epi8(15);
+    __m512i sum[N] = {};
+    for (size_t at = 0, w = 0; at < bytes; at += WIDTH, w += 2 * WIDTH) {
+        const __m512i x = group_of(code, at, bytes);
+        const __m512i a = _mm512_and_si512(x, low), b = _mm512_and_si512(_mm512_srli_epi16(x, 4), low);
+        for (size_t n = 0; n < N; ++n) {
+            sum[n] = multiply_add(sum[n], a, read<__m512i>(weights[n] + w));
+            sum[n] = multiply_add(sum[n], b, read<__m512i>(weights[n] + w + WIDTH));
+        }
+    }
+    for (size_t n = 0; n < N; ++n) out[n] = _mm512_reduce_add_epi32(sum[n]);
+#elif defined(__AVX2__)
+    const __m256i low = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
+    __m256i sum[N] = {};
+    for (size_t at = 0, w = 0; at < bytes; at += WIDTH, w += 2 * WIDTH) {
+        const __m256i x = group_of(code, at, bytes);
+        const __m256i a = _mm256_and_si256(x, low), b = _mm256_and_si256(_mm256_srli_epi16(x, 4), low);
+        for (size_t n = 0; n < N; ++n) {
+            const __m256i both = _mm256_add_epi16(_mm256_maddubs_epi16(a, read<__m256i>(weights[n] + w)),
+                                                  _mm256_maddubs_epi16(b, read<__m256i>(weights[n] + w + WIDTH)));
+            sum[n] = _mm256_add_epi32(sum[n], _mm256_madd_epi16(both, ones));
+        }
+    }
+    for (size_t n = 0; n < N; ++n) out[n] = total(sum[n]);
+#elif defined(__ARM_FEATURE_DOTPROD)
+    int32x4_t sum[N] = {}, other[N] = {};
+    for (size_t at = 0, w = 0; at < bytes; at += WIDTH, w += 2 * WIDTH) {
+        const uint8x16_t x = vld1q_u8(code + at);
+        const int8x16_t a = vreinterpretq_s8_u8(vandq_u8(x, vdupq_n_u8(15)));
+        const int8x16_t b = vreinterpretq_s8_u8(vshrq_n_u8(x, 4));
+        for (size_t n = 0; n < N; ++n) {
+            sum[n] = vdotq_s32(sum[n], a, vld1q_s8(weights[n] + w));
+            other[n] = vdotq_s32(other[n], b, vld1q_s8(weights[n] + w + WIDTH));
+        }
+    }
+    for (size_t n = 0; n < N; ++n) out[n] = vaddvq_s32(vaddq_s32(sum[n], other[n]));
+#elif defined(__ARM_NEON) && defined(__aarch64__)
+    int32x4_t sum[N] = {};
+    for (size_t at = 0, w = 0; at < bytes; at += WIDTH, w += 2 * WIDTH) {
+        const uint8x16_t x = vld1q_u8(code + at);
+        const int8x16_t a = vreinterpretq_s8_u8(vandq_u8(x, vdupq_n_u8(15)));
+        const int8x16_t b = vreinterpretq_s8_u8(vshrq_n_u8(x, 4));
+        for (size_t n = 0; n < N; ++n) {
+            const int8x16_t v = vld1q_s8(weights[n] + w), u = vld1q_s8(weights[n] + w + WIDTH);
+            int16x8_t part = vmull_s8(vget_low_s8(a), vget_low_s8(v));  // 4 * 15 * 127 fits into 16 bits
+            part = vmlal_s8(part, vget_high_s8(a), vget_high_s8(v));
+            part = vmlal_s8(part, vget_low_s8(b), vget_low_s8(u));
+            part = vmlal_s8(part, vget_high_s8(b), vget_high_s8(u));
+            sum[n] = vpadalq_s16(sum[n], part);
+        }
+    }
+    for (size_t n = 0; n < N; ++n) out[n] = vaddvq_s32(sum[n]);
+#else
+    for (size_t n = 0; n < N; ++n) {
+        int32_t sum = 0;
+        for (size_t at = 0, w = 0; at < bytes; at += WIDTH, w += 2 * WIDTH)
+            for (size_t b = 0; b < WIDTH; ++b)
+                sum += (code[at + b] & 15) * weights[n][w + b] + (code[at + b] >> 4) * weights[n][w + WIDTH + b];
+        out[n] = sum;
+    }
+#endif
+}
+
+// sum of z[i] * code[i]
+inline float byte_dot(const int8_t* code, const float* z, size_t dim) {
+    Vec sum[2] = {};
+    size_t i = 0;
+    for (; i + 2 * VECTOR <= dim; i += 2 * VECTOR) {
+        sum[0] += widened<VECTOR>(code + i) * read<Vec>(z + i);
+        sum[1] += widened<VECTOR>(code + i + VECTOR) * read<Vec>(z + i + VECTOR);
+    }
+    float total = folded<VECTOR>(sum[0] + sum[1]);
+    for (; i < dim; ++i) total += static_cast<float>(code[i]) * z[i];
+    return total;
+}
+
+}  // namespace
+}  // namespace logt

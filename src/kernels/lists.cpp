@@ -1,0 +1,594 @@
+// The search of the default index. Compiled once per instruction set (LOGT_LISTS names the copy); everything but the
+// table has internal linkage.
+//
+// For each query: measure the memory vectors (c), decode the sparse codes of the lists with the highest scores, and read
+// the residual only of vectors that can still be among the best: first the signs, then all bits, then the supplement.
+// "Can still": their estimate so far, plus a number of deviations of what was not read, reaches the worst candidate.
+#include "lists.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "best.hpp"
+#include "bits.hpp"
+#include "lanes.hpp"
+
+namespace logt {
+namespace {
+
+// -------------------------------------------------------------------------------------------------- rotation
+
+// Sums and differences of values H apart, in one register.
+template <size_t H, size_t... I>
+inline Vec crossed(Vec v, std::index_sequence<I...>) {
+    const Vec other = __builtin_shufflevector(v, v, static_cast<int>(I ^ H)...);
+    const Vec sign = {(I & H ? -1.0f : 1.0f)...};
+    return other + sign * v;
+}
+
+// All of them with H below VECTOR.
+template <size_t H = 1>
+inline Vec crossed(Vec v) {
+    if constexpr (H == VECTOR) return v;
+    else return crossed<2 * H>(crossed<H>(v, std::make_index_sequence<VECTOR>()));
+}
+
+// The Hadamard transform of n = 2^k values, scaled to keep norms.
+void hadamard(float* x, size_t n) {
+    for (size_t h = 1; n < VECTOR && h < n; h *= 2)
+        for (size_t i = 0; i < n; i += 2 * h)
+            for (size_t j = i; j < i + h; ++j) {
+                const float a = x[j], b = x[j + h];
+                x[j] = a + b, x[j + h] = a - b;
+            }
+    for (size_t i = 0; n >= VECTOR && i < n; i += VECTOR) {
+        const Vec v = crossed(read<Vec>(x + i));
+        std::memcpy(x + i, &v, sizeof v);
+    }
+    for (size_t h = VECTOR; h < n; h *= 2)
+        for (size_t i = 0; i < n; i += 2 * h)
+            for (size_t j = i; j < i + h; j += VECTOR) {
+                const Vec a = read<Vec>(x + j), b = read<Vec>(x + j + h);
+                const Vec sum = a + b, difference = a - b;
+                std::memcpy(x + j, &sum, sizeof sum);
+                std::memcpy(x + j + h, &difference, sizeof difference);
+            }
+    const float scale = 1.0f / std::sqrt(static_cast<float>(n));
+    for (size_t i = 0; i < n; ++i) x[i] *= scale;
+}
+
+void rotate(float* X, size_t rows, size_t stride, size_t dim, const float* signs, size_t sign_stride, size_t rounds,
+            bool back) {
+    size_t n = 1;
+    while (2 * n <= dim) n *= 2;
+    for (float* x = X; x < X + rows * stride; x += stride)
+        for (size_t r = 0; r < rounds; ++r) {
+            const size_t round = back ? rounds - 1 - r : r;
+            float* window = x + (round % 2 ? dim - n : 0);
+            const float* sign = signs + round * sign_stride;
+            if (back) hadamard(window, n);
+            for (size_t i = 0; i < dim; ++i) x[i] *= sign[i];
+            if (!back) hadamard(window, n);
+        }
+}
+
+// --------------------------------------------------------------------------------------------------- queries
+
+// Steps of the optimal uniform quantizer of a normal variable, by bits (Max 1960), its mean squared error, and the mean
+// size of the variable, which is what its sign stands for.
+constexpr float STEP[MAX_BITS + 1] = {0, 1.596f, 0.9957f, 0.586f, 0.3352f, 0.1881f, 0.1041f, 0.0568f, 0.0308f};
+constexpr float MEAN_SIZE = 0.79788f, SIGN_ERROR = 0.36338f;
+
+// One query in the terms of one codec.
+struct Query {
+    Buffer<float> z;     // rotated, times `scale`
+    Buffer<float> c;     // q·y for each unit
+    Buffer<float> fine;  // what rounding the query leaves of c, for units that were refined; else NaN
+    Weights book;        // of the memory vectors' 4-bit coordinates
+    Weights signs;       // of the head alone
+    Weights head, tail;  // of all bits, in the same step
+    float offset = 0;      // of all scores
+    float deviation = 0;   // of q·residual, for a vector of factor 1
+    float head_error = 0;  // of the same once the signs are read
+    bool one_bit = true;   // the signs are all there is
+
+    Query(const Codec& codec, const float* q, float scale, bool l2) : z(codec.dim), c(codec.units), fine(codec.units) {
+        std::fill_n(fine.data, codec.units, std::numeric_limits<float>::quiet_NaN());
+        double squares = 0, product = 0;
+        for (size_t i = 0; i < codec.dim; ++i) {
+            const float centred = q[i] - codec.mean[i];
+            squares += static_cast<double>(centred) * centred;
+            product += static_cast<double>(q[i]) * codec.mean[i];
+        }
+        offset = static_cast<float>(l2 ? -squares : product);
+        for (size_t j = 0; j < codec.dim; ++j) {
+            const size_t i = static_cast<size_t>(codec.order[j]);
+            z[j] = (l2 ? q[i] - codec.mean[i] : q[i]) * scale;
+        }
+        for (size_t b = 0; b < codec.bands; ++b) {
+            const Band& band = codec.band[b];
+            rotate(&z[band.start], 1, codec.dim, band.size, codec.signs + band.start, codec.dim, codec.rounds, false);
+        }
+        weigh(codec);
+    }
+
+    void weigh(const Codec& codec) {
+        Buffer<float> of_book(codec.dim), of_sign(codec.head_bits), of_bit(codec.head_bits + codec.tail_bits);
+        float book_most = 0, sign_most = 0, bit_most = 0;
+        double all = 0, left = 0;
+        for (size_t b = 0; b < codec.bands; ++b) {
+            const Band& band = codec.band[b];
+            float energy = 0;
+            for (size_t j = band.start; j < band.start + band.size; ++j) {
+                energy += z[j] * z[j];
+                of_book[j] = z[j] * band.book_deviation;
+                book_most = std::max(book_most, std::fabs(of_book[j]));
+            }
+            const double variance = static_cast<double>(energy) * band.deviation * band.deviation;
+            all += variance;
+            left += variance * (band.bits ? SIGN_ERROR : 1);
+            if (!band.bits) continue;
+            one_bit &= band.bits == 1;
+            const float sign = 2 * MEAN_SIZE * band.deviation;
+            const float bit = STEP[band.bits] * static_cast<float>(1u << (band.bits - 1)) * band.deviation;
+            for (size_t j = band.start; j < band.start + band.size; ++j) {
+                of_sign[j] = z[j] * sign;
+                of_bit[j] = z[j] * bit;
+                sign_most = std::max(sign_most, std::fabs(of_sign[j]));
+                bit_most = std::max(bit_most, std::fabs(of_bit[j]));
+            }
+        }
+        deviation = static_cast<float>(std::sqrt(all));
+        head_error = static_cast<float>(std::sqrt(left));
+        book = Weights(codec.book_bytes, 2, of_book.data, codec.dim, book_most);
+        signs = Weights(codec.head_bytes, 8, of_sign.data, codec.head_bits, sign_most);
+        if (one_bit) return;
+        float* next = of_bit.data + codec.head_bits;
+        for (size_t plane = 1; plane < MAX_BITS; ++plane)
+            for (size_t b = 0; b < codec.bands; ++b) {
+                const Band& band = codec.band[b];
+                for (size_t j = band.start; band.bits > plane && j < band.start + band.size; ++j)
+                    *next++ = of_bit[j] / static_cast<float>(1u << plane);
+            }
+        head = Weights(codec.head_bytes, 8, of_bit.data, codec.head_bits, bit_most);
+        tail = Weights(codec.tail_bytes, 8, of_bit.data + codec.head_bits, codec.tail_bits, bit_most);
+    }
+};
+
+// c = q·y for N queries at once: each memory vector is read once.
+template <size_t N>
+void measure(const Codec& codec, Query* const* queries) {
+    const int8_t* weights[N];
+    for (size_t n = 0; n < N; ++n) weights[n] = queries[n]->book.values.data;
+    for (size_t j = 0; j < codec.units; ++j) {
+        int32_t dots[N];
+        nibble_dots<N>(codec.book + j * codec.book_bytes, weights, codec.book_bytes, dots);
+        for (size_t n = 0; n < N; ++n) {
+            const Weights& book = queries[n]->book;
+            queries[n]->c[j] = codec.book_scale[j] * book.step * (static_cast<float>(dots[n]) - 15 * book.half_sum);
+        }
+    }
+}
+
+// ------------------------------------------------------------------------------------------------ candidates
+
+struct Candidate {
+    float score;
+    uint32_t segment, position;
+};
+
+// The R best candidates of a stream, equal scores by id.
+struct Pool {
+    const ListSegment* segments;
+    size_t R, slack;
+    std::vector<Candidate> list;
+    float threshold = -INF;
+
+    Pool(const ListSegment* segments, size_t R, size_t rows)
+        : segments(segments), R(R), slack(std::max<size_t>(R / 4, 16)) {
+        list.reserve(std::min(rows, R + slack) + 1);
+    }
+    int64_t id(const Candidate& c) const { return segments[c.segment].ids[segments[c.segment].row[c.position]]; }
+    auto order() const {
+        return [this](const Candidate& a, const Candidate& b) {
+            return a.score != b.score ? a.score > b.score : id(a) < id(b);
+        };
+    }
+    void cut() {
+        if (list.size() <= R) return;
+        std::nth_element(list.begin(), list.begin() + static_cast<ptrdiff_t>(R) - 1, list.end(), order());
+        list.resize(R);
+    }
+    void offer(float score, uint32_t segment, uint32_t position) {
+        if (!(score >= threshold) || score == -INF) return;
+        list.push_back({score, segment, position});
+        if (list.size() == R && threshold == -INF) {
+            for (const Candidate& c : list) threshold = threshold == -INF ? c.score : std::min(threshold, c.score);
+        } else if (list.size() >= R + slack) {
+            cut();
+            threshold = list[R - 1].score;
+        }
+    }
+    void sort() {
+        cut();
+        std::sort(list.begin(), list.end(), order());
+    }
+};
+
+// -------------------------------------------------------------------------------------------------- scanning
+
+// Vectors that wait for their residual to be read, which is fetched into the cache meanwhile.
+template <size_t SIZE>
+struct Queue {
+    uint32_t segment[SIZE], position[SIZE];
+    float estimate[SIZE];
+    size_t held = 0;
+
+    bool add(uint32_t s, uint32_t p, float e) {  // whether it is full now
+        segment[held] = s, position[held] = p, estimate[held] = e;
+        return ++held == SIZE;
+    }
+};
+
+struct Scan {
+    const Codec& codec;
+    const ListSegment* segments;
+    Query& query;
+    const Reading& reading;
+    Pool& pool;
+    Counts& counts;
+    Queue<64> heads;
+    Queue<16> tails;
+    const float code_reach, head_reach;
+    static constexpr float FAR = 3e38f;
+
+    Scan(const Codec& codec, const ListSegment* segments, Query& query, const Reading& reading, Pool& pool,
+         Counts& counts)
+        : codec(codec), segments(segments), query(query), reading(reading), pool(pool), counts(counts),
+          code_reach(reading.everything ? FAR : reading.code_reach * query.deviation),
+          head_reach(reading.everything ? FAR : reading.head_reach * query.head_error) {}
+
+    void finish() {
+        read_heads();
+        read_tails();
+    }
+
+    // Estimates positions from..to-1 by their codes. With lists, `first` is c of the unit whose list they are in.
+    void decode(uint32_t segment, size_t from, size_t to, float first) {
+        counts.decoded += static_cast<int64_t>(to - from);
+        if (segments[segment].wide) decode_as<uint32_t>(segment, from, to, first);
+        else decode_as<uint16_t>(segment, from, to, first);
+    }
+
+    template <typename Unit>
+    void decode_as(uint32_t segment, size_t from, size_t to, float first) {
+        const ListSegment& s = segments[segment];
+        using Part = Vectors<GATHER>::Float;
+        const size_t listed = s.starts ? 1 : 0;
+        const Unit* unit = static_cast<const Unit*>(s.unit);
+        alignas(64) float estimate[LANES], reach[LANES];
+        size_t p = from;
+        for (; p + LANES <= s.rows && p < to; p += LANES) {
+            LanesOf<GATHER> sum = {};
+            if (listed)
+                for (size_t i = 0; i < sum.PARTS; ++i) sum.part[i] = widened<GATHER>(s.weight + p + i * GATHER) * first;
+            for (size_t e = listed; e < s.entries; ++e)
+                sum.add(weights<GATHER>(s.weight + e * s.rows + p, 0, LANES),
+                        gather(query.c.data, unit + (e - listed) * s.rows + p));
+            for (size_t i = 0; i < sum.PARTS; ++i) {
+                const size_t at = p + i * GATHER;
+                Part value = sum.part[i] * read<Part>(s.scale + at) + query.offset;
+                if (s.bias) value += read<Part>(s.bias + at);
+                std::memcpy(estimate + i * GATHER, &value, sizeof value);
+                value += read<Part>(s.factor + at) * code_reach;
+                std::memcpy(reach + i * GATHER, &value, sizeof value);
+            }
+            uint32_t wanted = not_below(reach, pool.threshold);
+            if (to - p < LANES) wanted &= (1u << (to - p)) - 1;
+            for (; wanted; wanted &= wanted - 1) {
+                const size_t l = static_cast<size_t>(__builtin_ctz(wanted));
+                wait_for_head(segment, static_cast<uint32_t>(p + l), estimate[l]);
+            }
+        }
+        for (; p < to; ++p) {
+            const float value = estimate_one(s, p, first);
+            if (value + s.factor[p] * code_reach >= pool.threshold)
+                wait_for_head(segment, static_cast<uint32_t>(p), value);
+        }
+    }
+
+    // The positions that a filter passes, in increasing order.
+    void decode_chosen(uint32_t segment) {
+        const ListSegment& s = segments[segment];
+        counts.decoded += static_cast<int64_t>(s.chosen_count);
+        size_t list = 0;
+        for (size_t i = 0; i < s.chosen_count; ++i) {
+            const uint32_t p = s.chosen[i];
+            const float value = estimate_one(s, p, first_of(s, p, list));
+            if (value + s.factor[p] * code_reach >= pool.threshold) wait_for_head(segment, p, value);
+        }
+    }
+
+    // c of the unit whose list holds p; `list` is the list of an earlier position, and then of p.
+    float first_of(const ListSegment& s, size_t p, size_t& list) const {
+        if (!s.starts) return 0;
+        while (s.starts[list + 1] <= static_cast<int64_t>(p)) ++list;
+        return query.c[list];
+    }
+    // The unit whose list holds p.
+    size_t list_of(const ListSegment& s, size_t p) const {
+        if (!s.starts) return 0;
+        const int64_t* end = std::upper_bound(s.starts, s.starts + codec.units + 1, static_cast<int64_t>(p));
+        return static_cast<size_t>(end - s.starts) - 1;
+    }
+
+    float estimate_one(const ListSegment& s, size_t p, float first) const {
+        const size_t listed = s.starts ? 1 : 0;
+        float sum = listed ? static_cast<float>(s.weight[p]) * first : 0;
+        for (size_t e = listed; e < s.entries; ++e)
+            sum += static_cast<float>(s.weight[e * s.rows + p]) * query.c[unit_of(s, e - listed, p)];
+        return sum * s.scale[p] + query.offset + (s.bias ? s.bias[p] : 0);
+    }
+
+    static uint32_t not_below(const float (&values)[LANES], float threshold) {
+#if defined(__ARM_NEON) && defined(__aarch64__)
+        const float32x4_t t = vdupq_n_f32(threshold);
+        const uint32x4_t bits = {1, 2, 4, 8};
+        uint32_t mask = 0;
+        for (size_t i = 0; i < LANES; i += 4)
+            mask |= vaddvq_u32(vandq_u32(vcgeq_f32(vld1q_f32(values + i), t), bits)) << i;
+        return mask;
+#else
+        uint32_t mask = 0;
+        for (size_t l = 0; l < LANES; ++l) mask |= static_cast<uint32_t>(values[l] >= threshold) << l;
+        return mask;
+#endif
+    }
+
+    const uint8_t* head(uint32_t segment, uint32_t p) const { return segments[segment].head + p * codec.head_bytes; }
+    const uint8_t* tail(uint32_t segment, uint32_t p) const { return segments[segment].tail + p * codec.tail_bytes; }
+
+    void wait_for_head(uint32_t segment, uint32_t p, float estimate) {
+        for (size_t at = 0; at < codec.head_bytes; at += 64) __builtin_prefetch(head(segment, p) + at);
+        if (heads.add(segment, p, estimate)) read_heads();
+    }
+
+    void read_heads() {
+        const size_t count = std::exchange(heads.held, 0);
+        counts.heads += static_cast<int64_t>(count);
+        const Weights& w = query.signs;
+        const float reach = query.one_bit ? 0 : head_reach;
+        for (size_t i = 0; i < count; i += 2) {
+            const size_t last = std::min(i + 1, count - 1);
+            const uint8_t* code[2] = {head(heads.segment[i], heads.position[i]),
+                                      head(heads.segment[last], heads.position[last])};
+            int32_t dots[2];
+            bit_dots<2>(code, w.values.data, codec.head_bytes, dots);
+            for (size_t n = i; n <= last; ++n) {
+                const uint32_t segment = heads.segment[n], p = heads.position[n];
+                const ListSegment& s = segments[segment];
+                const float better = heads.estimate[n] + s.factor[p] * w.step * (static_cast<float>(dots[n - i]) - w.half_sum);
+                if (!(better + s.factor[p] * reach >= pool.threshold)) continue;
+                if (s.visible && !s.visible[s.row[p]]) continue;
+                if (query.one_bit) pool.offer(better, segment, p);
+                else wait_for_tail(segment, p, heads.estimate[n]);
+            }
+        }
+    }
+
+    void wait_for_tail(uint32_t segment, uint32_t p, float estimate) {
+        for (size_t at = 0; at < codec.tail_bytes; at += 64) __builtin_prefetch(tail(segment, p) + at);
+        if (tails.add(segment, p, estimate)) read_tails();
+    }
+
+    void read_tails() {
+        const size_t count = std::exchange(tails.held, 0);
+        counts.tails += static_cast<int64_t>(count);
+        for (size_t i = 0; i < count; ++i) {
+            const uint32_t segment = tails.segment[i], p = tails.position[i];
+            pool.offer(with_all_bits(segment, p, tails.estimate[i]), segment, p);
+        }
+    }
+
+    float with_all_bits(uint32_t segment, uint32_t p, float estimate) const {
+        const Weights& w = query.one_bit ? query.signs : query.head;
+        const uint8_t* code[1] = {head(segment, p)};
+        int32_t dot[1];
+        bit_dots<1>(code, w.values.data, codec.head_bytes, dot);
+        float sum = static_cast<float>(dot[0]) - w.half_sum;
+        if (!query.one_bit) {
+            code[0] = tail(segment, p);
+            bit_dots<1>(code, query.tail.values.data, codec.tail_bytes, dot);
+            sum += static_cast<float>(dot[0]) - query.tail.half_sum;
+        }
+        return estimate + segments[segment].factor[p] * w.step * sum;
+    }
+
+    // What rounding the query to int8 leaves out of the score of a vector, and what its supplement adds.
+    float refinement(uint32_t segment, uint32_t p, size_t first) {
+        const ListSegment& s = segments[segment];
+        if (!s.supplement) return 0;
+        float sum = s.starts ? static_cast<float>(s.weight[p]) * fine_of(first) : 0;
+        const size_t listed = s.starts ? 1 : 0;
+        for (size_t e = listed; e < s.entries; ++e)
+            sum += static_cast<float>(s.weight[e * s.rows + p]) * fine_of(unit_of(s, e - listed, p));
+        sum *= s.scale[p];
+        const Weights& w = query.one_bit ? query.signs : query.head;
+        const uint8_t* code[1] = {head(segment, p)};
+        int32_t dot[1];
+        bit_dots<1>(code, w.fine.data, codec.head_bytes, dot);
+        float bits = static_cast<float>(dot[0]) - w.fine_half_sum;
+        if (!query.one_bit) {
+            code[0] = tail(segment, p);
+            bit_dots<1>(code, query.tail.fine.data, codec.tail_bytes, dot);
+            bits += static_cast<float>(dot[0]) - query.tail.fine_half_sum;
+        }
+        sum += s.factor[p] * (w.step / Weights::FINE) * bits;
+        const size_t row = s.row[p];
+        return sum + s.supplement_scale[row] * byte_dot(s.supplement + row * codec.dim, query.z.data, codec.dim);
+    }
+
+    float fine_of(size_t unit) {
+        float& value = query.fine[unit];
+        if (std::isnan(value)) {
+            const int8_t* weights[1] = {query.book.fine.data};
+            int32_t dot[1];
+            nibble_dots<1>(codec.book + unit * codec.book_bytes, weights, codec.book_bytes, dot);
+            const float step = query.book.step / Weights::FINE;
+            value = codec.book_scale[unit] * step * (static_cast<float>(dot[0]) - 15 * query.book.fine_half_sum);
+        }
+        return value;
+    }
+
+    static size_t unit_of(const ListSegment& s, size_t entry, size_t p) {
+        const size_t at = entry * s.rows + p;
+        return s.wide ? static_cast<const uint32_t*>(s.unit)[at] : static_cast<const uint16_t*>(s.unit)[at];
+    }
+};
+
+// ---------------------------------------------------------------------------------------------------- search
+
+struct ListScore {
+    float score;
+    uint32_t unit;
+    bool operator<(const ListScore& other) const { return score != other.score ? score > other.score : unit < other.unit; }
+};
+
+// The units of a codec by decreasing expected score of the vectors in their lists; sorted as far as they are used.
+struct ListOrder {
+    std::vector<ListScore> lists;
+    size_t sorted = 0;
+
+    ListOrder(const Codec& codec, const Query& query) : lists(codec.units) {
+        for (size_t j = 0; j < codec.units; ++j) {
+            const float score = codec.list_weight[j] * query.c[j] + codec.list_bias[j];
+            lists[j] = {std::isnan(score) ? -INF : score, static_cast<uint32_t>(j)};  // a NaN has no place in an order
+        }
+    }
+    // The n-th unit; `ahead` will be wanted soon.
+    size_t unit(size_t n, size_t ahead) {
+        if (n >= sorted) {
+            const size_t stop = n < ahead ? std::min(ahead, lists.size()) : lists.size();
+            const auto at = [this](size_t i) { return lists.begin() + static_cast<ptrdiff_t>(i); };
+            if (stop < lists.size()) std::nth_element(at(sorted), at(stop), lists.end());
+            std::sort(at(sorted), at(stop));
+            sorted = stop;
+        }
+        return lists[n].unit;
+    }
+};
+
+// All segments of one codec.
+void scan_codec(Scan& scan, size_t number, size_t segment_count) {
+    const ListSegment* segments = scan.segments;
+    const Codec& codec = scan.codec;
+    const Reading& reading = scan.reading;
+    size_t rows = 0, visible = 0;  // in inverted lists
+    for (size_t s = 0; s < segment_count; ++s) {
+        const ListSegment& segment = segments[s];
+        if (segment.codec != number || !segment.count) continue;
+        if (segment.chosen) scan.decode_chosen(static_cast<uint32_t>(s));
+        else if (!segment.starts) scan.decode(static_cast<uint32_t>(s), 0, segment.rows, 0);
+        else rows += segment.rows, visible += segment.count;
+    }
+    if (!rows) return scan.finish();
+    const double wider = static_cast<double>(rows) / static_cast<double>(visible);  // a filter hides vectors of each list
+    const double share = reading.nprobe ? static_cast<double>(reading.nprobe)
+                                        : std::pow(static_cast<double>(codec.units), reading.lists);
+    const size_t nprobe = reading.everything
+                              ? codec.units
+                              : static_cast<size_t>(std::min(std::ceil(share * wider), static_cast<double>(codec.units)));
+    const int64_t before = scan.counts.decoded, least = static_cast<int64_t>(static_cast<double>(reading.least) * wider);
+    ListOrder order(codec, scan.query);
+    for (size_t u = 0; u < codec.units; ++u) {
+        if (u >= nprobe) {
+            scan.finish();  // so that the pool holds all that was found
+            if (scan.counts.decoded - before >= least && scan.pool.list.size() >= std::min(scan.pool.R, visible)) break;
+        }
+        const size_t unit = order.unit(u, nprobe);
+        ++scan.counts.lists;
+        for (size_t s = 0; s < segment_count; ++s) {
+            const ListSegment& segment = segments[s];
+            if (segment.codec != number || !segment.count || segment.chosen || !segment.starts) continue;
+            const size_t from = static_cast<size_t>(segment.starts[unit]), to = static_cast<size_t>(segment.starts[unit + 1]);
+            if (from < to) scan.decode(static_cast<uint32_t>(s), from, to, scan.query.c[unit]);
+        }
+    }
+    scan.finish();
+}
+
+void search(const Codec* codecs, size_t codec_count, const ListSegment* segments, size_t segment_count, const float* Q,
+            size_t queries, float scale, bool l2, const Reading& reading, size_t k, Results results, Counts* counts) {
+    constexpr size_t TOGETHER = 4;
+    size_t rows = 0;
+    for (size_t s = 0; s < segment_count; ++s) rows += segments[s].rows;
+    const size_t dim = codec_count ? codecs[0].dim : 0;
+    for (size_t first = 0; first < queries; first += TOGETHER) {
+        const size_t n = std::min(TOGETHER, queries - first);
+        std::vector<Query> prepared;  // codec by codec
+        prepared.reserve(codec_count * n);
+        for (size_t m = 0; m < codec_count; ++m) {
+            Query* each[TOGETHER];
+            for (size_t q = 0; q < n; ++q) {
+                prepared.emplace_back(codecs[m], Q + (first + q) * dim, scale, l2);
+                each[q] = &prepared.back();
+            }
+            if (n == 4) measure<4>(codecs[m], each);
+            else if (n == 3) measure<3>(codecs[m], each);
+            else if (n == 2) measure<2>(codecs[m], each);
+            else measure<1>(codecs[m], each);
+        }
+        for (size_t q = 0; q < n; ++q) {
+            Pool pool(segments, std::max(k, reading.candidates), rows);
+            Counts& count = counts[first + q];
+            std::vector<Scan> scans;
+            scans.reserve(codec_count);
+            for (size_t m = 0; m < codec_count; ++m) {
+                scans.emplace_back(codecs[m], segments, prepared[m * n + q], reading, pool, count);
+                scan_codec(scans[m], m, segment_count);
+            }
+            pool.cut();
+            for (Candidate& c : pool.list) {
+                const ListSegment& segment = segments[c.segment];
+                Scan& scan = scans[segment.codec];
+                c.score += scan.refinement(c.segment, c.position, scan.list_of(segment, c.position));
+                if (std::isnan(c.score)) c.score = -INF;
+            }
+            pool.R = k;
+            pool.sort();
+            for (size_t r = 0; r < k; ++r) {
+                const bool found = r < pool.list.size();
+                results.scores[(first + q) * k + r] = found ? pool.list[r].score : -INF;
+                results.ids[(first + q) * k + r] = found ? pool.id(pool.list[r]) : -1;
+            }
+        }
+    }
+}
+
+void scores(const Codec* codecs, const ListSegment& segment, const float* q, float scale, bool l2, float* out) {
+    const Codec& codec = codecs[segment.codec];
+    Query query(codec, q, scale, l2);
+    Query* one[1] = {&query};
+    measure<1>(codec, one);
+    const Reading all = {1, 0, 0, 0, 0, 0, true};
+    Pool pool(&segment, 1, 1);
+    Counts counts;
+    Scan scan(codec, &segment, query, all, pool, counts);
+    size_t list = 0;
+    for (size_t p = 0; p < segment.rows; ++p) {
+        const uint32_t at = static_cast<uint32_t>(p);
+        const float first = scan.first_of(segment, p, list);
+        const bool hidden = segment.visible && !segment.visible[segment.row[p]];
+        const float estimate = scan.with_all_bits(0, at, scan.estimate_one(segment, p, first));
+        out[p] = hidden ? -INF : estimate + scan.refinement(0, at, list);
+    }
+}
+
+}  // namespace
+
+const ListTable LOGT_LISTS = {rotate, search, scores};
+
+}  // namespace logt

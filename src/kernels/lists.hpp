@@ -1,0 +1,102 @@
+// The default index: inverted lists of sparse codes and residual bits. Arrays belong to Python; these structs point to them.
+//
+// Everything is in the rotated domain: z = rotate(x - mean), a permutation of the dimensions followed by a random
+// rotation within each band of dimensions. A vector is z = sum_t weight_t * y[unit_t] + residual; its first entry is the
+// unit whose list it is in. The residual keeps bits[band] bits per dimension, most significant bits first: the `head`
+// is the sign of every coded dimension, the `tail` the other bits, plane by plane. What those leave out may be kept in
+// one byte per dimension, the `supplement`.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace logt {
+
+constexpr size_t CHUNK = 16;    // bytes of a code that are one unit of the layout: bit f of byte b is bit f * 16 + b
+constexpr size_t MAX_BITS = 8;  // per dimension
+
+struct Band {
+    size_t start, size;  // dimensions, after the permutation
+    size_t bits;
+    float deviation;       // of the residual's coordinates, for a vector of factor 1
+    float book_deviation;  // of the memory vectors' coordinates, for one of scale 1
+};
+
+struct Codec {
+    size_t dim, units, bands;
+    const float* mean;       // dim
+    const int32_t* order;    // dim: dimension order[j] becomes the j-th
+    const float* signs;      // rounds * dim
+    size_t rounds;
+    const Band* band;
+    const uint8_t* book;     // (units, book_bytes): 4-bit coordinates, chunks of 16 bytes: low halves, then high halves
+    size_t book_bytes;
+    const float* book_scale;   // units
+    const float* list_weight;  // units: the mean first weight of a list's vectors
+    const float* list_bias;    // units: the mean bias of a list's vectors
+    size_t head_bits, tail_bits, head_bytes, tail_bytes;
+};
+
+struct ListSegment {
+    size_t codec;
+    size_t rows, entries;
+    const int64_t* starts;  // units + 1, or null: a small segment without lists, whose first units are stored too
+    const void* unit;       // (entries - 1, rows), or (entries, rows) without lists: uint16, or uint32 if wide
+    bool wide;
+    const int8_t* weight;  // (entries, rows)
+    const float* scale;    // rows: of the weights
+    const float* factor;   // rows: of the residual
+    const float* bias;     // rows: added to the estimate, or null
+    const uint8_t* head;   // (rows, head_bytes)
+    const uint8_t* tail;   // (rows, tail_bytes)
+    const int8_t* supplement;       // (rows, dim) by row, or null
+    const float* supplement_scale;  // by row
+    const uint32_t* row;     // the row of each position
+    const int64_t* ids;      // by row, increasing
+    const uint8_t* visible;  // by row: 0 hides it; or null: all are visible
+    size_t count;            // visible rows
+    const uint32_t* chosen;  // or null: only these positions are searched, all of them visible
+    size_t chosen_count;
+};
+
+// How much a search reads.
+struct Reading {
+    double lists;        // lists^lists of the lists of a codec are decoded ...
+    size_t nprobe;       // ... or so many, if not 0
+    size_t least;        // and further ones until so many vectors are
+    float code_reach;    // deviations of the residual by which a vector may exceed the estimate of its code
+    float head_reach;    // deviations of the rest by which it may exceed the estimate of its head
+    size_t candidates;   // kept for the supplement, at least
+    bool everything;     // read all bits of all vectors
+};
+
+// Where results go: (queries, k) scores and ids, padded with -inf and -1; and how much was read, per query.
+struct Results {
+    float* scores;
+    int64_t* ids;
+};
+struct Counts {
+    int64_t lists = 0, decoded = 0, heads = 0, tails = 0;
+};
+
+struct ListTable {
+    // Each row by `rounds` of signs (rounds, dim) and a Hadamard transform of the first or the last 2^k values, in turn.
+    void (*rotate)(float* X, size_t rows, size_t stride, size_t dim, const float* signs, size_t sign_stride, size_t rounds,
+                   bool back);
+    // One query (dim values, as the metric compares them) times `scale`, plus `offset`: the k best of all segments.
+    void (*search)(const Codec* codecs, size_t codec_count, const ListSegment* segments, size_t segment_count,
+                   const float* Q, size_t queries, float scale, bool l2, const Reading&, size_t k, Results, Counts*);
+    // Scores of all visible rows of one segment, -inf for hidden ones, by position; all bits and the supplement are read.
+    void (*scores)(const Codec* codecs, const ListSegment&, const float* q, float scale, bool l2, float* out);
+};
+
+extern const ListTable lists_baseline;
+#ifdef LOGT_X86
+extern const ListTable lists_avx2;
+extern const ListTable lists_avx512;
+extern const ListTable lists_avx512vnni;
+#endif
+#ifdef LOGT_ARM
+extern const ListTable lists_dotprod;
+#endif
+
+}  // namespace logt

@@ -1,0 +1,88 @@
+"""Building, (snapshot, new vectors) -> snapshot: the segments that a batch becomes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from logt._threads import Workers
+from logt._types import Floats, Ids
+from logt._validation import FloatRows, normalize_rows, row_norms
+from logt.engine.list_segment import ListSegment
+from logt.engine.method import Method
+from logt.engine.snapshot import Snapshot
+from logt.engine.tiers import merge_tiers
+from logt.engine.training import codec_for_batch
+from logt.errors import InvalidInputError
+from logt.metrics import Metric
+from logt.stages.codec import Codec
+from logt.stages.decoder import Sparse
+
+MAX_ROWS = (1 << 31) - 1
+
+
+@dataclass(frozen=True)
+class Builder:
+    """How batches become segments: by a method, in equal segments of at most `segment_size` rows."""
+
+    method: Method
+    metric: Metric
+    seed: int
+    segment_size: int | None
+
+    def add(self, snapshot: Snapshot, rows: Any, ids: Ids, workers: Workers) -> Snapshot:
+        """Return the snapshot with new vectors, whose ids it knows already."""
+        if not len(rows):
+            return snapshot
+        if -(-len(rows) // len(self._parts(len(rows)))) > MAX_ROWS:
+            raise InvalidInputError(
+                f"a segment holds at most {MAX_ROWS:,} vectors: pass a segment_size; nothing was added"
+            )
+        if (np.diff(ids) <= 0).any():  # segments are sorted by id
+            order = np.argsort(ids)
+            rows, ids = rows[order], ids[order]
+        if self.method.probe is not None:
+            return self._add_to_lists(snapshot, rows, ids, workers)
+        first = len(snapshot.segments)
+        new = []
+        for number, part in enumerate(self._parts(len(rows))):
+            norms = row_norms(rows[part])
+            rng = np.random.default_rng([self.seed, first + number])
+            segment = self.method.build(normalize_rows(rows[part], norms), ids[part], rng, workers)
+            new.append(segment if self.metric == "cosine" else replace(segment, norms=norms.astype(np.float32)))
+        return snapshot.add_segments(new)
+
+    def _add_to_lists(self, snapshot: Snapshot, rows: Any, ids: Ids, workers: Workers) -> Snapshot:
+        normalize = self.metric == "cosine"
+        rng = np.random.default_rng([self.seed, len(snapshot.segments), len(snapshot)])
+        vectors = FloatRows(rows, normalize=normalize)
+        training = codec_for_batch(snapshot.list_segments, vectors, self.method, rng, workers)
+        kept = tuple(segment for segment in snapshot.segments if segment not in training.again)
+        again = [self._encode(*_live_rows(segment), training.codec, workers) for segment in training.again]
+        new = [
+            self._encode(FloatRows(rows[part], normalize=normalize), ids[part], training.codec, workers)
+            for part in self._parts(len(rows))
+        ]
+        grown = replace(snapshot, segments=kept).add_segments([*again, *new])
+        return replace(grown, segments=merge_tiers(grown.segments, self.segment_size))
+
+    def _encode(self, vectors: Any, ids: Ids, codec: Codec, workers: Workers) -> ListSegment:
+        decode = self.method.decode
+        if not isinstance(decode, Sparse):
+            raise TypeError(f"inverted lists need sparse codes, not {decode!r}")
+        return ListSegment.build(codec, vectors, ids, decode, distances=self.metric != "ip", workers=workers)
+
+    def _parts(self, N: int) -> list[slice]:
+        """Return the rows of each segment of a batch."""
+        count = -(-N // (self.segment_size or N))
+        cuts = np.linspace(0, N, count + 1).astype(int)
+        return [slice(a, b) for a, b in pairwise(cuts)]
+
+
+def _live_rows(segment: ListSegment) -> tuple[Floats, Ids]:
+    """Return (the vectors of a segment as they are kept, their ids), without deleted ones."""
+    rows = np.flatnonzero(segment.live)
+    return segment.reconstruct(rows), segment.ids[rows]

@@ -1,0 +1,76 @@
+"""Search in inverted lists, (segments, Q) -> ranking: one compiled call per block of queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from logt import _kernels
+from logt._threads import SERIAL, Workers, split_range
+from logt._types import Array, Floats, Ids, Mask
+from logt.engine.list_segment import ListSegment
+from logt.stages.inverted_lists import Reading
+
+_TILE = 16  # queries per task
+
+NARROW = 8
+"""A filter that passes less than 1/NARROW of a segment is searched row by row, not list by list."""
+
+
+class ListSearcher:
+    """What one search reads: segments, and which of their rows are visible."""
+
+    def __init__(self, segments: Sequence[ListSegment], masks: Sequence[Mask | Ids] | None = None):
+        """With masks, only the rows of each segment that are set, or listed, are visible."""
+        self._searcher = _kernels.ListSearcher()
+        self._segments = list(segments)
+        self.distances = any(len(segment.bias) for segment in segments)
+        self.refine = any(len(segment.supplement_scale) for segment in segments)
+        self.count = 0
+        codecs: dict[int, int] = {}
+        for number, segment in enumerate(segments):
+            key = id(segment.codec)
+            if key not in codecs:
+                codecs[key] = segment.codec.add_to(self._searcher, distances=self.distances)
+            self.count += self._add(segment, codecs[key], None if masks is None else masks[number])
+
+    def _add(self, segment: ListSegment, codec: int, mask: Mask | Ids | None) -> int:
+        """Add a segment and return how many of its rows are visible."""
+        if mask is None:
+            segment.add_to(self._searcher, codec)
+            return segment.count
+        by_row = mask.dtype == bool
+        count = int(np.count_nonzero(mask)) if by_row else len(mask)
+        if count * NARROW <= len(segment):
+            rows = np.flatnonzero(mask) if by_row else mask.astype(np.int64)
+            segment.add_to(self._searcher, codec, rows=rows)
+            return count
+        visible = mask.astype(bool) if by_row else np.zeros(len(segment), bool)
+        if not by_row:
+            visible[mask] = True
+        segment.add_to(self._searcher, codec, visible=visible)
+        return count
+
+    def search(self, Q: Floats, k: int, reading: Reading, workers: Workers = SERIAL) -> tuple[Floats, Ids, Array]:
+        """Return (scores, ids, counts): the best k for each row of Q, and what was read for it."""
+        k = min(k, self.count)
+        scores, ids = np.empty((len(Q), k), np.float32), np.empty((len(Q), k), np.int64)
+        counts = np.zeros((len(Q), 4), np.int64)
+
+        def fill(rows: slice) -> None:
+            self._searcher.search(Q[rows], self.distances, *reading, scores[rows], ids[rows], counts[rows])
+
+        if k and len(Q) <= _TILE:
+            fill(slice(0, len(Q)))  # no threads to start, and nothing here uses BLAS
+        elif k:
+            workers.map(fill, split_range(len(Q), _TILE))
+        return scores, ids, counts
+
+    def all_scores(self, q: Floats) -> Iterator[tuple[Floats, Ids]]:
+        """Yield, segment by segment, (the scores of its visible rows, their ids), from all that is kept."""
+        for number, segment in enumerate(self._segments):
+            scores = np.empty(len(segment), np.float32)
+            self._searcher.scores(number, q, self.distances, scores)
+            visible = np.flatnonzero(scores > -np.inf)
+            yield scores[visible], segment.ids[segment.row[visible]]

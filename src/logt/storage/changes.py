@@ -1,0 +1,181 @@
+"""The log of changes: records that are appended to a file, each flushed to disk before a save returns.
+
+A record is a header (magic, generation, length, checksum of the header), a checksum that also covers the one before,
+and arrays. A record that is not complete was never acknowledged, and is ignored; one that is complete but damaged is
+an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from logt._types import Array, Floats, Ids
+from logt._validation import check_array, check_lengths
+from logt.engine.string_ids import Layer
+from logt.errors import CorruptIndexError
+from logt.storage.files import array_file, flush_folder, open_descriptor, parse_arrays, read_bytes, write_all
+
+MAX_PENDING = 8 << 20
+"""Bytes of vectors that wait to be logged; more are written as segments."""
+
+MAX_LOG = 16 << 20
+"""Bytes of a log; a larger one is folded into segments by the next save."""
+
+_MAX_FILE = 1 << 34
+_MAGIC = b"LOGT"
+_HEADER = struct.Struct("<4sQQI")
+_DIGEST = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """Vectors that were added under ids (and strings, if the index has string ids), or ids that were removed."""
+
+    kind: Literal["add", "remove"]
+    ids: Ids
+    X: Floats | None = None
+    strings: tuple[str, ...] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return self.ids.nbytes + (0 if self.X is None else self.X.nbytes)
+
+
+class PendingChanges:
+    """The changes of an index since it was saved; None if they are not known, or too many, or not of these kinds."""
+
+    def __init__(self) -> None:
+        self.changes: list[Change] | None = None
+        self.nbytes = 0
+
+    def restart(self) -> None:
+        """Begin to record: everything is saved."""
+        self.changes, self.nbytes = [], 0
+
+    def rewrite(self) -> None:
+        """Note a change that only new files can hold."""
+        self.changes = None
+
+    def has_room(self, more: int) -> bool:
+        return self.changes is not None and self.nbytes + more <= MAX_PENDING
+
+    def record(self, change: Change) -> None:
+        if not self.has_room(change.nbytes):
+            self.changes = None
+        elif self.changes is not None:
+            self.changes.append(change)
+            self.nbytes += change.nbytes
+
+
+@dataclass(frozen=True)
+class Position:
+    """The end of the last complete record of a log: where it is, the record's generation and its checksum."""
+
+    offset: int
+    generation: int
+    digest: bytes
+
+
+def start_of_log(state: str, generation: int) -> Position:
+    """Return the position at the start of the log of a manifest."""
+    return Position(0, generation, hashlib.blake2b(state.encode(), digest_size=_DIGEST).digest())
+
+
+def append(path: Path, at: Position, changes: Sequence[Change]) -> Position:
+    """Append one record with some changes, flush it to disk, and return the new end.
+
+    Bytes after `at` are of a record that was not complete, and are cut off.
+    """
+    payload = b"".join(_encode(change) for change in changes)
+    generation = at.generation + 1
+    digest = hashlib.blake2b(at.digest + payload, digest_size=_DIGEST).digest()
+    head = _HEADER.pack(_MAGIC, generation, len(payload), 0)[:-4]
+    record = head + struct.pack("<I", zlib.crc32(head)) + digest + payload
+    new = not path.exists()
+    with open_descriptor(path, os.O_WRONLY | os.O_CREAT) as file:
+        os.ftruncate(file, at.offset)
+        os.lseek(file, at.offset, os.SEEK_SET)
+        try:
+            write_all(file, record)
+            os.fsync(file)
+        except BaseException:
+            os.ftruncate(file, at.offset)
+            raise
+    if new:
+        flush_folder(path.parent)
+    return Position(at.offset + len(record), generation, digest)
+
+
+def read(path: Path, at: Position) -> tuple[list[Change], Position]:
+    """Return the changes of the complete records after `at`, and where they end."""
+    try:
+        data = read_bytes(path, _MAX_FILE)
+    except FileNotFoundError:
+        return [], at
+    changes: list[Change] = []
+    while True:
+        record = _next_record(path, data, at)
+        if record is None:
+            return changes, at
+        payload, at = record
+        try:
+            changes += _decode(payload)
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptIndexError(f"{path} is damaged at byte {at.offset}: {error}") from error
+
+
+def _next_record(path: Path, data: bytes, at: Position) -> tuple[bytes, Position] | None:
+    """Return (payload, end) of the record at a position; None if there is no complete one."""
+    start = at.offset + _HEADER.size + _DIGEST
+    if start > len(data):
+        return None
+    magic, generation, length, crc = _HEADER.unpack_from(data, at.offset)
+    head = data[at.offset : at.offset + _HEADER.size - 4]
+    if magic != _MAGIC or zlib.crc32(head) != crc or generation != at.generation + 1:
+        raise CorruptIndexError(f"{path} is damaged at byte {at.offset}: a record has a wrong header")
+    if start + length > len(data):
+        return None
+    payload, digest = data[start : start + length], data[start - _DIGEST : start]
+    if hashlib.blake2b(at.digest + payload, digest_size=_DIGEST).digest() != digest:
+        raise CorruptIndexError(f"{path} is damaged at byte {at.offset}: the checksum of a record does not match")
+    return payload, Position(start + length, generation, digest)
+
+
+def _encode(change: Change) -> bytes:
+    arrays: dict[str, Array] = {"ids": change.ids}
+    if change.X is not None:
+        arrays["X"] = change.X
+    if change.strings is not None:
+        layer = Layer(change.strings, change.ids).arrays
+        arrays |= {"text": layer["text"], "ends": layer["ends"]}
+    data = array_file(arrays, {"kind": change.kind})
+    return struct.pack("<Q", len(data)) + data
+
+
+def _decode(payload: bytes) -> list[Change]:
+    changes, start = [], 0
+    while start < len(payload):
+        (length,) = struct.unpack_from("<Q", payload, start)
+        arrays, metadata = parse_arrays(np.frombuffer(payload[start + 8 : start + 8 + length], np.uint8))
+        start += 8 + length
+        kind = metadata["kind"]
+        ids = np.array(check_array(arrays["ids"], np.int64, 1))
+        X = strings = None
+        if kind not in ("add", "remove") or (kind == "add") != ("X" in arrays):
+            raise ValueError(f"a change of kind {kind!r}")
+        if kind == "add":
+            X = np.array(check_array(arrays["X"], np.float32, 2))
+            check_lengths(ids, X)
+        if "text" in arrays:
+            strings = Layer.from_arrays({**arrays, "numbers": ids}).strings
+        changes.append(Change("add" if kind == "add" else "remove", ids, X, strings))
+    return changes

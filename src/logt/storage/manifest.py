@@ -1,0 +1,90 @@
+"""The manifest of an index: one small JSON file, replaced atomically, that names all others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from logt.engine.method import Method
+from logt.errors import CorruptIndexError, FormatVersionError
+from logt.stages.cascade import Cascade
+from logt.stages.correction import Suppress
+from logt.stages.decoder import GroupPinv, Local, Sparse, Transpose
+from logt.stages.dictionary import DictionaryLearning
+from logt.stages.grouping import KdTree, Orthogonal, Random
+from logt.stages.inverted_lists import Probe
+from logt.stages.kmeans import KMeans
+from logt.stages.llc import LocalityConstrained
+from logt.stages.memory_vectors import Mean, Pinv, Sum
+from logt.stages.quantize import Float32, Int4, Int8, ProductQuantizer
+from logt.stages.residual import ResidualQuantizer
+from logt.storage.files import checksum, read_bytes, replace_file
+
+MANIFEST = "manifest.json"
+FORMAT = 3
+"""Written. Formats 1 and 2 are read as well (legacy.py)."""
+
+_MAX_MANIFEST = 1 << 28
+
+STAGES: dict[str, type[Any]] = {
+    stage.__name__: stage
+    for stage in (
+        *(Cascade, DictionaryLearning, Float32, GroupPinv, Int4, Int8, KdTree, KMeans, Local, LocalityConstrained),
+        *(Mean, Method, Orthogonal, Pinv, Probe, ProductQuantizer, Random, ResidualQuantizer, Sparse, Sum, Suppress),
+        Transpose,
+    )
+}
+
+
+def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Replace the manifest of a folder."""
+    text = json.dumps(manifest, indent=1, sort_keys=True)
+    outer = {"manifest": manifest, "checksum": checksum(text.encode())}
+    replace_file(folder / MANIFEST, json.dumps(outer, indent=1).encode())
+
+
+def read_manifest(folder: Path) -> Any:
+    """Return the manifest of a folder; raise CorruptIndexError if it is damaged."""
+    try:
+        text = read_bytes(folder / MANIFEST, _MAX_MANIFEST)
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileNotFoundError(f"{folder} holds no index: it has no {MANIFEST}") from None
+    try:
+        outer = json.loads(text)
+        manifest, digest = outer["manifest"], outer["checksum"]
+        version = manifest["format"]
+        if type(manifest["generation"]) is not int:
+            raise ValueError("the generation is not an integer")
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
+        raise CorruptIndexError(f"{folder / MANIFEST} is damaged: {error}") from error
+    if checksum(json.dumps(manifest, indent=1, sort_keys=True).encode()) != digest:
+        raise CorruptIndexError(f"{folder / MANIFEST} is damaged: its checksum does not match")
+    if version not in (1, 2, FORMAT):
+        raise FormatVersionError(f"{folder} has format {version}, this version of logt reads {FORMAT}: update logt")
+    return manifest
+
+
+def stage_to_json(stage: Any) -> Any:
+    """Return a stage as {"stage": its class, **its parameters}."""
+    if not is_dataclass(stage):
+        return stage
+    return {"stage": type(stage).__name__, **{f.name: stage_to_json(getattr(stage, f.name)) for f in fields(stage)}}
+
+
+def stage_from_json(plain: Any) -> Any:
+    """Return the stage that `stage_to_json` wrote."""
+    if not isinstance(plain, dict):
+        return plain
+    stage = STAGES[plain["stage"]]
+    return stage(**{name: stage_from_json(value) for name, value in plain.items() if name != "stage"})
+
+
+def method_from_json(plain: Any) -> Method:
+    """Return the method of a manifest; raise ValueError if it is something else."""
+    method = stage_from_json(plain)
+    if not isinstance(method, Method):
+        raise ValueError(f"the method is a {type(method).__name__}")
+    return method

@@ -1,0 +1,337 @@
+"""The folder of an index: segments <-> files, a manifest, and a log of changes since it was written.
+
+Array files are named by their checksum and never changed. A new generation is either new files and then a new
+manifest, each written under a temporary name, flushed to disk and renamed, or one record that is appended to the log.
+So the folder holds the old state or the new one, whatever is interrupted. Readers map the files of the generation
+they opened, and keep them when a writer unlinks them. See docs/format.md.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from logt._types import Array
+from logt.engine.coded_segment import CodedSegment
+from logt.engine.list_segment import ListSegment
+from logt.engine.method import Method
+from logt.engine.segment import Segment
+from logt.engine.string_ids import Layer, StringIds
+from logt.errors import ConflictError, CorruptIndexError, InvalidInputError
+from logt.stages.codec import Codec
+from logt.stages.quantize import CODEBOOKS, Codebook
+from logt.storage import changes, legacy
+from logt.storage.changes import Change
+from logt.storage.files import array_file, checksum, make_folder, read_array_file, replace_file
+from logt.storage.lock import LOCK, Lock
+from logt.storage.manifest import FORMAT, MANIFEST, method_from_json, read_manifest, stage_to_json, write_manifest
+
+_ARRAYS = r"(codec|memory|segment|supplement|sketch|removed|strings|names)-[0-9a-f]{16}\.safetensors"
+_LOG = r"changes-[0-9a-f]{32}\.log"
+INDEX_FILE = re.compile(rf"\.lock|{_ARRAYS}|{_LOG}|\.(manifest\.json|{_ARRAYS})\.\d+\.tmp")
+"""The names of all files of an index but the manifest."""
+
+_UNUSABLE = (KeyError, TypeError, AttributeError, IndexError, ValueError)
+
+
+@dataclass(frozen=True)
+class StoredIndex:
+    """Everything that is stored of an index: settings, method, segments, string ids."""
+
+    settings: Mapping[str, Any]
+    method: Method
+    segments: tuple[Segment, ...]
+    strings: StringIds | None = None
+
+
+class Store:
+    """The folder of an index, open for reading, or for writing with a lock."""
+
+    def __init__(self, folder: Path, lock: Lock | None = None):
+        self.folder = folder
+        self._lock = lock
+        self._state: str | None = None  # of the manifest that was read or written last
+        self._end = changes.start_of_log("", 0)
+        self._files: dict[str, dict[str, Any]] = {}
+        self._names: dict[tuple[int, ...], tuple[str, tuple[object, ...]]] = {}  # what is in which file
+        self._attempt: tuple[str, int, _Writer] | None = None  # a manifest that may or may not have been written
+
+    # -------------------------------------------------------------------------------------- opening and closing
+
+    @classmethod
+    def create(cls, folder: Path) -> Store:
+        """Lock a folder that is an index or can become one; what it holds will be replaced."""
+        if folder.exists() and not _is_index(folder):
+            raise InvalidInputError(f"{folder} exists and is not an index; choose another path")
+        make_folder(folder)
+        store = cls(folder, Lock(folder))
+        try:
+            manifest = read_manifest(folder)
+        except (CorruptIndexError, FileNotFoundError):
+            return store
+        except BaseException:
+            store.close()
+            raise
+        store._end = changes.start_of_log("", _last_generation(folder, manifest))
+        return store
+
+    @classmethod
+    def open(cls, folder: Path, *, write: bool) -> Store:
+        """Open the index in a folder."""
+        read_manifest(folder)  # do not leave a lock file where there is no index
+        store = cls(folder, Lock(folder) if write else None)
+        if write:
+            for left in folder.glob(".*.tmp"):  # of a writer that was killed
+                if INDEX_FILE.fullmatch(left.name):
+                    left.unlink(missing_ok=True)
+        return store
+
+    @property
+    def writable(self) -> bool:
+        return self._lock is not None and self._lock.held
+
+    @property
+    def generation(self) -> int:
+        """The number of the state that was read or written last; it increases with each save."""
+        return self._end.generation
+
+    def close(self) -> None:
+        if self._lock:
+            self._lock.close()
+
+    # -------------------------------------------------------------------------------------------------- reading
+
+    def read(self) -> tuple[StoredIndex, list[Change]]:
+        """Return what the manifest holds, and the changes since; any byte that is not as written raises an error."""
+        while True:
+            manifest = read_manifest(self.folder)
+            try:
+                stored = self._read_manifest(manifest)
+                start = changes.start_of_log(manifest.get("state", ""), manifest["generation"])
+                log, end = changes.read(self._log_path(manifest.get("state", "")), start)
+            except CorruptIndexError:
+                if read_manifest(self.folder) == manifest:
+                    raise
+                continue  # a writer replaced the generation while it was read, and removed files of the old one
+            if read_manifest(self.folder) == manifest:
+                self._state, self._end = manifest.get("state", ""), end
+                self._files = dict(manifest["files"])
+                return stored, log
+
+    def read_changes(self) -> list[Change] | None:
+        """Return the changes since the last read, or None if the manifest was replaced."""
+        if not self._is_current():
+            return None
+        log, self._end = changes.read(self._log_path(self._state or ""), self._end)
+        return log if self._is_current() else None
+
+    def _is_current(self) -> bool:
+        """Whether the manifest on disk is still the one that was read or written last."""
+        return bool(read_manifest(self.folder).get("state", "") == self._state)
+
+    def _log_path(self, state: str) -> Path:
+        return self.folder / f"changes-{state}.log"
+
+    def _read_manifest(self, manifest: Any) -> StoredIndex:
+        if manifest["format"] < FORMAT:
+            return StoredIndex(**legacy.read(self.folder, manifest))
+        try:
+            if any(Path(name).name != name for name in manifest["files"]):
+                raise ValueError("a file outside the folder is named")
+            loaded = {n: read_array_file(self.folder / n, about) for n, about in manifest["files"].items()}
+            self._names.clear()
+            models = {name: self._model(name, kind, loaded) for name, kind in manifest["models"].items()}
+            segments = tuple(self._segment(entry, models, loaded) for entry in manifest["segments"])
+            strings = None
+            if manifest["strings"] is not None:
+                strings = StringIds(tuple(self._layer(name, loaded) for name in manifest["strings"]))
+            return StoredIndex(manifest["settings"], method_from_json(manifest["method"]), segments, strings)
+        except _UNUSABLE as error:
+            raise CorruptIndexError(
+                f"{self.folder}: the manifest and its files do not fit together: {error}"
+            ) from error
+
+    def _model(self, name: str, kind: str, loaded: Mapping[str, Mapping[str, Array]]) -> Codec | Codebook:
+        if kind != "Codec" and kind not in CODEBOOKS:
+            raise ValueError(f"unknown kind of memory vectors {kind!r}")
+        model: Codec | Codebook = (Codec if kind == "Codec" else CODEBOOKS[kind]).from_arrays(loaded[name])
+        self._know(name, model)
+        return model
+
+    def _segment(self, entry: Mapping[str, str], models: Mapping[str, Any], loaded: Mapping[str, Any]) -> Segment:
+        model = models[entry["model"]]
+        arrays = {**loaded[entry["segment"]], **(loaded[entry["supplement"]] if "supplement" in entry else {})}
+        segment: Segment
+        if isinstance(model, Codec):
+            segment = ListSegment.from_arrays(model, arrays)
+            self._know(entry["segment"], *_main_parts(segment))
+            if "supplement" in entry:
+                self._know(entry["supplement"], segment.supplement)
+        else:
+            segment = CodedSegment.from_arrays(model, arrays)
+            self._know(entry["segment"], *_main_parts(segment))
+        if "removed" in entry:
+            segment = segment.with_deletions(loaded[entry["removed"]]["bits"])
+            self._know(entry["removed"], segment.removed)
+        return segment
+
+    def _layer(self, name: str, loaded: Mapping[str, Mapping[str, Array]]) -> Layer:
+        layer = Layer.from_arrays(loaded[name])
+        self._know(name, layer)
+        return layer
+
+    # -------------------------------------------------------------------------------------------------- writing
+
+    def has_room(self, more: int) -> bool:
+        """Return whether the log can take so many bytes more; one that has grown is folded into segments."""
+        return bool(self._state) and self._end.offset + more <= changes.MAX_LOG
+
+    def append(self, pending: Sequence[Change]) -> None:
+        """Add changes to the log as one generation; they are on disk when this returns."""
+        self._check_unchanged()
+        self._end = changes.append(self._log_path(self._state or ""), self._end, pending)
+
+    def write(self, stored: StoredIndex) -> None:
+        """Write a new manifest and the files that it needs. Files that did not change are not read or written.
+
+        Files of older generations, or of a writer that died, are removed at the end.
+        """
+        about = {"settings": dict(stored.settings), "method": stage_to_json(stored.method)}
+        json.dumps(about)  # what cannot be written is refused before anything is
+        self._check_unchanged()
+        writer = _Writer(self.folder, self._files, self._names)
+        entries = [writer.segment(segment) for segment in stored.segments]
+        strings = None if stored.strings is None else [writer.layer(layer) for layer in stored.strings.layers]
+        manifest = {
+            "format": FORMAT,
+            "generation": self.generation + 1,
+            **about,
+            "models": writer.models,
+            "segments": entries,
+            "strings": strings,
+            "files": writer.files,
+        }
+        state = checksum(json.dumps(manifest, sort_keys=True).encode())[:32]  # identifies what is stored
+        self._attempt = state, self.generation + 1, writer
+        write_manifest(self.folder, {**manifest, "state": state})
+        self._adopt_attempt()
+        for other in self.folder.iterdir():
+            if INDEX_FILE.fullmatch(other.name) and other.name not in (*writer.files, LOCK):
+                other.unlink(missing_ok=True)
+
+    def _adopt_attempt(self) -> None:
+        """Note that the last manifest is in place."""
+        if self._attempt is not None:
+            self._state, generation, writer = self._attempt
+            self._end = changes.start_of_log(self._state, generation)
+            self._files, self._names, self._attempt = writer.files, writer.names, None
+
+    def _check_unchanged(self) -> None:
+        """Raise unless the folder still holds what this writer read or wrote last, and its lock."""
+        if self._lock is None or not self._lock.in_place:
+            raise ConflictError(
+                f"{self.folder} was replaced, or its lock was deleted, since it was opened; nothing was written. "
+                "Save to another path, or open it again"
+            )
+        try:
+            state = read_manifest(self.folder).get("state", "")
+        except (FileNotFoundError, CorruptIndexError):
+            state = None
+        if self._attempt is not None and state == self._attempt[0]:
+            self._adopt_attempt()  # it was written, though something failed after that
+        if self._state is not None and state != self._state:
+            raise ConflictError(
+                f"{self.folder} was written by another since it was opened; nothing was written. "
+                "Save to another path, or open it again"
+            )
+
+    def _know(self, name: str, *parts: object) -> None:
+        self._names[_key(parts)] = name, parts
+
+
+class _Writer:
+    """Writes the array files of one manifest; what an earlier manifest has in a file is not written again."""
+
+    def __init__(self, folder: Path, files: Mapping[str, dict[str, Any]], names: Mapping[Any, Any]):
+        self._folder, self._old_files, self._old_names = folder, files, names
+        self.files: dict[str, dict[str, Any]] = {}
+        self.names: dict[tuple[int, ...], tuple[str, tuple[object, ...]]] = {}
+        self.models: dict[str, str] = {}
+
+    def segment(self, segment: Segment) -> dict[str, str]:
+        """Write a segment and return its entry."""
+        model: Any = segment.model
+        name = self._write("codec" if isinstance(model, Codec) else "memory", model.arrays, model)
+        self.models[name] = type(model).__name__
+        entry = {"model": name, "segment": self._write("segment", segment.arrays, *_main_parts(segment))}
+        if isinstance(segment, ListSegment) and segment.codec.refine:
+            entry["supplement"] = self._write("supplement", segment.supplement_arrays, segment.supplement)
+        if segment.removed is not None:
+            entry["removed"] = self._write("removed", {"bits": np.packbits(segment.removed)}, segment.removed)
+        return entry
+
+    def layer(self, layer: Layer) -> str:
+        """Write a layer of string ids and return the name of its file."""
+        return self._write("strings", layer.arrays, layer)
+
+    def _write(self, kind: str, arrays: Mapping[str, Array], *parts: object) -> str:
+        """Write one file, unless its content is in a file already; record its length and checksum."""
+        known = self.names.get(_key(parts)) or self._old_names.get(_key(parts))
+        if known is not None and known[0] in {**self._old_files, **self.files}:
+            name = known[0]
+            self.files[name] = self.files.get(name) or self._old_files[name]
+        else:
+            data = array_file(arrays)
+            digest = checksum(data)
+            name = f"{kind}-{digest[:16]}.safetensors"
+            self.files[name] = {"bytes": len(data), "checksum": digest}
+            replace_file(self._folder / name, data)
+        self.names[_key(parts)] = name, parts
+        return name
+
+
+def _key(parts: Sequence[object]) -> tuple[int, ...]:
+    """Objects by identity; whoever keeps a key keeps the objects, so that no other can have their place."""
+    return tuple(map(id, parts))
+
+
+def _main_parts(segment: Segment) -> tuple[object, ...]:
+    """Return the objects that the main file of a segment is made from."""
+    if isinstance(segment, ListSegment):
+        return segment.ids, segment.row, segment.bias
+    if isinstance(segment, CodedSegment):
+        return segment.ids, segment.codes, segment.units, segment.norms
+    raise TypeError(f"a segment of kind {type(segment).__name__} cannot be stored")
+
+
+def _last_generation(folder: Path, manifest: Any) -> int:
+    """Return the generation of a folder, its log included as far as it can be read."""
+    state = manifest.get("state", "")
+    start = changes.start_of_log(state, manifest["generation"])
+    try:
+        return changes.read(folder / f"changes-{state}.log", start)[1].generation
+    except CorruptIndexError:
+        return start.generation
+
+
+def _is_index(folder: Path) -> bool:
+    """Return whether a folder is an index, even a damaged one, or holds only what a writer of one left.
+
+    A folder with nothing but a manifest.json that another program wrote is not an index.
+    """
+    if not folder.is_dir():
+        return False
+    names = [path.name for path in folder.iterdir()]
+    ours = [name for name in names if INDEX_FILE.fullmatch(name)]
+    if MANIFEST not in names:
+        return len(ours) == len(names)
+    if ours:
+        return True
+    path = folder / MANIFEST
+    return path.is_file() and b'"generation"' in path.read_bytes() and b'"segments"' in path.read_bytes()

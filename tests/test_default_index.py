@@ -1,0 +1,257 @@
+"""The default index: accuracy, effort, growth, drift, compaction."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import logt
+from logt import InvalidInputError
+from logt.methods import lo_gt, sketched
+
+
+@pytest.fixture(scope="module")
+def collection():
+    """4,000 photos in which each query has near neighbours, indexed by default."""
+    from logt.datasets import photo_collection
+
+    collection = photo_collection(4000, 128, landmarks=40)
+    index = logt.Index(128)
+    index.add(collection.X)
+    return collection.X, collection.Q, index
+
+
+def recall(ids, X, Q, k=10):
+    exact = np.argsort(-(Q @ X.T), axis=1, kind="stable")[:, :k]
+    return np.mean([len(set(a) & set(b)) / k for a, b in zip(ids[:, :k].tolist(), exact.tolist(), strict=True)])
+
+
+def test_more_effort_finds_more(collection):
+    X, Q, index = collection
+    found = [recall(index.search(Q, 10, effort=e).ids, X, Q) for e in (0, 0.25, 0.5, 0.75, 1)]
+    assert found[0] < found[-1]
+    assert all(b >= a - 0.02 for a, b in pairwise(found))
+    assert found[2] > 0.75
+
+
+def test_all_effort_is_a_search_through_the_reconstructions(collection):
+    _, Q, index = collection
+    scores, ids = index.search(Q, 4000, effort=1)
+    R = index.reconstruct(np.arange(4000))
+    assert np.allclose(scores, np.take_along_axis(Q @ R.T, ids, axis=1), atol=5e-3)
+    assert (np.sort(ids, axis=1) == np.arange(4000)).all()
+
+
+def test_a_full_list_holds_everybody_whatever_the_effort(collection):
+    _, Q, index = collection
+    assert (np.sort(index.search(Q[:3], 4000, effort=0).ids, axis=1) == np.arange(4000)).all()
+
+
+def test_a_narrow_filter_loses_nothing(collection, rng):
+    X, Q, index = collection
+    few = np.sort(rng.choice(4000, 30, replace=False))
+    found = index.search(Q, 10, filter=few)
+    everything = index.search(Q, 10, filter=few, effort=1)
+    assert (found.ids == everything.ids).all()
+    assert recall(np.searchsorted(few, found.ids), X[few], Q) > 0.8
+
+
+def test_experts_say_how_many_units_are_opened(collection):
+    X, Q, index = collection
+    units = index.report()["units"]
+    assert recall(index.search(Q, 10, nprobe=2).ids, X, Q) < recall(index.search(Q, 10, nprobe=40).ids, X, Q)
+    everything = recall(index.search(Q, 10, effort=1).ids, X, Q)
+    assert recall(index.search(Q, 10, nprobe=units).ids, X, Q) > everything - 0.02
+
+
+def test_experts_arguments_belong_to_their_methods(collection, vectors):
+    _, Q, index = collection
+    with pytest.raises(InvalidInputError, match="set effort or nprobe"):
+        index.search(Q, 5, p=0.5)
+    paper = logt.Index(16, method=lo_gt(n=10, m=2, L=12))
+    paper.add(vectors(200, 16))
+    with pytest.raises(InvalidInputError, match="set effort, or p and R"):
+        paper.search(vectors(1, 16), 5, nprobe=3)
+    assert (paper.search(vectors(5, 16), 9, effort=1).ids == paper.search(vectors(5, 16), 9).ids).all()
+
+
+def test_threads_change_nothing(collection):
+    _, Q, index = collection
+    one, two = (index.search(Q, 50, threads=t) for t in (1, 2))
+    assert (one.ids == two.ids).all()
+    assert (one.scores == two.scores).all()
+
+
+@settings(max_examples=25, deadline=None)
+@given(N=st.integers(1, 60), dim=st.integers(1, 40), metric=st.sampled_from(["cosine", "ip", "l2"]))
+def test_small_collections_are_exact_enough(N, dim, metric):
+    rng = np.random.default_rng(N * 100 + dim)
+    X = rng.standard_normal((N, dim)).astype(np.float32) + 0.01
+    index = logt.Index(dim, method=sketched(bits=4), metric=metric)
+    index.add(X)
+    scores, ids = index.search(X, 1, effort=1)
+    if metric == "l2":
+        assert (scores[:, 0] <= 0.15 * np.square(X).sum(axis=1) + 1e-5).all()
+    elif metric == "ip":
+        best = (X @ X.T).max(axis=1)
+        got = np.einsum("ij,ij->i", X, X[ids[:, 0]])
+        assert (got >= best - 0.1 * np.linalg.norm(X, axis=1) * np.linalg.norm(X, axis=1).max() - 1e-5).all()
+    else:
+        assert (scores[:, 0] > 0.9).all()
+
+
+def test_expansion_finds_the_views_that_a_query_misses(collection):
+    from logt.datasets import photo_collection
+    from logt.evaluation import mean_average_precision
+
+    _, Q, index = collection
+    positives = photo_collection(4000, 128, landmarks=40).positives
+    plain, expanded = (mean_average_precision(index.search(Q, 4000, expand=n).ids, positives) for n in (0, 5))
+    assert expanded > plain
+    with pytest.raises(InvalidInputError, match="under cosine"):
+        logt.Index(4, metric="l2").search(np.ones(4), 1, expand=3)
+
+
+# ------------------------------------------------------------------------------------------------------ streams
+
+
+def test_later_batches_are_coded_with_the_memory_of_the_first(collection):
+    X, Q, _ = collection
+    index = logt.Index(128)
+    for batch in np.array_split(X, 4):
+        index.add(batch)
+    assert len({id(segment.codec) for segment in index._snapshot.segments}) <= 2
+    whole = logt.Index(128)
+    whole.add(X)
+    assert recall(index.search(Q, 10).ids, X, Q) > recall(whole.search(Q, 10).ids, X, Q) - 0.1
+
+
+def test_when_the_data_drift_new_memory_is_learned(rng):
+    def cluster(seed):
+        r = np.random.default_rng(seed)
+        return r.standard_normal((20, 64))[r.integers(0, 20, 800)] + 0.3 * r.standard_normal((800, 64))
+
+    index = logt.Index(64)
+    for seed in (0, 0, 1, 0, 1):
+        index.add(cluster(seed))
+    assert len({id(segment.codec) for segment in index._snapshot.segments}) == 2
+    for _ in range(3):  # no structure at all, but always the same
+        index.add(np.random.default_rng(7).standard_normal((800, 64)))
+    assert len({id(segment.codec) for segment in index._snapshot.segments}) == 3
+
+
+def test_small_batches_are_coded_with_what_is_there(collection, rng):
+    X, _, _ = collection
+    index = logt.Index(128)
+    index.add(X)
+    for _ in range(5):
+        index.add(rng.standard_normal((3, 128)))
+    assert len({id(segment.codec) for segment in index._snapshot.segments}) == 1
+
+
+def test_compact_joins_segments_and_changes_no_answer(collection, tmp_path):
+    X, Q, _ = collection
+    index = logt.Index(128, metric="ip")
+    for batch in np.array_split(X[:2000], 8):
+        index.add(3 * batch)
+    index.remove(range(100, 300))
+    before = index.search(Q, 50, effort=1)
+    index.compact()
+    after = index.search(Q, 50, effort=1)
+    assert index.report()["segments"] == len({id(segment.codec) for segment in index._snapshot.segments}) < 8
+    assert index.report()["removed"] == 0
+    assert (after.ids == before.ids).all()
+    assert (after.scores == before.scores).all()
+    index.save(tmp_path / "index")
+    assert (logt.open(tmp_path / "index").search(Q, 50).ids == index.search(Q, 50).ids).all()
+
+
+def test_relearning_makes_one_batch_of_many(collection):
+    X, Q, whole = collection
+    index = logt.Index(128)
+    for batch in np.array_split(X, 10):
+        index.add(batch)
+    index.remove([7])
+    kept = np.delete(X, 7, axis=0)
+    with pytest.raises(InvalidInputError, match="holds 3999 vectors, but 4000 were given"):
+        index.compact(X)
+    for vectors, loss in ((None, 0.1), (kept, 0.03)):
+        index.compact(vectors, relearn=True)
+        assert index.report()["segments"] == 1
+        assert index.report()["units"] == whole.report()["units"]
+        assert 7 not in index
+        assert recall(index.search(Q, 10).ids, X, Q) > recall(whole.search(Q, 10).ids, X, Q) - loss
+
+
+def test_smoothing_draws_views_of_one_thing_together(rng):
+    things = rng.standard_normal((20, 64))
+    X = np.repeat(things, 6, axis=0) + 0.8 * rng.standard_normal((120, 64))
+    S = logt.smoothed(X, n=5)
+    assert S.dtype == np.float32
+    assert np.allclose(np.linalg.norm(S, axis=1), 1, atol=1e-5)
+    V = X / np.linalg.norm(X, axis=1, keepdims=True)
+    same = np.repeat(np.arange(20), 6)[:, None] == np.repeat(np.arange(20), 6)
+    assert (S @ S.T)[same].mean() > (V @ V.T)[same].mean() + 0.1
+    assert logt.smoothed(X[:1]).shape == (1, 64)
+    with pytest.raises(InvalidInputError, match="row 3"):
+        logt.smoothed(np.where(np.arange(120)[:, None] == 3, np.nan, X))
+
+
+# ------------------------------------------------------------------------------- what a fresh pair of eyes found
+
+
+@pytest.mark.parametrize("dim", [32, 96])
+def test_every_vector_finds_itself_where_there_are_no_clusters(rng, dim):
+    """Units are chosen by similarity, not by its size: one that points away from a vector would never be opened."""
+    X = rng.standard_normal((20_000, 16)) @ rng.standard_normal((16, dim)) + rng.standard_normal((20_000, dim))
+    index = logt.Index(dim)
+    index.add(X)
+    assert (index.search(X[:1000], 1).ids[:, 0] == np.arange(1000)).mean() > 0.99
+
+
+def test_expanding_what_finds_nothing_finds_nothing():
+    assert logt.Index(8).search(np.ones(8), 3, expand=2).ids.tolist() == [-1, -1, -1]
+    index = logt.Index(8)
+    index.add(np.eye(8))
+    assert index.search(np.ones(8), 3, expand=2, filter=[]).ids.tolist() == [-1, -1, -1]
+
+
+def test_powers_below_zero_are_refused():
+    for call in (
+        lambda: logt.Index(8).search(np.ones(8), 3, expand=2, alpha=-1),
+        lambda: logt.smoothed(np.eye(3), alpha=-1),
+    ):
+        with pytest.raises(InvalidInputError, match="alpha must be at least 0"):
+            call()
+
+
+def test_text_ids_take_empty_sets_and_lists_of_truth():
+    index = logt.Index(4)
+    index.add(np.eye(4), ids=list("abcd"))
+    assert index.remove(frozenset()) == 0
+    assert index.search(np.ones(4), 2, filter=set()).ids.tolist() == [None, None]
+    assert set(index.search(np.ones(4), 2, filter=[True, False, True, False]).ids) == {"a", "c"}
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4])
+def test_relearning_keeps_lengths(rng, bits):
+    X = rng.standard_normal((300, 64)) * rng.uniform(1, 9, (300, 1))
+    index = logt.Index(64, method=sketched(bits=bits), metric="l2")
+    index.add(X)
+    for _ in range(3):
+        index.compact(relearn=True)
+    norms = np.linalg.norm(index.reconstruct(np.arange(300)), axis=1)
+    assert np.allclose(norms, np.linalg.norm(X, axis=1), rtol=1e-2)
+
+
+def test_odd_parameters_are_taken_or_refused_by_name(collection):
+    _, Q, index = collection
+    assert (index.search(Q[0], 3, nprobe=2**63 - 1).ids == index.search(Q[0], 3, nprobe=10**6).ids).all()
+    assert type(sketched(bits=np.int64(2)).residual.bits) is int
+    for wrong in ([[1, 2], [3]], [], 7):
+        with pytest.raises(InvalidInputError, match="X"):
+            logt.smoothed(wrong)
