@@ -13,7 +13,7 @@ import pytest
 from logt import InvalidInputError
 from logt.datasets import load_benchmark, made_benchmark
 from logt.datasets.ground_truth import truth_of_json, truth_of_pickle
-from logt.datasets.pickles import read_pickle
+from logt.datasets.restricted_pickle import read_pickle
 
 EASY, HARD, JUNK = [[0, 1], [5]], [[2], []], [[3], [6, 7]]
 

@@ -13,10 +13,10 @@ import numpy as np
 
 from logt._types import Array, Floats
 from logt._validation import check_rows, normalize_rows, row_norms
-from logt.datasets.archives import opened_hdf5, read_mat
-from logt.datasets.files import SUFFIXES, read_vectors
 from logt.datasets.ground_truth import QUERY, truth_of_json, truth_of_pickle, truth_of_texts
+from logt.datasets.mat_hdf5 import opened_hdf5, read_mat
 from logt.datasets.synthetic import photo_collection
+from logt.datasets.vector_files import SUFFIXES, read_vectors
 from logt.errors import InvalidInputError
 from logt.evaluation import GroundTruth, Score, evaluate
 from logt.metrics import Metric

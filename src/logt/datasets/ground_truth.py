@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from logt._types import Ids
-from logt.datasets.pickles import read_pickle
+from logt.datasets.restricted_pickle import read_pickle
 from logt.errors import InvalidInputError
 from logt.evaluation import GroundTruth, revisited
 
