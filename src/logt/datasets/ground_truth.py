@@ -12,7 +12,7 @@ import numpy as np
 from logt._types import Ids
 from logt.datasets.restricted_pickle import read_pickle
 from logt.errors import InvalidInputError
-from logt.evaluation import GroundTruth, revisited
+from logt.evaluation import GroundTruth, revisited_setups
 
 QUERY = "_query.txt"
 
@@ -66,7 +66,7 @@ def _by_protocol(queries: Any, path: Path) -> dict[str, GroundTruth]:
     for kinds in (("easy", "hard", "junk"), ("ok", "junk"), ("positives", "junk")):
         if all(kind in query for query in queries for kind in kinds):
             lists = [[_rows(query, kind, path) for query in queries] for kind in kinds]
-            return revisited(*lists) if len(kinds) == 3 else {"original": GroundTruth.from_lists(*lists)}
+            return revisited_setups(*lists) if len(kinds) == 3 else {"original": GroundTruth.from_lists(*lists)}
     held = ", ".join(sorted(map(str, queries[0])))
     raise InvalidInputError(f"queries of {path} need easy, hard and junk, or ok and junk; the first has {held}")
 
