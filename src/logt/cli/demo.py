@@ -11,7 +11,7 @@ import numpy as np
 
 from logt._threads import Progress, single_threaded_blas
 from logt._types import Array, Floats
-from logt.datasets import photo_collection
+from logt.datasets import synthetic_collection
 from logt.evaluation import mean_average_precision, recall_at
 from logt.index import Index
 from logt.methods import cascaded, compact, lo_gt, sketched, starred
@@ -19,7 +19,7 @@ from logt.methods import cascaded, compact, lo_gt, sketched, starred
 
 def run(N: int, dim: int, threads: int | None, progress: Progress | None) -> list[dict[str, Any]]:
     """One row per system: quality, bytes, milliseconds per query (one thread), seconds to build."""
-    made = photo_collection(N, dim)
+    made = synthetic_collection(N, dim)
     exact = np.argsort(-(made.Q @ made.X.T), axis=1, kind="stable")
 
     def row(name: str, ids: Array, size: float, search: Callable[[Floats], object], build: float) -> dict[str, Any]:
