@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from logt._threads import Workers, available_cores
-from logt.descriptors import SCALES, Describer, Model, Whitening, read_picture
+from logt.descriptors import SCALES, DescriptorExtractor, Model, Whitening, read_image
 from logt.evaluation import mean_average_precision
 from logt.photos import Photos, update
 from logt.photos.synthetic_scenes import scene
@@ -36,8 +36,8 @@ def quality(data: Path, model: Model, scales: Sequence[float] = SCALES) -> dict[
     """mAP of raw and of whitened descriptors, compared one by one, and of the index of the collection."""
     relevant = json.loads((data / "relevant.json").read_text())
     names = sorted(f"collection/{path.name}" for path in (data / "collection").iterdir())
-    describe, workers = Describer(model, scales), Workers(available_cores())
-    X, Q = (np.array(workers.map(lambda n: describe(read_picture(data / n)), list(of))) for of in (names, relevant))
+    describe, workers = DescriptorExtractor(model, scales), Workers(available_cores())
+    X, Q = (np.array(workers.map(lambda n: describe(read_image(data / n)), list(of))) for of in (names, relevant))
     whitening = Whitening.learn(X)
     positives = [[names.index(name) for name in of] for of in relevant.values()]
 
@@ -47,7 +47,7 @@ def quality(data: Path, model: Model, scales: Sequence[float] = SCALES) -> dict[
     with tempfile.TemporaryDirectory() as folder:
         update(data / "collection", folder, model=model, scales=scales)
         photos = Photos.open(folder)
-        found = [photos.search(read_picture(data / name), len(names)) for name in relevant]
+        found = [photos.search(read_image(data / name), len(names)) for name in relevant]
     rankings = [[names.index(f"collection/{name}") for name, _ in row] for row in found]
     return {
         "raw": ranked(Q, X),

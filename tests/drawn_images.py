@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image
 
-from logt.descriptors import read_picture
+from logt.descriptors import read_image
 from logt.photos import Photos
 
 
@@ -32,7 +32,7 @@ def names(path):
 
 
 def best(photos, path):
-    return photos.search(read_picture(path), 1)[0]
+    return photos.search(read_image(path), 1)[0]
 
 
 def finds(photos, path):

@@ -45,7 +45,7 @@ def photos(tmp_path_factory, small):
     (folder / "notes.txt").write_text("no picture")
     said = run("index", folder, "--model", small).stdout
     assert "4 new, 0 changed, 0 gone, 0 as before, 1 failed" in said
-    assert "failed: notes.txt: not a picture" in said
+    assert "failed: notes.txt: not an image" in said
     return folder
 
 
@@ -95,8 +95,8 @@ def test_demo_finds_the_views_of_its_scenes(tmp_path):
     [
         (("index", "nowhere"), "nowhere is not a folder"),
         (("search", "nowhere", "{photos}/one.png"), "holds no index of photos"),
-        (("search", "{photos}", "none.png"), "none.png: there is no such file"),
-        (("search", "{photos}", "{photos}/notes.txt"), "not a picture"),
+        (("search", "{photos}", "none.png"), "none.png: file not found"),
+        (("search", "{photos}", "{photos}/notes.txt"), "not an image"),
         (("search", "{photos}", "{photos}/one.png", "--box", "1,2,3"), "--box must be left,top,right,bottom"),
         (("search", "{photos}", "{photos}/one.png", "--box", "900,900,950,950"), "less than a pixel"),
         (("duplicates", "{photos}", "--threshold", "2"), "threshold must be above 0"),

@@ -13,7 +13,7 @@ import pytest
 from drawn_images import best, counts, finds, names, paint, painted_folder
 from PIL import Image
 
-from logt.descriptors import Model, PictureError, read_picture
+from logt.descriptors import ImageError, Model, read_image
 from logt.errors import InvalidInputError
 from logt.photos import Photos, duplicates, update
 from logt.photos import indexer as updating
@@ -58,7 +58,7 @@ def test_small_collections_work(tmp_path, small, count):
     assert update(tmp_path, model=small).added == count
     photos = Photos.open(tmp_path / ".logt")
     assert all(finds(photos, tmp_path / f"{seed}.png") for seed in range(count))
-    assert len(photos.search(read_picture(tmp_path / "0.png"), 10)) == count
+    assert len(photos.search(read_image(tmp_path / "0.png"), 10)) == count
 
 
 def test_a_folder_without_pictures_has_an_index_that_says_so(tmp_path, small):
@@ -88,7 +88,7 @@ def test_what_is_no_picture_is_listed_and_nothing_else_suffers(folder, small, tm
     assert done.added == 5
     reasons = dict(done.failed)
     assert sorted(reasons) == ["empty.png", "half.jpg", "out.png", "outside", "pipe.jpg", "self", "text.jpg"]
-    assert "not a picture" in reasons["text.jpg"]
+    assert "not an image" in reasons["text.jpg"]
     assert "leads nowhere" in reasons["self"]
     assert "out of the folder" in reasons["out.png"]
     assert "neither a file" in reasons["pipe.jpg"]
@@ -117,14 +117,14 @@ def test_a_picture_that_breaks_is_gone_until_it_is_whole_again(folder, small):
 
 
 def test_files_that_may_not_be_read_are_listed(folder, small, monkeypatch):
-    real = updating.read_picture
+    real = updating.read_image
 
     def refusing(path, **how):
         if path.name == "a.png":
-            raise PictureError(str(path), "Permission denied")
+            raise ImageError(str(path), "Permission denied")
         return real(path, **how)
 
-    monkeypatch.setattr(updating, "read_picture", refusing)
+    monkeypatch.setattr(updating, "read_image", refusing)
     assert update(folder, model=small).failed == [("a.png", "Permission denied")]
 
 
@@ -290,7 +290,7 @@ def test_searches_go_on_while_photos_are_added(folder, small):
     photos, wrong, done = Photos.open(folder / ".logt"), [], threading.Event()
 
     def searching():
-        image = read_picture(folder / "a.png")
+        image = read_image(folder / "a.png")
         while not done.is_set():
             photos.refresh()
             if photos.search(image, 1)[0][0] != "a.png":
@@ -314,7 +314,7 @@ def test_searches_go_on_while_photos_are_added(folder, small):
 def test_descriptors_are_whitened_and_of_length_one(folder, small):
     update(folder, model=small)
     photos = Photos.open(folder / ".logt")
-    x = photos.describe(read_picture(folder / "a.png"))
+    x = photos.describe(read_image(folder / "a.png"))
     assert x.dtype == np.float32
     np.testing.assert_allclose(x @ x, 1, rtol=1e-5)
     np.testing.assert_allclose(x @ photos.index.reconstruct(["a.png"])[0], 1, atol=0.03)
@@ -359,7 +359,7 @@ def test_scenes_are_the_same_each_time_and_their_views_are_found(tmp_path):
     assert update(tmp_path / "collection").added == 10
     photos = Photos.open(tmp_path / "collection" / ".logt")
     for query, views in relevant.items():
-        found = photos.search(read_picture(tmp_path / "queries" / query), 2)
+        found = photos.search(read_image(tmp_path / "queries" / query), 2)
         assert {name for name, _ in found} == set(views)
 
 

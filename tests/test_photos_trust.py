@@ -79,8 +79,8 @@ def test_what_was_described_before_a_kill_is_not_described_again(tmp_path, small
     words = [sys.executable, "-c", KILLED, str(tmp_path), str(small), "describing", "20"]
     subprocess.run(words, capture_output=True)
     read = []
-    real = updating.read_picture
-    monkeypatch.setattr(updating, "read_picture", lambda path, **how: read.append(path) or real(path, **how))
+    real = updating.read_image
+    monkeypatch.setattr(updating, "read_image", lambda path, **how: read.append(path) or real(path, **how))
     assert update(tmp_path, model=small).added == 30 - 16  # two blocks of eight were recorded
     assert len(read) == 14
 

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from logt.cli.console import AsJson, Threads, err, out, progress, say
-from logt.descriptors import Box, Model, PictureError, read_picture
+from logt.descriptors import Box, ImageError, Model, read_image
 from logt.errors import InvalidInputError
 from logt.evaluation import mean_average_precision
 from logt.photos import Photos, Summary, duplicates, update
@@ -73,7 +73,7 @@ def search(
     """Find the photos that are most like a photo."""
     photos = Photos.open(_home(path), model=model)
     part = None if box is None else _box(box)
-    image = read_picture(photo, side=photos.side if part is None else None)
+    image = read_image(photo, side=photos.side if part is None else None)
     found = photos.search(image, k, part)
     if html is not None or show:
         query = image if part is None else image.crop(tuple(round(side) for side in part))  # type: ignore[arg-type]
@@ -131,7 +131,7 @@ def demo(
     names = photos.index.ids.tolist()
     rows, answers, rankings = [], [], []
     for query, views in relevant.items():
-        image = read_picture(home / "queries" / query)
+        image = read_image(home / "queries" / query)
         ranking = photos.search(image, len(names))
         rankings.append([names.index(name) for name, _ in ranking])
         rows.append({"query": query, "found in the first 5": sum(name in views for name, _ in ranking[:5])})
@@ -182,8 +182,8 @@ def _box(text: str) -> Box:
 def _thumbnail(photos: Photos, name: str) -> Any:
     """A picture for a page; None where it has left the folder or cannot be read."""
     try:
-        return read_picture(photos.picture(name), side=_THUMBNAIL)
-    except (InvalidInputError, PictureError):
+        return read_image(photos.picture(name), side=_THUMBNAIL)
+    except (InvalidInputError, ImageError):
         return None
 
 

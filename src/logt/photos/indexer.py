@@ -18,7 +18,7 @@ import numpy as np
 from logt._threads import Progress, Workers, available_cores
 from logt._types import Floats
 from logt._validation import check_int
-from logt.descriptors import SCALES, Describer, Model, PictureError, Whitening, read_picture
+from logt.descriptors import SCALES, DescriptorExtractor, ImageError, Model, Whitening, read_image
 from logt.errors import CorruptIndexError, InvalidInputError
 from logt.index import Index
 from logt.methods import sketched
@@ -96,7 +96,7 @@ def _held(home: Path) -> Iterator[None]:
 
 def _opened(
     pictures: Path, home: Path, catalogue: Catalogue, model: str | Path | Model | None, scales: Sequence[float] | None
-) -> tuple[About, Describer]:
+) -> tuple[About, DescriptorExtractor]:
     """What the index says of itself, or is to say, and what describes its pictures."""
     there = _there(pictures, home)
     going_on = catalogue.relearning
@@ -115,7 +115,7 @@ def _opened(
 
 def _relearned(
     pictures: Path, home: Path, catalogue: Catalogue, model: str | Path | Model | None, scales: Sequence[float] | None
-) -> tuple[About, Describer]:
+) -> tuple[About, DescriptorExtractor]:
     """What the index is to say of itself once everything is described anew; going on if that has begun."""
     there = _there(pictures, home)
     describer = _describer(there.same_model() if there and model is None else model, scales)
@@ -127,9 +127,9 @@ def _relearned(
     return about, describer
 
 
-def _describer(model: str | Path | Model | None, scales: Sequence[float] | None) -> Describer:
+def _describer(model: str | Path | Model | None, scales: Sequence[float] | None) -> DescriptorExtractor:
     loaded = model if isinstance(model, Model) else Model.load(model)
-    return Describer(loaded, SCALES if scales is None else scales)
+    return DescriptorExtractor(loaded, SCALES if scales is None else scales)
 
 
 def _there(pictures: Path, home: Path) -> About | None:
@@ -153,7 +153,7 @@ class _Update:
     home: Path
     pictures: Path
     catalogue: Catalogue
-    describer: Describer
+    describer: DescriptorExtractor
     about: About
     workers: Workers
 
@@ -216,8 +216,8 @@ class _Update:
     def _described(self, name: str) -> Floats | str:
         """The raw descriptor of a picture, or why there is none."""
         try:
-            return self.describer(read_picture(self.pictures / name, side=self.describer.side))
-        except PictureError as error:
+            return self.describer(read_image(self.pictures / name, side=self.describer.side))
+        except ImageError as error:
             return error.reason
         except InvalidInputError as error:
             return str(error)
@@ -229,7 +229,7 @@ class _Update:
         whitening = self._whitening()
         with _vectors(self.home, whitening) as index:
             pending = False
-            for names, X in self.catalogue.pending(whitening.name, _ROWS):
+            for names, X in self.catalogue.pending(whitening.checksum, _ROWS):
                 index.upsert(whitening(X), names, threads=self.workers.threads)
                 pending = True
             gone = set(index.ids.tolist()) - set(self.catalogue.stamps())
@@ -240,13 +240,13 @@ class _Update:
                 index.compact(threads=self.workers.threads)
                 pending = True
             if pending or gone or index.generation is None:
-                index.save(vectors_folder(self.home, whitening.name))
-        if whitening.name != self.about.whitening:
-            replace_file(whitening_file(self.home, whitening.name), whitening.data)
-            self.about = replace(self.about, whitening=whitening.name)
+                index.save(vectors_folder(self.home, whitening.checksum))
+        if whitening.checksum != self.about.whitening:
+            replace_file(whitening_file(self.home, whitening.checksum), whitening.serialized)
+            self.about = replace(self.about, whitening=whitening.checksum)
             self.about.write(self.home)
-        self.catalogue.saved(whitening.name, settled=whitening.count >= SETTLED)
-        _remove_others(self.home, whitening.name)
+        self.catalogue.saved(whitening.checksum, settled=whitening.count >= SETTLED)
+        _remove_others(self.home, whitening.checksum)
 
     def _whitening(self) -> Whitening:
         """The one that the vectors have, unless it is time for a new one."""
@@ -262,17 +262,17 @@ class _Update:
 def read_whitening(home: Path, name: str) -> Whitening:
     """The whitening that an index of photos names."""
     try:
-        whitening = Whitening.read(whitening_file(home, name).read_bytes())
+        whitening = Whitening.from_bytes(whitening_file(home, name).read_bytes())
     except FileNotFoundError:
         raise CorruptIndexError(f"{whitening_file(home, name)} is missing") from None
-    if whitening.name != name:
+    if whitening.checksum != name:
         raise CorruptIndexError(f"{whitening_file(home, name)} is damaged: its checksum does not fit")
     return whitening
 
 
 def _vectors(home: Path, whitening: Whitening) -> Index:
     """The vectors under a whitening, open for writing; a new index where there is none, or only a broken one."""
-    folder = vectors_folder(home, whitening.name)
+    folder = vectors_folder(home, whitening.checksum)
     try:
         return Index.open(folder, "a")
     except FileNotFoundError:

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from logt.descriptors import Describer, Model
-from logt.descriptors.model import BUILT_IN
+from logt.descriptors import DescriptorExtractor, Model
+from logt.descriptors.model import DEFAULT_MODEL
 from logt.errors import CorruptIndexError, FormatVersionError, InvalidInputError
 from logt.storage.files import replace_file
 
@@ -35,17 +35,17 @@ class About:
     whitening: str | None = None
 
     @classmethod
-    def of(cls, folder: Path, path: Path, describer: Describer) -> About:
+    def of(cls, folder: Path, path: Path, describer: DescriptorExtractor) -> About:
         model = describer.model
         return cls(
             folder=_kept(folder, path),
             model=model.name,
             sha256=model.sha256,
-            model_path=None if model.path == BUILT_IN else str(model.path),
-            layout=model.prepare.layout,
-            mean=model.prepare.mean,
-            std=model.prepare.std,
-            side=model.prepare.side,
+            model_path=None if model.path == DEFAULT_MODEL else str(model.path),
+            layout=model.preprocessing.layout,
+            mean=model.preprocessing.mean,
+            std=model.preprocessing.std,
+            side=model.preprocessing.side,
             scales=describer.scales,
             p=describer.p,
         )
@@ -96,7 +96,7 @@ class About:
             return Model.load(side=self.side)
         return Model.load(self.model_path, layout=self.layout, mean=self.mean, std=self.std, side=self.side)
 
-    def describer(self, model: str | Path | Model | None = None) -> Describer:
+    def describer(self, model: str | Path | Model | None = None) -> DescriptorExtractor:
         """What described the pictures; a model that has moved is passed, and must be the same to the byte."""
         if not isinstance(model, Model):
             model = Model.load(
@@ -108,12 +108,12 @@ class About:
                 f"and {model.path} is another; pass that model, or relearn the index with this one"
             )
         for name in ("layout", "mean", "std", "side"):
-            now, then = getattr(model.prepare, name), getattr(self, name)
+            now, then = getattr(model.preprocessing, name), getattr(self, name)
             if now != (tuple(then) if isinstance(then, list) else then):
                 raise InvalidInputError(
                     f"the pictures were described with {name} = {then}, not {now}; relearn to change it"
                 )
-        return Describer(model, tuple(self.scales), self.p)
+        return DescriptorExtractor(model, tuple(self.scales), self.p)
 
 
 def whitening_file(path: Path, name: str) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from logt._types import Floats
-from logt.descriptors import Box, Describer, Model, Whitening
+from logt.descriptors import Box, DescriptorExtractor, Model, Whitening
 from logt.errors import CorruptIndexError, InvalidInputError
 from logt.index import Index
 from logt.photos.indexer import read_whitening
@@ -30,7 +30,7 @@ class _View:
 class Photos:
     """An index of photos, opened for reading; threads may share it. `logt.photos.update` makes and renews it."""
 
-    def __init__(self, path: Path, view: _View, describer: Describer):
+    def __init__(self, path: Path, view: _View, describer: DescriptorExtractor):
         self._path, self._view, self._describer = path, view, describer
         self._refreshing = threading.Lock()
 
@@ -58,7 +58,7 @@ class Photos:
 
     @property
     def side(self) -> int:
-        """What to read pictures with that are to be described whole: `read_picture(source, side=photos.side)`."""
+        """What to read pictures with that are to be described whole: `read_image(source, side=photos.side)`."""
         return self._describer.side
 
     def describe(self, image: Image, box: Box | None = None) -> Floats:
