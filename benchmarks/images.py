@@ -23,7 +23,7 @@ from logt._threads import Workers, available_cores
 from logt.descriptors import SCALES, DescriptorExtractor, Model, Whitening, read_image
 from logt.evaluation import mean_average_precision
 from logt.photos import Photos, update
-from logt.photos.synthetic_scenes import scene
+from logt.photos.synthetic_scenes import draw_scene
 
 CHOICES: dict[str, Sequence[float]] = {
     "1": (1.0,),
@@ -60,7 +60,7 @@ def rate(count: int, threads: int, megapixels: float) -> tuple[float, float]:
     """Pictures a second, from JPEG files to an index, and milliseconds of all processors for one."""
     with tempfile.TemporaryDirectory() as folder:
         width = round(1000 * math.sqrt(megapixels * 4 / 3))
-        made = [scene(seed).resize((width, width * 3 // 4)) for seed in range(4)]
+        made = [draw_scene(seed).resize((width, width * 3 // 4)) for seed in range(4)]
         for number in range(count):
             made[number % 4].save(Path(folder) / f"{number}.jpg", quality=90)
         start, used = time.perf_counter(), time.process_time()

@@ -21,9 +21,9 @@ from logt.errors import InvalidInputError
 from logt.evaluation import mean_average_precision
 from logt.photos import Photos, Summary, duplicates, update
 from logt.photos.duplicates import THRESHOLD
-from logt.photos.html_report import Shown, page
-from logt.photos.indexer import HOME
-from logt.photos.synthetic_scenes import write_scenes
+from logt.photos.html_report import ReportPhoto, render_report
+from logt.photos.index_folder import DEFAULT_NAME
+from logt.photos.synthetic_scenes import write_synthetic_photos
 
 app = typer.Typer(help="Search in a folder of photos.", no_args_is_help=True)
 
@@ -56,7 +56,7 @@ def index(
     except KeyboardInterrupt:
         err.print("stopped; the same command goes on where it was")
         raise typer.Exit(130) from None
-    _summary(done, path or folder / HOME, time.perf_counter() - start, as_json)
+    _summary(done, path or folder / DEFAULT_NAME, time.perf_counter() - start, as_json)
 
 
 @app.command()
@@ -77,9 +77,12 @@ def search(
     found = photos.search(image, k, part)
     if html is not None or show:
         query = image if part is None else image.crop(tuple(round(side) for side in part))  # type: ignore[arg-type]
-        shown = (Shown(photo.name, query), [Shown(name, _thumbnail(photos, name), score) for name, score in found])
+        shown = (
+            ReportPhoto(photo.name, query),
+            [ReportPhoto(name, _thumbnail(photos, name), score) for name, score in found],
+        )
         note = f"{len(found)} of {len(photos.index):,} photos in {photos.folder}"
-        _write_page(html, page(f"Photos like {photo.name}", note, [shown]), show)
+        _write_page(html, render_report(f"Photos like {photo.name}", note, [shown]), show)
     if as_json:
         out.print_json(json.dumps([{"name": name, "score": score} for name, score in found]))
         return
@@ -124,10 +127,10 @@ def demo(
     home = Path(tempfile.mkdtemp(prefix="logt-images-")) if folder is None else folder
     if home.exists() and any(home.iterdir()):
         raise InvalidInputError(f"{home} is not empty; choose another folder")
-    relevant = write_scenes(home, scenes, 5, others)
+    relevant = write_synthetic_photos(home, scenes, 5, others)
     with progress(quiet=as_json) as report:
         update(home / "collection", workers=threads, progress=report)
-    photos = Photos.open(home / "collection" / HOME)
+    photos = Photos.open(home / "collection" / DEFAULT_NAME)
     names = photos.index.ids.tolist()
     rows, answers, rankings = [], [], []
     for query, views in relevant.items():
@@ -135,10 +138,12 @@ def demo(
         ranking = photos.search(image, len(names))
         rankings.append([names.index(name) for name, _ in ranking])
         rows.append({"query": query, "found in the first 5": sum(name in views for name, _ in ranking[:5])})
-        answers.append((Shown(query, image), [Shown(n, _thumbnail(photos, n), score) for n, score in ranking[:5]]))
+        answers.append(
+            (ReportPhoto(query, image), [ReportPhoto(n, _thumbnail(photos, n), score) for n, score in ranking[:5]])
+        )
     quality = mean_average_precision(rankings, [[names.index(name) for name in views] for views in relevant.values()])
     note = f"{scenes} scenes in 5 views each, among {others} other pictures. mAP {quality:.1f}"
-    _write_page(home / "answers.html", page("logt images demo", note, answers), show)
+    _write_page(home / "answers.html", render_report("logt images demo", note, answers), show)
     if as_json:
         out.print_json(json.dumps({"mAP": quality, "queries": rows, "page": str(home / "answers.html")}))
         return
@@ -168,7 +173,7 @@ def _summary(done: Summary, path: Path, seconds: float, as_json: bool) -> None:
 
 def _home(path: Path) -> Path:
     """An index of photos, or that of a folder of photos."""
-    return path / HOME if (path / HOME).is_dir() else path
+    return path / DEFAULT_NAME if (path / DEFAULT_NAME).is_dir() else path
 
 
 def _box(text: str) -> Box:
@@ -182,7 +187,7 @@ def _box(text: str) -> Box:
 def _thumbnail(photos: Photos, name: str) -> Any:
     """A picture for a page; None where it has left the folder or cannot be read."""
     try:
-        return read_image(photos.picture(name), side=_THUMBNAIL)
+        return read_image(photos.photo_path(name), side=_THUMBNAIL)
     except (InvalidInputError, ImageError):
         return None
 

@@ -40,7 +40,7 @@ class Pictures(Protocol):
 
     def search(self, image: Image, k: int, box: Box | None = None) -> list[tuple[str, float]]: ...
 
-    def picture(self, id: str) -> Path: ...
+    def photo_path(self, name: str) -> Path: ...
 
     def refresh(self) -> bool: ...
 
@@ -74,7 +74,7 @@ class Album(Collection):
         if not isinstance(id, str) or id not in self.index:
             raise not_found(id)
         try:
-            return self.photos.picture(id)
+            return self.photos.photo_path(id)
         except InvalidInputError:
             raise RefusedError(410, "gone", "the file of this picture is gone; index the folder again") from None
 
