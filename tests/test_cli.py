@@ -65,12 +65,12 @@ def test_methods_by_name(files, method):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("build", "none.npy", "out"), "there is no file none.npy"),
+        (("build", "none.npy", "out"), "file not found: none.npy"),
         (("build", "{files}/x.npy", "{files}/index"), "--overwrite"),
         (("build", "{files}/x.npy", "out", "--method", "magic"), "--method must be one of sketched, lo-gt"),
         (("build", "{files}/x.npy", "out", "--metric", "magic"), "metric must be one of"),
         (("search", "nowhere", "{files}/q.npy"), "nowhere holds no index"),
-        (("search", "{files}/index", "{files}/x.csv"), "there is no file"),
+        (("search", "{files}/index", "{files}/x.csv"), "file not found"),
         (("search", "{files}/index", "{files}/q.npy", "--effort", "7"), "effort must be from 0 to 1"),
         (("info", "{files}"), "holds no index"),
     ],
