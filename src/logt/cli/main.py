@@ -1,4 +1,4 @@
-"""The command line: a thin layer of words over the library."""
+"""The command `logt`: its subcommands, and how errors are printed."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(images.app, name="images")
-
 for command in (demo, build, search, verify, info, serve, reproduce):
     app.command()(command)
 
 
 @app.callback()
-def _about(
-    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version and leave.")] = False,
+def _options(
+    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version and exit.")] = False,
 ) -> None:
     """Search in large collections of image descriptors by group testing."""
     if version:
@@ -39,7 +38,7 @@ def _about(
 
 
 def main() -> None:
-    """Run the command line; errors that a user can act on end in one line, not in a traceback."""
+    """Run the command line; print errors that a user can fix as one line, without a traceback."""
     try:
         app(standalone_mode=True)
     except (InvalidInputError, OSError, ImportError) as error:
