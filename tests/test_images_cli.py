@@ -81,7 +81,7 @@ def test_open_shows_the_page_in_a_browser(photos):
 def test_duplicates(photos):
     groups = json.loads(run("duplicates", photos, "--json").stdout)
     assert [group["names"] for group in groups] == [["one again.bmp", "one.png"]]
-    assert "1 groups of near-duplicates in 4 photos" in run("duplicates", photos).stdout
+    assert "1 group of near-duplicates in 4 photos" in run("duplicates", photos).stdout
 
 
 def test_demo_finds_the_views_of_its_scenes(tmp_path):

@@ -91,4 +91,5 @@ class _LineProgress:
             self._last_line = now
             rate = done / (now - start)
             minutes = (total - done) / max(rate, 1e-9) / 60
-            err.print(f"{what} {done:,}/{total:,}, {rate:,.1f}/s, {minutes:,.0f} min left", highlight=False)
+            left = "less than 1 min" if minutes < 1 else f"{minutes:,.0f} min"
+            err.print(f"{what} {done:,}/{total:,}, {rate:,.1f}/s, {left} left", highlight=False)

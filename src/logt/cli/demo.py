@@ -23,11 +23,13 @@ from logt.index import Index
 from logt.methods import cascaded, compact, lo_gt, sketched, starred
 
 _NOTES = """\
-logt: the default index. LO-GT: methods of the paper, with orthogonal units of
-n = 50 vectors, m = 4 units per vector, L = 100 decoder entries. *: with correction.
-LO-GT bytes: Y and U stored in one byte per value. cascade: the same, in two steps.
-mAP: mean average precision in percent. bytes: per vector.
-ms: per query on one thread, for one query and in a batch of 60.
+logt: the default index. LO-GT: the paper's method with orthogonal units of
+n = 50 vectors, m = 4 units per vector and L = 100 decoder entries per vector.
+LO-GT*: with correction. LO-GT bytes: Y and U have one byte per value.
+LO-GT cascade: the same, searched in two steps.
+Columns: mean average precision in percent, recall of the 10 nearest neighbors,
+bytes per vector, milliseconds per query on one thread for one query and in a
+batch of 60, seconds to build.
 Next: logt build VECTORS.npy my.index; logt search my.index QUERIES.npy"""
 _DIGITS = {"mAP": 1, "recall@10": 3, "ms, one": 2, "ms, batch": 2, "build s": 1}
 

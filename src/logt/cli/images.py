@@ -92,7 +92,7 @@ def search(
     results = photos.search(image, k, region)
     if html is not None or show:
         query = image if region is None else image.crop(tuple(map(round, region)))  # type: ignore[arg-type]
-        note = f"{len(results)} of {len(photos.index):,} photos in {photos.folder}"
+        note = f"The {len(results)} most similar of {len(photos.index):,} photos in {photos.folder}"
         section = (ReportPhoto(photo.name, query), _report_photos(photos, results))
         _write_report(html, render_report(f"Photos similar to {photo.name}", note, [section]), show)
     if as_json:
@@ -123,7 +123,8 @@ def near_duplicates(
         say(f"group {number}, score {group.score:.3f}")
         for name in group.names:
             say(f"  {_printable(name)}")
-    say(f"{len(groups):,} groups of near-duplicates in {len(photos.index):,} photos")
+    noun = "group" if len(groups) == 1 else "groups"
+    say(f"{len(groups):,} {noun} of near-duplicates in {len(photos.index):,} photos")
 
 
 @app.command()

@@ -42,5 +42,5 @@ def main() -> None:
     try:
         app(standalone_mode=True)
     except (InvalidInputError, OSError, ImportError) as error:
-        err.print(f"error: {error}", style="red", highlight=False, markup=False)
+        err.print(f"error: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
         raise SystemExit(1) from None

@@ -15,26 +15,27 @@ if TYPE_CHECKING:
 _SIDE = 320  # longer side of an embedded image, in pixels
 
 _STYLE = """
-:root { color-scheme: light dark; --back: #fafaf8; --ink: #1c1c1a; --soft: #6b6b66; --card: #fff; --line: #e2e2dc;
-  --mark: #2463b5; }
-@media (prefers-color-scheme: dark) { :root { --back: #161614; --ink: #ecece6; --soft: #9a9a92; --card: #20201d;
-  --line: #35352f; --mark: #7fb0f0; } }
+:root { color-scheme: light dark; --background: #fafaf8; --text: #1c1c1a; --muted: #6b6b66; --card: #fff;
+  --border: #e2e2dc; --accent: #2463b5; }
+@media (prefers-color-scheme: dark) { :root { --background: #161614; --text: #ecece6; --muted: #9a9a92;
+  --card: #20201d; --border: #35352f; --accent: #7fb0f0; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; padding: 2rem 1.25rem 4rem; max-width: 84rem; background: var(--back); color: var(--ink);
-  font: 16px/1.45 system-ui, sans-serif; }
+body { margin: 0 auto; padding: 2rem 1.25rem 4rem; max-width: 84rem; background: var(--background);
+  color: var(--text); font: 16px/1.45 system-ui, sans-serif; }
 h1 { font-size: 1.4rem; margin: 0 0 .25rem; overflow-wrap: anywhere; }
-p { margin: 0 0 1.5rem; color: var(--soft); }
+p { margin: 0 0 1.5rem; color: var(--muted); }
 section { display: grid; grid-template-columns: minmax(10rem, 15rem) 1fr; gap: 1.25rem; padding: 1.25rem 0;
-  border-top: 1px solid var(--line); }
+  border-top: 1px solid var(--border); }
 @media (max-width: 40rem) { section { grid-template-columns: 1fr; } section > figure { max-width: 15rem; } }
 .results { display: grid; grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr)); gap: .9rem;
   align-content: start; }
-figure { margin: 0; background: var(--card); border: 1px solid var(--line); border-radius: .5rem; overflow: hidden; }
-section > figure { border-color: var(--mark); align-self: start; }
-img { display: block; width: 100%; aspect-ratio: 4 / 3; object-fit: cover; background: var(--line); }
+figure { margin: 0; background: var(--card); border: 1px solid var(--border); border-radius: .5rem;
+  overflow: hidden; }
+section > figure { border-color: var(--accent); align-self: start; }
+img { display: block; width: 100%; aspect-ratio: 4 / 3; object-fit: cover; background: var(--border); }
 section > figure img { aspect-ratio: auto; object-fit: contain; }
 figcaption { padding: .45rem .6rem; font-size: .8rem; overflow-wrap: anywhere; }
-figcaption b { color: var(--mark); font-variant-numeric: tabular-nums; margin-right: .4rem; }
+figcaption b { color: var(--accent); font-variant-numeric: tabular-nums; margin-right: .4rem; }
 """
 
 
