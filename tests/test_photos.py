@@ -26,7 +26,7 @@ def folder(tmp_path):
     return draw_folder(tmp_path / "photos")
 
 
-# ------------------------------------------------------------------------------------------ changes of the folder
+# ------------------------------------------------------------------------------------ changes of the folder
 
 
 def test_new_changed_and_deleted_photos_are_synchronized(folder, small):
@@ -340,7 +340,7 @@ def test_near_duplicates_are_grouped(tmp_path, small):
             duplicates(photos, threshold)
 
 
-# ------------------------------------------------------------------------------------------ reports and scenes
+# --------------------------------------------------------------------------------------- reports and scenes
 
 
 def test_names_are_escaped_in_the_report():

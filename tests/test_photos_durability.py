@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 from drawn_images import best_match, counts, draw, draw_folder, finds_itself
@@ -91,6 +94,22 @@ def test_an_interrupted_run_resumes(folder, small):
     with pytest.raises(KeyboardInterrupt):
         update(folder, model=small, progress=stop)
     assert update(folder).added == 5
+
+
+def test_the_names_on_disk_are_those_of_format_1(folder, small):
+    update(folder, model=small)
+    home = folder / ".logt"
+    manifest = json.loads((home / "photos.json").read_text())
+    keys = "format folder model sha256 model_path layout mean std side scales p whitening"
+    assert list(manifest) == keys.split()
+    checksum = manifest["whitening"]
+    files = {".lock", "catalogue.sqlite", "photos.json", f"vectors-{checksum}", f"whitening-{checksum}.safetensors"}
+    assert {path.name for path in home.iterdir()} == files
+    with closing(sqlite3.connect(home / "catalogue.sqlite")) as db:
+        columns = {
+            table: [row[1] for row in db.execute(f"PRAGMA table_info({table})")] for table in ("pictures", "notes")
+        }
+    assert columns == {"pictures": ["name", "bytes", "changed", "raw", "vectors"], "notes": ["note", "value"]}
 
 
 @pytest.mark.parametrize("lost", ["vectors", "catalog", "byte"])

@@ -116,7 +116,7 @@ def load_benchmark(path: str | os.PathLike[str]) -> Benchmark:
 
 def synthetic_benchmark(N: int = 30_000, dim: int = 512, *, landmarks: int = 64, seed: int = 0) -> Benchmark:
     """Return `synthetic_collection` as a benchmark."""
-    # Names of protocols are part of the fingerprint, by which measured points are found again: they do not change.
+    # Do not rename protocols: their names are part of the fingerprint, which identifies stored measurements.
     collection = synthetic_collection(N, dim, landmarks=landmarks, seed=seed)
     truths = {"known answer": GroundTruth.from_lists(collection.positives)}
     return Benchmark(_title("synthetic collection", collection.X), collection.X, collection.Q, truths)

@@ -15,8 +15,8 @@ from logt.errors import CorruptIndexError
 
 CATALOG_FILE = "catalogue.sqlite"
 
-# pictures: one row per photo. bytes, changed: its FileStamp. raw: its descriptor as float16, NULL once a final
-# whitening has made it superfluous. vectors: the whitening of its vector in the index, NULL until it has one.
+# pictures: one row per photo. bytes, changed: its FileStamp. raw: its descriptor as float16, NULL after a final
+# whitening, when it is no longer needed. vectors: the whitening of its vector in the index, NULL until it has one.
 # notes: the row 'relearn' exists while everything is being indexed again, and holds the new manifest.
 _TABLES = """
 CREATE TABLE IF NOT EXISTS pictures (
