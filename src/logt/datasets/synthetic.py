@@ -33,15 +33,14 @@ def synthetic_collection(
 ) -> SyntheticCollection:
     """Return N descriptors like those of a photo collection: views of landmarks at random rows, and distractors.
 
-    Args:
-        N: the number of vectors; landmarks * views of them show a landmark, the others are distractors.
-        dim: their dimension.
-        landmarks: the number of landmarks, which is also the number of queries.
-        views: the number of views of each landmark.
-        view_similarity: range of the cosine between a view and its landmark; lower values are harder.
-        clusters: the number of clusters of distractors, of uneven sizes, as photos of one event are; default N / 50.
-        cluster_similarity: range of the cosine between a distractor and its cluster; higher values are harder.
-        seed: the seed of the random numbers.
+    N: the number of vectors; landmarks * views of them show a landmark, the others are distractors.
+    dim: their dimension.
+    landmarks: the number of landmarks, which is also the number of queries.
+    views: the number of views of each landmark.
+    view_similarity: range of the cosine between a view and its landmark; lower values are harder.
+    clusters: the number of clusters of distractors, of uneven sizes, as photos of one event are; default N / 50.
+    cluster_similarity: range of the cosine between a distractor and its cluster; higher values are harder.
+    seed: the seed of the random numbers.
     """
     for name, count in {"N": N, "dim": dim, "landmarks": landmarks, "views": views}.items():
         check_int(name, count)

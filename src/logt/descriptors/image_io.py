@@ -49,14 +49,12 @@ def read_image(
 
     Of an animation, the first frame is read.
 
-    Args:
-        source: a path, an open file, or the bytes of a file.
-        side: allow a smaller result: the longer side of a larger image may be reduced to no less than 2 * side
-            pixels, which makes JPEG files faster to decode.
-        max_pixels: refuse images that would decode to more pixels than this.
+    source: a path, an open file, or the bytes of a file.
+    side: allow a smaller result: the longer side of a larger image may be reduced to no less than 2 * side
+    pixels, which makes JPEG files faster to decode.
+    max_pixels: refuse images that would decode to more pixels than this.
 
-    Raises:
-        ImageError: if the file is missing, damaged, too large, or not an image.
+    Raises ImageError if the file is missing, damaged, too large, or not an image.
     """
     module = pillow()
     name = str(source) if isinstance(source, str | Path) else "the image"

@@ -48,11 +48,10 @@ class Model:
         Values that are not given are read from the JSON object in the file's metadata under the key "logt", then
         from the shape of its input; the last default is NCHW with the mean and std of ImageNet.
 
-        Args:
-            path: the ONNX file.
-            layout: "NCHW" or "NHWC".
-            mean, std: three numbers each: the input is (rgb / 255 - mean) / std.
-            side: the longer side of an image, in pixels, at scale 1.
+        path: the ONNX file.
+        layout: "NCHW" or "NHWC".
+        mean, std: three numbers each: the input is (rgb / 255 - mean) / std.
+        side: the longer side of an image, in pixels, at scale 1.
         """
         file = DEFAULT_MODEL if path is None else Path(path).resolve()
         try:

@@ -27,12 +27,11 @@ _MIN_SIDE = 32  # pixels: networks return empty feature maps for smaller inputs
 class Preprocessing:
     """How an image becomes the input of a network: resized, then (rgb / 255 - mean) / std.
 
-    Args:
-        layout: "NCHW" or "NHWC", the order of the axes.
-        mean, std: three numbers each, for red, green and blue.
-        side: the longer side in pixels at scale 1.
-        multiple: both sides are rounded to a multiple of this.
-        size: (height, width) of a network that accepts one size only; side and multiple are then not used.
+    layout: "NCHW" or "NHWC", the order of the axes.
+    mean, std: three numbers each, for red, green and blue.
+    side: the longer side in pixels at scale 1.
+    multiple: both sides are rounded to a multiple of this.
+    size: (height, width) of a network that accepts one size only; side and multiple are then not used.
     """
 
     layout: str = "NCHW"

@@ -32,11 +32,10 @@ def duplicates(
 ) -> list[DuplicateGroup]:
     """Return the groups of two or more photos that are near-duplicates; largest groups first.
 
-    Args:
-        photos: an open index of photos.
-        threshold: the minimum score of a pair, above 0 and at most 1.
-        threads: the number of threads; default all cores.
-        progress: called as progress(what, done, total).
+    photos: an open index of photos.
+    threshold: the minimum score of a pair, above 0 and at most 1.
+    threads: the number of threads; default all cores.
+    progress: called as progress(what, done, total).
     """
     threshold = check_fraction("threshold", threshold)
     index = photos.index  # one state of it, even if `photos` is refreshed meanwhile

@@ -61,14 +61,13 @@ def update(
 
     A run that was stopped or killed resumes when it is called again.
 
-    Args:
-        folder: the folder of photos; its subfolders are included.
-        path: the folder of the index, created if it does not exist; default FOLDER/.logt.
-        model: an ONNX file or a loaded model; default the model of the index, or the one included in the package.
-        scales: the scales at which images are processed; default those of the index, or (1, 1/√2, 1/2).
-        relearn: compute all descriptors and the whitening again, with another model or scales if they are given.
-        workers: the number of threads; default all cores.
-        progress: called as progress(what, done, total).
+    folder: the folder of photos; its subfolders are included.
+    path: the folder of the index, created if it does not exist; default FOLDER/.logt.
+    model: an ONNX file or a loaded model; default the model of the index, or the one included in the package.
+    scales: the scales at which images are processed; default those of the index, or (1, 1/√2, 1/2).
+    relearn: compute all descriptors and the whitening again, with another model or scales if they are given.
+    workers: the number of threads; default all cores.
+    progress: called as progress(what, done, total).
     """
     photo_folder = Path(folder).resolve()
     if not photo_folder.is_dir():

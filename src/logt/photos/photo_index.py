@@ -38,9 +38,8 @@ class Photos:
     def open(cls, path: str | Path, *, model: str | Path | Model | None = None) -> Photos:
         """Open an index of photos.
 
-        Args:
-            path: the folder of the index.
-            model: the ONNX file that the photos were indexed with, if it was moved.
+        path: the folder of the index.
+        model: the ONNX file that the photos were indexed with, if it was moved.
         """
         index_path = Path(path).resolve()
         view = _read_view(index_path)

@@ -20,11 +20,10 @@ _JPEG_QUALITY = 88
 def write_synthetic_photos(folder: Path, scenes: int, views: int, others: int) -> dict[str, list[str]]:
     """Write JPEG files to collection/ and queries/ in a folder; return the relevant photos of each query.
 
-    Args:
-        folder: the folder to write to.
-        scenes: the number of scenes, each with one query.
-        views: the number of photos of each scene in the collection.
-        others: the number of photos of other scenes in the collection.
+    folder: the folder to write to.
+    scenes: the number of scenes, each with one query.
+    views: the number of photos of each scene in the collection.
+    others: the number of photos of other scenes in the collection.
     """
     relevant: dict[str, list[str]] = {}
     for part in ("collection", "queries"):
