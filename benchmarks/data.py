@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from logt.datasets import Benchmark, load_benchmark, made_benchmark
+from logt.datasets import Benchmark, load_benchmark, synthetic_benchmark
 
 
 def load(folder: str | None, made: int = 30_000) -> Benchmark:
     """The folder's benchmark; without a folder, a made one."""
-    return made_benchmark(made) if folder is None else load_benchmark(folder)
+    return synthetic_benchmark(made) if folder is None else load_benchmark(folder)
 
 
 def easy_ap(data: Benchmark, ids) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 
 import logt
 from benchmarks.data import load
-from logt.datasets import Benchmark, photo_collection
+from logt.datasets import Benchmark, synthetic_collection
 from logt.evaluation import GroundTruth
 from logt.methods import lo_gt, rnd, starred
 from logt.reproduce.shared_builds import SharedMethod, StageCache
@@ -224,7 +224,7 @@ def descriptors(data: Benchmark) -> list[dict]:
     sets = {data.name: data, "centred": _mapped(data, 0.0), "half whitened": _mapped(data, 0.5)}
     sets["whitened"] = _mapped(data, 1.0)
     for likeness in ((0.3, 0.5), (0.5, 0.7), (0.7, 0.9)):
-        made = photo_collection(20_000, dim, likeness=likeness, clutter=(0.2, 0.4))
+        made = synthetic_collection(20_000, dim, view_similarity=likeness, cluster_similarity=(0.2, 0.4))
         truths = {"known answer": GroundTruth.from_lists(made.positives)}
         sets[f"made, likeness {likeness[0]} to {likeness[1]}"] = Benchmark("made", made.X, made.Q, truths)
     return [{"vectors": name, **_described(held)} for name, held in sets.items()]

@@ -25,7 +25,7 @@ import numpy as np
 import logt
 from benchmarks.data import load, write_rows
 from logt.photos import Photos, update
-from logt.photos.synthetic_scenes import write_scenes
+from logt.photos.synthetic_scenes import write_synthetic_photos
 from logt.server.client import multipart
 
 Request = tuple[bytes, str]
@@ -67,7 +67,7 @@ def photos(root: Path, given: str | None) -> tuple[Path, list[bytes]]:
     if given:
         files = sorted(path for path in Path(given).rglob("*") if path.suffix.lower() in (".jpg", ".jpeg", ".png"))
         return Path(given), [path.read_bytes() for path in files[:20]]
-    write_scenes(root / "made", 20, 4, 40)
+    write_synthetic_photos(root / "made", 20, 4, 40)
     return root / "made" / "collection", [path.read_bytes() for path in sorted((root / "made" / "queries").iterdir())]
 
 

@@ -31,12 +31,12 @@ class MadePhotos:
         found = self.index.search(describe(image if box is None else image.crop(tuple(map(round, box)))), k)
         return list(zip(found.ids.tolist(), found.scores.tolist(), strict=True))[: found.counts]
 
-    def picture(self, id):
-        if id not in self.index:
-            raise InvalidInputError(f"{id!r} is not in the index")
-        if not (self.folder / id).is_file():
-            raise InvalidInputError(f"{id!r} is gone")
-        return self.folder / id
+    def photo_path(self, name):
+        if name not in self.index:
+            raise InvalidInputError(f"{name!r} is not in the index")
+        if not (self.folder / name).is_file():
+            raise InvalidInputError(f"{name!r} is gone")
+        return self.folder / name
 
     def refresh(self):
         return self.index.refresh()

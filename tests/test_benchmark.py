@@ -1,4 +1,4 @@
-"""Benchmarks in the layouts that the field has, each written here and read back."""
+"""Benchmarks in each supported layout, written here and read back."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from logt import InvalidInputError
-from logt.datasets import load_benchmark, made_benchmark
-from logt.datasets.ground_truth import truth_of_json, truth_of_pickle
-from logt.datasets.pickles import read_pickle
+from logt.datasets import load_benchmark, synthetic_benchmark
+from logt.datasets.ground_truth import ground_truth_from_json, ground_truth_from_pickle
+from logt.datasets.restricted_pickle import read_pickle
 
 EASY, HARD, JUNK = [[0, 1], [5]], [[2], []], [[3], [6, 7]]
 
@@ -36,7 +36,7 @@ def write_mat_73(path, **arrays):
     h5py = pytest.importorskip("h5py")
     with h5py.File(path, "w", userblock_size=512) as file:
         for name, matrix in arrays.items():
-            file[name] = matrix  # rows here are columns there: hdf5 turns the axes of MATLAB round
+            file[name] = matrix  # rows here are columns in MATLAB: HDF5 reverses the axes
     with open(path, "r+b") as file:
         file.write(b"MATLAB 7.3 MAT-file")
 
@@ -80,7 +80,7 @@ def test_mat_of_matlab_5_with_revisited_pickle(tmp_path, data):
     check_revisited(benchmark.truths)
 
 
-def test_mat_of_matlab_73_with_distractors_in_a_file_of_their_own(tmp_path, data):
+def test_mat_of_matlab_73_with_distractors_in_a_separate_file(tmp_path, data):
     X, Q = data
     write_mat_73(tmp_path / "zz.mat", X=X[:9], Q=Q)
     write_mat_73(tmp_path / "distractors.mat", X=X[9:])
@@ -102,10 +102,10 @@ def test_mat_with_the_text_files_of_the_oxford_buildings(tmp_path, data):
     assert [rows.tolist() for rows in truth.positives] == [[2], [4]]
     assert [rows.tolist() for rows in truth.junk] == [[], [9]]
     (texts / "a_1_ok.txt").write_text("image_77\n")
-    with pytest.raises(InvalidInputError, match="wants image_77 for a_1"):
+    with pytest.raises(InvalidInputError, match="ground truth of a_1 contains image_77"):
         load_benchmark(tmp_path)
     (texts / "a_1_ok.txt").unlink()
-    with pytest.raises(InvalidInputError, match=r"no file .*a_1_ok.txt"):
+    with pytest.raises(InvalidInputError, match=r"file not found: .*a_1_ok.txt"):
         load_benchmark(tmp_path)
     (tmp_path / "imlist.txt").unlink()
     with pytest.raises(InvalidInputError, match=r"needs imlist.txt"):
@@ -120,8 +120,8 @@ def test_hdf5_of_ann_benchmarks(tmp_path, data, distance, metric):
         file["train"], file["test"] = data
         file["neighbors"] = np.array([[1, 2], [3, 4]], np.int32)
         file.attrs["distance"] = distance
-    for place in (path, tmp_path):
-        benchmark = load_benchmark(place)
+    for source in (path, tmp_path):
+        benchmark = load_benchmark(source)
         assert benchmark.metric == metric
         assert [rows.tolist() for rows in benchmark.truths["neighbours"].positives] == [[1, 2], [3, 4]]
     if metric == "cosine":
@@ -135,18 +135,18 @@ def test_hdf5_of_ann_benchmarks(tmp_path, data, distance, metric):
 def test_pickles_of_lists_and_arrays_are_read(tmp_path, protocol, as_arrays):
     path = tmp_path / "gnd_rparis6k.pkl"
     write_gnd(path, protocol, as_arrays)
-    check_revisited(truth_of_pickle(path))
-    held = read_pickle(path)
-    assert held["imlist"] == ["a", "b"]
-    assert held["gnd"][0]["bbx"] == [1.5, 2, 3, 4]
+    check_revisited(ground_truth_from_pickle(path))
+    contents = read_pickle(path)
+    assert contents["imlist"] == ["a", "b"]
+    assert contents["gnd"][0]["bbx"] == [1.5, 2, 3, 4]
 
 
 class _Command:
     def __init__(self, function, *words):
-        self.made = function, words
+        self.call = function, words
 
     def __reduce__(self):
-        return self.made
+        return self.call
 
 
 class _State:
@@ -168,7 +168,7 @@ class _State:
         (lambda path: np.array([{}, []], object), "O8"),
     ],
 )
-def test_a_pickle_that_runs_something_is_refused_and_nothing_runs(tmp_path, make, named):
+def test_a_pickle_that_calls_code_is_refused_and_nothing_runs(tmp_path, make, named):
     victim, path = tmp_path / "victim", tmp_path / "gnd.pkl"
     path.write_bytes(pickle.dumps({"gnd": [{"easy": make(victim)}]}, 2))
     with pytest.raises(InvalidInputError, match=f"{named}.*nothing was run"):
@@ -176,19 +176,19 @@ def test_a_pickle_that_runs_something_is_refused_and_nothing_runs(tmp_path, make
     assert not victim.exists()
 
 
-def test_a_pickle_cannot_change_what_it_may_call(tmp_path):
+def test_a_pickle_cannot_modify_the_functions_it_may_call(tmp_path):
     path = tmp_path / "gnd.pkl"
-    path.write_bytes(b"\x80\x02cnumpy\ndtype\n}X\x05\x00\x00\x00_make\x88sb.")  # BUILD on the function itself
-    with pytest.raises(InvalidInputError, match="a change of a function"):
+    path.write_bytes(b"\x80\x02cnumpy\ndtype\n}X\x09\x00\x00\x00_function\x88sb.")  # BUILD on the function itself
+    with pytest.raises(InvalidInputError, match="a modified function"):
         read_pickle(path)
 
 
 @pytest.mark.parametrize("cut", [0, 1, 20, 100, -1])
-def test_a_damaged_pickle_is_an_error_of_ours(tmp_path, cut):
+def test_a_damaged_pickle_raises_an_input_error(tmp_path, cut):
     path = tmp_path / "gnd.pkl"
     write_gnd(path)
-    whole = path.read_bytes()
-    path.write_bytes(whole[:cut] if cut >= 0 else b"\x00" + whole)
+    content = path.read_bytes()
+    path.write_bytes(content[:cut] if cut >= 0 else b"\x00" + content)
     with pytest.raises(InvalidInputError, match=r"gnd\.pkl"):
         read_pickle(path)
 
@@ -200,27 +200,27 @@ def test_a_damaged_pickle_is_an_error_of_ours(tmp_path, cut):
         ("[]", "no list of queries"),
         ('{"queries": []}', "no list of queries"),
         ('{"queries": [{"easy": []}]}', "the first has easy"),
-        ('{"queries": [{"positives": "ab", "junk": []}]}', "no list of rows"),
-        ('{"queries": [{"positives": [1.5], "junk": []}]}', "no list of whole numbers"),
+        ('{"queries": [{"positives": "ab", "junk": []}]}', "not a list of row numbers"),
+        ('{"queries": [{"positives": [1.5], "junk": []}]}', "not a list of integers"),
     ],
 )
-def test_bad_json_truth_is_named(tmp_path, text, message):
+def test_invalid_json_ground_truth_is_refused(tmp_path, text, message):
     path = tmp_path / "ground_truth.json"
     path.write_text(text)
     with pytest.raises(InvalidInputError, match=message):
-        truth_of_json(path)
+        ground_truth_from_json(path)
 
 
-def test_folders_that_do_not_fit_are_named(tmp_path, data):
-    with pytest.raises(FileNotFoundError, match="no folder"):
+def test_inconsistent_folders_are_refused(tmp_path, data):
+    with pytest.raises(FileNotFoundError, match="folder not found"):
         load_benchmark(tmp_path / "none")
-    with pytest.raises(InvalidInputError, match="no layout that is known; known are vectors and queries"):
+    with pytest.raises(InvalidInputError, match="unsupported benchmark layout; supported: vectors and queries"):
         load_benchmark(tmp_path)
     X, Q = data
     np.save(tmp_path / "vectors.npy", X)
     truth = {"queries": [{"positives": [1], "junk": []}] * 2}
     (tmp_path / "ground_truth.json").write_text(json.dumps(truth))
-    with pytest.raises(InvalidInputError, match="must hold one file queries"):
+    with pytest.raises(InvalidInputError, match="must contain one file queries"):
         load_benchmark(tmp_path)
     for queries, message in (
         (Q[:, :4], "vectors have dimension 6, queries 4"),
@@ -234,23 +234,23 @@ def test_folders_that_do_not_fit_are_named(tmp_path, data):
     np.save(tmp_path / "queries.npy", Q)
     truth["queries"][1] = {"positives": [12], "junk": []}
     (tmp_path / "ground_truth.json").write_text(json.dumps(truth))
-    with pytest.raises(InvalidInputError, match="names row 12 of 12 vectors"):
+    with pytest.raises(InvalidInputError, match="refers to row 12, but there are 12 vectors"):
         load_benchmark(tmp_path)
 
 
-def test_mats_must_have_x_and_one_of_them_q(tmp_path, data):
+def test_all_mat_files_need_x_and_exactly_one_q(tmp_path, data):
     io = pytest.importorskip("scipy.io")
     io.savemat(tmp_path / "a.mat", {"X": data[0].T})
-    with pytest.raises(InvalidInputError, match="just one of them Q"):
+    with pytest.raises(InvalidInputError, match="exactly one of them Q"):
         load_benchmark(tmp_path)
     io.savemat(tmp_path / "a.mat", {"X": data[0].T, "Q": data[1].T})
     with pytest.raises(InvalidInputError, match="no ground truth"):
         load_benchmark(tmp_path)
     (tmp_path / "a.mat").write_bytes(b"no MATLAB")
-    with pytest.raises(InvalidInputError, match=r"no \.mat file that can be read"):
+    with pytest.raises(InvalidInputError, match=r"cannot be read as a \.mat file"):
         load_benchmark(tmp_path)
 
 
-def test_the_fingerprint_is_that_of_the_data():
-    one, same, other = made_benchmark(200, 8), made_benchmark(200, 8), made_benchmark(200, 8, seed=1)
+def test_the_fingerprint_depends_on_the_data_only():
+    one, same, other = synthetic_benchmark(200, 8), synthetic_benchmark(200, 8), synthetic_benchmark(200, 8, seed=1)
     assert one.fingerprint == same.fingerprint != other.fingerprint

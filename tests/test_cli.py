@@ -1,8 +1,9 @@
-"""The commands as a user runs them, each in a process of its own."""
+"""The commands as a user runs them, each in its own process."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -17,7 +18,7 @@ def run(*words, ok=True):
         [sys.executable, "-W", "error", "-c", "from logt.cli.main import main; main()", *map(str, words)],
         capture_output=True,
         text=True,
-        env={**__import__("os").environ, "COLUMNS": "100"},
+        env={**os.environ, "COLUMNS": "100"},
     )
     assert (done.returncode == 0) == ok, done.stdout + done.stderr
     return done
@@ -40,7 +41,7 @@ def test_build_search_and_info(files):
     assert (report["vectors"], report["dim"]) == (300, 32)
 
 
-def test_tables_for_people(files):
+def test_output_as_tables(files):
     shown = run("search", files / "index", files / "q.npy", "--save", files / "out.npz").stdout
     assert "query" in shown
     assert "5 more queries" in shown
@@ -48,7 +49,7 @@ def test_tables_for_people(files):
     assert "bytes per vector" in run("info", files / "index").stdout
 
 
-def test_empty_places_have_no_score_in_json(files):
+def test_padding_has_no_score_in_json(files):
     found = json.loads(run("search", files / "index", files / "q.npy", "-k", 301, "--json").stdout)
     assert found["ids"][0][-1] == -1
     assert found["scores"][0][-1] is None
@@ -65,33 +66,31 @@ def test_methods_by_name(files, method):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("build", "none.npy", "out"), "there is no file none.npy"),
+        (("build", "none.npy", "out"), "file not found: none.npy"),
         (("build", "{files}/x.npy", "{files}/index"), "--overwrite"),
         (("build", "{files}/x.npy", "out", "--method", "magic"), "--method must be one of sketched, lo-gt"),
         (("build", "{files}/x.npy", "out", "--metric", "magic"), "metric must be one of"),
         (("search", "nowhere", "{files}/q.npy"), "nowhere holds no index"),
-        (("search", "{files}/index", "{files}/x.csv"), "there is no file"),
+        (("search", "{files}/index", "{files}/x.csv"), "file not found"),
         (("search", "{files}/index", "{files}/q.npy", "--effort", "7"), "effort must be from 0 to 1"),
         (("info", "{files}"), "holds no index"),
     ],
 )
-def test_errors_are_one_line_that_says_the_way_out(files, words, message):
+def test_errors_are_one_line_with_a_way_to_fix_them(files, words, message):
     done = run(*(word.format(files=files) for word in words), ok=False)
     assert done.returncode == 1
     assert message in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
 
 
-def test_ids_of_text_and_paths_that_look_like_markup(files, vectors):
-    import logt
-
+def test_string_ids_and_paths_that_look_like_markup(files, vectors):
     index = logt.Index(32, method=logt.methods.rnd(n=10, m=2, L=8))
     index.add(vectors(20, 32), ids=[f"[red]{i}[/x].jpg" for i in range(20)])
     index.save(files / "odd[/x]")
     shown = run("search", files / "odd[/x]", files / "q.npy", "--save", files / "text.npz").stdout
     assert "[red]3[/x].jpg" in shown
     assert np.load(files / "text.npz")["ids"].shape == (25, 10)
-    assert "whole" in run("verify", files / "odd[/x]").stdout
+    assert "OK" in run("verify", files / "odd[/x]").stdout
     assert "holds no index" in run("verify", files / "no[/red]ne", ok=False).stderr.replace("\n", " ")
 
 
@@ -108,7 +107,7 @@ def test_demo_compares_with_exhaustive_search():
     assert "exhaustive" in run("demo", "--vectors", 2000, "--dim", 32).stdout
 
 
-def test_the_version_and_the_module_as_a_command():
+def test_version_and_python_m_logt():
     for words in (["--version"], ["info", "--help"]):
         done = subprocess.run([sys.executable, "-m", "logt", *words], capture_output=True, text=True)
         assert done.returncode == 0

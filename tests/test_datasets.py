@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from logt import InvalidInputError
-from logt.datasets import photo_collection, read_vectors
+from logt.datasets import read_vectors, synthetic_collection
 from logt.evaluation import mean_average_precision
 
 
@@ -27,7 +27,7 @@ def binary(X):
         (".i8bin", np.int8, binary),
     ],
 )
-def test_files_of_the_field_are_read_as_they_were_written(tmp_path, rng, suffix, dtype, write):
+def test_vector_files_are_read_as_they_were_written(tmp_path, rng, suffix, dtype, write):
     X = (100 * rng.random((17, 6))).astype(dtype)
     path = tmp_path / f"x{suffix}"
     path.write_bytes(write(X))
@@ -40,7 +40,7 @@ def test_files_of_the_field_are_read_as_they_were_written(tmp_path, rng, suffix,
             read_vectors(path)
 
 
-def test_npy_is_mapped_not_loaded(tmp_path, rng):
+def test_npy_is_memory_mapped(tmp_path, rng):
     X = rng.random((10, 4))
     np.save(tmp_path / "x.npy", X)
     read = read_vectors(tmp_path / "x.npy")
@@ -48,7 +48,7 @@ def test_npy_is_mapped_not_loaded(tmp_path, rng):
     assert (read == X).all()
 
 
-def test_npy_that_is_none_is_refused(tmp_path):
+def test_an_invalid_npy_file_is_refused(tmp_path):
     np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
     np.save(tmp_path / "flat.npy", np.ones(5))
     (tmp_path / "text.npy").write_text("hello")
@@ -58,34 +58,34 @@ def test_npy_that_is_none_is_refused(tmp_path):
             read_vectors(tmp_path / f"{name}.npy")
 
 
-def test_a_row_of_another_dimension_is_named(tmp_path, rng):
+def test_the_error_names_a_row_of_another_dimension(tmp_path, rng):
     X = rng.random((5, 3)).astype(np.float32)
     data = bytearray(vecs(X))
     data[2 * 16 : 2 * 16 + 4] = (7).to_bytes(4, "little")
     (tmp_path / "x.fvecs").write_bytes(data)
-    with pytest.raises(InvalidInputError, match="row 2 says dimension 7, the first 3"):
+    with pytest.raises(InvalidInputError, match="row 2 has dimension 7, row 0 has 3"):
         read_vectors(tmp_path / "x.fvecs")
 
 
-def test_unknown_kinds_and_missing_files_are_named(tmp_path):
+def test_unsupported_and_missing_files_are_reported(tmp_path):
     (tmp_path / "x.csv").write_text("1,2")
-    with pytest.raises(InvalidInputError, match=r"known are \.npy, \.fvecs"):
+    with pytest.raises(InvalidInputError, match=r"unsupported file type '\.csv'; supported: \.npy, \.fvecs"):
         read_vectors(tmp_path / "x.csv")
-    with pytest.raises(FileNotFoundError, match="no file"):
+    with pytest.raises(FileNotFoundError, match="file not found"):
         read_vectors(tmp_path / "none.npy")
 
 
-def test_the_made_collection_has_the_answer_it_claims():
-    made = photo_collection(2000, 128, landmarks=10, views=15)
-    assert made.X.shape == (2000, 128)
-    assert made.Q.shape == (10, 128)
-    assert np.allclose(np.linalg.norm(made.X, axis=1), 1, atol=1e-5)
-    assert [len(p) for p in made.positives] == [15] * 10
-    assert len(np.unique(np.concatenate(made.positives))) == 150
-    ranking = np.argsort(-(made.Q @ made.X.T), axis=1)
-    assert 40 < mean_average_precision(ranking, made.positives) < 99
+def test_the_synthetic_collection_has_the_ground_truth_it_states():
+    collection = synthetic_collection(2000, 128, landmarks=10, views=15)
+    assert collection.X.shape == (2000, 128)
+    assert collection.Q.shape == (10, 128)
+    assert np.allclose(np.linalg.norm(collection.X, axis=1), 1, atol=1e-5)
+    assert [len(p) for p in collection.positives] == [15] * 10
+    assert len(np.unique(np.concatenate(collection.positives))) == 150
+    ranking = np.argsort(-(collection.Q @ collection.X.T), axis=1)
+    assert 40 < mean_average_precision(ranking, collection.positives) < 99
 
 
-def test_the_same_seed_makes_the_same_collection():
-    assert (photo_collection(500, 16).X == photo_collection(500, 16).X).all()
-    assert (photo_collection(500, 16).X != photo_collection(500, 16, seed=1).X).any()
+def test_the_same_seed_gives_the_same_collection():
+    assert (synthetic_collection(500, 16).X == synthetic_collection(500, 16).X).all()
+    assert (synthetic_collection(500, 16).X != synthetic_collection(500, 16, seed=1).X).any()

@@ -17,12 +17,12 @@ from logt.methods import lo_gt, sketched
 @pytest.fixture(scope="module")
 def collection():
     """4,000 photos in which each query has near neighbours, indexed by default."""
-    from logt.datasets import photo_collection
+    from logt.datasets import synthetic_collection
 
-    collection = photo_collection(4000, 128, landmarks=40)
+    data = synthetic_collection(4000, 128, landmarks=40)
     index = logt.Index(128)
-    index.add(collection.X)
-    return collection.X, collection.Q, index
+    index.add(data.X)
+    return data.X, data.Q, index
 
 
 def recall(ids, X, Q, k=10):
@@ -105,11 +105,11 @@ def test_small_collections_are_exact_enough(N, dim, metric):
 
 
 def test_expansion_finds_the_views_that_a_query_misses(collection):
-    from logt.datasets import photo_collection
+    from logt.datasets import synthetic_collection
     from logt.evaluation import mean_average_precision
 
     _, Q, index = collection
-    positives = photo_collection(4000, 128, landmarks=40).positives
+    positives = synthetic_collection(4000, 128, landmarks=40).positives
     plain, expanded = (mean_average_precision(index.search(Q, 4000, expand=n).ids, positives) for n in (0, 5))
     assert expanded > plain
     with pytest.raises(InvalidInputError, match="under cosine"):

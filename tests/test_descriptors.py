@@ -1,4 +1,4 @@
-"""Pictures of every kind, networks of every form, pooling and whitening against their definitions."""
+"""Image files of all formats, networks of all layouts, pooling and whitening compared with their definitions."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from logt.descriptors import Describer, Model, PictureError, Whitening, read_picture
-from logt.descriptors.pooling import combined, gem
+from logt.descriptors import DescriptorExtractor, ImageError, Model, Whitening, read_image
+from logt.descriptors.pooling import combine_scales, gem
 from logt.errors import CorruptIndexError, InvalidInputError
 
 Image = pytest.importorskip("PIL.Image")
@@ -23,14 +23,14 @@ pytest.importorskip("onnxruntime")
 from PIL import ImageOps  # noqa: E402
 
 
-def saved(image, kind, **options):
+def encode(image, kind, **options):
     stream = io.BytesIO()
     image.save(stream, kind, **options)
     return stream.getvalue()
 
 
 def pixels(width=40, height=30):
-    """Red from left to right, green from top to bottom: no turn looks like another."""
+    """Red from left to right, green from top to bottom: all rotations and flips differ."""
     X = np.zeros((height, width, 3), np.uint8)
     X[..., 0], X[..., 1] = np.linspace(0, 255, width)[None], np.linspace(0, 255, height)[:, None]
     return Image.fromarray(X)
@@ -45,34 +45,34 @@ def difference(a, b):
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_pictures_are_turned_upright(orientation):
+def test_images_are_rotated_upright(orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
-    data = saved(pixels(), "PNG", exif=exif)
-    assert difference(read_picture(data), ImageOps.exif_transpose(Image.open(io.BytesIO(data)))) == 0
-    assert read_picture(data).size == ((40, 30) if orientation < 5 else (30, 40))
+    data = encode(pixels(), "PNG", exif=exif)
+    assert difference(read_image(data), ImageOps.exif_transpose(Image.open(io.BytesIO(data)))) == 0
+    assert read_image(data).size == ((40, 30) if orientation < 5 else (30, 40))
 
 
-def test_exif_data_that_cannot_be_read_lose_no_picture():
-    data = saved(pixels(), "JPEG", exif=b"Exif\x00\x00" + b"\xff" * 40)
-    assert read_picture(data).size == (40, 30)
+def test_damaged_exif_data_are_ignored():
+    data = encode(pixels(), "JPEG", exif=b"Exif\x00\x00" + b"\xff" * 40)
+    assert read_image(data).size == (40, 30)
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "RGB", "L"])
-def test_what_is_transparent_is_white(mode):
+def test_transparent_pixels_become_white(mode):
     if mode in ("RGBA", "LA"):
         image = Image.new(mode, (20, 10), (0,) * len(mode))
-        data = saved(image, "PNG")
+        data = encode(image, "PNG")
     else:
         image = Image.new(mode, (20, 10), 0)
-        data = saved(image, "PNG", transparency=(0, 0, 0) if mode == "RGB" else 0)
-    read = read_picture(data)
+        data = encode(image, "PNG", transparency=(0, 0, 0) if mode == "RGB" else 0)
+    read = read_image(data)
     assert read.mode == "RGB"
     assert np.asarray(read).min() == 255
 
 
-def test_half_transparent_is_half_white():
-    read = read_picture(saved(Image.new("RGBA", (4, 4), (0, 0, 0, 128)), "PNG"))
+def test_half_transparent_pixels_become_half_white():
+    read = read_image(encode(Image.new("RGBA", (4, 4), (0, 0, 0, 128)), "PNG"))
     assert abs(int(np.asarray(read)[0, 0, 0]) - 127) <= 1
 
 
@@ -90,70 +90,70 @@ def test_half_transparent_is_half_white():
         ("YCbCr", "JPEG", (100, 128, 128), 100),
     ],
 )
-def test_every_kind_of_colour_becomes_rgb(mode, kind, value, expected):
-    read = read_picture(saved(Image.new(mode, (16, 16), value), kind))
+def test_every_color_mode_becomes_rgb(mode, kind, value, expected):
+    read = read_image(encode(Image.new(mode, (16, 16), value), kind))
     assert read.mode == "RGB"
     assert np.abs(np.asarray(read, int) - expected).max() <= 3
 
 
 @pytest.mark.parametrize("kind", ["GIF", "PNG", "TIFF", "WEBP"])
-def test_an_animation_is_its_first_picture(kind):
+def test_an_animation_is_read_as_its_first_frame(kind):
     frames = [Image.new("RGB", (16, 16), colour) for colour in ("red", "lime", "blue")]
-    read = read_picture(saved(frames[0], kind, save_all=True, append_images=frames[1:]))
+    read = read_image(encode(frames[0], kind, save_all=True, append_images=frames[1:]))
     assert np.abs(np.asarray(read, int) - (255, 0, 0)).max() <= 3
 
 
 @pytest.mark.parametrize("kind", ["AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP"])
 def test_formats(kind):
     image = pixels()
-    assert difference(read_picture(saved(image, kind)), image) <= (
+    assert difference(read_image(encode(image, kind)), image) <= (
         20 if kind in ("AVIF", "GIF", "JPEG", "WEBP") else 0
     )
 
 
-def test_heic_with_its_plugin():
+def test_heic_with_pillow_heif():
     heif = pytest.importorskip("pillow_heif")
     heif.register_heif_opener()
-    assert difference(read_picture(saved(pixels(64, 48), "HEIF", quality=95)), pixels(64, 48)) <= 20
+    assert difference(read_image(encode(pixels(64, 48), "HEIF", quality=95)), pixels(64, 48)) <= 20
 
 
 def test_paths_bytes_and_streams(tmp_path):
     path = tmp_path / "ü – 写真.png"
-    path.write_bytes(saved(pixels(), "PNG"))
+    path.write_bytes(encode(pixels(), "PNG"))
     for source in (path, str(path), path.read_bytes(), io.BytesIO(path.read_bytes())):
-        assert difference(read_picture(source), pixels()) == 0
+        assert difference(read_image(source), pixels()) == 0
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF"])
-def test_truncated_pictures_are_refused(kind):
+def test_truncated_images_are_refused(kind):
     noise = Image.fromarray(np.random.default_rng(0).integers(0, 255, (200, 200, 3), np.uint8))
-    data = saved(noise, kind)
-    with pytest.raises(PictureError):
-        read_picture(data[: len(data) // 2])
+    data = encode(noise, kind)
+    with pytest.raises(ImageError):
+        read_image(data[: len(data) // 2])
 
 
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "not a picture"),
-        (b"hello", "not a picture"),
+        (b"", "not an image"),
+        (b"hello", "not an image"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not a"),
     ],
 )
-def test_what_is_no_picture_is_refused(data, reason):
-    with pytest.raises(PictureError, match=reason) as caught:
-        read_picture(data)
+def test_files_that_are_not_images_are_refused(data, reason):
+    with pytest.raises(ImageError, match=reason) as caught:
+        read_image(data)
     assert caught.value.reason in str(caught.value)
 
 
-def test_what_is_no_file_is_refused(tmp_path):
-    with pytest.raises(PictureError, match="there is no such file"):
-        read_picture(tmp_path / "none.jpg")
-    with pytest.raises(PictureError, match="not a file"):
-        read_picture(tmp_path)
+def test_missing_files_and_folders_are_refused(tmp_path):
+    with pytest.raises(ImageError, match="file not found"):
+        read_image(tmp_path / "none.jpg")
+    with pytest.raises(ImageError, match="not a file"):
+        read_image(tmp_path)
 
 
-def test_a_picture_of_too_many_pixels_is_refused_before_it_is_decoded():
+def test_an_image_of_too_many_pixels_is_refused_before_it_is_decoded():
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
@@ -161,44 +161,44 @@ def test_a_picture_of_too_many_pixels_is_refused_before_it_is_decoded():
     rows = zlib.compress(b"\0" * 1_000_000)
     bomb = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
     limit = Image.MAX_IMAGE_PIXELS
-    with pytest.raises(PictureError, match="20000 x 20000 pixels; at most 268,435,456"):
-        read_picture(bomb, side=100)
+    with pytest.raises(ImageError, match="20000 x 20000 pixels; the limit is 268,435,456"):
+        read_image(bomb, side=100)
     assert limit == Image.MAX_IMAGE_PIXELS
 
 
-def test_a_huge_jpeg_is_decoded_at_the_size_that_is_needed():
-    data = saved(Image.new("L", (12_000, 10_000), 80), "JPEG")
-    read = read_picture(data, side=400, max_pixels=4_000_000)
+def test_a_huge_jpeg_is_decoded_at_a_reduced_size():
+    data = encode(Image.new("L", (12_000, 10_000), 80), "JPEG")
+    read = read_image(data, side=400, max_pixels=4_000_000)
     assert 800 <= max(read.size) <= 2400
     assert abs(read.width / read.height - 1.2) < 0.01
-    with pytest.raises(PictureError, match="at most 4,000,000"):
-        read_picture(data, max_pixels=4_000_000)
-    with pytest.raises(PictureError, match="at most"):  # its coefficients are all decoded, whatever the size
-        read_picture(saved(Image.new("L", (3000, 2000)), "JPEG", progressive=True), side=100, max_pixels=4_000_000)
+    with pytest.raises(ImageError, match="the limit is 4,000,000"):
+        read_image(data, max_pixels=4_000_000)
+    with pytest.raises(ImageError, match="the limit is"):  # all its coefficients are decoded, whatever the size
+        read_image(encode(Image.new("L", (3000, 2000)), "JPEG", progressive=True), side=100, max_pixels=4_000_000)
 
 
-def test_a_large_picture_comes_back_reduced_only_if_asked():
-    data = saved(pixels(1600, 1200), "PNG")
-    assert read_picture(data).size == (1600, 1200)
-    assert read_picture(data, side=200).size == (400, 300)
-    assert read_picture(data, side=800).size == (1600, 1200)
+def test_a_large_image_is_reduced_only_on_request():
+    data = encode(pixels(1600, 1200), "PNG")
+    assert read_image(data).size == (1600, 1200)
+    assert read_image(data, side=200).size == (400, 300)
+    assert read_image(data, side=800).size == (1600, 1200)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(["BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP", "ICO", "TGA"]), st.data())
-def test_broken_bytes_end_in_a_picture_or_a_picture_error(kind, data):
-    good = bytearray(saved(pixels(), kind))
+def test_damaged_bytes_give_an_image_or_an_image_error(kind, data):
+    good = bytearray(encode(pixels(), kind))
     for _ in range(data.draw(st.integers(1, 8))):
         good[data.draw(st.integers(0, len(good) - 1))] = data.draw(st.integers(0, 255))
     cut = data.draw(st.integers(0, len(good)))
-    with contextlib.suppress(PictureError):
-        assert read_picture(bytes(good[:cut]), max_pixels=1 << 22).mode == "RGB"
+    with contextlib.suppress(ImageError):
+        assert read_image(bytes(good[:cut]), max_pixels=1 << 22).mode == "RGB"
 
 
 # -------------------------------------------------------------------------------------------------- pooling
 
 
-def test_gem_is_the_generalised_mean_of_each_channel(rng):
+def test_gem_is_the_generalized_mean_of_each_channel(rng):
     F = rng.uniform(0, 6, (5, 4, 3)).astype(np.float32)
     for p in (1, 3, 4.5):
         by_hand = [(sum(max(x, 1e-6) ** p for x in channel.ravel()) / 12) ** (1 / p) for channel in F.astype(float)]
@@ -206,17 +206,17 @@ def test_gem_is_the_generalised_mean_of_each_channel(rng):
     assert gem(np.zeros((2, 3, 3), np.float32)).max() <= 1e-5
 
 
-def test_scales_count_alike_and_the_sum_has_length_one(rng):
+def test_scales_have_equal_weight_and_the_sum_has_norm_one(rng):
     a, b = rng.standard_normal((2, 8)).astype(np.float32)
-    both = combined([a, 1000 * b])
+    both = combine_scales([a, 1000 * b])
     np.testing.assert_allclose(both @ both, 1, rtol=1e-6)
     np.testing.assert_allclose(both @ a / np.linalg.norm(a), both @ b / np.linalg.norm(b), rtol=1e-5)
 
 
-def test_the_descriptor_of_the_model_inside_is_gem_of_its_feature_maps():
+def test_the_descriptor_of_the_default_model_is_gem_of_its_feature_maps():
     model = Model.load()
     image = pixels(96, 64)
-    assert (model.name, model.prepare.side, model.prepare.size) == ("efficientnet-lite0", 448, None)
+    assert (model.name, model.preprocessing.side, model.preprocessing.size) == ("efficientnet-lite0", 448, None)
     expected = np.zeros(1280)
     for width, height in ((448, 288), (320, 224), (224, 160)):  # 448/√2 and 448/2, in multiples of 32
         small = np.asarray(image.resize((width, height), Image.Resampling.BICUBIC, reducing_gap=2.0), np.float64)
@@ -227,59 +227,65 @@ def test_the_descriptor_of_the_model_inside_is_gem_of_its_feature_maps():
         assert features.max() <= 6  # ReLU6
         pooled = np.cbrt((features**3).mean(axis=(1, 2)))
         expected += pooled / np.linalg.norm(pooled)
-    np.testing.assert_allclose(Describer(model)(image), expected / np.linalg.norm(expected), atol=1e-4)
+    np.testing.assert_allclose(DescriptorExtractor(model)(image), expected / np.linalg.norm(expected), atol=1e-4)
 
 
 # ---------------------------------------------------------------------------------------------------- model
 
 
-def test_networks_of_all_forms_describe_alike(network):
+def test_networks_of_all_layouts_give_the_same_descriptor(network):
     image = pixels(80, 64)
     forms = {
         "map": network("map"),
         "last": network("last", layout="NHWC"),
         "fixed": network("fixed", size=(64, 80)),
     }
-    described = {name: Describer(Model.load(path, side=80), (1.0,))(image) for name, path in forms.items()}
+    descriptors = {
+        name: DescriptorExtractor(Model.load(path, side=80), (1.0,))(image) for name, path in forms.items()
+    }
     for name in ("last", "fixed"):
-        np.testing.assert_allclose(described[name], described["map"], atol=1e-6)
-    vector = Describer(Model.load(network("vector", vector=True), side=80), (1.0,), p=1.0)(image)
-    np.testing.assert_allclose(vector, Describer(Model.load(forms["map"], side=80), (1.0,), p=1.0)(image), atol=1e-5)
+        np.testing.assert_allclose(descriptors[name], descriptors["map"], atol=1e-6)
+    vector = DescriptorExtractor(Model.load(network("vector", vector=True), side=80), (1.0,), p=1.0)(image)
+    np.testing.assert_allclose(
+        vector, DescriptorExtractor(Model.load(forms["map"], side=80), (1.0,), p=1.0)(image), atol=1e-5
+    )
 
 
-def test_a_network_of_one_size_has_one_scale(network):
-    assert Describer(Model.load(network("one", size=(64, 64)))).scales == (1.0,)
+def test_a_network_of_fixed_size_has_one_scale(network):
+    assert DescriptorExtractor(Model.load(network("one", size=(64, 64)))).scales == (1.0,)
 
 
-def test_arguments_come_before_metadata(network):
-    path = network("told", about='{"side": 96, "mean": [0, 0, 0], "std": [1, 1, 1], "name": "other"}')
-    told = Model.load(path)
-    assert (told.name, told.prepare.side, told.prepare.mean) == ("other", 96, (0.0, 0.0, 0.0))
-    assert Model.load(path, side=32, std=(2, 2, 2)).prepare.std == (2.0, 2.0, 2.0)
+def test_arguments_override_metadata(network):
+    path = network("metadata", about='{"side": 96, "mean": [0, 0, 0], "std": [1, 1, 1], "name": "other"}')
+    model = Model.load(path)
+    assert (model.name, model.preprocessing.side, model.preprocessing.mean) == ("other", 96, (0.0, 0.0, 0.0))
+    assert Model.load(path, side=32, std=(2, 2, 2)).preprocessing.std == (2.0, 2.0, 2.0)
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"path": "none.onnx"}, "cannot be read"),
-        ({"path": __file__}, "no ONNX model"),
+        ({"path": __file__}, "cannot be loaded as an ONNX model"),
         ({"mean": (1, 2)}, "mean must be three numbers"),
         ({"std": (1, 0, 1)}, "std must be above 0"),
         ({"layout": "CHWN"}, "layout must be one of"),
         ({"side": 0}, "side must be >= 1"),
     ],
 )
-def test_models_that_cannot_be_used_are_refused(given, message):
+def test_unusable_models_are_refused(given, message):
     with pytest.raises(InvalidInputError, match=message):
         Model.load(**given)
 
 
-def test_an_answer_that_cannot_be_pooled_is_refused(tmp_path):
+def test_a_model_output_that_cannot_be_pooled_is_refused(tmp_path):
     onnx = pytest.importorskip("onnx")
     floats, helper = onnx.TensorProto.FLOAT, onnx.helper
     node = helper.make_node("ReduceMean", ["x"], ["y"], axes=[1], keepdims=0)
-    put, out = (helper.make_tensor_value_info(n, floats, s) for n, s in (("x", ["N", 3, "H", "W"]), ("y", None)))
-    graph = helper.make_graph([node], "flat", [put], [out])
+    input_info, output_info = (
+        helper.make_tensor_value_info(n, floats, s) for n, s in (("x", ["N", 3, "H", "W"]), ("y", None))
+    )
+    graph = helper.make_graph([node], "flat", [input_info], [output_info])
     onnx.save(
         helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), tmp_path / "flat.onnx"
     )
@@ -287,32 +293,32 @@ def test_an_answer_that_cannot_be_pooled_is_refused(tmp_path):
         Model.load(tmp_path / "flat.onnx")
 
 
-def test_a_box_is_described_as_the_part_cut_out(small):
-    describe = Describer(Model.load(small))
+def test_the_descriptor_of_a_box_is_that_of_the_cropped_image(small):
+    extract = DescriptorExtractor(Model.load(small))
     image = pixels(200, 150)
-    np.testing.assert_allclose(describe(image, (20, 30, 120, 90)), describe(image.crop((20, 30, 120, 90))), atol=1e-3)
-    np.testing.assert_array_equal(describe(image, (-5, -5, 999, 999)), describe(image))
+    np.testing.assert_allclose(extract(image, (20, 30, 120, 90)), extract(image.crop((20, 30, 120, 90))), atol=1e-3)
+    np.testing.assert_array_equal(extract(image, (-5, -5, 999, 999)), extract(image))
 
 
 @pytest.mark.parametrize(
     "box", [(10, 10, 10, 20), (300, 0, 400, 50), (1, 2, 3), ("a", 0, 1, 1), (math.nan, 0, 9, 9), 7]
 )
-def test_boxes_that_hold_nothing_are_refused(small, box):
+def test_empty_boxes_are_refused(small, box):
     with pytest.raises(InvalidInputError, match="box"):
-        Describer(Model.load(small))(pixels(200, 150), box)
+        DescriptorExtractor(Model.load(small))(pixels(200, 150), box)
 
 
-def test_any_shape_of_picture_can_be_described(small):
-    describe = Describer(Model.load(small))
+def test_images_of_any_shape_have_a_descriptor(small):
+    extract = DescriptorExtractor(Model.load(small))
     for size in ((1, 1), (3000, 2), (1, 500)):
-        x = describe(Image.new("RGB", size, "red"))
+        x = extract(Image.new("RGB", size, "red"))
         np.testing.assert_allclose(x @ x, 1, rtol=1e-5)
 
 
 def test_threads_share_a_model(small):
-    describe, images = Describer(Model.load(small)), [pixels(64 + i, 64) for i in range(8)]
-    alone, together = [describe(image) for image in images], [None] * 8
-    threads = [threading.Thread(target=lambda i=i: together.__setitem__(i, describe(images[i]))) for i in range(8)]
+    extract, images = DescriptorExtractor(Model.load(small)), [pixels(64 + i, 64) for i in range(8)]
+    alone, together = [extract(image) for image in images], [None] * 8
+    threads = [threading.Thread(target=lambda i=i: together.__setitem__(i, extract(images[i]))) for i in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -334,21 +340,21 @@ def test_whitening_is_pca_whitening_of_the_covariance_plus_a_ridge(rng, n, d):
     np.testing.assert_allclose(ours @ ours.T, by_definition @ by_definition.T, atol=2e-4)
 
 
-def test_many_descriptors_are_whitened_in_full(rng):
+def test_many_descriptors_are_whitened_fully(rng):
     X = (rng.standard_normal((50_000, 8)) * (1, 2, 3, 4, 5, 6, 7, 8)).astype(np.float32)
     white = Whitening.learn(X)(X)
     np.testing.assert_allclose(np.cov(white.T) * 8, np.eye(8), atol=0.1)
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])
-def test_a_handful_of_descriptors_stay_apart(rng, n):
+def test_a_few_descriptors_stay_distinct(rng, n):
     X = np.abs(rng.standard_normal((n, 32))).astype(np.float32)
     white = Whitening.learn(X)(X)
     np.testing.assert_allclose(np.linalg.norm(white, axis=1), 1, rtol=1e-5)
     assert n == 1 or (white @ white.T - np.eye(n)).max() < 0.95
 
 
-def test_descriptors_that_are_all_the_same_stay_usable():
+def test_equal_descriptors_stay_usable():
     X = np.ones((4, 8), np.float32)
     np.testing.assert_allclose(Whitening.learn(X)(X), np.full((4, 8), 8**-0.5), rtol=1e-5)
     whitening = Whitening(np.ones(8, np.float32), np.empty((0, 8), np.float32), np.empty(0, np.float32), 4)
@@ -357,8 +363,8 @@ def test_descriptors_that_are_all_the_same_stay_usable():
 
 def test_a_whitening_is_stored_and_read_back(rng):
     whitening = Whitening.learn(rng.standard_normal((20, 6)).astype(np.float32))
-    again = Whitening.read(whitening.data)
-    assert again.name == whitening.name
+    again = Whitening.from_bytes(whitening.serialized)
+    assert again.checksum == whitening.checksum
     x = rng.standard_normal(6).astype(np.float32)
     np.testing.assert_array_equal(again(x), whitening(x))
     assert again(x).shape == (6,)
@@ -367,9 +373,9 @@ def test_a_whitening_is_stored_and_read_back(rng):
 
 
 def test_a_damaged_whitening_is_refused(rng):
-    data = Whitening.learn(rng.standard_normal((20, 6)).astype(np.float32)).data
+    data = Whitening.learn(rng.standard_normal((20, 6)).astype(np.float32)).serialized
     for cut in range(0, len(data), 7):
         with pytest.raises(CorruptIndexError):
-            Whitening.read(data[:cut])
+            Whitening.from_bytes(data[:cut])
     with pytest.raises(InvalidInputError, match="finite"):
         Whitening.learn(np.full((3, 4), np.nan))

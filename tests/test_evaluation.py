@@ -16,47 +16,47 @@ from logt.evaluation import (
     mean_average_precision,
     precision_at,
     recall_at,
-    revisited,
+    revisited_setups,
 )
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 30), st.integers(0, 10), st.integers(0, 120))
-def test_average_precision_is_that_of_the_benchmark(seed, positives, junk, depth):
+def test_average_precision_equals_the_reference_implementation(seed, positives, junk, depth):
     order = np.random.default_rng(seed).permutation(100)
-    wanted, ignored = order[:positives], order[positives : positives + junk]
+    relevant, ignored = order[:positives], order[positives : positives + junk]
     ranking = np.random.default_rng(seed + 1).permutation(100)[:depth]
-    mine = average_precision(ranking, wanted, ignored)
-    assert mine == pytest.approx(reference.average_precision(ranking, set(wanted), set(ignored)), abs=1e-12)
+    ap = average_precision(ranking, relevant, ignored)
+    assert ap == pytest.approx(reference.average_precision(ranking, set(relevant), set(ignored)), abs=1e-12)
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 12), st.integers(0, 12), st.integers(0, 20), st.integers(0, 100))
-def test_the_three_setups_are_those_of_the_revisited_program(seed, easy, hard, junk, depth):
+def test_the_revisited_setups_equal_the_reference_implementation(seed, easy, hard, junk, depth):
     rng = np.random.default_rng(seed)
     order = rng.permutation(100)
     kinds = {"easy": order[:easy], "hard": order[easy : easy + hard], "junk": order[easy + hard :][:junk]}
     ranking = rng.permutation(100)[:depth]
-    setups = revisited([kinds["easy"]], [kinds["hard"]], [kinds["junk"]])
-    for name, wanted, ignored in (
+    setups = revisited_setups([kinds["easy"]], [kinds["hard"]], [kinds["junk"]])
+    for name, relevant, ignored in (
         ("easy", ("easy",), ("junk", "hard")),
         ("medium", ("easy", "hard"), ("junk",)),
         ("hard", ("hard",), ("junk", "easy")),
     ):
-        positives, passed = ({int(i) for kind in some for i in kinds[kind]} for some in (wanted, ignored))
+        positives, skipped = ({int(i) for kind in some for i in kinds[kind]} for some in (relevant, ignored))
         score = evaluate([ranking], setups[name], ks=(1, 5, 10))
         assert score.queries == (1 if positives else 0)
         if not positives:
             assert math.isnan(score.mean_ap)
             continue
         assert score.depth == depth
-        area, precision = reference.revisited_measures(ranking, positives, passed, (1, 5, 10))
+        area, precision = reference.revisited_measures(ranking, positives, skipped, (1, 5, 10))
         assert score.mean_ap / 100 == pytest.approx(area, abs=1e-12)
         assert [score.precision[k] / 100 for k in (1, 5, 10)] == pytest.approx(precision, abs=1e-12)
-        assert area == pytest.approx(reference.average_precision(ranking, positives, passed), abs=1e-12)
+        assert area == pytest.approx(reference.average_precision(ranking, positives, skipped), abs=1e-12)
 
 
-def test_means_are_over_queries_with_positives_and_say_how_deep_lists_were():
+def test_means_are_over_queries_with_positives_and_depth_is_the_shortest_ranking():
     truth = GroundTruth.from_lists([[1, 2], [], [5]])
     score = evaluate([[1, 2, 3, -1], [4, -1, -1, -1], [6, 5, -1, -1]], truth, ks=(1,))
     assert (score.queries, score.depth) == (2, 2)
@@ -65,31 +65,31 @@ def test_means_are_over_queries_with_positives_and_say_how_deep_lists_were():
     assert np.isnan(score.by_query).tolist() == [False, True, False]
 
 
-def test_precision_looks_no_further_than_the_last_positive():
+def test_precision_is_cut_at_the_last_positive():
     assert precision_at(10, [1, 2, 9, 8], [1, 2]) == 1
     assert precision_at(10, [7, 1, 9, 8], [1, 2]) == 0.5
     assert precision_at(10, [7, 8], [1, 2]) == 0
     assert math.isnan(precision_at(10, [7, 8], []))
 
 
-def test_rankings_and_truth_must_be_of_the_same_queries():
-    with pytest.raises(InvalidInputError, match="2 rankings, but the truth is of 1"):
+def test_rankings_and_ground_truth_must_have_the_same_number_of_queries():
+    with pytest.raises(InvalidInputError, match="2 rankings for a ground truth of 1 queries"):
         evaluate([[1], [2]], GroundTruth.from_lists([[1]]))
     with pytest.raises(InvalidInputError, match="1 queries have positives, 2 have junk"):
         GroundTruth.from_lists([[1]], [[], []])
 
 
-def test_a_perfect_ranking_has_one_and_an_empty_one_has_nothing():
+def test_a_perfect_ranking_scores_one_and_an_empty_one_zero():
     assert average_precision([3, 1, 2], [1, 2, 3]) == 1
     assert average_precision([], [1, 2]) == 0
     assert average_precision([-1, -1], [1, 2]) == 0
     assert math.isnan(average_precision([1, 2], []))
 
 
-def test_queries_without_positives_are_left_out_of_the_mean():
+def test_queries_without_positives_are_excluded_from_the_mean():
     assert mean_average_precision([[1], [2]], [[1], []]) == 100
     assert math.isnan(mean_average_precision([[1]], [[]]))
 
 
-def test_recall_counts_what_is_found_of_the_truth():
+def test_recall_is_the_fraction_of_exact_neighbors_found():
     assert recall_at(2, np.array([[1, 2, 3]]), np.array([[2, 9, 1]])) == 0.5

@@ -1,4 +1,4 @@
-"""`logt images` as a user runs it, each command in a process of its own."""
+"""`logt images` as a user runs it, each command in its own process."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def photos(tmp_path_factory, small):
         squares = np.random.default_rng(seed).integers(0, 256, (4, 5, 3)).astype(np.uint8)
         Image.fromarray(squares.repeat(12, axis=0).repeat(12, axis=1)).save(folder / name)
     Image.open(folder / "one.png").save(folder / "one again.bmp")
-    (folder / "notes.txt").write_text("no picture")
-    said = run("index", folder, "--model", small).stdout
-    assert "4 new, 0 changed, 0 gone, 0 as before, 1 failed" in said
-    assert "failed: notes.txt: not a picture" in said
+    (folder / "notes.txt").write_text("not an image")
+    printed = run("index", folder, "--model", small).stdout
+    assert "4 added, 0 changed, 0 removed, 0 unchanged, 1 failed" in printed
+    assert "failed: notes.txt: not an image" in printed
     return folder
 
 
-def test_index_says_what_it_did(photos):
+def test_index_prints_a_summary(photos):
     done = json.loads(run("index", photos, "--json").stdout)
     assert (done["unchanged"], done["added"], done["failed"][0][0]) == (4, 0, "notes.txt")
 
@@ -63,7 +63,7 @@ def test_search_prints_names_and_scores(photos):
     assert part[0]["score"] < 0.999
 
 
-def test_search_writes_a_page_that_holds_its_pictures(photos, tmp_path):
+def test_search_writes_a_page_with_embedded_images(photos, tmp_path):
     run("search", photos, photos / "one.png", "--html", tmp_path / "page.html", "--box", "0,0,30,24")
     text = (tmp_path / "page.html").read_text()
     assert text.count("data:image/jpeg;base64,") == 5
@@ -71,7 +71,7 @@ def test_search_writes_a_page_that_holds_its_pictures(photos, tmp_path):
     assert "<i>" not in text
 
 
-def test_open_shows_the_page(photos):
+def test_open_shows_the_page_in_a_browser(photos):
     seen = "import webbrowser; webbrowser.open = lambda url: print('SHOWN', url) or True; "
     assert "SHOWN file:///" in run("search", photos, photos / "one.png", "--open", before=seen).stdout
     none = "import webbrowser; webbrowser.open = lambda url: False; "
@@ -81,22 +81,22 @@ def test_open_shows_the_page(photos):
 def test_duplicates(photos):
     groups = json.loads(run("duplicates", photos, "--json").stdout)
     assert [group["names"] for group in groups] == [["one again.bmp", "one.png"]]
-    assert "1 groups of near-duplicates among 4 photos" in run("duplicates", photos).stdout
+    assert "1 group of near-duplicates in 4 photos" in run("duplicates", photos).stdout
 
 
 def test_demo_finds_the_views_of_its_scenes(tmp_path):
     shown = json.loads(run("demo", tmp_path / "demo", "--scenes", 2, "--others", 3, "--json").stdout)
     assert shown["mAP"] > 80
-    assert "data:image/jpeg" in (tmp_path / "demo" / "answers.html").read_text()
+    assert "data:image/jpeg" in (tmp_path / "demo" / "results.html").read_text()
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (("index", "nowhere"), "nowhere is not a folder"),
-        (("search", "nowhere", "{photos}/one.png"), "holds no index of photos"),
-        (("search", "{photos}", "none.png"), "none.png: there is no such file"),
-        (("search", "{photos}", "{photos}/notes.txt"), "not a picture"),
+        (("search", "nowhere", "{photos}/one.png"), "is not an index of photos"),
+        (("search", "{photos}", "none.png"), "none.png: file not found"),
+        (("search", "{photos}", "{photos}/notes.txt"), "not an image"),
         (("search", "{photos}", "{photos}/one.png", "--box", "1,2,3"), "--box must be left,top,right,bottom"),
         (("search", "{photos}", "{photos}/one.png", "--box", "900,900,950,950"), "less than a pixel"),
         (("duplicates", "{photos}", "--threshold", "2"), "threshold must be above 0"),
@@ -104,16 +104,16 @@ def test_demo_finds_the_views_of_its_scenes(tmp_path):
         (("demo", "{photos}"), "is not empty"),
     ],
 )
-def test_errors_are_one_line_that_says_the_way_out(photos, words, message, monkeypatch, capsys):
+def test_errors_are_one_line_with_a_way_to_fix_them(photos, words, message, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["logt", "images", *(word.format(photos=photos) for word in words)])
     with pytest.raises(SystemExit, match="1"):
         main()
-    said = capsys.readouterr().err
-    assert message in " ".join(said.split())
-    assert "Traceback" not in said
+    printed = capsys.readouterr().err
+    assert message in " ".join(printed.split())
+    assert "Traceback" not in printed
 
 
 @pytest.mark.parametrize("missing", ["PIL", "onnxruntime"])
-def test_without_its_packages_the_extra_is_named(photos, missing):
+def test_the_error_names_the_extra_to_install(photos, missing):
     without = f"import sys; sys.modules[{missing!r}] = None; "
     assert "pip install 'logt[images]'" in run("search", photos, photos / "one.png", ok=False, before=without).stderr

@@ -1,4 +1,4 @@
-"""A folder of pictures and its index: what changes is followed, and nothing leaves the folder."""
+"""A folder of photos and its index: changes of the folder are followed, and no other file is read."""
 
 from __future__ import annotations
 
@@ -10,43 +10,42 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drawn_images import best, counts, finds, names, paint, painted_folder
+from drawn_images import best_match, counts, draw, draw_folder, finds_itself, indexed_names
 from PIL import Image
 
-from logt.descriptors import Model, PictureError, read_picture
+from logt.descriptors import ImageError, Model, read_image
 from logt.errors import InvalidInputError
-from logt.photos import Photos, duplicates, update
-from logt.photos import indexer as updating
-from logt.photos.html_report import Shown, page
-from logt.photos.manifest import ABOUT
-from logt.photos.synthetic_scenes import scene, write_scenes
+from logt.photos import Photos, duplicates, indexer, update
+from logt.photos.html_report import ReportPhoto, render_report
+from logt.photos.manifest import MANIFEST_FILE
+from logt.photos.synthetic_scenes import draw_scene, write_synthetic_photos
 
 
 @pytest.fixture
 def folder(tmp_path):
-    return painted_folder(tmp_path / "photos")
+    return draw_folder(tmp_path / "photos")
 
 
-# ------------------------------------------------------------------------------------------ what is followed
+# ------------------------------------------------------------------------------------ changes of the folder
 
 
-def test_new_changed_and_deleted_pictures_are_picked_up(folder, small):
+def test_new_changed_and_deleted_photos_are_synchronized(folder, small):
     index = folder / ".logt"
     assert counts(update(folder, model=small)) == (5, 0, 0, 0, 0)
-    assert names(index) == ["a.png", "b.jpg", "trip/c.png", "trip/deep/ü – 写真.png", "x [red] <b>.png"]
+    assert indexed_names(index) == ["a.png", "b.jpg", "trip/c.png", "trip/deep/ü – 写真.png", "x [red] <b>.png"]
     assert counts(update(folder)) == (0, 0, 0, 5, 0)
     generation = Photos.open(index).index.generation
     update(folder)
     assert Photos.open(index).index.generation == generation
-    paint(folder / "new.png", 70)
-    paint(folder / "a.png", 71)
+    draw(folder / "new.png", 70)
+    draw(folder / "a.png", 71)
     os.utime(folder / "a.png", ns=(1, 1))
     (folder / "b.jpg").unlink()
     assert counts(update(folder)) == (1, 1, 1, 3, 0)
     photos = Photos.open(index)
     assert sorted(photos.index.ids) == ["a.png", "new.png", "trip/c.png", "trip/deep/ü – 写真.png", "x [red] <b>.png"]
     for name in photos.index.ids:
-        found, score = best(photos, photos.picture(name))
+        found, score = best_match(photos, photos.photo_path(name))
         assert found == name
         assert score > 0.98
 
@@ -54,25 +53,25 @@ def test_new_changed_and_deleted_pictures_are_picked_up(folder, small):
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_small_collections_work(tmp_path, small, count):
     for seed in range(count):
-        paint(tmp_path / f"{seed}.png", seed)
+        draw(tmp_path / f"{seed}.png", seed)
     assert update(tmp_path, model=small).added == count
     photos = Photos.open(tmp_path / ".logt")
-    assert all(finds(photos, tmp_path / f"{seed}.png") for seed in range(count))
-    assert len(photos.search(read_picture(tmp_path / "0.png"), 10)) == count
+    assert all(finds_itself(photos, tmp_path / f"{seed}.png") for seed in range(count))
+    assert len(photos.search(read_image(tmp_path / "0.png"), 10)) == count
 
 
-def test_a_folder_without_pictures_has_an_index_that_says_so(tmp_path, small):
+def test_the_index_of_a_folder_without_photos_cannot_be_opened(tmp_path, small):
     (tmp_path / "notes.txt").write_text("none here")
     assert counts(update(tmp_path, model=small)) == (0, 0, 0, 0, 1)
-    with pytest.raises(InvalidInputError, match="holds no pictures yet"):
+    with pytest.raises(InvalidInputError, match="contains no photos yet"):
         Photos.open(tmp_path / ".logt")
-    paint(tmp_path / "first.png")
+    draw(tmp_path / "first.png")
     assert counts(update(tmp_path)) == (1, 0, 0, 0, 1)
-    assert names(tmp_path / ".logt") == ["first.png"]
+    assert indexed_names(tmp_path / ".logt") == ["first.png"]
 
 
-def test_what_is_no_picture_is_listed_and_nothing_else_suffers(folder, small, tmp_path):
-    (folder / "text.jpg").write_text("no picture")
+def test_files_that_are_not_photos_are_listed_and_the_others_indexed(folder, small, tmp_path):
+    (folder / "text.jpg").write_text("not an image")
     (folder / "empty.png").touch()
     data = (folder / "b.jpg").read_bytes()
     (folder / "half.jpg").write_bytes(data[: len(data) // 2])
@@ -80,7 +79,7 @@ def test_what_is_no_picture_is_listed_and_nothing_else_suffers(folder, small, tm
     (folder / ".hidden.png").write_bytes(b"x")
     (folder / "trip" / "loop").symlink_to(folder)
     (folder / "self").symlink_to("self")
-    paint(tmp_path / "elsewhere" / "out.png")
+    draw(tmp_path / "elsewhere" / "out.png")
     (folder / "out.png").symlink_to(tmp_path / "elsewhere" / "out.png")
     (folder / "outside").symlink_to(tmp_path / "elsewhere")
     (folder / "again.png").symlink_to("a.png")
@@ -88,47 +87,47 @@ def test_what_is_no_picture_is_listed_and_nothing_else_suffers(folder, small, tm
     assert done.added == 5
     reasons = dict(done.failed)
     assert sorted(reasons) == ["empty.png", "half.jpg", "out.png", "outside", "pipe.jpg", "self", "text.jpg"]
-    assert "not a picture" in reasons["text.jpg"]
-    assert "leads nowhere" in reasons["self"]
-    assert "out of the folder" in reasons["out.png"]
+    assert "not an image" in reasons["text.jpg"]
+    assert "broken link" in reasons["self"]
+    assert "outside the folder" in reasons["out.png"]
     assert "neither a file" in reasons["pipe.jpg"]
 
 
-def test_names_that_are_not_text_are_listed(folder, small):
+def test_names_that_are_not_utf8_are_listed(folder, small):
     try:
         Path(os.fsdecode(os.fsencode(folder) + b"/caf\xe9.png")).write_bytes((folder / "a.png").read_bytes())
     except OSError:
-        pytest.skip("this file system takes only names of text")
+        pytest.skip("this file system accepts only UTF-8 names")
     done = update(folder, model=small)
     assert done.added == 5
-    assert [reason for _, reason in done.failed] == ["its name is not text in UTF-8; rename it"]
+    assert [reason for _, reason in done.failed] == ["the file name is not valid UTF-8; rename the file"]
     json.dumps(done.failed, ensure_ascii=False).encode()
 
 
-def test_a_picture_that_breaks_is_gone_until_it_is_whole_again(folder, small):
+def test_a_damaged_photo_is_removed_until_it_is_repaired(folder, small):
     update(folder, model=small)
     good = (folder / "a.png").read_bytes()
     (folder / "a.png").write_bytes(good[:50])
     done = update(folder)
     assert counts(done) == (0, 0, 1, 4, 1)
-    assert "a.png" not in names(folder / ".logt")
+    assert "a.png" not in indexed_names(folder / ".logt")
     (folder / "a.png").write_bytes(good)
     assert counts(update(folder)) == (1, 0, 0, 4, 0)
 
 
-def test_files_that_may_not_be_read_are_listed(folder, small, monkeypatch):
-    real = updating.read_picture
+def test_files_without_read_permission_are_listed(folder, small, monkeypatch):
+    real = indexer.read_image
 
     def refusing(path, **how):
         if path.name == "a.png":
-            raise PictureError(str(path), "Permission denied")
+            raise ImageError(str(path), "Permission denied")
         return real(path, **how)
 
-    monkeypatch.setattr(updating, "read_picture", refusing)
+    monkeypatch.setattr(indexer, "read_image", refusing)
     assert update(folder, model=small).failed == [("a.png", "Permission denied")]
 
 
-def test_pictures_of_a_folder_that_cannot_be_looked_into_are_kept(folder, small, monkeypatch):
+def test_photos_of_an_unreadable_subfolder_are_kept(folder, small, monkeypatch):
     update(folder, model=small)
     real = os.scandir
 
@@ -140,7 +139,7 @@ def test_pictures_of_a_folder_that_cannot_be_looked_into_are_kept(folder, small,
     monkeypatch.setattr("logt.photos.folder_scan.os.scandir", refusing)
     done = update(folder)
     assert (done.removed, done.failed) == (0, [("trip/", "the folder cannot be read: Permission denied")])
-    assert len(names(folder / ".logt")) == 5
+    assert len(indexed_names(folder / ".logt")) == 5
 
 
 def test_a_folder_that_is_suddenly_empty_keeps_its_index(folder, small):
@@ -148,24 +147,24 @@ def test_a_folder_that_is_suddenly_empty_keeps_its_index(folder, small):
     for path in folder.iterdir():
         if path.name != ".logt":
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    with pytest.raises(InvalidInputError, match="is the disk there"):
+    with pytest.raises(InvalidInputError, match="is the disk mounted"):
         update(folder)
-    assert len(names(folder / ".logt")) == 5
+    assert len(indexed_names(folder / ".logt")) == 5
 
 
-def test_an_index_elsewhere_and_a_folder_that_moves(folder, small, tmp_path):
+def test_an_index_outside_the_folder_and_a_folder_that_is_moved(folder, small, tmp_path):
     update(folder, tmp_path / "apart", model=small)
     update(folder, model=small)
     folder.rename(tmp_path / "moved")
     assert Photos.open(tmp_path / "moved" / ".logt").folder == tmp_path / "moved"
     assert counts(update(tmp_path / "moved", tmp_path / "apart")) == (0, 0, 0, 5, 0)
-    assert Photos.open(tmp_path / "apart").picture("a.png") == tmp_path / "moved" / "a.png"
-    paint(tmp_path / "other" / "a.png")
+    assert Photos.open(tmp_path / "apart").photo_path("a.png") == tmp_path / "moved" / "a.png"
+    draw(tmp_path / "other" / "a.png")
     with pytest.raises(InvalidInputError, match="is the index of"):
         update(tmp_path / "other", tmp_path / "apart")
 
 
-def test_an_index_inside_of_the_folder_is_not_looked_into(folder, small):
+def test_an_index_inside_the_folder_is_not_scanned(folder, small):
     update(folder, folder / "index", model=small)
     assert counts(update(folder, folder / "index")) == (0, 0, 0, 5, 0)
 
@@ -173,43 +172,44 @@ def test_an_index_inside_of_the_folder_is_not_looked_into(folder, small):
 # ------------------------------------------------------------------------------------- whitening and models
 
 
-def test_a_whitening_from_few_is_learned_anew_and_one_from_many_stays(tmp_path, small, monkeypatch):
-    monkeypatch.setattr(updating, "SETTLED", 8)
+def test_a_whitening_from_few_photos_is_learned_again_and_one_from_many_is_final(tmp_path, small, monkeypatch):
+    monkeypatch.setattr(indexer, "FINAL_COUNT", 8)
     learned = []
     for count in (4, 5, 7, 9, 30):
         for seed in range(count):
             if not (tmp_path / f"{seed}.png").exists():
-                paint(tmp_path / f"{seed}.png", seed)
+                draw(tmp_path / f"{seed}.png", seed)
         update(tmp_path, model=small)
         photos = Photos.open(tmp_path / ".logt")
         learned.append(photos._view.whitening.count)
         assert len(photos.index) == count
-        assert all(finds(photos, tmp_path / f"{seed}.png") for seed in range(count))
+        assert all(finds_itself(photos, tmp_path / f"{seed}.png") for seed in range(count))
     assert learned == [4, 5, 7, 9, 9]
     assert len([p for p in (tmp_path / ".logt").iterdir() if p.name.startswith(("vectors-", "whitening-"))]) == 2
 
 
-def test_batches_of_a_long_run_are_searchable_before_its_end(tmp_path, small, monkeypatch):
-    monkeypatch.setattr(updating, "SETTLED", 10)
-    monkeypatch.setattr(updating, "_BLOCK", 5)
+def test_photos_of_a_long_run_are_searchable_before_its_end(tmp_path, small, monkeypatch):
+    monkeypatch.setattr(indexer, "FINAL_COUNT", 10)
+    monkeypatch.setattr(indexer, "_BLOCK_SIZE", 5)
     for seed in range(40):
-        paint(tmp_path / f"{seed}.png", seed)
+        draw(tmp_path / f"{seed}.png", seed)
     seen = []
 
     def watch(what, done, total):
-        if what == "describing" and done in (5, 15, 25, 40):
-            there = (tmp_path / ".logt" / ABOUT).exists() and json.loads((tmp_path / ".logt" / ABOUT).read_text())
-            seen.append(len(Photos.open(tmp_path / ".logt").index) if there and there["whitening"] else 0)
+        if what == "indexing" and done in (5, 15, 25, 40):
+            manifest = tmp_path / ".logt" / MANIFEST_FILE
+            searchable = manifest.exists() and json.loads(manifest.read_text())["whitening"]
+            seen.append(len(Photos.open(tmp_path / ".logt").index) if searchable else 0)
 
     update(tmp_path, model=small, progress=watch, workers=2)
     assert seen == [0, 10, 20, 30]
-    assert len(names(tmp_path / ".logt")) == 40
+    assert len(indexed_names(tmp_path / ".logt")) == 40
 
 
-def test_relearning_describes_everything_anew_with_another_model(folder, small, network):
+def test_relearning_indexes_everything_again_with_another_model(folder, small, network):
     update(folder, model=small)
     other = network("wider", channels=24, about='{"side": 64}')
-    with pytest.raises(InvalidInputError, match="is another; pass that model, or relearn"):
+    with pytest.raises(InvalidInputError, match="is a different model; pass the original one, or relearn"):
         update(folder, model=other)
     with pytest.raises(InvalidInputError, match="relearn to change"):
         update(folder, model=Model.load(small, side=96))
@@ -218,12 +218,12 @@ def test_relearning_describes_everything_anew_with_another_model(folder, small, 
     assert update(folder, model=other, relearn=True).failed == []
     photos = Photos.open(folder / ".logt")
     assert photos.index.dim == 24
-    assert best(photos, folder / "a.png")[0] == "a.png"
+    assert best_match(photos, folder / "a.png")[0] == "a.png"
     update(folder, relearn=True, scales=(1.0,))
     assert counts(update(folder)) == (0, 0, 0, 5, 0)
 
 
-def test_relearning_that_was_killed_goes_on_with_its_own_model(folder, small, network):
+def test_an_interrupted_relearning_resumes_with_its_own_model(folder, small, network):
     update(folder, model=small)
     other = network("another", channels=24, about='{"side": 64}')
 
@@ -238,59 +238,59 @@ def test_relearning_that_was_killed_goes_on_with_its_own_model(folder, small, ne
         update(folder, **again)
         photos = Photos.open(folder / ".logt")
         assert photos.index.dim == 24
-        assert finds(photos, folder / "a.png")
+        assert finds_itself(photos, folder / "a.png")
 
 
-def test_a_model_that_has_moved_is_passed_again(folder, small, tmp_path):
+def test_a_model_that_was_moved_can_be_passed_again(folder, small, tmp_path):
     mine = Path(shutil.copy(small, tmp_path / "mine.onnx"))
     update(folder, model=mine)
     mine.rename(tmp_path / "moved.onnx")
     with pytest.raises(InvalidInputError, match="cannot be read"):
         Photos.open(folder / ".logt")
-    assert best(Photos.open(folder / ".logt", model=tmp_path / "moved.onnx"), folder / "a.png")[0] == "a.png"
+    assert best_match(Photos.open(folder / ".logt", model=tmp_path / "moved.onnx"), folder / "a.png")[0] == "a.png"
 
 
 # --------------------------------------------------------------------------------------------------- reading
 
 
-def test_only_pictures_of_the_index_and_of_the_folder_are_given(folder, small, tmp_path):
+def test_only_photos_of_the_index_and_of_the_folder_have_a_path(folder, small, tmp_path):
     update(folder, model=small)
     photos = Photos.open(folder / ".logt")
-    assert photos.picture("trip/c.png") == folder / "trip" / "c.png"
-    paint(tmp_path / "secret.png")
+    assert photos.photo_path("trip/c.png") == folder / "trip" / "c.png"
+    draw(tmp_path / "secret.png")
     for name in ("../secret.png", "/etc/passwd", "none.png", "", ".logt/photos.json"):
-        with pytest.raises(InvalidInputError, match="there is no picture"):
-            photos.picture(name)
+        with pytest.raises(InvalidInputError, match="there is no photo"):
+            photos.photo_path(name)
     (folder / "a.png").unlink()
     (folder / "a.png").symlink_to(tmp_path / "secret.png")
     (folder / "b.jpg").unlink()
     for name in ("a.png", "b.jpg"):
-        with pytest.raises(InvalidInputError, match="not in the folder any more"):
-            photos.picture(name)
+        with pytest.raises(InvalidInputError, match="no longer in the folder"):
+            photos.photo_path(name)
 
 
-def test_a_reader_moves_on_when_it_refreshes(folder, small):
+def test_a_reader_sees_new_photos_after_refresh(folder, small):
     update(folder, model=small)
     photos = Photos.open(folder / ".logt")
     assert not photos.refresh()
-    paint(folder / "new.png", 90)
+    draw(folder / "new.png", 90)
     update(folder)
     assert "new.png" not in photos.index
     assert photos.refresh()
-    assert best(photos, folder / "new.png")[0] == "new.png"
+    assert best_match(photos, folder / "new.png")[0] == "new.png"
     for seed in range(10):
-        paint(folder / f"more-{seed}.png", 100 + seed)
-    update(folder)  # learns the whitening anew
+        draw(folder / f"more-{seed}.png", 100 + seed)
+    update(folder)  # learns a new whitening
     assert photos.refresh()
-    assert best(photos, folder / "more-3.png")[0] == "more-3.png"
+    assert best_match(photos, folder / "more-3.png")[0] == "more-3.png"
 
 
-def test_searches_go_on_while_photos_are_added(folder, small):
+def test_searches_work_while_photos_are_added(folder, small):
     update(folder, model=small)
     photos, wrong, done = Photos.open(folder / ".logt"), [], threading.Event()
 
     def searching():
-        image = read_picture(folder / "a.png")
+        image = read_image(folder / "a.png")
         while not done.is_set():
             photos.refresh()
             if photos.search(image, 1)[0][0] != "a.png":
@@ -301,7 +301,7 @@ def test_searches_go_on_while_photos_are_added(folder, small):
     try:
         for seed in range(6):
             for more in range(3):
-                paint(folder / f"{seed}-{more}.png", 200 + 3 * seed + more)
+                draw(folder / f"{seed}-{more}.png", 200 + 3 * seed + more)
             update(folder)
     finally:
         done.set()
@@ -311,20 +311,20 @@ def test_searches_go_on_while_photos_are_added(folder, small):
     assert len(photos.index) == 5 + 18
 
 
-def test_descriptors_are_whitened_and_of_length_one(folder, small):
+def test_descriptors_are_whitened_and_have_norm_one(folder, small):
     update(folder, model=small)
     photos = Photos.open(folder / ".logt")
-    x = photos.describe(read_picture(folder / "a.png"))
+    x = photos.descriptor(read_image(folder / "a.png"))
     assert x.dtype == np.float32
     np.testing.assert_allclose(x @ x, 1, rtol=1e-5)
     np.testing.assert_allclose(x @ photos.index.reconstruct(["a.png"])[0], 1, atol=0.03)
-    part = photos.describe(Image.open(folder / "a.png").convert("RGBA"), (0, 0, 24, 24))
+    part = photos.descriptor(Image.open(folder / "a.png").convert("RGBA"), (0, 0, 24, 24))
     assert part @ x < 0.999
 
 
 def test_near_duplicates_are_grouped(tmp_path, small):
     for seed in range(12):
-        paint(tmp_path / f"{seed:02}.png", seed)
+        draw(tmp_path / f"{seed:02}.png", seed)
     original = Image.open(tmp_path / "03.png")
     original.save(tmp_path / "copy.jpg", quality=90)
     original.resize((120, 96)).save(tmp_path / "larger.png")
@@ -340,12 +340,12 @@ def test_near_duplicates_are_grouped(tmp_path, small):
             duplicates(photos, threshold)
 
 
-# ------------------------------------------------------------------------------------------ pages and scenes
+# --------------------------------------------------------------------------------------- reports and scenes
 
 
-def test_no_name_breaks_out_of_a_page():
+def test_names_are_escaped_in_the_report():
     name = "<script>alert(1)</script>\" onerror='x' &amp; \ud800.jpg"
-    text = page(name, name, [(Shown(name, Image.new("RGB", (9, 9))), [Shown(name, None, 0.5)])])
+    text = render_report(name, name, [(ReportPhoto(name, Image.new("RGB", (9, 9))), [ReportPhoto(name, None, 0.5)])])
     text.encode()
     assert "<script" not in text
     assert "'x'" not in text
@@ -353,20 +353,20 @@ def test_no_name_breaks_out_of_a_page():
     assert "http" not in text.replace("http-equiv", "")
 
 
-def test_scenes_are_the_same_each_time_and_their_views_are_found(tmp_path):
-    np.testing.assert_array_equal(np.asarray(scene(3)), np.asarray(scene(3)))
-    relevant = write_scenes(tmp_path, scenes=3, views=2, others=4)
+def test_scenes_are_deterministic_and_their_views_are_found(tmp_path):
+    np.testing.assert_array_equal(np.asarray(draw_scene(3)), np.asarray(draw_scene(3)))
+    relevant = write_synthetic_photos(tmp_path, scenes=3, views=2, others=4)
     assert update(tmp_path / "collection").added == 10
     photos = Photos.open(tmp_path / "collection" / ".logt")
     for query, views in relevant.items():
-        found = photos.search(read_picture(tmp_path / "queries" / query), 2)
+        found = photos.search(read_image(tmp_path / "queries" / query), 2)
         assert {name for name, _ in found} == set(views)
 
 
-def test_photos_with_a_known_answer_are_found():
+def test_relevant_photos_of_a_real_collection_are_found():
     given = os.environ.get("LOGT_PHOTOS")
     if not given:
-        pytest.skip("LOGT_PHOTOS names no folder with collection/, queries/ and relevant.json")
+        pytest.skip("LOGT_PHOTOS is not set to a folder with collection/, queries/ and relevant.json")
     from benchmarks.images import quality
 
     assert quality(Path(given), Model.load())["mAP"] > 60

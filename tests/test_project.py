@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import logt
-from logt.photos.synthetic_scenes import write_scenes
+from logt.photos.synthetic_scenes import write_synthetic_photos
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "logt"
@@ -103,7 +103,7 @@ def test_the_examples_of_the_documents_run(document, tmp_path, monkeypatch):
     np.save("vectors.npy", rng.standard_normal((500, 64)).astype(np.float32))
     if document == "docs/images.md":
         pytest.importorskip("onnxruntime")
-        write_scenes(tmp_path, scenes=1, views=2, others=1)
+        write_synthetic_photos(tmp_path, scenes=1, views=2, others=1)
         (tmp_path / "collection").rename("photos")
         (tmp_path / "queries" / "scene-00.jpg").rename("query.jpg")
     examples = blocks(ROOT / document, "python")

@@ -14,7 +14,7 @@ import pytest
 from logt import InvalidInputError, MissingExtraError
 from logt._threads import Workers
 from logt.baselines import Composed, Exhaustive
-from logt.datasets import Benchmark, made_benchmark
+from logt.datasets import Benchmark, synthetic_benchmark
 from logt.methods import compact, lo_gt, quantized, rnd, starred
 from logt.reproduce import ALL, Plan, Run
 from logt.reproduce.claims import above, judged, level, reaches
@@ -54,7 +54,7 @@ def tiny_plan(benchmark):
 
 @pytest.fixture(scope="module")
 def benchmark():
-    return made_benchmark(600, 64, landmarks=6)
+    return synthetic_benchmark(600, 64, landmarks=6)
 
 
 @pytest.fixture(scope="module")

@@ -147,10 +147,10 @@ def test_results_do_not_depend_on_threads(vectors):
 
 def test_correction_keeps_the_true_positives_of_orthogonal_units_and_not_of_random_ones():
     """Section 4: positives that share a unit are lost to the correction, and orthogonal units part them."""
-    from logt.datasets import photo_collection
+    from logt.datasets import synthetic_collection
     from logt.evaluation import mean_average_precision
 
-    made = photo_collection(3000, 256, landmarks=20, views=30, likeness=(0.7, 0.9))
+    made = synthetic_collection(3000, 256, landmarks=20, views=30, view_similarity=(0.7, 0.9))
 
     def loss(method):
         segment = built(made.X, starred(method))

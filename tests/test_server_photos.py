@@ -9,7 +9,7 @@ from test_server import API, fault, ids_of, serving, until
 
 from logt.errors import LockedError
 from logt.photos import update
-from logt.photos.synthetic_scenes import scene, view, write_scenes
+from logt.photos.synthetic_scenes import draw_scene, draw_view, write_synthetic_photos
 from logt.server.photo_collection import opened
 from logt.storage.lock import Lock
 
@@ -18,7 +18,7 @@ from logt.storage.lock import Lock
 def made(tmp_path_factory):
     """(folder, names that show the scene of each query): an indexed collection."""
     folder = tmp_path_factory.mktemp("scenes")
-    relevant = write_scenes(folder, 3, 3, 3)
+    relevant = write_synthetic_photos(folder, 3, 3, 3)
     update(folder / "collection")
     return folder, relevant
 
@@ -53,7 +53,7 @@ def test_a_folder_of_photos_is_searched_by_photo(made, where):
 def test_photos_that_are_indexed_meanwhile_appear(folder, tmp_path):
     with serving(opened(folder), refresh_seconds=0.05) as client:
         assert client.get(f"{API}/info").json()["vectors"] == 12
-        view(scene(1), 7).save(folder / "new.jpg")
+        draw_view(draw_scene(1), 7).save(folder / "new.jpg")
         update(folder)
         until(lambda: client.get(f"{API}/info").json()["vectors"] == 13)
         assert ids_of(client.post(f"{API}/search/ids", json={"ids": ["new.jpg"], "k": 3}))[0][0].startswith(
@@ -73,14 +73,14 @@ def test_an_index_of_photos_follows_its_folder(folder):
 
 def test_uploaded_photos_are_kept_apart_and_can_be_removed(folder, tmp_path):
     with serving(opened(folder, uploads=True)) as client:
-        answer = uploaded(client, view(scene(2), 8), tmp_path)
+        answer = uploaded(client, draw_view(draw_scene(2), 8), tmp_path)
         assert answer.json()["vectors"] == 13
         id = answer.json()["id"]  # noqa: A001
         assert id.startswith("uploads/")
         assert [path.name for path in (folder / "uploads").iterdir()] == [id.removeprefix("uploads/")]
         assert (folder / id).read_bytes() == (tmp_path / "sent.jpg").read_bytes()
         assert ids_of(client.post(f"{API}/search/ids", json={"ids": [id], "k": 1}))[0][0].startswith("scene-02")
-        assert uploaded(client, view(scene(2), 8), tmp_path).json() == answer.json()
+        assert uploaded(client, draw_view(draw_scene(2), 8), tmp_path).json() == answer.json()
         fault(client.post(f"{API}/vectors/remove", json={"ids": [id, "other-000.jpg"]}), 409, "follows_folder")
         removed = client.post(f"{API}/vectors/remove", json={"ids": [id, "uploads/none.jpg"]})
         assert removed.json() == {"removed": 1, "vectors": 12}
@@ -93,16 +93,16 @@ def test_a_refused_upload_leaves_nothing(folder, tmp_path):
             client.post(f"{API}/pictures", files={"photo": ("../../evil.jpg", b"no picture")}), 415, "not_a_picture"
         )
         with Lock(folder / ".logt"):
-            fault(uploaded(client, view(scene(2), 8), tmp_path), 409, "locked")
+            fault(uploaded(client, draw_view(draw_scene(2), 8), tmp_path), 409, "locked")
         assert not list(folder.glob("uploads/*"))
         assert not list(tmp_path.glob("evil*"))
         (folder / "uploads").rmdir()
         (folder / "uploads").symlink_to(tmp_path)
-        fault(uploaded(client, view(scene(2), 8), tmp_path), 409, "no_uploads")
+        fault(uploaded(client, draw_view(draw_scene(2), 8), tmp_path), 409, "no_uploads")
 
 
 def test_a_picture_that_became_a_link_out_of_the_folder_is_not_served(folder, tmp_path):
-    view(scene(5), 5).save(tmp_path / "secret.jpg")
+    draw_view(draw_scene(5), 5).save(tmp_path / "secret.jpg")
     (folder / "other-000.jpg").unlink()
     (folder / "other-000.jpg").symlink_to(tmp_path / "secret.jpg")
     with serving(opened(folder)) as client:

@@ -1,4 +1,4 @@
-"""How good a ranking is: average precision by the Oxford, Paris and revisited protocols, mP@k, and recall."""
+"""Evaluation of rankings: average precision by the Oxford, Paris and revisited protocols, mP@k, and recall."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from logt.errors import InvalidInputError
 
 @dataclass(frozen=True)
 class GroundTruth:
-    """By query, the rows that should be found, and the rows that neither help nor harm."""
+    """The relevant rows of each query (positives), and the rows that are ignored in its ranking (junk)."""
 
     positives: tuple[Ids, ...]
     junk: tuple[Ids, ...]
 
     @classmethod
     def from_lists(cls, positives: Sequence[ArrayLike], junk: Sequence[ArrayLike] | None = None) -> GroundTruth:
-        """From lists of rows; without junk, there is none."""
+        """Create a ground truth from one list of rows per query; `junk=None` ignores no rows."""
         ignored = [()] * len(positives) if junk is None else junk
         if len(positives) != len(ignored):
             raise InvalidInputError(f"{len(positives)} queries have positives, {len(ignored)} have junk")
@@ -33,28 +33,30 @@ class GroundTruth:
         return len(self.positives)
 
 
-def revisited(
+def revisited_setups(
     easy: Sequence[ArrayLike], hard: Sequence[ArrayLike], junk: Sequence[ArrayLike]
 ) -> dict[str, GroundTruth]:
-    """The Medium, Easy and Hard setups of Radenović et al. (2018) from the lists of each query."""
-
-    def both(first: Sequence[ArrayLike], second: Sequence[ArrayLike]) -> list[Ids]:
-        pairs = zip(first, second, strict=True)
-        return [np.concatenate([np.asarray(a, np.int64), np.asarray(b, np.int64)]) for a, b in pairs]
-
+    """Return the Medium, Easy and Hard setups of Radenović et al. (2018) from the three lists of each query."""
     return {
-        "medium": GroundTruth.from_lists(both(easy, hard), junk),
-        "easy": GroundTruth.from_lists(easy, both(junk, hard)),
-        "hard": GroundTruth.from_lists(hard, both(junk, easy)),
+        "medium": GroundTruth.from_lists(_concatenate_lists(easy, hard), junk),
+        "easy": GroundTruth.from_lists(easy, _concatenate_lists(junk, hard)),
+        "hard": GroundTruth.from_lists(hard, _concatenate_lists(junk, easy)),
     }
+
+
+def _concatenate_lists(first: Sequence[ArrayLike], second: Sequence[ArrayLike]) -> list[Ids]:
+    """Return, for each query, the rows of both lists."""
+    pairs = zip(first, second, strict=True)
+    return [np.concatenate([np.asarray(a, np.int64), np.asarray(b, np.int64)]) for a, b in pairs]
 
 
 @dataclass(frozen=True)
 class Score:
-    """mAP and mP@k in percent, over the queries that have positives; the others are only counted.
+    """mAP and mP@k in percent, averaged over the queries that have positives.
 
-    `depth` is the length of the shortest list, junk and all: where it is less than the collection, what was not
-    listed counts as not found, and the values are lower bounds.
+    `queries` is the number of those queries, `by_query` the average precision of every query (NaN without positives).
+    `depth` is the length of the shortest ranking, junk included. If it is less than the size of the collection, the
+    rows that are not ranked count as not found, and the values are lower bounds.
     """
 
     mean_ap: float
@@ -65,48 +67,50 @@ class Score:
 
 
 def evaluate(rankings: Sequence[ArrayLike] | Array, truth: GroundTruth, ks: Sequence[int] = (1, 5, 10)) -> Score:
-    """The official measures of lists of rows, best first; ids of -1 are empty places."""
+    """Return the mAP and mP@k of rankings (lists of rows, best first); ids of -1 are padding."""
     if len(rankings) != len(truth):
-        raise InvalidInputError(f"there are {len(rankings)} rankings, but the truth is of {len(truth)} queries")
+        raise InvalidInputError(f"got {len(rankings)} rankings for a ground truth of {len(truth)} queries")
     lists = [np.asarray(ranking, np.int64) for ranking in rankings]
-    each = list(zip(lists, truth.positives, truth.junk, strict=True))
-    by_query = np.array([average_precision(*one) for one in each])
-    known = ~np.isnan(by_query)
-    precision = {k: _percent(np.array([precision_at(k, *one) for one in each])) for k in ks}
-    depth = min((int((ranking >= 0).sum()) for ranking, used in zip(lists, known, strict=True) if used), default=0)
-    return Score(_percent(by_query), precision, depth, int(known.sum()), by_query)
+    cases = list(zip(lists, truth.positives, truth.junk, strict=True))
+    by_query = np.array([average_precision(*case) for case in cases])
+    scored = ~np.isnan(by_query)
+    precision = {k: _mean_percent(np.array([precision_at(k, *case) for case in cases])) for k in ks}
+    depth = min((int((ranking >= 0).sum()) for ranking, used in zip(lists, scored, strict=True) if used), default=0)
+    return Score(_mean_percent(by_query), precision, depth, int(scored.sum()), by_query)
 
 
 def average_precision(ranking: ArrayLike, positives: ArrayLike, junk: ArrayLike = ()) -> float:
-    """The area under precision over recall, by trapezoids; junk is taken out before places are counted.
+    """Return the area under the precision-recall curve, by trapezoids; junk is removed from the ranking first.
 
     The first trapezoid starts at precision 1, as in the evaluation program of the Oxford buildings; the revisited
-    one counts the same area. A ranking may be cut short (ids of -1 are empty places): what is missing counts as
-    never found, so the value is a lower bound. NaN where there are no positives.
+    protocol computes the same area. A ranking may be truncated or padded with ids of -1: positives that are not
+    ranked count as not found, so the value is a lower bound. NaN if there are no positives.
     """
-    wanted = np.unique(np.asarray(positives, np.int64))
-    if not len(wanted):
+    relevant = np.unique(np.asarray(positives, np.int64))
+    if not len(relevant):
         return float("nan")
-    places = _places(ranking, wanted, junk)
-    found = np.arange(len(places))
-    before = np.where(places > 0, found / np.maximum(places, 1), 1.0)
-    return float(((before + (found + 1) / (places + 1)) / 2).sum() / len(wanted))
+    ranks = _ranks(ranking, relevant, junk)
+    found = np.arange(len(ranks))
+    precision_before = np.where(ranks > 0, found / np.maximum(ranks, 1), 1.0)
+    precision = (found + 1) / (ranks + 1)
+    return float(((precision_before + precision) / 2).sum() / len(relevant))
 
 
 def precision_at(k: int, ranking: ArrayLike, positives: ArrayLike, junk: ArrayLike = ()) -> float:
-    """The part of the first k that is positive, junk left out; k is cut to the place of the last positive found.
+    """Return the fraction of positives in the first k results, junk removed.
 
-    NaN where there are no positives, 0 where the list holds none of them.
+    As in the revisited protocol, k is at most the rank of the last positive found. NaN if there are no positives,
+    0 if the ranking contains none of them.
     """
     k = check_int("k", k)
-    wanted = np.unique(np.asarray(positives, np.int64))
-    if not len(wanted):
+    relevant = np.unique(np.asarray(positives, np.int64))
+    if not len(relevant):
         return float("nan")
-    places = _places(ranking, wanted, junk)
-    if not len(places):
+    ranks = _ranks(ranking, relevant, junk)
+    if not len(ranks):
         return 0.0
-    cut = min(int(places[-1]) + 1, k)
-    return float((places < cut).sum() / cut)
+    cut = min(int(ranks[-1]) + 1, k)
+    return float((ranks < cut).sum() / cut)
 
 
 def mean_average_precision(
@@ -114,26 +118,26 @@ def mean_average_precision(
     positives: Sequence[ArrayLike],
     junk: Sequence[ArrayLike] | None = None,
 ) -> float:
-    """The mean over all queries that have positives, in percent."""
+    """Return the mean average precision in percent, over the queries that have positives."""
     ignored: Sequence[ArrayLike] = [()] * len(positives) if junk is None else junk
-    values = [average_precision(*each) for each in zip(rankings, positives, ignored, strict=True)]
-    return _percent(np.array(values))
+    values = [average_precision(*case) for case in zip(rankings, positives, ignored, strict=True)]
+    return _mean_percent(np.array(values))
 
 
 def recall_at(k: int, ids: Array, exact: Array) -> float:
-    """The part of the first k of `exact` that is among the first k of `ids`, over all queries."""
-    found = [np.isin(true[:k], mine[:k]).mean() for mine, true in zip(ids, exact, strict=True)]
-    return float(np.mean(found)) if found else float("nan")
+    """Return the fraction of the k exact nearest neighbors that are among the first k ids, averaged over queries."""
+    recalls = [np.isin(true[:k], returned[:k]).mean() for returned, true in zip(ids, exact, strict=True)]
+    return float(np.mean(recalls)) if recalls else float("nan")
 
 
-def _places(ranking: ArrayLike, wanted: Ids, junk: ArrayLike) -> Ids:
-    """Where the wanted stand in a ranking, from 0, once junk and empty places are taken out."""
-    listed = np.asarray(ranking, np.int64)
-    listed = listed[(listed >= 0) & ~np.isin(listed, np.asarray(junk, np.int64))]
-    return np.flatnonzero(np.isin(listed, wanted))
+def _ranks(ranking: ArrayLike, relevant: Ids, junk: ArrayLike) -> Ids:
+    """Return the ranks, from 0, of the relevant rows in a ranking without its junk and padding."""
+    rows = np.asarray(ranking, np.int64)
+    rows = rows[(rows >= 0) & ~np.isin(rows, np.asarray(junk, np.int64))]
+    return np.flatnonzero(np.isin(rows, relevant))
 
 
-def _percent(values: NDArray[np.float64]) -> float:
-    """100 times the mean of what is known."""
+def _mean_percent(values: NDArray[np.float64]) -> float:
+    """Return 100 times the mean of the values that are not NaN."""
     known = values[~np.isnan(values)]
     return 100 * float(known.mean()) if len(known) else float("nan")

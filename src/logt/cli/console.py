@@ -1,4 +1,4 @@
-"""What commands share: where they print, how progress looks, options that several have."""
+"""Output and options that several commands share."""
 
 from __future__ import annotations
 
@@ -9,22 +9,39 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as ProgressBars
 from rich.text import Text
 
-from logt._threads import Progress as Report
+from logt._threads import Progress
 
 out, err = Console(), Console(stderr=True)
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="Threads to use; all cores by default.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON output.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Number of threads. Default: all cores.")]
 
-_SECONDS = 15  # between lines of progress where no bar can be drawn
+_LINE_SECONDS = 15  # between two lines of progress
 
 
 def say(text: str) -> None:
-    """Print as it is: paths and ids may look like markup."""
+    """Print text as it is: paths and ids may contain characters that look like markup."""
     out.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def progress(quiet: bool) -> Iterator[Progress]:
+    """Return a progress callback that writes to stderr: bars on a terminal, else lines; nothing if `quiet`."""
+    if quiet:
+        yield _ignore
+    elif not err.is_terminal:
+        yield _LineProgress()
+    else:
+        with _create_bars() as bars:
+            yield _BarProgress(bars)
+
+
+def _ignore(what: str, done: int, total: int) -> None:
+    pass
 
 
 class _Rate(ProgressColumn):
@@ -32,13 +49,8 @@ class _Rate(ProgressColumn):
         return Text("" if task.speed is None else f"{task.speed:,.0f}/s")
 
 
-@contextmanager
-def progress(quiet: bool) -> Iterator[Report]:
-    """A bar per kind of work, with rate and time left, on the error stream; a line now and then if that is a file."""
-    if quiet or not err.is_terminal:
-        yield _silent if quiet else _lines()
-        return
-    bars = Progress(
+def _create_bars() -> ProgressBars:
+    return ProgressBars(
         TextColumn("{task.description:<16}"),
         BarColumn(),
         TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
@@ -47,36 +59,37 @@ def progress(quiet: bool) -> Iterator[Report]:
         console=err,
         transient=True,
     )
-    tasks: dict[str, TaskID] = {}
-
-    def report(what: str, done: int, total: int) -> None:
-        if what not in tasks:
-            tasks[what] = bars.add_task(what)
-        bars.update(tasks[what], completed=done, total=total)
-
-    with bars:
-        yield report
 
 
-def _silent(what: str, done: int, total: int) -> None:
-    pass
+class _BarProgress:
+    """A progress callback that shows one bar for each kind of work."""
+
+    def __init__(self, bars: ProgressBars):
+        self._bars = bars
+        self._tasks: dict[str, TaskID] = {}
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        if what not in self._tasks:
+            self._tasks[what] = self._bars.add_task(what)
+        self._bars.update(self._tasks[what], completed=done, total=total)
 
 
-def _lines() -> Report:
-    begun: dict[str, tuple[float, int]] = {}
-    last = time.monotonic()
+class _LineProgress:
+    """A progress callback that prints a line every few seconds."""
 
-    def report(what: str, done: int, total: int) -> None:
-        nonlocal last
+    def __init__(self) -> None:
+        self._started: dict[str, tuple[float, int]] = {}  # by kind of work: start time, last `done`
+        self._last_line = time.monotonic()
+
+    def __call__(self, what: str, done: int, total: int) -> None:
         now = time.monotonic()
-        start, before = begun.get(what, (now, 0))
-        if done < before:  # the same work on something else
+        start, last_done = self._started.get(what, (now, 0))
+        if done < last_done:  # the same kind of work has started again
             start = now
-        begun[what] = start, done
-        if now - last >= _SECONDS and now > start:
-            last = now
+        self._started[what] = start, done
+        if now - self._last_line >= _LINE_SECONDS and now > start:
+            self._last_line = now
             rate = done / (now - start)
-            left = (total - done) / max(rate, 1e-9)
-            err.print(f"{what} {done:,}/{total:,}, {rate:,.1f}/s, {left / 60:,.0f} min left", highlight=False)
-
-    return report
+            minutes = (total - done) / max(rate, 1e-9) / 60
+            left = "less than 1 min" if minutes < 1 else f"{minutes:,.0f} min"
+            err.print(f"{what} {done:,}/{total:,}, {rate:,.1f}/s, {left} left", highlight=False)

@@ -1,4 +1,4 @@
-"""`logt images`: a folder of photos in, answers out."""
+"""`logt images`: index and search a folder of photos."""
 
 from __future__ import annotations
 
@@ -7,84 +7,99 @@ import tempfile
 import time
 import warnings
 import webbrowser
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
 from logt.cli.console import AsJson, Threads, err, out, progress, say
-from logt.descriptors import Box, Model, PictureError, read_picture
+from logt.descriptors import Box, Model, read_image
 from logt.errors import InvalidInputError
 from logt.evaluation import mean_average_precision
 from logt.photos import Photos, Summary, duplicates, update
 from logt.photos.duplicates import THRESHOLD
-from logt.photos.html_report import Shown, page
-from logt.photos.indexer import HOME
-from logt.photos.synthetic_scenes import write_scenes
+from logt.photos.html_report import ReportPhoto, render_report
+from logt.photos.index_folder import DEFAULT_NAME
+from logt.photos.synthetic_scenes import write_synthetic_photos
 
-app = typer.Typer(help="Search in a folder of photos.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
-_FAILURES = 20  # shown; --json gives all
-_THUMBNAIL = 160  # pictures of a page are read no smaller than twice this
+app = typer.Typer(help="Index and search a folder of photos.", no_args_is_help=True)
 
-IndexPath = Annotated[Path, typer.Argument(help="An index of photos, or the folder of photos that it lies in.")]
-ModelPath = Annotated[
-    Path | None, typer.Option("--model", help="An ONNX model: feature map or vector. Default: the one inside.")
+_MAX_FAILURES = 20  # printed; --json prints all
+_THUMBNAIL_SIDE = 160  # images of a report are read with at least twice this many pixels
+_DEMO_VIEWS = 5
+_REPORT_FILE = "results.html"
+
+IndexPath = Annotated[
+    Path, typer.Argument(metavar="INDEX", help="An index of photos, or the folder of photos that contains it.")
 ]
+MovedModel = Annotated[Path | None, typer.Option("--model", help="The ONNX model of the index, if it was moved.")]
+OpenReport = Annotated[bool, typer.Option("--open", help="Open the results as a page in the browser.")]
 
 
 @app.command()
 def index(
-    folder: Annotated[Path, typer.Argument(help="The folder of photos; folders in it are looked into as well.")],
-    path: Annotated[Path | None, typer.Argument(metavar="[INDEX]", help="Its index. Default: FOLDER/.logt")] = None,
-    model: ModelPath = None,
-    side: Annotated[int | None, typer.Option(min=32, help="Pixels of the longer side that are looked at.")] = None,
-    relearn: Annotated[bool, typer.Option(help="Describe everything anew, with a new whitening.")] = False,
+    folder: Annotated[Path, typer.Argument(help="The folder of photos; subfolders are included.")],
+    path: Annotated[
+        Path | None, typer.Argument(metavar="INDEX", help="The folder of the index. Default: FOLDER/.logt")
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(help="ONNX model that returns a feature map or a vector. Default: the included one."),
+    ] = None,
+    side: Annotated[
+        int | None, typer.Option(min=32, help="Longer side, in pixels, to which photos are resized.")
+    ] = None,
+    relearn: Annotated[bool, typer.Option(help="Compute all descriptors and the whitening again.")] = False,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Describe the photos of a folder, or what is new in it; can be stopped, and goes on where it was."""
-    warnings.filterwarnings("ignore", module=r"PIL\.")  # remarks on odd metadata would break into the progress
+    """Create or update the index of a folder of photos. An interrupted run can be resumed."""
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # warnings about metadata would break the progress bar
     chosen: Path | Model | None = model if side is None else Model.load(model, side=side)
     start = time.perf_counter()
     try:
         with progress(quiet=as_json) as report:
-            done = update(folder, path, model=chosen, relearn=relearn, workers=threads, progress=report)
+            summary = update(folder, path, model=chosen, relearn=relearn, workers=threads, progress=report)
     except KeyboardInterrupt:
-        err.print("stopped; the same command goes on where it was")
+        err.print("interrupted; run the same command again to resume")
         raise typer.Exit(130) from None
-    _summary(done, path or folder / HOME, time.perf_counter() - start, as_json)
+    _print_summary(summary, path or folder / DEFAULT_NAME, time.perf_counter() - start, as_json)
 
 
 @app.command()
 def search(
     path: IndexPath,
-    photo: Annotated[Path, typer.Argument(help="The photo to search with.")],
-    k: Annotated[int, typer.Option("-k", min=1, help="Results.")] = 10,
-    box: Annotated[str | None, typer.Option(help="Search with a part: left,top,right,bottom in pixels.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page with the pictures to this file.")] = None,
-    show: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
-    model: ModelPath = None,
+    photo: Annotated[Path, typer.Argument(help="The photo to search for.")],
+    k: Annotated[int, typer.Option("-k", min=1, help="Number of results.")] = 10,
+    box: Annotated[
+        str | None, typer.Option(help="Search for a region of the photo: left,top,right,bottom in pixels.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the results as an HTML page to this file.")] = None,
+    show: OpenReport = False,
+    model: MovedModel = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find the photos that are most like a photo."""
-    photos = Photos.open(_home(path), model=model)
-    part = None if box is None else _box(box)
-    image = read_picture(photo, side=photos.side if part is None else None)
-    found = photos.search(image, k, part)
+    """Find the photos that are most similar to a photo."""
+    photos = Photos.open(_index_path(path), model=model)
+    region = None if box is None else _parse_box(box)
+    image = read_image(photo, side=photos.side if region is None else None)
+    results = photos.search(image, k, region)
     if html is not None or show:
-        query = image if part is None else image.crop(tuple(round(side) for side in part))  # type: ignore[arg-type]
-        shown = (Shown(photo.name, query), [Shown(name, _thumbnail(photos, name), score) for name, score in found])
-        note = f"{len(found)} of {len(photos.index):,} photos in {photos.folder}"
-        _write_page(html, page(f"Photos like {photo.name}", note, [shown]), show)
+        query = image if region is None else image.crop(tuple(map(round, region)))  # type: ignore[arg-type]
+        note = f"The {len(results)} most similar of {len(photos.index):,} photos in {photos.folder}"
+        section = (ReportPhoto(photo.name, query), _report_photos(photos, results))
+        _write_report(html, render_report(f"Photos similar to {photo.name}", note, [section]), show)
     if as_json:
-        out.print_json(json.dumps([{"name": name, "score": score} for name, score in found]))
+        out.print_json(json.dumps([{"name": name, "score": score} for name, score in results]))
         return
     table = Table("score", "photo")
-    for name, score in found:
+    for name, score in results:
         table.add_row(f"{score:.3f}", Text(_printable(name)))
     out.print(table)
 
@@ -92,13 +107,13 @@ def search(
 @app.command("duplicates")
 def near_duplicates(
     path: IndexPath,
-    threshold: Annotated[float, typer.Option(help="The least score of near-duplicates, up to 1.")] = THRESHOLD,
-    model: ModelPath = None,
+    threshold: Annotated[float, typer.Option(help="Minimum score of near-duplicates, up to 1.")] = THRESHOLD,
+    model: MovedModel = None,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """List groups of photos that are one photo, scaled, compressed or retouched."""
-    photos = Photos.open(_home(path), model=model)
+    """List groups of near-duplicates: scaled, compressed or retouched copies of a photo."""
+    photos = Photos.open(_index_path(path), model=model)
     with progress(quiet=as_json) as report:
         groups = duplicates(photos, threshold, threads=threads, progress=report)
     if as_json:
@@ -108,70 +123,97 @@ def near_duplicates(
         say(f"group {number}, score {group.score:.3f}")
         for name in group.names:
             say(f"  {_printable(name)}")
-    say(f"{len(groups):,} groups of near-duplicates among {len(photos.index):,} photos")
+    noun = "group" if len(groups) == 1 else "groups"
+    say(f"{len(groups):,} {noun} of near-duplicates in {len(photos.index):,} photos")
 
 
 @app.command()
 def demo(
-    folder: Annotated[Path | None, typer.Argument(help="Where to make the pictures. Default: a new folder.")] = None,
-    scenes: Annotated[int, typer.Option(min=2, max=100, help="Scenes, each in five views.")] = 12,
-    others: Annotated[int, typer.Option(min=0, max=2000, help="Other pictures.")] = 60,
-    show: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
+    folder: Annotated[
+        Path | None, typer.Argument(help="The folder to write to. Default: a new temporary folder.")
+    ] = None,
+    scenes: Annotated[int, typer.Option(min=2, max=100, help="Number of scenes, with five views each.")] = 12,
+    others: Annotated[int, typer.Option(min=0, max=2000, help="Number of photos of other scenes.")] = 60,
+    show: OpenReport = False,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make pictures of drawn scenes, index them, search with other views of them, and write a page of the answers."""
-    home = Path(tempfile.mkdtemp(prefix="logt-images-")) if folder is None else folder
-    if home.exists() and any(home.iterdir()):
-        raise InvalidInputError(f"{home} is not empty; choose another folder")
-    relevant = write_scenes(home, scenes, 5, others)
+    """Index photos of synthetic scenes, search for other views of them, and write the results as an HTML page."""
+    target = Path(tempfile.mkdtemp(prefix="logt-images-")) if folder is None else folder
+    if target.exists() and any(target.iterdir()):
+        raise InvalidInputError(f"{target} is not empty; choose another folder")
+    relevant = write_synthetic_photos(target, scenes, _DEMO_VIEWS, others)
     with progress(quiet=as_json) as report:
-        update(home / "collection", workers=threads, progress=report)
-    photos = Photos.open(home / "collection" / HOME)
-    names = photos.index.ids.tolist()
-    rows, answers, rankings = [], [], []
-    for query, views in relevant.items():
-        image = read_picture(home / "queries" / query)
-        ranking = photos.search(image, len(names))
-        rankings.append([names.index(name) for name, _ in ranking])
-        rows.append({"query": query, "found in the first 5": sum(name in views for name, _ in ranking[:5])})
-        answers.append((Shown(query, image), [Shown(n, _thumbnail(photos, n), score) for n, score in ranking[:5]]))
-    quality = mean_average_precision(rankings, [[names.index(name) for name in views] for views in relevant.values()])
-    note = f"{scenes} scenes in 5 views each, among {others} other pictures. mAP {quality:.1f}"
-    _write_page(home / "answers.html", page("logt images demo", note, answers), show)
+        update(target / "collection", workers=threads, progress=report)
+    photos = Photos.open(target / "collection" / DEFAULT_NAME)
+    searches = [_DemoSearch.run(photos, target / "queries" / query, names) for query, names in relevant.items()]
+    quality = _mean_ap(photos, searches)
+    note = f"{scenes} scenes with {_DEMO_VIEWS} views each, and {others} other photos. mAP {quality:.1f}"
+    sections = [search.report_section(photos) for search in searches]
+    _write_report(target / _REPORT_FILE, render_report("logt images demo", note, sections), show)
     if as_json:
-        out.print_json(json.dumps({"mAP": quality, "queries": rows, "page": str(home / "answers.html")}))
+        rows = [{"query": search.query, "found in the first 5": search.found} for search in searches]
+        out.print_json(json.dumps({"mAP": quality, "queries": rows, "page": str(target / _REPORT_FILE)}))
         return
-    table = Table("query", "of 5 views, in the first 5", title=note)
-    for row in rows:
-        table.add_row(str(row["query"]), str(row["found in the first 5"]))
+    table = Table("query", f"relevant photos in the first {_DEMO_VIEWS}", title=note)
+    for search in searches:
+        table.add_row(search.query, str(search.found))
     out.print(table)
-    say(f"pictures and index: {home / 'collection'}\npage of the answers: {home / 'answers.html'}")
+    say(f"photos and index: {target / 'collection'}\nresults: {target / _REPORT_FILE}")
 
 
-def _summary(done: Summary, path: Path, seconds: float, as_json: bool) -> None:
+@dataclass(frozen=True)
+class _DemoSearch:
+    """A query of the demo, the names of its relevant photos, and its ranking of the collection."""
+
+    query: str
+    image: Image
+    relevant: list[str]
+    ranking: list[tuple[str, float]]
+
+    @classmethod
+    def run(cls, photos: Photos, query: Path, relevant: list[str]) -> _DemoSearch:
+        image = read_image(query)
+        return cls(query.name, image, relevant, photos.search(image, len(photos.index)))
+
+    @property
+    def found(self) -> int:
+        """The number of relevant photos among the first results."""
+        return sum(name in self.relevant for name, _ in self.ranking[:_DEMO_VIEWS])
+
+    def report_section(self, photos: Photos) -> tuple[ReportPhoto, list[ReportPhoto]]:
+        return ReportPhoto(self.query, self.image), _report_photos(photos, self.ranking[:_DEMO_VIEWS])
+
+
+def _mean_ap(photos: Photos, searches: list[_DemoSearch]) -> float:
+    row_of = {name: row for row, name in enumerate(photos.index.ids.tolist())}
+    rankings = [[row_of[name] for name, _ in search.ranking] for search in searches]
+    return mean_average_precision(rankings, [[row_of[name] for name in search.relevant] for search in searches])
+
+
+def _print_summary(summary: Summary, path: Path, seconds: float, as_json: bool) -> None:
     if as_json:
-        out.print_json(json.dumps({**asdict(done), "seconds": seconds, "index": str(path)}))
+        out.print_json(json.dumps({**asdict(summary), "seconds": seconds, "index": str(path)}))
         return
-    for name, reason in done.failed[:_FAILURES]:
+    for name, reason in summary.failed[:_MAX_FAILURES]:
         say(f"failed: {_printable(name)}: {reason}")
-    if len(done.failed) > _FAILURES:
-        say(f"… and {len(done.failed) - _FAILURES:,} more that failed; --json lists all")
-    described = done.added + done.changed
-    rate = f", {described / seconds:,.1f} a second" if described else ""
+    if len(summary.failed) > _MAX_FAILURES:
+        say(f"… and {len(summary.failed) - _MAX_FAILURES:,} more that failed; --json lists all")
+    indexed = summary.added + summary.changed
+    rate = f", {indexed / seconds:,.1f} photos/s" if indexed else ""
     say(
-        f"{done.added:,} new, {done.changed:,} changed, {done.removed:,} gone, {done.unchanged:,} as before, "
-        f"{len(done.failed):,} failed; {seconds:,.1f} s{rate}"
+        f"{summary.added:,} added, {summary.changed:,} changed, {summary.removed:,} removed, "
+        f"{summary.unchanged:,} unchanged, {len(summary.failed):,} failed; {seconds:,.1f} s{rate}"
     )
     say(f"index: {path}")
 
 
-def _home(path: Path) -> Path:
-    """An index of photos, or that of a folder of photos."""
-    return path / HOME if (path / HOME).is_dir() else path
+def _index_path(path: Path) -> Path:
+    """Return the index in a folder of photos, or the path itself if it is an index."""
+    return path / DEFAULT_NAME if (path / DEFAULT_NAME).is_dir() else path
 
 
-def _box(text: str) -> Box:
+def _parse_box(text: str) -> Box:
     try:
         left, top, right, bottom = (float(part) for part in text.split(","))
     except ValueError:
@@ -179,22 +221,26 @@ def _box(text: str) -> Box:
     return left, top, right, bottom
 
 
-def _thumbnail(photos: Photos, name: str) -> Any:
-    """A picture for a page; None where it has left the folder or cannot be read."""
+def _report_photos(photos: Photos, results: list[tuple[str, float]]) -> list[ReportPhoto]:
+    return [ReportPhoto(name, _read_thumbnail(photos, name), score) for name, score in results]
+
+
+def _read_thumbnail(photos: Photos, name: str) -> Image | None:
+    """Read a small version of a photo; None if it is no longer in the folder or cannot be read."""
     try:
-        return read_picture(photos.picture(name), side=_THUMBNAIL)
-    except (InvalidInputError, PictureError):
+        return read_image(photos.photo_path(name), side=_THUMBNAIL_SIDE)
+    except InvalidInputError:
         return None
 
 
-def _write_page(path: Path | None, text: str, show: bool) -> None:
+def _write_report(path: Path | None, page: str, show: bool) -> None:
     if path is None:
-        path = Path(tempfile.mkdtemp(prefix="logt-images-")) / "answers.html"
-    path.write_text(text, encoding="utf-8")
+        path = Path(tempfile.mkdtemp(prefix="logt-images-")) / _REPORT_FILE
+    path.write_text(page, encoding="utf-8")
     if show and not webbrowser.open(path.resolve().as_uri()):
-        err.print(f"no browser could be started; the page is {path}", markup=False, highlight=False)
+        err.print(f"no browser can be started; the results are in {path}", markup=False, highlight=False)
 
 
 def _printable(name: str) -> str:
-    """A name on one line, whatever it holds."""
+    """Return a name on one line, with control characters escaped."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)

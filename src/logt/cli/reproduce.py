@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 import logt
 from logt._threads import Progress as Report
 from logt.cli.console import err, say
-from logt.datasets import Benchmark, load_benchmark, made_benchmark
+from logt.datasets import Benchmark, load_benchmark, synthetic_benchmark
 from logt.reproduce import plots
 from logt.reproduce.experiments import ALL
 from logt.reproduce.plan import Plan
@@ -66,7 +66,7 @@ def reproduce(
 def _benchmark(data: Path | None, quick: bool) -> Benchmark:
     if data is not None:
         return load_benchmark(data)
-    return made_benchmark(4_000, 512, landmarks=40) if quick else made_benchmark(20_000, 1024, landmarks=60)
+    return synthetic_benchmark(4_000, 512, landmarks=40) if quick else synthetic_benchmark(20_000, 1024, landmarks=60)
 
 
 @contextmanager

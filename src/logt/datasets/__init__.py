@@ -1,7 +1,14 @@
-"""Vectors and benchmarks from files, and collections with a known answer made on the spot."""
+"""Vectors and benchmarks read from files, and synthetic collections with a known ground truth."""
 
-from logt.datasets.benchmark import Benchmark, load_benchmark, made_benchmark
-from logt.datasets.files import read_vectors
-from logt.datasets.synthetic import Collection, photo_collection
+from logt.datasets.benchmark import Benchmark, load_benchmark, synthetic_benchmark
+from logt.datasets.synthetic import SyntheticCollection, synthetic_collection
+from logt.datasets.vector_files import read_vectors
 
-__all__ = ["Benchmark", "Collection", "load_benchmark", "made_benchmark", "photo_collection", "read_vectors"]
+__all__ = [
+    "Benchmark",
+    "SyntheticCollection",
+    "load_benchmark",
+    "read_vectors",
+    "synthetic_benchmark",
+    "synthetic_collection",
+]

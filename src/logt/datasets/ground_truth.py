@@ -1,4 +1,4 @@
-"""Ground truth of the field, file or folder -> Truth by protocol."""
+"""Ground truth files of image retrieval benchmarks: each reader returns one GroundTruth per protocol."""
 
 from __future__ import annotations
 
@@ -10,72 +10,76 @@ from typing import Any
 import numpy as np
 
 from logt._types import Ids
-from logt.datasets.pickles import read_pickle
+from logt.datasets.restricted_pickle import read_pickle
 from logt.errors import InvalidInputError
-from logt.evaluation import GroundTruth, revisited
+from logt.evaluation import GroundTruth, revisited_setups
 
-QUERY = "_query.txt"
+QUERY_SUFFIX = "_query.txt"
 
 
-def truth_of_json(path: Path) -> dict[str, GroundTruth]:
-    """{"queries": [{"easy", "hard", "junk"}, ...]} by the revisited protocol, or [{"positives", "junk"}, ...]."""
+def ground_truth_from_json(path: Path) -> dict[str, GroundTruth]:
+    """Read {"queries": [...]}: each query has easy, hard and junk (revisited protocol), or positives and junk."""
     try:
-        held = json.loads(path.read_text())
+        contents = json.loads(path.read_text())
     except ValueError as error:
         raise InvalidInputError(f"{path} is not JSON: {error}") from error
-    queries = held.get("queries") if isinstance(held, dict) else None
-    return _by_protocol(queries, path)
+    return _from_queries(contents.get("queries") if isinstance(contents, dict) else None, path)
 
 
-def truth_of_pickle(path: Path) -> dict[str, GroundTruth]:
-    """gnd_*.pkl: "gnd" is a list with easy, hard and junk of each query (revisited), or ok and junk (original)."""
-    held = read_pickle(path)
-    return _by_protocol(held.get("gnd") if isinstance(held, dict) else None, path)
+def ground_truth_from_pickle(path: Path) -> dict[str, GroundTruth]:
+    """Read gnd_*.pkl: each query in "gnd" has easy, hard and junk (revisited protocol), or ok and junk (original)."""
+    contents = read_pickle(path)
+    return _from_queries(contents.get("gnd") if isinstance(contents, dict) else None, path)
 
 
-def truth_of_texts(folder: Path, names: Sequence[str]) -> dict[str, GroundTruth]:
-    """The files of the Oxford and Paris buildings: NAME_query.txt beside NAME_good.txt, _ok.txt and _junk.txt.
+def ground_truth_from_text(folder: Path, image_names: Sequence[str]) -> dict[str, GroundTruth]:
+    """Read the text files of Oxford and Paris buildings: for each NAME_query.txt, NAME_good, _ok and _junk.txt.
 
-    `names` are those of the images, by row of X. Queries come in the order of their file names. Positives are the
-    good and the ok ones; junk that is not in the collection is passed over.
+    `image_names` are the images of the rows of X, in order. Queries are sorted by file name. Positives are the good
+    and the ok images; junk images that are not in the collection are skipped.
     """
-    row = {Path(name).stem: number for number, name in enumerate(names)}
+    row_of = {Path(name).stem: row for row, name in enumerate(image_names)}
     positives, junk = [], []
-    for query in sorted(folder.glob(f"*{QUERY}")):
-        start = query.name.removesuffix(QUERY)
-        wanted = [name for kind in ("good", "ok") for name in _listed(folder / f"{start}_{kind}.txt")]
-        lost = [name for name in wanted if name not in row]
-        if lost:
-            raise InvalidInputError(f"{query.parent} wants {lost[0]} for {start}, but the list of images has no such")
-        positives.append([row[name] for name in wanted])
-        junk.append([row[name] for name in _listed(folder / f"{start}_junk.txt") if name in row])
+    for query_file in sorted(folder.glob(f"*{QUERY_SUFFIX}")):
+        query = query_file.name.removesuffix(QUERY_SUFFIX)
+        relevant = [name for kind in ("good", "ok") for name in _read_names(folder / f"{query}_{kind}.txt")]
+        missing = [name for name in relevant if name not in row_of]
+        if missing:
+            raise InvalidInputError(
+                f"{folder}: the ground truth of {query} contains {missing[0]}, which is not in the list of images"
+            )
+        positives.append([row_of[name] for name in relevant])
+        junk.append([row_of[name] for name in _read_names(folder / f"{query}_junk.txt") if name in row_of])
     if not positives:
-        raise InvalidInputError(f"{folder} holds no file *{QUERY}")
+        raise InvalidInputError(f"{folder} contains no *{QUERY_SUFFIX}")
     return {"original": GroundTruth.from_lists(positives, junk)}
 
 
-def _listed(path: Path) -> list[str]:
+def _read_names(path: Path) -> list[str]:
+    """Return the image names in a text file, one per line, without suffixes."""
     if not path.is_file():
-        raise InvalidInputError(f"there is no file {path}, which belongs to the ground truth beside it")
+        raise InvalidInputError(f"the ground truth is incomplete: file not found: {path}")
     return [Path(line.strip()).stem for line in path.read_text().splitlines() if line.strip()]
 
 
-def _by_protocol(queries: Any, path: Path) -> dict[str, GroundTruth]:
+def _from_queries(queries: Any, path: Path) -> dict[str, GroundTruth]:
     if not isinstance(queries, list) or not queries or not all(isinstance(query, dict) for query in queries):
-        raise InvalidInputError(f"{path} holds no list of queries")
+        raise InvalidInputError(f"{path} contains no list of queries")
     for kinds in (("easy", "hard", "junk"), ("ok", "junk"), ("positives", "junk")):
         if all(kind in query for query in queries for kind in kinds):
-            lists = [[_rows(query, kind, path) for query in queries] for kind in kinds]
-            return revisited(*lists) if len(kinds) == 3 else {"original": GroundTruth.from_lists(*lists)}
-    held = ", ".join(sorted(map(str, queries[0])))
-    raise InvalidInputError(f"queries of {path} need easy, hard and junk, or ok and junk; the first has {held}")
+            lists = [[_row_numbers(query, kind, path) for query in queries] for kind in kinds]
+            return revisited_setups(*lists) if len(kinds) == 3 else {"original": GroundTruth.from_lists(*lists)}
+    keys = ", ".join(sorted(map(str, queries[0])))
+    raise InvalidInputError(
+        f"queries in {path} need easy, hard and junk, or ok and junk, or positives and junk; the first has {keys}"
+    )
 
 
-def _rows(query: Mapping[str, Any], kind: str, path: Path) -> Ids:
+def _row_numbers(query: Mapping[str, Any], kind: str, path: Path) -> Ids:
     try:
         rows = np.array(list(query[kind]), np.float64)
     except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"{kind} of a query of {path} is no list of rows: {error}") from error
+        raise InvalidInputError(f"{kind} of a query in {path} is not a list of row numbers: {error}") from error
     if rows.ndim != 1 or (rows != np.rint(rows)).any():
-        raise InvalidInputError(f"{kind} of a query of {path} is no list of whole numbers")
+        raise InvalidInputError(f"{kind} of a query in {path} is not a list of integers")
     return rows.astype(np.int64)

@@ -1,4 +1,4 @@
-"""A photo collection with a known answer: landmarks seen in several views among clustered distractors."""
+"""Synthetic descriptors with a known ground truth: landmarks seen in several views, among clustered distractors."""
 
 from __future__ import annotations
 
@@ -12,65 +12,87 @@ from logt.errors import InvalidInputError
 
 
 @dataclass(frozen=True)
-class Collection:
-    """X: unit vectors; Q: one unseen view of each landmark; positives[q]: the rows of X that show it."""
+class SyntheticCollection:
+    """X: unit vectors; Q: one new view of each landmark; positives[q]: the rows of X that are views of landmark q."""
 
     X: Floats
     Q: Floats
     positives: list[Array]
 
 
-def photo_collection(
+def synthetic_collection(
     N: int = 20_000,
     dim: int = 512,
     *,
     landmarks: int = 60,
     views: int = 20,
-    likeness: tuple[float, float] = (0.3, 0.7),
-    scenes: int | None = None,
-    clutter: tuple[float, float] = (0.2, 0.7),
+    view_similarity: tuple[float, float] = (0.3, 0.7),
+    clusters: int | None = None,
+    cluster_similarity: tuple[float, float] = (0.2, 0.7),
     seed: int = 0,
-) -> Collection:
-    """N descriptors, landmarks · views of them of landmarks, at random rows.
+) -> SyntheticCollection:
+    """Return N descriptors like those of a photo collection: views of landmarks at random rows, and distractors.
 
-    A view is its landmark's direction, weighted by a likeness drawn between the two given, plus what is its own:
-    the less alike, the harder. The rest falls into clusters of uneven size (N/50 `scenes`, alike by `clutter`), as
-    photos of one event or kind of scene do: the more alike, the more they distract. Directions have a falling
-    spectrum, as descriptors of networks do.
+    N: the number of vectors; landmarks * views of them show a landmark, the others are distractors.
+    dim: their dimension.
+    landmarks: the number of landmarks, which is also the number of queries.
+    views: the number of views of each landmark.
+    view_similarity: range of the cosine between a view and its landmark; lower values are harder.
+    clusters: the number of clusters of distractors, of uneven sizes, as photos of one event are; default N / 50.
+    cluster_similarity: range of the cosine between a distractor and its cluster; higher values are harder.
+    seed: the seed of the random numbers.
     """
-    check_int("N", N), check_int("dim", dim), check_int("landmarks", landmarks), check_int("views", views)
-    kinds = max(1, N // 50) if scenes is None else check_int("scenes", scenes)
-    for name, (low, high) in {"likeness": likeness, "clutter": clutter}.items():
-        if not 0 <= low <= high <= 1:
-            raise InvalidInputError(f"{name} must be two rising numbers from 0 to 1, got {(low, high)}")
+    for name, count in {"N": N, "dim": dim, "landmarks": landmarks, "views": views}.items():
+        check_int(name, count)
+    cluster_count = max(1, N // 50) if clusters is None else check_int("clusters", clusters)
+    _check_range("view_similarity", view_similarity)
+    _check_range("cluster_similarity", cluster_similarity)
     rng = np.random.default_rng(seed)
-    spread = (np.arange(dim, dtype=np.float32) + dim / 16) ** -0.35
+    source = _VectorSource(dim, rng)
 
-    def directions(count: int) -> Floats:
-        return _unit(rng.standard_normal((count, dim), np.float32) * spread)
+    view_count = min(N, landmarks * views)
+    landmark_vectors = source.directions(landmarks)
+    landmark_of = np.arange(view_count) % landmarks
+    cluster_vectors = source.directions(cluster_count)
+    popularity = rng.pareto(1.2, cluster_count) + 0.05
+    cluster_of = rng.choice(cluster_count, N - view_count, p=popularity / popularity.sum())
 
-    seen = min(N, landmarks * views)
-    places = directions(landmarks)
-    shown = np.arange(seen) % landmarks
-    sights = directions(kinds)
-    popularity = rng.pareto(1.2, kinds) + 0.05
-    scene = rng.choice(kinds, N - seen, p=popularity / popularity.sum())
-
-    views_of = _mixed(places[shown], directions(seen), rng.uniform(*likeness, seen))
-    others = _mixed(sights[scene], directions(N - seen), rng.uniform(*clutter, N - seen))
-    row_of = rng.permutation(N)
+    landmark_views = source.views(landmark_vectors[landmark_of], view_similarity)
+    distractors = source.views(cluster_vectors[cluster_of], cluster_similarity)
+    rows = rng.permutation(N)
+    view_rows = rows[:view_count]
     X = np.empty((N, dim), np.float32)
-    X[row_of[:seen]], X[row_of[seen:]] = views_of, others
-    Q = _mixed(places, directions(landmarks), np.full(landmarks, sum(likeness) / 2))
-    positives = [np.sort(row_of[:seen][shown == q]) for q in range(landmarks)]
-    return Collection(X, Q, positives)
+    X[view_rows], X[rows[view_count:]] = landmark_views, distractors
+    mean_similarity = sum(view_similarity) / 2
+    Q = source.views(landmark_vectors, (mean_similarity, mean_similarity))
+    return SyntheticCollection(X, Q, [np.sort(view_rows[landmark_of == q]) for q in range(landmarks)])
 
 
-def _mixed(shared: Floats, own: Floats, likeness: Array) -> Floats:
-    weight = likeness[:, None].astype(np.float32)
-    return _unit(weight * shared + np.sqrt(1 - np.square(weight), dtype=np.float32) * own)
+class _VectorSource:
+    """Random unit vectors whose spectrum decays, as that of network descriptors does."""
+
+    def __init__(self, dim: int, rng: np.random.Generator):
+        self._rng = rng
+        self._spectrum = (np.arange(dim, dtype=np.float32) + dim / 16) ** -0.35
+
+    def directions(self, count: int) -> Floats:
+        """Return `count` independent unit vectors."""
+        size = (count, len(self._spectrum))
+        return _normalize(self._rng.standard_normal(size, np.float32) * self._spectrum)
+
+    def views(self, centers: Floats, similarity: tuple[float, float]) -> Floats:
+        """Return one unit vector near each center; its expected cosine with the center is uniform in the range."""
+        noise = self.directions(len(centers))
+        weight = self._rng.uniform(*similarity, len(centers))[:, None].astype(np.float32)
+        return _normalize(weight * centers + np.sqrt(1 - np.square(weight), dtype=np.float32) * noise)
 
 
-def _unit(V: Floats) -> Floats:
-    unit: Floats = V / np.linalg.norm(V, axis=1, keepdims=True)
-    return unit
+def _check_range(name: str, limits: tuple[float, float]) -> None:
+    low, high = limits
+    if not 0 <= low <= high <= 1:
+        raise InvalidInputError(f"{name} must be two increasing numbers from 0 to 1, got {(low, high)}")
+
+
+def _normalize(V: Floats) -> Floats:
+    normalized: Floats = V / np.linalg.norm(V, axis=1, keepdims=True)
+    return normalized

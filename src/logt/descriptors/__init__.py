@@ -1,8 +1,9 @@
 """Images -> descriptors, with onnxruntime and Pillow: `pip install "logt[images]"`."""
 
-from logt.descriptors.extractor import SCALES, Describer
-from logt.descriptors.image_io import PictureError, read_picture
-from logt.descriptors.model import Box, Model
+from logt.descriptors.extractor import SCALES, DescriptorExtractor
+from logt.descriptors.image_io import ImageError, read_image
+from logt.descriptors.model import Model
+from logt.descriptors.preprocessing import Box
 from logt.descriptors.whitening import Whitening
 
-__all__ = ["SCALES", "Box", "Describer", "Model", "PictureError", "Whitening", "read_picture"]
+__all__ = ["SCALES", "Box", "DescriptorExtractor", "ImageError", "Model", "Whitening", "read_image"]

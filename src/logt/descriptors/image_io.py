@@ -1,4 +1,4 @@
-"""Reading, a file -> a picture: RGB, upright, on white. Anything else ends in a PictureError."""
+"""Image files: decode a file to an upright RGB image on white, or raise ImageError."""
 
 from __future__ import annotations
 
@@ -19,66 +19,64 @@ if TYPE_CHECKING:
     from PIL.Image import Image, Transpose
 
 MAX_PIXELS = 1 << 28
-"""Pixels that are decoded at most: 16,384 x 16,384, a gigabyte with four channels."""
+"""Images of more pixels are refused: 16,384 x 16,384 pixels take a gigabyte with four channels."""
 
-LARGE = 1 << 25
-"""Pictures of more pixels than this are decoded one at a time, however many threads read."""
+LARGE_PIXELS = 1 << 25
+"""Images of more pixels than this are decoded one at a time, whatever the number of threads, to bound memory."""
 
-# Not EPS and the like, which start other programs, nor what holds no photos.
+# EPS and similar formats start other programs; the others that are left out hold no photos.
 _FORMATS = (
     *("AVIF", "BMP", "DIB", "GIF", "HEIF", "ICO", "JPEG", "JPEG2000", "MPO"),
     *("PCX", "PNG", "PPM", "PSD", "QOI", "TGA", "TIFF", "WEBP"),
 )
 _ORIENTATION = 0x0112
-_opening = threading.Lock()
-_decoding_large = threading.Lock()
+_open_lock = threading.Lock()
+_large_image_lock = threading.Lock()
 
 
-class PictureError(InvalidInputError):
-    """A file that is no readable picture; `reason` says why, without its name."""
+class ImageError(InvalidInputError):
+    """A file that cannot be read as an image; `reason` is the message without the file name."""
 
     def __init__(self, name: str, reason: str):
         super().__init__(f"{name}: {reason}")
         self.reason = reason
 
 
-def read_picture(
+def read_image(
     source: str | Path | BinaryIO | bytes, *, side: int | None = None, max_pixels: int = MAX_PIXELS
 ) -> Image:
-    """The picture as RGB, turned as its EXIF data say, on white where it is transparent; of an animation the first.
+    """Read an image as RGB, rotated as its EXIF data state, on white where it is transparent.
 
-    With `side`, a larger picture may come back reduced, to no less than twice `side` on its longer side; JPEG files
-    are then decoded at that size. Pictures that would decode to more than `max_pixels` are refused.
+    Of an animation, the first frame is read.
+
+    source: a path, an open file, or the bytes of a file.
+    side: allow a smaller result: the longer side of a larger image may be reduced to no less than 2 * side
+    pixels, which makes JPEG files faster to decode.
+    max_pixels: refuse images that would decode to more pixels than this.
+
+    Raises ImageError if the file is missing, damaged, too large, or not an image.
     """
     module = pillow()
-    name = str(source) if isinstance(source, str | Path) else "the picture"
+    name = str(source) if isinstance(source, str | Path) else "the image"
     try:
-        with _stream(source) as stream, _header(stream) as image:
-            width, height = image.size
-            factor = 1 if side is None else max(1, max(width, height) // (2 * side))
-            if factor > 1:
-                image.draft(None, (ceil(width / factor), ceil(height / factor)))
-            decoded = width * height if "progressive" in image.info else image.width * image.height
-            if decoded > max_pixels:
-                raise ValueError(f"{width} x {height} pixels; at most {max_pixels:,} are decoded")
-            with _decoding_large if decoded > LARGE else nullcontext():
-                return _plain(image, max(1, factor * image.width // width))
+        with _open_source(source) as stream, _open_image(stream) as image:
+            return _decode(image, side, max_pixels)
     except MemoryError as error:
-        raise PictureError(name, "too large for the memory at hand") from error
+        raise ImageError(name, "not enough memory to decode it") from error
     except module.UnidentifiedImageError as error:
-        raise PictureError(name, "not a picture, or of a kind that is not read") from error
-    except Exception as error:  # a broken file can raise anything in the decoder of its format
+        raise ImageError(name, "not an image, or an unsupported format") from error
+    except Exception as error:  # a damaged file can raise anything in the decoder of its format
         reason = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
-        raise PictureError(name, reason) from error
+        raise ImageError(name, reason) from error
 
 
 @cache
 def pillow() -> Any:
-    """Pillow, with the reader of HEIC if that is installed."""
+    """Return the module PIL.Image, with support for HEIC files if pillow-heif is installed."""
     try:
         import PIL.Image
     except ImportError as error:
-        raise MissingExtraError("pictures need Pillow: pip install 'logt[images]'") from error
+        raise MissingExtraError("reading images needs Pillow: pip install 'logt[images]'") from error
     try:
         from pillow_heif import register_heif_opener
     except ImportError:
@@ -89,37 +87,52 @@ def pillow() -> Any:
 
 
 @contextmanager
-def _stream(source: str | Path | BinaryIO | bytes) -> Iterator[BinaryIO]:
+def _open_source(source: str | Path | BinaryIO | bytes) -> Iterator[BinaryIO]:
     if isinstance(source, bytes):
         yield BytesIO(source)
     elif isinstance(source, str | Path):
         if not Path(source).is_file():
-            raise ValueError("there is no such file" if not Path(source).exists() else "not a file")
+            raise ValueError("not a file" if Path(source).exists() else "file not found")
         with open(source, "rb") as stream:
             yield stream
     else:
         yield source
 
 
-def _header(stream: BinaryIO) -> Image:
-    """The picture, not yet decoded. Pillow's own limit of pixels is the same for all and set aside meanwhile."""
+def _open_image(stream: BinaryIO) -> Image:
+    """Read the header of an image; Pillow's own pixel limit, which is process-wide, is disabled meanwhile."""
     module = pillow()
     module.init()
-    known = [kind for kind in _FORMATS if kind in module.OPEN]
-    with _opening:
+    formats = [name for name in _FORMATS if name in module.OPEN]
+    with _open_lock:
         limit, module.MAX_IMAGE_PIXELS = module.MAX_IMAGE_PIXELS, None
         try:
-            image: Image = module.open(stream, formats=known)
+            image: Image = module.open(stream, formats=formats)
         finally:
             module.MAX_IMAGE_PIXELS = limit
     return image
 
 
-def _plain(image: Image, factor: int) -> Image:
+def _decode(image: Image, side: int | None, max_pixels: int) -> Image:
+    """Decode an opened image, reduced if `side` allows it."""
+    width, height = image.size
+    factor = 1 if side is None else max(1, max(width, height) // (2 * side))
+    if factor > 1:
+        image.draft(None, (ceil(width / factor), ceil(height / factor)))  # JPEG files decode at a smaller size
+    # A progressive JPEG file decodes all its coefficients, whatever the size requested.
+    pixels = width * height if "progressive" in image.info else image.width * image.height
+    if pixels > max_pixels:
+        raise ValueError(f"the image has {width} x {height} pixels; the limit is {max_pixels:,}")
+    with _large_image_lock if pixels > LARGE_PIXELS else nullcontext():
+        return _to_upright_rgb(image, max(1, factor * image.width // width))
+
+
+def _to_upright_rgb(image: Image, factor: int) -> Image:
+    """Convert any color mode to RGB on white, reduced by an integer factor, and rotate it as EXIF states."""
     image.load()
-    turn = _turn(image)
+    transpose = _upright_transpose(image)
     if image.mode.startswith(("I", "F")):
-        image = _grey(image)
+        image = _to_8_bit_gray(image)
     elif "transparency" in image.info or image.mode in ("P", "PA"):
         image = image.convert("RGBA")
     elif image.mode == "1":
@@ -131,30 +144,30 @@ def _plain(image: Image, factor: int) -> Image:
         white.paste(image.convert("RGB"), mask=image.convert("RGBA").getchannel("A"))
         image = white
     image = image.convert("RGB")
-    return image if turn is None else image.transpose(turn)
+    return image if transpose is None else image.transpose(transpose)
 
 
-def _turn(image: Image) -> Transpose | None:
-    """What makes the picture upright; EXIF data that cannot be read turn nothing."""
-    turns = pillow().Transpose
+def _upright_transpose(image: Image) -> Transpose | None:
+    """Return the operation that makes the image upright, None if there is none or the EXIF data are damaged."""
+    operations = pillow().Transpose
     try:
         orientation = int(image.getexif().get(_ORIENTATION, 1))
     except Exception:
         return None
-    upright: Transpose | None = {
-        2: turns.FLIP_LEFT_RIGHT,
-        3: turns.ROTATE_180,
-        4: turns.FLIP_TOP_BOTTOM,
-        5: turns.TRANSPOSE,
-        6: turns.ROTATE_270,
-        7: turns.TRANSVERSE,
-        8: turns.ROTATE_90,
+    transpose: Transpose | None = {
+        2: operations.FLIP_LEFT_RIGHT,
+        3: operations.ROTATE_180,
+        4: operations.FLIP_TOP_BOTTOM,
+        5: operations.TRANSPOSE,
+        6: operations.ROTATE_270,
+        7: operations.TRANSVERSE,
+        8: operations.ROTATE_90,
     }.get(orientation)
-    return upright
+    return transpose
 
 
-def _grey(image: Image) -> Image:
-    """Grey of more than 8 bits: by its type if that says the range, else stretched over the values it has."""
+def _to_8_bit_gray(image: Image) -> Image:
+    """Scale gray values of more than 8 bits to 0..255, by the range of their type or else by their own range."""
     values = np.nan_to_num(np.asarray(image, np.float32), posinf=0, neginf=0)
     low, high = float(values.min()), float(values.max())
     if image.mode.startswith("I") and low >= 0 and high <= 65535:

@@ -1,4 +1,4 @@
-"""The catalogue of a folder: which pictures are described, from which bytes, and which vectors are in the index."""
+"""The catalog of an index of photos: the files that were read, their stamps, and which have a vector in the index."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import numpy as np
 from logt._types import Floats
 from logt.errors import CorruptIndexError
 
-CATALOGUE = "catalogue.sqlite"
+CATALOG_FILE = "catalogue.sqlite"
 
-# raw: the descriptor, float16, until a settled whitening has made a vector of it. vectors: the whitening of the
-# vector that is in the index; NULL until there is one.
+# pictures: one row per photo. bytes, changed: its FileStamp. raw: its descriptor as float16, NULL after a final
+# whitening, when it is no longer needed. vectors: the whitening of its vector in the index, NULL until it has one.
+# notes: the row 'relearn' exists while everything is being indexed again, and holds the new manifest.
 _TABLES = """
 CREATE TABLE IF NOT EXISTS pictures (
     name TEXT PRIMARY KEY, bytes INTEGER NOT NULL, changed INTEGER NOT NULL, raw BLOB, vectors TEXT
@@ -26,69 +27,73 @@ CREATE TABLE IF NOT EXISTS notes (note TEXT PRIMARY KEY, value TEXT NOT NULL)
 _RELEARN = "relearn"
 
 
-class Stamp(NamedTuple):
-    """What tells whether a file has changed: its size and the time of its last change, in nanoseconds."""
+class FileStamp(NamedTuple):
+    """The size of a file and its modification time in nanoseconds; a file whose stamp differs has changed."""
 
-    bytes: int
-    changed: int
+    size: int
+    mtime_ns: int
 
 
-class Catalogue:
+class Catalog:
     """One SQLite file; each method is one transaction."""
 
     def __init__(self, path: Path):
-        self._file = path / CATALOGUE
-        self._open = sqlite3.connect(self._file, timeout=30)
+        self._file = path / CATALOG_FILE
+        self._connection = sqlite3.connect(self._file, timeout=30)
         with self._transaction() as db:
             for table in _TABLES.split(";"):
                 db.execute(table)
 
     def close(self) -> None:
-        self._open.close()
+        """Close the file."""
+        self._connection.close()
 
-    def stamps(self) -> dict[str, Stamp]:
-        """Of all pictures, as they were when they were described."""
+    def stamps(self) -> dict[str, FileStamp]:
+        """Return the stamp of every photo at the time when its descriptor was computed."""
         with self._transaction() as db:
-            return {name: Stamp(*stamp) for name, *stamp in db.execute("SELECT name, bytes, changed FROM pictures")}
+            rows = db.execute("SELECT name, bytes, changed FROM pictures")
+            return {name: FileStamp(*stamp) for name, *stamp in rows}
 
-    def record(self, described: Iterable[tuple[str, Stamp, Floats]]) -> None:
-        """New descriptors, whose vectors are still to be made."""
-        rows = ((name, *stamp, x.astype(np.float16).tobytes()) for name, stamp, x in described)
+    def record(self, photos: Iterable[tuple[str, FileStamp, Floats]]) -> None:
+        """Add or replace photos with new descriptors, which are not yet in the vector index."""
+        rows = ((name, *stamp, x.astype(np.float16).tobytes()) for name, stamp, x in photos)
         with self._transaction() as db:
             db.executemany("INSERT OR REPLACE INTO pictures (name, bytes, changed, raw) VALUES (?, ?, ?, ?)", rows)
 
-    def forget(self, names: Iterable[str]) -> None:
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove photos."""
         with self._transaction() as db:
             db.executemany("DELETE FROM pictures WHERE name = ?", ((name,) for name in names))
 
-    def forget_all(self, how: str) -> None:
-        """Everything is to be described anew, and how; noted until all of it is in the index."""
+    def start_relearning(self, manifest: str) -> None:
+        """Remove all photos and keep the new manifest until `mark_indexed`, so that an interrupted run can resume."""
         with self._transaction() as db:
             db.execute("DELETE FROM pictures")
-            db.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (_RELEARN, how))
+            db.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (_RELEARN, manifest))
 
     @property
     def relearning(self) -> str | None:
-        """How everything is being described anew, if it is."""
+        """The new manifest while everything is being indexed again, else None."""
         with self._transaction() as db:
             row = db.execute("SELECT value FROM notes WHERE note = ?", (_RELEARN,)).fetchone()
         return None if row is None else str(row[0])
 
     def count(self) -> int:
+        """Return the number of photos."""
         with self._transaction() as db:
             return int(db.execute("SELECT count(*) FROM pictures").fetchone()[0])
 
-    def sample(self, most: int, rng: np.random.Generator) -> Floats:
-        """Raw descriptors of all pictures that have one, or of so many of them."""
+    def sample_descriptors(self, limit: int, rng: np.random.Generator) -> Floats:
+        """Return the raw descriptors of all photos that have one, or of `limit` random ones of them."""
         with self._transaction() as db:
-            numbers = [row for (row,) in db.execute("SELECT rowid FROM pictures WHERE raw IS NOT NULL ORDER BY name")]
-            if len(numbers) > most:
-                numbers = [numbers[i] for i in np.sort(rng.choice(len(numbers), most, replace=False))]
-            rows = (db.execute("SELECT raw FROM pictures WHERE rowid = ?", (n,)).fetchone()[0] for n in numbers)
-            return _descriptors(rows)
+            row_ids = [row for (row,) in db.execute("SELECT rowid FROM pictures WHERE raw IS NOT NULL ORDER BY name")]
+            if len(row_ids) > limit:
+                row_ids = [row_ids[i] for i in np.sort(rng.choice(len(row_ids), limit, replace=False))]
+            rows = (db.execute("SELECT raw FROM pictures WHERE rowid = ?", (row,)).fetchone()[0] for row in row_ids)
+            return _decode_descriptors(rows)
 
-    def pending(self, whitening: str, most: int) -> Iterator[tuple[list[str], Floats]]:
-        """The pictures whose vectors under this whitening are not in the index, so many at a time."""
+    def unindexed(self, whitening: str, batch_size: int) -> Iterator[tuple[list[str], Floats]]:
+        """Yield (names, raw descriptors) of the photos that have no vector with this whitening, in batches."""
         query = (
             "SELECT name, raw FROM pictures WHERE vectors IS NOT ? AND raw IS NOT NULL AND name > ? "
             "ORDER BY name LIMIT ?"
@@ -96,35 +101,37 @@ class Catalogue:
         last = ""
         while True:
             with self._transaction() as db:
-                rows = db.execute(query, (whitening, last, most)).fetchall()
+                rows = db.execute(query, (whitening, last, batch_size)).fetchall()
             if not rows:
                 return
             last = rows[-1][0]
-            yield [name for name, _ in rows], _descriptors(raw for _, raw in rows)
+            yield [name for name, _ in rows], _decode_descriptors(raw for _, raw in rows)
 
-    def in_index(self, whitening: str) -> set[str]:
-        """The pictures whose vectors under this whitening were saved."""
+    def indexed_names(self, whitening: str) -> set[str]:
+        """Return the photos whose vectors with this whitening were saved."""
         with self._transaction() as db:
             return {name for (name,) in db.execute("SELECT name FROM pictures WHERE vectors = ?", (whitening,))}
 
-    def saved(self, whitening: str, *, settled: bool) -> None:
-        """All vectors are saved under this whitening; one that is settled needs the raw descriptors no more."""
+    def mark_indexed(self, whitening: str, *, drop_descriptors: bool) -> None:
+        """Record that the vectors of all photos are saved with this whitening."""
         with self._transaction() as db:
             db.execute("UPDATE pictures SET vectors = ? WHERE vectors IS NOT ?", (whitening, whitening))
-            if settled:
+            if drop_descriptors:
                 db.execute("UPDATE pictures SET raw = NULL WHERE raw IS NOT NULL")
             db.execute("DELETE FROM notes WHERE note = ?", (_RELEARN,))
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         try:
-            with self._open:
-                yield self._open
+            with self._connection:
+                yield self._connection
         except sqlite3.OperationalError as error:
-            raise OSError(f"{self._file} cannot be used: {error}") from error
+            raise OSError(f"cannot use {self._file}: {error}") from error
         except sqlite3.DatabaseError as error:
-            raise CorruptIndexError(f"{self._file} is damaged: {error}; remove it to describe all anew") from error
+            raise CorruptIndexError(
+                f"{self._file} is damaged: {error}; remove it to index all photos again"
+            ) from error
 
 
-def _descriptors(rows: Iterable[bytes]) -> Floats:
+def _decode_descriptors(rows: Iterable[bytes]) -> Floats:
     return np.array([np.frombuffer(raw, np.float16) for raw in rows], np.float32)

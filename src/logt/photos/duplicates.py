@@ -1,26 +1,27 @@
-"""Near-duplicates, an index of photos -> groups of pictures that are one picture, scaled, compressed or retouched."""
+"""Near-duplicates: an index of photos -> groups of photos that are scaled, compressed or retouched copies."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from logt._threads import Progress, split_range
-from logt._validation import check_float, normalize_rows, row_norms
-from logt.errors import InvalidInputError
+from logt._validation import check_fraction, normalize_rows, row_norms
+from logt.index import Index
 from logt.photos.photo_index import Photos
 
 THRESHOLD = 0.85
-"""Copies that were compressed, enlarged, brightened or cut a little score above it, views of one thing below."""
+"""Compressed, enlarged, brightened or slightly cropped copies score above it, other photos of one object below."""
 
-_NEAREST = 32  # neighbours of each picture that are looked at; larger groups hang together through others
-_ROWS = 1024
+_NEIGHBORS = 32  # neighbors of each photo that are compared; larger groups are connected through other members
+_BATCH_SIZE = 1024
 
 
 @dataclass(frozen=True)
-class Group:
-    """Pictures that hang together by scores of at least `score`, by name."""
+class DuplicateGroup:
+    """Names of photos that are connected by pairs with a score of at least `score`."""
 
     score: float
     names: tuple[str, ...]
@@ -28,38 +29,69 @@ class Group:
 
 def duplicates(
     photos: Photos, threshold: float = THRESHOLD, *, threads: int | None = None, progress: Progress | None = None
-) -> list[Group]:
-    """The groups of two pictures and more that are linked by scores of at least `threshold`; largest groups first."""
-    threshold = check_float("threshold", threshold)
-    if not 0 < threshold <= 1:
-        raise InvalidInputError(f"threshold must be above 0 and at most 1, got {threshold!r}")
-    index = photos.index
+) -> list[DuplicateGroup]:
+    """Return the groups of two or more photos that are near-duplicates; largest groups first.
+
+    photos: an open index of photos.
+    threshold: the minimum score of a pair, above 0 and at most 1.
+    threads: the number of threads; default all cores.
+    progress: called as progress(what, done, total).
+    """
+    threshold = check_fraction("threshold", threshold)
+    index = photos.index  # one state of it, even if `photos` is refreshed meanwhile
     names: list[str] = index.ids.tolist()
-    number = {name: i for i, name in enumerate(names)}
-    parent = np.arange(len(names))
-    weakest = np.ones(len(names))
-    for part in split_range(len(names), _ROWS):
-        rows = index.reconstruct(names[part])
-        found = index.search(normalize_rows(rows, row_norms(rows)), min(_NEAREST, len(names)), threads=threads)
-        for here, scores, ids in zip(range(part.start, part.stop), found.scores, found.ids, strict=True):
-            for score, name in zip(scores.tolist(), ids.tolist(), strict=True):
-                if score < threshold:
-                    break
-                a, b = _root(parent, here), _root(parent, number[name])
-                if a != b:
-                    parent[max(a, b)] = min(a, b)
-                    weakest[min(a, b)] = min(weakest[a], weakest[b], score)
+    row_of = {name: row for row, name in enumerate(names)}
+    groups = _ScoredGroups(len(names))
+    for batch in split_range(len(names), _BATCH_SIZE):
+        for name, neighbor, score in _similar_pairs(index, names[batch], threshold, threads):
+            groups.join(row_of[name], row_of[neighbor], score)
         if progress:
-            progress("comparing", part.stop, len(names))
-    groups: dict[int, list[str]] = {}
-    for here, name in enumerate(names):
-        groups.setdefault(_root(parent, here), []).append(name)
-    linked = [Group(float(weakest[root]), tuple(sorted(group))) for root, group in groups.items() if len(group) > 1]
-    return sorted(linked, key=lambda group: (-len(group.names), -group.score, group.names))
+            progress("comparing", batch.stop, len(names))
+    return groups.to_list(names)
 
 
-def _root(parent: np.ndarray, i: int) -> int:
-    while parent[i] != i:
-        parent[i] = parent[parent[i]]
-        i = int(parent[i])
-    return i
+def _similar_pairs(
+    index: Index, names: list[str], threshold: float, threads: int | None
+) -> Iterator[tuple[str, str, float]]:
+    """Yield (name, neighbor, score) of each of the named photos and its neighbors above the threshold."""
+    vectors = index.reconstruct(names)
+    k = min(_NEIGHBORS, len(index))
+    result = index.search(normalize_rows(vectors, row_norms(vectors)), k, threads=threads)
+    for name, scores, neighbors in zip(names, result.scores, result.ids, strict=True):
+        for score, neighbor in zip(scores.tolist(), neighbors.tolist(), strict=True):
+            if score < threshold:
+                break
+            yield name, neighbor, score
+
+
+class _ScoredGroups:
+    """Disjoint sets of rows (union-find), each with the lowest score that joined two of its parts."""
+
+    def __init__(self, count: int):
+        self._parent = np.arange(count)
+        self._score = np.ones(count)
+
+    def join(self, a: int, b: int, score: float) -> None:
+        """Merge the groups of two rows; do nothing if they are in one group."""
+        first, second = sorted((self._root(a), self._root(b)))
+        if first != second:
+            self._parent[second] = first
+            self._score[first] = min(self._score[first], self._score[second], score)
+
+    def to_list(self, names: list[str]) -> list[DuplicateGroup]:
+        """Return the groups of two or more rows, by their names; largest groups first."""
+        members: dict[int, list[str]] = {}
+        for row, name in enumerate(names):
+            members.setdefault(self._root(row), []).append(name)
+        groups = [
+            DuplicateGroup(float(self._score[root]), tuple(sorted(group)))
+            for root, group in members.items()
+            if len(group) > 1
+        ]
+        return sorted(groups, key=lambda group: (-len(group.names), -group.score, group.names))
+
+    def _root(self, row: int) -> int:
+        while self._parent[row] != row:
+            self._parent[row] = self._parent[self._parent[row]]
+            row = int(self._parent[row])
+        return row

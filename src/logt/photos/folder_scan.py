@@ -1,4 +1,4 @@
-"""Listing, a folder -> the files in it that may be pictures, and what was passed over and why."""
+"""Folder scan: a folder -> the files in it that may be photos, and the entries that were skipped, with the reason."""
 
 from __future__ import annotations
 
@@ -7,76 +7,83 @@ import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from logt.photos.catalog import Stamp
+from logt.photos.catalog import FileStamp
 
 
 @dataclass
-class Listing:
-    """Files by their names relative to the folder, with '/'; `closed` folders could not be looked into."""
+class FolderScan:
+    """Files by name relative to the folder, with '/'; skipped entries with the reason; unreadable subfolders."""
 
-    files: dict[str, Stamp] = field(default_factory=dict)
+    files: dict[str, FileStamp] = field(default_factory=dict)
     failed: list[tuple[str, str]] = field(default_factory=list)
-    closed: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
 
-    def hides(self, name: str) -> bool:
-        """Whether a file of this name may still be there, in a folder that could not be looked into."""
-        return any(name.startswith(f"{folder}/") for folder in self.closed)
+    def may_contain(self, name: str) -> bool:
+        """Return whether a file that was not found may still exist, in a subfolder that cannot be read."""
+        return any(name.startswith(f"{folder}/") for folder in self.unreadable)
 
 
-def listing(folder: Path, index: Path) -> Listing:
-    """All files in a folder and below it, but for hidden ones and the index itself.
+def scan_folder(folder: Path, index_path: Path) -> FolderScan:
+    """Return the files in a folder and its subfolders, except hidden ones and the index itself.
 
-    Links are not followed: what they lead to inside of the folder is found anyway, and the rest is not of it.
+    Links are not followed: a target inside the folder is found anyway, a target outside does not belong to it.
     """
-    found = Listing()
-    waiting = [(folder, "")]
-    while waiting:
-        here, prefix = waiting.pop()
+    scan = FolderScan()
+    pending = [(folder, "")]
+    while pending:
+        current, prefix = pending.pop()
         try:
-            with os.scandir(here) as entries:
-                inside = sorted(entries, key=lambda entry: entry.name)
+            with os.scandir(current) as iterator:
+                entries = sorted(iterator, key=lambda entry: entry.name)
         except OSError as error:
             if not prefix:
                 raise
-            found.closed.append(prefix.removesuffix("/"))
-            found.failed.append((prefix, f"the folder cannot be read: {error.strerror}"))
+            scan.unreadable.append(prefix.removesuffix("/"))
+            scan.failed.append((prefix, f"the folder cannot be read: {error.strerror}"))
             continue
-        for entry in inside:
-            if entry.name.startswith(".") or Path(entry.path) == index:
+        for entry in entries:
+            if entry.name.startswith(".") or Path(entry.path) == index_path:
                 continue
-            name = prefix + entry.name
-            reason = _refused(entry, folder)
-            if reason:
-                found.failed.append((_shown(name), reason))
-            elif entry.is_dir(follow_symlinks=False):
-                waiting.append((Path(entry.path), f"{name}/"))
-            elif entry.is_file(follow_symlinks=False):
-                try:
-                    about = entry.stat(follow_symlinks=False)
-                    found.files[name] = Stamp(about.st_size, about.st_mtime_ns)
-                except OSError as error:
-                    found.failed.append((name, error.strerror or str(error)))
-    return found
+            if _add_entry(scan, entry, prefix + entry.name, folder):
+                pending.append((Path(entry.path), f"{prefix}{entry.name}/"))
+    return scan
 
 
-def _refused(entry: os.DirEntry[str], folder: Path) -> str | None:
-    """Why an entry is passed over, if it is and someone might miss it."""
+def _add_entry(scan: FolderScan, entry: os.DirEntry[str], name: str, folder: Path) -> bool:
+    """Add a file, or the reason to skip it, to the scan; return whether the entry is a folder to scan."""
+    reason = _skip_reason(entry, folder)
+    if reason:
+        scan.failed.append((_printable(name), reason))
+    elif entry.is_dir(follow_symlinks=False):
+        return True
+    elif entry.is_file(follow_symlinks=False):
+        try:
+            status = entry.stat(follow_symlinks=False)
+            scan.files[name] = FileStamp(status.st_size, status.st_mtime_ns)
+        except OSError as error:
+            scan.failed.append((name, error.strerror or str(error)))
+    return False
+
+
+def _skip_reason(entry: os.DirEntry[str], folder: Path) -> str | None:
+    """Return why an entry is skipped; None if it is not, or if it is a link to a file that is found anyway."""
     try:
         entry.name.encode()
     except UnicodeEncodeError:
-        return "its name is not text in UTF-8; rename it"
+        return "the file name is not valid UTF-8; rename the file"
     if entry.is_symlink():
         try:
             target = Path(entry.path).resolve(strict=True)
         except (OSError, RuntimeError):
-            return "a link that leads nowhere"
-        return None if target.is_relative_to(folder) else "a link that leads out of the folder; it is not followed"
+            return "a broken link"
+        return None if target.is_relative_to(folder) else "a link to a target outside the folder; it is not followed"
     try:
-        kind = entry.stat(follow_symlinks=False).st_mode
+        mode = entry.stat(follow_symlinks=False).st_mode
     except OSError as error:
         return error.strerror or str(error)
-    return None if stat.S_ISREG(kind) or stat.S_ISDIR(kind) else "neither a file nor a folder"
+    return None if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else "neither a file nor a folder"
 
 
-def _shown(name: str) -> str:
+def _printable(name: str) -> str:
+    """Return a file name with bytes that are not UTF-8 replaced."""
     return os.fsencode(name).decode("utf-8", "replace")

@@ -1,15 +1,14 @@
-"""Updating, a folder of pictures -> its index: describes what is new, forgets what is gone, can be stopped any time.
+"""Indexer: synchronizes the index of photos with their folder. A run can be stopped at any time and resumes.
 
-Descriptors are recorded in the catalogue as they are made; vectors follow. Each step may be repeated: the index takes
-vectors in place of those it has, and is then made to hold exactly the pictures of the catalogue.
+Descriptors are recorded in the catalog block by block; their vectors are added to the index after that. Every step
+can be repeated: vectors replace those with the same name, and names that are not in the catalog are removed.
 """
 
 from __future__ import annotations
 
 import hashlib
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,34 +17,28 @@ import numpy as np
 from logt._threads import Progress, Workers, available_cores
 from logt._types import Floats
 from logt._validation import check_int
-from logt.descriptors import SCALES, Describer, Model, PictureError, Whitening, read_picture
-from logt.errors import CorruptIndexError, InvalidInputError
-from logt.index import Index
-from logt.methods import sketched
-from logt.photos.catalog import CATALOGUE, Catalogue, Stamp
-from logt.photos.folder_scan import Listing, listing
-from logt.photos.manifest import ABOUT, About, vectors_folder, whitening_file
-from logt.storage.files import replace_file
-from logt.storage.lock import LOCK, Lock
+from logt.descriptors import SCALES, DescriptorExtractor, ImageError, Model, Whitening, read_image
+from logt.errors import InvalidInputError
+from logt.photos.catalog import Catalog, FileStamp
+from logt.photos.folder_scan import FolderScan, scan_folder
+from logt.photos.index_folder import DEFAULT_NAME, IndexFolder
+from logt.photos.manifest import PhotoManifest
 
-HOME = ".logt"
-"""Where the index of a folder lies unless told: in the folder."""
-
-SETTLED = 4096
-"""A whitening that was learned from so many pictures stays. One from fewer is learned anew as the folder grows."""
+FINAL_COUNT = 4096
+"""A whitening learned from this many photos is final; one from fewer is learned again as the folder grows."""
 
 GROWTH = 1.25
-"""Then it is learned anew for so many times the pictures."""
+"""A whitening that is not final is learned again when there are this many times the photos."""
 
-_SAMPLE = 20_000  # descriptors that a whitening is learned from at most
-_BLOCK = 64  # pictures whose descriptors are recorded together: what is lost at most when the run is killed
-_ROWS = 8192  # vectors made together
-_SEGMENTS = 8  # more are joined at the end
+_SAMPLE_SIZE = 20_000  # descriptors that a whitening is learned from, at most
+_BLOCK_SIZE = 64  # photos recorded together: the work that is lost, at most, when a run is killed
+_BATCH_SIZE = 8192  # vectors added to the index together
+_MAX_SEGMENTS = 8  # more are merged at the end of a run
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What an update did: how many pictures were new, changed, gone and as before, and which files failed and why."""
+    """The numbers of photos that were added, changed, removed and unchanged, and (name, reason) of failed files."""
 
     added: int
     changed: int
@@ -64,233 +57,223 @@ def update(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Summary:
-    """Make the index at `path`, by default FOLDER/.logt, hold the pictures that the folder holds now.
+    """Synchronize the index with the folder: add new photos, update changed ones, remove deleted ones.
 
-    Only new and changed pictures are described, on `workers` threads. Killed at any moment, it goes on where it was
-    when it is called again. `relearn` describes everything anew, with another model or scales if those are given.
+    A run that was stopped or killed resumes when it is called again.
+
+    folder: the folder of photos; its subfolders are included.
+    path: the folder of the index, created if it does not exist; default FOLDER/.logt.
+    model: an ONNX file or a loaded model; default the model of the index, or the one included in the package.
+    scales: the scales at which images are processed; default those of the index, or (1, 1/√2, 1/2).
+    relearn: compute all descriptors and the whitening again, with another model or scales if they are given.
+    workers: the number of threads; default all cores.
+    progress: called as progress(what, done, total).
     """
-    pictures = Path(folder).resolve()
-    if not pictures.is_dir():
+    photo_folder = Path(folder).resolve()
+    if not photo_folder.is_dir():
         raise InvalidInputError(f"{folder} is not a folder")
-    home = Path(path).resolve() if path is not None else pictures / HOME
+    index = IndexFolder(Path(path).resolve() if path is not None else photo_folder / DEFAULT_NAME)
     threads = available_cores() if workers is None else check_int("workers", workers)
-    if not (home / ABOUT).exists():
-        model = _describer(model, scales).model  # one that cannot be used is refused before anything is made
-    with _held(home), closing(Catalogue(home)) as catalogue:
-        about, describer = (_relearned if relearn else _opened)(pictures, home, catalogue, model, scales)
-        run = _Update(home, pictures, catalogue, describer, about, Workers(threads, progress))
-        return run(listing(pictures, home))
+    if not index.has_manifest():
+        model = _create_extractor(model, scales).model  # an unusable model is refused before anything is written
+    with index.lock(), closing(Catalog(index.path)) as catalog:
+        request = _Request(photo_folder, index.path, model, scales)
+        manifest, extractor = request.relearn(catalog) if relearn else request.open(catalog)
+        indexer = _Indexer(index, photo_folder, catalog, extractor, manifest, Workers(threads, progress))
+        return indexer.run(scan_folder(photo_folder, index.path))
 
 
-@contextmanager
-def _held(home: Path) -> Iterator[None]:
-    """The right to write to an index of photos, which is made where nothing is."""
-    if home.exists():
-        ours = home.is_dir() and {file.name for file in home.iterdir()} <= {LOCK, CATALOGUE, f"{CATALOGUE}-journal"}
-        if not ours and not (home / ABOUT).is_file():
-            raise InvalidInputError(f"{home} exists and is no index of photos; choose another path")
-    home.mkdir(parents=True, exist_ok=True)
-    with Lock(home):
-        yield
-
-
-def _opened(
-    pictures: Path, home: Path, catalogue: Catalogue, model: str | Path | Model | None, scales: Sequence[float] | None
-) -> tuple[About, Describer]:
-    """What the index says of itself, or is to say, and what describes its pictures."""
-    there = _there(pictures, home)
-    going_on = catalogue.relearning
-    if going_on is not None:
-        there = About.parsed(going_on, home).moved(pictures, home)
-    if there is None:
-        describer = _describer(model, scales)
-        there = About.of(pictures, home, describer)
-        there.write(home)
-        return there, describer
-    describer = there.describer(model)
-    if scales is not None and tuple(scales) != tuple(describer.scales):
-        raise InvalidInputError(f"the pictures were described at the scales {there.scales}; relearn to change them")
-    return there, describer
-
-
-def _relearned(
-    pictures: Path, home: Path, catalogue: Catalogue, model: str | Path | Model | None, scales: Sequence[float] | None
-) -> tuple[About, Describer]:
-    """What the index is to say of itself once everything is described anew; going on if that has begun."""
-    there = _there(pictures, home)
-    describer = _describer(there.same_model() if there and model is None else model, scales)
-    about = About.of(pictures, home, describer)
-    if there is None:
-        about.write(home)
-    elif catalogue.relearning != about.text:
-        catalogue.forget_all(about.text)
-    return about, describer
-
-
-def _describer(model: str | Path | Model | None, scales: Sequence[float] | None) -> Describer:
+def _create_extractor(model: str | Path | Model | None, scales: Sequence[float] | None) -> DescriptorExtractor:
     loaded = model if isinstance(model, Model) else Model.load(model)
-    return Describer(loaded, SCALES if scales is None else scales)
+    return DescriptorExtractor(loaded, SCALES if scales is None else scales)
 
 
-def _there(pictures: Path, home: Path) -> About | None:
-    """What an index says of itself; one whose folder is gone from its place is that of the folder that is given."""
-    if not (home / ABOUT).exists():
-        return None
-    about = About.read(home)
-    if about.pictures(home) == pictures:
-        return about
-    if about.pictures(home).is_dir():
-        raise InvalidInputError(f"{home} is the index of {about.pictures(home)}, not of {pictures}")
-    about = about.moved(pictures, home)
-    about.write(home)
-    return about
+@dataclass(frozen=True)
+class _Request:
+    """The arguments of a run: which manifest and extractor it uses."""
+
+    photo_folder: Path
+    index_path: Path
+    model: str | Path | Model | None
+    scales: Sequence[float] | None
+
+    def open(self, catalog: Catalog) -> tuple[PhotoManifest, DescriptorExtractor]:
+        """Return the manifest and extractor of the index, or of an interrupted relearning; create a new manifest."""
+        manifest = self._read_manifest()
+        interrupted = catalog.relearning
+        if interrupted is not None:
+            parsed = PhotoManifest.from_json(interrupted, self.index_path)
+            manifest = parsed.with_folder(self.photo_folder, self.index_path)
+        if manifest is None:
+            extractor = _create_extractor(self.model, self.scales)
+            manifest = PhotoManifest.from_extractor(self.photo_folder, self.index_path, extractor)
+            manifest.write(self.index_path)
+            return manifest, extractor
+        extractor = manifest.load_extractor(self.model)
+        if self.scales is not None and tuple(self.scales) != tuple(extractor.scales):
+            raise InvalidInputError(
+                f"the photos were indexed with scales = {manifest.scales}; relearn to change them"
+            )
+        return manifest, extractor
+
+    def relearn(self, catalog: Catalog) -> tuple[PhotoManifest, DescriptorExtractor]:
+        """Return the new manifest and extractor; start relearning, or resume it if it was started with the same."""
+        current = self._read_manifest()
+        model = current.reload_model() if current and self.model is None else self.model
+        extractor = _create_extractor(model, self.scales)
+        manifest = PhotoManifest.from_extractor(self.photo_folder, self.index_path, extractor)
+        if current is None:
+            manifest.write(self.index_path)
+        elif catalog.relearning != manifest.to_json():
+            catalog.start_relearning(manifest.to_json())
+        return manifest, extractor
+
+    def _read_manifest(self) -> PhotoManifest | None:
+        """Return the manifest, None for a new index. If its folder no longer exists, the photos were moved here."""
+        if not IndexFolder(self.index_path).has_manifest():
+            return None
+        manifest = PhotoManifest.read(self.index_path)
+        indexed_folder = manifest.photo_folder(self.index_path)
+        if indexed_folder == self.photo_folder:
+            return manifest
+        if indexed_folder.is_dir():
+            raise InvalidInputError(f"{self.index_path} is the index of {indexed_folder}, not of {self.photo_folder}")
+        manifest = manifest.with_folder(self.photo_folder, self.index_path)
+        manifest.write(self.index_path)
+        return manifest
 
 
 @dataclass
-class _Update:
-    """One run over a folder."""
+class _Indexer:
+    """One run over a folder of photos."""
 
-    home: Path
-    pictures: Path
-    catalogue: Catalogue
-    describer: Describer
-    about: About
+    index: IndexFolder
+    photo_folder: Path
+    catalog: Catalog
+    extractor: DescriptorExtractor
+    manifest: PhotoManifest
     workers: Workers
 
-    def __call__(self, found: Listing) -> Summary:
-        before = self._consistent()
-        if before and not found.files:
+    def run(self, scan: FolderScan) -> Summary:
+        """Synchronize the index with the files that were found."""
+        before = self._read_catalog()
+        if before and not scan.files:
             raise InvalidInputError(
-                f"{self.pictures} holds no pictures now, but its index holds {len(before):,}: is the disk there? "
-                f"Remove {self.home} if they are gone for good"
+                f"{self.photo_folder} contains no photos, but its index has {len(before):,}: is the disk mounted? "
+                f"Remove {self.index.path} if the photos were deleted"
             )
-        gone = [name for name in before if name not in found.files and not found.hides(name)]
-        new = [name for name, stamp in found.files.items() if before.get(name) != stamp]
-        self.catalogue.forget(gone)
-        failed = self._describe(sorted(new, key=_shuffled), found)
-        self._settle(compact=True)
-        bad = {name for name, _ in failed}
-        known = [name for name in new if name in before]
+        deleted = [name for name in before if name not in scan.files and not scan.may_contain(name)]
+        new = [name for name, stamp in scan.files.items() if before.get(name) != stamp]
+        self.catalog.remove(deleted)
+        failed = self._extract_all(sorted(new, key=_shuffle_key), scan)
+        self._update_vectors(compact=True)
+        failed_names = {name for name, _ in failed}
         return Summary(
-            added=sum(name not in before and name not in bad for name in new),
-            changed=sum(name not in bad for name in known),
-            removed=len(gone) + sum(name in bad for name in before),
-            unchanged=sum(before.get(name) == stamp and name not in bad for name, stamp in found.files.items()),
-            failed=sorted(found.failed + failed),
+            added=sum(name not in before and name not in failed_names for name in new),
+            changed=sum(name in before and name not in failed_names for name in new),
+            removed=len(deleted) + sum(name in failed_names for name in before),
+            unchanged=sum(before.get(name) == stamp for name, stamp in scan.files.items()),
+            failed=sorted(scan.failed + failed),
         )
 
-    def _consistent(self) -> dict[str, Stamp]:
-        """The pictures that are described; those whose vectors got lost are forgotten, to be described again."""
-        name = self.about.whitening
-        if name:
-            with _vectors(self.home, read_whitening(self.home, name)) as index:
-                there = set(index.ids.tolist())
-            self.catalogue.forget(self.catalogue.in_index(name) - there)
-        return self.catalogue.stamps()
+    def _read_catalog(self) -> dict[str, FileStamp]:
+        """Return the stamps of the photos in the catalog, without those whose vectors were lost."""
+        checksum = self.manifest.whitening
+        if checksum:
+            with self.index.open_vectors(self.index.read_whitening(checksum)) as vectors:
+                present = set(vectors.ids.tolist())
+            self.catalog.remove(self.catalog.indexed_names(checksum) - present)
+        return self.catalog.stamps()
 
-    def _describe(self, names: list[str], found: Listing) -> list[tuple[str, str]]:
-        """Describe the pictures, recording every few; those that cannot be read are forgotten and given back."""
+    # -------------------------------------------------------------------------------------------- descriptors
+
+    def _extract_all(self, names: list[str], scan: FolderScan) -> list[tuple[str, str]]:
+        """Compute and record descriptors, block by block; return (name, reason) of the photos that failed."""
         failed: list[tuple[str, str]] = []
-        fresh = 0
-        for start in range(0, len(names), _BLOCK):
-            block = names[start : start + _BLOCK]
-            told = self._told(start, len(names))
-            results = replace(self.workers, progress=told).map(self._described, block, "describing")
-            good = [(n, found.files[n], x) for n, x in zip(block, results, strict=True) if not isinstance(x, str)]
-            bad = [(n, reason) for n, reason in zip(block, results, strict=True) if isinstance(reason, str)]
-            self.catalogue.record(good)
-            self.catalogue.forget(name for name, _ in bad)
+        recorded = 0
+        for start in range(0, len(names), _BLOCK_SIZE):
+            block = names[start : start + _BLOCK_SIZE]
+            results = self._extract_block(block, start, len(names))
+            good = [(name, scan.files[name], x) for name, x in results if not isinstance(x, str)]
+            bad = [(name, reason) for name, reason in results if isinstance(reason, str)]
+            self.catalog.record(good)
+            self.catalog.remove(name for name, _ in bad)
             failed += bad
-            fresh += len(good)
-            if fresh >= SETTLED and start + _BLOCK < len(names) and not self.catalogue.relearning:
-                self._settle()
-                fresh = 0
+            recorded += len(good)
+            is_last = start + _BLOCK_SIZE >= len(names)
+            if recorded >= FINAL_COUNT and not is_last and not self.catalog.relearning:
+                self._update_vectors()  # the photos so far can be searched before the run ends
+                recorded = 0
         return failed
 
-    def _told(self, done_before: int, total: int) -> Progress | None:
+    def _extract_block(self, names: list[str], start: int, total: int) -> list[tuple[str, Floats | str]]:
+        """Return (name, raw descriptor or reason of failure) of each photo."""
         progress = self.workers.progress
-        if progress is None:
-            return None
-        return lambda what, done, _: progress(what, done_before + done, total)
+        workers = replace(self.workers, progress=progress and _BlockProgress(progress, start, total))
+        return list(zip(names, workers.map(self._extract, names, "indexing"), strict=True))
 
-    def _described(self, name: str) -> Floats | str:
-        """The raw descriptor of a picture, or why there is none."""
+    def _extract(self, name: str) -> Floats | str:
+        """Return the raw descriptor of a photo, or the reason why there is none."""
         try:
-            return self.describer(read_picture(self.pictures / name, side=self.describer.side))
-        except PictureError as error:
+            return self.extractor(read_image(self.photo_folder / name, side=self.extractor.side))
+        except ImageError as error:
             return error.reason
         except InvalidInputError as error:
             return str(error)
 
-    def _settle(self, *, compact: bool = False) -> None:
-        """Make the index hold exactly the pictures of the catalogue, under their whitening."""
-        if not self.catalogue.count() and self.about.whitening is None:
+    # ------------------------------------------------------------------------------------------------ vectors
+
+    def _update_vectors(self, *, compact: bool = False) -> None:
+        """Make the vector index contain exactly the photos of the catalog, with their whitening."""
+        if not self.catalog.count() and self.manifest.whitening is None:
             return
-        whitening = self._whitening()
-        with _vectors(self.home, whitening) as index:
-            pending = False
-            for names, X in self.catalogue.pending(whitening.name, _ROWS):
-                index.upsert(whitening(X), names, threads=self.workers.threads)
-                pending = True
-            gone = set(index.ids.tolist()) - set(self.catalogue.stamps())
-            if gone:
-                index.remove(sorted(gone))
-            report = index.report()
-            if compact and (report["segments"] > _SEGMENTS or report["removed"] > len(index) // 4):
-                index.compact(threads=self.workers.threads)
-                pending = True
-            if pending or gone or index.generation is None:
-                index.save(vectors_folder(self.home, whitening.name))
-        if whitening.name != self.about.whitening:
-            replace_file(whitening_file(self.home, whitening.name), whitening.data)
-            self.about = replace(self.about, whitening=whitening.name)
-            self.about.write(self.home)
-        self.catalogue.saved(whitening.name, settled=whitening.count >= SETTLED)
-        _remove_others(self.home, whitening.name)
+        whitening = self._choose_whitening()
+        self._write_vectors(whitening, compact)
+        if whitening.checksum != self.manifest.whitening:
+            self.index.write_whitening(whitening)
+            self.manifest = replace(self.manifest, whitening=whitening.checksum)
+            self.manifest.write(self.index.path)
+        self.catalog.mark_indexed(whitening.checksum, drop_descriptors=whitening.count >= FINAL_COUNT)
+        self.index.remove_all_except(whitening.checksum)
 
-    def _whitening(self) -> Whitening:
-        """The one that the vectors have, unless it is time for a new one."""
-        rng = np.random.default_rng(0)
-        if self.about.whitening is None or self.catalogue.relearning:
-            return Whitening.learn(self.catalogue.sample(_SAMPLE, rng))
-        there = read_whitening(self.home, self.about.whitening)
-        if there.count < SETTLED and self.catalogue.count() >= GROWTH * there.count:
-            return Whitening.learn(self.catalogue.sample(_SAMPLE, rng))
-        return there
+    def _write_vectors(self, whitening: Whitening, compact: bool) -> None:
+        with self.index.open_vectors(whitening) as vectors:
+            modified = vectors.generation is None
+            for names, X in self.catalog.unindexed(whitening.checksum, _BATCH_SIZE):
+                vectors.upsert(whitening(X), names, threads=self.workers.threads)
+                modified = True
+            deleted = set(vectors.ids.tolist()) - set(self.catalog.stamps())
+            if deleted:
+                vectors.remove(sorted(deleted))
+                modified = True
+            report = vectors.report()
+            if compact and (report["segments"] > _MAX_SEGMENTS or report["removed"] > len(vectors) // 4):
+                vectors.compact(threads=self.workers.threads)
+                modified = True
+            if modified:
+                vectors.save(self.index.vectors_folder(whitening.checksum))
 
-
-def read_whitening(home: Path, name: str) -> Whitening:
-    """The whitening that an index of photos names."""
-    try:
-        whitening = Whitening.read(whitening_file(home, name).read_bytes())
-    except FileNotFoundError:
-        raise CorruptIndexError(f"{whitening_file(home, name)} is missing") from None
-    if whitening.name != name:
-        raise CorruptIndexError(f"{whitening_file(home, name)} is damaged: its checksum does not fit")
-    return whitening
+    def _choose_whitening(self) -> Whitening:
+        """Return the whitening of the present vectors, or a new one if the folder has grown or is relearned."""
+        if self.manifest.whitening is not None and not self.catalog.relearning:
+            current = self.index.read_whitening(self.manifest.whitening)
+            if current.count >= FINAL_COUNT or self.catalog.count() < GROWTH * current.count:
+                return current
+        return Whitening.learn(self.catalog.sample_descriptors(_SAMPLE_SIZE, np.random.default_rng(0)))
 
 
-def _vectors(home: Path, whitening: Whitening) -> Index:
-    """The vectors under a whitening, open for writing; a new index where there is none, or only a broken one."""
-    folder = vectors_folder(home, whitening.name)
-    try:
-        return Index.open(folder, "a")
-    except FileNotFoundError:
-        pass
-    except CorruptIndexError:
-        shutil.rmtree(folder)
-    return Index(whitening.dim, method=sketched(bits=4))
+@dataclass(frozen=True)
+class _BlockProgress:
+    """A progress callback for one block that reports the progress of the run."""
+
+    report: Progress
+    start: int
+    total: int
+
+    def __call__(self, what: str, done: int, _: int) -> None:
+        self.report(what, self.start + done, self.total)
 
 
-def _remove_others(home: Path, name: str) -> None:
-    """Remove whitenings and vectors of before; readers keep what they opened."""
-    for other in home.iterdir():
-        if other.name.startswith("whitening-") and other != whitening_file(home, name):
-            other.unlink(missing_ok=True)
-        elif other.name.startswith("vectors-") and other != vectors_folder(home, name):
-            shutil.rmtree(other, ignore_errors=True)
-
-
-def _shuffled(name: str) -> bytes:
-    """Pictures are described in an order without order, so that the first ones stand for all of the folder."""
+def _shuffle_key(name: str) -> bytes:
+    """Sort key of a pseudo-random order: the first photos, which whitening is learned from, represent the folder."""
     return hashlib.blake2b(name.encode(), digest_size=8).digest()

@@ -1,4 +1,4 @@
-"""What an index of photos is made of and with: one small JSON file, replaced as a whole, that names all others."""
+"""The manifest of an index of photos: one small JSON file, replaced atomically, that refers to all other files."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from logt.descriptors import Describer, Model
-from logt.descriptors.model import BUILT_IN
+from logt.descriptors import DescriptorExtractor, Model
+from logt.descriptors.model import DEFAULT_MODEL
 from logt.errors import CorruptIndexError, FormatVersionError, InvalidInputError
 from logt.storage.files import replace_file
 
 FORMAT = 1
-ABOUT = "photos.json"
+MANIFEST_FILE = "photos.json"
 
 
 @dataclass(frozen=True)
-class About:
-    """The folder of the pictures, how they are described, and the whitening that the vectors have, if any yet."""
+class PhotoManifest:
+    """The folder of the photos, how descriptors are computed, and the whitening of the vectors, if there are any.
+
+    The fields are the keys of the JSON file. `index_path` in the methods is the folder of the index.
+    """
 
     folder: str
     model: str
@@ -35,97 +38,96 @@ class About:
     whitening: str | None = None
 
     @classmethod
-    def of(cls, folder: Path, path: Path, describer: Describer) -> About:
-        model = describer.model
+    def from_extractor(cls, photo_folder: Path, index_path: Path, extractor: DescriptorExtractor) -> PhotoManifest:
+        """Create the manifest of a new index."""
+        model = extractor.model
         return cls(
-            folder=_kept(folder, path),
+            folder=_stored_folder(photo_folder, index_path),
             model=model.name,
             sha256=model.sha256,
-            model_path=None if model.path == BUILT_IN else str(model.path),
-            layout=model.prepare.layout,
-            mean=model.prepare.mean,
-            std=model.prepare.std,
-            side=model.prepare.side,
-            scales=describer.scales,
-            p=describer.p,
+            model_path=None if model.path == DEFAULT_MODEL else str(model.path),
+            layout=model.preprocessing.layout,
+            mean=model.preprocessing.mean,
+            std=model.preprocessing.std,
+            side=model.preprocessing.side,
+            scales=extractor.scales,
+            p=extractor.p,
         )
 
     @classmethod
-    def read(cls, path: Path) -> About:
-        """What the index of photos at `path` says of itself."""
+    def read(cls, index_path: Path) -> PhotoManifest:
+        """Read the manifest of an index."""
         try:
-            text = (path / ABOUT).read_bytes()
+            text = (index_path / MANIFEST_FILE).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             raise FileNotFoundError(
-                f"{path} holds no index of photos: there is no {ABOUT} in it; logt images index FOLDER makes one"
+                f"{index_path} is not an index of photos: it contains no {MANIFEST_FILE}; "
+                "create one with: logt images index FOLDER"
             ) from None
-        return cls.parsed(text, path)
+        return cls.from_json(text, index_path)
 
     @classmethod
-    def parsed(cls, text: str | bytes, path: Path) -> About:
+    def from_json(cls, text: str | bytes, index_path: Path) -> PhotoManifest:
+        """Parse the JSON text of a manifest."""
         try:
             values: dict[str, Any] = json.loads(text)
             version = values.pop("format")
             if version != FORMAT:
                 raise FormatVersionError(
-                    f"{path} has format {version}, this version of logt reads {FORMAT}: update logt"
+                    f"{index_path} has format {version}, this version of logt reads format {FORMAT}: update logt"
                 )
             return cls(**values)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise CorruptIndexError(f"{path / ABOUT} is damaged: {error}") from error
+            raise CorruptIndexError(f"{index_path / MANIFEST_FILE} is damaged: {error}") from error
 
-    @property
-    def text(self) -> str:
-        """As JSON."""
+    def to_json(self) -> str:
+        """Return the JSON text of the manifest."""
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=1)
 
-    def write(self, path: Path) -> None:
-        replace_file(path / ABOUT, self.text.encode())
+    def write(self, index_path: Path) -> None:
+        """Replace the manifest of an index."""
+        replace_file(index_path / MANIFEST_FILE, self.to_json().encode())
 
-    def moved(self, folder: Path, path: Path) -> About:
-        """The same for a folder that lies elsewhere now."""
-        return replace(self, folder=_kept(folder, path))
+    def with_folder(self, photo_folder: Path, index_path: Path) -> PhotoManifest:
+        """Return the same manifest for photos that were moved to another folder."""
+        return replace(self, folder=_stored_folder(photo_folder, index_path))
 
-    def pictures(self, path: Path) -> Path:
-        """The folder of the pictures of the index at `path`."""
-        return (path / self.folder).resolve()
+    def photo_folder(self, index_path: Path) -> Path:
+        """Return the folder of the photos."""
+        return (index_path / self.folder).resolve()
 
-    def same_model(self) -> Model:
-        """The model of the same path, or the one inside the package, as they are now, at the same size."""
+    def reload_model(self) -> Model:
+        """Load the model from the same path, or the default model, in their present version, with the same side."""
         if self.model_path is None:
             return Model.load(side=self.side)
-        return Model.load(self.model_path, layout=self.layout, mean=self.mean, std=self.std, side=self.side)
+        return self._load_model(self.model_path)
 
-    def describer(self, model: str | Path | Model | None = None) -> Describer:
-        """What described the pictures; a model that has moved is passed, and must be the same to the byte."""
+    def load_extractor(self, model: str | Path | Model | None = None) -> DescriptorExtractor:
+        """Return the extractor that computed the descriptors; `model` is its model, if the file was moved.
+
+        A model with other bytes or another preprocessing is refused.
+        """
         if not isinstance(model, Model):
-            model = Model.load(
-                model or self.model_path, layout=self.layout, mean=self.mean, std=self.std, side=self.side
-            )
+            model = self._load_model(model or self.model_path)
         if model.sha256 != self.sha256:
             raise InvalidInputError(
-                f"the pictures were described with the model {self.model} ({self.sha256[:12]}…), "
-                f"and {model.path} is another; pass that model, or relearn the index with this one"
+                f"the photos were indexed with the model {self.model} ({self.sha256[:12]}…), "
+                f"but {model.path} is a different model; pass the original one, or relearn the index with this one"
             )
         for name in ("layout", "mean", "std", "side"):
-            now, then = getattr(model.prepare, name), getattr(self, name)
-            if now != (tuple(then) if isinstance(then, list) else then):
+            given, stored = getattr(model.preprocessing, name), getattr(self, name)
+            if given != (tuple(stored) if isinstance(stored, list) else stored):
                 raise InvalidInputError(
-                    f"the pictures were described with {name} = {then}, not {now}; relearn to change it"
+                    f"the photos were indexed with {name} = {stored}, not {given}; relearn to change it"
                 )
-        return Describer(model, tuple(self.scales), self.p)
+        return DescriptorExtractor(model, tuple(self.scales), self.p)
+
+    def _load_model(self, path: str | Path | None) -> Model:
+        return Model.load(path, layout=self.layout, mean=self.mean, std=self.std, side=self.side)
 
 
-def whitening_file(path: Path, name: str) -> Path:
-    """Where an index of photos keeps a whitening."""
-    return path / f"whitening-{name}.safetensors"
-
-
-def vectors_folder(path: Path, name: str) -> Path:
-    """Where it keeps the vectors that have this whitening: an ordinary index."""
-    return path / f"vectors-{name}"
-
-
-def _kept(folder: Path, path: Path) -> str:
-    """An index inside of its folder moves with it."""
-    return os.path.relpath(folder, path) if path.is_relative_to(folder) else str(folder)
+def _stored_folder(photo_folder: Path, index_path: Path) -> str:
+    """Return the folder as it is stored: a relative path if the index is inside it, so that both can be moved."""
+    if index_path.is_relative_to(photo_folder):
+        return os.path.relpath(photo_folder, index_path)
+    return str(photo_folder)

@@ -1,4 +1,4 @@
-"""A folder of pictures and the index of their descriptors, for reading: describe a picture, find those like it."""
+"""An index of photos, opened for reading: compute the descriptor of an image, find similar photos."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from logt._types import Floats
-from logt.descriptors import Box, Describer, Model, Whitening
+from logt.descriptors import Box, DescriptorExtractor, Model, Whitening
 from logt.errors import CorruptIndexError, InvalidInputError
 from logt.index import Index
-from logt.photos.indexer import read_whitening
-from logt.photos.manifest import About, vectors_folder
+from logt.photos.index_folder import IndexFolder
+from logt.photos.manifest import PhotoManifest
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -20,93 +20,98 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _View:
-    """One whitening and the vectors that have it: they change only together."""
+    """A whitening and the vectors with it; they are only ever replaced together."""
 
-    about: About
+    manifest: PhotoManifest
     whitening: Whitening
     index: Index
 
 
 class Photos:
-    """An index of photos, opened for reading; threads may share it. `logt.photos.update` makes and renews it."""
+    """An index of photos, opened for reading; threads may share it. `logt.photos.update` creates and updates it."""
 
-    def __init__(self, path: Path, view: _View, describer: Describer):
-        self._path, self._view, self._describer = path, view, describer
-        self._refreshing = threading.Lock()
+    def __init__(self, path: Path, view: _View, extractor: DescriptorExtractor):
+        self._path, self._view, self._extractor = path, view, extractor
+        self._refresh_lock = threading.Lock()
 
     @classmethod
     def open(cls, path: str | Path, *, model: str | Path | Model | None = None) -> Photos:
-        """Open an index of photos; `model` says where its model is now, if that has moved."""
-        home = Path(path).resolve()
-        view = _read(home)
-        return cls(home, view, view.about.describer(model))
+        """Open an index of photos.
+
+        path: the folder of the index.
+        model: the ONNX file that the photos were indexed with, if it was moved.
+        """
+        index_path = Path(path).resolve()
+        view = _read_view(index_path)
+        return cls(index_path, view, view.manifest.load_extractor(model))
 
     @property
     def path(self) -> Path:
-        """Of the index."""
+        """The folder of the index."""
         return self._path
 
     @property
     def folder(self) -> Path:
-        """Of the pictures."""
-        return self._view.about.pictures(self._path)
+        """The folder of the photos."""
+        return self._view.manifest.photo_folder(self._path)
 
     @property
     def index(self) -> Index:
-        """The vectors; their ids are the names of the pictures relative to the folder, with '/'."""
+        """The vectors; their ids are the names of the photos relative to the folder, with '/'."""
         return self._view.index
 
     @property
     def side(self) -> int:
-        """What to read pictures with that are to be described whole: `read_picture(source, side=photos.side)`."""
-        return self._describer.side
+        """The `side` to read an image with if all of it is searched for: `read_image(source, side=photos.side)`."""
+        return self._extractor.side
 
-    def describe(self, image: Image, box: Box | None = None) -> Floats:
-        """The vector of a picture, or of the part of it in a box, as those of the index are: whitened, length 1."""
-        return self._view.whitening(self._raw(image, box))
+    def descriptor(self, image: Image, box: Box | None = None) -> Floats:
+        """Return the vector of an image, or of its region in a box: whitened, of norm 1, as those of the index."""
+        return self._view.whitening(self._extract(image, box))
 
     def search(self, image: Image, k: int, box: Box | None = None) -> list[tuple[str, float]]:
-        """The names and scores of the k pictures that are most like a picture, or like the part of it in a box."""
+        """Return (name, score) of the k photos most similar to an image, or to its region in a box; best first."""
         view = self._view
-        found = view.index.search(view.whitening(self._raw(image, box)), k)
-        names, scores = found.ids.tolist(), found.scores.tolist()
+        result = view.index.search(view.whitening(self._extract(image, box)), k)
+        names, scores = result.ids.tolist(), result.scores.tolist()
         return [(name, score) for name, score in zip(names, scores, strict=True) if name is not None]
 
-    def picture(self, id: str) -> Path:
-        """The file of a picture of the index; anything else, and what has left the folder, is refused."""
-        if id not in self.index:
-            raise InvalidInputError(f"there is no picture {id!r} in the index")
-        path = (self.folder / id).resolve()
+    def photo_path(self, name: str) -> Path:
+        """Return the file of a photo of the index; raise if it is not in the index or no longer in the folder."""
+        if name not in self.index:
+            raise InvalidInputError(f"there is no photo {name!r} in the index")
+        path = (self.folder / name).resolve()
         if not path.is_relative_to(self.folder) or not path.is_file():
-            raise InvalidInputError(f"the picture {id!r} is not in the folder any more; update the index")
+            raise InvalidInputError(f"the photo {name!r} is no longer in the folder; update the index")
         return path
 
     def refresh(self) -> bool:
-        """Move on to what has been saved since; say whether there was anything."""
-        with self._refreshing:
-            if About.read(self._path) == self._view.about:
+        """Switch to the last saved state of the index; return whether it is a new one."""
+        with self._refresh_lock:
+            if PhotoManifest.read(self._path) == self._view.manifest:
                 try:
                     return self._view.index.refresh()
                 except (FileNotFoundError, CorruptIndexError):
-                    if About.read(self._path) == self._view.about:
-                        raise  # else its vectors have just been replaced
-            view = _read(self._path)
-            self._describer = view.about.describer(self._describer.model)
+                    if PhotoManifest.read(self._path) == self._view.manifest:
+                        raise  # otherwise a writer has just replaced the vectors
+            view = _read_view(self._path)
+            self._extractor = view.manifest.load_extractor(self._extractor.model)
             self._view = view
             return True
 
-    def _raw(self, image: Image, box: Box | None) -> Floats:
-        return self._describer(image if image.mode == "RGB" else image.convert("RGB"), box)
+    def _extract(self, image: Image, box: Box | None) -> Floats:
+        return self._extractor(image if image.mode == "RGB" else image.convert("RGB"), box)
 
 
-def _read(home: Path) -> _View:
+def _read_view(index_path: Path) -> _View:
+    folder = IndexFolder(index_path)
     while True:
-        about = About.read(home)
-        if about.whitening is None:
-            raise InvalidInputError(f"{home} holds no pictures yet: logt images index FOLDER describes them")
+        manifest = PhotoManifest.read(index_path)
+        if manifest.whitening is None:
+            raise InvalidInputError(f"{index_path} contains no photos yet; add them with: logt images index FOLDER")
         try:
-            whitening = read_whitening(home, about.whitening)
-            return _View(about, whitening, Index.open(vectors_folder(home, about.whitening)))
+            whitening = folder.read_whitening(manifest.whitening)
+            return _View(manifest, whitening, Index.open(folder.vectors_folder(manifest.whitening)))
         except (FileNotFoundError, CorruptIndexError):
-            if About.read(home) == about:
-                raise  # else a writer moved on while we read, and has removed what came before
+            if PhotoManifest.read(index_path) == manifest:
+                raise  # otherwise a writer has replaced these files meanwhile: read the new ones

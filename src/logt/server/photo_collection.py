@@ -40,7 +40,7 @@ class Pictures(Protocol):
 
     def search(self, image: Image, k: int, box: Box | None = None) -> list[tuple[str, float]]: ...
 
-    def picture(self, id: str) -> Path: ...
+    def photo_path(self, name: str) -> Path: ...
 
     def refresh(self) -> bool: ...
 
@@ -74,7 +74,7 @@ class Album(Collection):
         if not isinstance(id, str) or id not in self.index:
             raise not_found(id)
         try:
-            return self.photos.picture(id)
+            return self.photos.photo_path(id)
         except InvalidInputError:
             raise RefusedError(410, "gone", "the file of this picture is gone; index the folder again") from None
 
@@ -136,13 +136,11 @@ def opened(path: Path, *, uploads: bool = False) -> Collection:
 
 def read(source: BinaryIO | Path | bytes, side: int, pixels: int | None = None) -> Image:
     """A picture that is read to be seen at `side` pixels; a refusal names no path."""
-    from logt.descriptors import PictureError, read_picture
+    from logt.descriptors import ImageError, read_image
 
     try:
-        return (
-            read_picture(source, side=side) if pixels is None else read_picture(source, side=side, max_pixels=pixels)
-        )
-    except PictureError as error:
+        return read_image(source, side=side) if pixels is None else read_image(source, side=side, max_pixels=pixels)
+    except ImageError as error:
         raise RefusedError(415, "not_a_picture", error.reason) from error
 
 

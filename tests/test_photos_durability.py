@@ -1,32 +1,34 @@
-"""The index of a folder of pictures whose runs are stopped or killed, or whose files are broken."""
+"""The index of a folder of photos when runs are stopped or killed, or files are damaged."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
-from drawn_images import best, counts, finds, paint, painted_folder
+from drawn_images import best_match, counts, draw, draw_folder, finds_itself
 
 from logt.errors import CorruptIndexError, FormatVersionError, InvalidInputError, LockedError
-from logt.photos import Photos, update
-from logt.photos import indexer as updating
-from logt.photos.manifest import ABOUT
+from logt.photos import Photos, indexer, update
+from logt.photos.manifest import MANIFEST_FILE
 from logt.storage.lock import Lock
 
 
 @pytest.fixture
 def folder(tmp_path):
-    return painted_folder(tmp_path / "photos")
+    return draw_folder(tmp_path / "photos")
 
 
 KILLED = """
 import os, signal, sys
 from logt.photos import update
-from logt.photos import indexer as updating
-from logt.photos.catalog import Catalogue
+from logt.photos import indexer
+from logt.photos.catalog import Catalog
 from logt.index import Index
 folder, model, where, count = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
 def die(*_): os.kill(os.getpid(), signal.SIGKILL)
@@ -36,15 +38,15 @@ def after(owner, name):
         real(*args, **kwargs)
         die()
     setattr(owner, name, call)
-updating._BLOCK = 8
-updating.SETTLED = 20
-if where == "describing":
+indexer._BLOCK_SIZE = 8
+indexer.FINAL_COUNT = 20
+if where == "indexing":
     progress = lambda what, done, total: done >= count and die()
 else:
     progress = None
-    owner, name = {"saving": (Index, "save"), "whitening": (updating, "replace_file"),
-                   "about": (updating.About, "write"), "catalogue": (Catalogue, "saved"),
-                   "relearning": (Catalogue, "forget_all")}[where]
+    owner, name = {"saving": (Index, "save"), "whitening": (indexer.IndexFolder, "write_whitening"),
+                   "manifest": (indexer.PhotoManifest, "write"), "catalog": (Catalog, "mark_indexed"),
+                   "relearning": (Catalog, "start_relearning")}[where]
     after(owner, name)
 update(folder, model=model, progress=progress, workers=2, relearn=where == "relearning")
 """
@@ -53,14 +55,14 @@ update(folder, model=model, progress=progress, workers=2, relearn=where == "rele
 @pytest.mark.parametrize(
     "plan",
     [
-        [("describing", 1), ("describing", 20), ("describing", 9)],
-        [("about", 0), ("saving", 0), ("whitening", 0), ("saving", 0)],
-        [("catalogue", 0), ("catalogue", 0), ("relearning", 0), ("saving", 0)],
+        [("indexing", 1), ("indexing", 20), ("indexing", 9)],
+        [("manifest", 0), ("saving", 0), ("whitening", 0), ("saving", 0)],
+        [("catalog", 0), ("catalog", 0), ("relearning", 0), ("saving", 0)],
     ],
 )
-def test_a_killed_run_goes_on_where_it_was_and_nothing_is_lost_or_doubled(tmp_path, small, plan):
+def test_a_killed_run_resumes_and_nothing_is_lost_or_duplicated(tmp_path, small, plan):
     for seed in range(50):
-        paint(tmp_path / "photos" / f"{seed}.png", seed)
+        draw(tmp_path / "photos" / f"{seed}.png", seed)
     (tmp_path / "photos" / "bad.png").write_text("bad")
     for where, count in plan:
         words = [sys.executable, "-c", KILLED, str(tmp_path / "photos"), str(small), where, str(count)]
@@ -69,23 +71,23 @@ def test_a_killed_run_goes_on_where_it_was_and_nothing_is_lost_or_doubled(tmp_pa
     assert [name for name, _ in done.failed] == ["bad.png"]
     photos = Photos.open(tmp_path / "photos" / ".logt")
     assert sorted(photos.index.ids) == sorted(f"{seed}.png" for seed in range(50))
-    assert all(finds(photos, tmp_path / "photos" / f"{s}.png") for s in range(50))
+    assert all(finds_itself(photos, tmp_path / "photos" / f"{s}.png") for s in range(50))
     assert counts(update(tmp_path / "photos")) == (0, 0, 0, 50, 1)
 
 
-def test_what_was_described_before_a_kill_is_not_described_again(tmp_path, small, monkeypatch):
+def test_descriptors_recorded_before_a_kill_are_not_computed_again(tmp_path, small, monkeypatch):
     for seed in range(30):
-        paint(tmp_path / f"{seed}.png", seed)
-    words = [sys.executable, "-c", KILLED, str(tmp_path), str(small), "describing", "20"]
+        draw(tmp_path / f"{seed}.png", seed)
+    words = [sys.executable, "-c", KILLED, str(tmp_path), str(small), "indexing", "20"]
     subprocess.run(words, capture_output=True)
     read = []
-    real = updating.read_picture
-    monkeypatch.setattr(updating, "read_picture", lambda path, **how: read.append(path) or real(path, **how))
+    real = indexer.read_image
+    monkeypatch.setattr(indexer, "read_image", lambda path, **how: read.append(path) or real(path, **how))
     assert update(tmp_path, model=small).added == 30 - 16  # two blocks of eight were recorded
     assert len(read) == 14
 
 
-def test_an_interrupted_run_goes_on(folder, small):
+def test_an_interrupted_run_resumes(folder, small):
     def stop(*_):
         raise KeyboardInterrupt
 
@@ -94,14 +96,30 @@ def test_an_interrupted_run_goes_on(folder, small):
     assert update(folder).added == 5
 
 
-@pytest.mark.parametrize("lost", ["vectors", "catalogue", "byte"])
-def test_what_got_lost_is_described_again(folder, small, lost):
+def test_the_names_on_disk_are_those_of_format_1(folder, small):
+    update(folder, model=small)
+    home = folder / ".logt"
+    manifest = json.loads((home / "photos.json").read_text())
+    keys = "format folder model sha256 model_path layout mean std side scales p whitening"
+    assert list(manifest) == keys.split()
+    checksum = manifest["whitening"]
+    files = {".lock", "catalogue.sqlite", "photos.json", f"vectors-{checksum}", f"whitening-{checksum}.safetensors"}
+    assert {path.name for path in home.iterdir()} == files
+    with closing(sqlite3.connect(home / "catalogue.sqlite")) as db:
+        columns = {
+            table: [row[1] for row in db.execute(f"PRAGMA table_info({table})")] for table in ("pictures", "notes")
+        }
+    assert columns == {"pictures": ["name", "bytes", "changed", "raw", "vectors"], "notes": ["note", "value"]}
+
+
+@pytest.mark.parametrize("lost", ["vectors", "catalog", "byte"])
+def test_lost_files_of_the_index_are_computed_again(folder, small, lost):
     update(folder, model=small)
     home = folder / ".logt"
     vectors = next(path for path in home.iterdir() if path.name.startswith("vectors-"))
     if lost == "vectors":
         shutil.rmtree(vectors)
-    elif lost == "catalogue":
+    elif lost == "catalog":
         (home / "catalogue.sqlite").unlink()
     else:
         (vectors / "manifest.json").write_text("{}")
@@ -110,7 +128,7 @@ def test_what_got_lost_is_described_again(folder, small, lost):
     update(folder)
     photos = Photos.open(home)
     assert len(photos.index) == 5
-    assert best(photos, folder / "a.png")[0] == "a.png"
+    assert best_match(photos, folder / "a.png")[0] == "a.png"
 
 
 @pytest.mark.parametrize(
@@ -118,13 +136,13 @@ def test_what_got_lost_is_described_again(folder, small, lost):
 )
 def test_a_damaged_or_newer_index_is_refused(folder, small, text, error):
     update(folder, model=small)
-    (folder / ".logt" / ABOUT).write_text(text)
+    (folder / ".logt" / MANIFEST_FILE).write_text(text)
     for use in (Photos.open, lambda path: update(folder, path)):
         with pytest.raises(error):
             use(folder / ".logt")
 
 
-def test_a_damaged_catalogue_or_whitening_is_named(folder, small):
+def test_the_error_names_a_damaged_catalog_or_whitening(folder, small):
     update(folder, model=small)
     white = next((folder / ".logt").glob("whitening-*"))
     data = bytearray(white.read_bytes())
@@ -133,25 +151,25 @@ def test_a_damaged_catalogue_or_whitening_is_named(folder, small):
     with pytest.raises(CorruptIndexError, match="checksum"):
         Photos.open(folder / ".logt")
     (folder / ".logt" / "catalogue.sqlite").write_bytes(b"no database" * 100)
-    with pytest.raises(CorruptIndexError, match="describe all anew"):
+    with pytest.raises(CorruptIndexError, match="index all photos again"):
         update(folder)
 
 
-def test_one_writer_and_only_to_an_index(folder, small, tmp_path):
+def test_there_is_one_writer_and_it_writes_only_to_an_index(folder, small, tmp_path):
     update(folder, model=small)
     with Lock(folder / ".logt"), pytest.raises(LockedError):
         update(folder)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("keep me")
-    with pytest.raises(InvalidInputError, match="is no index of photos"):
+    with pytest.raises(InvalidInputError, match="is not an index of photos"):
         update(folder, tmp_path / "full")
     with pytest.raises(InvalidInputError, match="is not a folder"):
         update(tmp_path / "nowhere")
-    with pytest.raises(FileNotFoundError, match="holds no index of photos"):
+    with pytest.raises(FileNotFoundError, match="is not an index of photos"):
         Photos.open(tmp_path / "full")
 
 
-def test_a_model_that_cannot_be_used_leaves_no_index_behind(folder):
+def test_an_unusable_model_creates_no_index(folder):
     with pytest.raises(InvalidInputError, match="cannot be read"):
         update(folder, model="none.onnx")
     with pytest.raises(InvalidInputError, match="scales"):
@@ -159,11 +177,11 @@ def test_a_model_that_cannot_be_used_leaves_no_index_behind(folder):
     assert not (folder / ".logt").exists()
 
 
-def test_relearning_takes_a_model_that_has_changed(folder, network):
+def test_relearning_accepts_a_model_that_has_changed(folder, network):
     path = network("changing", about='{"side": 64}')
     update(folder, model=path)
     path.write_bytes(network("changed", channels=24, about='{"side": 64}').read_bytes())
-    with pytest.raises(InvalidInputError, match="is another"):
+    with pytest.raises(InvalidInputError, match="is a different model"):
         update(folder)
     update(folder, relearn=True)
     assert Photos.open(folder / ".logt").index.dim == 24

@@ -1,4 +1,4 @@
-"""Vector files of the field, path -> matrix: memory-mapped, so that a file may be larger than memory."""
+"""Vector files (.npy, .fvecs, .fbin, ...): memory-mapped, so that a file may be larger than memory."""
 
 from __future__ import annotations
 
@@ -17,53 +17,53 @@ SUFFIXES = (".npy", *_VECS, *_BIN)
 
 
 def read_vectors(path: str | os.PathLike[str]) -> Array:
-    """The vectors of a file as rows: .npy, .fvecs, .bvecs, .fbin, .u8bin or .i8bin."""
+    """Return the vectors of a .npy, .fvecs, .bvecs, .fbin, .u8bin or .i8bin file as the rows of a matrix."""
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
+        raise FileNotFoundError(f"file not found: {path}")
     if path.suffix == ".npy":
-        return _npy(path)
+        return _read_npy(path)
     if path.suffix in _VECS:
-        return _vecs(path, np.dtype(_VECS[path.suffix]))
+        return _read_vecs(path, np.dtype(_VECS[path.suffix]))
     if path.suffix in _BIN:
-        return _bin(path, np.dtype(_BIN[path.suffix]))
-    raise InvalidInputError(f"{path} is of no known kind; known are {', '.join(SUFFIXES)}")
+        return _read_bin(path, np.dtype(_BIN[path.suffix]))
+    raise InvalidInputError(f"{path}: unsupported file type {path.suffix!r}; supported: {', '.join(SUFFIXES)}")
 
 
-def _npy(path: Path) -> Array:
+def _read_npy(path: Path) -> Array:
     try:
         matrix: Array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
         raise InvalidInputError(f"{path} is not a .npy file of numbers: {error}") from error
     if matrix.ndim != 2:
-        raise InvalidInputError(f"{path} has shape {matrix.shape}, not (rows, dimensions)")
+        raise InvalidInputError(f"{path} has shape {matrix.shape}, expected (rows, dimensions)")
     return matrix
 
 
-def _vecs(path: Path, dtype: np.dtype[Any]) -> Array:
-    """Each row: int32 d, then d components."""
+def _read_vecs(path: Path, dtype: np.dtype[Any]) -> Array:
+    """Map a file of rows, each an int32 dimension d followed by d components."""
     size = path.stat().st_size
     head = np.fromfile(path, "<i4", 1)
     dim = int(head[0]) if len(head) else 0
     width = 4 + dim * dtype.itemsize
     if dim < 1 or size % width:
-        raise InvalidInputError(f"{path} is damaged: {size:,} bytes are no whole number of rows of dimension {dim}")
+        raise InvalidInputError(f"{path} is damaged: {size:,} bytes are not a multiple of a row of dimension {dim}")
     rows = np.memmap(path, np.uint8, "r").reshape(-1, width)
     dims = np.ndarray((len(rows),), "<i4", rows, strides=(width,))
     if (dims != dim).any():
         row = int((dims != dim).argmax())
-        raise InvalidInputError(f"{path} is damaged: row {row} says dimension {dims[row]}, the first {dim}")
+        raise InvalidInputError(f"{path} is damaged: row {row} has dimension {dims[row]}, row 0 has {dim}")
     return np.ndarray((len(rows), dim), dtype.newbyteorder("<"), rows, offset=4, strides=(width, dtype.itemsize))
 
 
-def _bin(path: Path, dtype: np.dtype[Any]) -> Array:
-    """uint32 rows, uint32 d, then all components."""
+def _read_bin(path: Path, dtype: np.dtype[Any]) -> Array:
+    """Map a file of a uint32 number of rows, a uint32 dimension, then all components."""
     size = path.stat().st_size
     head = np.fromfile(path, "<u4", 2)
     count, dim = (int(head[0]), int(head[1])) if len(head) == 2 else (0, 0)
     if size != 8 + count * dim * dtype.itemsize or dim < 1:
         raise InvalidInputError(
-            f"{path} is damaged: it says {count:,} rows of dimension {dim}, but has {size:,} bytes"
+            f"{path} is damaged: its header states {count:,} rows of dimension {dim}, but it has {size:,} bytes"
         )
     if count == 0:
         return np.empty((0, dim), dtype)

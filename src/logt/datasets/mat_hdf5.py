@@ -1,0 +1,65 @@
+"""Files that hold several arrays: MATLAB (.mat) and HDF5."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from logt._types import Array
+from logt.errors import InvalidInputError, MissingExtraError
+
+_HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_MATLAB_HEADER_BYTES = 512
+
+
+def read_mat(path: Path, names: tuple[str, ...] = ("X", "Q")) -> dict[str, Array]:
+    """Return the named matrices that a .mat file contains, one vector per row (the file stores them in columns).
+
+    A file of MATLAB 7.3 is an HDF5 file after a header; older versions have their own format.
+    """
+    with open(path, "rb") as file:
+        start = file.read(_MATLAB_HEADER_BYTES + len(_HDF5_SIGNATURE))
+    is_hdf5 = _HDF5_SIGNATURE in (start[: len(_HDF5_SIGNATURE)], start[_MATLAB_HEADER_BYTES:])
+    matrices = _read_mat_73(path, names) if is_hdf5 else _read_mat_5(path, names)
+    for name, matrix in matrices.items():
+        if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
+            raise InvalidInputError(
+                f"{name} in {path} has shape {matrix.shape} and dtype {matrix.dtype}, expected a matrix of numbers"
+            )
+    return matrices
+
+
+def _read_mat_73(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
+    with open_hdf5(path) as file:  # HDF5 reverses the axes: columns in MATLAB are rows here
+        return {name: np.asarray(file[name]) for name in names if name in file}
+
+
+def _read_mat_5(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
+    try:
+        from scipy.io import loadmat
+    except ImportError as error:
+        raise MissingExtraError("reading .mat files needs scipy: pip install 'logt[data]'") from error
+    try:
+        contents = loadmat(path, variable_names=list(names))
+    except Exception as error:  # scipy passes on any exception of its parser
+        raise InvalidInputError(f"{path} cannot be read as a .mat file: {error}") from error
+    return {name: np.ascontiguousarray(np.asarray(contents[name]).T) for name in names if name in contents}
+
+
+@contextmanager
+def open_hdf5(path: Path) -> Iterator[Any]:
+    """Open an HDF5 file for reading."""
+    try:
+        import h5py
+    except ImportError as error:
+        raise MissingExtraError("reading HDF5 files needs h5py: pip install 'logt[data]'") from error
+    try:
+        file = h5py.File(path, "r")
+    except OSError as error:
+        raise InvalidInputError(f"{path} cannot be read as an HDF5 file: {error}") from error
+    with file:
+        yield file

@@ -1,0 +1,89 @@
+"""The files of an index of photos: its lock, its whitening and its vectors. docs/images.md lists them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from logt.descriptors import Whitening
+from logt.errors import CorruptIndexError, InvalidInputError
+from logt.index import Index
+from logt.methods import sketched
+from logt.photos.catalog import CATALOG_FILE
+from logt.photos.manifest import MANIFEST_FILE
+from logt.storage.files import replace_file
+from logt.storage.lock import LOCK, Lock
+
+DEFAULT_NAME = ".logt"
+"""The subfolder of a folder of photos that holds its index by default."""
+
+
+@dataclass(frozen=True)
+class IndexFolder:
+    """A folder with the index of photos. Whitenings and their vectors are identified by the whitening's checksum."""
+
+    path: Path
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Create the folder if it does not exist, and hold the lock of its only writer."""
+        if self.path.exists() and not self._may_be_index():
+            raise InvalidInputError(f"{self.path} exists and is not an index of photos; choose another path")
+        self.path.mkdir(parents=True, exist_ok=True)
+        with Lock(self.path):
+            yield
+
+    def has_manifest(self) -> bool:
+        """Return whether the index was created."""
+        return (self.path / MANIFEST_FILE).exists()
+
+    def vectors_folder(self, checksum: str) -> Path:
+        """Return the folder of the vectors with this whitening: an ordinary index."""
+        return self.path / f"vectors-{checksum}"
+
+    def read_whitening(self, checksum: str) -> Whitening:
+        """Read a whitening; raise CorruptIndexError if it is missing or damaged."""
+        file = self._whitening_file(checksum)
+        try:
+            whitening = Whitening.from_bytes(file.read_bytes())
+        except FileNotFoundError:
+            raise CorruptIndexError(f"{file} is missing") from None
+        if whitening.checksum != checksum:
+            raise CorruptIndexError(f"{file} is damaged: wrong checksum")
+        return whitening
+
+    def write_whitening(self, whitening: Whitening) -> None:
+        """Write a whitening."""
+        replace_file(self._whitening_file(whitening.checksum), whitening.serialized)
+
+    def open_vectors(self, whitening: Whitening) -> Index:
+        """Open the vectors with this whitening for writing; create a new index if there is none or it is damaged."""
+        folder = self.vectors_folder(whitening.checksum)
+        try:
+            return Index.open(folder, "a")
+        except FileNotFoundError:
+            pass
+        except CorruptIndexError:
+            shutil.rmtree(folder)
+        return Index(whitening.dim, method=sketched(bits=4))
+
+    def remove_all_except(self, checksum: str) -> None:
+        """Remove the files of all other whitenings; readers keep the files that they have open."""
+        for path in self.path.iterdir():
+            if path.name.startswith("whitening-") and path != self._whitening_file(checksum):
+                path.unlink(missing_ok=True)
+            elif path.name.startswith("vectors-") and path != self.vectors_folder(checksum):
+                shutil.rmtree(path, ignore_errors=True)
+
+    def _whitening_file(self, checksum: str) -> Path:
+        return self.path / f"whitening-{checksum}.safetensors"
+
+    def _may_be_index(self) -> bool:
+        """Return whether the folder is an index, or the start of one by a run that was killed."""
+        if (self.path / MANIFEST_FILE).is_file():
+            return True
+        started = {LOCK, CATALOG_FILE, f"{CATALOG_FILE}-journal"}
+        return self.path.is_dir() and {file.name for file in self.path.iterdir()} <= started
