@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 import logt
 from logt.server import schemas
+from logt.server.metrics import CONTENT_TYPE
 from logt.server.schemas import region
 from logt.server.service import Found, Service
 
@@ -177,5 +178,5 @@ async def health(here: Here) -> Any:
 
 @router.get("/metrics", response_class=PlainTextResponse, responses=_errors(), tags=["service"])
 async def metrics(here: Here) -> Response:
-    """Counts, times and sizes, in the text format of Prometheus."""
-    return PlainTextResponse(here.meters.text(here.gauges()), media_type="text/plain; version=0.0.4")
+    """Return request counts, latencies and sizes in the Prometheus text format."""
+    return Response(here.metrics.render(), headers={"Content-Type": CONTENT_TYPE})

@@ -60,7 +60,7 @@ def create(collection: Collection, settings: Settings | None = None) -> ASGIApp:
 
     for kind in (RefusedError, RequestValidationError, HTTPException, *FORESEEN, Exception):
         app.add_exception_handler(kind, refused)
-    return Gate(app, service.settings, service.meters, explain)
+    return Gate(app, service.settings, service.metrics, explain)
 
 
 def _named(error: Exception) -> RefusedError:

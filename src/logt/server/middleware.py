@@ -15,7 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from logt.server.errors import RefusedError, refusal
-from logt.server.metrics import Meters
+from logt.server.metrics import ServerMetrics
 from logt.server.settings import Settings
 
 HEADERS = {
@@ -36,9 +36,13 @@ class Gate:
     """The outermost layer of the service."""
 
     def __init__(
-        self, app: ASGIApp, settings: Settings, meters: Meters, explain: Callable[[Scope, RefusedError], Response]
+        self,
+        app: ASGIApp,
+        settings: Settings,
+        metrics: ServerMetrics,
+        explain: Callable[[Scope, RefusedError], Response],
     ):
-        self._app, self._settings, self._meters, self._explain = app, settings, meters, explain
+        self._app, self._settings, self._metrics, self._explain = app, settings, metrics, explain
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -54,7 +58,7 @@ class Gate:
         finally:
             method = scope["method"] if scope["method"] in _METHODS else "OTHER"
             route = getattr(scope.get("route"), "path", "other")
-            self._meters.count(method, route, answer.status or 499, time.perf_counter() - begun)
+            self._metrics.observe_request(method, route, answer.status or 499, time.perf_counter() - begun)
 
     async def _admit(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         headers, limits = Headers(scope=scope), self._settings.limits

@@ -16,7 +16,7 @@ from logt.errors import InvalidInputError
 from logt.server import thumbnails
 from logt.server.collection import Collection, Hit, Id
 from logt.server.errors import RefusedError
-from logt.server.metrics import Meters
+from logt.server.metrics import ServerMetrics
 from logt.server.photo_collection import Album, Box
 from logt.server.settings import Settings
 from logt.server.thread_pool import Pool
@@ -34,13 +34,14 @@ class Service:
     """One collection and the threads that serve it."""
 
     def __init__(self, collection: Collection, settings: Settings):
-        self.collection, self.settings, self.meters = collection, settings, Meters()
+        self.collection, self.settings, self.metrics = collection, settings, ServerMetrics()
         limits, workers = settings.limits, settings.workers
         self.searching = Pool("search", workers, 1000)
         self.describing = Pool("describe", workers, limits.waiting)
         self.drawing = Pool("draw", workers, 1000)
         self.changing = Pool("change", 1, limits.waiting)
         self.drawn = thumbnails.Cache(limits.cache_bytes)
+        self._add_gauges()
 
     async def by_vectors(self, vectors: list[list[float]], k: int, effort: float | None) -> Found:
         self._allow(len(vectors), k)
@@ -125,15 +126,13 @@ class Service:
             pool.close()
         self.collection.close()
 
-    def gauges(self) -> dict[str, tuple[str, float]]:
-        report = self.collection.report()
-        return {
-            "logt_vectors": ("Vectors in the index.", report["vectors"]),
-            "logt_index_bytes": ("Bytes of the index in memory.", report["bytes"]),
-            "logt_generation": ("Number of the saved state that is served.", self.collection.index.generation or 0),
-            "logt_thumbnail_bytes": ("Bytes of the thumbnails kept in memory.", self.drawn.nbytes),
-            "logt_describing": ("Photos that are being described or wait for it.", self.describing.calls),
-        }
+    def _add_gauges(self) -> None:
+        collection, add = self.collection, self.metrics.add_gauge
+        add("logt_vectors", "Vectors in the index.", lambda: collection.report()["vectors"])
+        add("logt_index_bytes", "Size of the index in memory, in bytes.", lambda: collection.report()["bytes"])
+        add("logt_generation", "Generation of the index that is served.", lambda: collection.index.generation or 0)
+        add("logt_thumbnail_bytes", "Size of the thumbnail cache, in bytes.", lambda: self.drawn.nbytes)
+        add("logt_image_searches", "Searches by image, running or waiting.", lambda: self.describing.calls)
 
     def _rows(self, vectors: list[list[float]]) -> Array:
         dim = self.collection.index.dim
