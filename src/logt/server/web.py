@@ -130,7 +130,7 @@ async def reference(request: Request, here: Here) -> Response:
     """The API for people, made from its OpenAPI description."""
     token = '-H "Authorization: Bearer $LOGT_TOKEN" ' if here.settings.token else ""
     start = f"curl {token}{str(request.base_url).rstrip('/')}"
-    return _page(here, "reference.html", False, {"groups": grouped(request.app.openapi(), start)})
+    return _page(here, "api_reference.html", False, {"groups": grouped(request.app.openapi(), start)})
 
 
 @router.post("/login")
@@ -186,7 +186,7 @@ def _answer(here: Service, found: Found, part: bool, *, k: int, id: Id | None, b
 def _failed(here: Service, error: Exception, part: bool) -> Response:
     told = refusal(error)
     heading = _HEADINGS.get(told.code, "That did not work")
-    return _page(here, "failed.html", part, {"heading": heading, "message": told.message}, told.status, told.headers)
+    return _page(here, "error.html", part, {"heading": heading, "message": told.message}, told.status, told.headers)
 
 
 def _login(here: Service, message: str) -> Response:
@@ -204,7 +204,7 @@ def _page(
     """A whole page, or only what stands in its middle."""
     collection, token = here.collection, here.settings.token
     about = {
-        "frame": "part.html" if part else "frame.html",
+        "frame": "fragment.html" if part else "layout.html",
         "vectors": len(collection.index),
         "dim": collection.index.dim,
         "pictures": collection.pictures,

@@ -125,7 +125,7 @@ def test_only_the_files_of_the_page_are_static(client, path):
 def test_every_answer_has_the_headers_of_safety(client, locked):
     for answer in (
         client.get("/"),
-        client.get("/static/page.js"),
+        client.get("/static/app.js"),
         client.get(f"{API}/health"),
         client.get(f"{API}/picture", params={"id": ODD[0]}),
         client.get("/none"),
