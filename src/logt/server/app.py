@@ -17,7 +17,7 @@ from logt.server import api
 from logt.server import web as page
 from logt.server.api import PlainJson
 from logt.server.collection import Collection
-from logt.server.errors import FORESEEN, RefusedError, refusal
+from logt.server.errors import LIBRARY_ERROR_TYPES, HTTPError, to_http_error
 from logt.server.middleware import Gate
 from logt.server.service import Service
 from logt.server.settings import Settings
@@ -50,7 +50,7 @@ def create(collection: Collection, settings: Settings | None = None) -> ASGIApp:
     app.include_router(api.router)
     app.include_router(page.router)
 
-    def explain(scope: Scope, error: RefusedError) -> Response:
+    def explain(scope: Scope, error: HTTPError) -> Response:
         if scope["path"].startswith((api.PREFIX, "/openapi.json")):
             return PlainJson(error.body, error.status, error.headers)
         return page.explained(service, scope, error)
@@ -58,19 +58,19 @@ def create(collection: Collection, settings: Settings | None = None) -> ASGIApp:
     async def refused(request: Request, error: Exception) -> Response:
         return explain(request.scope, _named(error))
 
-    for kind in (RefusedError, RequestValidationError, HTTPException, *FORESEEN, Exception):
+    for kind in (HTTPError, RequestValidationError, HTTPException, *LIBRARY_ERROR_TYPES, Exception):
         app.add_exception_handler(kind, refused)
     return Gate(app, service.settings, service.metrics, explain)
 
 
-def _named(error: Exception) -> RefusedError:
+def _named(error: Exception) -> HTTPError:
     """Errors of the framework in the form of ours."""
     if isinstance(error, RequestValidationError):
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"] if part != "body") or "the body"
-        return RefusedError(422, "invalid_input", f"{where}: {first['msg']}")
+        return HTTPError(422, "invalid_input", f"{where}: {first['msg']}")
     if isinstance(error, HTTPException):
         codes = {400: "bad_request", 404: "not_found", 405: "method_not_allowed"}
         code = codes.get(error.status_code, "refused")
-        return RefusedError(error.status_code, code, str(error.detail), error.headers)
-    return refusal(error)
+        return HTTPError(error.status_code, code, str(error.detail), error.headers)
+    return to_http_error(error)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.results import Report, SearchResult
-from logt.server.errors import not_found
+from logt.server.errors import id_not_found
 
 Id = int | str
 Answer = TypeVar("Answer")
@@ -82,7 +82,7 @@ class Collection(ABC):
         index = self.index
         for one in ids:
             if one not in index:
-                raise not_found(one)
+                raise id_not_found(one)
         found = _hits(index.search(index.reconstruct(ids), k + 1, effort=effort, threads=1))
         return [[hit for hit in hits if hit.id != one][:k] for one, hits in zip(ids, found, strict=True)]
 

@@ -14,7 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from logt.server.errors import RefusedError, refusal
+from logt.server.errors import HTTPError, to_http_error
 from logt.server.metrics import ServerMetrics
 from logt.server.settings import Settings
 
@@ -40,7 +40,7 @@ class Gate:
         app: ASGIApp,
         settings: Settings,
         metrics: ServerMetrics,
-        explain: Callable[[Scope, RefusedError], Response],
+        explain: Callable[[Scope, HTTPError], Response],
     ):
         self._app, self._settings, self._metrics, self._explain = app, settings, metrics, explain
 
@@ -52,7 +52,7 @@ class Gate:
         try:
             await self._admit(scope, receive, answer)
         except Exception as error:
-            told = refusal(error)
+            told = to_http_error(error)
             if not answer.status:
                 await self._explain(scope, told)(scope, receive, answer.send)
         finally:
@@ -73,9 +73,7 @@ class Gate:
             async with asyncio.timeout(limits.seconds):
                 await self._app(scope, body.receive, body.guarded(answer.send))
         except TimeoutError:
-            raise RefusedError(
-                504, "timeout", f"this took longer than {limits.seconds:g} s and was given up"
-            ) from None
+            raise HTTPError(504, "timeout", f"this took longer than {limits.seconds:g} s and was given up") from None
         finally:
             if body.over and not answer.status:
                 raise too_large(limits.body_bytes)
@@ -95,7 +93,7 @@ class Gate:
             brought = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
             if same(brought, token):
                 return entered(scope, token)
-        raise RefusedError(
+        raise HTTPError(
             401,
             "unauthorized",
             "this service asks for its token: send it as 'Authorization: Bearer TOKEN'",
@@ -147,8 +145,8 @@ class _Body:
         return guarded
 
 
-def too_large(most: int) -> RefusedError:
-    return RefusedError(413, "too_large", f"a request may have at most {most:,} bytes", {"Connection": "close"})
+def too_large(most: int) -> HTTPError:
+    return HTTPError(413, "too_large", f"a request may have at most {most:,} bytes", {"Connection": "close"})
 
 
 def same(given: str, wanted: str) -> bool:
@@ -186,9 +184,7 @@ def _check_host(headers: Headers, known: tuple[str, ...]) -> None:
     except ValueError:
         name = ""
     if name not in ("localhost", *(host.lower() for host in known)) and not _is_address(name):
-        raise RefusedError(
-            421, "unknown_host", f"this service is not called {given!r}; start it with --allow-host NAME"
-        )
+        raise HTTPError(421, "unknown_host", f"this service is not called {given!r}; start it with --allow-host NAME")
 
 
 def _is_address(name: str) -> bool:
@@ -209,4 +205,4 @@ def _check_origin(scope: Scope, headers: Headers) -> None:
     else:
         foreign = urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
     if foreign:
-        raise RefusedError(403, "cross_origin", "a page of another site may not use this service")
+        raise HTTPError(403, "cross_origin", "a page of another site may not use this service")

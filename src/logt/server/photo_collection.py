@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.server.collection import Collection, Hit, Id, Vectors
-from logt.server.errors import RefusedError, not_found
+from logt.server.errors import HTTPError, id_not_found
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -72,11 +72,11 @@ class Album(Collection):
     def picture(self, id: Id) -> Path:
         """The file of a picture of the index."""
         if not isinstance(id, str) or id not in self.index:
-            raise not_found(id)
+            raise id_not_found(id)
         try:
             return self.photos.picture(id)
         except InvalidInputError:
-            raise RefusedError(410, "gone", "the file of this picture is gone; index the folder again") from None
+            raise HTTPError(410, "gone", "the file of this picture is gone; index the folder again") from None
 
     def add(self, X: Any, ids: list[Id] | None, *, replace: bool = False) -> list[Id]:
         raise _follows("add")
@@ -84,12 +84,12 @@ class Album(Collection):
     def upload(self, content: bytes, pixels: int) -> str:
         """Keep a picture in the folder for uploads, under a name made of its content, and index it; its id."""
         if not self.uploads:
-            raise RefusedError(403, "no_uploads", "this service takes no photos; start it with --allow-upload")
+            raise HTTPError(403, "no_uploads", "this service takes no photos; start it with --allow-upload")
         read(content, self.photos.side, pixels)
         folder = self.photos.folder / UPLOADS
         folder.mkdir(exist_ok=True)
         if folder.is_symlink():
-            raise RefusedError(409, "no_uploads", f"{UPLOADS} is a link; make it a folder")
+            raise HTTPError(409, "no_uploads", f"{UPLOADS} is a link; make it a folder")
         name = f"{hashlib.sha256(content).hexdigest()[:24]}.{_kind(content)}"
         file = folder / name
         if not file.exists():
@@ -135,7 +135,7 @@ def opened(path: Path, *, uploads: bool = False) -> Collection:
 
 
 def read(source: BinaryIO | Path | bytes, side: int, pixels: int | None = None) -> Image:
-    """A picture that is read to be seen at `side` pixels; a refusal names no path."""
+    """A picture that is read to be seen at `side` pixels; a to_http_error names no path."""
     from logt.descriptors import PictureError, read_picture
 
     try:
@@ -143,11 +143,11 @@ def read(source: BinaryIO | Path | bytes, side: int, pixels: int | None = None) 
             read_picture(source, side=side) if pixels is None else read_picture(source, side=side, max_pixels=pixels)
         )
     except PictureError as error:
-        raise RefusedError(415, "not_a_picture", error.reason) from error
+        raise HTTPError(415, "not_a_picture", error.reason) from error
 
 
-def _follows(what: str) -> RefusedError:
-    return RefusedError(
+def _follows(what: str) -> HTTPError:
+    return HTTPError(
         409, "follows_folder", f"cannot {what}: this index follows its folder; change that and run logt images index"
     )
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
 from logt.server.collection import Id
-from logt.server.errors import RefusedError
+from logt.server.errors import HTTPError
 from logt.server.photo_collection import Box
 
 AnyId = Annotated[StrictInt, Field(ge=0, le=2**63 - 2)] | Annotated[StrictStr, Field(max_length=4096)]
@@ -128,7 +128,7 @@ def checked_box(box: Box) -> Box:
     return box
 
 
-def _no_box(given: object) -> RefusedError:
-    return RefusedError(
+def _no_box(given: object) -> HTTPError:
+    return HTTPError(
         422, "bad_box", f"box must be left, top, right, bottom from 0 to 1, left < right, top < bottom; got {given!r}"
     )

@@ -15,7 +15,7 @@ from logt._types import Array
 from logt.errors import InvalidInputError
 from logt.server import thumbnails
 from logt.server.collection import Collection, Hit, Id
-from logt.server.errors import RefusedError
+from logt.server.errors import HTTPError
 from logt.server.metrics import ServerMetrics
 from logt.server.photo_collection import Album, Box
 from logt.server.settings import Settings
@@ -77,9 +77,7 @@ class Service:
     @property
     def album(self) -> Album:
         if not isinstance(self.collection, Album):
-            raise RefusedError(
-                409, "no_pictures", "this index holds vectors without pictures; search by vector or id"
-            )
+            raise HTTPError(409, "no_pictures", "this index holds vectors without pictures; search by vector or id")
         return self.collection
 
     async def picture(self, id: str, size: str) -> tuple[str, Callable[[], Awaitable[bytes]]]:
@@ -118,7 +116,7 @@ class Service:
         """Pick up what other processes save, for as long as the service runs."""
         while True:
             await asyncio.sleep(self.settings.refresh_seconds)
-            with suppress(RefusedError):  # too many changes wait; the next time, then
+            with suppress(HTTPError):  # too many changes wait; the next time, then
                 await self.changing.run(self.collection.watch)
 
     def close(self) -> None:
@@ -145,7 +143,7 @@ class Service:
 
     def _may_change(self) -> None:
         if self.settings.read_only:
-            raise RefusedError(403, "read_only", "this service was started with --read-only")
+            raise HTTPError(403, "read_only", "this service was started with --read-only")
 
     def _allow(self, queries: int, k: int) -> None:
         limits = self.settings.limits

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from logt.server.errors import RefusedError
+from logt.server.errors import HTTPError
 
 Answer = TypeVar("Answer")
 
@@ -30,7 +30,7 @@ class Pool:
 
     async def run(self, function: Callable[..., Answer], *given: object) -> Answer:
         if self._calls >= self._most:
-            raise RefusedError(
+            raise HTTPError(
                 503, "busy", "too many requests of this kind are waiting; try again", {"Retry-After": "1"}
             )
         self._calls += 1

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from io import BytesIO
 from pathlib import Path
 
-from logt.server.errors import RefusedError
+from logt.server.errors import HTTPError
 from logt.server.photo_collection import read
 
 SIZES = {"thumb": 480, "large": 2048}
@@ -46,7 +46,7 @@ def version(path: Path, size: str) -> str:
     try:
         about = path.stat()
     except OSError:
-        raise RefusedError(410, "gone", "the file of this picture is gone; index the folder again") from None
+        raise HTTPError(410, "gone", "the file of this picture is gone; index the folder again") from None
     text = f"{path}\0{about.st_mtime_ns}\0{about.st_size}\0{size}"
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 

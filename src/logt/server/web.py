@@ -17,7 +17,7 @@ from starlette.types import Scope
 from logt.server.api import PREFIX, Here
 from logt.server.api_reference import grouped
 from logt.server.collection import Hit, Id
-from logt.server.errors import RefusedError, not_found, refusal
+from logt.server.errors import HTTPError, id_not_found, to_http_error
 from logt.server.middleware import entered, same
 from logt.server.schemas import region
 from logt.server.service import Found, Service
@@ -146,7 +146,7 @@ async def login(request: Request, here: Here, token: Annotated[str, Form(max_len
 async def static(name: str, request: Request) -> Response:
     """One of the few files that the page is made of; a name is looked up, never opened."""
     if name not in _static:
-        raise RefusedError(404, "not_found", "there is no such file")
+        raise HTTPError(404, "not_found", "there is no such file")
     content, kind = _static[name]
     headers = {"ETag": f'"{hashlib.sha256(content).hexdigest()[:32]}"', "Cache-Control": "no-cache"}
     if headers["ETag"] in request.headers.get("if-none-match", ""):
@@ -154,7 +154,7 @@ async def static(name: str, request: Request) -> Response:
     return Response(content, media_type=kind, headers=headers)
 
 
-def explained(here: Service, scope: Scope, error: RefusedError) -> Response:
+def explained(here: Service, scope: Scope, error: HTTPError) -> Response:
     """An error that stopped a request for the page before it came here."""
     part = "part" in parse_qs(scope.get("query_string", b"").decode("latin-1"))
     if error.status == 401 and not part:
@@ -173,7 +173,7 @@ def _known(here: Service, text: str) -> Id:
         return text
     if text.isascii() and text.isdecimal() and int(text) in index:
         return int(text)
-    raise not_found(text)
+    raise id_not_found(text)
 
 
 def _answer(here: Service, found: Found, part: bool, *, k: int, id: Id | None, box: str, name: str) -> Response:
@@ -184,7 +184,7 @@ def _answer(here: Service, found: Found, part: bool, *, k: int, id: Id | None, b
 
 
 def _failed(here: Service, error: Exception, part: bool) -> Response:
-    told = refusal(error)
+    told = to_http_error(error)
     heading = _HEADINGS.get(told.code, "That did not work")
     return _page(here, "error.html", part, {"heading": heading, "message": told.message}, told.status, told.headers)
 
