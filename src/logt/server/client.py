@@ -7,22 +7,17 @@ import json
 import os
 import secrets
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 from urllib.parse import quote, urlencode, urlsplit
 
 import numpy as np
 
 from logt.errors import InvalidInputError, LockedError, ReadOnlyError
+from logt.server.hits import Hit, Id
 
-Id = int | str
+__all__ = ["BusyError", "Client", "Hit", "Id", "NotFoundError", "ServiceError", "UnauthorizedError"]
+
 PREFIX = "/api/v1"
-
-
-class Hit(NamedTuple):
-    """One result."""
-
-    id: Id
-    score: float
 
 
 class ServiceError(OSError):

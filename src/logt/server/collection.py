@@ -6,7 +6,6 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,21 +13,13 @@ from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.results import Report, SearchResult
 from logt.server.errors import id_not_found
+from logt.server.hits import Hit, Id
 
-Id = int | str
 Answer = TypeVar("Answer")
 QUIET = 2.0
 """Seconds without a change after which the folder is free for another writer."""
 JOIN_AFTER = 64
 """Adds, each of which made a segment, after which small segments are joined."""
-
-
-@dataclass(frozen=True)
-class Hit:
-    """One result."""
-
-    id: Id
-    score: float
 
 
 class Collection(ABC):

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from logt.errors import InvalidInputError
 from logt.index import Index
-from logt.server.collection import Collection, Hit, Id, Vectors
+from logt.server.collection import Collection, Vectors
 from logt.server.errors import HTTPError, id_not_found
+from logt.server.hits import Hit, Id
 
 if TYPE_CHECKING:
     from PIL.Image import Image

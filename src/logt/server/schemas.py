@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
-from logt.server.collection import Id
 from logt.server.errors import HTTPError
+from logt.server.hits import Id
 from logt.server.photo_collection import Box
 
 AnyId = Annotated[StrictInt, Field(ge=0, le=2**63 - 2)] | Annotated[StrictStr, Field(max_length=4096)]
@@ -56,13 +56,13 @@ class Removed(Asked):
     ids: Annotated[list[AnyId], Field(min_length=1)]
 
 
-class Hit(BaseModel):
+class SearchHit(BaseModel):
     id: Id
     score: float
 
 
 class Results(BaseModel):
-    results: list[list[Hit]] = Field(description="One list per query, best first.")
+    results: list[list[SearchHit]] = Field(description="One list per query, best first.")
     milliseconds: float = Field(description="Time to describe and to search, without the transfer.")
 
 

@@ -14,8 +14,9 @@ import numpy as np
 from logt._types import Array
 from logt.errors import InvalidInputError
 from logt.server import thumbnails
-from logt.server.collection import Collection, Hit, Id
+from logt.server.collection import Collection
 from logt.server.errors import HTTPError
+from logt.server.hits import Hit, Id
 from logt.server.metrics import ServerMetrics
 from logt.server.photo_collection import Album, Box
 from logt.server.settings import Settings

@@ -16,8 +16,8 @@ from starlette.types import Scope
 
 from logt.server.api import PREFIX, Here
 from logt.server.api_reference import grouped
-from logt.server.collection import Hit, Id
 from logt.server.errors import HTTPError, id_not_found, to_http_error
+from logt.server.hits import Hit, Id
 from logt.server.middleware import entered, same
 from logt.server.schemas import region
 from logt.server.service import Found, Service
