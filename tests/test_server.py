@@ -17,8 +17,8 @@ from synthetic_photos import MadePhotos, make_photos, scene
 
 import logt
 from logt.server.app import create
-from logt.server.collection import Vectors
-from logt.server.photo_collection import Album, opened
+from logt.server.collection import VectorCollection
+from logt.server.photo_collection import PhotoCollection, open_collection
 from logt.server.settings import Limits, Settings
 
 API = "/api/v1"
@@ -47,7 +47,7 @@ def album(tmp_path_factory):
 @pytest.fixture
 def photos(album):
     folder, index, _ = album
-    with serving(Album(MadePhotos(folder, index))) as client:
+    with serving(PhotoCollection(MadePhotos(folder, index))) as client:
         yield client
 
 
@@ -62,7 +62,7 @@ def plain(tmp_path, X):
     index = logt.Index(32)
     index.add(X)
     index.save(tmp_path / "index")
-    with serving(Vectors(tmp_path / "index")) as client:
+    with serving(VectorCollection(tmp_path / "index")) as client:
         client.folder = tmp_path / "index"
         yield client
 
@@ -137,7 +137,7 @@ def test_pictures_are_upright_small_and_without_metadata(tmp_path):
     exif[0x010E] = "where I live"
     make_photos(tmp_path / "photos", tmp_path / "index", 1, 1, "a.jpg")
     scene(0, size=(1200, 600)).save(tmp_path / "photos" / "a.jpg", exif=exif)
-    with serving(Album(MadePhotos(tmp_path / "photos", tmp_path / "index"))) as client:
+    with serving(PhotoCollection(MadePhotos(tmp_path / "photos", tmp_path / "index"))) as client:
         thumb = client.get(f"{API}/picture", params={"id": "a.jpg"})
         assert thumb.headers["content-type"] == "image/jpeg"
         image = Image.open(io.BytesIO(thumb.content))
@@ -160,7 +160,7 @@ def test_pictures_are_upright_small_and_without_metadata(tmp_path):
 def test_the_thumbnails_kept_stay_within_their_bytes(album):
     folder, index, ids = album
     limits = Limits(cache_bytes=20_000)
-    with serving(Album(MadePhotos(folder, index)), limits=limits) as client:
+    with serving(PhotoCollection(MadePhotos(folder, index)), limits=limits) as client:
         sizes = [len(client.get(f"{API}/picture", params={"id": id}).content) for id in ids]  # noqa: A001
         assert sum(sizes) > 20_000
         kept = next(line for line in client.get(f"{API}/metrics").text.splitlines() if line.startswith("logt_thumb"))
@@ -232,7 +232,7 @@ def until(true, seconds=20.0):
 
 def test_what_another_process_saves_is_picked_up(tmp_path, X):
     logt.Index(32).save(tmp_path / "i")
-    with serving(Vectors(tmp_path / "i"), refresh_seconds=0.02) as client:
+    with serving(VectorCollection(tmp_path / "i"), refresh_seconds=0.02) as client:
         assert client.get(f"{API}/info").json()["vectors"] == 0
         with logt.open(tmp_path / "i", "a") as writer:
             writer.add(X)
@@ -243,7 +243,7 @@ def test_what_another_process_saves_is_picked_up(tmp_path, X):
 def test_the_folder_is_free_for_others_once_changes_stop(tmp_path, X, monkeypatch):
     monkeypatch.setattr("logt.server.collection.QUIET", 0.05)
     logt.Index(32).save(tmp_path / "i")
-    with serving(Vectors(tmp_path / "i"), refresh_seconds=0.02) as client:
+    with serving(VectorCollection(tmp_path / "i"), refresh_seconds=0.02) as client:
         assert client.post(f"{API}/vectors", json={"vectors": X.tolist()}).status_code == 200
 
         def free():
@@ -262,7 +262,7 @@ def test_a_state_that_cannot_be_read_is_told_and_the_old_one_served(tmp_path, X)
     index.save(tmp_path / "i")
     manifest = tmp_path / "i" / "manifest.json"
     whole = manifest.read_bytes()
-    with serving(Vectors(tmp_path / "i"), refresh_seconds=0.02) as client:
+    with serving(VectorCollection(tmp_path / "i"), refresh_seconds=0.02) as client:
         manifest.write_bytes(b"{}")
         until(lambda: client.get(f"{API}/health").json()["status"] == "stale")
         assert len(ids_of(client.post(f"{API}/search", json={"vectors": X[:1].tolist(), "k": 5}))[0]) == 5
@@ -324,7 +324,7 @@ def test_the_reference_page_shows_every_operation(plain):
 
 def test_the_page_asks_for_no_more_than_the_limit(album):
     folder, index, ids = album
-    with serving(Album(MadePhotos(folder, index)), limits=Limits(k=5)) as client:
+    with serving(PhotoCollection(MadePhotos(folder, index)), limits=Limits(k=5)) as client:
         page = client.get("/", params={"id": ids[0]})
         assert page.status_code == 200
         assert page.text.count('class="card"') == 5
@@ -332,9 +332,9 @@ def test_the_page_asks_for_no_more_than_the_limit(album):
 
 def test_opened_takes_both_kinds_of_folder(tmp_path, X):
     logt.Index(8).save(tmp_path / "plain")
-    assert not opened(tmp_path / "plain").pictures
+    assert not open_collection(tmp_path / "plain").pictures
     with pytest.raises(OSError, match="holds no index"):
-        opened(tmp_path / "none")
+        open_collection(tmp_path / "none")
 
 
 def test_limits_are_checked_when_they_are_set():
@@ -351,7 +351,7 @@ def test_json_of_odd_ids_is_plain_ascii(tmp_path, X):
     names = [f"ü{i}\u2028<b>\"'" for i in range(200)]
     index.add(X, ids=names)
     index.save(tmp_path / "i")
-    with serving(Vectors(tmp_path / "i")) as client:
+    with serving(VectorCollection(tmp_path / "i")) as client:
         answer = client.post(f"{API}/search/ids", json={"ids": [names[7]], "k": 200})
         assert answer.content.isascii()
         assert set(ids_of(answer)[0]) == set(names) - {names[7]}

@@ -22,8 +22,8 @@ import logt
 from logt.cli.serve import serve
 from logt.server.app import create
 from logt.server.client import BusyError, Client, Hit, NotFoundError, ServiceError, UnauthorizedError, _error
-from logt.server.collection import Vectors
-from logt.server.photo_collection import Album
+from logt.server.collection import VectorCollection
+from logt.server.photo_collection import PhotoCollection
 from logt.server.settings import Limits, Settings
 
 TOKEN = "a token of some length"
@@ -36,7 +36,7 @@ def service(tmp_path_factory, vectors):
     index = logt.Index(16)
     index.add(vectors(100, 16))
     index.save(folder)
-    with running(create(Vectors(folder), Settings(token=TOKEN, limits=Limits(k=50)))) as url:
+    with running(create(VectorCollection(folder), Settings(token=TOKEN, limits=Limits(k=50)))) as url:
         yield url
 
 
@@ -66,7 +66,7 @@ def test_the_examples_of_the_document_run(tmp_path, client, service, monkeypatch
     make_photos(tmp_path / "photos", tmp_path / "index", 4, 2)
     (tmp_path / "query.jpg").write_bytes(jpeg(scene(2, 99)))
     monkeypatch.chdir(tmp_path)
-    with running(create(Album(MadePhotos(tmp_path / "photos", tmp_path / "index")))) as url:
+    with running(create(PhotoCollection(MadePhotos(tmp_path / "photos", tmp_path / "index")))) as url:
         names: dict[str, object] = {}
         exec(photos.replace("http://127.0.0.1:8000", url), names)
     assert names["jpeg"].startswith(b"\xff\xd8")
@@ -103,7 +103,7 @@ def test_errors_of_the_service_are_typed(client, service, monkeypatch):
 def test_the_client_searches_by_image(tmp_path):
     ids = make_photos(tmp_path / "photos", tmp_path / "index", 4, 2)
     (tmp_path / "query.jpg").write_bytes(jpeg(scene(2, 99)))
-    with running(create(Album(MadePhotos(tmp_path / "photos", tmp_path / "index")))) as url:
+    with running(create(PhotoCollection(MadePhotos(tmp_path / "photos", tmp_path / "index")))) as url:
         client = Client(url)
         for photo in (
             tmp_path / "query.jpg",

@@ -10,7 +10,7 @@ from test_server import API, fault, ids_of, serving, until
 from logt.errors import LockedError
 from logt.photos import update
 from logt.photos.synthetic_scenes import scene, view, write_scenes
-from logt.server.photo_collection import opened
+from logt.server.photo_collection import open_collection
 from logt.storage.lock import Lock
 
 
@@ -38,7 +38,7 @@ def uploaded(client, image, tmp_path, **save):
 @pytest.mark.parametrize("where", ["collection", "collection/.logt"])
 def test_a_folder_of_photos_is_searched_by_photo(made, where):
     folder, relevant = made
-    with serving(opened(folder / where)) as client:
+    with serving(open_collection(folder / where)) as client:
         assert client.get(f"{API}/info").json()["pictures"] is True
         for query, names in relevant.items():
             files = {"photo": (folder / "queries" / query).read_bytes()}
@@ -51,7 +51,7 @@ def test_a_folder_of_photos_is_searched_by_photo(made, where):
 
 
 def test_photos_that_are_indexed_meanwhile_appear(folder, tmp_path):
-    with serving(opened(folder), refresh_seconds=0.05) as client:
+    with serving(open_collection(folder), refresh_seconds=0.05) as client:
         assert client.get(f"{API}/info").json()["vectors"] == 12
         view(scene(1), 7).save(folder / "new.jpg")
         update(folder)
@@ -62,7 +62,7 @@ def test_photos_that_are_indexed_meanwhile_appear(folder, tmp_path):
 
 
 def test_an_index_of_photos_follows_its_folder(folder):
-    with serving(opened(folder)) as client:
+    with serving(open_collection(folder)) as client:
         dim = client.get(f"{API}/info").json()["dim"]
         rows = {"vectors": [[1.0] * dim], "ids": ["x"]}
         assert "logt images index" in fault(client.post(f"{API}/vectors", json=rows), 409, "follows_folder")
@@ -72,7 +72,7 @@ def test_an_index_of_photos_follows_its_folder(folder):
 
 
 def test_uploaded_photos_are_kept_apart_and_can_be_removed(folder, tmp_path):
-    with serving(opened(folder, uploads=True)) as client:
+    with serving(open_collection(folder, uploads=True)) as client:
         answer = uploaded(client, view(scene(2), 8), tmp_path)
         assert answer.json()["vectors"] == 13
         id = answer.json()["id"]  # noqa: A001
@@ -88,7 +88,7 @@ def test_uploaded_photos_are_kept_apart_and_can_be_removed(folder, tmp_path):
 
 
 def test_a_refused_upload_leaves_nothing(folder, tmp_path):
-    with serving(opened(folder, uploads=True)) as client:
+    with serving(open_collection(folder, uploads=True)) as client:
         fault(
             client.post(f"{API}/pictures", files={"photo": ("../../evil.jpg", b"no picture")}), 415, "not_a_picture"
         )
@@ -105,13 +105,13 @@ def test_a_picture_that_became_a_link_out_of_the_folder_is_not_served(folder, tm
     view(scene(5), 5).save(tmp_path / "secret.jpg")
     (folder / "other-000.jpg").unlink()
     (folder / "other-000.jpg").symlink_to(tmp_path / "secret.jpg")
-    with serving(opened(folder)) as client:
+    with serving(open_collection(folder)) as client:
         fault(client.get(f"{API}/picture", params={"id": "other-000.jpg"}), 410, "gone")
         fault(client.post(f"{API}/search/region", json={"id": "other-000.jpg", "box": [0, 0, 1, 1]}), 410, "gone")
 
 
 def test_another_writer_does_not_stop_searches(folder):
-    with Lock(folder / ".logt"), serving(opened(folder), refresh_seconds=0.02) as client:
+    with Lock(folder / ".logt"), serving(open_collection(folder), refresh_seconds=0.02) as client:
         with pytest.raises(LockedError):
             update(folder)
         assert len(ids_of(client.post(f"{API}/search/ids", json={"ids": ["other-000.jpg"], "k": 5}))[0]) == 5

@@ -10,7 +10,7 @@ from synthetic_photos import MadePhotos, make_photos, running
 from test_server import API
 
 from logt.server.app import create
-from logt.server.photo_collection import Album
+from logt.server.photo_collection import PhotoCollection
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def described(tmp_path_factory):
     """The description that a running service over photos gives of itself."""
     root = tmp_path_factory.mktemp("described")
     make_photos(root / "photos", root / "index", 4, 2)
-    with running(create(Album(MadePhotos(root / "photos", root / "index")))) as url:
+    with running(create(PhotoCollection(MadePhotos(root / "photos", root / "index")))) as url:
         yield schemathesis.openapi.from_url(f"{url}/openapi.json")
 
 

@@ -14,7 +14,7 @@ from test_server import API, fault, ids_of, jpeg, serving
 
 import logt
 from logt.server.middleware import HEADERS
-from logt.server.photo_collection import Album
+from logt.server.photo_collection import PhotoCollection
 from logt.server.settings import Limits
 
 TOKEN = "a token of some length"
@@ -45,7 +45,7 @@ def album(tmp_path_factory):
 
 
 def collection(root):
-    return Album(MadePhotos(root / "photos", root / "index"))
+    return PhotoCollection(MadePhotos(root / "photos", root / "index"))
 
 
 @pytest.fixture
@@ -324,7 +324,7 @@ class Slow(MadePhotos):
 
 def test_what_takes_too_long_is_given_up_and_others_are_served(album):
     slow = Slow(album / "photos", album / "index")
-    with serving(Album(slow), limits=Limits(seconds=0.3)) as client:
+    with serving(PhotoCollection(slow), limits=Limits(seconds=0.3)) as client:
         fault(client.post(f"{API}/search/image", files={"photo": jpeg(scene(0))}), 504, "timeout")
         assert client.post(f"{API}/search/ids", json={"ids": [ODD[0]]}).status_code == 200
         slow.go.set()
@@ -333,7 +333,7 @@ def test_what_takes_too_long_is_given_up_and_others_are_served(album):
 def test_too_many_photos_at_once_are_turned_away(album):
     slow = Slow(album / "photos", album / "index")
     answers = []
-    with serving(Album(slow), workers=1, limits=Limits(waiting=1, seconds=20)) as client:
+    with serving(PhotoCollection(slow), workers=1, limits=Limits(waiting=1, seconds=20)) as client:
 
         def ask():
             answers.append(client.post(f"{API}/search/image", files={"photo": jpeg(scene(0))}))

@@ -14,8 +14,8 @@ from test_server import jpeg
 
 import logt
 from logt.server.app import create
-from logt.server.collection import Vectors
-from logt.server.photo_collection import Album
+from logt.server.collection import VectorCollection
+from logt.server.photo_collection import PhotoCollection
 from logt.server.settings import Limits, Settings
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
@@ -47,7 +47,7 @@ def album(tmp_path_factory):
         index.save()
     os.rename(root / "my photos" / ids[-1], root / "my photos" / EVIL)
     ids[-1] = EVIL
-    with running(create(Album(MadePhotos(root / "my photos", root / "index")))) as url:
+    with running(create(PhotoCollection(MadePhotos(root / "my photos", root / "index")))) as url:
         yield url, ids
 
 
@@ -256,7 +256,7 @@ def test_a_service_that_is_gone_is_told(browser, tmp_path):
     make_photos(tmp_path / "p", tmp_path / "i", 2, 2)
     context = browser.new_context()
     page = context.new_page()
-    with running(create(Album(MadePhotos(tmp_path / "p", tmp_path / "i")))) as url:
+    with running(create(PhotoCollection(MadePhotos(tmp_path / "p", tmp_path / "i")))) as url:
         page.goto(url)
     page.locator(".tile").first.click()
     page.get_by_role("alert").wait_for()
@@ -266,7 +266,7 @@ def test_a_service_that_is_gone_is_told(browser, tmp_path):
 
 def test_a_file_above_the_limit_is_refused_before_it_is_sent(browser, tmp_path):
     make_photos(tmp_path / "p", tmp_path / "i", 2, 2)
-    album = Album(MadePhotos(tmp_path / "p", tmp_path / "i"))
+    album = PhotoCollection(MadePhotos(tmp_path / "p", tmp_path / "i"))
     with running(create(album, Settings(limits=Limits(body_bytes=1 << 20)))) as url:
         context = browser.new_context()
         page = context.new_page()
@@ -330,7 +330,7 @@ def test_an_index_without_pictures_is_searched_by_id(browser, tmp_path, vectors)
     index = logt.Index(16)
     index.add(vectors(40, 16))
     index.save(tmp_path / "i")
-    with running(create(Vectors(tmp_path / "i"))) as url:
+    with running(create(VectorCollection(tmp_path / "i"))) as url:
         context = browser.new_context()
         page = context.new_page()
         page.goto(url)
@@ -349,7 +349,7 @@ def test_an_index_without_pictures_is_searched_by_id(browser, tmp_path, vectors)
 def test_the_token_is_asked_for_once(browser, tmp_path):
     make_photos(tmp_path / "p", tmp_path / "i", 2, 2)
     token = "a token of some length"
-    with running(create(Album(MadePhotos(tmp_path / "p", tmp_path / "i")), Settings(token=token))) as url:
+    with running(create(PhotoCollection(MadePhotos(tmp_path / "p", tmp_path / "i")), Settings(token=token))) as url:
         context = browser.new_context()
         page = context.new_page()
         page.goto(url)

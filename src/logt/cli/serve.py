@@ -16,8 +16,8 @@ import typer
 
 from logt.cli.console import err
 from logt.errors import InvalidInputError, MissingExtraError
-from logt.server.collection import Collection
-from logt.server.photo_collection import opened
+from logt.server.collection import BaseCollection
+from logt.server.photo_collection import open_collection
 from logt.server.settings import SHORTEST_TOKEN, Limits, Settings
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def serve(
         raise InvalidInputError("--read-only and --allow-upload exclude each other")
     limits = Limits(body_bytes=upload_mb << 20, seconds=seconds)
     settings = Settings(token or None, read_only, _names(host, allow_host or []), limits)
-    collection = opened(index, uploads=allow_upload)
+    collection = open_collection(index, uploads=allow_upload)
     if settings.token is None and not _is_loopback(host):
         _say(
             f"warning: everyone who can reach {host} can search, see and change this index; "
@@ -60,7 +60,9 @@ def serve(
     _say("stopped")
 
 
-def _server(collection: Collection, settings: Settings, host: str, port: int) -> tuple[uvicorn.Server, socket.socket]:
+def _server(
+    collection: BaseCollection, settings: Settings, host: str, port: int
+) -> tuple[uvicorn.Server, socket.socket]:
     try:
         import uvicorn
 

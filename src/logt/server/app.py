@@ -16,14 +16,14 @@ import logt
 from logt.server import api
 from logt.server import web as page
 from logt.server.api import PlainJson
-from logt.server.collection import Collection
+from logt.server.collection import BaseCollection
 from logt.server.errors import LIBRARY_ERROR_TYPES, HTTPError, to_http_error
 from logt.server.middleware import Gate
 from logt.server.service import Service
 from logt.server.settings import Settings
 
 
-def create(collection: Collection, settings: Settings | None = None) -> ASGIApp:
+def create(collection: BaseCollection, settings: Settings | None = None) -> ASGIApp:
     """The application over a collection, which it closes when it ends."""
     service = Service(collection, settings or Settings())
 

@@ -22,7 +22,7 @@ JOIN_AFTER = 64
 """Adds, each of which made a segment, after which small segments are joined."""
 
 
-class Collection(ABC):
+class BaseCollection(ABC):
     """What is served. Searches never wait: they read the state that is there when they begin."""
 
     pictures = False
@@ -94,7 +94,7 @@ class Collection(ABC):
         return self._sampled[1]
 
 
-class Vectors(Collection):
+class VectorCollection(BaseCollection):
     """An index of vectors without pictures.
 
     One change at a time opens the folder for writing, and holds it until no change came for a while; another process

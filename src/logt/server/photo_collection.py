@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from logt.errors import InvalidInputError
 from logt.index import Index
-from logt.server.collection import Collection, Vectors
+from logt.server.collection import BaseCollection, VectorCollection
 from logt.server.errors import HTTPError, id_not_found
 from logt.server.hits import Hit, Id
 
@@ -46,7 +46,7 @@ class Pictures(Protocol):
     def refresh(self) -> bool: ...
 
 
-class Album(Collection):
+class PhotoCollection(BaseCollection):
     """A folder of photos and its index, which follows the folder: photos come and go in it, not here."""
 
     pictures = True
@@ -123,16 +123,16 @@ class Album(Collection):
         self.photos.refresh()
 
 
-def opened(path: Path, *, uploads: bool = False) -> Collection:
+def open_collection(path: Path, *, uploads: bool = False) -> BaseCollection:
     """What is in a folder: photos (made by `logt images index`, in the folder of photos or beside it), or vectors."""
     for home in (path, path / ".logt"):
         if (home / "photos.json").is_file():
             from logt.photos import Photos
 
-            return Album(Photos.open(home), uploads=uploads)
+            return PhotoCollection(Photos.open(home), uploads=uploads)
     if uploads:
         raise InvalidInputError(f"{path} is no index of photos; only those take uploads")
-    return Vectors(path)
+    return VectorCollection(path)
 
 
 def read(source: BinaryIO | Path | bytes, side: int, pixels: int | None = None) -> Image:

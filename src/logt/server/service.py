@@ -14,11 +14,11 @@ import numpy as np
 from logt._types import Array
 from logt.errors import InvalidInputError
 from logt.server import thumbnails
-from logt.server.collection import Collection
+from logt.server.collection import BaseCollection
 from logt.server.errors import HTTPError
 from logt.server.hits import Hit, Id
 from logt.server.metrics import ServerMetrics
-from logt.server.photo_collection import Album, Box
+from logt.server.photo_collection import Box, PhotoCollection
 from logt.server.settings import Settings
 from logt.server.thread_pool import Pool
 
@@ -34,7 +34,7 @@ class Found:
 class Service:
     """One collection and the threads that serve it."""
 
-    def __init__(self, collection: Collection, settings: Settings):
+    def __init__(self, collection: BaseCollection, settings: Settings):
         self.collection, self.settings, self.metrics = collection, settings, ServerMetrics()
         limits, workers = settings.limits, settings.workers
         self.searching = Pool("search", workers, 1000)
@@ -76,8 +76,8 @@ class Service:
         return await _timed(found)
 
     @property
-    def album(self) -> Album:
-        if not isinstance(self.collection, Album):
+    def album(self) -> PhotoCollection:
+        if not isinstance(self.collection, PhotoCollection):
             raise HTTPError(409, "no_pictures", "this index holds vectors without pictures; search by vector or id")
         return self.collection
 
