@@ -13,7 +13,7 @@ from synthetic_photos import MadePhotos, make_photos, scene
 from test_server import API, fault, ids_of, jpeg, serving
 
 import logt
-from logt.server.middleware import HEADERS
+from logt.server.middleware import SECURITY_HEADERS
 from logt.server.photo_collection import PhotoCollection
 from logt.server.settings import Limits
 
@@ -133,7 +133,7 @@ def test_every_answer_has_the_headers_of_safety(client, locked):
         client.get("/", headers={"Host": "evil.example"}),
         locked.get("/"),
     ):
-        for name, value in HEADERS.items():
+        for name, value in SECURITY_HEADERS.items():
             assert answer.headers[name] == value
         assert "unsafe-inline" not in answer.headers["Content-Security-Policy"]
         assert "server" not in answer.headers

@@ -18,7 +18,7 @@ from logt.server import web as page
 from logt.server.api import PlainJson
 from logt.server.collection import BaseCollection
 from logt.server.errors import LIBRARY_ERROR_TYPES, HTTPError, to_http_error
-from logt.server.middleware import Gate
+from logt.server.middleware import ServerMiddleware
 from logt.server.service import Service
 from logt.server.settings import Settings
 
@@ -60,7 +60,7 @@ def create(collection: BaseCollection, settings: Settings | None = None) -> ASGI
 
     for kind in (HTTPError, RequestValidationError, HTTPException, *LIBRARY_ERROR_TYPES, Exception):
         app.add_exception_handler(kind, refused)
-    return Gate(app, service.settings, service.metrics, explain)
+    return ServerMiddleware(app, service.settings, service.metrics, explain)
 
 
 def _named(error: Exception) -> HTTPError:

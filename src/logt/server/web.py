@@ -14,11 +14,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 from starlette.types import Scope
 
+from logt.server.access import login_response, tokens_equal
 from logt.server.api import PREFIX, Here
 from logt.server.api_reference import grouped
 from logt.server.errors import HTTPError, id_not_found, to_http_error
 from logt.server.hits import Hit, Id
-from logt.server.middleware import entered, same
 from logt.server.schemas import region
 from logt.server.service import Found, Service
 
@@ -137,9 +137,9 @@ async def reference(request: Request, here: Here) -> Response:
 async def login(request: Request, here: Here, token: Annotated[str, Form(max_length=4096)] = "") -> Response:
     """Keep the token as a cookie."""
     wanted = here.settings.token
-    if wanted is None or not same(token.strip(), wanted):
+    if wanted is None or not tokens_equal(token.strip(), wanted):
         return _login(here, "That is not the token.")
-    return entered(request.scope, wanted)
+    return login_response(request.scope, wanted)
 
 
 @router.get("/static/{name}")
