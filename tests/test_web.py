@@ -9,11 +9,11 @@ import shutil
 
 import pytest
 from PIL import Image
-from synthetic_photos import MadePhotos, make_photos, running, scene
-from test_server import jpeg
+from server_testing import run_server
+from synthetic_photos import SyntheticPhotos, draw_scene, encode_jpeg, write_photos
 
 import logt
-from logt.server.app import create
+from logt.server.app import create_app
 from logt.server.collection import VectorCollection
 from logt.server.photo_collection import PhotoCollection
 from logt.server.settings import Limits, Settings
@@ -40,14 +40,14 @@ def browser():
 def album(tmp_path_factory):
     """(address, ids): 60 photos of 20 scenes; the last one has a name that is markup."""
     root = tmp_path_factory.mktemp("page")
-    ids = make_photos(root / "my photos", root / "index", 20, 3)
+    ids = write_photos(root / "my photos", root / "index", 20, 3)
     with logt.open(root / "index", "a") as index:
         index.add(index.reconstruct(ids[-1:]), ids=[EVIL])
         index.remove(ids[-1:])
         index.save()
     os.rename(root / "my photos" / ids[-1], root / "my photos" / EVIL)
     ids[-1] = EVIL
-    with running(create(PhotoCollection(MadePhotos(root / "my photos", root / "index")))) as url:
+    with run_server(create_app(PhotoCollection(SyntheticPhotos(root / "my photos", root / "index")))) as url:
         yield url, ids
 
 
@@ -107,7 +107,7 @@ def drag(page, start, end):
 
 @pytest.mark.parametrize("how", ["drop", "paste", "pick"])
 def test_a_photo_finds_the_others_of_its_scene(page, album, how):
-    give(page, how, jpeg(scene(4, 99)))
+    give(page, how, encode_jpeg(draw_scene(4, 99)))
     assert set(shown(page)[:3]) == set(album[1][12:15])
     assert page.locator("#query").evaluate("image => image.naturalWidth") == 240
     assert "24 results for query.jpg" in page.locator("#status").text_content()
@@ -146,7 +146,7 @@ def test_a_click_on_a_result_searches_by_it_and_back_goes_back(page, album):
 
 
 def test_back_finds_a_photo_of_this_visit_again(page, album):
-    give(page, "pick", jpeg(scene(4, 99)))
+    give(page, "pick", encode_jpeg(draw_scene(4, 99)))
     first = shown(page)
     page.locator(".results .tile").nth(10).click()
     page.wait_for_selector("#query[data-id]")
@@ -157,9 +157,9 @@ def test_back_finds_a_photo_of_this_visit_again(page, album):
 
 def test_a_region_is_cropped_by_dragging(page, album):
     both = Image.new("RGB", (480, 180))
-    both.paste(scene(1, 99), (0, 0))
-    both.paste(scene(2, 99), (240, 0))
-    give(page, "drop", jpeg(both, quality=95))
+    both.paste(draw_scene(1, 99), (0, 0))
+    both.paste(draw_scene(2, 99), (240, 0))
+    give(page, "drop", encode_jpeg(both, quality=95))
     shown(page)
     with page.expect_response(lambda response: response.request.method == "POST"):
         drag(page, (0.505, 0.01), (0.999, 0.999))
@@ -186,7 +186,7 @@ def test_a_region_of_a_result_is_in_the_address(page, album):
 
 
 def test_a_region_is_chosen_by_keys(page):
-    give(page, "pick", jpeg(scene(4, 99)))
+    give(page, "pick", encode_jpeg(draw_scene(4, 99)))
     shown(page)
     page.get_by_role("button", name="Choose a region").press("Enter")
     region = page.locator("#region")
@@ -203,7 +203,7 @@ def test_a_region_is_chosen_by_keys(page):
 
 
 def test_the_large_view_is_walked_by_keys(page, album):
-    give(page, "pick", jpeg(scene(4, 99)))
+    give(page, "pick", encode_jpeg(draw_scene(4, 99)))
     ids = shown(page)
     page.locator(".results .tile").first.focus()
     page.keyboard.press("ArrowRight")
@@ -237,7 +237,7 @@ def test_a_name_that_is_markup_is_text(page, album):
     shown(page)
     assert page.locator(".query .name").text_content() == EVIL
     assert page.title().startswith(EVIL)
-    give(page, "drop", jpeg(scene(19, 99)), name=EVIL)
+    give(page, "drop", encode_jpeg(draw_scene(19, 99)), name=EVIL)
     assert EVIL in shown(page)
     page.wait_for_timeout(200)  # a handler that ran would open a dialog, which the page fixture reports
 
@@ -248,15 +248,15 @@ def test_what_is_no_picture_gets_an_answer_that_helps(page):
     alert.wait_for()
     assert "cannot be read as a picture" in alert.text_content()
     assert "JPEG" in alert.text_content()
-    give(page, "pick", jpeg(scene(0, 99)))
+    give(page, "pick", encode_jpeg(draw_scene(0, 99)))
     assert len(shown(page)) == 24
 
 
 def test_a_service_that_is_gone_is_told(browser, tmp_path):
-    make_photos(tmp_path / "p", tmp_path / "i", 2, 2)
+    write_photos(tmp_path / "p", tmp_path / "i", 2, 2)
     context = browser.new_context()
     page = context.new_page()
-    with running(create(PhotoCollection(MadePhotos(tmp_path / "p", tmp_path / "i")))) as url:
+    with run_server(create_app(PhotoCollection(SyntheticPhotos(tmp_path / "p", tmp_path / "i")))) as url:
         page.goto(url)
     page.locator(".tile").first.click()
     page.get_by_role("alert").wait_for()
@@ -265,9 +265,9 @@ def test_a_service_that_is_gone_is_told(browser, tmp_path):
 
 
 def test_a_file_above_the_limit_is_refused_before_it_is_sent(browser, tmp_path):
-    make_photos(tmp_path / "p", tmp_path / "i", 2, 2)
-    album = PhotoCollection(MadePhotos(tmp_path / "p", tmp_path / "i"))
-    with running(create(album, Settings(limits=Limits(body_bytes=1 << 20)))) as url:
+    write_photos(tmp_path / "p", tmp_path / "i", 2, 2)
+    album = PhotoCollection(SyntheticPhotos(tmp_path / "p", tmp_path / "i"))
+    with run_server(create_app(album, Settings(limits=Limits(body_bytes=1 << 20)))) as url:
         context = browser.new_context()
         page = context.new_page()
         page.goto(url)
@@ -288,7 +288,7 @@ def test_the_page_fits_a_phone(page, album):
         assert page.eval_on_selector_all("button, .button", small) == []
 
     fits()
-    give(page, "pick", jpeg(scene(4, 99)))
+    give(page, "pick", encode_jpeg(draw_scene(4, 99)))
     assert set(shown(page)[:3]) == set(album[1][12:15])
     fits()
     page.get_by_role("button", name="Choose a region").tap()
@@ -330,7 +330,7 @@ def test_an_index_without_pictures_is_searched_by_id(browser, tmp_path, vectors)
     index = logt.Index(16)
     index.add(vectors(40, 16))
     index.save(tmp_path / "i")
-    with running(create(VectorCollection(tmp_path / "i"))) as url:
+    with run_server(create_app(VectorCollection(tmp_path / "i"))) as url:
         context = browser.new_context()
         page = context.new_page()
         page.goto(url)
@@ -347,9 +347,11 @@ def test_an_index_without_pictures_is_searched_by_id(browser, tmp_path, vectors)
 
 
 def test_the_token_is_asked_for_once(browser, tmp_path):
-    make_photos(tmp_path / "p", tmp_path / "i", 2, 2)
+    write_photos(tmp_path / "p", tmp_path / "i", 2, 2)
     token = "a token of some length"
-    with running(create(PhotoCollection(MadePhotos(tmp_path / "p", tmp_path / "i")), Settings(token=token))) as url:
+    with run_server(
+        create_app(PhotoCollection(SyntheticPhotos(tmp_path / "p", tmp_path / "i")), Settings(token=token))
+    ) as url:
         context = browser.new_context()
         page = context.new_page()
         page.goto(url)

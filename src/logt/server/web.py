@@ -15,12 +15,12 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import Scope
 
 from logt.server.access import login_response, tokens_equal
-from logt.server.api import PREFIX, Here
-from logt.server.api_reference import grouped
+from logt.server.api import PREFIX, ServiceDependency
+from logt.server.api_reference import group_operations
 from logt.server.errors import HTTPError, id_not_found, to_http_error
 from logt.server.hits import Hit, Id
-from logt.server.schemas import region
-from logt.server.service import Found, Service
+from logt.server.schemas import parse_region
+from logt.server.service import Service, TimedHits
 
 HERE = Path(__file__).parent
 FIRST, STEP, MOST = 24, 48, 480
@@ -86,7 +86,7 @@ _templates.globals.update(picture=_picture, search=_search, name_of=_name_of, fo
 
 @router.get("/")
 async def start(
-    here: Here,
+    here: ServiceDependency,
     id: Annotated[str | None, Query(max_length=4096)] = None,
     box: str = "",
     k: Annotated[int, Query(ge=1)] = FIRST,
@@ -94,15 +94,15 @@ async def start(
 ) -> Response:
     """The page to start from, or the results for a vector of the index."""
     if id is None:
-        return _page(here, "start.html", part, {"sample": here.collection.sample(SAMPLES)})
+        return _page(here, "start.html", part, {"sample": here.collection.sample_ids(SAMPLES)})
     try:
         known = _known(here, id)
-        area = region(box)
+        area = parse_region(box)
         asked = _asked(here, k)
         if area is None:
-            found = await here.by_ids([known], asked, None)
+            found = await here.search_ids([known], asked, None)
         else:
-            found = await here.by_region(known, area, asked)
+            found = await here.search_region(known, area, asked)
     except Exception as error:
         return _failed(here, error, part)
     return _answer(here, found, part, k=asked, id=known, box=box, name=str(known))
@@ -110,7 +110,7 @@ async def start(
 
 @router.post("/")
 async def search_photo(
-    here: Here,
+    here: ServiceDependency,
     photo: Annotated[UploadFile, File()],
     box: Annotated[str, Form()] = "",
     k: Annotated[int, Form(ge=1)] = FIRST,
@@ -119,22 +119,24 @@ async def search_photo(
     """The results for a photo that is sent along."""
     try:
         asked = _asked(here, k)
-        found = await here.by_photo(photo.file, region(box), asked)
+        found = await here.search_image(photo.file, parse_region(box), asked)
     except Exception as error:
         return _failed(here, error, part)
     return _answer(here, found, part, k=asked, id=None, box=box, name=photo.filename or "a photo")
 
 
 @router.get("/docs")
-async def reference(request: Request, here: Here) -> Response:
+async def reference(request: Request, here: ServiceDependency) -> Response:
     """The API for people, made from its OpenAPI description."""
     token = '-H "Authorization: Bearer $LOGT_TOKEN" ' if here.settings.token else ""
     start = f"curl {token}{str(request.base_url).rstrip('/')}"
-    return _page(here, "api_reference.html", False, {"groups": grouped(request.app.openapi(), start)})
+    return _page(here, "api_reference.html", False, {"groups": group_operations(request.app.openapi(), start)})
 
 
 @router.post("/login")
-async def login(request: Request, here: Here, token: Annotated[str, Form(max_length=4096)] = "") -> Response:
+async def login(
+    request: Request, here: ServiceDependency, token: Annotated[str, Form(max_length=4096)] = ""
+) -> Response:
     """Keep the token as a cookie."""
     wanted = here.settings.token
     if wanted is None or not tokens_equal(token.strip(), wanted):
@@ -154,7 +156,7 @@ async def static(name: str, request: Request) -> Response:
     return Response(content, media_type=kind, headers=headers)
 
 
-def explained(here: Service, scope: Scope, error: HTTPError) -> Response:
+def render_error(here: Service, scope: Scope, error: HTTPError) -> Response:
     """An error that stopped a request for the page before it came here."""
     part = "part" in parse_qs(scope.get("query_string", b"").decode("latin-1"))
     if error.status == 401 and not part:
@@ -176,7 +178,7 @@ def _known(here: Service, text: str) -> Id:
     raise id_not_found(text)
 
 
-def _answer(here: Service, found: Found, part: bool, *, k: int, id: Id | None, box: str, name: str) -> Response:
+def _answer(here: Service, found: TimedHits, part: bool, *, k: int, id: Id | None, box: str, name: str) -> Response:
     hits: list[Hit] = found.results[0]
     more = min(k + STEP, MOST, here.settings.limits.k)
     given = {"hits": hits, "id": id, "box": box, "name": name, "milliseconds": found.milliseconds}
@@ -207,7 +209,7 @@ def _page(
         "frame": "fragment.html" if part else "layout.html",
         "vectors": len(collection.index),
         "dim": collection.index.dim,
-        "pictures": collection.pictures,
+        "pictures": collection.has_photos,
         "title": collection.title,
         "limits": here.settings.limits,
         "inside": template != "login.html",
