@@ -112,9 +112,9 @@ def test_unreadable_images_are_refused(client, content):
     files = {"photo": ("a.jpg", content)}
     message = error_message(client.post(f"{API}/search/image", files=files), 415, "not_a_picture")
     assert "object at" not in message
-    page = client.post("/", files=files, params={"part": 1})
+    page = client.post("/", files=files, params={"fragment": 1})
     assert page.status_code == 415
-    assert "cannot be read" in page.text
+    assert "Not a readable image" in page.text
 
 
 def test_images_with_too_many_pixels_are_refused(album):

@@ -97,7 +97,7 @@ def test_input_is_escaped_in_responses(client):
 
 
 def test_pages_have_no_inline_script_or_style_and_load_nothing_from_other_sites(client):
-    for path in ("/", "/?id=", "/docs", "/?part=1"):
+    for path in ("/", "/?id=", "/docs", "/?fragment=1"):
         page = client.get(path).text
         assert not re.search(r"<script(?![^>]*\ssrc=\"/static/)", page)
         assert " style=" not in page
@@ -203,7 +203,7 @@ def test_without_the_token_nothing_is_revealed(token_client):
 @pytest.mark.parametrize("method", ["form", "url"])
 def test_the_token_is_stored_as_a_session_cookie(token_client, method):
     if method == "form":
-        assert "not the token" in token_client.post("/login", data={"token": "wrong"}).text
+        assert "Wrong token" in token_client.post("/login", data={"token": "wrong"}).text
         response = token_client.post("/login", data={"token": TOKEN}, follow_redirects=False)
     else:
         response = token_client.get("/", params={"token": TOKEN}, follow_redirects=False)
