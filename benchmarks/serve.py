@@ -1,7 +1,7 @@
-"""Requests per second and latency of `logt serve`, under load from a second process. `make serve-bench`.
+"""Throughput and latency of `logt serve`, with clients in a second process. `make serve-bench`.
 
-The service runs as users start it; the load comes from this process, over connections that are kept open, so both
-share the cores. DATA=folder takes your own vectors, PHOTOS=folder your own photos instead of drawn ones.
+The server runs as a user would start it. The clients run in this process, over persistent connections, and share the
+cores with the server. DATA=folder uses your own vectors, PHOTOS=folder your own photos instead of synthetic ones.
 """
 
 from __future__ import annotations
@@ -35,98 +35,107 @@ CONCURRENCIES = (1, 2, 4, 8, 16)
 
 
 def main() -> None:
-    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    words.add_argument("--data", help="folder with vectors.npy, queries.npy, ground_truth.json")
-    words.add_argument("--photos", help="folder of photos")
-    words.add_argument("--seconds", type=float, default=5.0, help="of load at each concurrency")
-    words.add_argument("--out", default="build/bench", help="where serve.csv goes")
-    given = words.parse_args()
-    rows = []
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", help="folder with vectors.npy, queries.npy, ground_truth.json")
+    parser.add_argument("--photos", help="folder of photos")
+    parser.add_argument("--seconds", type=float, default=5.0, help="duration of the load at each concurrency")
+    parser.add_argument("--out", default="build/bench", help="folder for serve.csv")
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        root = Path(temporary)
-        data = load(given.data or None)
-        index = logt.Index(data.X.shape[1])
-        index.add(data.X)
-        index.save(root / "vectors")
-        with serving(root / "vectors") as url:
-            asked = [as_json({"vectors": [q.tolist()], "k": 10}) for q in data.Q]
-            rows += measured(f"vector ({data.name})", f"{url}api/v1/search", asked, given.seconds)
-            asked = [as_json({"ids": [i], "k": 10}) for i in range(0, len(data.X), 997)]
-            rows += measured("id", f"{url}api/v1/search/ids", asked, given.seconds)
-        folder, queries = photos(root, given.photos)
-        update(folder, root / "photos index")
-        count = len(Photos.open(root / "photos index").index)
-        with serving(root / "photos index") as url:
-            asked = [multipart({"k": "10"}, "photo", query) for query in queries]
-            rows += measured(f"image ({count:,} photos)", f"{url}api/v1/search/image", asked, given.seconds)
-    print(f"written to {write_rows(rows, given.out, 'serve.csv')}")
+        rows = measure_vectors(Path(temporary), args.data or None, args.seconds)
+        rows += measure_photos(Path(temporary), args.photos, args.seconds)
+    print(f"written to {write_rows(rows, args.out, 'serve.csv')}")
 
 
-def photos(root: Path, given: str | None) -> tuple[Path, list[bytes]]:
-    """A folder of photos and some to search by, as bytes."""
-    if given:
-        files = sorted(path for path in Path(given).rglob("*") if path.suffix.lower() in (".jpg", ".jpeg", ".png"))
-        return Path(given), [path.read_bytes() for path in files[:20]]
-    write_synthetic_photos(root / "made", 20, 4, 40)
-    return root / "made" / "collection", [path.read_bytes() for path in sorted((root / "made" / "queries").iterdir())]
+def measure_vectors(root: Path, data_folder: str | None, seconds: float) -> list[dict]:
+    """Return the measurements of searches by vector and by id."""
+    data = load(data_folder)
+    index = logt.Index(data.X.shape[1])
+    index.add(data.X)
+    index.save(root / "vectors")
+    by_vector = [encode_json({"vectors": [query.tolist()], "k": 10}) for query in data.Q]
+    by_id = [encode_json({"ids": [i], "k": 10}) for i in range(0, len(data.X), 997)]
+    with run_server(root / "vectors") as url:
+        rows = measure(f"vector ({data.name})", f"{url}api/v1/search", by_vector, seconds)
+        return rows + measure("id", f"{url}api/v1/search/ids", by_id, seconds)
+
+
+def measure_photos(root: Path, photo_folder: str | None, seconds: float) -> list[dict]:
+    """Return the measurements of searches by image."""
+    folder, queries = find_photos(root, photo_folder)
+    update(folder, root / "photos index")
+    count = len(Photos.open(root / "photos index").index)
+    by_image = [multipart({"k": "10"}, "photo", query) for query in queries]
+    with run_server(root / "photos index") as url:
+        return measure(f"image ({count:,} photos)", f"{url}api/v1/search/image", by_image, seconds)
+
+
+def find_photos(root: Path, photo_folder: str | None) -> tuple[Path, list[bytes]]:
+    """Return a folder of photos, synthetic ones by default, and the contents of some query photos."""
+    if photo_folder:
+        folder = Path(photo_folder)
+        files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg", ".png"))
+        return folder, [path.read_bytes() for path in files[:20]]
+    write_synthetic_photos(root / "synthetic", 20, 4, 40)
+    queries = sorted((root / "synthetic" / "queries").iterdir())
+    return root / "synthetic" / "collection", [path.read_bytes() for path in queries]
 
 
 @contextmanager
-def serving(index: Path) -> Iterator[str]:
-    """The address of a service in a process of its own."""
-    words = [sys.executable, "-m", "logt", "serve", str(index), "--port", "0"]
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+def run_server(index: Path) -> Iterator[str]:
+    """The URL of a server in another process."""
+    command = [sys.executable, "-m", "logt", "serve", str(index), "--port", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
-        said = process.stderr.readline()
-        yield re.search(r"http://\S+", said)[0]
+        yield re.search(r"http://\S+", process.stderr.readline())[0]
     finally:
         process.terminate()
         process.communicate()
 
 
-def as_json(body: dict) -> Request:
+def encode_json(body: dict) -> Request:
     return json.dumps(body).encode(), "application/json"
 
 
-def measured(what: str, url: str, asked: list[Request], seconds: float) -> list[dict]:
-    """One row per concurrency: requests per second, and latency in milliseconds."""
+def measure(name: str, url: str, requests: list[Request], seconds: float) -> list[dict]:
+    """Return one row per concurrency: requests per second, and latency in milliseconds."""
     rows = []
-    load_for(url, asked, 1, min(1.0, seconds))  # the first requests also load code
+    send_requests(url, requests, 1, min(1.0, seconds))  # warm-up
     for clients in CONCURRENCIES:
-        times, elapsed = load_for(url, asked, clients, seconds)
-        p50, p99 = (round(1000 * value, 2) for value in np.quantile(times, (0.5, 0.99)))
-        row = {"search by": what, "clients": clients, "requests/s": round(len(times) / elapsed, 1)}
+        latencies, elapsed = send_requests(url, requests, clients, seconds)
+        p50, p99 = (round(1000 * value, 2) for value in np.quantile(latencies, (0.5, 0.99)))
+        row = {"search by": name, "clients": clients, "requests/s": round(len(latencies) / elapsed, 1)}
         rows.append(row | {"p50 ms": p50, "p99 ms": p99})
         print(*rows[-1].values(), sep="  ", flush=True)
     return rows
 
 
-def load_for(url: str, asked: list[Request], clients: int, seconds: float) -> tuple[list[float], float]:
-    """The times of all requests that so many clients made one after another, each on its own connection."""
-    times: list[list[float]] = [[] for _ in range(clients)]
+def send_requests(url: str, requests: list[Request], clients: int, seconds: float) -> tuple[list[float], float]:
+    """Send requests from several clients, each on its own connection; return all latencies and the elapsed time."""
+    latencies: list[list[float]] = [[] for _ in range(clients)]
     parts = urlsplit(url)
     start = time.perf_counter()
 
-    def client(number: int) -> None:
+    def run_client(number: int) -> None:
         connection = http.client.HTTPConnection(parts.netloc)
         turn = number
-        while (begun := time.perf_counter()) - start < seconds:
-            body, kind = asked[turn % len(asked)]
-            connection.request("POST", parts.path, body, {"Content-Type": kind})
-            answer = connection.getresponse()
-            content = answer.read()
-            if answer.status != 200:
-                raise RuntimeError(f"{answer.status}: {content[:200]!r}")
-            times[number].append(time.perf_counter() - begun)
+        while (sent := time.perf_counter()) - start < seconds:
+            body, content_type = requests[turn % len(requests)]
+            connection.request("POST", parts.path, body, {"Content-Type": content_type})
+            response = connection.getresponse()
+            content = response.read()
+            if response.status != 200:
+                raise RuntimeError(f"{response.status}: {content[:200]!r}")
+            latencies[number].append(time.perf_counter() - sent)
             turn += clients
         connection.close()
 
-    threads = [threading.Thread(target=client, args=(number,)) for number in range(clients)]
+    threads = [threading.Thread(target=run_client, args=(number,)) for number in range(clients)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return [value for each in times for value in each], time.perf_counter() - start
+    return [value for each in latencies for value in each], time.perf_counter() - start
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from logt.storage.format import FORMAT
+from logt.storage.manifest import FORMAT
 
 import logt
 from logt.methods import cascaded, compact, lo_gt, quantized, rnd, sketched, starred

@@ -1,4 +1,4 @@
-"""The client and the command, each against a service that really listens."""
+"""The HTTP client and the command `logt serve`, against a server that listens on a real port."""
 
 from __future__ import annotations
 
@@ -14,35 +14,33 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from synthetic_photos import MadePhotos, make_photos, running, scene
+from server_testing import TOKEN, run_server
+from synthetic_photos import SyntheticPhotos, draw_scene, encode_jpeg, write_photos
 from test_project import ROOT, blocks
-from test_server import jpeg
 
 import logt
 from logt.cli.serve import serve
-from logt.server.app import create
-from logt.server.client import BusyError, Client, Hit, NotFoundError, ServiceError, UnauthorizedError, _error
-from logt.server.collection import Vectors
-from logt.server.photo_collection import Album
+from logt.server.app import create_app
+from logt.server.client import BusyError, Client, Hit, NotFoundError, ServiceError, UnauthorizedError, _to_exception
+from logt.server.collection import VectorCollection
+from logt.server.photo_collection import PhotoCollection
 from logt.server.settings import Limits, Settings
-
-TOKEN = "a token of some length"
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory, vectors):
-    """The address of a service over 100 vectors, with a token."""
+def server_url(tmp_path_factory, vectors):
+    """The URL of a server with 100 vectors and a token."""
     folder = tmp_path_factory.mktemp("client") / "i"
     index = logt.Index(16)
     index.add(vectors(100, 16))
     index.save(folder)
-    with running(create(Vectors(folder), Settings(token=TOKEN, limits=Limits(k=50)))) as url:
+    with run_server(create_app(VectorCollection(folder), Settings(token=TOKEN, limits=Limits(k=50)))) as url:
         yield url
 
 
 @pytest.fixture
-def client(service):
-    return Client(service, token=TOKEN)
+def client(server_url):
+    return Client(server_url, token=TOKEN)
 
 
 def test_the_client_searches_adds_and_removes(client, vectors):
@@ -60,22 +58,22 @@ def test_the_client_searches_adds_and_removes(client, vectors):
     assert client.health() == {"status": "ok", "trouble": None}
 
 
-def test_the_examples_of_the_document_run(tmp_path, client, service, monkeypatch):
-    """The first over photos, the second over vectors."""
-    photos, over_vectors = blocks(ROOT / "docs" / "serve.md", "python")
-    make_photos(tmp_path / "photos", tmp_path / "index", 4, 2)
-    (tmp_path / "query.jpg").write_bytes(jpeg(scene(2, 99)))
+def test_the_examples_of_the_documentation_run(tmp_path, client, monkeypatch):
+    """The first example needs an index of photos, the second an index of vectors."""
+    photo_example, vector_example = blocks(ROOT / "docs" / "serve.md", "python")
+    write_photos(tmp_path / "photos", tmp_path / "index", 4, 2)
+    (tmp_path / "query.jpg").write_bytes(encode_jpeg(draw_scene(2, 99)))
     monkeypatch.chdir(tmp_path)
-    with running(create(Album(MadePhotos(tmp_path / "photos", tmp_path / "index")))) as url:
+    with run_server(create_app(PhotoCollection(SyntheticPhotos(tmp_path / "photos", tmp_path / "index")))) as url:
         names: dict[str, object] = {}
-        exec(photos.replace("http://127.0.0.1:8000", url), names)
+        exec(photo_example.replace("http://127.0.0.1:8000", url), names)
     assert names["jpeg"].startswith(b"\xff\xd8")
     names["client"] = client
-    exec(over_vectors, names)
+    exec(vector_example, names)
     assert [hits[0].id for hits in names["results"]] == names["ids"]
 
 
-def test_errors_of_the_service_are_typed(client, service, monkeypatch):
+def test_errors_have_their_own_types(client, server_url, monkeypatch):
     with pytest.raises(logt.InvalidInputError, match="dimension 16"):
         client.search(np.ones(3))
     with pytest.raises(logt.InvalidInputError, match="50"):
@@ -84,32 +82,32 @@ def test_errors_of_the_service_are_typed(client, service, monkeypatch):
         client.search_id(999)
     assert (caught.value.status, caught.value.code) == (404, "not_found")
     with pytest.raises(UnauthorizedError, match="token"):
-        Client(service).info()
+        Client(server_url).info()
     monkeypatch.setenv("LOGT_TOKEN", TOKEN)
-    assert Client(service).info()["dim"] == 16
-    with pytest.raises(ServiceError, match="without pictures"):
+    assert Client(server_url).info()["dim"] == 16
+    with pytest.raises(ServiceError, match="without photos"):
         client.search_image(b"x")
     with pytest.raises(ServiceError, match="is logt serve running") as caught:
         Client("http://127.0.0.1:1", timeout=2).info()
     assert caught.value.status == 0
     with pytest.raises(logt.InvalidInputError, match="url must be"):
         Client("127.0.0.1:8000")
-    assert isinstance(_error(503, b'{"error": {"code": "busy", "message": "m"}}'), BusyError)
-    assert isinstance(_error(409, b'{"error": {"code": "locked", "message": "m"}}'), logt.LockedError)
-    assert isinstance(_error(403, b'{"error": {"code": "read_only", "message": "m"}}'), logt.ReadOnlyError)
-    assert "not an answer of logt" in str(_error(502, b"<html>"))
+    assert isinstance(_to_exception(503, b'{"error": {"code": "busy", "message": "m"}}'), BusyError)
+    assert isinstance(_to_exception(409, b'{"error": {"code": "locked", "message": "m"}}'), logt.LockedError)
+    assert isinstance(_to_exception(403, b'{"error": {"code": "read_only", "message": "m"}}'), logt.ReadOnlyError)
+    assert "not from logt serve" in str(_to_exception(502, b"<html>"))
 
 
 def test_the_client_searches_by_image(tmp_path):
-    ids = make_photos(tmp_path / "photos", tmp_path / "index", 4, 2)
-    (tmp_path / "query.jpg").write_bytes(jpeg(scene(2, 99)))
-    with running(create(Album(MadePhotos(tmp_path / "photos", tmp_path / "index")))) as url:
+    ids = write_photos(tmp_path / "photos", tmp_path / "index", 4, 2)
+    (tmp_path / "query.jpg").write_bytes(encode_jpeg(draw_scene(2, 99)))
+    with run_server(create_app(PhotoCollection(SyntheticPhotos(tmp_path / "photos", tmp_path / "index")))) as url:
         client = Client(url)
         for photo in (
             tmp_path / "query.jpg",
             str(tmp_path / "query.jpg"),
-            jpeg(scene(2, 99)),
-            io.BytesIO(jpeg(scene(2, 99))),
+            encode_jpeg(draw_scene(2, 99)),
+            io.BytesIO(encode_jpeg(draw_scene(2, 99))),
         ):
             assert {hit.id for hit in client.search_image(photo, k=2)} == set(ids[4:6])
         assert {hit.id for hit in client.search_image(tmp_path / "query.jpg", 2, box=(0, 0, 1, 1))} == set(ids[4:6])
@@ -121,44 +119,44 @@ def test_the_client_searches_by_image(tmp_path):
 
 
 @contextmanager
-def started(*words, **env):
-    """`logt serve` in a process of its own: (its address, what it said); it is stopped as by Ctrl-C."""
+def run_command(*arguments, **env):
+    """Run `logt serve` as a process: (URL, output); it is stopped as with Ctrl+C."""
     process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "logt", "serve", *map(str, words), "--port", "0"],
+        [sys.executable, "-W", "error", "-m", "logt", "serve", *map(str, arguments), "--port", "0"],
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "COLUMNS": "200", **env},
     )
     try:
-        said = ""
-        while "Ctrl-C stops" not in said:
+        output = ""
+        while "Press Ctrl+C" not in output:
             line = process.stderr.readline()
-            assert line, said
-            said += line
-        yield re.search(r"http://\S+", said)[0], said
+            assert line, output
+            output += line
+        yield re.search(r"http://\S+", output)[0], output
         process.send_signal(signal.SIGINT)
-        rest = process.communicate(timeout=20)[1]
-        assert (process.returncode, rest) == (0, "stopped\n")
+        last_output = process.communicate(timeout=20)[1]
+        assert (process.returncode, last_output) == (0, "Stopped\n")
     finally:
         process.kill()
         process.communicate()
 
 
-def test_the_command_serves_until_it_is_stopped_and_warns_of_an_open_door(tmp_path, vectors):
+def test_the_command_serves_until_stopped_and_warns_without_a_token(tmp_path, vectors):
     index = logt.Index(16)
     index.add(vectors(50, 16))
     index.save(tmp_path / "vectors [red]")
-    with started(tmp_path / "vectors [red]", "--host", "0.0.0.0") as (url, said):
-        assert "50 vectors of vectors [red]" in said
-        assert "warning" in said
-        assert "LOGT_TOKEN" in said
+    with run_command(tmp_path / "vectors [red]", "--host", "0.0.0.0") as (url, output):
+        assert "50 vectors from vectors [red]" in output
+        assert "warning" in output
+        assert "LOGT_TOKEN" in output
         assert Client(url).info()["vectors"] == 50
 
 
-def test_the_command_takes_its_token_from_the_environment(tmp_path):
+def test_the_command_reads_the_token_from_the_environment(tmp_path):
     logt.Index(16).save(tmp_path / "i")
-    with started(tmp_path / "i", LOGT_TOKEN=TOKEN) as (url, said):
-        assert "warning" not in said
+    with run_command(tmp_path / "i", LOGT_TOKEN=TOKEN) as (url, output):
+        assert "warning" not in output
         assert url.startswith("http://127.0.0.1:")
         with pytest.raises(UnauthorizedError):
             Client(url).info()
@@ -166,22 +164,22 @@ def test_the_command_takes_its_token_from_the_environment(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("arguments", "message"),
     [
         ({"index": Path("none")}, "none holds no index"),
-        ({"host": "no.such.host.invalid"}, "is no address"),
+        ({"host": "no.such.host.invalid"}, "is not an address"),
         ({"token": "short"}, "at least 12"),
-        ({"allow_upload": True}, "no index of photos"),
-        ({"allow_upload": True, "read_only": True}, "exclude each other"),
+        ({"allow_upload": True}, "not an index of photos"),
+        ({"allow_upload": True, "read_only": True}, "cannot be combined"),
     ],
 )
-def test_what_cannot_be_served_is_refused_by_name(tmp_path, given, message):
+def test_invalid_arguments_of_the_command_are_errors(tmp_path, arguments, message):
     logt.Index(16).save(tmp_path / "i")
     with pytest.raises((logt.InvalidInputError, OSError), match=message):
-        serve(**{"index": tmp_path / "i", "port": 0, **given})
+        serve(**{"index": tmp_path / "i", "port": 0, **arguments})
 
 
-def test_a_taken_port_is_refused_by_name(tmp_path):
+def test_a_port_in_use_is_an_error(tmp_path):
     logt.Index(16).save(tmp_path / "i")
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
@@ -193,5 +191,5 @@ def test_a_taken_port_is_refused_by_name(tmp_path):
 def test_without_its_packages_the_command_names_the_extra(tmp_path, monkeypatch):
     logt.Index(16).save(tmp_path / "i")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.raises(logt.MissingExtraError, match=r"pip install \"logt\[serve\]\""):
+    with pytest.raises(logt.MissingExtraError, match=r"pip install \"logt-search\[serve\]\""):
         serve(tmp_path / "i", port=0)

@@ -1,22 +1,22 @@
-"""The service over real photos indexes: described by the model, followed by the page, added to by callers."""
+"""The server with indexed folders of photos: descriptors of the real model, updates of the folder, uploads."""
 
 from __future__ import annotations
 
 import shutil
 
 import pytest
-from test_server import API, fault, ids_of, serving, until
+from server_testing import API, error_message, open_client, result_ids, wait_until
 
 from logt.errors import LockedError
 from logt.photos import update
 from logt.photos.synthetic_scenes import draw_scene, draw_view, write_synthetic_photos
-from logt.server.photo_collection import opened
+from logt.server.photo_collection import open_collection
 from logt.storage.lock import Lock
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """(folder, names that show the scene of each query): an indexed collection."""
+def indexed_scenes(tmp_path_factory):
+    """(folder, {query: photos of the same scene}); the photos are in folder/collection, with their index."""
     folder = tmp_path_factory.mktemp("scenes")
     relevant = write_synthetic_photos(folder, 3, 3, 3)
     update(folder / "collection")
@@ -24,94 +24,99 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def folder(made, tmp_path):
-    """A copy of the collection with its index, to be changed."""
-    shutil.copytree(made[0] / "collection", tmp_path / "album")
+def folder(indexed_scenes, tmp_path):
+    """A copy of the photos with their index, which the test may change."""
+    shutil.copytree(indexed_scenes[0] / "collection", tmp_path / "album")
     return tmp_path / "album"
 
 
-def uploaded(client, image, tmp_path, **save):
-    image.save(tmp_path / "sent.jpg", **save)
+def upload(client, image, tmp_path):
+    image.save(tmp_path / "sent.jpg")
     return client.post(f"{API}/pictures", files={"photo": (tmp_path / "sent.jpg").read_bytes()})
 
 
-@pytest.mark.parametrize("where", ["collection", "collection/.logt"])
-def test_a_folder_of_photos_is_searched_by_photo(made, where):
-    folder, relevant = made
-    with serving(opened(folder / where)) as client:
+@pytest.mark.parametrize("path", ["collection", "collection/.logt"])
+def test_a_folder_of_photos_is_searched_by_photo(indexed_scenes, path):
+    folder, relevant = indexed_scenes
+    with open_client(open_collection(folder / path)) as client:
         assert client.get(f"{API}/info").json()["pictures"] is True
         for query, names in relevant.items():
             files = {"photo": (folder / "queries" / query).read_bytes()}
-            assert set(ids_of(client.post(f"{API}/search/image", files=files, data={"k": 3}))[0]) == set(names)
+            response = client.post(f"{API}/search/image", files=files, data={"k": 3})
+            assert set(result_ids(response)[0]) == set(names)
         name = names[0]
-        whole = client.post(f"{API}/search/region", json={"id": name, "box": [0, 0, 1, 1], "k": 2})
-        assert set(ids_of(whole)[0]) == set(names[1:])
+        response = client.post(f"{API}/search/region", json={"id": name, "box": [0, 0, 1, 1], "k": 2})
+        assert set(result_ids(response)[0]) == set(names[1:])
         assert client.get(f"{API}/picture", params={"id": name}).headers["content-type"] == "image/jpeg"
         assert name in client.get("/", params={"id": names[1]}).text
 
 
-def test_photos_that_are_indexed_meanwhile_appear(folder, tmp_path):
-    with serving(opened(folder), refresh_seconds=0.05) as client:
+def test_photos_that_are_indexed_meanwhile_appear(folder):
+    with open_client(open_collection(folder), refresh_seconds=0.05) as client:
         assert client.get(f"{API}/info").json()["vectors"] == 12
         draw_view(draw_scene(1), 7).save(folder / "new.jpg")
         update(folder)
-        until(lambda: client.get(f"{API}/info").json()["vectors"] == 13)
-        assert ids_of(client.post(f"{API}/search/ids", json={"ids": ["new.jpg"], "k": 3}))[0][0].startswith(
-            "scene-01"
-        )
+        wait_until(lambda: client.get(f"{API}/info").json()["vectors"] == 13)
+        found = result_ids(client.post(f"{API}/search/ids", json={"ids": ["new.jpg"], "k": 3}))
+        assert found[0][0].startswith("scene-01")
 
 
 def test_an_index_of_photos_follows_its_folder(folder):
-    with serving(opened(folder)) as client:
+    with open_client(open_collection(folder)) as client:
         dim = client.get(f"{API}/info").json()["dim"]
-        rows = {"vectors": [[1.0] * dim], "ids": ["x"]}
-        assert "logt images index" in fault(client.post(f"{API}/vectors", json=rows), 409, "follows_folder")
-        fault(client.post(f"{API}/vectors/remove", json={"ids": ["other-000.jpg"]}), 409, "follows_folder")
-        fault(client.post(f"{API}/pictures", files={"photo": b"x"}), 403, "no_uploads")
+        body = {"vectors": [[1.0] * dim], "ids": ["x"]}
+        message = error_message(client.post(f"{API}/vectors", json=body), 409, "follows_folder")
+        assert "logt images index" in message
+        response = client.post(f"{API}/vectors/remove", json={"ids": ["other-000.jpg"]})
+        error_message(response, 409, "follows_folder")
+        error_message(client.post(f"{API}/pictures", files={"photo": b"x"}), 403, "no_uploads")
         assert (folder / "other-000.jpg").exists()
 
 
-def test_uploaded_photos_are_kept_apart_and_can_be_removed(folder, tmp_path):
-    with serving(opened(folder, uploads=True)) as client:
-        answer = uploaded(client, draw_view(draw_scene(2), 8), tmp_path)
-        assert answer.json()["vectors"] == 13
-        id = answer.json()["id"]  # noqa: A001
-        assert id.startswith("uploads/")
-        assert [path.name for path in (folder / "uploads").iterdir()] == [id.removeprefix("uploads/")]
-        assert (folder / id).read_bytes() == (tmp_path / "sent.jpg").read_bytes()
-        assert ids_of(client.post(f"{API}/search/ids", json={"ids": [id], "k": 1}))[0][0].startswith("scene-02")
-        assert uploaded(client, draw_view(draw_scene(2), 8), tmp_path).json() == answer.json()
-        fault(client.post(f"{API}/vectors/remove", json={"ids": [id, "other-000.jpg"]}), 409, "follows_folder")
-        removed = client.post(f"{API}/vectors/remove", json={"ids": [id, "uploads/none.jpg"]})
+def test_uploaded_photos_are_stored_separately_and_can_be_removed(folder, tmp_path):
+    with open_client(open_collection(folder, allow_uploads=True)) as client:
+        response = upload(client, draw_view(draw_scene(2), 8), tmp_path)
+        assert response.json()["vectors"] == 13
+        photo_id = response.json()["id"]
+        assert photo_id.startswith("uploads/")
+        assert [path.name for path in (folder / "uploads").iterdir()] == [photo_id.removeprefix("uploads/")]
+        assert (folder / photo_id).read_bytes() == (tmp_path / "sent.jpg").read_bytes()
+        found = result_ids(client.post(f"{API}/search/ids", json={"ids": [photo_id], "k": 1}))
+        assert found[0][0].startswith("scene-02")
+        assert upload(client, draw_view(draw_scene(2), 8), tmp_path).json() == response.json()
+        refused = client.post(f"{API}/vectors/remove", json={"ids": [photo_id, "other-000.jpg"]})
+        error_message(refused, 409, "follows_folder")
+        removed = client.post(f"{API}/vectors/remove", json={"ids": [photo_id, "uploads/none.jpg"]})
         assert removed.json() == {"removed": 1, "vectors": 12}
-        assert not (folder / id).exists()
+        assert not (folder / photo_id).exists()
 
 
-def test_a_refused_upload_leaves_nothing(folder, tmp_path):
-    with serving(opened(folder, uploads=True)) as client:
-        fault(
-            client.post(f"{API}/pictures", files={"photo": ("../../evil.jpg", b"no picture")}), 415, "not_a_picture"
-        )
+def test_a_refused_upload_leaves_no_file(folder, tmp_path):
+    with open_client(open_collection(folder, allow_uploads=True)) as client:
+        response = client.post(f"{API}/pictures", files={"photo": ("../../evil.jpg", b"not an image")})
+        error_message(response, 415, "not_a_picture")
         with Lock(folder / ".logt"):
-            fault(uploaded(client, draw_view(draw_scene(2), 8), tmp_path), 409, "locked")
+            error_message(upload(client, draw_view(draw_scene(2), 8), tmp_path), 409, "locked")
         assert not list(folder.glob("uploads/*"))
         assert not list(tmp_path.glob("evil*"))
         (folder / "uploads").rmdir()
         (folder / "uploads").symlink_to(tmp_path)
-        fault(uploaded(client, draw_view(draw_scene(2), 8), tmp_path), 409, "no_uploads")
+        error_message(upload(client, draw_view(draw_scene(2), 8), tmp_path), 409, "no_uploads")
 
 
 def test_a_picture_that_became_a_link_out_of_the_folder_is_not_served(folder, tmp_path):
     draw_view(draw_scene(5), 5).save(tmp_path / "secret.jpg")
     (folder / "other-000.jpg").unlink()
     (folder / "other-000.jpg").symlink_to(tmp_path / "secret.jpg")
-    with serving(opened(folder)) as client:
-        fault(client.get(f"{API}/picture", params={"id": "other-000.jpg"}), 410, "gone")
-        fault(client.post(f"{API}/search/region", json={"id": "other-000.jpg", "box": [0, 0, 1, 1]}), 410, "gone")
+    with open_client(open_collection(folder)) as client:
+        error_message(client.get(f"{API}/picture", params={"id": "other-000.jpg"}), 410, "gone")
+        body = {"id": "other-000.jpg", "box": [0, 0, 1, 1]}
+        error_message(client.post(f"{API}/search/region", json=body), 410, "gone")
 
 
-def test_another_writer_does_not_stop_searches(folder):
-    with Lock(folder / ".logt"), serving(opened(folder), refresh_seconds=0.02) as client:
+def test_searches_work_while_another_process_writes(folder):
+    with Lock(folder / ".logt"), open_client(open_collection(folder), refresh_seconds=0.02) as client:
         with pytest.raises(LockedError):
             update(folder)
-        assert len(ids_of(client.post(f"{API}/search/ids", json={"ids": ["other-000.jpg"], "k": 5}))[0]) == 5
+        found = result_ids(client.post(f"{API}/search/ids", json={"ids": ["other-000.jpg"], "k": 5}))
+        assert len(found[0]) == 5

@@ -1,4 +1,4 @@
-"""`logt serve`: words over the service."""
+"""The command `logt serve`."""
 
 from __future__ import annotations
 
@@ -16,67 +16,72 @@ import typer
 
 from logt.cli.console import err
 from logt.errors import InvalidInputError, MissingExtraError
-from logt.server.collection import Collection
-from logt.server.photo_collection import opened
-from logt.server.settings import SHORTEST_TOKEN, Limits, Settings
+from logt.server.collection import BaseCollection
+from logt.server.photo_collection import open_collection
+from logt.server.settings import MIN_TOKEN_LENGTH, Limits, Settings
 
 if TYPE_CHECKING:
     import uvicorn
 
 
 def serve(
-    index: Annotated[Path, typer.Argument(help="A folder made by logt images index, or an index of vectors.")],
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all of them.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
+    index: Annotated[Path, typer.Argument(help="A folder indexed by logt images index, or an index of vectors.")],
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 listens on all interfaces.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 selects a free port.")] = 8000,
     token: Annotated[
-        str | None, typer.Option(envvar="LOGT_TOKEN", help="Ask callers for this text; better given by LOGT_TOKEN.")
+        str | None, typer.Option(envvar="LOGT_TOKEN", help="Require this token; better set by LOGT_TOKEN.")
     ] = None,
-    read_only: Annotated[bool, typer.Option(help="Refuse to add and remove.")] = False,
-    allow_upload: Annotated[bool, typer.Option(help="Let callers add photos, into FOLDER/uploads.")] = False,
-    allow_host: Annotated[list[str] | None, typer.Option(help="A name that the service is called by.")] = None,
-    upload_mb: Annotated[int, typer.Option(min=1, help="Largest request.")] = 32,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Longest time for one request.")] = 30.0,
-    show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    read_only: Annotated[bool, typer.Option(help="Do not allow changes to the index.")] = False,
+    allow_upload: Annotated[bool, typer.Option(help="Allow clients to add photos, to FOLDER/uploads.")] = False,
+    allow_host: Annotated[list[str] | None, typer.Option(help="Accept this host name; can be repeated.")] = None,
+    upload_mb: Annotated[int, typer.Option(min=1, help="Maximum size of a request in MB.")] = 32,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Time limit of a request in seconds.")] = 30.0,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Serve an index over HTTP: a page to search by photos, and a JSON API."""
+    """Serve an index over HTTP: a web page to search photos, and a JSON API."""
     if read_only and allow_upload:
-        raise InvalidInputError("--read-only and --allow-upload exclude each other")
+        raise InvalidInputError("--read-only and --allow-upload cannot be combined")
     limits = Limits(body_bytes=upload_mb << 20, seconds=seconds)
-    settings = Settings(token or None, read_only, _names(host, allow_host or []), limits)
-    collection = opened(index, uploads=allow_upload)
+    settings = Settings(token or None, read_only, _host_names(host, allow_host or []), limits)
+    collection = open_collection(index, allow_uploads=allow_upload)
     if settings.token is None and not _is_loopback(host):
-        _say(
-            f"warning: everyone who can reach {host} can search, see and change this index; "
-            f"set LOGT_TOKEN to a text of {SHORTEST_TOKEN} or more characters, or pass --read-only",
+        _print(
+            f"warning: no token is set; everyone who can connect to {host} can search, view and change this index. "
+            f"Set LOGT_TOKEN to a string of at least {MIN_TOKEN_LENGTH} characters, or pass --read-only",
             style="yellow",
         )
-    server, listening = _server(collection, settings, host, port)
-    url = _address(host, listening.getsockname()[1])
-    _say(f"{len(collection.index):,} {'photos' if collection.pictures else 'vectors'} of {collection.title} at {url}")
-    _say("Ctrl-C stops")
-    if show:
+    server, listener = _create_server(collection, settings, host, port)
+    url = _page_url(host, listener.getsockname()[1])
+    items = "photos" if collection.has_photos else "vectors"
+    _print(f"Serving {len(collection.index):,} {items} from {collection.title} at {url}")
+    _print("Press Ctrl+C to stop")
+    if open_browser:
         _open_when_ready(server, url + (f"?token={quote(settings.token, safe='')}" if settings.token else ""))
-    server.run(sockets=[listening])
-    _say("stopped")
+    server.run(sockets=[listener])
+    _print("Stopped")
 
 
-def _server(collection: Collection, settings: Settings, host: str, port: int) -> tuple[uvicorn.Server, socket.socket]:
+def _create_server(
+    collection: BaseCollection, settings: Settings, host: str, port: int
+) -> tuple[uvicorn.Server, socket.socket]:
     try:
         import uvicorn
 
-        from logt.server.app import create
+        from logt.server.app import create_app
     except ImportError as error:
-        raise MissingExtraError(f'serving needs more packages: pip install "logt[serve]" ({error})') from error
+        raise MissingExtraError(
+            f'logt serve needs more packages: pip install "logt-search[serve]" ({error})'
+        ) from error
 
     class Server(uvicorn.Server):
-        """Ctrl-C is the way to stop, and no error."""
+        """A server that Ctrl+C stops without a traceback."""
 
         def run(self, sockets: Any = None) -> None:
             with suppress(KeyboardInterrupt):
                 super().run(sockets)
 
     config = uvicorn.Config(
-        create(collection, settings),
+        create_app(collection, settings),
         log_level="warning",
         server_header=False,
         proxy_headers=False,
@@ -85,24 +90,24 @@ def _server(collection: Collection, settings: Settings, host: str, port: int) ->
         timeout_graceful_shutdown=5,
         h11_max_incomplete_event_size=64 << 10,
     )
-    return Server(config), _listening(host, port)
+    return Server(config), _listen(host, port)
 
 
-def _listening(host: str, port: int) -> socket.socket:
-    """A socket on the address; a taken port is named before anything starts."""
+def _listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket, opened here so that a port in use gives a clear error before the server starts."""
     try:
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except socket.gaierror as error:
-        raise InvalidInputError(f"--host {host!r} is no address of this machine: {error.strerror}") from error
-    listening = socket.socket(family, kind, proto)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        raise InvalidInputError(f"--host {host!r} is not an address of this machine: {error.strerror}") from error
+    listener = socket.socket(family, kind, proto)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind(address)
-        listening.listen(1024)  # who calls from now on is answered once the service is up
+        listener.bind(address)
+        listener.listen(1024)  # connections wait in this queue until the server has started
     except OSError as error:
-        listening.close()
+        listener.close()
         raise InvalidInputError(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port") from error
-    return listening
+    return listener
 
 
 def _is_loopback(host: str) -> bool:
@@ -112,15 +117,15 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _names(host: str, allowed: list[str]) -> tuple[str, ...]:
-    """Names that the service answers to: those allowed, and its own where others can reach it."""
+def _host_names(host: str, allowed: list[str]) -> tuple[str, ...]:
+    """Return the host names to accept: `allowed`, and those of this machine unless `host` is a loopback address."""
     own = [] if _is_loopback(host) else [host, socket.gethostname(), f"{socket.gethostname()}.local"]
     return tuple(dict.fromkeys([*allowed, *own]))
 
 
-def _address(host: str, port: int) -> str:
-    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/"
+def _page_url(host: str, port: int) -> str:
+    address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://{f'[{address}]' if ':' in address else address}:{port}/"
 
 
 def _open_when_ready(server: Any, url: str) -> None:
@@ -133,5 +138,5 @@ def _open_when_ready(server: Any, url: str) -> None:
     threading.Thread(target=open_page, daemon=True).start()
 
 
-def _say(text: str, **style: Any) -> None:
+def _print(text: str, **style: Any) -> None:
     err.print(text, highlight=False, markup=False, soft_wrap=True, **style)

@@ -1,1 +1,1 @@
-"""An HTTP service and a page over one index; `logt serve` starts it, `logt.server.client` talks to it."""
+"""HTTP server for one index, with a JSON API and a web page; started by `logt serve`."""

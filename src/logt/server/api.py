@@ -11,89 +11,101 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 import logt
 from logt.server import schemas
-from logt.server.schemas import region
-from logt.server.service import Found, Service
+from logt.server.metrics import CONTENT_TYPE
+from logt.server.service import Service, TimedHits
 
 PREFIX = "/api/v1"
+_ERRORS = {
+    400: "The body cannot be parsed.",
+    401: "The token is missing or wrong.",
+    403: "Not allowed: the server is read-only, or the request is cross-origin.",
+    404: "The id is not in the index.",
+    409: "Not possible with this index, or another process is writing to it.",
+    410: "The file of the photo no longer exists.",
+    413: "The request is too large.",
+    415: "The file is not a readable image.",
+    422: "A value is invalid; the message names it.",
+    503: "Too many requests are waiting; try again later.",
+    504: "The request exceeded the time limit.",
+}
 
 
-def service_of(request: Request) -> Service:
+def get_service(request: Request) -> Service:
     service: Service = request.app.state.service
     return service
 
 
-Here = Annotated[Service, Depends(service_of)]
+ServiceDependency = Annotated[Service, Depends(get_service)]
 
 
-def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    about = {
-        400: "The body cannot be read.",
-        401: "The token is missing or wrong.",
-        403: "Not allowed: read-only, or a page of another site.",
-        404: "No such id.",
-        409: "Not with this index, or another process is writing to it.",
-        410: "The file of the picture is gone.",
-        413: "The request is too large.",
-        415: "Not a picture that can be read.",
-        422: "A value that cannot be used; the message names it.",
-        503: "Too many requests of this kind wait; try again.",
-        504: "It took too long.",
+def _error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    return {
+        status: {"model": schemas.ErrorResponse, "description": _ERRORS[status]} for status in (400, 401, *statuses)
     }
-    return {status: {"model": schemas.Error, "description": about[status]} for status in (400, 401, *statuses)}
 
 
-router = APIRouter(prefix=PREFIX)
-
-
-class PlainJson(JSONResponse):
-    """JSON in ASCII: ids may hold characters that UTF-8 does not have."""
+class ASCIIJSONResponse(JSONResponse):
+    """JSON in ASCII: string ids may contain lone surrogates, which UTF-8 cannot encode."""
 
     def render(self, content: Any) -> bytes:
         return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
 
 
-def _shown(found: Found) -> Response:
-    """Results are ours and of their form; checking each of thousands again would cost more than the search."""
-    rows = [[{"id": hit.id, "score": hit.score} for hit in hits] for hits in found.results]
-    return PlainJson({"results": rows, "milliseconds": found.milliseconds})
+router = APIRouter(prefix=PREFIX)
 
 
-@router.post("/search", response_model=schemas.Results, responses=_errors(413, 422, 503, 504), tags=["search"])
-async def search_by_vector(asked: schemas.VectorSearch, here: Here) -> Any:
-    """The nearest vectors of each row."""
-    return _shown(await here.by_vectors(asked.vectors, asked.k, asked.effort))
+def _search_response(timed: TimedHits) -> Response:
+    """Return search results as JSON, without pydantic: validating thousands of hits costs more than the search."""
+    results = [[hit._asdict() for hit in hits] for hits in timed.results]
+    return ASCIIJSONResponse({"results": results, "milliseconds": timed.milliseconds})
 
 
 @router.post(
-    "/search/ids", response_model=schemas.Results, responses=_errors(404, 413, 422, 503, 504), tags=["search"]
+    "/search", response_model=schemas.SearchResponse, responses=_error_responses(413, 422, 503, 504), tags=["search"]
 )
-async def search_by_id(asked: schemas.IdSearch, here: Here) -> Any:
-    """The nearest vectors of vectors of the index, without themselves."""
-    return _shown(await here.by_ids(asked.ids, asked.k, asked.effort))
+async def search_by_vector(body: schemas.VectorSearchRequest, service: ServiceDependency) -> Any:
+    """Return the nearest vectors of each query vector."""
+    return _search_response(await service.search_vectors(body.vectors, body.k, body.effort))
 
 
 @router.post(
-    "/search/image", response_model=schemas.Results, responses=_errors(409, 413, 415, 422, 503, 504), tags=["search"]
+    "/search/ids",
+    response_model=schemas.SearchResponse,
+    responses=_error_responses(404, 413, 422, 503, 504),
+    tags=["search"],
+)
+async def search_by_id(body: schemas.IdSearchRequest, service: ServiceDependency) -> Any:
+    """Return the nearest vectors of vectors in the index. A vector is not among its own results."""
+    return _search_response(await service.search_ids(body.ids, body.k, body.effort))
+
+
+@router.post(
+    "/search/image",
+    response_model=schemas.SearchResponse,
+    responses=_error_responses(409, 413, 415, 422, 503, 504),
+    tags=["search"],
 )
 async def search_by_image(
-    here: Here,
-    photo: Annotated[UploadFile, File(description="A picture; it is not kept.")],
-    box: Annotated[str, Form(description="Region: left,top,right,bottom from 0 to 1; empty: all of it.")] = "",
-    k: Annotated[int, Form(ge=1)] = 10,
+    service: ServiceDependency,
+    photo: Annotated[UploadFile, File(description="The image to search with. It is not stored.")],
+    box: Annotated[
+        str, Form(description="Region to search with: left,top,right,bottom as fractions. Empty: the whole image.")
+    ] = "",
+    k: Annotated[int, Form(ge=1, description="Number of results.")] = 10,
 ) -> Any:
-    """The pictures most similar to an uploaded one, or to a region of it."""
-    return _shown(await here.by_photo(photo.file, region(box), k))
+    """Return the photos that are most similar to an uploaded image, or to a region of it."""
+    return _search_response(await service.search_image(photo.file, schemas.parse_region(box), k))
 
 
 @router.post(
     "/search/region",
-    response_model=schemas.Results,
-    responses=_errors(404, 409, 410, 413, 415, 422, 503, 504),
+    response_model=schemas.SearchResponse,
+    responses=_error_responses(404, 409, 410, 413, 415, 422, 503, 504),
     tags=["search"],
 )
-async def search_by_region(asked: schemas.RegionSearch, here: Here) -> Any:
-    """The pictures most similar to a region of a picture of the index, without that picture."""
-    return _shown(await here.by_region(asked.id, schemas.checked_box(asked.box), asked.k))
+async def search_by_region(body: schemas.RegionSearchRequest, service: ServiceDependency) -> Any:
+    """Return the photos that are most similar to a region of a photo in the index, without that photo."""
+    return _search_response(await service.search_region(body.id, schemas.check_region(body.box), body.k))
 
 
 @router.get(
@@ -101,81 +113,93 @@ async def search_by_region(asked: schemas.RegionSearch, here: Here) -> Any:
     response_class=Response,
     responses={
         200: {"content": {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}}, "description": "JPEG."},
-        304: {"description": "As it was."},
-        **_errors(404, 409, 410, 415, 422, 503, 504),
+        304: {"description": "Not modified."},
+        **_error_responses(404, 409, 410, 415, 422, 503, 504),
     },
     tags=["search"],
 )
-async def picture(
+async def get_photo(
     request: Request,
-    here: Here,
-    id: Annotated[str, Query(max_length=4096, description="A picture of the index.")],
-    size: Annotated[Literal["thumb", "large"], Query(description="480 or 2048 pixels on the longer side.")] = "thumb",
+    service: ServiceDependency,
+    id: Annotated[str, Query(max_length=4096, description="Id of a photo in the index.")],
+    size: Annotated[
+        Literal["thumb", "large"], Query(description="At most 480 (thumb) or 2048 (large) pixels on the longer side.")
+    ] = "thumb",
 ) -> Response:
-    """A picture of the index, upright, as a JPEG without metadata."""
-    version, image = await here.picture(id, size)
-    headers = {"ETag": f'"{version}"', "Cache-Control": "private, max-age=60"}
-    if f'"{version}"' in request.headers.get("if-none-match", ""):
+    """Return a photo in the index as JPEG, upright and without metadata."""
+    thumbnail = service.find_thumbnail(id, size)
+    etag = f'"{thumbnail.key}"'
+    headers = {"ETag": etag, "Cache-Control": "private, max-age=60"}
+    if etag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
-    return Response(await image(), media_type="image/jpeg", headers=headers)
+    return Response(await service.render(thumbnail), media_type="image/jpeg", headers=headers)
 
 
-@router.post("/vectors", response_model=schemas.AddedIds, responses=_errors(403, 409, 413, 422, 503), tags=["change"])
-async def add_vectors(asked: schemas.Added, here: Here) -> Any:
-    """Add vectors; all or nothing, saved when this answers. Searches go on meanwhile."""
-    ids = await here.add(asked.vectors, asked.ids, asked.replace)
-    return {"ids": ids, "vectors": len(here.collection.index)}
+@router.post(
+    "/vectors",
+    response_model=schemas.AddResponse,
+    responses=_error_responses(403, 409, 413, 422, 503),
+    tags=["change"],
+)
+async def add_vectors(body: schemas.AddRequest, service: ServiceDependency) -> Any:
+    """Add vectors, all or none. The index is saved before the response is sent."""
+    ids = await service.add(body.vectors, body.ids, body.replace)
+    return {"ids": ids, "vectors": len(service.collection.index)}
 
 
 @router.post(
     "/vectors/remove",
-    response_model=schemas.RemovedCount,
-    responses=_errors(403, 409, 413, 422, 503),
+    response_model=schemas.RemoveResponse,
+    responses=_error_responses(403, 409, 413, 422, 503),
     tags=["change"],
 )
-async def remove_vectors(asked: schemas.Removed, here: Here) -> Any:
-    """Remove vectors by id, or uploaded photos with their files; ids that are not there are passed over."""
-    removed = await here.remove(asked.ids)
-    return {"removed": removed, "vectors": len(here.collection.index)}
+async def remove_vectors(body: schemas.RemoveRequest, service: ServiceDependency) -> Any:
+    """Remove vectors by id, or uploaded photos with their files. Unknown ids are ignored."""
+    removed = await service.remove(body.ids)
+    return {"removed": removed, "vectors": len(service.collection.index)}
 
 
 @router.post(
-    "/pictures", response_model=schemas.AddedPicture, responses=_errors(403, 409, 413, 415, 503, 504), tags=["change"]
+    "/pictures",
+    response_model=schemas.UploadResponse,
+    responses=_error_responses(403, 409, 413, 415, 503, 504),
+    tags=["change"],
 )
-async def add_picture(
-    here: Here, photo: Annotated[UploadFile, File(description="A picture; it is kept in the folder for uploads.")]
+async def upload_photo(
+    service: ServiceDependency,
+    photo: Annotated[UploadFile, File(description="The photo. It is stored in the upload folder.")],
 ) -> Any:
-    """Add a photo, if the service was started with --allow-upload; indexed when this answers."""
-    id = await here.upload(photo.file)  # noqa: A001
-    return {"id": id, "vectors": len(here.collection.index)}
+    """Add a photo to the index. Requires that the server was started with --allow-upload."""
+    photo_id = await service.upload(photo.file)
+    return {"id": photo_id, "vectors": len(service.collection.index)}
 
 
-@router.get("/info", response_model=schemas.Info, responses=_errors(), tags=["service"])
-async def info(here: Here) -> Any:
-    """What the index holds and costs, and the limits of this service."""
-    index, settings = here.collection.index, here.settings
+@router.get("/info", response_model=schemas.InfoResponse, responses=_error_responses(), tags=["server"])
+async def info(service: ServiceDependency) -> Any:
+    """Return the contents and size of the index, and the limits of the server."""
+    collection, settings = service.collection, service.settings
     return {
         "version": logt.__version__,
-        "generation": index.generation,
-        "vectors": len(index),
-        "dim": index.dim,
-        "metric": index.metric,
-        "pictures": here.collection.pictures,
+        "generation": collection.index.generation,
+        "vectors": len(collection.index),
+        "dim": collection.index.dim,
+        "metric": collection.index.metric,
+        "pictures": collection.has_photos,
         "read_only": settings.read_only,
-        "uploads": here.collection.uploads,
+        "uploads": collection.allows_uploads,
         "limits": asdict(settings.limits),
-        "report": dict(here.collection.report()),
+        "report": dict(collection.report()),
     }
 
 
-@router.get("/health", response_model=schemas.Health, tags=["service"])
-async def health(here: Here) -> Any:
-    """Whether the service answers; it needs no token."""
-    trouble = here.collection.trouble
-    return {"status": "ok" if trouble is None else "stale", "trouble": trouble}
+@router.get("/health", response_model=schemas.HealthResponse, tags=["server"])
+async def health(service: ServiceDependency) -> Any:
+    """Return whether the server works. No token is required."""
+    error = service.collection.refresh_error
+    return {"status": "ok" if error is None else "stale", "trouble": error}
 
 
-@router.get("/metrics", response_class=PlainTextResponse, responses=_errors(), tags=["service"])
-async def metrics(here: Here) -> Response:
-    """Counts, times and sizes, in the text format of Prometheus."""
-    return PlainTextResponse(here.meters.text(here.gauges()), media_type="text/plain; version=0.0.4")
+@router.get("/metrics", response_class=PlainTextResponse, responses=_error_responses(), tags=["server"])
+async def metrics(service: ServiceDependency) -> Response:
+    """Return request counts, latencies and sizes in the Prometheus text format."""
+    return Response(service.metrics.render(), headers={"Content-Type": CONTENT_TYPE})

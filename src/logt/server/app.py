@@ -1,4 +1,4 @@
-"""The application: one service behind its gate, as the API and as the page."""
+"""The ASGI application: the API and the web page of one service, inside the middleware."""
 
 from __future__ import annotations
 
@@ -13,64 +13,62 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Scope
 
 import logt
-from logt.server import api
-from logt.server import web as page
-from logt.server.api import PlainJson
-from logt.server.collection import Collection
-from logt.server.errors import FORESEEN, RefusedError, refusal
-from logt.server.middleware import Gate
+from logt.server import api, web
+from logt.server.collection import BaseCollection
+from logt.server.errors import LIBRARY_ERROR_TYPES, HTTPError, to_http_error
+from logt.server.middleware import ServerMiddleware
 from logt.server.service import Service
 from logt.server.settings import Settings
 
 
-def create(collection: Collection, settings: Settings | None = None) -> ASGIApp:
-    """The application over a collection, which it closes when it ends."""
+def create_app(collection: BaseCollection, settings: Settings | None = None) -> ASGIApp:
+    """Return the application for a collection; it closes the collection on shutdown."""
     service = Service(collection, settings or Settings())
 
     @asynccontextmanager
-    async def living(_: FastAPI) -> AsyncIterator[None]:
-        watching = asyncio.create_task(service.watch())
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        refresher = asyncio.create_task(service.refresh_periodically())
         yield
-        watching.cancel()
+        refresher.cancel()
         with suppress(asyncio.CancelledError):
-            await watching
+            await refresher
         service.close()
 
     app = FastAPI(
         title="logt",
         version=logt.__version__,
-        summary="Search in one index, by vector, by id and by image.",
+        summary="Search one index by vector, by id or by image.",
         docs_url=None,
         redoc_url=None,
         openapi_url="/openapi.json",
-        default_response_class=PlainJson,
-        lifespan=living,
+        default_response_class=api.ASCIIJSONResponse,
+        lifespan=lifespan,
     )
     app.state.service = service
     app.include_router(api.router)
-    app.include_router(page.router)
+    app.include_router(web.router)
 
-    def explain(scope: Scope, error: RefusedError) -> Response:
+    def render_error(scope: Scope, error: HTTPError) -> Response:
         if scope["path"].startswith((api.PREFIX, "/openapi.json")):
-            return PlainJson(error.body, error.status, error.headers)
-        return page.explained(service, scope, error)
+            return api.ASCIIJSONResponse(error.body, error.status, error.headers)
+        return web.render_error(service, scope, error)
 
-    async def refused(request: Request, error: Exception) -> Response:
-        return explain(request.scope, _named(error))
+    async def handle_exception(request: Request, exception: Exception) -> Response:
+        return render_error(request.scope, _convert_exception(exception))
 
-    for kind in (RefusedError, RequestValidationError, HTTPException, *FORESEEN, Exception):
-        app.add_exception_handler(kind, refused)
-    return Gate(app, service.settings, service.meters, explain)
+    for exception_type in (HTTPError, RequestValidationError, HTTPException, *LIBRARY_ERROR_TYPES, Exception):
+        app.add_exception_handler(exception_type, handle_exception)
+    return ServerMiddleware(app, service.settings, service.metrics, render_error)
 
 
-def _named(error: Exception) -> RefusedError:
-    """Errors of the framework in the form of ours."""
-    if isinstance(error, RequestValidationError):
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"] if part != "body") or "the body"
-        return RefusedError(422, "invalid_input", f"{where}: {first['msg']}")
-    if isinstance(error, HTTPException):
+def _convert_exception(exception: Exception) -> HTTPError:
+    """Return the HTTP error for an exception of the framework, the library or the server."""
+    if isinstance(exception, RequestValidationError):
+        first = exception.errors()[0]
+        field = ".".join(str(part) for part in first["loc"] if part != "body") or "body"
+        return HTTPError(422, "invalid_input", f"{field}: {first['msg']}")
+    if isinstance(exception, HTTPException):
         codes = {400: "bad_request", 404: "not_found", 405: "method_not_allowed"}
-        code = codes.get(error.status_code, "refused")
-        return RefusedError(error.status_code, code, str(error.detail), error.headers)
-    return refusal(error)
+        code = codes.get(exception.status_code, "refused")
+        return HTTPError(exception.status_code, code, str(exception.detail), exception.headers)
+    return to_http_error(exception)

@@ -1,4 +1,4 @@
-"""The index as the service holds it: read by all requests at once, opened for writing only while changes come."""
+"""The index that a server works on: searches run in parallel, changes one at a time."""
 
 from __future__ import annotations
 
@@ -6,41 +6,30 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.results import Report, SearchResult
-from logt.server.errors import not_found
+from logt.server.errors import id_not_found
+from logt.server.hits import Hit, Id
 
-Id = int | str
-Answer = TypeVar("Answer")
-QUIET = 2.0
-"""Seconds without a change after which the folder is free for another writer."""
-JOIN_AFTER = 64
-"""Adds, each of which made a segment, after which small segments are joined."""
+T = TypeVar("T")
+UNLOCK_AFTER = 2.0
+"""Seconds without a change after which the folder is unlocked for other writers."""
 
 
-@dataclass(frozen=True)
-class Hit:
-    """One result."""
+class BaseCollection(ABC):
+    """A served index. A search never waits: it uses the state that is current when it starts."""
 
-    id: Id
-    score: float
-
-
-class Collection(ABC):
-    """What is served. Searches never wait: they read the state that is there when they begin."""
-
-    pictures = False
-    uploads = False
+    has_photos = False
+    allows_uploads = False
 
     def __init__(self) -> None:
-        self.trouble: str | None = None
-        self._reported: tuple[object, Report] | None = None
-        self._sampled: tuple[object, list[Id]] | None = None
+        self.refresh_error: str | None = None
+        self._cached_report: tuple[object, Report] | None = None
+        self._cached_sample: tuple[object, list[Id]] | None = None
 
     @property
     @abstractmethod
@@ -52,72 +41,71 @@ class Collection(ABC):
 
     @abstractmethod
     def add(self, X: Any, ids: list[Id] | None, *, replace: bool = False) -> list[Id]:
-        """Add vectors and save; with `replace`, in place of those that have the ids."""
+        """Add vectors, save the index and return the ids; `replace` overwrites vectors with the same ids."""
 
     @abstractmethod
     def remove(self, ids: list[Id]) -> int:
-        """Remove what has these ids and save; say how many there were."""
+        """Remove vectors by id, save the index and return how many were removed."""
 
     @abstractmethod
-    def poll(self) -> None:
-        """Pick up what others saved."""
+    def refresh(self) -> None:
+        """Load what other processes have saved."""
 
-    def close(self) -> None:  # noqa: B027 - most hold nothing
-        """Let other processes write."""
+    def close(self) -> None:  # noqa: B027 - only some collections hold a lock
+        """Unlock the folder for other writers."""
 
-    def watch(self) -> None:
-        """`poll`; what fails is kept as `trouble`, and the state of before is served."""
+    def try_refresh(self) -> None:
+        """Call `refresh`; if it fails, keep the current state and store the message in `refresh_error`."""
         try:
-            self.poll()
-            self.trouble = None
+            self.refresh()
+            self.refresh_error = None
         except (OSError, ValueError) as error:
-            self.trouble = str(error)
+            self.refresh_error = str(error)
 
     def search(self, Q: Any, k: int, effort: float | None = None) -> list[list[Hit]]:
-        """The k best of each row of Q, fewer where there are fewer; on one thread, as requests come side by side."""
-        return _hits(self.index.search(Q, k, effort=effort, threads=1))
+        """Return the k best hits of each row of Q; uses one thread because requests already run in parallel."""
+        return _to_hits(self.index.search(Q, k, effort=effort, threads=1))
 
     def search_ids(self, ids: list[Id], k: int, effort: float | None = None) -> list[list[Hit]]:
-        """The k best for each vector of the index, given by id; the vector itself is not among them."""
+        """Return the k best hits of each indexed vector, without the vector itself."""
         index = self.index
-        for one in ids:
-            if one not in index:
-                raise not_found(one)
-        found = _hits(index.search(index.reconstruct(ids), k + 1, effort=effort, threads=1))
-        return [[hit for hit in hits if hit.id != one][:k] for one, hits in zip(ids, found, strict=True)]
+        for query_id in ids:
+            if query_id not in index:
+                raise id_not_found(query_id)
+        hits = _to_hits(index.search(index.reconstruct(ids), k + 1, effort=effort, threads=1))
+        return [[hit for hit in row if hit.id != query_id][:k] for query_id, row in zip(ids, hits, strict=True)]
 
     def report(self) -> Report:
-        """`Index.report` of the state that is served; counted once per state."""
+        """Return `Index.report`, computed once per state of the index."""
         index = self.index
-        if self._reported is None or self._reported[0] != (id(index), index.generation):
-            self._reported = ((id(index), index.generation), index.report())
-        return self._reported[1]
+        if self._cached_report is None or self._cached_report[0] != (id(index), index.generation):
+            self._cached_report = ((id(index), index.generation), index.report())
+        return self._cached_report[1]
 
-    def sample(self, count: int) -> list[Id]:
-        """Some ids, spread over the whole index; looked up once per state."""
+    def sample_ids(self, count: int) -> list[Id]:
+        """Return some ids, evenly spaced over the index, computed once per state of the index."""
         index = self.index
         state = (id(index), index.generation, count)
-        if self._sampled is None or self._sampled[0] != state:
+        if self._cached_sample is None or self._cached_sample[0] != state:
             ids = index.ids
-            self._sampled = (state, ids[:: max(1, len(ids) // count)][:count].tolist())
-        return self._sampled[1]
+            self._cached_sample = (state, ids[:: max(1, len(ids) // count)][:count].tolist())
+        return self._cached_sample[1]
 
 
-class Vectors(Collection):
-    """An index of vectors without pictures.
+class VectorCollection(BaseCollection):
+    """An index of vectors without photos.
 
-    One change at a time opens the folder for writing, and holds it until no change came for a while; another process
-    may write at all other times.
+    The first change opens the folder for writing. It stays locked until no change has arrived for a while; at all
+    other times other processes can write.
     """
 
     def __init__(self, folder: Path):
         super().__init__()
         self._folder = folder.resolve()
         self._index = Index.open(folder)
-        self._writing = False
-        self._changed = 0.0
-        self._adds = 0
-        self._changing = threading.Lock()
+        self._writable = False
+        self._last_change = 0.0
+        self._change_lock = threading.Lock()
 
     @property
     def index(self) -> Index:
@@ -128,45 +116,42 @@ class Vectors(Collection):
         return self._folder.name
 
     def add(self, X: Any, ids: list[Id] | None, *, replace: bool = False) -> list[Id]:
-        def change(index: Index) -> list[Id]:
-            given = index.upsert(X, ids) if replace else index.add(X, ids)
-            self._adds += 1
-            if self._adds % JOIN_AFTER == 0:
-                index.compact()
-            return list(given.tolist())
+        def add_to(index: Index) -> list[Id]:
+            new_ids = index.upsert(X, ids) if replace else index.add(X, ids)
+            return list(new_ids.tolist())
 
-        return self._change(change)
+        return self._change(add_to)
 
     def remove(self, ids: list[Id]) -> int:
         return self._change(lambda index: index.remove(ids))
 
-    def poll(self) -> None:
-        with self._changing:
-            if self._writing and time.monotonic() - self._changed > QUIET:
+    def refresh(self) -> None:
+        with self._change_lock:
+            if self._writable and time.monotonic() - self._last_change > UNLOCK_AFTER:
                 self.close()
             self._index.refresh()
 
     def close(self) -> None:
         self._index.close()
-        self._writing = False
+        self._writable = False
 
-    def _change(self, change: Callable[[Index], Answer]) -> Answer:
-        with self._changing:
-            if not self._writing:
-                self._index, self._writing = Index.open(self._folder, "a"), True
-            self._changed = time.monotonic()
+    def _change(self, change: Callable[[Index], T]) -> T:
+        with self._change_lock:
+            if not self._writable:
+                self._index, self._writable = Index.open(self._folder, "a"), True
+            self._last_change = time.monotonic()
             try:
-                answer = change(self._index)
+                result = change(self._index)
                 self._index.save()
             except InvalidInputError:
-                raise  # nothing was changed
+                raise  # the index is unchanged
             except BaseException:
                 self.close()
                 self._index = Index.open(self._folder)
                 raise
-            return answer
+            return result
 
 
-def _hits(found: SearchResult) -> list[list[Hit]]:
-    rows = zip(found.ids.tolist(), found.scores.tolist(), found.counts.tolist(), strict=True)
-    return [[Hit(*hit) for hit in zip(ids[:count], scores[:count], strict=True)] for ids, scores, count in rows]
+def _to_hits(result: SearchResult) -> list[list[Hit]]:
+    rows = zip(result.ids.tolist(), result.scores.tolist(), result.counts.tolist(), strict=True)
+    return [[Hit(*pair) for pair in zip(ids[:count], scores[:count], strict=True)] for ids, scores, count in rows]

@@ -1,4 +1,4 @@
-"""What goes wrong -> a status and {"error": {"code", "message"}}."""
+"""Errors of the HTTP API: a status and the body {"error": {"code", "message"}}."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from logt.errors import CorruptIndexError, InvalidInputError, LockedError, MissingExtraError, ReadOnlyError
 
 
-class RefusedError(Exception):
-    """A request that is answered by an error: a status, a code for programs, a message for people."""
+class HTTPError(Exception):
+    """An error response: HTTP status, machine-readable code, message, extra headers."""
 
     def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None):
         super().__init__(message)
@@ -20,29 +20,33 @@ class RefusedError(Exception):
         return {"error": {"code": self.code, "message": self.message}}
 
 
-_OF_THE_LIBRARY: tuple[tuple[type[Exception], int, str], ...] = (
+_LIBRARY_ERRORS: tuple[tuple[type[Exception], int, str], ...] = (
     (InvalidInputError, 422, "invalid_input"),
     (LockedError, 409, "locked"),
     (ReadOnlyError, 403, "read_only"),
     (MissingExtraError, 501, "missing_extra"),
     (CorruptIndexError, 500, "corrupt_index"),
 )
-
-
-FORESEEN = tuple(kind for kind, _, _ in _OF_THE_LIBRARY)
+LIBRARY_ERROR_TYPES = tuple(error_type for error_type, _, _ in _LIBRARY_ERRORS)
 _log = logging.getLogger("logt.server")
 
 
-def refusal(error: Exception) -> RefusedError:
-    """The refusal that stands for an error; one that nobody foresaw tells nothing of the inside."""
-    if isinstance(error, RefusedError):
+def to_http_error(error: Exception) -> HTTPError:
+    """Return the HTTP error for any exception; an unexpected one is logged and its details are not sent."""
+    if isinstance(error, HTTPError):
         return error
-    for kind, status, code in _OF_THE_LIBRARY:
-        if isinstance(error, kind):
-            return RefusedError(status, code, str(error))
-    _log.error("unforeseen", exc_info=error)
-    return RefusedError(500, "internal", "something went wrong inside; the log of the service says what")
+    for error_type, status, code in _LIBRARY_ERRORS:
+        if isinstance(error, error_type):
+            return HTTPError(status, code, str(error))
+    _log.error("unexpected error", exc_info=error)
+    return HTTPError(500, "internal", "internal server error; see the server log")
 
 
-def not_found(id: object) -> RefusedError:
-    return RefusedError(404, "not_found", f"id {id!r} is not in the index")
+def id_not_found(id: object) -> HTTPError:
+    """Return the 404 error for an id that is not in the index."""
+    return HTTPError(404, "not_found", f"id {id!r} is not in the index")
+
+
+def photo_file_missing() -> HTTPError:
+    """Return the 410 error for a photo whose file was deleted after it was indexed."""
+    return HTTPError(410, "gone", "the file of this photo no longer exists; run logt images index again")

@@ -1,106 +1,80 @@
-"""What every request passes: who asks, from where, how much and how long; every answer gets the headers of safety."""
+"""ASGI middleware around the application: access checks, request limits, security headers, metrics."""
 
 from __future__ import annotations
 
 import asyncio
-import hmac
-import ipaddress
 import time
 from collections.abc import Callable
-from http.cookies import CookieError, SimpleCookie
-from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from logt.server.errors import RefusedError, refusal
-from logt.server.metrics import Meters
+from logt.server.access import check_host, check_origin, check_token
+from logt.server.errors import HTTPError, to_http_error
+from logt.server.metrics import ServerMetrics
 from logt.server.settings import Settings
 
-HEADERS = {
+ErrorRenderer = Callable[[Scope, HTTPError], Response]
+
+SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "same-origin",  # no-referrer would make browsers hide the origin of our own forms, see _origin
+    "Referrer-Policy": "same-origin",  # with no-referrer, browsers send "Origin: null" for forms of this page
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-OPEN = ("/api/v1/health", "/login", "/static/")
-"""Paths that need no token."""
 _METHODS = {"GET", "HEAD", "POST", "DELETE", "OPTIONS", "PUT", "PATCH"}
+_CLIENT_CLOSED_REQUEST = 499
 
 
-class Gate:
-    """The outermost layer of the service."""
+class ServerMiddleware:
+    """Outermost middleware: check each request, limit its size and time, and add headers to each response."""
 
-    def __init__(
-        self, app: ASGIApp, settings: Settings, meters: Meters, explain: Callable[[Scope, RefusedError], Response]
-    ):
-        self._app, self._settings, self._meters, self._explain = app, settings, meters, explain
+    def __init__(self, app: ASGIApp, settings: Settings, metrics: ServerMetrics, render_error: ErrorRenderer):
+        self._app, self._settings, self._metrics, self._render_error = app, settings, metrics, render_error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun, answer = time.perf_counter(), _Answer(send)
+        start, sender = time.perf_counter(), _ResponseSender(send)
         try:
-            await self._admit(scope, receive, answer)
-        except Exception as error:
-            told = refusal(error)
-            if not answer.status:
-                await self._explain(scope, told)(scope, receive, answer.send)
+            await self._forward(scope, receive, sender)
+        except Exception as exception:
+            error = to_http_error(exception)
+            if not sender.status:
+                await self._render_error(scope, error)(scope, receive, sender.send)
         finally:
             method = scope["method"] if scope["method"] in _METHODS else "OTHER"
             route = getattr(scope.get("route"), "path", "other")
-            self._meters.count(method, route, answer.status or 499, time.perf_counter() - begun)
+            status = sender.status or _CLIENT_CLOSED_REQUEST
+            self._metrics.observe_request(method, route, status, time.perf_counter() - start)
 
-    async def _admit(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+    async def _forward(self, scope: Scope, receive: Receive, sender: _ResponseSender) -> None:
+        """Check the request and pass it to the application."""
         headers, limits = Headers(scope=scope), self._settings.limits
-        _check_host(headers, self._settings.hosts)
-        _check_origin(scope, headers)
-        entering = self._check_token(scope, headers)
-        if entering is not None:
-            await entering(scope, receive, answer.send)
+        check_host(headers, self._settings.hosts)
+        check_origin(scope, headers)
+        login = check_token(scope, headers, self._settings.token)
+        if login is not None:
+            await login(scope, receive, sender.send)
             return
-        body = _Body(receive, headers, limits.body_bytes)
+        body = _LimitedBody(receive, headers, limits.body_bytes)
         try:
             async with asyncio.timeout(limits.seconds):
-                await self._app(scope, body.receive, body.guarded(answer.send))
+                await self._app(scope, body.receive, body.wrap_send(sender.send))
         except TimeoutError:
-            raise RefusedError(
-                504, "timeout", f"this took longer than {limits.seconds:g} s and was given up"
-            ) from None
+            raise HTTPError(504, "timeout", f"the request exceeded the limit of {limits.seconds:g} s") from None
         finally:
-            if body.over and not answer.status:
-                raise too_large(limits.body_bytes)
-
-    def _check_token(self, scope: Scope, headers: Headers) -> Response | None:
-        """Raise unless the request has the token; an answer of its own if it brings the token to the page."""
-        token, path = self._settings.token, scope["path"]
-        if token is None or path.startswith(OPEN):
-            return None
-        given = headers.get("authorization", "")
-        if given[:7].lower() == "bearer " and same(given[7:].strip(), token):
-            return None
-        name, value = cookie(scope, token)
-        if same(_cookies(headers).get(name, ""), value):
-            return None
-        if path == "/" and scope["method"] == "GET":
-            brought = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-            if same(brought, token):
-                return entered(scope, token)
-        raise RefusedError(
-            401,
-            "unauthorized",
-            "this service asks for its token: send it as 'Authorization: Bearer TOKEN'",
-            {"WWW-Authenticate": "Bearer"},
-        )
+            if body.exceeded and not sender.status:
+                raise _too_large(limits.body_bytes)
 
 
-class _Answer:
-    """The way to the client; knows whether an answer has begun, and gives it its headers."""
+class _ResponseSender:
+    """Send a response with the security headers; `status` is 0 until the response has started."""
 
     def __init__(self, send: Send):
         self._send, self.status = send, 0
@@ -109,100 +83,40 @@ class _Answer:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = MutableHeaders(scope=message)
-            for name, value in HEADERS.items():
+            for name, value in SECURITY_HEADERS.items():
                 headers[name] = value
             if "cache-control" not in headers:
                 headers["Cache-Control"] = "no-store"
         await self._send(message)
 
 
-class _Body:
-    """A body that may not be longer than `most` bytes, announced or not."""
+class _LimitedBody:
+    """A request body of at most `max_bytes` bytes, with or without a Content-Length header."""
 
-    def __init__(self, receive: Receive, headers: Headers, most: int):
-        self._receive, self._most, self._bytes, self.over = receive, most, 0, False
-        announced = headers.get("content-length", "")
-        if announced.isdecimal() and int(announced) > most:
-            raise too_large(most)
+    def __init__(self, receive: Receive, headers: Headers, max_bytes: int):
+        self._receive, self._max_bytes, self._received, self.exceeded = receive, max_bytes, 0, False
+        content_length = headers.get("content-length", "")
+        if content_length.isdecimal() and int(content_length) > max_bytes:
+            raise _too_large(max_bytes)
 
     async def receive(self) -> Message:
         message = await self._receive()
-        self._bytes += len(message.get("body", b""))
-        if self._bytes > self._most:
-            self.over = True
-            raise too_large(self._most)
+        self._received += len(message.get("body", b""))
+        if self._received > self._max_bytes:
+            self.exceeded = True
+            raise _too_large(self._max_bytes)
         return message
 
-    def guarded(self, send: Send) -> Send:
-        """What the application says of a body that it could not read to its end is not passed on."""
+    def wrap_send(self, send: Send) -> Send:
+        """Return a send function that drops the application's own error for a body that was cut off."""
 
-        async def guarded(message: Message) -> None:
-            if not self.over:
+        async def send_unless_exceeded(message: Message) -> None:
+            if not self.exceeded:
                 await send(message)
 
-        return guarded
+        return send_unless_exceeded
 
 
-def too_large(most: int) -> RefusedError:
-    return RefusedError(413, "too_large", f"a request may have at most {most:,} bytes", {"Connection": "close"})
-
-
-def same(given: str, wanted: str) -> bool:
-    """Whether two texts are equal, in a time that does not depend on where they differ."""
-    return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), wanted.encode())
-
-
-def cookie(scope: Scope, token: str) -> tuple[str, str]:
-    """The name and value that the page keeps instead of the token; cookies are shared by the ports of a host."""
-    port = (scope.get("server") or ("", 0))[1] or 0
-    return f"logt_{port}", hmac.digest(token.encode(), b"logt page", "sha256").hex()
-
-
-def entered(scope: Scope, token: str) -> Response:
-    """On to the page, with the cookie and without the token in the address."""
-    answer = RedirectResponse("/", 303)
-    name, value = cookie(scope, token)
-    secure = scope.get("scheme") == "https"
-    answer.set_cookie(name, value, httponly=True, samesite="strict", secure=secure, max_age=30 * 86400)
-    return answer
-
-
-def _cookies(headers: Headers) -> dict[str, str]:
-    try:
-        return {name: morsel.value for name, morsel in SimpleCookie(headers.get("cookie", "")).items()}
-    except CookieError:
-        return {}
-
-
-def _check_host(headers: Headers, known: tuple[str, ...]) -> None:
-    """A page of another site can point a name of its own at this machine, but not an address: names must be known."""
-    given = headers.get("host", "")
-    try:
-        name = (urlsplit(f"//{given}").hostname or "").rstrip(".")
-    except ValueError:
-        name = ""
-    if name not in ("localhost", *(host.lower() for host in known)) and not _is_address(name):
-        raise RefusedError(
-            421, "unknown_host", f"this service is not called {given!r}; start it with --allow-host NAME"
-        )
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
-def _check_origin(scope: Scope, headers: Headers) -> None:
-    """What changes or costs something is not done for the pages of other sites."""
-    if scope["method"] in ("GET", "HEAD", "OPTIONS"):
-        return
-    origin = headers.get("origin")
-    if origin is None:
-        foreign = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
-    else:
-        foreign = urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
-    if foreign:
-        raise RefusedError(403, "cross_origin", "a page of another site may not use this service")
+def _too_large(max_bytes: int) -> HTTPError:
+    message = f"the request exceeds the limit of {max_bytes:,} bytes"
+    return HTTPError(413, "too_large", message, {"Connection": "close"})

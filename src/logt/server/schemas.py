@@ -1,4 +1,4 @@
-"""What the API takes and gives, as its documentation shows it."""
+"""Request and response bodies of the API."""
 
 from __future__ import annotations
 
@@ -6,129 +6,130 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
-from logt.server.collection import Id
-from logt.server.errors import RefusedError
-from logt.server.photo_collection import Box
+from logt.server.errors import HTTPError
+from logt.server.hits import Id
+from logt.server.photo_collection import Region
 
-AnyId = Annotated[StrictInt, Field(ge=0, le=2**63 - 2)] | Annotated[StrictStr, Field(max_length=4096)]
+StrictId = Annotated[StrictInt, Field(ge=0, le=2**63 - 2)] | Annotated[StrictStr, Field(max_length=4096)]
 Vector = Annotated[list[float], Field(min_length=1)]
-K = Annotated[int, Field(ge=1, description="Results per query.")]
+K = Annotated[int, Field(ge=1, description="Number of results per query.")]
 Effort = Annotated[
-    float | None, Field(ge=0, le=1, description="From 0, fastest, to 1, everything decoded; the index's own if null.")
+    float | None,
+    Field(ge=0, le=1, description="Search effort, from 0 (fastest) to 1 (exhaustive). null: the index's default."),
 ]
-Region = Annotated[
+RegionField = Annotated[
     tuple[float, float, float, float],
-    Field(description="Left, top, right, bottom, as parts (0 to 1) of the upright picture."),
+    Field(description="Left, top, right, bottom as fractions (0 to 1) of the upright photo."),
 ]
 
 
-class Asked(BaseModel):
-    """A body with no other fields than those named."""
+class RequestBody(BaseModel):
+    """A JSON body; unknown fields are an error."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class VectorSearch(Asked):
-    vectors: Annotated[list[Vector], Field(min_length=1, description="One row per query.")]
+class VectorSearchRequest(RequestBody):
+    vectors: Annotated[list[Vector], Field(min_length=1, description="One query vector per row.")]
     k: K = 10
     effort: Effort = None
 
 
-class IdSearch(Asked):
-    ids: Annotated[list[AnyId], Field(min_length=1, description="Vectors of the index to search by.")]
+class IdSearchRequest(RequestBody):
+    ids: Annotated[list[StrictId], Field(min_length=1, description="Ids of the vectors to search with.")]
     k: K = 10
     effort: Effort = None
 
 
-class RegionSearch(Asked):
-    id: Annotated[StrictStr, Field(max_length=4096, description="A picture of the index.")]
-    box: Region
+class RegionSearchRequest(RequestBody):
+    id: Annotated[StrictStr, Field(max_length=4096, description="Id of a photo in the index.")]
+    box: RegionField
     k: K = 10
 
 
-class Added(Asked):
-    vectors: Annotated[list[Vector], Field(min_length=1)]
-    ids: list[AnyId] | None = Field(None, description="One per vector, all numbers or all text; null: next numbers.")
-    replace: bool = Field(False, description="Put vectors in place of those that have their ids.")
+class AddRequest(RequestBody):
+    vectors: Annotated[list[Vector], Field(min_length=1, description="One vector per row.")]
+    ids: list[StrictId] | None = Field(
+        None, description="One id per vector, all integers or all strings. null: the next free integers."
+    )
+    replace: bool = Field(False, description="Replace vectors that have the same ids.")
 
 
-class Removed(Asked):
-    ids: Annotated[list[AnyId], Field(min_length=1)]
+class RemoveRequest(RequestBody):
+    ids: Annotated[list[StrictId], Field(min_length=1, description="Ids of the vectors or photos to remove.")]
 
 
-class Hit(BaseModel):
+class SearchHit(BaseModel):
     id: Id
     score: float
 
 
-class Results(BaseModel):
-    results: list[list[Hit]] = Field(description="One list per query, best first.")
-    milliseconds: float = Field(description="Time to describe and to search, without the transfer.")
+class SearchResponse(BaseModel):
+    results: list[list[SearchHit]] = Field(description="One list per query, best first.")
+    milliseconds: float = Field(description="Time on the server, including descriptor computation.")
 
 
-class AddedIds(BaseModel):
+class AddResponse(BaseModel):
     ids: list[Id]
-    vectors: int = Field(description="How many the index holds now.")
+    vectors: int = Field(description="Number of vectors in the index after the change.")
 
 
-class AddedPicture(BaseModel):
+class UploadResponse(BaseModel):
     id: str
-    vectors: int = Field(description="How many photos the index holds now.")
+    vectors: int = Field(description="Number of photos in the index after the change.")
 
 
-class RemovedCount(BaseModel):
+class RemoveResponse(BaseModel):
     removed: int
-    vectors: int = Field(description="How many the index holds now.")
+    vectors: int = Field(description="Number of vectors in the index after the change.")
 
 
-class Info(BaseModel):
+class InfoResponse(BaseModel):
     version: str
     generation: int | None
     vectors: int
     dim: int
     metric: str
-    pictures: bool = Field(description="Whether pictures can be searched by and shown.")
+    pictures: bool = Field(description="Whether the index contains photos.")
     read_only: bool
-    uploads: bool = Field(description="Whether pictures can be added.")
+    uploads: bool = Field(description="Whether photos can be uploaded.")
     limits: dict[str, int | float]
     report: dict[str, Any]
 
 
-class Health(BaseModel):
-    status: str
-    trouble: str | None = Field(
-        None, description="Why the newest saved state cannot be read; an older one is served."
-    )
+class HealthResponse(BaseModel):
+    status: str = Field(description='"ok", or "stale" if the newest saved index cannot be read.')
+    trouble: str | None = Field(None, description="Error message if the status is stale; an older state is served.")
 
 
-class Fault(BaseModel):
+class ErrorDetail(BaseModel):
     code: str
     message: str
 
 
-class Error(BaseModel):
-    error: Fault
+class ErrorResponse(BaseModel):
+    error: ErrorDetail
 
 
-def region(text: str) -> Box | None:
-    """'0.1,0.2,0.5,0.9' as a box; None for no text."""
+def parse_region(text: str) -> Region | None:
+    """Return the region in a string such as "0.1,0.2,0.5,0.9"; None if the string is empty."""
     if not text.strip():
         return None
     try:
         left, top, right, bottom = (float(part) for part in text.split(","))
     except ValueError:
-        raise _no_box(text) from None
-    return checked_box((left, top, right, bottom))
+        raise _invalid_region(text) from None
+    return check_region((left, top, right, bottom))
 
 
-def checked_box(box: Box) -> Box:
-    left, top, right, bottom = box
+def check_region(region: Region) -> Region:
+    """Return the region, or raise a 422 error if it is empty or outside the photo."""
+    left, top, right, bottom = region
     if not (0 <= left < right <= 1 and 0 <= top < bottom <= 1):
-        raise _no_box(box)
-    return box
+        raise _invalid_region(region)
+    return region
 
 
-def _no_box(given: object) -> RefusedError:
-    return RefusedError(
-        422, "bad_box", f"box must be left, top, right, bottom from 0 to 1, left < right, top < bottom; got {given!r}"
-    )
+def _invalid_region(value: object) -> HTTPError:
+    message = "box must be left, top, right, bottom from 0 to 1 with left < right and top < bottom"
+    return HTTPError(422, "bad_box", f"{message}, got {value!r}")

@@ -1,166 +1,175 @@
-"""What the API and the page both do: search, draw and change one collection, within limits and beside each other."""
+"""The operations that the API and the web page share: search, previews and changes, within the limits."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
 from logt._types import Array
 from logt.errors import InvalidInputError
-from logt.server import thumbnails
-from logt.server.collection import Collection, Hit, Id
-from logt.server.errors import RefusedError
-from logt.server.metrics import Meters
-from logt.server.photo_collection import Album, Box
+from logt.server.collection import BaseCollection
+from logt.server.errors import HTTPError
+from logt.server.hits import Hit, Id
+from logt.server.metrics import ServerMetrics
+from logt.server.photo_collection import PhotoCollection, Region
 from logt.server.settings import Settings
-from logt.server.thread_pool import Pool
+from logt.server.thread_pool import BoundedThreadPool
+from logt.server.thumbnails import ByteCache, render_thumbnail, thumbnail_key
+
+_LONG_QUEUE = 1000
 
 
 @dataclass(frozen=True)
-class Found:
-    """The results of each query, and the time that it took to find them."""
+class TimedHits:
+    """The hits of each query and the search time."""
 
     results: list[list[Hit]]
     milliseconds: float
 
 
+@dataclass(frozen=True)
+class Thumbnail:
+    """A preview of a photo that is not rendered yet; `key` changes when the file changes."""
+
+    path: Path
+    size: str
+    key: str
+
+
 class Service:
-    """One collection and the threads that serve it."""
+    """One collection, the thread pools that work on it, and its limits."""
 
-    def __init__(self, collection: Collection, settings: Settings):
-        self.collection, self.settings, self.meters = collection, settings, Meters()
+    def __init__(self, collection: BaseCollection, settings: Settings):
+        self.collection, self.settings, self.metrics = collection, settings, ServerMetrics()
         limits, workers = settings.limits, settings.workers
-        self.searching = Pool("search", workers, 1000)
-        self.describing = Pool("describe", workers, limits.waiting)
-        self.drawing = Pool("draw", workers, 1000)
-        self.changing = Pool("change", 1, limits.waiting)
-        self.drawn = thumbnails.Cache(limits.cache_bytes)
+        self._search_pool = BoundedThreadPool("search", workers, _LONG_QUEUE)
+        self._image_search_pool = BoundedThreadPool("image-search", workers, limits.waiting)
+        self._thumbnail_pool = BoundedThreadPool("thumbnail", workers, _LONG_QUEUE)
+        self._change_pool = BoundedThreadPool("change", 1, limits.waiting)
+        self._thumbnail_cache = ByteCache(limits.cache_bytes)
+        self._add_gauges()
 
-    async def by_vectors(self, vectors: list[list[float]], k: int, effort: float | None) -> Found:
-        self._allow(len(vectors), k)
-        rows = self._rows(vectors)
-        return await _timed(lambda: self.searching.run(self.collection.search, rows, k, effort))
+    async def search_vectors(self, vectors: list[list[float]], k: int, effort: float | None) -> TimedHits:
+        """Return the k nearest vectors of each row."""
+        self._check_search(len(vectors), k)
+        rows = self._to_rows(vectors)
+        return await _time(self._search_pool.run_in_thread(self.collection.search, rows, k, effort))
 
-    async def by_ids(self, ids: list[Id], k: int, effort: float | None) -> Found:
-        self._allow(len(ids), k)
-        return await _timed(lambda: self.searching.run(self.collection.search_ids, ids, k, effort))
+    async def search_ids(self, ids: list[Id], k: int, effort: float | None) -> TimedHits:
+        """Return the k nearest vectors of each indexed vector, without the vector itself."""
+        self._check_search(len(ids), k)
+        return await _time(self._search_pool.run_in_thread(self.collection.search_ids, ids, k, effort))
 
-    async def by_photo(self, photo: BinaryIO, box: Box | None, k: int) -> Found:
-        """By a picture that someone sent."""
-        self._allow(1, k)
-        album, pixels = self.album, self.settings.limits.pixels
+    async def search_image(self, photo: BinaryIO, region: Region | None, k: int) -> TimedHits:
+        """Return the k most similar photos to an uploaded image, or to a region of it."""
+        self._check_search(1, k)
+        return await _time(self._search_image(photo, k, region, self.settings.limits.pixels))
 
-        async def found() -> list[list[Hit]]:
-            return [await self.describing.run(album.search_picture, photo, k, box, pixels)]
+    async def search_region(self, id: Id, region: Region, k: int) -> TimedHits:
+        """Return the k most similar photos to a region of an indexed photo, without the photo itself."""
+        self._check_search(1, k)
+        path = self.photo_collection.photo_path(id)
+        timed = await _time(self._search_image(path, k + 1, region, None))
+        hits = [hit for hit in timed.results[0] if hit.id != id][:k]
+        return TimedHits([hits], timed.milliseconds)
 
-        return await _timed(found)
-
-    async def by_region(self, id: Id, box: Box, k: int) -> Found:
-        """By a region of a picture of the collection; the picture itself is not among the results."""
-        self._allow(1, k)
-        album = self.album
-        path = album.picture(id)
-
-        async def found() -> list[list[Hit]]:
-            hits = await self.describing.run(album.search_picture, path, k + 1, box, None)
-            return [[hit for hit in hits if hit.id != id][:k]]
-
-        return await _timed(found)
+    async def _search_image(
+        self, source: BinaryIO | Path, k: int, region: Region | None, max_pixels: int | None
+    ) -> list[list[Hit]]:
+        search = self.photo_collection.search_image
+        return [await self._image_search_pool.run_in_thread(search, source, k, region, max_pixels)]
 
     @property
-    def album(self) -> Album:
-        if not isinstance(self.collection, Album):
-            raise RefusedError(
-                409, "no_pictures", "this index holds vectors without pictures; search by vector or id"
+    def photo_collection(self) -> PhotoCollection:
+        """The collection, if it is one of photos; raise a 409 error otherwise."""
+        if not isinstance(self.collection, PhotoCollection):
+            raise HTTPError(
+                409, "no_pictures", "this index contains vectors without photos; search by vector or by id"
             )
         return self.collection
 
-    async def picture(self, id: str, size: str) -> tuple[str, Callable[[], Awaitable[bytes]]]:
-        """What the picture looks like now, by a name, and how to get it as JPEG."""
-        path = self.album.picture(id)
-        version = thumbnails.version(path, size)
+    def find_thumbnail(self, id: str, size: str) -> Thumbnail:
+        """Return the preview of an indexed photo; `render` turns it into a JPEG."""
+        path = self.photo_collection.photo_path(id)
+        return Thumbnail(path, size, thumbnail_key(path, size))
 
-        async def image() -> bytes:
-            known = self.drawn.get(version)
-            if known is None:
-                known = await self.drawing.run(thumbnails.jpeg, path, size)
-                self.drawn.put(version, known)
-            return known
-
-        return version, image
+    async def render(self, thumbnail: Thumbnail) -> bytes:
+        """Return a preview as JPEG."""
+        jpeg = self._thumbnail_cache.get(thumbnail.key)
+        if jpeg is None:
+            jpeg = await self._thumbnail_pool.run_in_thread(render_thumbnail, thumbnail.path, thumbnail.size)
+            self._thumbnail_cache.put(thumbnail.key, jpeg)
+        return jpeg
 
     async def upload(self, photo: BinaryIO) -> str:
-        self._may_change()
-        content = await self.changing.run(photo.read)
-        return await self.changing.run(self.album.upload, content, self.settings.limits.pixels)
+        """Store and index a photo and return its id."""
+        self._check_writable()
+        content = await self._change_pool.run_in_thread(photo.read)
+        limit = self.settings.limits.pixels
+        return await self._change_pool.run_in_thread(self.photo_collection.upload, content, limit)
 
     async def add(self, vectors: list[list[float]], ids: list[Id] | None, replace: bool) -> list[Id]:
-        self._may_change()
-        if len(vectors) > self.settings.limits.vectors:
-            raise _above("vectors", len(vectors), self.settings.limits.vectors)
-        rows = self._rows(vectors)
-        return await self.changing.run(lambda: self.collection.add(rows, ids, replace=replace))
+        """Add vectors, save the index and return the ids."""
+        self._check_writable()
+        _check_limit("vectors", len(vectors), self.settings.limits.vectors)
+        rows = self._to_rows(vectors)
+        return await self._change_pool.run_in_thread(lambda: self.collection.add(rows, ids, replace=replace))
 
     async def remove(self, ids: list[Id]) -> int:
-        self._may_change()
-        if len(ids) > self.settings.limits.vectors:
-            raise _above("ids", len(ids), self.settings.limits.vectors)
-        return await self.changing.run(self.collection.remove, ids)
+        """Remove vectors or uploaded photos by id, save the index and return how many were removed."""
+        self._check_writable()
+        _check_limit("ids", len(ids), self.settings.limits.vectors)
+        return await self._change_pool.run_in_thread(self.collection.remove, ids)
 
-    async def watch(self) -> None:
-        """Pick up what other processes save, for as long as the service runs."""
+    async def refresh_periodically(self) -> None:
+        """Load what other processes save, until the task is cancelled."""
         while True:
             await asyncio.sleep(self.settings.refresh_seconds)
-            with suppress(RefusedError):  # too many changes wait; the next time, then
-                await self.changing.run(self.collection.watch)
+            with suppress(HTTPError):  # the queue for changes is full; try again next time
+                await self._change_pool.run_in_thread(self.collection.try_refresh)
 
     def close(self) -> None:
-        for pool in (self.searching, self.describing, self.drawing, self.changing):
+        for pool in (self._search_pool, self._image_search_pool, self._thumbnail_pool, self._change_pool):
             pool.close()
         self.collection.close()
 
-    def gauges(self) -> dict[str, tuple[str, float]]:
-        report = self.collection.report()
-        return {
-            "logt_vectors": ("Vectors in the index.", report["vectors"]),
-            "logt_index_bytes": ("Bytes of the index in memory.", report["bytes"]),
-            "logt_generation": ("Number of the saved state that is served.", self.collection.index.generation or 0),
-            "logt_thumbnail_bytes": ("Bytes of the thumbnails kept in memory.", self.drawn.nbytes),
-            "logt_describing": ("Photos that are being described or wait for it.", self.describing.calls),
-        }
+    def _add_gauges(self) -> None:
+        collection, add = self.collection, self.metrics.add_gauge
+        add("logt_vectors", "Vectors in the index.", lambda: collection.report()["vectors"])
+        add("logt_index_bytes", "Size of the index in memory, in bytes.", lambda: collection.report()["bytes"])
+        add("logt_generation", "Generation of the index that is served.", lambda: collection.index.generation or 0)
+        add("logt_thumbnail_bytes", "Size of the thumbnail cache, in bytes.", lambda: self._thumbnail_cache.nbytes)
+        add("logt_image_searches", "Searches by image, running or waiting.", lambda: self._image_search_pool.pending)
 
-    def _rows(self, vectors: list[list[float]]) -> Array:
+    def _to_rows(self, vectors: list[list[float]]) -> Array:
         dim = self.collection.index.dim
-        for number, row in enumerate(vectors):
+        for i, row in enumerate(vectors):
             if len(row) != dim:
-                raise InvalidInputError(
-                    f"row {number} of vectors has {len(row)} numbers; the index has dimension {dim}"
-                )
+                raise InvalidInputError(f"row {i} of vectors has {len(row)} values; the index has dimension {dim}")
         return np.array(vectors, np.float64)
 
-    def _may_change(self) -> None:
+    def _check_writable(self) -> None:
         if self.settings.read_only:
-            raise RefusedError(403, "read_only", "this service was started with --read-only")
+            raise HTTPError(403, "read_only", "the server was started with --read-only")
 
-    def _allow(self, queries: int, k: int) -> None:
-        limits = self.settings.limits
-        if k > limits.k:
-            raise _above("k", k, limits.k)
-        if queries > limits.queries:
-            raise _above("queries", queries, limits.queries)
+    def _check_search(self, queries: int, k: int) -> None:
+        _check_limit("k", k, self.settings.limits.k)
+        _check_limit("queries", queries, self.settings.limits.queries)
 
 
-def _above(name: str, value: int, most: int) -> InvalidInputError:
-    return InvalidInputError(f"{name}: {value:,} is above the limit of this service, {most:,}")
+def _check_limit(name: str, value: int, limit: int) -> None:
+    if value > limit:
+        raise InvalidInputError(f"{name} must be at most {limit:,}, got {value:,}")
 
 
-async def _timed(found: Callable[[], Awaitable[list[list[Hit]]]]) -> Found:
-    begun = time.perf_counter()
-    results = await found()
-    return Found(results, round(1000 * (time.perf_counter() - begun), 3))
+async def _time(search: Awaitable[list[list[Hit]]]) -> TimedHits:
+    start = time.perf_counter()
+    results = await search
+    return TimedHits(results, round(1000 * (time.perf_counter() - start), 3))

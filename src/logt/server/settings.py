@@ -1,4 +1,4 @@
-"""What the service may take from one request, and how it was started."""
+"""Settings of a server and limits of a request."""
 
 from __future__ import annotations
 
@@ -8,43 +8,46 @@ from logt._threads import available_cores
 from logt._validation import check_int
 from logt.errors import InvalidInputError
 
-SHORTEST_TOKEN = 12
+MIN_TOKEN_LENGTH = 12
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that one request may ask for; what is above is refused with a 4xx error that names the limit."""
+    """Limits of one request. A request above a limit gets an error response that names the limit."""
 
     body_bytes: int = 32 << 20
     pixels: int = 100_000_000
+    """Pixels of an uploaded photo."""
     seconds: float = 30.0
     k: int = 1000
     queries: int = 256
     vectors: int = 10_000
+    """Vectors or ids in one change."""
     waiting: int = 32
-    """Photos that may wait to be described or drawn; one more is answered 503."""
+    """Queue length for searches by image, and for changes; when it is full, the response is 503."""
     cache_bytes: int = 64 << 20
+    """Size of the thumbnail cache."""
 
     def __post_init__(self) -> None:
         for name in ("body_bytes", "pixels", "k", "queries", "vectors", "waiting", "cache_bytes"):
             check_int(name, getattr(self, name))
         if not 0 < self.seconds < float("inf"):
-            raise InvalidInputError(f"seconds must be above 0, got {self.seconds!r}")
+            raise InvalidInputError(f"seconds must be finite and greater than 0, got {self.seconds!r}")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a service was started. Without a token, everyone who can reach it may use it."""
+    """Settings of a server. Without a token, everyone who can connect may use it."""
 
     token: str | None = None
     read_only: bool = False
     hosts: tuple[str, ...] = ()
-    """Names, besides localhost and plain addresses, that the service may be called by."""
+    """Host names to accept in addition to localhost and IP addresses."""
     limits: Limits = field(default_factory=Limits)
     workers: int = field(default_factory=available_cores)
     refresh_seconds: float = 1.0
 
     def __post_init__(self) -> None:
         check_int("workers", self.workers)
-        if self.token is not None and (len(self.token) < SHORTEST_TOKEN or not self.token.isascii()):
-            raise InvalidInputError(f"a token has at least {SHORTEST_TOKEN} plain characters; take a longer one")
+        if self.token is not None and (len(self.token) < MIN_TOKEN_LENGTH or not self.token.isascii()):
+            raise InvalidInputError(f"the token must have at least {MIN_TOKEN_LENGTH} characters, all of them ASCII")

@@ -1,4 +1,4 @@
-"""Threads for what would hold up other requests, one pool per kind, so that no kind starves another."""
+"""Thread pools with a bounded queue, one per kind of work, so that no kind of work blocks another."""
 
 from __future__ import annotations
 
@@ -7,40 +7,40 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from logt.server.errors import RefusedError
+from logt.server.errors import HTTPError
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 
-class Pool:
-    """`workers` threads, and at most `waiting` calls that wait for one; a further call is refused at once.
+class BoundedThreadPool:
+    """`workers` threads and a queue of at most `queue_size` calls.
 
-    A request that gives up leaves its call running, so the number of running calls never exceeds the workers.
+    A request that times out does not cancel its running call. The call still counts, so there are never more running
+    calls than workers.
     """
 
-    def __init__(self, name: str, workers: int, waiting: int):
-        self._threads = ThreadPoolExecutor(workers, thread_name_prefix=f"logt-{name}")
-        self._most = workers + waiting
-        self._calls = 0
+    def __init__(self, name: str, workers: int, queue_size: int):
+        self._executor = ThreadPoolExecutor(workers, thread_name_prefix=f"logt-{name}")
+        self._max_pending = workers + queue_size
+        self._pending = 0
 
     @property
-    def calls(self) -> int:
-        """Running or waiting."""
-        return self._calls
+    def pending(self) -> int:
+        """The number of calls that run or wait."""
+        return self._pending
 
-    async def run(self, function: Callable[..., Answer], *given: object) -> Answer:
-        if self._calls >= self._most:
-            raise RefusedError(
-                503, "busy", "too many requests of this kind are waiting; try again", {"Retry-After": "1"}
-            )
-        self._calls += 1
+    async def run_in_thread(self, function: Callable[..., T], *args: object) -> T:
+        """Return function(*args), called in a thread; raise a 503 error at once if the queue is full."""
+        if self._pending >= self._max_pending:
+            raise HTTPError(503, "busy", "too many requests are waiting; try again later", {"Retry-After": "1"})
+        self._pending += 1
         loop = asyncio.get_running_loop()
-        future = self._threads.submit(function, *given)
-        future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._finished))
+        future = self._executor.submit(function, *args)
+        future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._mark_done))
         return await asyncio.wrap_future(future)
 
-    def _finished(self) -> None:
-        self._calls -= 1
+    def _mark_done(self) -> None:
+        self._pending -= 1
 
     def close(self) -> None:
-        self._threads.shutdown(cancel_futures=True)
+        self._executor.shutdown(cancel_futures=True)

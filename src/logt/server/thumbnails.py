@@ -1,4 +1,4 @@
-"""Pictures of the folder -> small JPEGs for the page; nothing else of a file leaves the service."""
+"""JPEG previews of the photos in the index. Original files are never sent."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from collections import OrderedDict
 from io import BytesIO
 from pathlib import Path
 
-from logt.server.errors import RefusedError
-from logt.server.photo_collection import read
+from logt.server.errors import photo_file_missing
+from logt.server.photo_collection import read_photo
 
 SIZES = {"thumb": 480, "large": 2048}
-"""The longer side in pixels."""
+"""Length of the longer side in pixels."""
 
 
-class Cache:
-    """The latest used values, up to a number of bytes."""
+class ByteCache:
+    """Least-recently-used cache of byte strings, limited by their total size; safe to share between threads."""
 
-    def __init__(self, most: int):
-        self._most, self._bytes = most, 0
+    def __init__(self, max_bytes: int):
+        self._max_bytes, self._nbytes = max_bytes, 0
         self._values: OrderedDict[str, bytes] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
     def nbytes(self) -> int:
-        return self._bytes
+        return self._nbytes
 
     def get(self, key: str) -> bytes | None:
         with self._lock:
@@ -35,27 +35,27 @@ class Cache:
 
     def put(self, key: str, value: bytes) -> None:
         with self._lock:
-            self._bytes += len(value) - len(self._values.pop(key, b""))
+            self._nbytes += len(value) - len(self._values.pop(key, b""))
             self._values[key] = value
-            while self._bytes > self._most:
-                self._bytes -= len(self._values.popitem(last=False)[1])
+            while self._nbytes > self._max_bytes:
+                self._nbytes -= len(self._values.popitem(last=False)[1])
 
 
-def version(path: Path, size: str) -> str:
-    """A name of what a picture looks like now; it changes when the file does."""
+def thumbnail_key(path: Path, size: str) -> str:
+    """Return a key for the preview of a file; it changes when the file changes."""
     try:
-        about = path.stat()
+        status = path.stat()
     except OSError:
-        raise RefusedError(410, "gone", "the file of this picture is gone; index the folder again") from None
-    text = f"{path}\0{about.st_mtime_ns}\0{about.st_size}\0{size}"
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+        raise photo_file_missing() from None
+    key = f"{path}\0{status.st_mtime_ns}\0{status.st_size}\0{size}"
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
-def jpeg(path: Path, size: str) -> bytes:
-    """The picture, upright, as JPEG without any of its metadata."""
+def render_thumbnail(path: Path, size: str) -> bytes:
+    """Return the photo as JPEG, upright and without metadata."""
     from PIL.Image import Resampling
 
-    image = read(path, SIZES[size] // 2)
+    image = read_photo(path, SIZES[size] // 2)
     image.thumbnail((SIZES[size], SIZES[size]), Resampling.LANCZOS)
     image.info.clear()
     out = BytesIO()

@@ -1,4 +1,4 @@
-"""The page: rendered here, so that every name of a file is escaped in one place."""
+"""The web page, rendered on the server; the templates escape file names."""
 
 from __future__ import annotations
 
@@ -14,204 +14,211 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 from starlette.types import Scope
 
-from logt.server.api import PREFIX, Here
-from logt.server.api_reference import grouped
-from logt.server.collection import Hit, Id
-from logt.server.errors import RefusedError, not_found, refusal
-from logt.server.middleware import entered, same
-from logt.server.schemas import region
-from logt.server.service import Found, Service
+from logt.server.access import login_response, tokens_equal
+from logt.server.api import PREFIX, ServiceDependency
+from logt.server.api_reference import group_operations
+from logt.server.errors import HTTPError, id_not_found, to_http_error
+from logt.server.hits import Id
+from logt.server.schemas import parse_region
+from logt.server.service import Service, TimedHits
 
-HERE = Path(__file__).parent
-FIRST, STEP, MOST = 24, 48, 480
-"""Results shown at first, shown more at a time, and at most."""
-SAMPLES = 12
-_KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_HEADINGS = {
-    "too_large": "That file is too large",
-    "not_a_picture": "That file cannot be read as a picture",
-    "not_found": "That is not in the index",
-    "gone": "The file of that picture is gone",
-    "no_pictures": "This index has no pictures",
-    "busy": "Many photos are waiting",
-    "timeout": "That took too long",
+INITIAL_RESULTS, MORE_RESULTS, MAX_RESULTS = 24, 48, 480
+"""Results at first, added by "Show more", and at most."""
+SAMPLE_SIZE = 12
+_FOLDER = Path(__file__).parent
+_MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_ERROR_HEADINGS = {
+    "too_large": "File too large",
+    "not_a_picture": "Not a readable image",
+    "not_found": "Not found",
+    "gone": "Photo file missing",
+    "no_pictures": "This index has no photos",
+    "busy": "The server is busy",
+    "timeout": "Request timed out",
     "unauthorized": "Please sign in again",
-    "internal": "Something went wrong",
+    "internal": "Internal server error",
 }
 
 router = APIRouter(include_in_schema=False)
 _templates = Environment(
-    loader=FileSystemLoader(HERE / "templates"),
+    loader=FileSystemLoader(_FOLDER / "templates"),
     autoescape=True,
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_static = {
-    path.name: (path.read_bytes(), _KINDS[path.suffix])
-    for path in sorted((HERE / "static").iterdir())
-    if path.suffix in _KINDS
+_static_files = {
+    path.name: (path.read_bytes(), _MEDIA_TYPES[path.suffix])
+    for path in sorted((_FOLDER / "static").iterdir())
+    if path.suffix in _MEDIA_TYPES
 }
 
 
-def _address(path: str, **given: Any) -> str:
-    """A link of ours; None is left out."""
-    query = urlencode({name: value for name, value in given.items() if value is not None}, errors="surrogatepass")
+def _build_url(path: str, **params: Any) -> str:
+    """Return a URL of this server; parameters that are None are left out."""
+    query = urlencode({name: value for name, value in params.items() if value is not None}, errors="surrogatepass")
     return f"{path}?{query}" if query else path
 
 
-def _picture(id: Id, size: str = "thumb") -> str:
-    return _address(f"{PREFIX}/picture", id=id, size=size)
+def _photo_url(id: Id, size: str = "thumb") -> str:
+    return _build_url(f"{PREFIX}/picture", id=id, size=size)
 
 
-def _search(id: Id, box: str | None = None, k: int | None = None) -> str:
-    return _address("/", id=id, box=box, k=k)
+def _search_url(id: Id, box: str | None = None, k: int | None = None) -> str:
+    return _build_url("/", id=id, box=box, k=k)
 
 
-def _name_of(id: Id) -> str:
+def _file_name(id: Id) -> str:
     return str(id).rpartition("/")[2]
 
 
-def _folder_of(id: Id) -> str:
+def _folder_name(id: Id) -> str:
     return str(id).rpartition("/")[0]
 
 
-def _score(score: float, cosine: bool) -> str:
-    """Scores are estimates: a cosine may come out a little above 1."""
-    return f"{min(score, 1.0) if cosine else score:.3f}"
+def _format_score(score: float, is_cosine: bool) -> str:
+    """Return a score with three digits; a cosine is an estimate and can be slightly above 1."""
+    return f"{min(score, 1.0) if is_cosine else score:.3f}"
 
 
-_templates.globals.update(picture=_picture, search=_search, name_of=_name_of, folder_of=_folder_of)
+_templates.globals.update(
+    photo_url=_photo_url, search_url=_search_url, file_name=_file_name, folder_name=_folder_name
+)
 
 
 @router.get("/")
-async def start(
-    here: Here,
+async def index_page(
+    service: ServiceDependency,
     id: Annotated[str | None, Query(max_length=4096)] = None,
     box: str = "",
-    k: Annotated[int, Query(ge=1)] = FIRST,
-    part: bool = False,
+    k: Annotated[int, Query(ge=1)] = INITIAL_RESULTS,
+    fragment: bool = False,
 ) -> Response:
-    """The page to start from, or the results for a vector of the index."""
+    """Return the start page, or the results for a vector or photo in the index."""
     if id is None:
-        return _page(here, "start.html", part, {"sample": here.collection.sample(SAMPLES)})
+        return _render(service, "start.html", fragment, {"sample": service.collection.sample_ids(SAMPLE_SIZE)})
     try:
-        known = _known(here, id)
-        area = region(box)
-        asked = _asked(here, k)
-        if area is None:
-            found = await here.by_ids([known], asked, None)
+        query_id, region, k = _parse_id(service, id), parse_region(box), _limit_k(service, k)
+        if region is None:
+            timed = await service.search_ids([query_id], k, None)
         else:
-            found = await here.by_region(known, area, asked)
+            timed = await service.search_region(query_id, region, k)
     except Exception as error:
-        return _failed(here, error, part)
-    return _answer(here, found, part, k=asked, id=known, box=box, name=str(known))
+        return _render_error(service, error, fragment)
+    query = {"id": query_id, "box": box, "name": str(query_id)}
+    return _render_results(service, timed, k, fragment, query)
 
 
 @router.post("/")
 async def search_photo(
-    here: Here,
+    service: ServiceDependency,
     photo: Annotated[UploadFile, File()],
     box: Annotated[str, Form()] = "",
-    k: Annotated[int, Form(ge=1)] = FIRST,
-    part: bool = False,
+    k: Annotated[int, Form(ge=1)] = INITIAL_RESULTS,
+    fragment: bool = False,
 ) -> Response:
-    """The results for a photo that is sent along."""
+    """Return the results for an uploaded photo."""
     try:
-        asked = _asked(here, k)
-        found = await here.by_photo(photo.file, region(box), asked)
+        k = _limit_k(service, k)
+        timed = await service.search_image(photo.file, parse_region(box), k)
     except Exception as error:
-        return _failed(here, error, part)
-    return _answer(here, found, part, k=asked, id=None, box=box, name=photo.filename or "a photo")
+        return _render_error(service, error, fragment)
+    query = {"id": None, "box": box, "name": photo.filename or "photo"}
+    return _render_results(service, timed, k, fragment, query)
 
 
 @router.get("/docs")
-async def reference(request: Request, here: Here) -> Response:
-    """The API for people, made from its OpenAPI description."""
-    token = '-H "Authorization: Bearer $LOGT_TOKEN" ' if here.settings.token else ""
-    start = f"curl {token}{str(request.base_url).rstrip('/')}"
-    return _page(here, "reference.html", False, {"groups": grouped(request.app.openapi(), start)})
+async def api_reference(request: Request, service: ServiceDependency) -> Response:
+    """Return the API reference."""
+    token = '-H "Authorization: Bearer $LOGT_TOKEN" ' if service.settings.token else ""
+    command = f"curl {token}{str(request.base_url).rstrip('/')}"
+    groups = group_operations(request.app.openapi(), command)
+    return _render(service, "api_reference.html", False, {"groups": groups})
 
 
 @router.post("/login")
-async def login(request: Request, here: Here, token: Annotated[str, Form(max_length=4096)] = "") -> Response:
-    """Keep the token as a cookie."""
-    wanted = here.settings.token
-    if wanted is None or not same(token.strip(), wanted):
-        return _login(here, "That is not the token.")
-    return entered(request.scope, wanted)
+async def login(
+    request: Request, service: ServiceDependency, token: Annotated[str, Form(max_length=4096)] = ""
+) -> Response:
+    """Check the token and store it as a session cookie."""
+    expected = service.settings.token
+    if expected is None or not tokens_equal(token.strip(), expected):
+        return _render_login(service, "Wrong token.")
+    return login_response(request.scope, expected)
 
 
 @router.get("/static/{name}")
-async def static(name: str, request: Request) -> Response:
-    """One of the few files that the page is made of; a name is looked up, never opened."""
-    if name not in _static:
-        raise RefusedError(404, "not_found", "there is no such file")
-    content, kind = _static[name]
+async def static_file(name: str, request: Request) -> Response:
+    """Return a static file. They are loaded at start-up, so a name never becomes a path."""
+    if name not in _static_files:
+        raise HTTPError(404, "not_found", "file not found")
+    content, media_type = _static_files[name]
     headers = {"ETag": f'"{hashlib.sha256(content).hexdigest()[:32]}"', "Cache-Control": "no-cache"}
     if headers["ETag"] in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
-    return Response(content, media_type=kind, headers=headers)
+    return Response(content, media_type=media_type, headers=headers)
 
 
-def explained(here: Service, scope: Scope, error: RefusedError) -> Response:
-    """An error that stopped a request for the page before it came here."""
-    part = "part" in parse_qs(scope.get("query_string", b"").decode("latin-1"))
-    if error.status == 401 and not part:
-        return _login(here, "")
-    return _failed(here, error, part)
+def render_error(service: Service, scope: Scope, error: HTTPError) -> Response:
+    """Return the page for an error outside of the handlers above: the login form if the token is missing."""
+    fragment = "fragment" in parse_qs(scope.get("query_string", b"").decode("latin-1"))
+    if error.status == 401 and not fragment:
+        return _render_login(service, "")
+    return _render_error(service, error, fragment)
 
 
-def _asked(here: Service, k: int) -> int:
-    return min(k, MOST, here.settings.limits.k)
+def _limit_k(service: Service, k: int) -> int:
+    return min(k, MAX_RESULTS, service.settings.limits.k)
 
 
-def _known(here: Service, text: str) -> Id:
-    """An id as the index has it: the page knows only text."""
-    index = here.collection.index
+def _parse_id(service: Service, text: str) -> Id:
+    """Return the id in the index that a string from a URL means: a string or an integer."""
+    index = service.collection.index
     if text in index:
         return text
     if text.isascii() and text.isdecimal() and int(text) in index:
         return int(text)
-    raise not_found(text)
+    raise id_not_found(text)
 
 
-def _answer(here: Service, found: Found, part: bool, *, k: int, id: Id | None, box: str, name: str) -> Response:
-    hits: list[Hit] = found.results[0]
-    more = min(k + STEP, MOST, here.settings.limits.k)
-    given = {"hits": hits, "id": id, "box": box, "name": name, "milliseconds": found.milliseconds}
-    return _page(here, "results.html", part, given | {"more": more if len(hits) == k < more else None})
+def _render_results(service: Service, timed: TimedHits, k: int, fragment: bool, query: Mapping[str, Any]) -> Response:
+    hits = timed.results[0]
+    next_k = _limit_k(service, k + MORE_RESULTS)
+    more = next_k if len(hits) == k < next_k else None
+    return _render(
+        service, "results.html", fragment, {**query, "hits": hits, "milliseconds": timed.milliseconds, "more": more}
+    )
 
 
-def _failed(here: Service, error: Exception, part: bool) -> Response:
-    told = refusal(error)
-    heading = _HEADINGS.get(told.code, "That did not work")
-    return _page(here, "failed.html", part, {"heading": heading, "message": told.message}, told.status, told.headers)
+def _render_error(service: Service, exception: Exception, fragment: bool) -> Response:
+    error = to_http_error(exception)
+    values = {"heading": _ERROR_HEADINGS.get(error.code, "Request failed"), "message": error.message}
+    return _render(service, "error.html", fragment, values, error.status, error.headers)
 
 
-def _login(here: Service, message: str) -> Response:
-    return _page(here, "login.html", False, {"message": message}, 401, {"WWW-Authenticate": "Bearer"})
+def _render_login(service: Service, message: str) -> Response:
+    return _render(service, "login.html", False, {"message": message}, 401, {"WWW-Authenticate": "Bearer"})
 
 
-def _page(
-    here: Service,
+def _render(
+    service: Service,
     template: str,
-    part: bool,
-    given: Mapping[str, Any],
+    fragment: bool,
+    values: Mapping[str, Any],
     status: int = 200,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """A whole page, or only what stands in its middle."""
-    collection, token = here.collection, here.settings.token
-    about = {
-        "frame": "part.html" if part else "frame.html",
+    """Render a template as a page, or only its main content for a request by script."""
+    collection, token = service.collection, service.settings.token
+    common = {
+        "layout": "fragment.html" if fragment else "layout.html",
         "vectors": len(collection.index),
         "dim": collection.index.dim,
-        "pictures": collection.pictures,
+        "has_photos": collection.has_photos,
         "title": collection.title,
-        "limits": here.settings.limits,
-        "inside": template != "login.html",
-        "signed": token is not None,
-        "shown": partial(_score, cosine=collection.index.metric == "cosine"),
+        "limits": service.settings.limits,
+        "signed_in": template != "login.html",
+        "needs_token": token is not None,
+        "format_score": partial(_format_score, is_cosine=collection.index.metric == "cosine"),
     }
-    return HTMLResponse(_templates.get_template(template).render(about, **given), status, headers)
+    return HTMLResponse(_templates.get_template(template).render(common, **values), status, headers)

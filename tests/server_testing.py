@@ -1,0 +1,64 @@
+"""Run the server in a test: in the same thread with a test client, or in another thread on a real port."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from contextlib import contextmanager
+
+import uvicorn
+from starlette.testclient import TestClient
+
+from logt.server.app import create_app
+from logt.server.settings import Settings
+
+API = "/api/v1"
+TOKEN = "a token of some length"
+
+
+@contextmanager
+def open_client(collection, **settings):
+    """A client of an application that runs without a socket."""
+    app = create_app(collection, Settings(**settings))
+    with TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False) as client:
+        yield client
+
+
+@contextmanager
+def run_server(app):
+    """The URL of an application that runs in a thread, on a free port."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        while not server.started and thread.is_alive():
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()
+
+
+def error_message(response, status, code):
+    """Check the status and code of an error response and return its message."""
+    assert response.status_code == status, response.text
+    error = response.json()["error"]
+    assert error["code"] == code
+    return error["message"]
+
+
+def result_ids(response):
+    """The ids of the results of each query."""
+    assert response.status_code == 200, response.text
+    return [[hit["id"] for hit in hits] for hits in response.json()["results"]]
+
+
+def wait_until(condition, seconds=20.0):
+    """Wait for a condition that another thread makes true."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "timed out"
+        time.sleep(0.02)

@@ -1,0 +1,173 @@
+"""Limits of the server and invalid requests: sizes, values, images, time, load."""
+
+from __future__ import annotations
+
+import struct
+import threading
+import zlib
+
+import pytest
+from server_testing import API, error_message, open_client
+from synthetic_photos import SyntheticPhotos, draw_scene, encode_jpeg, write_photos
+
+from logt.server.photo_collection import PhotoCollection
+from logt.server.settings import Limits
+
+PHOTO = encode_jpeg(draw_scene(0))
+
+
+@pytest.fixture(scope="module")
+def album(tmp_path_factory):
+    """(folder, index, ids)."""
+    root = tmp_path_factory.mktemp("limits")
+    return root / "photos", root / "index", write_photos(root / "photos", root / "index", 6, 1)
+
+
+def open_album(album):
+    return PhotoCollection(SyntheticPhotos(*album[:2]))
+
+
+@pytest.fixture
+def client(album):
+    with open_client(open_album(album)) as client:
+        yield client
+
+
+def test_large_bodies_are_refused_with_and_without_content_length(album):
+    def chunks():
+        for _ in range(60):
+            yield b"x" * 1000
+
+    large = {"photo": b"x" * 60_000}
+    with open_client(open_album(album), limits=Limits(body_bytes=50_000)) as client:
+        assert "50,000" in error_message(client.post(f"{API}/search/image", files=large), 413, "too_large")
+        for path, content_type in (("image", "multipart/form-data; boundary=b"), ("", "application/json")):
+            headers = {"Content-Type": content_type}
+            response = client.post(f"{API}/search/{path}".rstrip("/"), content=chunks(), headers=headers)
+            error_message(response, 413, "too_large")
+        page = client.post("/", files=large)
+        assert page.status_code == 413
+        assert "too large" in page.text
+        assert client.post(f"{API}/search/image", files={"photo": PHOTO}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "expected"),
+    [
+        ("/search", {"vectors": [[0.0] * 108], "k": 1001}, "1,000"),
+        ("/search", {"vectors": [[0.0] * 108] * 257, "k": 1}, "256"),
+        ("/search/ids", {"ids": ["a"] * 257}, "256"),
+        ("/vectors", {"vectors": [[0.5]] * 10_001}, "10,000"),
+        ("/vectors/remove", {"ids": ["a"] * 10_001}, "10,000"),
+        ("/search", {"vectors": [[0.5] * 107]}, "107"),
+        ("/search", {"vectors": [["x"] * 108]}, "vectors.0.0"),
+        ("/search", {"vectors": [[1.0] * 108, [1.0]]}, "vectors"),
+        ("/search", {"vectors": [[0.0] * 108]}, "0"),
+        ("/search", {"vectors": []}, "vectors"),
+        ("/search", {"vectors": [[1.0] * 108], "k": 0}, "k"),
+        ("/search", {"vectors": [[1.0] * 108], "effort": 2}, "effort"),
+        ("/search", {"vectors": [[1.0] * 108], "wrong": 2}, "wrong"),
+        ("/search/ids", {"ids": [True]}, "ids"),
+        ("/search/region", {"id": "scene 00/photo 0.jpg", "box": [0, 0, 0, 1]}, "left < right"),
+    ],
+)
+def test_invalid_values_are_named(client, path, body, expected):
+    response = client.post(API + path, json=body)
+    error = response.json()["error"]
+    assert (response.status_code, error["code"] in ("invalid_input", "bad_box")) == (422, True)
+    assert expected in error["message"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"null", b'{"vectors": [[NaN]]}', b"\xff\xfe", b"[" * 100_000])
+def test_invalid_json_is_refused(client, body):
+    response = client.post(f"{API}/search", content=body, headers={"Content-Type": "application/json"})
+    assert response.status_code in (400, 422)
+    assert response.json()["error"]["message"]
+
+
+def decompression_bomb(side):
+    """Return a PNG of less than a kilobyte that claims side x side pixels."""
+
+    def chunk(name, data):
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"\0" * 99)) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"text",
+        b"<svg xmlns='http://www.w3.org/2000/svg'/>",
+        PHOTO[:500],
+        decompression_bomb(100_000),
+        b"GIF89a",
+        b"BM" + b"\xff" * 60,
+    ],
+    ids=["empty", "text", "svg", "truncated", "bomb", "gif", "bmp"],
+)
+def test_unreadable_images_are_refused(client, content):
+    files = {"photo": ("a.jpg", content)}
+    message = error_message(client.post(f"{API}/search/image", files=files), 415, "not_a_picture")
+    assert "object at" not in message
+    page = client.post("/", files=files, params={"fragment": 1})
+    assert page.status_code == 415
+    assert "Not a readable image" in page.text
+
+
+def test_images_with_too_many_pixels_are_refused(album):
+    with open_client(open_album(album), limits=Limits(pixels=10_000)) as client:
+        response = client.post(f"{API}/search/image", files={"photo": PHOTO})
+        error_message(response, 415, "not_a_picture")
+        small = encode_jpeg(draw_scene(0, size=(50, 50)))
+        assert client.post(f"{API}/search/image", files={"photo": small}).status_code == 200
+
+
+class BlockedPhotos(SyntheticPhotos):
+    """Photos whose search waits until `unblock` is set."""
+
+    def __init__(self, folder, index):
+        super().__init__(folder, index)
+        self.unblock = threading.Event()
+
+    def search(self, image, k, box=None):
+        self.unblock.wait(30)
+        return super().search(image, k, box)
+
+
+def test_a_slow_request_times_out_and_others_are_served(album):
+    photos = BlockedPhotos(*album[:2])
+    with open_client(PhotoCollection(photos), limits=Limits(seconds=0.3)) as client:
+        error_message(client.post(f"{API}/search/image", files={"photo": PHOTO}), 504, "timeout")
+        assert client.post(f"{API}/search/ids", json={"ids": [album[2][0]]}).status_code == 200
+        photos.unblock.set()
+
+
+def test_requests_beyond_the_queue_are_refused(album):
+    photos = BlockedPhotos(*album[:2])
+    responses = []
+    with open_client(PhotoCollection(photos), workers=1, limits=Limits(waiting=1, seconds=20)) as client:
+
+        def search():
+            responses.append(client.post(f"{API}/search/image", files={"photo": PHOTO}))
+
+        threads = [threading.Thread(target=search) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        while len(responses) < 2:
+            threads[0].join(0.01)
+        photos.unblock.set()
+        for thread in threads:
+            thread.join()
+    assert sorted(response.status_code for response in responses) == [200, 200, 503, 503]
+    assert all(response.headers["Retry-After"] for response in responses if response.status_code == 503)
+
+
+def test_a_damaged_photo_does_not_stop_the_server(tmp_path):
+    ids = write_photos(tmp_path / "photos", tmp_path / "index", 2, 2)
+    (tmp_path / "photos" / ids[0]).write_bytes(b"not an image any more")
+    with open_client(PhotoCollection(SyntheticPhotos(tmp_path / "photos", tmp_path / "index"))) as client:
+        assert client.get(f"{API}/picture", params={"id": ids[0]}).status_code in (415, 422)
+        assert client.get("/", params={"id": ids[0]}).status_code == 200
