@@ -68,7 +68,7 @@ def measure(data, only) -> list[dict]:
                     "full mAP, easy": "" if full is None else round(easy_ap(data, full), 2),
                     f"mAP@{DEPTH}": round(data.mean_ap(ids), 2),
                     "recall@10": round(recall_at(10, ids, exact), 3),
-                    "bytes per vector": round(built.bytes / len(data.X)),
+                    "bytes per vector": round(built.nbytes / len(data.X)),
                     "build s": round(seconds, 1),
                     "build peak GiB": round(peak / 2**30, 2),
                 }

@@ -7,7 +7,7 @@ import pytest
 
 import logt
 from logt.baselines import LLC, PCA, BackPropagation, Composed, Dictionary, Exhaustive, MemoryVectors, Smoothed
-from logt.baselines.base import best
+from logt.baselines.base import top_k
 from logt.errors import InvalidInputError
 from logt.methods import gt, lo_gt, quantized, rnd, sketched
 from logt.stages.cascade import prefix_lengths
@@ -29,7 +29,7 @@ def test_exhaustive_search_is_exact(data):
     for k in (1, 10, 900):
         assert (built.search(Q, k) == exact(X, Q, k)).all()
         assert (built.search(Q, k, threads=2) == built.search(Q, k)).all()
-    assert (built.bytes, built.memory, built.rho()) == (X.nbytes, 1, 1)
+    assert (built.nbytes, built.memory_ratio, built.rho()) == (X.nbytes, 1, 1)
 
 
 def test_exhaustive_search_takes_any_lengths_and_fills_short_lists(data):
@@ -40,7 +40,7 @@ def test_exhaustive_search_takes_any_lengths_and_fills_short_lists(data):
 
 
 def test_equal_scores_are_ranked_by_row():
-    assert (best(np.ones((2, 30), np.float32), 7) == np.arange(7)).all()
+    assert (top_k(np.ones((2, 30), np.float32), 7) == np.arange(7)).all()
 
 
 def test_systems_refuse_what_has_no_direction(data):
@@ -65,7 +65,7 @@ def test_systems_refuse_no_vectors(system):
 def test_a_composed_system_is_its_index(data, tmp_path):
     X, Q = data
     built = Composed(lo_gt(n=20, m=3, L=10)).build(X, seed=3)
-    assert built.bytes == built.index.report()["bytes"]
+    assert built.nbytes == built.index.report()["bytes"]
     built.index.save(tmp_path)
     assert (built.search(Q, 50, p=0.5) == logt.open(tmp_path).search(Q, 50, p=0.5).ids).all()
 
@@ -80,14 +80,14 @@ def test_complexity_counts_what_a_search_reads(data):
     X, _ = data
     M, N, d = 135, 900, 48
     whole = Composed(lo_gt(n=20, m=3, L=10)).build(X)
-    assert whole.rho() == whole.memory == pytest.approx(M / N + 10 / d)
+    assert whole.rho() == whole.memory_ratio == pytest.approx(M / N + 10 / d)
     segment = whole.index._snapshot.segments[0]
     part = prefix_lengths(segment.codes, 0.5).mean()
     refined = part + 90 / N * (10 - part)
     assert whole.rho(p=0.5, R=90) == pytest.approx(M / N + refined / d)
     assert whole.rho(p=1.0) == pytest.approx(whole.rho())
     inverse = Composed(gt(n=20, m=3, inverse=True)).build(X)
-    assert inverse.rho() == inverse.memory == pytest.approx(M / N + M / d)
+    assert inverse.rho() == inverse.memory_ratio == pytest.approx(M / N + M / d)
 
 
 def test_complexity_of_quantized_memory_vectors_counts_look_ups(data):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from logt.baselines import HNSW, PCA, Faiss, Flann, Turbovec
-from logt.baselines.base import unit_vectors
+from logt.baselines.base import normalize_vectors
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.evaluation import recall_at
 from logt.stages.quantize import Int8
@@ -46,8 +46,8 @@ def test_each_finds_what_it_should(data, system, setting, least):
     assert ids.dtype == np.int64
     assert recall_at(10, ids, exact(X, Q, 10)) >= least
     assert (built.search(Q[0], 10, **setting) == ids[:1]).all()
-    assert built.memory > 0
-    assert built.bytes > 0
+    assert built.memory_ratio > 0
+    assert built.nbytes > 0
     assert 0 < built.rho(**setting) < 1.2
 
 
@@ -111,11 +111,11 @@ def test_a_missing_library_is_named_with_its_extra(data, system, monkeypatch):
         raise ImportError(name)
 
     monkeypatch.setattr(importlib, "import_module", absent)
-    with pytest.raises(MissingExtraError, match=r"logt\[rivals\]"):
+    with pytest.raises(MissingExtraError, match=r"logt\[baselines\]"):
         system.build(data[0])
 
 
 def test_unit_vectors_are_not_copied(data):
     X, _ = data
-    assert unit_vectors(X) is X
-    assert np.allclose(unit_vectors(X.astype(np.float64) * 3), X, atol=1e-6)
+    assert normalize_vectors(X) is X
+    assert np.allclose(normalize_vectors(X.astype(np.float64) * 3), X, atol=1e-6)

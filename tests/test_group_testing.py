@@ -56,8 +56,8 @@ def test_what_is_verified_costs(data):
     built = BackPropagation(20, 3).build(X)
     N, d, M, R = 600, 32, 90, 100
     assert built.rho(verified=R) == pytest.approx(M / N + 11 * 3 / d + R / N + R * 3 / (d * N))
-    assert built.memory == 1 + M / N
-    assert built.bytes == X.nbytes + 4 * M * d + 4 * 3 * N
+    assert built.memory_ratio == 1 + M / N
+    assert built.nbytes == X.nbytes + 4 * M * d + 4 * 3 * N
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=repr)
@@ -68,7 +68,7 @@ def test_opening_everything_is_exhaustive_search(data, group, memory):
     built = MemoryVectors(group, memory).build(X)
     for setting in ({"budget": 600}, {"threshold": -1e9}):
         assert (built.search(Q, 600, **setting) == exact).all()
-        assert built.rho(**setting) == pytest.approx(built.memory)
+        assert built.rho(**setting) == pytest.approx(built.memory_ratio)
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=repr)

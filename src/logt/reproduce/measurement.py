@@ -12,7 +12,7 @@ import numpy as np
 
 from logt._threads import Progress, Workers, available_cores, single_threaded_blas
 from logt._types import Floats, Ids
-from logt.baselines import Built, Exhaustive
+from logt.baselines import BuiltSystem, Exhaustive
 from logt.datasets import Benchmark
 from logt.errors import MissingExtraError
 from logt.evaluation import recall_at
@@ -32,7 +32,7 @@ class Lab:
     threads: int = field(default_factory=available_cores)
 
     @cached_property
-    def exhaustive(self) -> Built:
+    def exhaustive(self) -> BuiltSystem:
         return Exhaustive().build(self.benchmark.X)
 
     @cached_property
@@ -51,13 +51,13 @@ class Lab:
             for trial in trials:
                 if repr(trial.system) != repr(system):
                     continue
-                if isinstance(built, Built):
+                if isinstance(built, BuiltSystem):
                     done(trial, {**self._searched(built, trial), "seconds": seconds})
                 else:
                     why = "not installed" if isinstance(built, MissingExtraError) else "not possible here"
                     done(trial, {"note": f"{why}: {built}"})
 
-    def _searched(self, built: Built, trial: Trial) -> Measured:
+    def _searched(self, built: BuiltSystem, trial: Trial) -> Measured:
         data, setting = self.benchmark, dict(trial.setting)
         depth = len(data.X) if trial.depth is None else min(trial.depth, len(data.X))
         ids = built.search(data.Q, depth, threads=self.threads, **setting)
@@ -70,12 +70,12 @@ class Lab:
             "recall@1": recall_at(1, ids, self.exact),
             "recall@10": recall_at(10, ids, self.exact),
             "rho": built.rho(**setting),
-            "memory": built.memory,
+            "memory": built.memory_ratio,
             "bytes": _bytes(built, setting),
         }
         return {**point, **self._times(built, setting, depth)} if trial.timed else point
 
-    def _times(self, built: Built, setting: dict[str, Any], depth: int) -> Measured:
+    def _times(self, built: BuiltSystem, setting: dict[str, Any], depth: int) -> Measured:
         """Milliseconds per query on one thread, alone and in a batch, beside those of exhaustive search."""
         k = min(K, depth)
         block = np.ascontiguousarray(np.resize(self.benchmark.Q, (BATCH, self.benchmark.Q.shape[1])))
@@ -100,8 +100,8 @@ def _milliseconds(search: Callable[[Floats], Ids], Q: Floats) -> float:
     return 1000 * (time.perf_counter() - start)
 
 
-def _bytes(built: Built, setting: dict[str, Any]) -> int:
+def _bytes(built: BuiltSystem, setting: dict[str, Any]) -> int:
     """Without the unit lists that only a correction reads, where it is left out."""
     if built.index is None or setting.get("correct", True):
-        return built.bytes
-    return built.bytes - int(built.index.report()["bytes by part"].get("units", 0))
+        return built.nbytes
+    return built.nbytes - int(built.index.report()["bytes by part"].get("units", 0))

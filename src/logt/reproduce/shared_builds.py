@@ -15,7 +15,7 @@ import numpy as np
 
 from logt._threads import Workers
 from logt._types import Floats
-from logt.baselines import Built, Composed, System
+from logt.baselines import BuiltSystem, Composed, System
 from logt.engine.method import Method
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.stages.codes import Codes
@@ -26,7 +26,7 @@ from logt.stages.quantize import Float32
 
 Result = TypeVar("Result")
 Unbuildable = MissingExtraError | InvalidInputError
-TimedBuild = tuple[System, Built | Unbuildable, float | None]
+TimedBuild = tuple[System, BuiltSystem | Unbuildable, float | None]
 """A system, what was built or why it failed, and the seconds its index takes if they were measured."""
 
 
@@ -46,7 +46,7 @@ def build_family(systems: Sequence[System], X: Floats, seed: int, workers: Worke
         try:
             if cache is not None and isinstance(system, Composed):
                 shared = replace(system, method=SharedMethod.wrap(system.method, cache))
-                built = shared.build(X, seed=seed, threads=workers.threads, progress=workers.progress)
+                built: BuiltSystem = shared.build(X, seed=seed, threads=workers.threads, progress=workers.progress)
             else:
                 built = system.build(X, seed=seed, threads=workers.threads, progress=workers.progress)
         except (MissingExtraError, InvalidInputError) as error:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from logt._threads import Progress
 from logt._types import Floats, Ids
-from logt.baselines import Built, Composed, Dictionary, System
+from logt.baselines import BuiltSystem, Composed, Dictionary, System
 from logt.methods import lo_gt, rnd, sketched, starred
 from logt.reproduce import paper
 from logt.reproduce.plan import Plan
@@ -54,16 +54,33 @@ class Sampled:
 
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
-    ) -> Built:
+    ) -> BuiltSample:
         rng = np.random.default_rng([seed, 3])
         rows = np.sort(rng.choice(len(X), min(self.count, len(X)), replace=False))
-        built = self.system.build(X[rows], seed=seed, threads=threads, progress=progress)
+        return BuiltSample(self.system.build(X[rows], seed=seed, threads=threads, progress=progress), rows)
 
-        def search(Q: Any, k: int, **setting: Any) -> Ids:
-            ids = built.search(Q, k, **setting)
-            return np.where(ids >= 0, rows[ids], -1)
 
-        return replace(built, search=search)
+class BuiltSample(BuiltSystem):
+    """A system over some rows of a collection; it returns their row numbers in the collection."""
+
+    def __init__(self, sample: BuiltSystem, rows: Ids):
+        self._sample, self._rows = sample, rows
+        self.index = sample.index
+
+    def search(self, Q: Any, k: int, **settings: Any) -> Ids:
+        ids = self._sample.search(Q, k, **settings)
+        return np.where(ids >= 0, self._rows[ids], -1)
+
+    @property
+    def nbytes(self) -> int:
+        return self._sample.nbytes
+
+    @property
+    def memory_ratio(self) -> float:
+        return self._sample.memory_ratio
+
+    def rho(self, **settings: Any) -> float:
+        return self._sample.rho(**settings)
 
 
 def dictionary(plan: Plan, *, coreset: Any = None, batches: int = 1) -> Dictionary:
