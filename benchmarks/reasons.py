@@ -198,12 +198,12 @@ def readings(data: Benchmark, seeds: int) -> list[dict]:
     rows = []
     for reading, method in told.items():
         caches = [StageCache({repr(replace(method.decode, L=1)): [L]}) for _ in range(seeds)]
-        indexes = [built(data, SharedMethod.wrap(method, cache), seed) for seed, cache in enumerate(caches)]
+        indexes = [built(data, SharedMethod.from_method(method, cache), seed) for seed, cache in enumerate(caches)]
         rows.append(_read(data, reading, indexes))
         if method is base:
             for depth in (50, 100, 5000):
                 other = starred(base, depth=depth)
-                deeper = [built(data, SharedMethod.wrap(other, cache), seed) for seed, cache in enumerate(caches)]
+                deeper = [built(data, SharedMethod.from_method(other, cache), seed) for seed, cache in enumerate(caches)]
                 rows.append(_read(data, f"correction to {depth:,}", deeper))
     return rows
 

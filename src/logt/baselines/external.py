@@ -42,12 +42,12 @@ class _LibraryIndex(BuiltSystem):
         return self._nbytes / (4 * self._N * self._d)
 
 
-def import_extra(module: str) -> Any:
-    """Return a module of the extra "baselines"."""
+def import_extra(module: str, platforms: str = "") -> Any:
+    """Return a module of the extra "baselines"; `platforms` names those that it is published for, if not all."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise MissingExtraError(f"this baseline needs {module}: pip install 'logt[baselines]'") from error
+        raise MissingExtraError(f"this baseline needs {module}: pip install 'logt[baselines]'{platforms}") from error
 
 
 # ---------------------------------------------------------------------------------------------------- faiss
@@ -213,7 +213,7 @@ class Flann:
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
     ) -> BuiltFlann:
-        pyflann = import_extra("pyflann_ibeis")
+        pyflann = import_extra("pyflann_ibeis", " (x86-64 only)")
         V = normalize_vectors(X)
         flann = pyflann.FLANN()
         tuned = flann.build_index(
