@@ -60,9 +60,11 @@ def test_scan(isa, rng, unit, weight, bits, open_, least):
         scanner.scan(C, Z, bias, open_, least, scores, rows)
         shown = bias if len(bias) else np.zeros(N)
         for q in range(3):
-            truth = reference.sketched(*codes.matrices(), codes.scale, shown, fields, bits, factor, C[q], Z[q])
+            truth = reference.residual_estimates(
+                *codes.matrices(), codes.scale, shown, fields, bits, factor, C[q], Z[q]
+            )
             seen = (
-                reference.opened(lists, C[q], shown, open_, max(least, R))
+                reference.probed_rows(lists, C[q], shown, open_, max(least, R))
                 if open_ < M
                 else np.flatnonzero(shown > -np.inf)
             )
