@@ -43,7 +43,7 @@ class PCA:
         return f"PCA {self.dims}" + (" int8" if isinstance(self.quantize, Int8) else "")
 
     def count(self, N: int, d: int) -> int:
-        """Return the number of axes: with a ratio, projecting a query and scanning N vectors together cost that."""
+        """Return the number of axes; a ratio limits the cost of projecting a query and scanning N vectors."""
         wanted = self.dims if isinstance(self.dims, int) else int(self.dims * N * d / (N + d))
         return min(max(wanted, 1), d)
 

@@ -57,8 +57,10 @@ def _markdown_block(block: Block) -> str:
     if isinstance(block, Paragraph):
         return block.text
     if isinstance(block, Bullets):
-        items = ((_escape_stars(statement), verdict, _escape_stars(rest)) for statement, verdict, rest in block.items)
-        return "\n".join(f"- *{statement}* **{verdict}.** {evidence}" for statement, verdict, evidence in items)
+        return "\n".join(
+            f"- *{_escape_stars(statement)}* **{verdict}.** {_escape_stars(evidence)}"
+            for statement, verdict, evidence in block.items
+        )
     if isinstance(block, Figure):
         return f"![{block.caption}]({block.name}.png)\n\n{block.caption} ([SVG]({block.name}.svg))"
     lines = ["| " + " | ".join(block.head) + " |", "|" + "---|" * len(block.head)]
