@@ -1,1 +1,1 @@
-"""Every speed or size figure that a document quotes comes from a command here."""
+"""Benchmarks: every time and size that the documentation quotes comes from a command here."""

@@ -1,25 +1,34 @@
-"""What is measured on: a folder of a layout that docs/reproduce.md names, or a made collection."""
+"""What the benchmarks share: the data, the command line and the CSV files."""
 
 from __future__ import annotations
 
+import argparse
 import csv
 from pathlib import Path
 
 from logt.datasets import Benchmark, load_benchmark, synthetic_benchmark
 
 
-def load(folder: str | None, made: int = 30_000) -> Benchmark:
-    """The folder's benchmark; without a folder, a made one."""
-    return synthetic_benchmark(made) if folder is None else load_benchmark(folder)
+def argument_parser(description: str, output: str) -> argparse.ArgumentParser:
+    """Return a parser with the options --data and --out."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--data", help="benchmark folder, see docs/reproduce.md; default: a synthetic collection")
+    parser.add_argument("--out", default="build/bench", help=f"folder for {output}")
+    return parser
+
+
+def load(folder: str | None, size: int = 30_000) -> Benchmark:
+    """Return the benchmark in a folder; without a folder, a synthetic one of `size` vectors."""
+    return synthetic_benchmark(size) if folder is None else load_benchmark(folder)
 
 
 def easy_ap(data: Benchmark, ids) -> float:
-    """mAP of the Easy setup, or of all there is where nothing is said of easy and hard."""
+    """Return the mAP of the Easy setup, or of the main one if the benchmark has no Easy setup."""
     return data.mean_ap(ids, "easy" if "easy" in data.truths else None)
 
 
 def write_rows(rows: list[dict], folder: str, name: str) -> Path:
-    """Write a table as CSV, and say into which folder."""
+    """Write a table as CSV; return the folder."""
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
     with open(path / name, "w", newline="") as file:

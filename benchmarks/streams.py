@@ -1,76 +1,99 @@
-"""What batches, relearning, query expansion and smoothing do to accuracy. `make streams`, or with DATA=folder."""
+"""Measure how batches, relearning, query expansion and smoothing change accuracy. `make streams`, or DATA=folder."""
 
 from __future__ import annotations
 
-import argparse
 import time
+from dataclasses import dataclass, field
 
 import numpy as np
 
 import logt
-from benchmarks.data import easy_ap, load, write_rows
+from benchmarks.data import argument_parser, easy_ap, load, write_rows
+from logt.datasets import Benchmark
 from logt.evaluation import recall_at
 
 ALPHA, NEIGHBOURS, BATCHES = 3.0, 10, 10
+QUERY_EXPANSION = {"expand": NEIGHBOURS, "alpha": ALPHA}
 
 
 def main() -> None:
-    words = argparse.ArgumentParser(description=__doc__)
-    words.add_argument("--data", help="folder with vectors.npy, queries.npy, ground_truth.json")
-    words.add_argument("--out", default="build/bench", help="where streams.csv goes")
-    given = words.parse_args()
-    data = load(given.data or None)
-    X, Q, d = data.X, data.Q, data.X.shape[1]
-    order = np.random.default_rng(0).permutation(len(X))
-    exact = ranking(Q, X)
-    rows = []
+    args = argument_parser(__doc__, "streams.csv").parse_args()
+    data = load(args.data or None)
+    table = Table(data, rank_all(data.Q, data.X))
+    table.add("exhaustive", table.exact)
+    index = logt.Index(data.X.shape[1])
+    index.add(data.X)
+    table.add_search("one batch", index)
+    add_batches(table)
+    add_query_expansion(table, index)
+    add_smoothing(table)
+    write_rows(table.rows, args.out, "streams.csv")
 
-    def tell(name, ids, seconds=0.0):
-        row = {"what": name, "mAP": round(data.mean_ap(ids), 2), "mAP, easy": round(easy_ap(data, ids), 2)}
-        row |= {"recall@10": round(recall_at(10, ids, exact), 3), "seconds": round(seconds, 1)}
-        rows.append(row)
+
+@dataclass
+class Table:
+    """Rows of results on a benchmark, compared with the exact ranking."""
+
+    data: Benchmark
+    exact: np.ndarray
+    rows: list[dict] = field(default_factory=list)
+
+    def add(self, name: str, ids: np.ndarray, seconds: float = 0.0) -> None:
+        row = {"what": name, "mAP": round(self.data.mean_ap(ids), 2), "mAP, easy": round(easy_ap(self.data, ids), 2)}
+        row |= {"recall@10": round(recall_at(10, ids, self.exact), 3), "seconds": round(seconds, 1)}
+        self.rows.append(row)
         print(*row.values(), sep="  ", flush=True)
 
-    def searched(name, index, **how):
+    def add_search(self, name: str, index: logt.Index, **settings) -> None:
         start = time.perf_counter()
-        ids = index.search(Q, len(X), **how).ids
-        tell(name, ids, time.perf_counter() - start)
+        ids = index.search(self.data.Q, len(self.data.X), **settings).ids
+        self.add(name, ids, time.perf_counter() - start)
 
-    tell("exhaustive", exact)
-    whole = logt.Index(d)
-    whole.add(X)
-    searched("one batch", whole)
-    for title, turns in {"in random order": order, "as they come": np.arange(len(X))}.items():
-        index = logt.Index(d)
-        for batch in np.array_split(turns, BATCHES):
+
+def add_batches(table: Table) -> None:
+    """Add indexes built in batches, then compacted and relearned."""
+    X = table.data.X
+    shuffled = np.random.default_rng(0).permutation(len(X))
+    for title, order in {"in random order": shuffled, "in the given order": np.arange(len(X))}.items():
+        index = logt.Index(X.shape[1])
+        for batch in np.array_split(order, BATCHES):
             index.add(X[batch], ids=batch)
-        searched(f"{BATCHES} batches {title}", index)
+        table.add_search(f"{BATCHES} batches {title}", index)
         index.compact()
-        searched("  and compacted", index)
+        table.add_search("  and compacted", index)
         index.compact(relearn=True)
-        searched("  and relearned from reconstructions", index)
+        table.add_search("  and relearned from reconstructions", index)
         index.compact(X[index.ids])
-        searched("  and relearned from the originals", index)
+        table.add_search("  and relearned from the originals", index)
+
+
+def add_query_expansion(table: Table, index: logt.Index) -> None:
+    """Add query expansion (αQE) by exhaustive search and by the index."""
     start = time.perf_counter()
-    expanded = expansion(Q, X, exact[:, :NEIGHBOURS])
-    tell("exhaustive, αQE", ranking(expanded, X), time.perf_counter() - start)
-    searched("one batch, αQE", whole, expand=NEIGHBOURS, alpha=ALPHA)
+    expanded = expand_queries(table.data.Q, table.data.X, table.exact[:, :NEIGHBOURS])
+    table.add("exhaustive, αQE", rank_all(expanded, table.data.X), time.perf_counter() - start)
+    table.add_search("one batch, αQE", index, **QUERY_EXPANSION)
+
+
+def add_smoothing(table: Table) -> None:
+    """Add smoothed vectors (DBA) by exhaustive search and by an index, and with query expansion."""
     start = time.perf_counter()
-    smooth = logt.smoothed(X, n=NEIGHBOURS, alpha=ALPHA)
+    smooth = logt.smoothed(table.data.X, n=NEIGHBOURS, alpha=ALPHA)
     seconds = time.perf_counter() - start
-    tell("exhaustive, DBA", ranking(Q, smooth), seconds)
-    index = logt.Index(d)
+    table.add("exhaustive, DBA", rank_all(table.data.Q, smooth), seconds)
+    index = logt.Index(smooth.shape[1])
     index.add(smooth)
-    searched("one batch, DBA", index)
-    searched("one batch, DBA and αQE", index, expand=NEIGHBOURS, alpha=ALPHA)
-    write_rows(rows, given.out, "streams.csv")
+    table.add_search("one batch, DBA", index)
+    table.add_search("one batch, DBA and αQE", index, **QUERY_EXPANSION)
 
 
-def ranking(Q, X) -> np.ndarray:
+def rank_all(Q: np.ndarray, X: np.ndarray) -> np.ndarray:
+    """Return the exact ranking of all vectors."""
     return np.argsort(-(Q @ X.T), axis=1, kind="stable")
 
 
-def expansion(Q, X, best) -> np.ndarray:
+def expand_queries(Q: np.ndarray, X: np.ndarray, best: np.ndarray) -> np.ndarray:
+    """Return each query plus its best results, weighted by their similarity to the power ALPHA, normalized."""
     weights = np.maximum(np.einsum("qd,qkd->qk", Q, X[best]), 0) ** ALPHA
     sums = Q + np.einsum("qk,qkd->qd", weights, X[best])
     return sums / np.linalg.norm(sums, axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""The systems side by side. A system is built once; each of its settings searches it, on one thread."""
+"""The systems that bench.py compares: each is built once and searched with several settings."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from logt.methods import compact, lo_gt, sketched, starred
 
 
 @dataclass(frozen=True)
-class Compared:
-    """A system and the settings of its search, by name."""
+class SystemSettings:
+    """A system and the settings of its searches, by name."""
 
     system: System
     settings: dict[str, dict[str, Any]] = field(default_factory=lambda: {"": {}})
@@ -22,30 +22,42 @@ class Compared:
         return self.system.name
 
 
-def systems() -> list[Compared]:
-    """Rivals that are not installed are left out."""
-    efforts = {f"effort {e}": {"effort": e} for e in (0.2, 0.3, 0.375, 0.5, 0.6, 0.8, 1.0)}
-    cascades = {"": {"p": 1.0}, "p=0.2": {"p": 0.2}, "p=0.3": {"p": 0.3}, "p=0.5": {"p": 0.5}, "p=0.7": {"p": 0.7}}
-    both = {name: {**cascade, "correct": False} for name, cascade in cascades.items()}
-    both["p=0.7, corrected (LO-GT*)"] = {"p": 0.7}
+def systems() -> list[SystemSettings]:
+    """Return all systems whose libraries are installed, exhaustive search first."""
+    return [SystemSettings(Exhaustive()), *_own_systems(), *_other_libraries()]
+
+
+def _own_systems() -> list[SystemSettings]:
+    cascades = {"": {"p": 1.0}, **{f"p={p}": {"p": p} for p in (0.2, 0.3, 0.5, 0.7)}}
+    uncorrected: dict[str, dict[str, Any]] = {name: {**p, "correct": False} for name, p in cascades.items()}
     one_bit, four_bits = Composed(sketched(bits=1), "logt 1 bit"), Composed(sketched(bits=4), "logt 4 bits")
-    found = [
-        Compared(Exhaustive()),
-        Compared(Composed(sketched(), "logt"), efforts),
-        Compared(one_bit, {"effort 0.375": {"effort": 0.375}, "effort 1.0": {"effort": 1.0}}),
-        Compared(Smoothed(one_bit), {"effort 0.375": {"effort": 0.375}}),
-        Compared(four_bits, {"effort 0.375": {"effort": 0.375}, "effort 0.6": {"effort": 0.6}}),
-        Compared(Composed(compact(lo_gt(L=100)), "LO-GT L=100"), cascades),
-        Compared(Composed(compact(starred(lo_gt(L=300))), "LO-GT L=300"), both),
+    return [
+        SystemSettings(Composed(sketched(), "logt"), _efforts(0.2, 0.3, 0.375, 0.5, 0.6, 0.8, 1.0)),
+        SystemSettings(one_bit, _efforts(0.375, 1.0)),
+        SystemSettings(Smoothed(one_bit), _efforts(0.375)),
+        SystemSettings(four_bits, _efforts(0.375, 0.6)),
+        SystemSettings(Composed(compact(lo_gt(L=100)), "LO-GT L=100"), cascades),
+        SystemSettings(
+            Composed(compact(starred(lo_gt(L=300))), "LO-GT L=300"),
+            {**uncorrected, "p=0.7, corrected (LO-GT*)": {"p": 0.7}},
+        ),
     ]
+
+
+def _efforts(*efforts: float) -> dict[str, dict[str, Any]]:
+    return {f"effort {effort}": {"effort": effort} for effort in efforts}
+
+
+def _other_libraries() -> list[SystemSettings]:
+    installed = []
     if importlib.util.find_spec("faiss"):
-        found += [
-            Compared(Faiss("SQ8")),
-            Compared(Faiss("SQ4")),
-            Compared(Faiss("IVF512,SQ8"), {f"{n} lists": {"nprobe": n} for n in (4, 16, 64)}),
-            Compared(Faiss("IVF512,RaBitQ"), {"16 lists": {"nprobe": 16}}),
-            Compared(HNSW(), {f"ef={ef}": {"ef": ef} for ef in (128, 500)}),
+        installed += [
+            SystemSettings(Faiss("SQ8")),
+            SystemSettings(Faiss("SQ4")),
+            SystemSettings(Faiss("IVF512,SQ8"), {f"{n} lists": {"nprobe": n} for n in (4, 16, 64)}),
+            SystemSettings(Faiss("IVF512,RaBitQ"), {"16 lists": {"nprobe": 16}}),
+            SystemSettings(HNSW(), {f"ef={ef}": {"ef": ef} for ef in (128, 500)}),
         ]
     if importlib.util.find_spec("turbovec"):
-        found += [Compared(Turbovec(bits)) for bits in (2, 4)]
-    return found
+        installed += [SystemSettings(Turbovec(bits)) for bits in (2, 4)]
+    return installed

@@ -14,7 +14,15 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["logt.storage.store", "logt.storage.manifest", "logt.storage.changes", "logt.index", "logt.engine.string_ids"]):
+with atheris.instrument_imports(
+    include=[
+        "logt.storage.store",
+        "logt.storage.manifest",
+        "logt.storage.changes",
+        "logt.index",
+        "logt.engine.string_ids",
+    ]
+):
     import numpy as np
 
     import logt

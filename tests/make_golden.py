@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import numpy as np
-from logt.storage.manifest import FORMAT
 
 import logt
 from logt.methods import cascaded, compact, lo_gt, quantized, rnd, sketched, starred
+from logt.storage.manifest import FORMAT
 
 KINDS = {
     "sketched": ({"method": sketched(), "metric": "l2"}, None),

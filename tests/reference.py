@@ -1,4 +1,4 @@
-"""The paper's equations and each kernel's twin, as naive loops: the oracle of the tests."""
+"""Reference implementations of the paper's equations and of each kernel, as naive loops."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ STEPS = (0, 1.596, 0.9957, 0.586, 0.3352, 0.1881, 0.1041, 0.0568, 0.0308)
 
 
 def grow_units(A, sizes, combine):
-    """Section 3.1: unit u starts with vector u; in turn, each takes the free vector of least cost."""
+    """Return the unit of each vector (section 3.1).
+
+    Unit u starts with vector u; the units take turns to add the free vector with the lowest cost.
+    """
     units = [[u] for u in range(len(sizes))]
     free = set(range(len(sizes), len(A)))
     for turn in range(1, max(sizes)):
@@ -23,14 +26,14 @@ def grow_units(A, sizes, combine):
     return out
 
 
-def first_order(of, i):
-    """S₁(i): the units of all vectors that share a unit with i."""
-    sharing = [j for j in range(len(of)) if set(of[j]) & set(of[i])]
-    return sorted({int(unit) for j in sharing for unit in of[j]})
+def first_order(assignment, i):
+    """Return S₁(i), the units of all vectors that share a unit with vector i."""
+    sharing = [j for j in range(len(assignment)) if set(assignment[j]) & set(assignment[i])]
+    return sorted({int(unit) for j in sharing for unit in assignment[j]})
 
 
 def omp(atoms, x, L):
-    """Orthogonal matching pursuit of x in unit-norm rows `atoms`: {atom: weight}."""
+    """Return {atom: weight} of orthogonal matching pursuit of x in `atoms`, rows of norm 1."""
     chosen, residual, weights = [], x, np.empty(0)
     for _ in range(min(L, len(atoms))):
         corr = np.abs(atoms @ residual)
@@ -42,7 +45,7 @@ def omp(atoms, x, L):
 
 
 def normal_equations(unit, weight, X, units):
-    """(UᵀU, UᵀX) for U given by row."""
+    """Return (UᵀU, UᵀX); row i of U has the entries weight[i] at unit[i]."""
     U = np.zeros((len(X), units))
     for i in range(len(X)):
         for j, w in zip(unit[i], weight[i], strict=True):
@@ -51,7 +54,7 @@ def normal_equations(unit, weight, X, units):
 
 
 def estimates(unit, weight, scale, bias, lengths, c):
-    """ŝ_i = scale_i · Σ_{t < length_i} weight[i, t] · c[unit[i, t]] + bias_i."""
+    """Return ŝ_i = scale_i · Σ_{t < length_i} weight[i, t] · c[unit[i, t]] + bias_i."""
     out = np.empty(len(unit))
     for i in range(len(unit)):
         out[i] = scale[i] * sum(weight[i, t] * c[unit[i, t]] for t in range(lengths[i])) + bias[i]
@@ -59,7 +62,7 @@ def estimates(unit, weight, scale, bias, lengths, c):
 
 
 def rotate(x, signs):
-    """Signs and a Hadamard transform of the first, then of the last 2^k values, in turn."""
+    """Multiply by signs and apply a Hadamard transform to the first 2^k values, in the next round to the last 2^k."""
     n = 2 ** (len(x).bit_length() - 1)
     H = np.ones((1, 1))
     while len(H) < n:
@@ -115,25 +118,25 @@ def list_scores(segment, q):
 
 
 def best(scores, R, ids=None):
-    """The places of the R best scores; equal ones by id."""
+    """Return the positions of the R best scores, equal scores by id."""
     ids = range(len(scores)) if ids is None else ids
     return sorted(range(len(scores)), key=lambda i: (-scores[i], ids[i]))[:R]
 
 
 def suppress(units, depth):
-    """Section 3.3: one pass; `units` is the list of results, each a set of units. Suppressed ones come last."""
+    """Return the corrected order of results, given as sets of units: suppressed ones come last (section 3.3)."""
     kept = []
-    for place, mine in enumerate(units[:depth]):
-        if not any(mine & units[other] for other in kept):
-            kept.append(place)
-    dropped = [
-        place for place, mine in enumerate(units) if place not in kept and any(mine & units[other] for other in kept)
+    for rank, own in enumerate(units[:depth]):
+        if not any(own & units[other] for other in kept):
+            kept.append(rank)
+    suppressed = [
+        rank for rank, own in enumerate(units) if rank not in kept and any(own & units[other] for other in kept)
     ]
-    return [place for place in range(len(units)) if place not in dropped] + dropped
+    return [rank for rank in range(len(units)) if rank not in suppressed] + suppressed
 
 
 def average_precision(ranking, positives, junk):
-    """The evaluation program of the Oxford buildings benchmark, step by step."""
+    """Return the average precision as the evaluation program of the Oxford buildings benchmark computes it."""
     old_recall, old_precision, area, found, seen = 0.0, 1.0, 0.0, 0, 0
     for i in ranking:
         if i in junk:
@@ -148,38 +151,38 @@ def average_precision(ranking, positives, junk):
 
 
 def revisited_measures(ranking, positives, junk, ks):
-    """(AP, P@k for each k) as the evaluation program of revisited Oxford and Paris counts them, step by step."""
-    places, skipped = [], 0
-    for place, i in enumerate(ranking):
+    """Return (AP, P@k for each k) as the evaluation program of revisited Oxford and Paris computes them."""
+    ranks, skipped = [], 0
+    for rank, i in enumerate(ranking):
         if i in junk:
             skipped += 1
         elif i in positives:
-            places.append(place - skipped)
+            ranks.append(rank - skipped)
     area = 0.0
-    for found, place in enumerate(places):
-        before = 1.0 if place == 0 else found / place
-        area += (before + (found + 1) / (place + 1)) / (2 * len(positives))
+    for found, rank in enumerate(ranks):
+        before = 1.0 if rank == 0 else found / rank
+        area += (before + (found + 1) / (rank + 1)) / (2 * len(positives))
     precision = []
     for k in ks:
-        cut = min(max(place + 1 for place in places), k) if places else k
-        precision.append(sum(place + 1 <= cut for place in places) / cut)
+        cut = min(max(rank + 1 for rank in ranks), k) if ranks else k
+        precision.append(sum(rank + 1 <= cut for rank in ranks) / cut)
     return area, precision
 
 
-def back_propagation(X, of, q, batches):
-    """Shi et al.: verify the vectors of the best scores, and take what they give out of the scores of the others."""
-    M = of.max() + 1
+def back_propagation(X, assignment, q, batches):
+    """Return the ranking of Shi et al.: verify the best vectors and subtract their similarities from other scores."""
+    M = assignment.max() + 1
     true = X @ q
-    c = [sum(true[i] for i in range(len(X)) if j in of[i]) for j in range(M)]
-    score = {i: sum(c[j] for j in of[i]) for i in range(len(X))}
+    c = [sum(true[i] for i in range(len(X)) if j in assignment[i]) for j in range(M)]
+    score = {i: sum(c[j] for j in assignment[i]) for i in range(len(X))}
     verified = {}
     for size in batches:
         picked = sorted((i for i in score if i not in verified), key=lambda i: -score[i])[:size]
         for i in picked:
             verified[i] = true[i]
-            for j in of[i]:
+            for j in assignment[i]:
                 for k in range(len(X)):
-                    if j in of[k]:
+                    if j in assignment[k]:
                         score[k] -= true[i]
-    rest = [i for i in score if i not in verified]
-    return sorted(verified, key=lambda i: -verified[i]) + sorted(rest, key=lambda i: -score[i])
+    others = [i for i in score if i not in verified]
+    return sorted(verified, key=lambda i: -verified[i]) + sorted(others, key=lambda i: -score[i])

@@ -137,7 +137,9 @@ def test_what_is_learned_is_an_ordinary_index(vectors, tmp_path, system):
     assert report["units"] == (60 if system.atoms == 60 else 72)
     assert report["entries per vector"] == pytest.approx(system.L, abs=0.1)
     assert (
-        built.rho() == built.memory == pytest.approx((report["units"] * 48 + 900 * system.L) / (48 * 900), rel=0.02)
+        built.rho()
+        == built.memory_ratio
+        == pytest.approx((report["units"] * 48 + 900 * system.L) / (48 * 900), rel=0.02)
     )
     built.index.save(tmp_path)
     again = logt.open(tmp_path)

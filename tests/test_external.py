@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from logt.baselines import HNSW, PCA, Faiss, Flann, Turbovec
-from logt.baselines.base import unit_vectors
+from logt.baselines.base import normalize_vectors
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.evaluation import recall_at
 from logt.stages.quantize import Int8
@@ -35,8 +35,8 @@ def exact(X, Q, k):
     return np.argsort(-(Q @ X.T), axis=1, kind="stable")[:, :k]
 
 
-@pytest.mark.parametrize(("system", "setting", "least"), SYSTEMS, ids=lambda value: getattr(value, "name", ""))
-def test_each_finds_what_it_should(data, system, setting, least):
+@pytest.mark.parametrize(("system", "setting", "min_recall"), SYSTEMS, ids=lambda value: getattr(value, "name", ""))
+def test_each_system_reaches_its_recall(data, system, setting, min_recall):
     X, Q = data
     if isinstance(system, Flann):
         pytest.importorskip("pyflann_ibeis", reason="FLANN has no wheel for this processor")
@@ -44,21 +44,21 @@ def test_each_finds_what_it_should(data, system, setting, least):
     ids = built.search(Q, 10, **setting)
     assert ids.shape == (30, 10)
     assert ids.dtype == np.int64
-    assert recall_at(10, ids, exact(X, Q, 10)) >= least
+    assert recall_at(10, ids, exact(X, Q, 10)) >= min_recall
     assert (built.search(Q[0], 10, **setting) == ids[:1]).all()
-    assert built.memory > 0
-    assert built.bytes > 0
+    assert built.memory_ratio > 0
+    assert built.nbytes > 0
     assert 0 < built.rho(**setting) < 1.2
 
 
 @pytest.mark.parametrize("system", [Faiss("SQ8"), HNSW(16), Turbovec(4), PCA(16)], ids=lambda system: system.name)
-def test_short_lists_end_in_minus_one(data, system):
+def test_short_lists_are_padded_with_minus_one(data, system):
     ids = system.build(data[0][:20]).search(data[1], 25)
     assert (ids[:, 20:] == -1).all()
     assert (np.sort(ids[:, :20], axis=1) == np.arange(20)).all()
 
 
-def test_reading_more_costs_more(data):
+def test_complexity_rises_with_nprobe_and_ef(data):
     X, _ = data
     lists = Faiss("IVF16,SQ8").build(X)
     assert 16 / 3000 < lists.rho(nprobe=1) < lists.rho(nprobe=4) < lists.rho(nprobe=16)
@@ -69,25 +69,25 @@ def test_reading_more_costs_more(data):
     assert Faiss("PQ16x4np").build(X).rho() == pytest.approx((16 * 3000 + 16 * 64) / (64 * 3000))
 
 
-def test_lists_are_probed_only_where_there_are_lists(data):
+def test_nprobe_is_refused_without_inverted_lists(data):
     with pytest.raises(InvalidInputError, match="nprobe"):
         Faiss("SQ8").build(data[0]).search(data[1], 5, nprobe=3)
 
 
-def test_words_that_faiss_does_not_know_are_named(data):
+def test_an_invalid_factory_string_is_named(data):
     with pytest.raises(InvalidInputError, match="SQ9000"):
         Faiss("SQ9000").build(data[0])
 
 
 @pytest.mark.parametrize(("rho", "d"), [(0.25, 64), (0.5, 64), (1.0, 64)])
-def test_pca_costs_what_is_wanted(data, rho, d):
+def test_pca_has_the_requested_complexity(data, rho, d):
     X, _ = data
     system = PCA(rho)
     assert system.build(X).rho() <= rho
     assert PCA(system.count(*X.shape) + 1).build(X).rho() > rho
 
 
-def test_pca_of_all_directions_is_exact(data):
+def test_pca_with_all_axes_is_exact(data):
     X, Q = data
     assert recall_at(100, PCA(64).build(X).search(Q, 100), exact(X, Q, 100)) > 0.999
 
@@ -106,16 +106,16 @@ def test_wrong_parameters_are_refused(wrong):
 
 
 @pytest.mark.parametrize("system", [Faiss("SQ8"), HNSW(), Flann(), Turbovec()], ids=lambda system: system.name)
-def test_a_missing_library_is_named_with_its_extra(data, system, monkeypatch):
+def test_the_error_of_a_missing_library_names_its_extra(data, system, monkeypatch):
     def absent(name, *rest):
         raise ImportError(name)
 
     monkeypatch.setattr(importlib, "import_module", absent)
-    with pytest.raises(MissingExtraError, match=r"logt\[rivals\]"):
+    with pytest.raises(MissingExtraError, match=r"logt\[baselines\]"):
         system.build(data[0])
 
 
-def test_unit_vectors_are_not_copied(data):
+def test_normalized_vectors_are_not_copied(data):
     X, _ = data
-    assert unit_vectors(X) is X
-    assert np.allclose(unit_vectors(X.astype(np.float64) * 3), X, atol=1e-6)
+    assert normalize_vectors(X) is X
+    assert np.allclose(normalize_vectors(X.astype(np.float64) * 3), X, atol=1e-6)

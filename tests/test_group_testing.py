@@ -29,20 +29,20 @@ def test_verifying_everything_is_exhaustive_search(data, batches):
 
 
 @pytest.mark.parametrize("verified", [7, 60, 150])
-def test_back_propagation_is_its_equations(data, verified):
+def test_back_propagation_equals_its_equations(data, verified):
     X, Q = data[0][:150].astype(np.float64), data[1][:3].astype(np.float64)
     X, Q = X / np.linalg.norm(X, axis=1)[:, None], Q / np.linalg.norm(Q, axis=1)[:, None]
-    of = Random(8, 3)(X, np.random.default_rng(5)).assignment
+    assignment = Random(8, 3)(X, np.random.default_rng(5)).assignment
     built = BackPropagation(8, 3, batches=4).build(X, seed=5)
     sizes = np.diff(np.linspace(0, verified, 5).astype(int))
     for q, found in zip(Q, built.search(Q, 150, verified=verified), strict=True):
-        naive = reference.back_propagation(X, of, q, sizes)
-        assert (np.array(naive) == found).mean() > 0.97  # float32 may swap what is nearly equal
+        naive = reference.back_propagation(X, assignment, q, sizes)
+        assert (np.array(naive) == found).mean() > 0.97  # float32 may swap nearly equal scores
         assert naive[:verified] == found[:verified].tolist()
 
 
 def test_back_propagation_finds_more_than_the_same_verification_without_it(vectors):
-    """In one batch nothing is propagated before the last vector is picked."""
+    """With one batch, all vectors are picked before anything is propagated."""
     X = vectors(4000, 64)
     Q = X[:60] + 0.6 * vectors(60, 64, seed=2)
     found = [(BackPropagation(20, 3, b).build(X).search(Q, 20, verified=400)) for b in (1, 10)]
@@ -51,28 +51,28 @@ def test_back_propagation_finds_more_than_the_same_verification_without_it(vecto
     assert recall[1] > recall[0]
 
 
-def test_what_is_verified_costs(data):
+def test_complexity_counts_verified_vectors(data):
     X, _ = data
     built = BackPropagation(20, 3).build(X)
     N, d, M, R = 600, 32, 90, 100
     assert built.rho(verified=R) == pytest.approx(M / N + 11 * 3 / d + R / N + R * 3 / (d * N))
-    assert built.memory == 1 + M / N
-    assert built.bytes == X.nbytes + 4 * M * d + 4 * 3 * N
+    assert built.memory_ratio == 1 + M / N
+    assert built.nbytes == X.nbytes + 4 * M * d + 4 * 3 * N
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=repr)
 @pytest.mark.parametrize("memory", [Sum(), Pinv()], ids=repr)
-def test_opening_everything_is_exhaustive_search(data, group, memory):
+def test_probing_all_units_is_exhaustive_search(data, group, memory):
     X, Q = data
     exact = Exhaustive().build(X).search(Q, 600)
     built = MemoryVectors(group, memory).build(X)
     for setting in ({"budget": 600}, {"threshold": -1e9}):
         assert (built.search(Q, 600, **setting) == exact).all()
-        assert built.rho(**setting) == pytest.approx(built.memory)
+        assert built.rho(**setting) == pytest.approx(built.memory_ratio)
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=repr)
-def test_opened_units_lead_and_the_others_follow_by_score(data, group):
+def test_probed_units_come_first_and_the_others_follow_by_score(data, group):
     X, Q = data
     units = group(X, np.random.default_rng(0))
     C, S = Q @ Pinv()(X, units).T, Q @ X.T
@@ -82,42 +82,42 @@ def test_opened_units_lead_and_the_others_follow_by_score(data, group):
             assert len(set(found)) == 600
             unit = units.assignment[found, 0]
             count = next(i for i in range(601) if i == 600 or (i and not set(unit[i:]) & set(unit[:i])))
-            opened = set(unit[:count])
+            probed = set(unit[:count])
             assert count <= max(budget, np.bincount(units.assignment[:, 0]).max())
             assert (np.diff(S[q, found[:count]]) <= 1e-6).all()
-            assert min(C[q, list(opened)]) >= C[q, unit[count:]].max(initial=-np.inf) - 1e-5
+            assert min(C[q, list(probed)]) >= C[q, unit[count:]].max(initial=-np.inf) - 1e-5
             assert (np.diff(C[q, unit[count:]]) <= 1e-5).all()
 
 
-def test_a_threshold_opens_the_units_that_reach_it(data):
+def test_a_threshold_probes_the_units_that_reach_it(data):
     X, Q = data
     built = MemoryVectors(Random(20, 1), Pinv()).build(X)
     Y = Pinv()(X, Random(20, 1)(X, np.random.default_rng(0)))
     low, high = np.quantile(Q @ Y.T, [0.2, 0.9])
     assert built.rho(threshold=low) > built.rho(threshold=high)
-    closed = built.search(Q, 600, threshold=1e9)
-    assert (np.sort(closed, axis=1) == np.arange(600)).all()
+    unprobed = built.search(Q, 600, threshold=1e9)
+    assert (np.sort(unprobed, axis=1) == np.arange(600)).all()
 
 
 def test_memory_vectors_find_their_members(vectors):
-    """A pinv memory vector answers 1 to its members, so a query that is one opens its unit first."""
+    """A pinv memory vector has inner product 1 with its members, so a member as query probes its own unit first."""
     X = vectors(600, 512)
     found = MemoryVectors(Random(10, 1), Pinv()).build(X).search(X, 1, budget=30)[:, 0]
     assert (found == np.arange(600)).mean() > 0.95
 
 
 @pytest.mark.parametrize("setting", [{}, {"budget": 5, "threshold": 0.1}, {"budget": 0}, {"threshold": "much"}])
-def test_budget_or_threshold_must_make_sense(data, setting):
+def test_invalid_budgets_and_thresholds_are_refused(data, setting):
     with pytest.raises(InvalidInputError, match=r"budget|threshold"):
         MemoryVectors().build(data[0]).search(data[1], 5, **setting)
 
 
-def test_each_vector_is_in_one_unit_or_refused():
+def test_memory_vectors_refuse_more_than_one_unit_per_vector():
     with pytest.raises(InvalidInputError, match="m must be 1"):
         MemoryVectors(Random(50, 4))
 
 
-def test_threads_find_the_same(data):
+def test_results_do_not_depend_on_the_number_of_threads(data):
     X, Q = data
     for system, setting in (
         (BackPropagation(20, 3), {"verified": 50}),

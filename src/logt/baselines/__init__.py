@@ -1,6 +1,6 @@
-"""The systems that the paper compares, on one footing: each builds from X and answers with what it costs."""
+"""The systems that the paper compares, and other libraries, with one interface: build, search, cost."""
 
-from logt.baselines.base import Built, System
+from logt.baselines.base import BuiltSystem, System
 from logt.baselines.composed import Composed, Smoothed
 from logt.baselines.dictionary import LLC, Dictionary
 from logt.baselines.exhaustive import Exhaustive
@@ -13,7 +13,7 @@ __all__ = [
     "LLC",
     "PCA",
     "BackPropagation",
-    "Built",
+    "BuiltSystem",
     "Composed",
     "Dictionary",
     "Exhaustive",

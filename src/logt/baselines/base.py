@@ -1,9 +1,8 @@
-"""What every system is: (X, parameters) -> a search, with what it costs in bytes and in the paper's counts."""
+"""The interface of all systems: a system builds from X, and what it builds can be searched and has a known cost."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,93 +15,111 @@ from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.metrics import check_queries, check_vectors
 
-PROBES = 64
-"""Vectors of the collection that stand for queries where the operations of a search have to be counted."""
+SAMPLE_QUERIES = 64
+"""Vectors of the collection used as queries where the operations of a search depend on the query."""
 
-_TILE = 64  # queries compared with everything together
+_TILE = 64  # queries scored together
 
 
-@dataclass(frozen=True)
-class Built:
+class BuiltSystem(ABC):
     """A system that holds a collection, searched by cosine.
 
-    `search(Q, k, **setting)` gives ids (nq, k), best first, -1 in empty places; on one thread, or as many as
-    `threads` says. `bytes` are those of all that a search reads. `memory` and `rho(**setting)` are the paper's
-    counts, both divided by d·N: scalars kept (codes of less than a scalar count by their bytes, four to a scalar),
-    and operations per query. `index` is what can be saved, where there is one.
+    Settings are keyword arguments of `search` and `rho`; each class lists its own. `index` is set if the system is a
+    `logt.Index`, which can be saved.
     """
 
-    search: Callable[..., Ids]
-    bytes: int
-    memory: float
-    rho: Callable[..., float]
     index: Index | None = None
+
+    @abstractmethod
+    def search(self, Q: Any, k: int, *args: Any, **settings: Any) -> Ids:
+        """Return ids (nq, k), best first; lists with fewer than k results end in -1.
+
+        All systems take `threads` as a keyword argument, 1 by default.
+        """
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes of everything that a search reads."""
+
+    @property
+    @abstractmethod
+    def memory_ratio(self) -> float:
+        """The paper's memory count: stored scalars over d·N; codes count by their bytes, four to a scalar."""
+
+    @abstractmethod
+    def rho(self, *args: Any, **settings: Any) -> float:
+        """Return the paper's complexity ratio of a search: operations per query over d·N."""
 
 
 class System(Protocol):
-    """A frozen dataclass of parameters; its repr is the configuration."""
+    """A frozen dataclass of parameters; its repr is the configuration of an experiment."""
 
     @property
     def name(self) -> str: ...
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
-    ) -> Built: ...
+    ) -> BuiltSystem: ...
+
+
+class ScoringSystem(BuiltSystem):
+    """A system that scores every vector for each query."""
+
+    dim: int
+
+    @abstractmethod
+    def scores(self, Q: Floats) -> Floats:
+        """Return the score (nq, N) of each vector for some normalized queries."""
+
+    def search(self, Q: Any, k: int, *, threads: int = 1) -> Ids:
+        queries, k = normalize_queries(Q, self.dim), check_int("k", k)
+        tiles = split_range(len(queries), _TILE)
+        ids = workers_for(threads).map(lambda tile: top_k(self.scores(queries[tile]), k), tiles)
+        return np.concatenate([np.empty((0, k), np.int64), *ids])
 
 
 def workers_for(threads: int | None, progress: Progress | None = None) -> Workers:
-    """All cores, unless a number of threads is given."""
+    """Return workers on the given number of threads; None means all cores."""
     return Workers(available_cores() if threads is None else check_int("threads", threads), progress)
 
 
-def unit_vectors(X: Any) -> Floats:
-    """X, checked, as float32 rows of length 1; X itself where it is that already."""
+def normalize_vectors(X: Any) -> Floats:
+    """Return X, checked, as float32 rows of norm 1; X itself if it already is that."""
     rows = check_vectors(X, infer_dim(X), "cosine")
-    refuse_none(rows)
+    check_not_empty(rows)
     norms = row_norms(rows)
     if rows.dtype == np.float32 and rows.flags.c_contiguous and np.abs(norms - 1).max(initial=0) < 1e-6:
         return rows
     return normalize_rows(rows, norms)
 
 
-def refuse_none(X: Any) -> None:
-    """Raise unless there is a vector to build from."""
+def check_not_empty(X: Any) -> None:
+    """Raise if there are no vectors to build from."""
     if len(X) == 0:
-        raise InvalidInputError("X holds no vectors, a system is built from at least one")
+        raise InvalidInputError("X holds no vectors; a system is built from at least one")
 
 
-def unit_queries(Q: Any, dim: int) -> Floats:
-    """Q, checked, as float32 rows of length 1."""
+def normalize_queries(Q: Any, dim: int) -> Floats:
+    """Return Q, checked, as float32 rows of norm 1."""
     return check_queries(as_matrix(Q, dim, "Q"), "cosine", ignore=False, hint="correct it")[0]
 
 
-def by_tile(dim: int, answer: Callable[[Floats], Floats]) -> Callable[..., Ids]:
-    """A search by answer(some queries) -> a score for each vector."""
-
-    def search(Q: Any, k: int, *, threads: int = 1) -> Ids:
-        queries, k = unit_queries(Q, dim), check_int("k", k)
-        tiles = split_range(len(queries), _TILE)
-        found = workers_for(threads).map(lambda tile: best(answer(queries[tile]), k), tiles)
-        return np.concatenate([np.empty((0, k), np.int64), *found])
-
-    return search
-
-
-def best(scores: Floats, k: int) -> Ids:
-    """The rows of the k largest scores of each query, equal ones by row; -1 where there are fewer than k."""
+def top_k(scores: Floats, k: int) -> Ids:
+    """Return the columns of the k largest scores of each row, equal scores by column, padded with -1."""
     nq, N = scores.shape
-    rows = np.broadcast_to(np.arange(N), (nq, N))
-    order = rank_scores(np.ascontiguousarray(scores), np.ascontiguousarray(rows), min(k, N))
-    return padded_ids(order, k)
+    columns = np.broadcast_to(np.arange(N), (nq, N))
+    order = rank_scores(np.ascontiguousarray(scores), np.ascontiguousarray(columns), min(k, N))
+    return pad_ids(order, k)
 
 
-def padded_ids(ids: Ids, k: int) -> Ids:
-    """Lists of k: the first k of longer ones, shorter ones ended by -1."""
+def pad_ids(ids: Ids, k: int) -> Ids:
+    """Return lists of length k: longer ones are cut, shorter ones end in -1."""
     out = np.full((len(ids), k), -1, np.int64)
     out[:, : ids.shape[1]] = ids[:, :k]
     return out
 
 
-def probes(X: Floats, seed: int) -> Floats:
-    """Some of the vectors, at random."""
-    chosen = np.random.default_rng(seed).choice(len(X), min(PROBES, len(X)), replace=False)
+def sample_queries(X: Floats, seed: int) -> Floats:
+    """Return some of the vectors, chosen at random."""
+    chosen = np.random.default_rng(seed).choice(len(X), min(SAMPLE_QUERIES, len(X)), replace=False)
     return X[np.sort(chosen)]

@@ -1,4 +1,4 @@
-"""Any method of ours as a system: (X, Method) -> an Index of one segment, or of one a batch."""
+"""Any method of this library as a system: an Index with one segment, or one per batch."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from logt._threads import Progress
 from logt._types import Floats, Ids
 from logt._validation import check_positive, infer_dim
 from logt.augmentation import smoothed
-from logt.baselines.base import Built, System, refuse_none, workers_for
+from logt.baselines.base import BuiltSystem, System, check_not_empty, workers_for
 from logt.engine.method import Method
 from logt.index import Index
 
 
 @dataclass(frozen=True)
 class Composed:
-    """A method through an index; with `batches`, the vectors come in so many random batches, as in the paper.
+    """A method in an index; with `batches`, the vectors are added in that many random batches, as in the paper.
 
-    Settings are those of `Index.search`: effort, units, p, R, correct and so on.
+    The settings are those of `Index.search`: effort, nprobe, p, R, correct and so on.
     """
 
     method: Method
@@ -32,8 +32,8 @@ class Composed:
 
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
-    ) -> Built:
-        refuse_none(X)
+    ) -> BuiltIndex:
+        check_not_empty(X)
         workers = workers_for(threads, progress)
         index = Index(infer_dim(X), method=self.method, seed=seed, threads=workers.threads, segment_size=None)
         if self.batches == 1:
@@ -43,12 +43,12 @@ class Composed:
             for batch in np.array_split(order, self.batches):
                 rows = np.sort(batch)
                 index.add(X[rows], ids=rows, progress=progress)
-        return of_index(index)
+        return BuiltIndex(index)
 
 
 @dataclass(frozen=True)
 class Smoothed:
-    """A system over vectors that were each drawn towards their n nearest before (smoothing.py)."""
+    """A system over smoothed vectors: each is moved towards its n nearest neighbours first (`logt.smoothed`)."""
 
     system: System
     n: int = 10
@@ -59,19 +59,31 @@ class Smoothed:
 
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
-    ) -> Built:
-        drawn = smoothed(X, n=self.n, threads=workers_for(threads).threads)
-        return self.system.build(drawn, seed=seed, threads=threads, progress=progress)
+    ) -> BuiltSystem:
+        V = smoothed(X, n=self.n, threads=workers_for(threads).threads)
+        return self.system.build(V, seed=seed, threads=threads, progress=progress)
 
 
-def of_index(index: Index) -> Built:
+class BuiltIndex(BuiltSystem):
     """An index as a system."""
 
-    def search(Q: Any, k: int, *, threads: int = 1, **setting: Any) -> Ids:
-        return index.search(np.atleast_2d(Q), k, threads=threads, **setting).ids
+    index: Index
 
-    def rho(*, correct: bool = True, **setting: Any) -> float:
-        return index.complexity(**setting)
+    def __init__(self, index: Index):
+        self.index = index
+        report = index.report()
+        self._nbytes, self._memory_ratio = int(report["bytes"]), float(report["memory ratio"])
 
-    report = index.report()
-    return Built(search, report["bytes"], report["memory ratio"], rho, index=index)
+    def search(self, Q: Any, k: int, *, threads: int = 1, **settings: Any) -> Ids:
+        return self.index.search(np.atleast_2d(Q), k, threads=threads, **settings).ids
+
+    @property
+    def nbytes(self) -> int:
+        return self._nbytes
+
+    @property
+    def memory_ratio(self) -> float:
+        return self._memory_ratio
+
+    def rho(self, *, correct: bool = True, **settings: Any) -> float:
+        return self.index.complexity(**settings)

@@ -1,4 +1,4 @@
-"""What Iscen et al. and followers learn, as systems: (X, how many atoms) -> an index that can be saved."""
+"""Dictionary learning (Iscen et al.) and locality-constrained codes as systems, each built as an Index."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 from logt._threads import Progress
 from logt._types import Floats
 from logt._validation import check_choice, check_float, check_int, check_positive
-from logt.baselines.base import Built
-from logt.baselines.composed import Composed
+from logt.baselines.composed import BuiltIndex, Composed
 from logt.errors import InvalidInputError
 from logt.methods import dictionary, llc
 
 
 @dataclass(frozen=True)
 class Dictionary:
-    """Dictionary learning: `atoms` is their number or, as a float, their part of N; L entries a vector.
+    """Dictionary learning with L entries per vector.
 
-    With a coreset, atoms are learned from N/5 vectors. With `batches`, each has a dictionary of its own. With
-    `unit_norm`, estimates are those of reconstructions scaled to length 1.
+    atoms: the number of atoms or, as a float, their fraction of N. coreset: train on N/5 vectors, chosen by
+    sensitivity or uniformly. batches: the number of batches, each with its own dictionary. unit_norm: estimate with
+    reconstructions scaled to norm 1.
     """
 
     atoms: int | float = 0.08
@@ -43,15 +43,17 @@ class Dictionary:
 
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
-    ) -> Built:
-        method = dictionary(n=_members(self.atoms, len(X)), L=self.L, epochs=self.epochs, coreset=self.coreset)
+    ) -> BuiltIndex:
+        method = dictionary(
+            n=_vectors_per_atom(self.atoms, len(X)), L=self.L, epochs=self.epochs, coreset=self.coreset
+        )
         system = Composed(replace(method, unit_norm=self.unit_norm), self.name, self.batches)
         return system.build(X, seed=seed, threads=threads, progress=progress)
 
 
 @dataclass(frozen=True)
 class LLC:
-    """Locality-constrained codes of L entries over k-means centres, `atoms` in number or as a part of N."""
+    """Locality-constrained codes of L entries over k-means centroids; `atoms` as in `Dictionary`."""
 
     atoms: int | float = 0.08
     L: int = 10
@@ -63,8 +65,8 @@ class LLC:
 
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
-    ) -> Built:
-        method = llc(n=_members(self.atoms, len(X)), L=self.L)
+    ) -> BuiltIndex:
+        method = llc(n=_vectors_per_atom(self.atoms, len(X)), L=self.L)
         return Composed(method, self.name).build(X, seed=seed, threads=threads, progress=progress)
 
 
@@ -72,12 +74,12 @@ def _check_atoms(system: object, atoms: int | float) -> None:
     if not isinstance(atoms, float | np.floating):
         object.__setattr__(system, "atoms", check_int("atoms", atoms))
         return
-    part = check_float("atoms", atoms)
-    if not 0 < part <= 1:
-        raise InvalidInputError(f"atoms, as a part of N, must be above 0 and at most 1, got {atoms!r}")
-    object.__setattr__(system, "atoms", part)
+    fraction = check_float("atoms", atoms)
+    if not 0 < fraction <= 1:
+        raise InvalidInputError(f"atoms, as a fraction of N, must be above 0 and at most 1, got {atoms!r}")
+    object.__setattr__(system, "atoms", fraction)
 
 
-def _members(atoms: int | float, N: int) -> float:
-    """How many of N vectors there are for each atom."""
+def _vectors_per_atom(atoms: int | float, N: int) -> float:
+    """Return the number of vectors per atom."""
     return 1 / atoms if isinstance(atoms, float) else max(1.0, N / atoms)

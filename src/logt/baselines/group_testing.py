@@ -1,19 +1,26 @@
-"""Group testing that keeps the vectors and looks at some of them: (X, units) -> a search with true similarities."""
+"""Group testing that keeps the vectors and verifies some of them by their true similarities."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from logt._threads import Progress, split_range
-from logt._types import Array, Floats, Ids, Ints
+from logt._types import Floats, Ids, Ints
 from logt._validation import check_float, check_int, check_positive
-from logt.baselines.base import Built, padded_ids, probes, unit_queries, unit_vectors, workers_for
+from logt.baselines.base import (
+    BuiltSystem,
+    normalize_queries,
+    normalize_vectors,
+    pad_ids,
+    sample_queries,
+    workers_for,
+)
 from logt.errors import InvalidInputError
-from logt.stages.grouping import KdTree, Orthogonal, Random
+from logt.stages.grouping import KdTree, Orthogonal, Random, Units
 from logt.stages.kmeans import KMeans
 from logt.stages.memory_vectors import Mean, Pinv, Sum
 
@@ -22,11 +29,11 @@ _TILE = 16  # queries measured together
 
 @dataclass(frozen=True)
 class BackPropagation:
-    """GT of Shi et al. (2014): random units and sums; true similarities correct the estimates of the others.
+    """GT of Shi et al. (2014): random units and sums; true similarities correct the estimates of the other vectors.
 
-    In `batches`, the vectors of the best estimates are verified, and what they contribute is taken out of the
-    measurements c = G s of their units. `verified` vectors lead the ranking by true similarity; the others follow
-    by what is left of their units.
+    A search works in `batches`: it verifies the vectors with the best estimates and subtracts their true similarities
+    from the measurements c = G s of their units. The `verified` vectors come first, by true similarity; the others
+    follow, by the remaining measurements of their units.
     """
 
     n: int = 50
@@ -39,37 +46,19 @@ class BackPropagation:
 
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
-    ) -> Built:
-        V, workers = unit_vectors(X), workers_for(threads, progress)
-        N, d = V.shape
+    ) -> BuiltBackPropagation:
+        V, workers = normalize_vectors(X), workers_for(threads, progress)
         units = Random(self.n, self.m)(V, np.random.default_rng(seed), workers)
-        Y = Sum()(V, units, workers)
-        of = np.ascontiguousarray(units.assignment.T)
-        M = units.count
-
-        def search(Q: Any, k: int, *, verified: int = 1000, threads: int = 1) -> Ids:
-            R = min(check_int("verified", verified), N)
-            sizes = np.diff(np.linspace(0, R, self.batches + 1).astype(int))
-
-            def answer(q: Floats, c: Floats) -> Ids:
-                return _back_propagated(V, of, q, c, sizes, check_int("k", k))
-
-            return _one_by_one(Q, k, Y, answer, threads)
-
-        def rho(*, verified: int = 1000) -> float:
-            """Measuring, estimating all for each batch and at the end, verifying, and correcting m units each."""
-            R = min(verified, N)
-            return float(M / N + (self.batches + 1) * self.m / d + R / N + R * self.m / (d * N))
-
-        return Built(search, V.nbytes + Y.nbytes + of.nbytes, 1 + M / N, rho)
+        return BuiltBackPropagation(V, Sum()(V, units, workers), units, self.batches)
 
 
 @dataclass(frozen=True)
 class MemoryVectors:
-    """Memory vectors of Iscen et al. (2014, 2016): each vector in one unit; units are opened by how they answer.
+    """Memory vectors of Iscen et al. (2014, 2016): each vector is in one unit, and a search probes some units.
 
-    A search opens units by falling score, while they hold at most `budget` vectors, or those that score at least
-    `threshold`. Members of opened units are ranked by true similarity, before the others, by that of their unit.
+    Units are probed by decreasing score: as many as hold at most `budget` vectors, or those with a score of at least
+    `threshold`. The members of probed units come first, by true similarity; the others follow, by the score of their
+    unit.
     """
 
     group: Random | Orthogonal | KMeans | KdTree = field(default_factory=lambda: Random(50, 1))
@@ -85,98 +74,144 @@ class MemoryVectors:
 
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
-    ) -> Built:
-        V, workers = unit_vectors(X), workers_for(threads, progress)
-        N = len(V)
+    ) -> BuiltMemoryVectors:
+        V, workers = normalize_vectors(X), workers_for(threads, progress)
         units = self.group(V, np.random.default_rng(seed), workers)
-        Y = self.memory(V, units, workers)
-        offsets, row = units.members
-        V = V[row]  # the members of a unit side by side
-        M, sizes = units.count, np.diff(offsets)
-
-        def search(
-            Q: Any, k: int, *, budget: int | None = None, threshold: float | None = None, threads: int = 1
-        ) -> Ids:
-            opened = _opening(sizes, budget, threshold)
-
-            def answer(q: Floats, c: Floats) -> Ids:
-                first, rest = opened(c)
-                places = _places(offsets, first)
-                found = row[places][_ranked(V[places] @ q, row[places])]
-                if len(found) >= k:
-                    return found[:k].astype(np.int64)
-                return np.concatenate([found, row[_places(offsets, rest)]])[:k].astype(np.int64)
-
-            return _one_by_one(Q, k, Y, answer, threads)
-
-        def rho(*, budget: int | None = None, threshold: float | None = None) -> float:
-            """With some of the vectors as queries: what they open is counted."""
-            opened = _opening(sizes, budget, threshold)
-            seen = [sizes[opened(c)[0]].sum() for c in sample @ Y.T]
-            return float(M / N + np.mean(seen) / N)
-
-        sample = probes(V, seed)
-        size = V.nbytes + Y.nbytes + offsets.nbytes + row.nbytes
-        return Built(search, size, 1 + M / N, rho)
+        return BuiltMemoryVectors(V, self.memory(V, units, workers), units, seed)
 
 
-def _opening(sizes: Ids, budget: int | None, threshold: float | None) -> Callable[[Floats], tuple[Ids, Ids]]:
-    """The scores of all units -> (those that are opened, the others), by falling score."""
-    if (budget is None) == (threshold is None):
-        raise InvalidInputError(f"give a budget or a threshold, got budget={budget!r}, threshold={threshold!r}")
-    most = None if budget is None else check_int("budget", budget)
-    least = -np.inf if threshold is None else check_float("threshold", threshold)
+class _BuiltGroupTesting(BuiltSystem):
+    """Vectors X, memory vectors Y, and a ranking of one query at a time."""
 
-    def opened(scores: Floats) -> tuple[Ids, Ids]:
+    def __init__(self, X: Floats, Y: Floats):
+        self._X, self._Y = X, Y
+        self._N, self._M = len(X), len(Y)
+
+    @property
+    def memory_ratio(self) -> float:
+        return 1 + self._M / self._N
+
+    @abstractmethod
+    def _rank(self, q: Floats, c: Floats, k: int, setting: Any) -> Ids:
+        """Return at most k rows, best first, for one query with measurements c."""
+
+    def _search(self, Q: Any, k: int, setting: Any, threads: int) -> Ids:
+        queries, k = normalize_queries(Q, self._Y.shape[1]), check_int("k", k)
+        out = np.full((len(queries), k), -1, np.int64)
+
+        def fill(tile: slice) -> None:
+            for number, c in enumerate(queries[tile] @ self._Y.T, tile.start):
+                out[number] = pad_ids(self._rank(queries[number], c, k, setting)[None], k)
+
+        workers_for(threads).map(fill, split_range(len(queries), _TILE))
+        return out
+
+
+class BuiltBackPropagation(_BuiltGroupTesting):
+    """GT with back-propagation over a collection."""
+
+    def __init__(self, X: Floats, Y: Floats, units: Units, batches: int):
+        super().__init__(X, Y)
+        self._assignment: Ints = np.ascontiguousarray(units.assignment.T)  # (m, N)
+        self._batches = batches
+
+    @property
+    def nbytes(self) -> int:
+        return self._X.nbytes + self._Y.nbytes + self._assignment.nbytes
+
+    def search(self, Q: Any, k: int, *, verified: int = 1000, threads: int = 1) -> Ids:
+        R = min(check_int("verified", verified), self._N)
+        batch_sizes = np.diff(np.linspace(0, R, self._batches + 1).astype(int))
+        return self._search(Q, k, batch_sizes, threads)
+
+    def rho(self, *, verified: int = 1000) -> float:
+        """Count measuring, estimating all (per batch and at the end), verifying, and correcting m units each."""
+        m, N, d = len(self._assignment), self._N, self._X.shape[1]
+        R = min(verified, N)
+        return float(self._M / N + (self._batches + 1) * m / d + R / N + R * m / (d * N))
+
+    def _rank(self, q: Floats, c: Floats, k: int, setting: Ids) -> Ids:
+        """Verify as many vectors per batch as `setting` lists."""
+        units, remaining = self._assignment, c.astype(np.float64)
+        similarity = np.full(self._N, np.nan)
+        for size in setting[setting > 0]:
+            estimates = sum(remaining[column] for column in units)
+            estimates[~np.isnan(similarity)] = -np.inf
+            picked = np.sort(np.argpartition(-estimates, size - 1)[:size])
+            similarity[picked] = self._X[picked] @ q
+            explained = np.tile(similarity[picked], len(units))
+            remaining -= np.bincount(units[:, picked].ravel(), explained, minlength=len(remaining))
+        verified = np.flatnonzero(~np.isnan(similarity))
+        ranking = verified[np.argsort(-similarity[verified], kind="stable")]
+        if len(ranking) < k:
+            others = np.flatnonzero(np.isnan(similarity))
+            estimates = sum(remaining[column[others]] for column in units)
+            ranking = np.concatenate([ranking, others[np.argsort(-estimates, kind="stable")]])
+        return ranking[:k]
+
+
+@dataclass(frozen=True)
+class ProbeLimit:
+    """Which units a search probes: up to `budget` vectors in total, or all units that score at least `threshold`."""
+
+    budget: int | None
+    threshold: float | None
+
+    def __post_init__(self) -> None:
+        if (self.budget is None) == (self.threshold is None):
+            raise InvalidInputError(
+                f"pass a budget or a threshold, got budget={self.budget!r}, threshold={self.threshold!r}"
+            )
+        if self.budget is not None:
+            object.__setattr__(self, "budget", check_int("budget", self.budget))
+        if self.threshold is not None:
+            object.__setattr__(self, "threshold", check_float("threshold", self.threshold))
+
+    def split(self, scores: Floats, sizes: Ids) -> tuple[Ids, Ids]:
+        """Return (the probed units, the others), by decreasing score; `sizes` are their numbers of members."""
         order = np.argsort(-scores, kind="stable")
-        if most is not None:
-            count = max(1, int(np.searchsorted(np.cumsum(sizes[order]), most, side="right")))
+        if self.threshold is not None:
+            count = int((scores >= self.threshold).sum())
         else:
-            count = int((scores >= least).sum())
+            count = max(1, int(np.searchsorted(np.cumsum(sizes[order]), self.budget or 0, side="right")))
         return order[:count], order[count:]
 
-    return opened
 
+class BuiltMemoryVectors(_BuiltGroupTesting):
+    """Memory vectors over a collection; the members of a unit are stored next to each other."""
 
-def _places(offsets: Ids, units: Ids) -> Ids:
-    """The places of the members of some units, one unit after the other."""
-    starts, sizes = offsets[units], offsets[units + 1] - offsets[units]
-    before = np.cumsum(sizes) - sizes
-    return np.repeat(starts - before, sizes) + np.arange(sizes.sum())
+    def __init__(self, X: Floats, Y: Floats, units: Units, seed: int):
+        self._offsets, self._row = units.members
+        super().__init__(X[self._row], Y)
+        self._sizes = np.diff(self._offsets)
+        self._sample = sample_queries(self._X, seed)
 
+    @property
+    def nbytes(self) -> int:
+        return self._X.nbytes + self._Y.nbytes + self._offsets.nbytes + self._row.nbytes
 
-def _ranked(scores: Array, rows: Array) -> Array:
-    """The order of falling scores; equal ones by row."""
-    return np.lexsort((rows, -scores))
+    def search(
+        self, Q: Any, k: int, *, budget: int | None = None, threshold: float | None = None, threads: int = 1
+    ) -> Ids:
+        return self._search(Q, k, ProbeLimit(budget, threshold), threads)
 
+    def rho(self, *, budget: int | None = None, threshold: float | None = None) -> float:
+        """Count the vectors in the units that sample queries probe."""
+        limit = ProbeLimit(budget, threshold)
+        scanned = [self._sizes[limit.split(c, self._sizes)[0]].sum() for c in self._sample @ self._Y.T]
+        return float(self._M / self._N + np.mean(scanned) / self._N)
 
-def _one_by_one(Q: Any, k: int, Y: Floats, answer: Callable[[Floats, Floats], Ids], threads: int) -> Ids:
-    """answer(q, its measurements) for each query."""
-    queries, k = unit_queries(Q, Y.shape[1]), check_int("k", k)
-    out = np.full((len(queries), k), -1, np.int64)
+    def _rank(self, q: Floats, c: Floats, k: int, setting: ProbeLimit) -> Ids:
+        probed, others = setting.split(c, self._sizes)
+        positions = self._positions(probed)
+        rows = self._row[positions]
+        ranking = rows[np.lexsort((rows, -(self._X[positions] @ q)))]  # equal similarities by row
+        if len(ranking) < k:
+            ranking = np.concatenate([ranking, self._row[self._positions(others)]])
+        return ranking[:k].astype(np.int64)
 
-    def fill(tile: slice) -> None:
-        for number, c in enumerate(queries[tile] @ Y.T, tile.start):
-            out[number] = padded_ids(answer(queries[number], c)[None], k)
-
-    workers_for(threads).map(fill, split_range(len(queries), _TILE))
-    return out
-
-
-def _back_propagated(X: Floats, of: Ints, q: Floats, c: Floats, sizes: Ids, k: int) -> Ids:
-    """The best k for one query, verifying so many a batch; of: the units of each vector, (m, N)."""
-    N, left = len(X), c.astype(np.float64)
-    true = np.full(N, np.nan)
-    for size in sizes[sizes > 0]:
-        estimates = sum(left[units] for units in of)
-        estimates[~np.isnan(true)] = -np.inf
-        picked = np.sort(np.argpartition(-estimates, size - 1)[:size])
-        true[picked] = X[picked] @ q
-        left -= np.bincount(of[:, picked].ravel(), np.tile(true[picked], len(of)), minlength=len(left))
-    seen = np.flatnonzero(~np.isnan(true))
-    found = seen[np.argsort(-true[seen], kind="stable")]
-    if len(found) < k:
-        rest = np.flatnonzero(np.isnan(true))
-        estimates = sum(left[units[rest]] for units in of)
-        found = np.concatenate([found, rest[np.argsort(-estimates, kind="stable")]])
-    return found[:k]
+    def _positions(self, units: Ids) -> Ids:
+        """Return the positions of the members of some units, one unit after the other."""
+        starts, sizes = self._offsets[units], self._sizes[units]
+        before = np.cumsum(sizes) - sizes
+        return np.repeat(starts - before, sizes) + np.arange(sizes.sum())

@@ -1,4 +1,4 @@
-"""PCA at equal cost: the plainest way to make a search cheaper, which any other has to beat."""
+"""PCA at equal cost: the simplest way to make a search cheaper, which other methods should beat."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import numpy as np
 from logt._threads import Progress, Workers, single_threaded_blas, split_range
 from logt._types import Array, Floats
 from logt._validation import check_float, check_int
-from logt.baselines.base import Built, by_tile, unit_vectors, workers_for
+from logt.baselines.base import ScoringSystem, normalize_vectors, workers_for
 from logt.errors import InvalidInputError
-from logt.stages.quantize import Float32, Int8
+from logt.stages.quantize import Codebook, Float32, Int8
 
-_ROWS = 4096  # vectors whose covariance is summed together
+_BLOCK = 4096  # rows whose covariance is computed together
 
 
 @dataclass(frozen=True)
 class PCA:
-    """The main directions of the centred vectors, and each vector's part along them, as float32 or int8.
+    """Vectors projected on the principal axes of the centred vectors, as float32 or int8.
 
-    `dims` is their number or, as a float up to 1, the complexity ratio that decides it. The ranking is that of
-    q·mean + Pq·P(x − mean), the best estimate of q·x of this rank.
+    `dims` is the number of axes or, as a float up to 1, the complexity ratio from which it is computed. Vectors are
+    ranked by q·mean + Pq·P(x − mean), the best estimate of q·x of this rank.
     """
 
     dims: int | float = 0.25
@@ -33,7 +33,7 @@ class PCA:
             object.__setattr__(self, "dims", check_float("dims", self.dims))
             if not 0 < self.dims <= 1:
                 raise InvalidInputError(
-                    f"dims, as a part of the cost, must be above 0 and at most 1, got {self.dims!r}"
+                    f"dims, as a complexity ratio, must be above 0 and at most 1, got {self.dims!r}"
                 )
         else:
             object.__setattr__(self, "dims", check_int("dims", self.dims))
@@ -43,35 +43,52 @@ class PCA:
         return f"PCA {self.dims}" + (" int8" if isinstance(self.quantize, Int8) else "")
 
     def count(self, N: int, d: int) -> int:
-        """How many directions: projecting a query and reading N vectors then cost what is wanted."""
+        """Return the number of axes; a ratio limits the cost of projecting a query and scanning N vectors."""
         wanted = self.dims if isinstance(self.dims, int) else int(self.dims * N * d / (N + d))
         return min(max(wanted, 1), d)
 
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
-    ) -> Built:
-        V, workers = unit_vectors(X), workers_for(threads, progress)
+    ) -> BuiltPCA:
+        V, workers = normalize_vectors(X), workers_for(threads, progress)
         N, d = V.shape
         mean: Floats = V.mean(axis=0, dtype=np.float64).astype(np.float32)
-        P = np.ascontiguousarray(main_directions(V, mean, workers)[: self.count(N, d)])
-        kept = np.empty((N, len(P)), np.float32)
+        P = np.ascontiguousarray(principal_axes(V, mean, workers)[: self.count(N, d)])
+        projected = np.empty((N, len(P)), np.float32)
 
         def project(rows: slice) -> None:
-            np.matmul(V[rows] - mean, P.T, out=kept[rows])
+            np.matmul(V[rows] - mean, P.T, out=projected[rows])
 
-        workers.map(project, split_range(N, _ROWS), "projection")
-        memory = self.quantize(kept, np.random.default_rng(seed))
-        rho = len(P) / d + len(P) / N
-        return Built(
-            search=by_tile(d, lambda Q: memory.measure(Q @ P.T)),
-            bytes=memory.nbytes + P.nbytes,
-            memory=(memory.nbytes + P.nbytes) / V.nbytes,
-            rho=lambda: rho,
-        )
+        workers.map(project, split_range(N, _BLOCK), "projection")
+        return BuiltPCA(P, self.quantize(projected, np.random.default_rng(seed)))
 
 
-def main_directions(X: Floats, mean: Floats, workers: Workers) -> Floats:
-    """The eigenvectors (d, d) of the covariance as rows, by falling variance."""
+class BuiltPCA(ScoringSystem):
+    """The principal axes P (as rows) and the projected vectors."""
+
+    def __init__(self, P: Floats, projected: Codebook):
+        self._P = P
+        self._projected = projected
+        self._N = projected.shape[0]
+        self.dim = P.shape[1]
+
+    def scores(self, Q: Floats) -> Floats:
+        return self._projected.measure(Q @ self._P.T)
+
+    @property
+    def nbytes(self) -> int:
+        return self._projected.nbytes + self._P.nbytes
+
+    @property
+    def memory_ratio(self) -> float:
+        return self.nbytes / (4 * self._N * self.dim)
+
+    def rho(self) -> float:
+        return len(self._P) / self.dim + len(self._P) / self._N
+
+
+def principal_axes(X: Floats, mean: Floats, workers: Workers) -> Floats:
+    """Return the eigenvectors (d, d) of the covariance as rows, by decreasing variance."""
 
     def covariance(rows: slice) -> Array:
         centred = X[rows] - mean
@@ -79,12 +96,12 @@ def main_directions(X: Floats, mean: Floats, workers: Workers) -> Floats:
         return product
 
     total: Any = np.zeros((X.shape[1], X.shape[1]))
-    for group in split_range(len(X), _ROWS * workers.threads):
-        parts = [
-            slice(group.start + s.start, group.start + s.stop) for s in split_range(group.stop - group.start, _ROWS)
+    for group in split_range(len(X), _BLOCK * workers.threads):
+        blocks = [
+            slice(group.start + s.start, group.start + s.stop) for s in split_range(group.stop - group.start, _BLOCK)
         ]
-        for product in workers.map(covariance, parts):
+        for product in workers.map(covariance, blocks):
             total += product
     with single_threaded_blas():
-        _, directions = np.linalg.eigh(total)
-    return np.ascontiguousarray(directions.T[::-1], np.float32)
+        _, axes = np.linalg.eigh(total)
+    return np.ascontiguousarray(axes.T[::-1], np.float32)

@@ -1,7 +1,7 @@
-"""Every figure and table of the paper's section 4, on any benchmark."""
+"""Reproduction of every figure and table of the paper's section 4, on any benchmark."""
 
-from logt.reproduce.experiments import ALL
+from logt.reproduce.experiments import EXPERIMENTS
 from logt.reproduce.plan import Plan
 from logt.reproduce.run import Run
 
-__all__ = ["ALL", "Plan", "Run"]
+__all__ = ["EXPERIMENTS", "Plan", "Run"]

@@ -1,74 +1,91 @@
-"""Claims of the paper, judged by what was measured: (figures) -> holds, holds in part, does not hold."""
+"""Claims and their verdicts, computed from the measured values."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from logt.reproduce.trials import Mean
+from logt.reproduce.trials import SeedMean
 
 Verdict = Literal["holds", "holds in part", "does not hold", "undecided", "not tested"]
-Test = bool | None
-"""None: too near to tell with so few seeds."""
+Outcome = bool | None
+"""The outcome of one test; None if the difference is too small to decide with so few seeds."""
 
 MARGIN = 0.5
-"""mAP points below which two figures are level: less than the paper makes anything of."""
+"""Points of mAP up to which two values count as equal; the paper draws no conclusion from less."""
 
-ONE_SEED = 0.5
-"""The standard error of a difference that was measured once."""
+SINGLE_SEED_ERROR = 0.5
+"""The standard error assumed for a difference that was measured with one seed."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What is said, whether it holds on this data, and the figures that say so; said by the paper, or asked by us."""
+    """A statement, whether it holds on this data, and the values that show it.
 
-    said: str
+    from_paper: the paper makes the claim; otherwise it is a question of our own.
+    """
+
+    statement: str
     verdict: Verdict
-    found: str
-    asked: bool = False
+    evidence: str
+    from_paper: bool = True
 
 
-def above(a: Mean, b: Mean) -> bool:
-    """By more than MARGIN and by two standard errors of the difference."""
+class Pair(NamedTuple):
+    """The mAP of two systems at the same setting, such as "n=20"."""
+
+    setting: str
+    first: SeedMean
+    second: SeedMean
+
+
+def above(a: SeedMean, b: SeedMean) -> bool:
+    """Return whether a is larger than b by more than MARGIN and by more than two standard errors."""
     gap = a - b
-    return gap.value > max(MARGIN, 2 * _error(gap))
+    return gap.mean > max(MARGIN, 2 * _standard_error(gap))
 
 
-def level(a: Mean, b: Mean) -> Test:
+def equal(a: SeedMean, b: SeedMean) -> Outcome:
+    """Return whether two values differ by at most MARGIN."""
     gap = a - b
-    return _within(abs(gap.value), _error(gap))
+    return _within_margin(abs(gap.mean), _standard_error(gap))
 
 
-def reaches(a: Mean, b: Mean) -> Test:
-    """Level or above."""
+def reaches(a: SeedMean, b: SeedMean) -> Outcome:
+    """Return whether a is equal to b or larger."""
     gap = b - a
-    return _within(gap.value, _error(gap))
+    return _within_margin(gap.mean, _standard_error(gap))
 
 
-def _error(gap: Mean) -> float:
-    return gap.error if len(gap.values) > 1 else ONE_SEED
-
-
-def _within(gap: float, error: float) -> Test:
-    """Whether a gap is at most MARGIN; unknown, where it is more but two standard errors may be the reason."""
-    if gap <= MARGIN:
-        return True
-    return None if gap - 2 * error <= MARGIN else False
-
-
-def judged(tests: Sequence[Test]) -> Verdict:
-    """All, some or none of the tests passed."""
-    if not tests:
+def judge(outcomes: Sequence[Outcome]) -> Verdict:
+    """Return the verdict on a claim from the outcomes of its tests."""
+    if not outcomes:
         return "not tested"
-    known = [test for test in tests if test is not None]
+    known = [outcome for outcome in outcomes if outcome is not None]
     if not known:
         return "undecided"
-    if all(known) and len(known) == len(tests):
+    if all(known) and len(known) == len(outcomes):
         return "holds"
     return "holds in part" if any(known) else "does not hold"
 
 
-def differences(pairs: Sequence[tuple[str, Mean, Mean]]) -> str:
-    """The first minus the second, for each place: "-0.3 at n=20, +1.2 at n=50"."""
-    return ", ".join(f"{(a - b).value:+.1f} at {place}" for place, a, b in pairs)
+def judge_above(pairs: Sequence[Pair]) -> Verdict:
+    """Return the verdict on the claim that the first value of each pair is above the second."""
+    return judge([above(pair.first, pair.second) for pair in pairs])
+
+
+def format_differences(pairs: Sequence[Pair]) -> str:
+    """Return the first value minus the second for each setting: "-0.3 at n=20, +1.2 at n=50"."""
+    return ", ".join(f"{(pair.first - pair.second).mean:+.1f} at {pair.setting}" for pair in pairs)
+
+
+def _standard_error(gap: SeedMean) -> float:
+    return gap.standard_error if len(gap.values) > 1 else SINGLE_SEED_ERROR
+
+
+def _within_margin(gap: float, error: float) -> Outcome:
+    """Return whether a gap is at most MARGIN; None if it is larger, but by less than two standard errors."""
+    if gap <= MARGIN:
+        return True
+    return None if gap - 2 * error <= MARGIN else False

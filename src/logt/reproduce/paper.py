@@ -1,7 +1,7 @@
-"""What the paper states, as data (Iscen and Chum, ECCV 2018, section 4): mAP in percent, index time in minutes.
+"""The values that the paper states (Iscen and Chum, ECCV 2018, section 4): mAP in percent, index time in minutes.
 
-The source of its curves is not published: what is here stands in the text, in a table, or in a label of a figure.
-Labels stand just below the points they name, so they are read as lower estimates by a few tenths.
+The data of its curves are not published. The values here are from the text, from a table, or from a label in a
+figure. Labels are printed just below their points, so they may be a few tenths too low.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 OXFORD = 81.3
-"""Exhaustive search in Oxford105k."""
+"""mAP of exhaustive search in Oxford105k."""
 
 
-class Point(NamedTuple):
-    """Something at a complexity ratio, with its mAP in Oxford105k."""
+class StatedPoint(NamedTuple):
+    """A complexity ratio and the mAP in Oxford105k."""
 
     label: str
     rho: float
@@ -23,27 +23,29 @@ class Point(NamedTuple):
 DENSE = {2: 0.09, 3: 0.20, 4: 0.36, 5: 0.56}
 """Complexity ratio of the dense 1-order decoder at n = 50, by m."""
 
-DENSE_REACHES = Point("m=4", 0.36, 81.3)
-SPARSE = (Point("L=100", 0.13, 79.9), Point("L=200", 0.182, 80.9), Point("L=300", 0.23, 81.3))
-CASCADE = Point("L=300 in cascade", 0.18, 81.3)
+DENSE_REACHES = StatedPoint("m=4", 0.36, 81.3)
+SPARSE = (StatedPoint("L=100", 0.13, 79.9), StatedPoint("L=200", 0.182, 80.9), StatedPoint("L=300", 0.23, 81.3))
+CASCADE = StatedPoint("L=300 with cascade", 0.18, 81.3)
 
 
-class Seconds(NamedTuple):
+class StatedTime(NamedTuple):
+    """Seconds per query of exhaustive search and of LO-GT*, and the complexity ratio of LO-GT*."""
+
     exhaustive: float
-    ours: float
+    lo_gt: float
     rho: float
 
     @property
     def ratio(self) -> float:
-        return self.ours / self.exhaustive
+        return self.lo_gt / self.exhaustive
 
 
-TIME = Seconds(0.198, 0.054, 0.18)
-"""Per query in Oxford105k, one thread, Matlab."""
+TIME = StatedTime(0.198, 0.054, 0.18)
+"""In Oxford105k, one thread, Matlab."""
 
 
-class Row(NamedTuple):
-    """A row of the comparison table in Oxford105k; minutes on a server of 32 cores, 0 where it says less than one."""
+class StatedRow(NamedTuple):
+    """A row of table 1 in Oxford105k; minutes on a server with 32 cores, 0 for less than one."""
 
     complexity: float
     memory: float
@@ -52,29 +54,29 @@ class Row(NamedTuple):
 
 
 TABLE = {
-    "exhaustive": Row(1.00, 1.00, 0, 81.3),
-    "GT pinv": Row(4.20, 4.20, 0, 63.9),
-    "GT back-propagation": Row(0.36, 1.36, 0, 73.4),
-    "dictionary + coreset": Row(0.18, 0.18, 273, 81.4),
-    "dictionary": Row(0.11, 0.11, 435, 86.8),
-    "LO-GT*": Row(0.18, 0.23, 4, 81.3),
+    "exhaustive": StatedRow(1.00, 1.00, 0, 81.3),
+    "GT pinv": StatedRow(4.20, 4.20, 0, 63.9),
+    "GT back-propagation": StatedRow(0.36, 1.36, 0, 73.4),
+    "dictionary + coreset": StatedRow(0.18, 0.18, 273, 81.4),
+    "dictionary": StatedRow(0.11, 0.11, 435, 86.8),
+    "LO-GT*": StatedRow(0.18, 0.23, 4, 81.3),
 }
 
 DICTIONARY_HOURS = 50
-"""Index time of dictionary learning in 10 batches of a million vectors."""
+"""Index time of dictionary learning with a million vectors in 10 batches."""
 
 SMALLEST_BATCH = 10_000
-"""Vectors in each of 100 batches of a million."""
+"""Vectors per batch when a million are split into 100."""
 
 FLANN_PRECISION, FLANN_SPEEDUP, FLANN_RATIO = 0.95, 1.45, 0.69
-FLANN_OURS = 0.2
-"""The complexity ratio at which the paper has the accuracy of exhaustive search, as it says beside FLANN."""
+FLANN_LO_GT = 0.2
+"""The complexity ratio at which LO-GT reaches the accuracy of exhaustive search, as stated next to FLANN."""
 
 PQ_EXACT = {256: 77.7, 32: 52.2, 16: 44.8}
 PQ_STORED = {256: 79.2, 32: 70.5, 16: 62.3}
-"""mAP with memory vectors of c bytes: U from Y, and from Ŷ."""
+"""mAP with memory vectors of c bytes: U fitted to Y, and to Ŷ."""
 
 
-def shifted(mean_ap: float, ours: float, theirs: float = OXFORD) -> float:
-    """A mAP of the paper on our scale: as far from our exhaustive search as from its own."""
-    return ours + mean_ap - theirs
+def shift_to(exhaustive: float, mean_ap: float) -> float:
+    """Return a mAP of the paper shifted so that its exhaustive search has the given mAP."""
+    return exhaustive + mean_ap - OXFORD

@@ -1,77 +1,89 @@
-"""What the experiments vary, and how far: the paper's settings, or fewer of them."""
+"""The settings of the experiments: those of the paper, or fewer."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 PAPER_L = 300
-"""The entries per vector of the paper's main setting, for its 2048 dimensions."""
+"""Entries per vector in the paper's main setting, for 2048 dimensions."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The settings of section 4. Symbols are the paper's; tuples are what an experiment goes through."""
+    """The settings of section 4, with the paper's symbols; an experiment runs all values of a tuple.
+
+    count, dim: the number of vectors and their dimension. n, m, p, R: their values where they are not varied.
+    unit_sizes, ms, Ls, ps, batches, cs: values of n, m, L, p, b and c, the bytes per memory vector.
+    dictionary_batches: values of b for dictionary learning. verified: fractions of N that back-propagation verifies.
+    probed: fraction of N in the probed units of the memory vectors baseline; memory_vectors_n: its unit size.
+    pq_bytes: code size of faiss's product quantizer. flann_sample: vectors that FLANN tunes itself on. flann_checks:
+    fractions of N that its trees compare. efs, efforts: of HNSW and of the default index. seeds, dense_seeds: number
+    of repetitions. list_length: length to which lists are truncated to compare all systems in the same way.
+    """
 
     dim: int
     count: int
     n: int = 50
     m: int = 4
-    sizes: tuple[int, ...] = (20, 30, 50, 100)
+    p: float = 0.7
+    R: int = 1000
+    unit_sizes: tuple[int, ...] = (20, 30, 50, 100)
     ms: tuple[int, ...] = (2, 3, 4, 5)
     Ls: tuple[int, ...] = (50, 100, 150, 200, 250, PAPER_L)
     ps: tuple[float, ...] = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-    R: int = 1000
     batches: tuple[int, ...] = (1, 10, 20, 50, 100)
-    bytes: tuple[int, ...] = (256, 32, 16)
+    dictionary_batches: tuple[int, ...] = (1, 10, 100)
+    cs: tuple[int, ...] = (256, 32, 16)
     verified: tuple[float, ...] = (0.02, 0.05, 0.1, 0.278)
-    opened: float = 0.1
-    unit: int = 25
-    cascade: float = 0.7
-    code: int = 256
-    learned_batches: tuple[int, ...] = (1, 10, 100)
+    probed: float = 0.1
+    memory_vectors_n: int = 25
+    pq_bytes: int = 256
     flann_sample: int = 2000
-    checks: tuple[float, ...] = (0.003, 0.01, 0.03, 0.1, 0.3)
+    flann_checks: tuple[float, ...] = (0.003, 0.01, 0.03, 0.1, 0.3)
     efs: tuple[int, ...] = (32, 64, 128, 256, 512, 1000)
     efforts: tuple[float, ...] = (0.25, 0.3, 0.375, 0.5, 0.6, 0.8)
     seeds: int = 3
     dense_seeds: int = 1
-    cut: int = 1000
+    list_length: int = 1000
 
     @property
     def L(self) -> int:
-        """Entries per vector wherever they are not what is varied."""
+        """Entries per vector where L is not varied."""
         return max(self.Ls)
 
-    def possible(self, batches: tuple[int, ...]) -> tuple[int, ...]:
-        """Numbers of batches that leave each batch a few units."""
-        return tuple(b for b in batches if b == 1 or self.count // b >= 2 * self.n)
-
     @classmethod
-    def of(cls, count: int, dim: int, *, quick: bool = False) -> Plan:
-        """The paper's settings; L in proportion where d/4 is less than the largest of them, and few with `quick`."""
-        plan = cls(dim, count, R=min(1000, max(1, count // 10)), cut=min(1000, count))
-        share = min(1.0, dim / 4 / PAPER_L)
+    def from_shape(cls, count: int, dim: int, *, quick: bool = False) -> Plan:
+        """Return the paper's settings, or fewer with `quick`; L is scaled down if d/4 is below PAPER_L."""
+        plan = cls(dim, count, R=min(1000, max(1, count // 10)), list_length=min(1000, count))
+        scale = min(1.0, dim / 4 / PAPER_L)
         plan = replace(
             plan,
-            Ls=tuple(sorted({max(1, round(L * share)) for L in plan.Ls})),
-            bytes=tuple(c for c in plan.bytes if c <= dim),
-            code=max(c for c in (4, 8, 16, 32, 64, 128, 256) if dim % c == 0 or c == 4),
+            Ls=tuple(sorted({max(1, round(L * scale)) for L in plan.Ls})),
+            cs=tuple(c for c in plan.cs if c <= dim),
+            pq_bytes=max(c for c in (4, 8, 16, 32, 64, 128, 256) if dim % c == 0 or c == 4),
+            batches=plan.feasible(plan.batches),
+            dictionary_batches=plan.feasible(plan.dictionary_batches),
         )
-        plan = replace(plan, batches=plan.possible(plan.batches), learned_batches=plan.possible(plan.learned_batches))
-        if not quick:
-            return plan
+        return plan.shortened() if quick else plan
+
+    def feasible(self, batches: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the numbers of batches that leave at least two units per batch."""
+        return tuple(b for b in batches if b == 1 or self.count // b >= 2 * self.n)
+
+    def shortened(self) -> Plan:
+        """Return the plan with fewer values and seeds."""
         return replace(
-            plan,
-            sizes=(20, 50, 100),
+            self,
+            unit_sizes=(20, 50, 100),
             ms=(2, 3, 4),
-            Ls=plan.Ls[1::2],
+            Ls=self.Ls[1::2],
             ps=(0.5, 0.7, 0.9, 1.0),
-            batches=plan.possible((1, 5, 20)),
-            learned_batches=plan.possible((1, 20)),
+            batches=self.feasible((1, 5, 20)),
+            dictionary_batches=self.feasible((1, 20)),
             verified=(0.05, 0.278),
+            pq_bytes=min(32, self.pq_bytes),
             flann_sample=500,
-            code=min(32, plan.code),
-            checks=(0.01, 0.1, 0.3),
+            flann_checks=(0.01, 0.1, 0.3),
             efs=(32, 128, 512),
             efforts=(0.25, 0.375, 0.6),
             seeds=2,

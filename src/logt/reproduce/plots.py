@@ -1,4 +1,4 @@
-"""The look of all figures: colours that colour-blind readers can tell apart, and a marker for each system."""
+"""Figures: one style for all, with colour-blind safe colours and a marker per system."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STYLES: dict[str, Style] = {
     "logt": {"color": GREEN, "marker": "D", "linestyle": "-"},
 }
 
-_LOOK: dict[Any, Any] = {
+_RC_PARAMS: dict[Any, Any] = {
     "font.size": 9,
     "axes.titlesize": 9,
     "axes.spines.top": False,
@@ -50,27 +50,27 @@ _LOOK: dict[Any, Any] = {
 }
 
 
-def require() -> None:
-    """Refuse to go on where figures could not be drawn."""
+def check_matplotlib() -> None:
+    """Raise if matplotlib is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
         raise MissingExtraError("figures need matplotlib: pip install 'logt[reproduce]'")
 
 
-def draw(drawing: Callable[[Any], None], folder: Path, name: str, size: tuple[float, float] = (6.4, 3.6)) -> None:
-    """Make a figure and keep it as PNG and SVG."""
-    require()
+def save_figure(draw: Callable[[Any], None], folder: Path, name: str, size: tuple[float, float]) -> None:
+    """Write the figure that draw(figure) fills, as PNG and SVG."""
+    check_matplotlib()
     import matplotlib
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(_LOOK):
+    with matplotlib.rc_context(_RC_PARAMS):
         figure = Figure(figsize=size, layout="constrained")
-        drawing(figure)
+        draw(figure)
         figure.savefig(folder / f"{name}.png", dpi=200)
         figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
 
 
 def curve(axes: Any, rows: Sequence[dict[str, Any]], x: str, label: str, style: Style, y: str = "mAP") -> None:
-    """Rows as a line, with bars of one deviation where there are several seeds."""
+    """Plot rows as a line, with error bars of one standard deviation if there are several seeds."""
     if not rows:
         return
     xs, ys = [row[x] for row in rows], [row[y] for row in rows]
@@ -81,22 +81,21 @@ def curve(axes: Any, rows: Sequence[dict[str, Any]], x: str, label: str, style: 
         axes.plot(xs, ys, label=label, **style)
 
 
-def baseline(axes: Any, value: float) -> None:
-    """Exhaustive search as a dashed line; where it would squeeze all else, as an arrow at the edge."""
+def exhaustive_line(axes: Any, value: float) -> None:
+    """Plot exhaustive search as a dashed line; only in the legend if it is far above everything else."""
     low, high = axes.get_ylim()
     label = f"exhaustive search ({value:.1f})"
     if low - 1.5 * (high - low) <= value <= high + 0.6 * (high - low):
         axes.axhline(value, color=BLACK, linestyle=(0, (5, 3)), linewidth=1.1, label=label, zorder=1)
-        room = 0.04 * (max(high, value) - min(low, value))
-        axes.set_ylim(min(low, value - room), max(high, value + room))
+        padding = 0.04 * (max(high, value) - min(low, value))
+        axes.set_ylim(min(low, value - padding), max(high, value + padding))
     else:
         axes.plot([], [], color=BLACK, linestyle=(0, (5, 3)), linewidth=1.1, label=f"{label}, above ↑")
 
 
-def stated(axes: Any, points: Sequence[tuple[float, float]], style: Style, label: str) -> None:
-    """What the paper states, as hollow markers."""
+def paper_points(axes: Any, points: Sequence[tuple[float, float]], style: Style, label: str) -> None:
+    """Plot values that the paper states as hollow markers."""
     xs, ys = [x for x, _ in points], [y for _, y in points]
-    given = {"color": style.get("color", BLACK), "marker": style.get("marker", "o")}
     axes.plot(
         xs,
         ys,
@@ -106,19 +105,20 @@ def stated(axes: Any, points: Sequence[tuple[float, float]], style: Style, label
         markeredgewidth=1.3,
         label=label,
         zorder=4,
-        **given,
+        color=style.get("color", BLACK),
+        marker=style.get("marker", "o"),
     )
 
 
 def legend(figure: Any) -> None:
-    """All that is drawn, ours before the paper's and exhaustive search, beside the axes: it hides no point."""
-    drawn = zip(*figure.axes[0].get_legend_handles_labels(), strict=True)
-    ordered = sorted(drawn, key=lambda pair: (pair[1].startswith("exhaustive"), pair[1].endswith("paper")))
+    """Add a legend next to the axes: measured values first, then the paper's, then exhaustive search."""
+    entries = zip(*figure.axes[0].get_legend_handles_labels(), strict=True)
+    ordered = sorted(entries, key=lambda entry: (entry[1].startswith("exhaustive"), entry[1].endswith("paper")))
     figure.legend(*zip(*ordered, strict=True), loc="outside right center")
 
 
-def plain_log(axis: Any) -> None:
-    """A logarithmic axis whose ticks are written out: 0.05, 0.1, 0.2."""
+def plain_log_ticks(axis: Any) -> None:
+    """Write the ticks of a logarithmic axis as plain numbers: 0.05, 0.1, 0.2."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
@@ -126,13 +126,13 @@ def plain_log(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def name(axes: Any, at: tuple[float, float], text: str, offset: tuple[float, float]) -> None:
-    """A word beside a point, readable over what it covers."""
+def annotate(axes: Any, point: tuple[float, float], text: str, offset: tuple[float, float]) -> None:
+    """Write a label next to a point, with a white outline."""
     from matplotlib.patheffects import withStroke
 
     axes.annotate(
         text,
-        at,
+        point,
         xytext=offset,
         textcoords="offset points",
         ha="right" if offset[0] < 0 else "left",
@@ -143,9 +143,9 @@ def name(axes: Any, at: tuple[float, float], text: str, offset: tuple[float, flo
     )
 
 
-def tagged(axes: Any, rows: Sequence[dict[str, Any]], x: str, tag: Callable[[dict[str, Any]], str]) -> None:
-    """A word above each point, on an axis of its own."""
+def top_labels(axes: Any, xs: Sequence[float], labels: Sequence[str]) -> None:
+    """Write labels on a second axis at the top."""
     top = axes.secondary_xaxis("top")
-    top.set_xticks([row[x] for row in rows], labels=[tag(row) for row in rows], fontsize=7, color="0.35")
+    top.set_xticks(xs, labels=labels, fontsize=7, color="0.35")
     top.tick_params(length=2, color="0.6")
     top.spines["top"].set_visible(False)

@@ -1,4 +1,4 @@
-"""Measured points on disk, one file each: what is finished is not computed again."""
+"""Measured points on disk, one file each, so that finished work is not repeated."""
 
 from __future__ import annotations
 
@@ -7,36 +7,37 @@ import json
 import os
 from pathlib import Path
 
-from logt.reproduce.trials import Measured, Trial
+from logt.reproduce.trials import Point, Trial
 
 
-class Store:
-    """Points of one collection and one version of the library, in a folder.
+class PointStore:
+    """The points of one benchmark and one version of the library, in a folder.
 
-    A point is written to a temporary name and renamed: an interrupt leaves it whole or not there.
+    A point is written to a temporary file and renamed, so an interrupt never leaves half a point.
     """
 
     def __init__(self, folder: Path, fingerprint: str, version: str):
         self._folder = folder
-        self._where = f"{fingerprint} {version}"
+        self._origin = f"{fingerprint} {version}"
         folder.mkdir(parents=True, exist_ok=True)
 
-    def read(self, trial: Trial) -> Measured | None:
-        """What is known of a trial; a file that is damaged, or of another trial, counts as none."""
+    def read(self, trial: Trial) -> Point | None:
+        """Return the point of a trial; None if it is missing, damaged, or of other data or another version."""
         try:
-            held = json.loads(self._path(trial).read_text())
-            return dict(held["measured"]) if held["trial"] == trial.key and held["where"] == self._where else None
+            stored = json.loads(self._path(trial).read_text())
+            matches = stored["trial"] == trial.key and stored["where"] == self._origin
+            return dict(stored["measured"]) if matches else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def write(self, trial: Trial, measured: Measured) -> None:
+    def write(self, trial: Trial, point: Point) -> None:
+        """Write the point of a trial."""
         path = self._path(trial)
-        unfinished = path.with_suffix(f".{os.getpid()}.tmp")
-        unfinished.write_text(
-            json.dumps({"trial": trial.key, "where": self._where, "measured": measured}, indent=1) + "\n"
-        )
-        os.replace(unfinished, path)
+        temporary = path.with_suffix(f".{os.getpid()}.tmp")
+        stored = {"trial": trial.key, "where": self._origin, "measured": point}
+        temporary.write_text(json.dumps(stored, indent=1) + "\n")
+        os.replace(temporary, path)
 
     def _path(self, trial: Trial) -> Path:
-        name = hashlib.blake2b(f"{self._where} {trial.key}".encode(), digest_size=10).hexdigest()
+        name = hashlib.blake2b(f"{self._origin} {trial.key}".encode(), digest_size=10).hexdigest()
         return self._folder / f"{name}.json"

@@ -1,4 +1,4 @@
-"""The report: one content, (blocks) -> Markdown and HTML."""
+"""Report blocks, blocks -> Markdown and HTML: the same content in both formats."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Bullets:
-    """Each item: what is said, in bold what is found of it, and the figures."""
+    """A list of (statement, verdict, evidence); the verdict is printed in bold."""
 
     items: Sequence[tuple[str, str, str]]
 
 
 @dataclass(frozen=True)
 class Figure:
+    """An image that is stored as name.png and name.svg."""
+
     name: str
     caption: str
 
@@ -41,12 +43,41 @@ class Table:
 Block = Heading | Paragraph | Bullets | Figure | Table
 
 
-def markdown(blocks: Sequence[Block]) -> str:
-    return "\n\n".join(_markdown(block) for block in blocks) + "\n"
+# ------------------------------------------------------------------------------------------------- Markdown
 
 
-def page(title: str, blocks: Sequence[Block]) -> str:
-    body = "\n".join(_html(block) for block in blocks)
+def to_markdown(blocks: Sequence[Block]) -> str:
+    """Return the report as Markdown."""
+    return "\n\n".join(_markdown_block(block) for block in blocks) + "\n"
+
+
+def _markdown_block(block: Block) -> str:
+    if isinstance(block, Heading):
+        return "#" * block.level + " " + block.text
+    if isinstance(block, Paragraph):
+        return block.text
+    if isinstance(block, Bullets):
+        return "\n".join(
+            f"- *{_escape_stars(statement)}* **{verdict}.** {_escape_stars(evidence)}"
+            for statement, verdict, evidence in block.items
+        )
+    if isinstance(block, Figure):
+        return f"![{block.caption}]({block.name}.png)\n\n{block.caption} ([SVG]({block.name}.svg))"
+    lines = ["| " + " | ".join(block.head) + " |", "|" + "---|" * len(block.head)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in block.rows)])
+
+
+def _escape_stars(text: str) -> str:
+    """Return text for Markdown: the stars of LO-GT* and RND* must not start emphasis."""
+    return text.replace("*", "\\*")
+
+
+# ----------------------------------------------------------------------------------------------------- HTML
+
+
+def to_html(title: str, blocks: Sequence[Block]) -> str:
+    """Return the report as an HTML page."""
+    body = "\n".join(_html_block(block) for block in blocks)
     return (
         f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -63,50 +94,36 @@ _STYLE = (
 )
 
 
-def _markdown(block: Block) -> str:
-    if isinstance(block, Heading):
-        return "#" * block.level + " " + block.text
-    if isinstance(block, Paragraph):
-        return block.text
-    if isinstance(block, Bullets):
-        items = ((_starred(said), verdict, _starred(figures)) for said, verdict, figures in block.items)
-        return "\n".join(f"- *{said}* **{verdict}.** {figures}" for said, verdict, figures in items)
-    if isinstance(block, Figure):
-        return f"![{block.caption}]({block.name}.png)\n\n{block.caption} ([SVG]({block.name}.svg))"
-    lines = ["| " + " | ".join(block.head) + " |", "|" + "---|" * len(block.head)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in block.rows)])
-
-
-def _starred(text: str) -> str:
-    """Text whose stars are those of LO-GT* and RND*."""
-    return text.replace("*", "\\*")
-
-
-def _html(block: Block) -> str:
+def _html_block(block: Block) -> str:
     if isinstance(block, Heading):
         return f"<h{block.level}>{html.escape(block.text)}</h{block.level}>"
     if isinstance(block, Paragraph):
         return f"<p>{_inline(block.text)}</p>"
     if isinstance(block, Bullets):
-        items = (tuple(map(html.escape, item)) for item in block.items)
-        listed = (
-            f"<li><em>{said}</em> <strong>{verdict}.</strong> {figures}</li>" for said, verdict, figures in items
-        )
-        return f"<ul>{''.join(listed)}</ul>"
+        return f"<ul>{''.join(map(_html_item, block.items))}</ul>"
     if isinstance(block, Figure):
         caption = html.escape(block.caption)
         return (
             f'<figure><a href="{block.name}.svg"><img src="{block.name}.svg" alt="{caption}"></a>'
             f"<figcaption>{caption}</figcaption></figure>"
         )
-    columns = ([row[number] for row in block.rows] for number in range(len(block.head)))
-    kinds = [' class="n"' if all(map(_is_number, column)) else "" for column in columns]
-    rows = [_cells("th", block.head, kinds), *(_cells("td", row, kinds) for row in block.rows)]
+    return _html_table(block)
+
+
+def _html_item(item: tuple[str, str, str]) -> str:
+    statement, verdict, evidence = map(html.escape, item)
+    return f"<li><em>{statement}</em> <strong>{verdict}.</strong> {evidence}</li>"
+
+
+def _html_table(table: Table) -> str:
+    columns = ([row[number] for row in table.rows] for number in range(len(table.head)))
+    classes = [' class="n"' if all(map(_is_number, column)) else "" for column in columns]
+    rows = [_html_cells("th", table.head, classes), *(_html_cells("td", row, classes) for row in table.rows)]
     return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
 
 
-def _cells(tag: str, cells: Sequence[str], kinds: Sequence[str]) -> str:
-    return "".join(f"<{tag}{kind}>{_inline(cell)}</{tag}>" for cell, kind in zip(cells, kinds, strict=True))
+def _html_cells(tag: str, cells: Sequence[str], classes: Sequence[str]) -> str:
+    return "".join(f"<{tag}{cls}>{_inline(cell)}</{tag}>" for cell, cls in zip(cells, classes, strict=True))
 
 
 def _is_number(cell: str) -> bool:
@@ -114,6 +131,6 @@ def _is_number(cell: str) -> bool:
 
 
 def _inline(text: str) -> str:
-    """The two marks that paragraphs and cells use: **strong** and `code`."""
+    """Return HTML for the two marks that paragraphs and cells use: **strong** and `code`."""
     text = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", html.escape(text))
     return re.sub(r"`(.+?)`", r"<code>\1</code>", text)

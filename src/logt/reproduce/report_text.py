@@ -1,4 +1,4 @@
-"""What the report says, (found) -> blocks."""
+"""The text of the report: results of experiments -> report blocks."""
 
 from __future__ import annotations
 
@@ -9,90 +9,111 @@ from typing import Any
 
 from logt.datasets import Benchmark
 from logt.reproduce import paper
-from logt.reproduce.claims import ONE_SEED
-from logt.reproduce.experiments import ALL, BASELINE, Experiment, Found
-from logt.reproduce.measurement import BATCH, IN_A_ROW, ROUNDS, K
+from logt.reproduce.claims import MARGIN, SINGLE_SEED_ERROR
+from logt.reproduce.experiments import EXHAUSTIVE, EXPERIMENTS, TRUNCATED, Experiment, ExperimentResult
+from logt.reproduce.measurement import BATCH, ROUNDS, SINGLE_QUERIES, K
 from logt.reproduce.plan import Plan
 from logt.reproduce.report import Block, Bullets, Figure, Heading, Paragraph, Table
-from logt.reproduce.trials import Results
+from logt.reproduce.trials import Measurements
 
-TITLE = "The experiments of Local Orthogonal-Group Testing, repeated"
+TITLE = "Reproduction of the experiments of Local Orthogonal-Group Testing"
 
 
-def blocks(benchmark: Benchmark, plan: Plan, results: Results, done: Mapping[str, Found]) -> list[Block]:
-    """The whole report over the experiments that are done."""
-    parts: list[Block] = [Heading(1, TITLE), *_setting(benchmark, plan, results)]
-    if done:
-        parts += [Heading(2, "The paper's claims on this data"), _overview(done, asked=False)]
-        ours = _overview(done, asked=True)
-        parts += [Heading(2, "What the paper does not ask"), ours] if ours.rows else []
-    missing = [name for name in ALL if name not in done]
+def report_blocks(
+    benchmark: Benchmark, plan: Plan, measurements: Measurements, complete: Mapping[str, ExperimentResult]
+) -> list[Block]:
+    """Return the report on the complete experiments."""
+    blocks: list[Block] = [Heading(1, TITLE), Paragraph(_conditions(benchmark, plan))]
+    if measurements.has(EXHAUSTIVE):
+        blocks.append(Paragraph(_exhaustive_search(measurements)))
+        blocks.append(Paragraph(_how_to_read(plan)))
+    if complete:
+        blocks += [Heading(2, "The paper's claims on this data"), _verdicts(complete, from_paper=True)]
+        questions = _verdicts(complete, from_paper=False)
+        blocks += [Heading(2, "Further questions"), questions] if questions.rows else []
+    missing = [name for name in EXPERIMENTS if name not in complete]
     if missing:
-        parts.append(Paragraph(f"Not run yet: {', '.join(missing)}. `logt reproduce --only NAME` adds one."))
-    for name, found in done.items():
-        parts += _section(ALL[name], found)
-    return parts
+        blocks.append(Paragraph(f"Not run yet: {', '.join(missing)}. `logt reproduce --only NAME` runs one of them."))
+    for name, result in complete.items():
+        blocks += _section(EXPERIMENTS[name], result)
+    return blocks
 
 
-def _setting(benchmark: Benchmark, plan: Plan, results: Results) -> list[Block]:
-    data = (
+def _conditions(benchmark: Benchmark, plan: Plan) -> str:
+    return (
         f"Data: {benchmark.name}, {len(benchmark.Q)} queries, protocol {benchmark.main}. "
-        f"{platform.machine()}, {os.cpu_count()} cores; indexes are built on all of them. mAP is in percent, over "
-        f"{plan.seeds} seeds where a deviation is given, else of one. Times are medians on one thread over {ROUNDS} "
-        f"rounds of {IN_A_ROW} single queries and a batch of {BATCH}, k = {K}, in turn with exhaustive search."
+        f"Machine: {platform.machine()}, {os.cpu_count()} cores; indexes are built on all cores. mAP is in percent: "
+        f"the mean over {plan.seeds} seeds where a standard deviation is given, otherwise of one seed. Times are "
+        f"medians on one thread over {ROUNDS} rounds, each with {SINGLE_QUERIES} single queries and a batch of "
+        f"{BATCH}, with k = {K}; each system takes turns with exhaustive search."
     )
-    told: list[Block] = [Paragraph(data)]
-    if results.has(BASELINE):
-        point = results.of(BASELINE)
-        levels = ", ".join(f"{value:.2f} ({protocol})" for protocol, value in point["map"].items())
-        told.append(
-            Paragraph(
-                f"Exhaustive search: mAP {levels}; {point['ms']:.1f} ms a query. The paper has {paper.OXFORD} in "
-                "Oxford105k, with other descriptors: compare differences to exhaustive search, not levels. What the "
-                "paper states stands in the figures as hollow markers, as far from our exhaustive search as from its "
-                "own. Two figures are level when they differ by at most half a point. A difference counts when it is "
-                "more, and more than two of its standard errors, seed by seed; between the two it is undecided. "
-                f"That error is taken to be {ONE_SEED} where there is one seed. Chance among the queries is left out."
-            )
-        )
-    return told
 
 
-def _overview(done: Mapping[str, Found], *, asked: bool) -> Table:
+def _exhaustive_search(measurements: Measurements) -> str:
+    point = measurements.point(EXHAUSTIVE)
+    values = ", ".join(f"{value:.2f} ({protocol})" for protocol, value in point["map"].items())
+    return (
+        f"Exhaustive search: mAP {values}; {point['ms']:.1f} ms per query. The paper reports {paper.OXFORD} in "
+        "Oxford105k, with other descriptors, so compare the differences to exhaustive search and not the absolute "
+        "values. In the figures, hollow markers are values that the paper states, shifted so that its exhaustive "
+        "search has the mAP measured here."
+    )
+
+
+def _how_to_read(plan: Plan) -> str:
+    return (
+        f"Two mAP values count as equal if they differ by at most {MARGIN} points. A difference counts as "
+        "significant if it is larger than that and larger than two of its standard errors, computed seed by seed. "
+        f"In between, a claim is undecided. With one seed, a standard error of {SINGLE_SEED_ERROR} is assumed. "
+        "The variation over queries is not considered. Some systems return short lists, for which mAP is a lower "
+        f'bound; the column "{TRUNCATED}" compares all systems with lists of at most {plan.list_length:,}.'
+    )
+
+
+def _verdicts(complete: Mapping[str, ExperimentResult], *, from_paper: bool) -> Table:
     rows = [
-        [ALL[name].title, claim.said, f"**{claim.verdict}**" if claim.verdict != "not tested" else claim.verdict]
-        for name, found in done.items()
-        for claim in ALL[name].claims(found)
-        if claim.asked == asked
+        [EXPERIMENTS[name].title, claim.statement, _bold(claim.verdict)]
+        for name, result in complete.items()
+        for claim in EXPERIMENTS[name].claims(result)
+        if claim.from_paper == from_paper
     ]
-    return Table(["experiment", "we ask" if asked else "the paper", "here"], rows)
+    return Table(["experiment", "claim" if from_paper else "statement", "on this data"], rows)
 
 
-def _section(experiment: Experiment, found: Found) -> list[Block]:
-    shown = [name for name in experiment.columns if any(name in row for row in found.rows)]
-    notes = any(row.get("note") for row in found.rows)
-    head = [*shown, *(["note"] if notes else [])]
-    rows = [[_cell(name, row.get(name, "")) for name in head] for row in found.rows]
+def _bold(verdict: str) -> str:
+    return verdict if verdict == "not tested" else f"**{verdict}**"
+
+
+def _section(experiment: Experiment, result: ExperimentResult) -> list[Block]:
+    columns = [name for name in experiment.columns if any(name in row for row in result.rows)]
+    if any(row.get("note") for row in result.rows):
+        columns.append("note")
     return [
         Heading(2, experiment.title),
-        Paragraph(f"{experiment.where} of the paper. {experiment.asks}"),
-        Figure(experiment.name, f"{experiment.title}. {found.protocol} mAP."),
-        Bullets([(claim.said, claim.verdict, claim.found) for claim in experiment.claims(found)]),
-        Table(head, rows),
+        Paragraph(f"{experiment.source} of the paper. {experiment.description}"),
+        Figure(experiment.name, f"{experiment.title}. Protocol: {result.protocol}."),
+        Bullets([(claim.statement, claim.verdict, claim.evidence) for claim in experiment.claims(result)]),
+        Table(columns, [[_cell(name, row.get(name, "")) for name in columns] for row in result.rows]),
         Paragraph(f"All columns: {experiment.name}.csv"),
     ]
 
 
-_DIGITS = {"mAP": 1, "deviation": 1, "mAP of cut lists": 1, "complexity": 3, "memory": 3, "index seconds": 1, "ms": 2}
-_DIGITS |= {
-    "paper: complexity": 2,
-    "paper: memory": 2,
+_DIGITS = {
+    "mAP": 1,
+    "deviation": 1,
+    TRUNCATED: 1,
+    "complexity": 3,
+    "memory": 3,
     "bytes per vector": 0,
+    "index seconds": 1,
+    "ms": 2,
     "ms, batch": 2,
     "time ratio": 3,
     "time ratio, batch": 3,
     "recall@10": 3,
     "p": 2,
+    "paper: complexity": 2,
+    "paper: memory": 2,
 }
 
 

@@ -1,7 +1,7 @@
-"""Builds that share work, (systems, X) -> built: the same bytes as one by one.
+"""Shared builds: systems with common stages compute them once, with the same bytes as separate builds.
 
-Methods with the same units and memory vectors compute them once. Sparse decoders that differ only in L come from one
-pursuit, and so do those that are fitted to Y and differ only in how it is stored.
+Methods with the same units and memory vectors compute these once. Sparse decoders that differ only in L come from one
+run of matching pursuit, and so do decoders that are fitted to Y and differ only in how Y is stored.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from logt._threads import Workers
 from logt._types import Floats
-from logt.baselines import Built, Composed, System
+from logt.baselines import BuiltSystem, Composed, System
 from logt.engine.method import Method
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.stages.codes import Codes
@@ -25,13 +25,13 @@ from logt.stages.memory_vectors import Pinv
 from logt.stages.quantize import Float32
 
 Result = TypeVar("Result")
-Unbuildable = MissingExtraError | InvalidInputError
-TimedBuild = tuple[System, Built | Unbuildable, float | None]
-"""A system, what was built or why it failed, and the seconds its index takes if they were measured."""
+BuildError = MissingExtraError | InvalidInputError
+TimedBuild = tuple[System, BuiltSystem | BuildError, float | None]
+"""A system, its build or the error, and the seconds of the build if they could be measured."""
 
 
 def family(system: System) -> str:
-    """Return a key that systems have in common that are built together."""
+    """Return a key that is the same for all systems that are built together."""
     if isinstance(system, Composed) and system.batches == 1 and _can_share(system.method):
         return repr((system.method.group, system.method.memory))
     return repr(system)
@@ -42,21 +42,20 @@ def build_family(systems: Sequence[System], X: Floats, seed: int, workers: Worke
     composed = [system for system in systems if isinstance(system, Composed)]
     cache = StageCache(_lengths(composed)) if len(systems) > 1 and len(composed) == len(systems) else None
     for system in systems:
+        shared: System = system
+        if cache is not None and isinstance(system, Composed):
+            shared = replace(system, method=SharedMethod.from_method(system.method, cache))
         start = time.perf_counter()
         try:
-            if cache is not None and isinstance(system, Composed):
-                shared = replace(system, method=SharedMethod.wrap(system.method, cache))
-                built = shared.build(X, seed=seed, threads=workers.threads, progress=workers.progress)
-            else:
-                built = system.build(X, seed=seed, threads=workers.threads, progress=workers.progress)
+            built = shared.build(X, seed=seed, threads=workers.threads, progress=workers.progress)
         except (MissingExtraError, InvalidInputError) as error:
             yield system, error, None
+            continue
+        seconds = time.perf_counter() - start
+        if cache is not None and isinstance(system, Composed):
+            yield system, built, cache.total_seconds(system.method, seconds)
         else:
-            seconds = time.perf_counter() - start
-            if cache is not None and isinstance(system, Composed):
-                yield system, built, cache.seconds(system.method, seconds)
-            else:
-                yield system, built, seconds
+            yield system, built, seconds
 
 
 def _can_share(method: Method) -> bool:
@@ -64,7 +63,7 @@ def _can_share(method: Method) -> bool:
 
 
 def _lengths(systems: Sequence[Composed]) -> dict[str, list[int]]:
-    """Return the values of L of the decoders that are otherwise equal."""
+    """Return the values of L of the decoders that differ in nothing else, by their common configuration."""
     lengths: dict[str, list[int]] = {}
     for system in systems:
         if isinstance(system.method.decode, Sparse):
@@ -74,7 +73,7 @@ def _lengths(systems: Sequence[Composed]) -> dict[str, list[int]]:
 
 @dataclass
 class StageCache:
-    """Results of stages over the same vectors, and the seconds they took."""
+    """The results of stages over the same vectors, and the seconds that each took."""
 
     lengths: dict[str, list[int]]
     _results: dict[Any, tuple[Any, float]] = field(default_factory=dict)
@@ -90,8 +89,8 @@ class StageCache:
         result: Result = self._results[key][0]
         return result
 
-    def seconds(self, method: Method, measured: float) -> float | None:
-        """Return the seconds of a build with the cached stages counted; None if its pursuit went on to a longer L."""
+    def total_seconds(self, method: Method, measured: float) -> float | None:
+        """Return the seconds of a build including its cached stages; None if its pursuit ran on to a larger L."""
         saved, self._saved = self._saved, 0.0
         decode = method.decode
         if isinstance(decode, Sparse) and max(self.lengths[repr(replace(decode, L=1))]) > decode.L:
@@ -106,7 +105,8 @@ class SharedMethod(Method):
     cache: StageCache = field(default_factory=lambda: StageCache({}), repr=False, compare=False)
 
     @classmethod
-    def wrap(cls, method: Method, cache: StageCache) -> SharedMethod:
+    def from_method(cls, method: Method, cache: StageCache) -> SharedMethod:
+        """Return a method with a cache."""
         return cls(**{f.name: getattr(method, f.name) for f in fields(method)}, cache=cache)
 
     def units(self, X: Floats, rng: np.random.Generator, workers: Workers) -> Units:

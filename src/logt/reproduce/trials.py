@@ -1,4 +1,4 @@
-"""A trial: one point of a figure or one row of a table, and what was measured of it."""
+"""A trial, one point of a figure or one row of a table, and the values measured for it."""
 
 from __future__ import annotations
 
@@ -13,85 +13,98 @@ import numpy as np
 from logt.baselines import System
 from logt.reproduce.shared_builds import family
 
-Setting = tuple[tuple[str, Any], ...]
-Measured = dict[str, Any]
-"""Figures by name (see Lab), or a note that says why there are none."""
+Settings = tuple[tuple[str, Any], ...]
+Point = dict[str, Any]
+"""The measured values of a trial, by name (see measurement.py); or a note that explains why there are none."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A system, built with a seed and searched with a setting; lists as long as the collection, or of `depth`."""
+    """A system, built with a seed and searched with some settings.
+
+    depth: length of the result lists; None ranks the whole collection. timed: whether searches are timed.
+    """
 
     system: System
-    setting: Setting = ()
+    settings: Settings = ()
     seed: int = 0
     depth: int | None = None
     timed: bool = False
 
     @classmethod
-    def of(cls, system: System, *, depth: int | None = None, timed: bool = False, **setting: Any) -> Trial:
-        return cls(system, tuple(setting.items()), 0, depth, timed)
+    def from_settings(
+        cls, system: System, *, depth: int | None = None, timed: bool = False, **settings: Any
+    ) -> Trial:
+        """Build from the keyword arguments of the search."""
+        return cls(system, tuple(settings.items()), 0, depth, timed)
 
-    def seeded(self, seed: int) -> Trial:
+    def with_seed(self, seed: int) -> Trial:
+        """Return the same trial with another seed."""
         return replace(self, seed=seed)
+
+    def repeat(self, seeds: int) -> list[Trial]:
+        """Return the trial with each of the seeds 0, 1, …"""
+        return [self.with_seed(seed) for seed in range(seeds)]
 
     @property
     def family(self) -> str:
-        """What it shares with the trials whose indexes are built together."""
+        """A key shared by the trials whose indexes are built together."""
         return json.dumps([family(self.system), self.seed])
 
     @property
     def key(self) -> str:
-        """Its name among all points; times are added to a point, they make no other."""
-        return json.dumps([repr(self.system), self.seed, dict(self.setting), self.depth])
+        """The key of its point; a timed trial has the same key, because times are added to the point."""
+        return json.dumps([repr(self.system), self.seed, dict(self.settings), self.depth])
 
 
 @dataclass(frozen=True)
-class Mean:
-    """A figure over seeds, with what it is at each."""
+class SeedMean:
+    """A value measured with several seeds."""
 
     values: tuple[float, ...]
 
     @property
-    def value(self) -> float:
+    def mean(self) -> float:
         return float(np.mean(self.values))
 
     @property
     def deviation(self) -> float:
+        """The standard deviation over seeds; 0 for a single seed."""
         return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else 0.0
 
     @property
-    def error(self) -> float:
-        """The standard error of the mean; 0 where one seed tells nothing of it."""
+    def standard_error(self) -> float:
+        """The standard error of the mean; 0 for a single seed."""
         return self.deviation / math.sqrt(len(self.values))
 
-    def __sub__(self, other: Mean) -> Mean:
-        """Seed by seed, over those that both have: what a draw of units does to both of them cancels."""
-        return Mean(tuple(a - b for a, b in zip(self.values, other.values, strict=False)))
+    def __sub__(self, other: SeedMean) -> SeedMean:
+        """Return the differences by seed, over the seeds that both have: the common effect of a seed cancels."""
+        return SeedMean(tuple(a - b for a, b in zip(self.values, other.values, strict=False)))
 
     def __str__(self) -> str:
-        return f"{self.value:.1f}" + (f" ± {self.deviation:.1f}" if self.deviation else "")
+        return f"{self.mean:.1f}" + (f" ± {self.deviation:.1f}" if self.deviation else "")
 
 
 @dataclass(frozen=True)
-class Results:
-    """What was measured, by key of the trial; `main` is the protocol of the figures."""
+class Measurements:
+    """The points of all trials, by key; `protocol` is the main one of the benchmark."""
 
-    points: Mapping[str, Measured]
-    main: str
+    points: Mapping[str, Point]
+    protocol: str
 
     def has(self, trial: Trial) -> bool:
+        """Return whether a trial was measured, with its times if it is a timed one."""
         point = self.points.get(trial.key)
         return point is not None and ("ms" in point or "note" in point or not trial.timed)
 
-    def of(self, trial: Trial) -> Measured:
+    def point(self, trial: Trial) -> Point:
         return self.points[trial.key]
 
     def note(self, trial: Trial) -> str:
-        """Why there is no figure, or nothing."""
-        return str(self.of(trial).get("note", ""))
+        """Return why there are no values, or an empty string."""
+        return str(self.point(trial).get("note", ""))
 
-    def mean_ap(self, trial: Trial, seeds: int = 1, *, kind: str = "map", protocol: str | None = None) -> Mean:
-        """mAP over seeds."""
-        points = (self.of(trial.seeded(seed)) for seed in range(seeds))
-        return Mean(tuple(point[kind][protocol or self.main] for point in points))
+    def mean_ap(self, trial: Trial, seeds: int = 1, *, kind: str = "map", protocol: str | None = None) -> SeedMean:
+        """Return the mAP over seeds."""
+        points = map(self.point, trial.repeat(seeds))
+        return SeedMean(tuple(point[kind][protocol or self.protocol] for point in points))

@@ -1,114 +1,110 @@
-"""Vectors that come in batches: each is indexed by itself, and all are searched together."""
+"""Figure 5, left: vectors that are added in batches, each indexed separately, and searched together."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from logt.reproduce import paper, plots
-from logt.reproduce.claims import Claim, above, judged, level
+from logt.reproduce.claims import Claim, above, equal, judge
 from logt.reproduce.experiments.experiment import (
-    BASELINE,
-    CUT,
+    EXHAUSTIVE,
+    TRUNCATED,
     Experiment,
-    Found,
+    ExperimentResult,
     Row,
-    index_time,
-    mean_of,
-    over_seeds,
-    row_of,
+    format_index_time,
+    make_row,
+    mean_ap,
 )
-from logt.reproduce.experiments.systems import default_index, dictionary, local, variant
+from logt.reproduce.experiments.systems import default_index, dictionary_system, local_system, variant_trial
 from logt.reproduce.plan import Plan
-from logt.reproduce.trials import Results, Trial
+from logt.reproduce.trials import Measurements, Trial
 
-LEARNED = "dictionary"
+DICTIONARY = "dictionary"
+_STYLES = {**plots.STYLES, DICTIONARY: {"color": plots.RED, "marker": "s", "linestyle": "--"}}
 
 
-def _of(plan: Plan) -> dict[tuple[str, int], tuple[Trial, int]]:
-    """By system and number of batches: the trial, and over how many seeds it goes."""
+class BatchesExperiment(Experiment):
+    name = "batches"
+    title = "Batch processing"
+    source = "Figure 5 (left)"
+    description = (
+        "The vectors are split at random into b batches. Each batch has its own memory vectors and decoder; the "
+        "default index reuses its memory vectors for later batches if they still fit, and its lists are truncated. "
+        "Error bars are standard deviations over seeds."
+    )
+    columns = ("system", "b", "mAP", "deviation", "seeds", TRUNCATED, "list depth", "complexity", "index seconds")
+
+    def trials(self, plan: Plan) -> list[Trial]:
+        return [EXHAUSTIVE, *(t for trial, seeds in _trials(plan).values() for t in trial.repeat(seeds))]
+
+    def rows(self, plan: Plan, measurements: Measurements) -> list[Row]:
+        return [
+            make_row(measurements, trial, seeds, system=name, b=b)
+            for (name, b), (trial, seeds) in _trials(plan).items()
+        ]
+
+    def claims(self, result: ExperimentResult) -> list[Claim]:
+        return [_stable(result), *_dictionary(result)]
+
+    def draw(self, figure: Any, result: ExperimentResult) -> None:
+        axes = figure.subplots()
+        for name in ("LO-GT*", "logt", DICTIONARY):
+            plots.curve(axes, result.select(system=name), "b", name, _STYLES[name])
+        axes.set(xlabel="number of batches, b", ylabel=f"mAP ({result.protocol})")
+        axes.set_xticks(result.plan.batches)
+        plots.exhaustive_line(axes, result.exhaustive.mean)
+        plots.legend(figure)
+
+
+def _trials(plan: Plan) -> dict[tuple[str, int], tuple[Trial, int]]:
+    """Return (trial, number of seeds) by system and number of batches."""
     trials = {}
     for b in plan.batches:
-        trials["LO-GT*", b] = variant("LO-GT*", local("LO-GT*", plan, batches=b)), plan.seeds
-        trials["logt", b] = Trial.of(default_index(batches=b), depth=plan.cut), plan.seeds
-    for b in plan.learned_batches:
-        trials[LEARNED, b] = Trial.of(dictionary(plan, batches=b)), 1
+        trials["LO-GT*", b] = variant_trial("LO-GT*", local_system("LO-GT*", plan, batches=b)), plan.seeds
+        trials["logt", b] = Trial.from_settings(default_index(batches=b), depth=plan.list_length), plan.seeds
+    for b in plan.dictionary_batches:
+        trials[DICTIONARY, b] = Trial.from_settings(dictionary_system(plan, batches=b)), 1
     return trials
 
 
-def _trials(plan: Plan) -> list[Trial]:
-    return [BASELINE, *(t for trial, seeds in _of(plan).values() for t in over_seeds(trial, seeds))]
+def _large_batches(result: ExperimentResult, rows: list[Row]) -> list[Row]:
+    """Return the rows whose batches are about as large as the paper's smallest, or larger."""
+    return [row for row in rows if result.plan.count / row["b"] >= 0.9 * paper.SMALLEST_BATCH]
 
 
-def _rows(plan: Plan, results: Results) -> list[Row]:
-    return [row_of(results, trial, seeds, system=name, b=b) for (name, b), (trial, seeds) in _of(plan).items()]
-
-
-def _claims(found: Found) -> list[Claim]:
-    return [_stable(found, "LO-GT*"), *_learned(found)]
-
-
-def _large(found: Found, rows: list[Row]) -> list[Row]:
-    """Those whose batches are as large as the paper's smallest, about."""
-    return [row for row in rows if found.plan.count / row["b"] >= 0.9 * paper.SMALLEST_BATCH]
-
-
-def _stable(found: Found, name: str) -> Claim:
-    rows = found.of(system=name)
-    one, *others = _large(found, rows) or rows[:1]
-    default = found.of(system="logt")
+def _stable(result: ExperimentResult) -> Claim:
+    rows, plan = result.select(system="LO-GT*"), result.plan
+    one, *others = _large_batches(result, rows) or rows[:1]
     return Claim(
-        "The performance is stable whatever the number of batches.",
-        judged([level(mean_of(one), mean_of(row)) for row in others]),
-        ", ".join(f"{mean_of(row)} at b = {row['b']}" for row in rows)
-        + f". Judged where a batch has {paper.SMALLEST_BATCH:,} vectors, as the paper's smallest: below about "
-        f"{found.plan.L * found.plan.n // found.plan.m:,}, it has fewer units than L. The default index: "
-        + ", ".join(f"{mean_of(row)} at b = {row['b']}" for row in default)
-        + ".",
+        "The accuracy is stable for any number of batches.",
+        judge([equal(mean_ap(one), mean_ap(row)) for row in others]),
+        f"LO-GT*: {_by_batches(rows)}. Only batches of about {paper.SMALLEST_BATCH:,} vectors or more are judged, "
+        f"the size of the paper's smallest; with fewer than about {plan.L * plan.n // plan.m:,} vectors, a batch has "
+        f"fewer units than L. The default index: {_by_batches(result.select(system='logt'))}.",
     )
 
 
-def _learned(found: Found) -> list[Claim]:
-    rows = found.of(system=LEARNED)
+def _by_batches(rows: list[Row]) -> str:
+    return ", ".join(f"{mean_ap(row)} at b = {row['b']}" for row in rows)
+
+
+def _dictionary(result: ExperimentResult) -> list[Claim]:
+    rows = result.select(system=DICTIONARY)
     if len(rows) < 2:
         return []
-    first, *others = _large(found, rows) or rows[:1]
-    (ours,) = found.of(system="LO-GT*", b=1)
+    first, *others = _large_batches(result, rows) or rows[:1]
+    (lo_gt,) = result.select(system="LO-GT*", b=1)
     return [
         Claim(
-            "Dictionary learning degrades significantly as data come in more batches.",
-            judged([above(mean_of(first), mean_of(row)) for row in others]),
-            ", ".join(f"{mean_of(row)} at b = {row['b']} ({index_time(row)})" for row in rows) + ".",
+            "Dictionary learning becomes significantly worse with more batches.",
+            judge([above(mean_ap(first), mean_ap(row)) for row in others]),
+            ", ".join(f"{mean_ap(row)} at b = {row['b']} ({format_index_time(row)})" for row in rows) + ".",
         ),
         Claim(
-            f"Its index time is extremely high ({paper.DICTIONARY_HOURS} hours for a million vectors at b = 10).",
-            judged([first["index seconds"] > 10 * ours["index seconds"]]),
-            f"{index_time(first)}, against {index_time(ours)} of LO-GT*.",
+            f"The index time of dictionary learning is very high ({paper.DICTIONARY_HOURS} hours for a million "
+            "vectors at b = 10).",
+            judge([first["index seconds"] > 10 * lo_gt["index seconds"]]),
+            f"{format_index_time(first)}; LO-GT* {format_index_time(lo_gt)}.",
         ),
     ]
-
-
-_STYLES = {**plots.STYLES, LEARNED: {"color": plots.RED, "marker": "s", "linestyle": "--"}}
-
-
-def _draw(figure: Any, found: Found) -> None:
-    axes = figure.subplots()
-    for name in ("LO-GT*", "logt", LEARNED):
-        plots.curve(axes, found.of(system=name), "b", name, _STYLES[name])
-    axes.set(xlabel="number of batches, b", ylabel=f"mAP ({found.protocol})")
-    axes.set_xticks(found.plan.batches)
-    plots.baseline(axes, found.base.value)
-    plots.legend(figure)
-
-
-BATCHES = Experiment(
-    name="batches",
-    title="Batch processing",
-    where="Figure 5, left",
-    asks="The vectors are cut at random into b batches. Each has memory vectors and a decoder of its own; the "
-    "default index shares its memory vectors where they fit, and its lists are cut. Bars are deviations over seeds.",
-    columns=("system", "b", "mAP", "deviation", "seeds", CUT, "list depth", "complexity", "index seconds"),
-    trials=_trials,
-    rows=_rows,
-    claims=_claims,
-    draw=_draw,
-)

@@ -1,116 +1,138 @@
-"""What an experiment is: trials to make, rows for its table, a figure, and claims to judge."""
+"""The interface of all experiments: trials to measure, rows of a table, a figure, and claims to judge."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from logt.baselines import Exhaustive
-from logt.reproduce.claims import Claim
+from logt.reproduce.claims import Claim, Pair
 from logt.reproduce.plan import Plan
-from logt.reproduce.trials import Mean, Results, Trial
+from logt.reproduce.trials import Measurements, Point, SeedMean, Trial
 
 Row = dict[str, Any]
-CUT = "mAP of cut lists"
-"""The column that compares long and short lists alike."""
+TRUNCATED = "mAP of truncated lists"
+"""The column that compares systems with long and with short lists in the same way."""
 
-BASELINE = Trial.of(Exhaustive(), timed=True)
+EXHAUSTIVE = Trial.from_settings(Exhaustive(), timed=True)
 """Exhaustive search: part of every experiment."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """An experiment's rows, with the plan they were made by and the mAP of exhaustive search."""
+class ExperimentResult:
+    """The rows of an experiment, the plan they belong to, and the mAP of exhaustive search."""
 
     plan: Plan
     rows: Sequence[Row]
-    base: Mean
+    exhaustive: SeedMean
     protocol: str
 
-    def of(self, **wanted: Any) -> list[Row]:
-        """The rows with these values that have a figure."""
+    def select(self, **values: Any) -> list[Row]:
+        """Return the rows with these values, without those that could not be measured."""
         return [
             row
             for row in self.rows
-            if not row.get("note") and all(row.get(name) == value for name, value in wanted.items())
+            if not row.get("note") and all(row.get(name) == value for name, value in values.items())
         ]
 
-    def pairs(self, first: str, second: str, by: str) -> list[tuple[str, Mean, Mean]]:
-        """(place, mAP of the first system, mAP of the second) wherever both were measured."""
-        theirs = {row[by]: mean_of(row) for row in self.of(system=second)}
-        mine = [(row[by], mean_of(row)) for row in self.of(system=first)]
-        return [(place(by, value), mean, theirs[value]) for value, mean in mine if value in theirs]
+    def pairs(self, first: str, second: str, parameter: str) -> list[Pair]:
+        """Return the mAP of two systems at each value of a parameter for which both were measured."""
+        others = {row[parameter]: mean_ap(row) for row in self.select(system=second)}
+        return [
+            Pair(format_setting(parameter, row[parameter]), mean_ap(row), others[row[parameter]])
+            for row in self.select(system=first)
+            if row[parameter] in others
+        ]
 
 
-@dataclass(frozen=True)
-class Experiment:
-    """One figure or table of section 4. `columns` are those that the report shows; slow ones are run last."""
+class Experiment(ABC):
+    """One figure or table of section 4.
 
-    name: str
-    title: str
-    where: str
-    asks: str
-    columns: tuple[str, ...]
-    trials: Callable[[Plan], list[Trial]]
-    rows: Callable[[Plan, Results], list[Row]]
-    claims: Callable[[Found], list[Claim]]
-    draw: Callable[[Any, Found], None]
-    size: tuple[float, float] = (6.4, 3.6)
-    slow: bool = False
+    source: the figure or table. columns: those shown in the report. slow: whether it runs last.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    source: ClassVar[str]
+    description: ClassVar[str]
+    columns: ClassVar[tuple[str, ...]]
+    figure_size: ClassVar[tuple[float, float]] = (6.4, 3.6)
+    slow: ClassVar[bool] = False
+
+    @abstractmethod
+    def trials(self, plan: Plan) -> list[Trial]:
+        """Return everything that has to be measured."""
+
+    @abstractmethod
+    def rows(self, plan: Plan, measurements: Measurements) -> list[Row]:
+        """Return the rows of the table, once all trials are measured."""
+
+    @abstractmethod
+    def claims(self, result: ExperimentResult) -> list[Claim]:
+        """Return the judged claims."""
+
+    @abstractmethod
+    def draw(self, figure: Any, result: ExperimentResult) -> None:
+        """Draw the result into a matplotlib figure."""
 
 
-def row_of(results: Results, trial: Trial, seeds: int = 1, **first: Any) -> Row:
-    """The figures of a trial over seeds, behind what names it; without figures, the note that says why."""
-    note = next((n for s in range(seeds) if (n := results.note(trial.seeded(s)))), "")
+# ----------------------------------------------------------------------------------------------------- rows
+
+
+def make_row(measurements: Measurements, trial: Trial, seeds: int = 1, **labels: Any) -> Row:
+    """Return a row with the given labels and the values of a trial over seeds, or the note why there are none."""
+    note = next((n for t in trial.repeat(seeds) if (n := measurements.note(t))), "")
     if note:
-        return {**first, "note": note}
-    mean_ap, point = results.mean_ap(trial, seeds), results.of(trial)
+        return {**labels, "note": note}
+    mean_ap, point = measurements.mean_ap(trial, seeds), measurements.point(trial)
     row: Row = {
-        **first,
-        "mAP": mean_ap.value,
+        **labels,
+        "mAP": mean_ap.mean,
         "deviation": mean_ap.deviation if seeds > 1 else None,
         "seeds": seeds,
         "mAP by seed": mean_ap.values,
-        "complexity": Mean(tuple(results.of(trial.seeded(s))["rho"] for s in range(seeds))).value,
+        "complexity": SeedMean(tuple(measurements.point(t)["rho"] for t in trial.repeat(seeds))).mean,
         "memory": point["memory"],
         "bytes": point["bytes"],
         "index seconds": point["seconds"],
         "list depth": point["depth"],
-        CUT: results.mean_ap(trial, seeds, kind="map@cut").value,
+        TRUNCATED: measurements.mean_ap(trial, seeds, kind="map@cut").mean,
         "recall@10": point["recall@10"],
     }
-    row |= {f"mP@{k}": value for k, value in point["precision"][results.main].items()}
-    others = [protocol for protocol in point["map"] if protocol != results.main]
-    row |= {f"mAP {protocol}": results.mean_ap(trial, seeds, protocol=protocol).value for protocol in others}
-    if "ms" in point:
-        row |= {
-            "recall@1": point["recall@1"],
-            "ms": point["ms"],
-            "ms exhaustive": point["ms exhaustive"],
-            "ms, batch": point["ms batch"],
-            "time ratio": point["ms"] / point["ms exhaustive"],
-            "time ratio, batch": point["ms batch"] / point["ms batch exhaustive"],
-        }
-    return {**row, "note": ""}
+    row |= {f"mP@{k}": value for k, value in point["precision"][measurements.protocol].items()}
+    others = [protocol for protocol in point["map"] if protocol != measurements.protocol]
+    row |= {f"mAP {protocol}": measurements.mean_ap(trial, seeds, protocol=protocol).mean for protocol in others}
+    return {**row, **_time_columns(point), "note": ""}
 
 
-def index_time(row: Row) -> str:
-    """How long an index took, in words: "0.4 s", "2.2 minutes"."""
+def _time_columns(point: Point) -> Row:
+    if "ms" not in point:
+        return {}
+    return {
+        "recall@1": point["recall@1"],
+        "ms": point["ms"],
+        "ms exhaustive": point["ms exhaustive"],
+        "ms, batch": point["ms batch"],
+        "time ratio": point["ms"] / point["ms exhaustive"],
+        "time ratio, batch": point["ms batch"] / point["ms batch exhaustive"],
+    }
+
+
+def mean_ap(row: Row) -> SeedMean:
+    """Return the mAP of a row over seeds."""
+    return SeedMean(row["mAP by seed"])
+
+
+def format_setting(parameter: str, value: Any) -> str:
+    """Return a value of a parameter as text: "n=20", "p=50%"."""
+    return f"{parameter}={value:.0%}" if parameter == "p" else f"{parameter}={value}"
+
+
+def format_index_time(row: Row) -> str:
+    """Return the index time of a row as text: "0.4 s", "2.2 minutes"."""
     seconds = row["index seconds"]
     if seconds is None:
-        return "a time that was not taken alone"
+        return "a time that was not measured separately"
     return f"{seconds:.1f} s" if seconds < 60 else f"{seconds / 60:.1f} minutes"
-
-
-def mean_of(row: Row) -> Mean:
-    return Mean(row["mAP by seed"])
-
-
-def place(by: str, value: Any) -> str:
-    """A value of what is varied, in words: "n=20", "p=50 %"."""
-    return f"{by}={value:.0%}" if by == "p" else f"{by}={value}"
-
-
-def over_seeds(trial: Trial, seeds: int) -> list[Trial]:
-    return [trial.seeded(seed) for seed in range(seeds)]

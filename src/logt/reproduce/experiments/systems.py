@@ -1,49 +1,65 @@
-"""The paper's systems as the experiments set them: one build serves a system with and without its correction."""
+"""The systems of several experiments, with the paper's settings.
+
+System names are part of the keys of stored points: a changed name makes earlier points invalid.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from logt._threads import Progress
 from logt._types import Floats, Ids
-from logt.baselines import Built, Composed, Dictionary, System
+from logt.baselines import BuiltSystem, Composed, Dictionary, System
 from logt.methods import lo_gt, rnd, sketched, starred
 from logt.reproduce import paper
 from logt.reproduce.plan import Plan
 from logt.reproduce.trials import Trial
 
 VARIANTS = ("LO-GT*", "LO-GT", "RND*", "RND")
-_MAKERS = {"LO-GT": lo_gt, "RND": rnd}
+_METHODS = {"LO-GT": lo_gt, "RND": rnd}
 
 
-def local(name: str, plan: Plan, *, batches: int = 1, **changes: Any) -> Composed:
-    """LO-GT or RND at the plan's n, m and L, or with some of them changed; `name` may have its star."""
+def local_system(name: str, plan: Plan, *, batches: int = 1, **changes: Any) -> Composed:
+    """Return LO-GT or RND with the plan's n, m and L, or with some of them changed.
+
+    The result does not depend on the star in the name: the same build is searched with and without the correction.
+    """
     plain = name.removesuffix("*")
     parameters = {"n": plan.n, "m": plan.m, "L": plan.L, **changes}
-    told = " ".join(f"{symbol}={'all' if value is None else value}" for symbol, value in parameters.items())
-    told += f" in {batches} batches" if batches > 1 else ""
-    return Composed(starred(_MAKERS[plain](**parameters)), name=f"{plain} {told}", batches=batches)
+    label = " ".join(f"{symbol}={'all' if value is None else value}" for symbol, value in parameters.items())
+    label += _batches_label(batches)
+    return Composed(starred(_METHODS[plain](**parameters)), name=f"{plain} {label}", batches=batches)
 
 
-def variant(name: str, system: Composed, *, timed: bool = False, **setting: Any) -> Trial:
-    """A search with the correction where the name has a star, else without; all of U unless a setting says less."""
-    setting = {"p": 1.0, **setting, "correct": name.endswith("*")}
-    return Trial.of(system, timed=timed, **setting)
+def variant_trial(name: str, system: Composed, *, timed: bool = False, **settings: Any) -> Trial:
+    """Return a trial with the correction if the name ends in a star; it reads all of U unless p is given."""
+    settings = {"p": 1.0, **settings, "correct": name.endswith("*")}
+    return Trial.from_settings(system, timed=timed, **settings)
 
 
 def default_index(*, batches: int = 1, **changes: Any) -> Composed:
-    """The index that logt makes when nothing is said, or with some of its parameters changed."""
-    told = "".join(f" {name}={value}" for name, value in changes.items())
-    told += f" in {batches} batches" if batches > 1 else ""
-    return Composed(sketched(**changes), name=f"logt{told}", batches=batches)
+    """Return the default index of logt, or one with some parameters changed."""
+    label = "".join(f" {name}={value}" for name, value in changes.items())
+    return Composed(sketched(**changes), name=f"logt{label}{_batches_label(batches)}", batches=batches)
+
+
+def _batches_label(batches: int) -> str:
+    return f" in {batches} batches" if batches > 1 else ""
+
+
+def dictionary_system(plan: Plan, *, coreset: Any = None, batches: int = 1) -> Dictionary:
+    """Return dictionary learning with the paper's M, and with L so that ρ is as in its table."""
+    row = paper.TABLE["dictionary + coreset" if coreset else "dictionary"]
+    L = max(1, round((row.complexity - 0.08) * plan.dim))
+    return Dictionary(atoms=plan.m / plan.n, L=L, coreset=coreset, batches=batches)
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """A system that holds only a random part of the vectors, for what would take too long with all."""
+    """A system built from a random sample of the vectors, because all of them would take too long."""
 
     system: System
     count: int
@@ -54,20 +70,30 @@ class Sampled:
 
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
-    ) -> Built:
+    ) -> BuiltSample:
         rng = np.random.default_rng([seed, 3])
         rows = np.sort(rng.choice(len(X), min(self.count, len(X)), replace=False))
-        built = self.system.build(X[rows], seed=seed, threads=threads, progress=progress)
-
-        def search(Q: Any, k: int, **setting: Any) -> Ids:
-            ids = built.search(Q, k, **setting)
-            return np.where(ids >= 0, rows[ids], -1)
-
-        return replace(built, search=search)
+        return BuiltSample(self.system.build(X[rows], seed=seed, threads=threads, progress=progress), rows)
 
 
-def dictionary(plan: Plan, *, coreset: Any = None, batches: int = 1) -> Dictionary:
-    """Dictionary learning with the paper's M, and entries that make the ratio its table states."""
-    row = paper.TABLE["dictionary + coreset" if coreset else "dictionary"]
-    L = max(1, round((row.complexity - 0.08) * plan.dim))
-    return Dictionary(atoms=plan.m / plan.n, L=L, coreset=coreset, batches=batches)
+class BuiltSample(BuiltSystem):
+    """A system over some rows of a collection; it returns their row numbers in the collection."""
+
+    def __init__(self, sample: BuiltSystem, rows: Ids):
+        self._sample, self._rows = sample, rows
+        self.index = sample.index
+
+    def search(self, Q: Any, k: int, **settings: Any) -> Ids:
+        ids = self._sample.search(Q, k, **settings)
+        return np.where(ids >= 0, self._rows[ids], -1)
+
+    @property
+    def nbytes(self) -> int:
+        return self._sample.nbytes
+
+    @property
+    def memory_ratio(self) -> float:
+        return self._sample.memory_ratio
+
+    def rho(self, **settings: Any) -> float:
+        return self._sample.rho(**settings)
