@@ -111,7 +111,7 @@ def test_a_missing_library_is_named_with_its_extra(data, system, monkeypatch):
         raise ImportError(name)
 
     monkeypatch.setattr(importlib, "import_module", absent)
-    with pytest.raises(MissingExtraError, match=r"logt\[rivals\]"):
+    with pytest.raises(MissingExtraError, match=r"logt-search\[baselines\]"):
         system.build(data[0])
 
 

@@ -116,4 +116,7 @@ def test_errors_are_one_line_that_says_the_way_out(photos, words, message, monke
 @pytest.mark.parametrize("missing", ["PIL", "onnxruntime"])
 def test_without_its_packages_the_extra_is_named(photos, missing):
     without = f"import sys; sys.modules[{missing!r}] = None; "
-    assert "pip install 'logt[images]'" in run("search", photos, photos / "one.png", ok=False, before=without).stderr
+    assert (
+        "pip install 'logt-search[images]'"
+        in run("search", photos, photos / "one.png", ok=False, before=without).stderr
+    )

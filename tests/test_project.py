@@ -7,10 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 import logt
 from logt.photos.synthetic_scenes import write_scenes
@@ -127,10 +129,42 @@ def test_the_contract_names_tests_that_exist():
     assert not [name for name in named if not re.search(rf"(def |^){name}\b", tests, re.MULTILINE)]
 
 
-def test_the_version_stands_in_one_form():
-    assert f'version = "{logt.__version__}"' in (ROOT / "pyproject.toml").read_text()
-    assert f"version: {logt.__version__}" in (ROOT / "CITATION.cff").read_text()
-    assert f"## {logt.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+def test_the_version_has_one_source():
+    """The build reads src/logt/__init__.py; the citation file has a copy because its format needs one."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["project"]["dynamic"] == ["version"]
+    assert project["tool"]["scikit-build"]["metadata"]["version"]["input"] == "src/logt/__init__.py"
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == logt.__version__
+    headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert headings[:2] == ["Unreleased", logt.__version__]
+
+
+def tracked_text_files():
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    names = listed.stdout.splitlines()
+    kinds = {".py", ".md", ".toml", ".html", ".yml", ".yaml"}
+    return [ROOT / name for name in names if Path(name).suffix in kinds and (ROOT / name).exists()]
+
+
+def test_install_hints_name_this_distribution_and_an_extra_that_exists():
+    """`logt` on the Python Package Index is another project; only the import is called logt."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    hints = 0
+    for path in tracked_text_files():
+        text = path.read_text()
+        for name, wanted in re.findall(r"(?<![\w)\]-])(logt-search|logt|\.)\[((?:[a-z]+,)*[a-z]+)\]", text):
+            assert name != "logt", f"{path.name}: write logt-search[{wanted}]"
+            assert set(wanted.split(",")) <= set(extras), f"{path.name}: {wanted} names an extra that does not exist"
+            hints += 1
+        assert not re.search(r"pip install [\"']?logt(?!-search)\b", text), f"{path.name} installs another project"
+    assert hints > 10
+
+
+def test_the_extra_all_holds_every_extra():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert extras["all"] == [f"logt-search[{','.join(sorted(set(extras) - {'all'}))}]"]
 
 
 def test_kernels_share_no_code_between_instruction_sets():

@@ -149,13 +149,13 @@ def test_systems_built_together_are_those_built_alone(benchmark):
 
 def test_what_is_not_installed_is_a_row_that_says_so(benchmark, tmp_path, monkeypatch):
     def missing(*_, **__):
-        raise MissingExtraError("this rival needs faiss: pip install 'logt[rivals]'")
+        raise MissingExtraError("this rival needs faiss: pip install 'logt-search[baselines]'")
 
     monkeypatch.setattr("logt.baselines.external.import_extra", missing)
     run = Run(benchmark, tiny_plan(benchmark), tmp_path, "1")
     run(["flann"])
     report = (tmp_path / "report.md").read_text()
-    assert "not installed: this rival needs faiss: pip install 'logt[rivals]'" in report
+    assert "not installed: this rival needs faiss: pip install 'logt-search[baselines]'" in report
     assert "**not tested.** FLANN was not measured" in report
     monkeypatch.undo()
     again = Run(benchmark, tiny_plan(benchmark), tmp_path, "1")

@@ -207,7 +207,7 @@ def import_extra(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise MissingExtraError(f"this rival needs {module}: pip install 'logt[rivals]'") from error
+        raise MissingExtraError(f"this rival needs {module}: pip install 'logt-search[baselines]'") from error
 
 
 @contextmanager

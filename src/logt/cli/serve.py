@@ -66,7 +66,7 @@ def _server(collection: Collection, settings: Settings, host: str, port: int) ->
 
         from logt.server.app import create
     except ImportError as error:
-        raise MissingExtraError(f'serving needs more packages: pip install "logt[serve]" ({error})') from error
+        raise MissingExtraError(f'serving needs more packages: pip install "logt-search[serve]" ({error})') from error
 
     class Server(uvicorn.Server):
         """Ctrl-C is the way to stop, and no error."""

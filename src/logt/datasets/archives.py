@@ -38,7 +38,7 @@ def _mat_5(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
     try:
         from scipy.io import loadmat
     except ImportError as error:
-        raise MissingExtraError("reading .mat files needs scipy: pip install 'logt[data]'") from error
+        raise MissingExtraError("reading .mat files needs scipy: pip install 'logt-search[data]'") from error
     try:
         held = loadmat(path, variable_names=list(names))
     except Exception as error:  # scipy raises what its parser stumbles over
@@ -52,7 +52,7 @@ def opened_hdf5(path: Path) -> Iterator[Any]:
     try:
         import h5py
     except ImportError as error:
-        raise MissingExtraError("reading hdf5 files needs h5py: pip install 'logt[data]'") from error
+        raise MissingExtraError("reading hdf5 files needs h5py: pip install 'logt-search[data]'") from error
     try:
         file = h5py.File(path, "r")
     except OSError as error:

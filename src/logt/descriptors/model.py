@@ -140,7 +140,7 @@ def _session(data: bytes, file: Path) -> Any:
     try:
         import onnxruntime
     except ImportError as error:
-        raise MissingExtraError("describing pictures needs onnxruntime: pip install 'logt[images]'") from error
+        raise MissingExtraError("describing pictures needs onnxruntime: pip install 'logt-search[images]'") from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1  # pictures are described side by side instead
     options.enable_mem_pattern = False  # pictures differ in size

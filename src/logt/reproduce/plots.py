@@ -53,7 +53,7 @@ _LOOK: dict[Any, Any] = {
 def require() -> None:
     """Refuse to go on where figures could not be drawn."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise MissingExtraError("figures need matplotlib: pip install 'logt[reproduce]'")
+        raise MissingExtraError("figures need matplotlib: pip install 'logt-search[reproduce]'")
 
 
 def draw(drawing: Callable[[Any], None], folder: Path, name: str, size: tuple[float, float] = (6.4, 3.6)) -> None:
