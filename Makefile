@@ -53,6 +53,23 @@ format: $(VENV)/.dev          ## format the code
 torture: $(VENV)/.dev         ## the long form of the reliability tests (half an hour)
 	LOGT_TORTURE=1 $(BIN)/python -m pytest tests/test_changes.py tests/test_durability.py tests/test_storage.py
 
+# A build of its own, with the sanitizers of GCC. Their run-time libraries must be loaded before Python's, and Python
+# itself leaks on purpose. PYTHONMALLOC=malloc lets the address sanitizer see each array.
+SANITIZE := build/sanitize
+KERNEL_TESTS := $(addprefix tests/test_,kernels.py residual.py decoder.py dictionary.py grouping.py search.py)
+
+sanitize: $(SANITIZE)/.installed  ## build the kernels with address and undefined-behaviour sanitizers and test them
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
+	$(SANITIZE)/venv/bin/python -m pytest -p no:cacheprovider $(KERNEL_TESTS)
+
+$(SANITIZE)/.installed: $(SOURCES) $(wildcard src/logt/*.py src/logt/*/*.py)
+	$(PYTHON) -m venv $(SANITIZE)/venv
+	$(SANITIZE)/venv/bin/python -m pip install --quiet --upgrade pip
+	$(SANITIZE)/venv/bin/python -m pip install --quiet '.[pq]' hypothesis pytest scikit-learn \
+	  --config-settings=cmake.define.LOGT_SANITIZE=ON --config-settings=build-dir=$(SANITIZE)/cmake
+	touch $@
+
 # --------------------------------------------------------------------------------------------------- benchmarks
 
 bench: $(VENV)/.bench         ## logt and other libraries; DATA=folder for your own vectors
