@@ -1,4 +1,4 @@
-"""What is measured on: a folder of a layout that docs/reproduce.md names, or a made collection."""
+"""What is measured on: a folder of a layout that docs/how-to/reproduce.md names, or a made collection."""
 
 from __future__ import annotations
 

@@ -98,12 +98,14 @@ def blocks(path, language):
     return re.findall(rf"```{language}\n(.*?)```", path.read_text(), re.DOTALL)
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/parameters.md", "docs/methods.md", "docs/images.md"])
+@pytest.mark.parametrize(
+    "document", ["README.md", "docs/reference/parameters.md", "docs/concepts/methods.md", "docs/how-to/photos.md"]
+)
 def test_the_examples_of_the_documents_run(document, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     np.save("vectors.npy", rng.standard_normal((500, 64)).astype(np.float32))
-    if document == "docs/images.md":
+    if document == "docs/how-to/photos.md":
         pytest.importorskip("onnxruntime")
         write_scenes(tmp_path, scenes=1, views=2, others=1)
         (tmp_path / "collection").rename("photos")
@@ -122,7 +124,7 @@ def test_links_between_documents_lead_somewhere():
 
 
 def test_the_contract_names_tests_that_exist():
-    text = (ROOT / "docs" / "contract.md").read_text()
+    text = (ROOT / "docs" / "reference" / "guarantees.md").read_text()
     tests = "".join(path.read_text() for path in (ROOT / "tests").glob("*.py"))
     named = set(re.findall(r"`(test_\w+|Test\w+)`", text))
     assert len(named) > 15

@@ -62,7 +62,7 @@ def test_the_client_searches_adds_and_removes(client, vectors):
 
 def test_the_examples_of_the_document_run(tmp_path, client, service, monkeypatch):
     """The first over photos, the second over vectors."""
-    photos, over_vectors = blocks(ROOT / "docs" / "serve.md", "python")
+    photos, over_vectors = blocks(ROOT / "docs" / "how-to" / "serve.md", "python")
     make_photos(tmp_path / "photos", tmp_path / "index", 4, 2)
     (tmp_path / "query.jpg").write_bytes(jpeg(scene(2, 99)))
     monkeypatch.chdir(tmp_path)

@@ -2,7 +2,7 @@
 
 Files are named by their checksum and never changed. A new generation is new files, then a new manifest, each written
 under a temporary name, flushed to disk and renamed; so the folder holds the old state or the new one. Readers map the
-files of the generation they opened and keep them when a writer unlinks them. See docs/format.md.
+files of the generation they opened and keep them when a writer unlinks them. See docs/reference/format.md.
 """
 
 from __future__ import annotations
