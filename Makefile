@@ -9,7 +9,7 @@ MODELS ?=
 PHOTOS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format docs sanitize torture wheel bench profile growth streams reasons images-bench \
+.PHONY: help demo test check words format docs figures sanitize torture wheel bench profile growth streams reasons images-bench \
         serve-bench clean
 
 help:           ## list these targets
@@ -41,10 +41,21 @@ demo: $(VENV)/.installed      ## index and search a synthetic photo collection, 
 test: check                   ## all checks and tests
 	$(BIN)/python -m pytest
 
-check: $(VENV)/.dev           ## format, lint, types
+check: words $(VENV)/.dev     ## format, lint, types, words
 	$(BIN)/ruff format --check --quiet
 	$(BIN)/ruff check --quiet
 	$(BIN)/mypy
+	$(BIN)/python scripts/check_docstrings.py $(DESCRIBED)
+
+words:                        ## words to avoid
+	@$(PYTHON) scripts/check_words.py $(WORDS) --skip $(WORDS_PENDING)
+
+# Files that are checked for words to avoid, and those among them that still contain some.
+WORDS := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md benchmarks docs examples scripts src tests
+WORDS_PENDING := benchmarks src/kernels src/logt tests $(addprefix docs/how-to/,photos.md reproduce.md serve.md) \
+                 docs/reference/guarantees.md docs/results/reproduction/report.md scripts/export_model.py
+# Modules whose docstrings mention every public parameter.
+DESCRIBED := $(addprefix logt.stages.,correction grouping llc memory_vectors)
 
 format: $(VENV)/.dev          ## format the code
 	$(BIN)/ruff format
@@ -52,6 +63,16 @@ format: $(VENV)/.dev          ## format the code
 
 torture: $(VENV)/.dev         ## the long form of the reliability tests (half an hour)
 	LOGT_TORTURE=1 $(BIN)/python -m pytest tests/test_changes.py tests/test_durability.py tests/test_storage.py
+
+docs: $(VENV)/.dev            ## the documentation site, in build/docs; warnings are errors
+	$(BIN)/python scripts/build_docs.py build/docs
+	@echo "build/docs/index.html"
+
+figures: $(VENV)/.dev         ## draw the figures of the documentation again
+	$(BIN)/python scripts/draw_figures.py
+
+wheel: $(VENV)/.dev           ## a wheel for this Python and machine, in dist
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 # A build of its own, with the sanitizers of GCC. Their run-time libraries must be loaded before Python's, and Python
 # itself leaks on purpose. PYTHONMALLOC=malloc lets the address sanitizer see each array.
