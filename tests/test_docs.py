@@ -12,8 +12,6 @@ import pytest
 import yaml
 from test_project import ROOT, blocks
 
-from logt.photos.synthetic_scenes import write_scenes
-
 sys.path.insert(0, str(ROOT / "docs" / "_extensions"))
 sys.path.insert(0, str(ROOT / "scripts"))
 import check_docstrings
@@ -35,9 +33,10 @@ def test_the_code_of_a_document_runs(document, tmp_path, monkeypatch):
     np.save("vectors.npy", rng.standard_normal((500, 64)).astype(np.float32))
     if document.name == "photos.md":
         pytest.importorskip("onnxruntime")
-        write_scenes(tmp_path, scenes=1, views=2, others=1)
-        (tmp_path / "collection").rename("photos")
-        (tmp_path / "queries" / "scene-00.jpg").rename("query.jpg")
+        Image = pytest.importorskip("PIL.Image")
+        (tmp_path / "photos").mkdir()
+        for name in ("photos/one.jpg", "photos/two.jpg", "photos/three.jpg", "query.jpg"):
+            Image.fromarray(rng.integers(0, 256, (64, 80, 3), np.uint8)).save(name)
     names: dict[str, object] = {}
     for example in blocks(document, "python"):
         exec(compile(example, name_of(document), "exec"), names)
