@@ -193,5 +193,5 @@ def test_a_taken_port_is_refused_by_name(tmp_path):
 def test_without_its_packages_the_command_names_the_extra(tmp_path, monkeypatch):
     logt.Index(16).save(tmp_path / "i")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.raises(logt.MissingExtraError, match=r"pip install \"logt\[serve\]\""):
+    with pytest.raises(logt.MissingExtraError, match=r"pip install \"logt-search\[serve\]\""):
         serve(tmp_path / "i", port=0)
