@@ -1,73 +1,110 @@
-# Every target does its own set-up, in .venv; it needs Python 3.11+ and a C++ compiler (GCC or Clang).
+# Each target does its own set-up, in .venv. It needs Python 3.11 or later and GCC or Clang.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+SOURCES := pyproject.toml CMakeLists.txt $(wildcard src/kernels/*)
 DATA ?=
 MODELS ?=
 PHOTOS ?=
-SOURCES := pyproject.toml CMakeLists.txt $(wildcard src/kernels/*)
 
-.PHONY: help demo test check format torture bench profile growth streams reasons images-bench serve-bench clean
+.DEFAULT_GOAL := help
+.PHONY: help demo test check words format docs figures sanitize torture wheel bench profile growth streams reasons images-bench \
+        serve-bench clean
 
-help:
-	@echo "make demo          index and search a made photo collection, beside exhaustive search"
-	@echo "make test          all checks and tests"
-	@echo "make check         format, lint, types"
-	@echo "make format        put the code into its format"
-	@echo "make torture       the tests of reliability in their long form (half an hour)"
-	@echo "make bench         us and the rivals side by side; DATA=folder for your own vectors"
-	@echo "make profile       where the time of one query goes; DATA=folder"
-	@echo "make growth        time and accuracy from 10,000 to 1,000,000 vectors; DATA=folder"
-	@echo "make streams       batches, relearning, query expansion, smoothing; DATA=folder"
-	@echo "make reasons       why the paper's claims hold or fail; DATA=folder"
-	@echo "make images-bench  pictures described a second; DATA=folder of photos for their quality"
-	@echo "make serve-bench   requests per second and latency of logt serve; DATA=vectors, PHOTOS=photos"
-	@echo "make clean         remove what was built"
+help:           ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-$(VENV)/.installed: $(SOURCES)
+# ------------------------------------------------------------------------------------------------------ set-up
+
+$(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --upgrade pip
+
+$(VENV)/.installed: $(SOURCES) | $(BIN)/python
 	$(PIP) --editable .
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.installed
-	$(PIP) --group dev
-	touch $@
+$(VENV)/.dev: $(SOURCES) | $(BIN)/python
+	$(PIP) --editable '.[all]' --group dev
+	touch $(VENV)/.installed $@
 
-$(VENV)/.bench: $(VENV)/.installed
-	$(PIP) --group bench
-	touch $@
+$(VENV)/.bench: $(SOURCES) | $(BIN)/python
+	$(PIP) --editable '.[baselines,reproduce]'
+	touch $(VENV)/.installed $@
 
-demo: $(VENV)/.installed
+# ------------------------------------------------------------------------------------------------ use and tests
+
+demo: $(VENV)/.installed      ## index and search a synthetic photo collection, next to exhaustive search
 	$(BIN)/logt demo
 
-test: check
+test: check                   ## all checks and tests
 	$(BIN)/python -m pytest
 
-check: $(VENV)/.dev
+check: words $(VENV)/.dev     ## format, lint, types, words
 	$(BIN)/ruff format --check --quiet
 	$(BIN)/ruff check --quiet
 	$(BIN)/mypy
+	$(BIN)/python scripts/check_docstrings.py $(DESCRIBED)
 
-format: $(VENV)/.dev
+words:                        ## words to avoid
+	@$(PYTHON) scripts/check_words.py $(WORDS)
+
+WORDS := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md benchmarks docs examples scripts src tests
+# Modules whose docstrings mention every public parameter.
+DESCRIBED := $(addprefix logt.stages.,correction grouping llc memory_vectors)
+
+format: $(VENV)/.dev          ## format the code
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-torture: $(VENV)/.dev
+torture: $(VENV)/.dev         ## the long form of the reliability tests (half an hour)
 	LOGT_TORTURE=1 $(BIN)/python -m pytest tests/test_changes.py tests/test_durability.py tests/test_storage.py
 
-bench: $(VENV)/.bench
+docs: $(VENV)/.dev            ## the documentation site, in build/docs; warnings are errors
+	$(BIN)/python scripts/build_docs.py build/docs
+	@echo "build/docs/index.html"
+
+figures: $(VENV)/.dev         ## draw the figures of the documentation again
+	$(BIN)/python scripts/draw_figures.py
+
+wheel: $(VENV)/.dev           ## a wheel for this Python and machine, in dist
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+# A build of its own, with the sanitizers of GCC. Their run-time libraries must be loaded before Python's, and Python
+# itself leaks on purpose. PYTHONMALLOC=malloc lets the address sanitizer see each array.
+SANITIZE := build/sanitize
+KERNEL_TESTS := $(addprefix tests/test_,kernels.py residual.py decoder.py dictionary.py grouping.py search.py)
+
+sanitize: $(SANITIZE)/.installed  ## build the kernels with address and undefined-behaviour sanitizers and test them
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
+	$(SANITIZE)/venv/bin/python -m pytest -p no:cacheprovider $(KERNEL_TESTS)
+
+$(SANITIZE)/.installed: $(SOURCES) $(wildcard src/logt/*.py src/logt/*/*.py)
+	$(PYTHON) -m venv $(SANITIZE)/venv
+	$(SANITIZE)/venv/bin/python -m pip install --quiet --upgrade pip
+	$(SANITIZE)/venv/bin/python -m pip install --quiet '.[pq]' hypothesis pytest scikit-learn \
+	  --config-settings=cmake.define.LOGT_SANITIZE=ON --config-settings=build-dir=$(SANITIZE)/cmake
+	touch $@
+
+# --------------------------------------------------------------------------------------------------- benchmarks
+
+bench: $(VENV)/.bench         ## logt and other libraries; DATA=folder for your own vectors
 	$(BIN)/python -m benchmarks.bench --data "$(DATA)"
 
-profile growth streams reasons: $(VENV)/.bench
+profile: $(VENV)/.bench       ## time of one query by step; DATA=folder
+growth: $(VENV)/.bench        ## time and accuracy from 10,000 to 1,000,000 vectors; DATA=folder
+streams: $(VENV)/.bench       ## batches, training again, query expansion, augmentation; DATA=folder
+reasons: $(VENV)/.bench       ## why the claims of the paper hold or fail; DATA=folder
+profile growth streams reasons:
 	$(BIN)/python -m benchmarks.$@ --data "$(DATA)"
 
-images-bench: $(VENV)/.dev
+images-bench: $(VENV)/.dev    ## images indexed per second; DATA=folder of photos also measures quality
 	$(BIN)/python -m benchmarks.images --data "$(DATA)" --models $(MODELS)
 
-serve-bench: $(VENV)/.dev
+serve-bench: $(VENV)/.dev     ## requests per second and latency of logt serve; DATA=vectors, PHOTOS=photos
 	$(BIN)/python -m benchmarks.serve --data "$(DATA)" --photos "$(PHOTOS)"
 
-clean:
-	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+clean:                        ## remove everything that was built
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

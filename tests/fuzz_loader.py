@@ -1,6 +1,6 @@
 """Fuzzes the loader: python tests/fuzz_loader.py -max_total_time=60 -rss_limit_mb=2048 -len_control=0 -max_len=256.
 
-Damage is signed anew, so that it reaches what stands behind the checksums. Whatever the bytes are, opening must end
+The checksums are computed again after the damage, so that it reaches the code behind them. Opening must always end
 in an index that can be searched or in a typed error.
 """
 

@@ -414,7 +414,7 @@ class Machine(RuleBasedStateMachine):
             assert float(allowed[real[0]] @ q) >= best - 5e-2 * np.linalg.norm(q)
 
     def held(self, id, x):
-        """The vector that the index stands for."""
+        """The vector that the index represents."""
         return x
 
     @invariant()

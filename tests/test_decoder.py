@@ -129,7 +129,7 @@ def test_without_the_whole_gram_matrix_codes_are_the_same(vectors, monkeypatch):
 
 
 def test_prefix_and_rest_make_the_whole(vectors):
-    """U⁰ + U¹ = U, U⁰ carries at least the part p of the energy, and one entry less would not."""
+    """U⁰ + U¹ = U, U⁰ carries at least the fraction p of the energy, and one entry less would not."""
     X, Y, units = made(vectors)
     codes = Sparse(30, weights="float32")(X, Y, units)
     _, weight = codes.matrices()

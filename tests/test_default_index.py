@@ -46,7 +46,7 @@ def test_all_effort_is_a_search_through_the_reconstructions(collection):
     assert (np.sort(ids, axis=1) == np.arange(4000)).all()
 
 
-def test_a_full_list_holds_everybody_whatever_the_effort(collection):
+def test_a_full_list_holds_every_vector_at_any_effort(collection):
     _, Q, index = collection
     assert (np.sort(index.search(Q[:3], 4000, effort=0).ids, axis=1) == np.arange(4000)).all()
 

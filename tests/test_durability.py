@@ -194,7 +194,7 @@ def test_a_search_works_after_a_fork(path):
     assert os.waitstatus_to_exitcode(status) == 0
 
 
-def test_a_search_runs_on_as_many_threads_as_asked(vectors):
+def test_a_search_runs_on_the_requested_number_of_threads(vectors):
     index = logt.Index(32, method=rnd(n=20, m=3, L=16))
     index.add(vectors(5000, 32))
     Q = vectors(3000, 32, seed=1)

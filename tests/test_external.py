@@ -111,7 +111,7 @@ def test_the_error_of_a_missing_library_names_its_extra(data, system, monkeypatc
         raise ImportError(name)
 
     monkeypatch.setattr(importlib, "import_module", absent)
-    with pytest.raises(MissingExtraError, match=r"logt\[baselines\]"):
+    with pytest.raises(MissingExtraError, match=r"logt-search\[baselines\]"):
         system.build(data[0])
 
 

@@ -116,4 +116,7 @@ def test_errors_are_one_line_with_a_way_to_fix_them(photos, words, message, monk
 @pytest.mark.parametrize("missing", ["PIL", "onnxruntime"])
 def test_the_error_names_the_extra_to_install(photos, missing):
     without = f"import sys; sys.modules[{missing!r}] = None; "
-    assert "pip install 'logt[images]'" in run("search", photos, photos / "one.png", ok=False, before=without).stderr
+    assert (
+        "pip install 'logt-search[images]'"
+        in run("search", photos, photos / "one.png", ok=False, before=without).stderr
+    )

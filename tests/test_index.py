@@ -398,11 +398,11 @@ def test_an_empty_index_reports(tmp_path):
     assert len(logt.open(tmp_path / "index")) == 0
 
 
-def test_progress_is_told_to_the_end(vectors):
-    told = []
-    logt.Index(16, method=lo_gt(n=10, m=2, L=8)).add(vectors(500, 16), progress=lambda *step: told.append(step))
+def test_progress_is_reported_to_the_end(vectors):
+    reported = []
+    logt.Index(16, method=lo_gt(n=10, m=2, L=8)).add(vectors(500, 16), progress=lambda *step: reported.append(step))
     for what in ("grouping", "memory vectors", "decoder"):
-        steps = [(done, total) for name, done, total in told if name == what]
+        steps = [(done, total) for name, done, total in reported if name == what]
         assert steps[-1][0] == steps[-1][1]
         assert [done for done, _ in steps] == sorted(done for done, _ in steps)
 

@@ -1,4 +1,4 @@
-"""Each kernel agrees with its naive twin, on every instruction set of this processor."""
+"""Each kernel agrees with its naive implementation, on every instruction set of this processor."""
 
 from __future__ import annotations
 

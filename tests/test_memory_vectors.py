@@ -26,7 +26,7 @@ def test_measurements_of_sums_are_the_sums_of_similarities(vectors):
     assert np.allclose(Sum()(X, units) @ q, G @ (X @ q), atol=1e-5)
 
 
-def test_pinv_norm_is_what_theory_says(rng):
+def test_pinv_norm_is_as_in_theory(rng):
     """‖y‖² ≈ n·d/(d − n − 1) for random members."""
     X = rng.standard_normal((2000, 512), np.float32)
     X /= np.linalg.norm(X, axis=1, keepdims=True)

@@ -74,5 +74,5 @@ def test_more_bytes_than_dimensions_are_refused(vectors):
 
 def test_a_missing_extra_is_named(vectors, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "faiss", None)
-    with pytest.raises(MissingExtraError, match=r"logt\[pq\]"):
+    with pytest.raises(MissingExtraError, match=r"logt-search\[pq\]"):
         ProductQuantizer(4)(vectors(300, 16), RNG)

@@ -149,13 +149,13 @@ def test_systems_built_together_equal_those_built_separately(benchmark):
 
 def test_the_row_of_a_missing_library_has_a_note(benchmark, tmp_path, monkeypatch):
     def missing(*_, **__):
-        raise MissingExtraError("this baseline needs faiss: pip install 'logt[baselines]'")
+        raise MissingExtraError("this baseline needs faiss: pip install 'logt-search[baselines]'")
 
     monkeypatch.setattr("logt.baselines.external.import_extra", missing)
     run = Run(benchmark, tiny_plan(benchmark), tmp_path, "1")
     run(["flann"])
     report = (tmp_path / "report.md").read_text()
-    assert "not installed: this baseline needs faiss: pip install 'logt[baselines]'" in report
+    assert "not installed: this baseline needs faiss: pip install 'logt-search[baselines]'" in report
     assert "**not tested.** FLANN was not measured" in report
     monkeypatch.undo()
     again = Run(benchmark, tiny_plan(benchmark), tmp_path, "1")

@@ -60,7 +60,7 @@ def test_the_client_searches_adds_and_removes(client, vectors):
 
 def test_the_examples_of_the_documentation_run(tmp_path, client, monkeypatch):
     """The first example needs an index of photos, the second an index of vectors."""
-    photo_example, vector_example = blocks(ROOT / "docs" / "serve.md", "python")
+    photo_example, vector_example = blocks(ROOT / "docs" / "how-to" / "serve.md", "python")
     write_photos(tmp_path / "photos", tmp_path / "index", 4, 2)
     (tmp_path / "query.jpg").write_bytes(encode_jpeg(draw_scene(2, 99)))
     monkeypatch.chdir(tmp_path)

@@ -27,7 +27,7 @@ WITHOUT_PARAMETERS = {f"GET {API}/{name}" for name in ("info", "health", "metric
 
 
 @pytest.mark.parametrize("mode", [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE])
-def test_the_api_does_as_its_description_says(schema, mode):
+def test_the_api_matches_its_description(schema, mode):
     """Every response has a documented status and form, and is never a server error."""
     labels = []
     for result in schema.get_all_operations():

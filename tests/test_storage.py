@@ -98,11 +98,11 @@ def test_a_manifest_that_lies_with_a_right_checksum_is_refused(saved):
         {"files": []},
         {"files": {"/etc/passwd": {"bytes": 1, "checksum": ""}}},
     ]
-    for lie in lies:
-        told = dict(manifest)
-        for key, value in lie.items():
-            told[key] = {**manifest[key], **value} if isinstance(value, dict) and key != "method" else value
-        sign(saved, told)
+    for change in lies:
+        wrong = dict(manifest)
+        for key, value in change.items():
+            wrong[key] = {**manifest[key], **value} if isinstance(value, dict) and key != "method" else value
+        sign(saved, wrong)
         with pytest.raises(CorruptIndexError):
             logt.open(saved)
 
@@ -302,7 +302,7 @@ def test_a_segment_without_its_supplement_is_refused(vectors, tmp_path):
 
 
 def test_files_with_right_checksums_and_wrong_bytes_are_refused_or_harmless(saved):
-    """Random damage, signed anew: what passes the checks must still be searchable without a crash."""
+    """Random damage, with new checksums: what passes the checks must still be searchable without a crash."""
     rng = np.random.default_rng(0)
     manifest = json.loads((saved / "manifest.json").read_text())["manifest"]
     original = {path: path.read_bytes() for path in saved.glob("*.safetensors")}

@@ -38,12 +38,12 @@ def test_an_error_cancels_what_has_not_begun():
     assert len(done) < 5
 
 
-def test_progress_is_told_by_the_calling_thread_and_reaches_the_end():
-    told = []
-    tell = Workers(3, lambda *news: told.append((threading.current_thread(), *news)))
+def test_progress_is_reported_by_the_calling_thread_and_reaches_the_end():
+    reported = []
+    tell = Workers(3, lambda *news: reported.append((threading.current_thread(), *news)))
     tell.map(lambda i: i, list(range(30)), "work")
-    assert {thread for thread, *_ in told} == {threading.current_thread()}
-    assert told[-1][1:] == ("work", 30, 30)
+    assert {thread for thread, *_ in reported} == {threading.current_thread()}
+    assert reported[-1][1:] == ("work", 30, 30)
 
 
 BLAS = """

@@ -78,7 +78,7 @@ void rotate(float* X, size_t rows, size_t stride, size_t dim, const float* signs
 // --------------------------------------------------------------------------------------------------- queries
 
 // Steps of the optimal uniform quantizer of a normal variable, by bits (Max 1960), its mean squared error, and the mean
-// size of the variable, which is what its sign stands for.
+// size of the variable, the value that its sign represents.
 constexpr float STEP[MAX_BITS + 1] = {0, 1.596f, 0.9957f, 0.586f, 0.3352f, 0.1881f, 0.1041f, 0.0568f, 0.0308f};
 constexpr float MEAN_SIZE = 0.79788f, SIGN_ERROR = 0.36338f;
 

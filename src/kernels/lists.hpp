@@ -64,7 +64,7 @@ struct Reading {
     size_t nprobe;       // ... or so many, if not 0
     size_t least;        // and further ones until so many vectors are
     float code_reach;    // deviations of the residual by which a vector may exceed the estimate of its code
-    float head_reach;    // deviations of the rest by which it may exceed the estimate of its head
+    float head_reach;    // deviations of the residual by which it may exceed the estimate of its head
     size_t candidates;   // kept for the supplement, at least
     bool everything;     // read all bits of all vectors
 };

@@ -145,7 +145,7 @@ logt::Codes<Unit, Weight> codes(const In<Unit, 1>& unit, const In<Weight, 1>& we
             length.shape(0) ? length.data() : nullptr};
 }
 
-// unit, weight: (rows * width), in blocks of ranks; an empty bias or length stands for none. c: (units); scores, rows: (R)
+// unit, weight: (rows * width), in blocks of ranks; an empty bias or length means none. c: (units); scores, rows: (R)
 template <typename Unit, typename Weight>
 void decode_one(In<Unit, 1> unit, In<Weight, 1> weight, In<float, 1> scale, In<float, 1> bias, In<uint16_t, 1> length,
                 In<float, 1> c, Out<float, 1> scores, Out<int32_t, 1> rows) {

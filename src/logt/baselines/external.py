@@ -47,7 +47,9 @@ def import_extra(module: str, platforms: str = "") -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise MissingExtraError(f"this baseline needs {module}: pip install 'logt[baselines]'{platforms}") from error
+        raise MissingExtraError(
+            f"this baseline needs {module}: pip install 'logt-search[baselines]'{platforms}"
+        ) from error
 
 
 # ---------------------------------------------------------------------------------------------------- faiss

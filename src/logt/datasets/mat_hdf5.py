@@ -42,7 +42,7 @@ def _read_mat_5(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
     try:
         from scipy.io import loadmat
     except ImportError as error:
-        raise MissingExtraError("reading .mat files needs scipy: pip install 'logt[data]'") from error
+        raise MissingExtraError("reading .mat files needs scipy: pip install 'logt-search[data]'") from error
     try:
         contents = loadmat(path, variable_names=list(names))
     except Exception as error:  # scipy passes on any exception of its parser
@@ -56,7 +56,7 @@ def open_hdf5(path: Path) -> Iterator[Any]:
     try:
         import h5py
     except ImportError as error:
-        raise MissingExtraError("reading HDF5 files needs h5py: pip install 'logt[data]'") from error
+        raise MissingExtraError("reading HDF5 files needs h5py: pip install 'logt-search[data]'") from error
     try:
         file = h5py.File(path, "r")
     except OSError as error:

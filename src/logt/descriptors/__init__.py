@@ -1,4 +1,4 @@
-"""Images -> descriptors, with onnxruntime and Pillow: `pip install "logt[images]"`."""
+"""Images -> descriptors, with onnxruntime and Pillow: `pip install "logt-search[images]"`."""
 
 from logt.descriptors.extractor import SCALES, DescriptorExtractor
 from logt.descriptors.image_io import ImageError, read_image

@@ -76,7 +76,7 @@ def pillow() -> Any:
     try:
         import PIL.Image
     except ImportError as error:
-        raise MissingExtraError("reading images needs Pillow: pip install 'logt[images]'") from error
+        raise MissingExtraError("reading images needs Pillow: pip install 'logt-search[images]'") from error
     try:
         from pillow_heif import register_heif_opener
     except ImportError:

@@ -99,7 +99,9 @@ def _create_session(data: bytes, file: Path) -> Any:
     try:
         import onnxruntime
     except ImportError as error:
-        raise MissingExtraError("computing descriptors needs onnxruntime: pip install 'logt[images]'") from error
+        raise MissingExtraError(
+            "computing descriptors needs onnxruntime: pip install 'logt-search[images]'"
+        ) from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1  # images are processed in parallel instead
     options.enable_mem_pattern = False  # it needs inputs of equal size

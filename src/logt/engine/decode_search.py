@@ -84,7 +84,7 @@ def search_by_decoding(
 ) -> tuple[Floats, Ids]:
     """Return the best k of all segments for each row of Q: (scores, ids), (nq, at most k) each.
 
-    `reading` says how much of U is read for all vectors; None reads everything.
+    `reading` sets how much of U is read for all vectors; None reads everything.
     """
     views = [view for view in views if view.count]
     k = min(k, sum(view.count for view in views))

@@ -33,7 +33,7 @@ class Method:
 
     The decoder is fitted to what is stored (Ŷ); fit="exact" fits it to Y instead, as an experiment. With `unit_norm`,
     estimates are those of reconstructions of norm 1: ŝ_i / ‖Ŷ u_i‖. With `residual`, the vectors are kept in inverted
-    lists, with a few bits per dimension of their residuals (the default index); `probe` says how those are searched.
+    lists, with a few bits per dimension of their residuals (the default index); `probe` sets how those are searched.
     """
 
     group: Random | Orthogonal | KMeans | KdTree

@@ -53,7 +53,7 @@ _RC_PARAMS: dict[Any, Any] = {
 def check_matplotlib() -> None:
     """Raise if matplotlib is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise MissingExtraError("figures need matplotlib: pip install 'logt[reproduce]'")
+        raise MissingExtraError("figures need matplotlib: pip install 'logt-search[reproduce]'")
 
 
 def save_figure(draw: Callable[[Any], None], folder: Path, name: str, size: tuple[float, float]) -> None:

@@ -82,7 +82,7 @@ class Codec:
         *,
         unit_norm: bool = True,
     ) -> Codec:
-        """Train on vectors X (N ≥ 1 rows); `unit_norm` says that all have norm 1, as under cosine."""
+        """Train on vectors X (N ≥ 1 rows); `unit_norm`: all have norm 1, as under cosine."""
         mean = X.mean(axis=0, dtype=np.float64).astype(np.float32)
         V = X - mean
         alike = unit_norm and float(np.square(mean).sum()) < 0.25  # norms of v differ little
@@ -190,7 +190,7 @@ class Codec:
         return total
 
     def decode(self, codes: Encoded) -> Floats:
-        """Return the vectors that codes stand for, as nearly as they are kept."""
+        """Return the vectors that codes represent, approximately."""
         Z = self._combine(codes.unit, codes.weight * codes.scale[:, None])
         Z += self.bands.dequantize(self.bands.unpack(codes.head, codes.tail), codes.factor)
         if codes.supplement is not None and codes.supplement_scale is not None:

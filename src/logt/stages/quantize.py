@@ -154,7 +154,7 @@ class ProductQuantizer:
         try:
             import faiss
         except ImportError as error:
-            raise MissingExtraError("product quantization needs faiss: pip install 'logt[pq]'") from error
+            raise MissingExtraError("product quantization needs faiss: pip install 'logt-search[pq]'") from error
         pq = faiss.ProductQuantizer(Y.shape[1], self.c, min(8, int(np.log2(len(Y)))))
         pq.cp.seed = int(rng.integers(2**31 - 1))
         pq.cp.min_points_per_centroid = 1

@@ -148,7 +148,7 @@ class Bands:
         return fields, factor.astype(np.float32)
 
     def dequantize(self, fields: NDArray[np.uint8], factor: Floats) -> Floats:
-        """Return the rotated residuals (rows, dim) that the integers stand for."""
+        """Return the rotated residuals (rows, dim) that the integers represent."""
         coded = self.coded
         bits = self.per_dim(self.bits)[:coded]
         middle = ((1 << bits) - 1).astype(np.float32) / 2

@@ -1,0 +1,74 @@
+"""Take the picture of the web page in docs/images: `python scripts/take_screenshot.py [FILE.png]`. Needs Chromium.
+
+It draws photos, indexes them, serves them and searches with one of them.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from io import BytesIO
+from pathlib import Path
+from time import sleep
+
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+FILE = Path(__file__).parent.parent / "docs" / "images" / "page.png"
+PORT = 8765
+WIDTH, HEIGHT = 1500, 900
+SCALE = 0.6
+
+
+def main(file: Path = FILE) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder) / "demo"
+        logt = [sys.executable, "-m", "logt"]
+        subprocess.run([*logt, "images", "demo", str(home), "--json"], check=True, stdout=subprocess.DEVNULL)
+        photos = (home / "collection").rename(Path(folder) / "Photos")
+        service = subprocess.Popen([*logt, "serve", str(photos), "--port", str(PORT)])
+        try:
+            wait_for(f"http://127.0.0.1:{PORT}/api/v1/health")
+            image = photograph(f"http://127.0.0.1:{PORT}/", sorted((home / "queries").iterdir())[:2])
+        finally:
+            service.terminate()
+            service.wait()
+    image.quantize(256).save(file, optimize=True)
+    print(f"{file}: {file.stat().st_size:,} bytes")
+
+
+def wait_for(url: str) -> None:
+    """Return when the service responds."""
+    for _ in range(300):
+        try:
+            with urllib.request.urlopen(url) as response:
+                json.load(response)
+                return
+        except urllib.error.URLError:
+            sleep(0.2)
+    raise TimeoutError(url)
+
+
+def photograph(url: str, queries: list[Path]) -> Image.Image:
+    """Return the page after a search with the last photo; the first one loads the network."""
+    with sync_playwright() as driver:
+        flags = ["--no-sandbox", "--disable-gpu"]
+        browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=flags)
+        page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
+        page.goto(url)
+        for query in queries:
+            page.set_input_files("input[type=file]", str(query))
+            page.wait_for_timeout(5000)  # the photos fade in
+        content = page.screenshot()
+        browser.close()
+    size = round(WIDTH * SCALE), round(HEIGHT * SCALE)
+    return Image.open(BytesIO(content)).convert("RGB").resize(size, Image.Resampling.LANCZOS)
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:2]))

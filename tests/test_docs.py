@@ -1,0 +1,165 @@
+"""The documents: their code runs, their links lead to files, the site builds without warnings and works offline."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from types import ModuleType
+
+import numpy as np
+import pytest
+import yaml
+from test_project import ROOT, blocks
+
+sys.path.insert(0, str(ROOT / "docs" / "_extensions"))
+sys.path.insert(0, str(ROOT / "scripts"))
+import check_docstrings
+import plain_docstrings
+
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
+WITH_SERVICE = ROOT / "docs" / "how-to" / "serve.md"  # tests/test_server_client.py runs it
+RUNNABLE = [path for path in DOCUMENTS if blocks(path, "python") and path != WITH_SERVICE]
+
+
+def name_of(path):
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("document", RUNNABLE, ids=name_of)
+def test_the_code_of_a_document_runs(document, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    np.save("vectors.npy", rng.standard_normal((500, 64)).astype(np.float32))
+    if document.name == "photos.md":
+        pytest.importorskip("onnxruntime")
+        Image = pytest.importorskip("PIL.Image")
+        (tmp_path / "photos").mkdir()
+        for name in ("photos/one.jpg", "photos/two.jpg", "photos/three.jpg", "query.jpg"):
+            Image.fromarray(rng.integers(0, 256, (64, 80, 3), np.uint8)).save(name)
+    names: dict[str, object] = {}
+    for example in blocks(document, "python"):
+        exec(compile(example, name_of(document), "exec"), names)
+
+
+def test_the_readme_and_the_guides_have_code_that_runs():
+    assert {"README.md", "CONTRIBUTING.md", "docs/get-started/vectors.md", "docs/how-to/photos.md"} <= set(
+        map(name_of, RUNNABLE)
+    )
+
+
+def test_links_between_documents_lead_to_files():
+    for path in DOCUMENTS:
+        text = path.read_text()
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", text) + re.findall(r'src="(?!https?:)([^"]+)"', text):
+            assert (path.parent / target).exists(), f"{name_of(path)} links to {target}"
+
+
+def test_the_guarantees_name_tests_that_exist():
+    text = (ROOT / "docs" / "reference" / "guarantees.md").read_text()
+    listed = re.findall(r"`(test_\w+\.py)`: ((?:`\w+`(?:, )?)+)", text)
+    assert len(listed) > 25
+    for file, names in listed:
+        tests = (ROOT / "tests" / file).read_text()
+        for name in re.findall(r"`(\w+)`", names):
+            assert re.search(rf"(def |^){name}\b", tests, re.MULTILINE), f"{file} has no {name}"
+
+
+# -------------------------------------------------------------------------------------------------- the site
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder of the built site."""
+    pytest.importorskip("pydata_sphinx_theme")
+    pytest.importorskip("myst_parser")
+    out = tmp_path_factory.mktemp("site")
+    command = [sys.executable, str(ROOT / "scripts" / "build_docs.py"), str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def test_the_site_builds_without_warnings_and_has_all_sections(site):
+    sections = ("get-started", "how-to", "concepts", "reference", "results", "contributing")
+    assert all((site / section / "index.html").exists() for section in sections)
+    assert "logt.Index" in (site / "reference" / "generated" / "logt.html").read_text()
+
+
+def test_the_site_loads_nothing_from_elsewhere(site):
+    loading = r"""<(?:script|link|img|iframe|source)\b[^>]*(?:src|href)=["'](?:https?:)?//[^"']+"""
+    for page in site.rglob("*.html"):
+        assert not re.search(loading, page.read_text()), page
+    for style in site.rglob("*.css"):
+        assert not re.search(r"""(?:url\(|@import)\s*["']?(?:https?:)?//""", style.read_text()), style
+
+
+def test_figures_are_the_same_each_time(tmp_path):
+    pytest.importorskip("matplotlib")
+    for folder in ("one", "two"):
+        command = [sys.executable, str(ROOT / "scripts" / "draw_figures.py"), str(tmp_path / folder)]
+        subprocess.run(command, check=True)
+    drawn = sorted(path.name for path in (tmp_path / "one").iterdir())
+    assert all((tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes() for name in drawn)
+    assert drawn == sorted(path.name for path in (ROOT / "docs" / "images").glob("*.svg"))
+
+
+# ------------------------------------------------------------------------------------------------ docstrings
+
+
+def test_parameters_in_plain_docstrings_become_fields():
+    text = "Return the k best.\n\nQ: queries, (nq, d). p, R: of\nthe cascade: see `Cascade`. Not a parameter: this."
+    lines = plain_docstrings.convert(text, ["Q", "p", "R"])
+    assert lines[0] == "Return the k best."
+    assert ":param Q: queries, (nq, d)." in lines
+    cascade = "of the cascade: see ``Cascade``. Not a parameter: this."
+    assert f":param p: {cascade}" in lines
+    assert f":param R: {cascade}" in lines
+
+
+def test_text_in_plain_docstrings_is_not_markup():
+    assert plain_docstrings.escape("LO-GT* of |cos|, x_ and `a*b`s") == r"LO-GT\* of \|cos\|, x\_ and ``a*b``\ s"
+    assert plain_docstrings.convert("Use:\n\n    a * b\n\nEnd.", []) == [
+        "Use:",
+        "",
+        "::",
+        "",
+        "    a * b",
+        "",
+        "End.",
+        "",
+    ]
+
+
+def test_parameters_that_no_docstring_mentions_are_found():
+    module = ModuleType("sample")
+    source = """
+def f(a, b, *rest):
+    '''Return a.'''
+
+class C:
+    '''k: how many.'''
+    def __init__(self, k, size): ...
+    def g(self, k, x): ...
+    def _private(self, y): ...
+"""
+    exec(source, vars(module))
+    assert check_docstrings.undescribed(module) == ["sample.f: b", "sample.C: size", "sample.C.g: x"]
+
+
+# ------------------------------------------------------------------------------------- files for GitHub and git
+
+
+@pytest.mark.parametrize("section", [path.name for path in sorted((ROOT / ".github").rglob("*.y*ml"))])
+def test_github_files_are_valid_yaml(section):
+    path = next((ROOT / ".github").rglob(section))
+    content = yaml.safe_load(path.read_text())
+    assert isinstance(content, dict)
+    if path.parent.name == "workflows":
+        assert {"name", True, "jobs"} <= set(content)  # YAML 1.1 reads "on" as true
+        assert all("runs-on" in job and "steps" in job for job in content["jobs"].values())
+
+
+def test_the_pre_commit_hooks_are_valid_yaml():
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    assert {hook["id"] for repo in hooks["repos"] for hook in repo["hooks"]} >= {"ruff-check", "words"}

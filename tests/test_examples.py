@@ -1,0 +1,29 @@
+"""Each script in examples runs and prints what it promises."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from test_project import ROOT
+
+PRINTS = {
+    "filters": "since 2020:",
+    "first_index": "recall@10 0.9",
+    "paper_methods": "LO-GT*, cascade",
+    "photos": "12 added, 0 changed, 0 removed, 0 failed",
+    "serve": "removed: 1 of 1001",
+    "updates": "after refresh it sees 1,990 vectors of generation 2",
+}
+NEEDS = {"photos": "onnxruntime", "serve": "uvicorn"}
+
+
+@pytest.mark.parametrize("example", sorted(path.stem for path in (ROOT / "examples").glob("*.py")))
+def test_an_example_runs(example, tmp_path):
+    if example in NEEDS:
+        pytest.importorskip(NEEDS[example])
+    command = [sys.executable, str(ROOT / "examples" / f"{example}.py")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert PRINTS[example] in done.stdout
