@@ -33,6 +33,8 @@ from logt.storage.store import Store, StoredIndex
 MAX_K = 1_000_000
 """The largest k, unless there are more vectors: results are padded to k."""
 
+_SEARCH_SETTINGS = tuple(field.name for field in fields(SearchParams))
+
 
 @dataclass(frozen=True)
 class Contents:
@@ -458,10 +460,10 @@ def _check_k(k: Any, vectors: int) -> int:
 
 def _search_params(params: SearchParams | None, settings: SearchSettings) -> SearchParams:
     """Return the parameters with some fields replaced."""
-    known = [field.name for field in fields(SearchParams)]
-    unknown = [name for name in settings if name not in known]
-    if unknown:
-        raise TypeError(f"search has no parameter {unknown[0]!r}; search parameters are {', '.join(known)}")
+    for name in settings:
+        if name not in _SEARCH_SETTINGS:
+            known = ", ".join(_SEARCH_SETTINGS)
+            raise TypeError(f"search has no parameter {name!r}; search parameters are {known}")
     if params is None:
         return SearchParams(**settings)
     if not isinstance(params, SearchParams):

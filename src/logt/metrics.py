@@ -37,8 +37,11 @@ def check_queries(
     matrix: Array, metric: Metric, *, ignore: bool, hint: str = "correct it, or pass on_invalid='ignore'"
 ) -> tuple[Floats, Mask]:
     """Return (Q as float32, normalized under cosine; which rows are valid)."""
-    with np.errstate(over="ignore"):
-        Q = np.array(matrix, np.float32)
+    if matrix.dtype == np.float32:
+        Q = matrix.copy()
+    else:
+        with np.errstate(over="ignore"):
+            Q = matrix.astype(np.float32)
     norms = row_norms(Q)
     valid = norms <= MAX_NORM  # False for NaN and infinity
     if not ignore and not valid.all():
