@@ -65,13 +65,20 @@ def lo_gt(*, n: int = 50, m: int = 4, L: int | None = 300, order: Literal[0, 1] 
 
 
 def sketched(
-    *, bits: int | None = None, L: int = 4, units: int | None = None, refine: bool = True, effort: float = 0.5
+    *,
+    bits: int | None = None,
+    L: int = 4,
+    units: int | None = None,
+    refine: bool = True,
+    recall: float = 0.95,
+    effort: float | None = None,
 ) -> Method:
     """The default: units of similar vectors, L entries per vector, and a few bits per dimension of the residual.
 
     bits: per dimension of the residual, 2 by default (4 up to 256 dimensions). L: entries of U per vector. units: the
     number of units (inverted lists), 4·√N by default. refine: keep one more byte per dimension, mapped from disk and
-    read for the best candidates only. effort: default of the searches, see `logt.SearchParams`.
+    read for the best candidates only. recall, effort: defaults of the searches, see `logt.SearchParams`; without an
+    effort, a search finds this fraction of what a full read finds.
     """
     return Method(
         group=KMeans(units),
@@ -79,7 +86,7 @@ def sketched(
         quantize=Int4(),
         decode=Sparse(L, "near", candidates=max(32, 4 * L), weights="int8"),
         residual=ResidualQuantizer(bits, refine),
-        probe=Probe(effort),
+        probe=Probe(effort, recall=recall),
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from logt._threads import Workers
 from logt._types import Floats, Ids
 from logt._validation import FloatRows, normalize_rows, row_norms
+from logt.engine.calibration import calibrate
 from logt.engine.list_segment import ListSegment
 from logt.engine.method import Method
 from logt.engine.snapshot import Snapshot
@@ -67,7 +68,12 @@ class Builder:
             for part in self._parts(len(rows))
         ]
         grown = replace(snapshot, segments=kept).add_segments([*again, *new])
-        return replace(grown, segments=merge_tiers(grown.segments, self.segment_size))
+        segments = merge_tiers(grown.segments, self.segment_size)
+        if training.new:
+            own = [s for s in segments if isinstance(s, ListSegment) and s.codec is training.codec]
+            measured = calibrate(own, None, rng, workers)
+            segments = (*(s for s in segments if s not in own), *measured)
+        return replace(grown, segments=segments)
 
     def _encode(self, vectors: Any, ids: Ids, codec: Codec, workers: Workers) -> ListSegment:
         decode = self.method.decode

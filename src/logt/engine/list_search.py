@@ -27,6 +27,7 @@ class ListSearcher:
         self._segments = list(segments)
         self.distances = any(len(segment.bias) for segment in segments)
         self.refine = any(len(segment.supplement_scale) for segment in segments)
+        self.curves = [codec.curve for codec in {id(s.codec): s.codec for s in segments}.values() if codec.curve]
         self.count = 0
         codecs: dict[int, int] = {}
         for number, segment in enumerate(segments):

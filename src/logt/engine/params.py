@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypedDict
 
-from logt._validation import check_exponent, check_float, check_int
+from logt._validation import check_exponent, check_float, check_fraction, check_int
 from logt.engine.method import Method
 from logt.errors import InvalidInputError
 from logt.stages.cascade import Cascade
@@ -16,6 +16,7 @@ class SearchSettings(TypedDict, total=False):
     """The fields of SearchParams as keyword arguments of `Index.search`."""
 
     effort: float | None
+    recall: float | None
     nprobe: int | None
     p: float | None
     R: int | None
@@ -28,6 +29,8 @@ class SearchSettings(TypedDict, total=False):
 class SearchParams:
     """What a search reads. None means the default of the index's method.
 
+    recall: for methods with inverted lists, the fraction of what a full read finds that a search shall find; the
+        effort follows from the accuracy that was measured when the index was built, or by `Index.tune`.
     effort: from 0 (fastest) to 1 (everything is scanned); trades time for accuracy.
     nprobe: for methods with inverted lists, the number of lists to scan, instead of effort.
     p, R: for other methods, the cascade: rank all by the fraction p of each code's energy, re-rank the best R.
@@ -36,6 +39,7 @@ class SearchParams:
     alpha: the exponent of the scores that weight them.
     """
 
+    recall: float | None = None
     effort: float | None = None
     nprobe: int | None = None
     p: float | None = None
@@ -45,6 +49,10 @@ class SearchParams:
     alpha: float = 3.0
 
     def __post_init__(self) -> None:
+        if self.recall is not None:
+            object.__setattr__(self, "recall", check_fraction("recall", self.recall))
+            if self.effort is not None or self.nprobe is not None:
+                raise InvalidInputError("recall chooses the effort: pass recall, effort or nprobe, not two of them")
         if self.effort is not None:
             effort = check_float("effort", self.effort)
             if not 0 <= effort <= 1:
@@ -60,13 +68,16 @@ class SearchParams:
     def _probe(self, probe: Probe) -> Probe:
         if self.p is not None or self.R is not None:
             raise InvalidInputError("p and R set a cascade; this method probes inverted lists: set effort or nprobe")
+        if self.recall is not None:
+            return Probe(recall=self.recall)
         if self.effort is not None:
             probe = replace(probe, effort=self.effort, nprobe=None)
         return probe if self.nprobe is None else replace(probe, nprobe=self.nprobe)
 
     def _cascade(self, cascade: Cascade | None) -> Cascade | None:
-        if self.nprobe is not None:
-            raise InvalidInputError("nprobe is for methods with inverted lists; set effort, or p and R")
+        for name in ("nprobe", "recall"):
+            if getattr(self, name) is not None:
+                raise InvalidInputError(f"{name} is for methods with inverted lists; set effort, or p and R")
         p = self.p if self.p is not None or self.effort is None else max(self.effort, 1e-3)
         if p is None and self.R is None:
             return cascade

@@ -39,7 +39,8 @@ class Reader:
     ) -> tuple[Floats, Ids]:
         """Return (scores, ids), (nq, at most k) each, best first."""
         if self._lists is not None and isinstance(reading, Probe):
-            scores, ids, _ = self._lists.search(Q, k, reading.reading(k, refine=self._lists.refine), self._workers)
+            read = reading.reading(k, refine=self._lists.refine, curves=self._lists.curves)
+            scores, ids, _ = self._lists.search(Q, k, read, self._workers)
             return self._from_distances(scores), ids
         cascade = reading if isinstance(reading, Cascade) else None
         scaled = scale_queries(Q, self._metric)

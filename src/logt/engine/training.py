@@ -32,10 +32,11 @@ _MIN_SAMPLE = 64  # fewer say nothing
 
 @dataclass(frozen=True)
 class Training:
-    """The codec for a batch, and the segments that are encoded again with it."""
+    """The codec for a batch, the segments that are encoded again with it, and whether it was trained now."""
 
     codec: Codec
     again: tuple[ListSegment, ...] = ()
+    new: bool = True
 
 
 def codec_for_batch(
@@ -58,7 +59,7 @@ def codec_for_batch(
     if served:
         grown = units >= GROWTH * served[0].codec.units
         if not grown or (existing > MAX_PAUSE and 8 * len(rows) < existing):
-            return Training(served[0].codec)
+            return Training(served[0].codec, new=False)
     fraction = min(1.0, group.sample * units / (existing + len(rows)))
     parts = [rows[np.sort(others[: math.ceil(fraction * len(rows))])]]
     for segment in served:

@@ -21,6 +21,7 @@ from logt._types import Array, Floats
 from logt._validation import check_array
 from logt.stages.codes import unit_dtype
 from logt.stages.decoder import Sparse
+from logt.stages.inverted_lists import RecallCurve
 from logt.stages.kmeans import KMeans
 from logt.stages.memory_vectors import Mean
 from logt.stages.residual import CHUNK, STEPS, Bands, ResidualQuantizer, signs
@@ -53,7 +54,8 @@ class Codec:
 
     book_deviation: of the memory vectors' coordinates in each band. list_weight, list_bias: the mean first weight and
     the mean −‖v‖² of the vectors of each list. entries: L. refine: a supplement is kept. unit_norm: vectors have
-    norm 1, as under cosine. captured: the energy of vectors that the memory vectors capture, 0 if unknown.
+    norm 1, as under cosine. captured: the energy of vectors that the memory vectors capture, 0 if unknown. curve: the
+    accuracy of searches by effort, if it was measured.
     """
 
     mean: Floats
@@ -67,6 +69,7 @@ class Codec:
     refine: bool
     unit_norm: bool
     captured: float = 0.0
+    curve: RecallCurve | None = None
 
     # ----------------------------------------------------------------------------------------------- training
 
@@ -223,6 +226,7 @@ class Codec:
             "list_bias": self.list_bias,
             "numbers": np.array([self.entries, int(self.refine), int(self.unit_norm)], np.int64),
             "captured": np.array([self.captured], np.float32),
+            "curve": np.empty((0, 0), np.float32) if self.curve is None else self.curve.recall,
         }
 
     @classmethod
@@ -259,6 +263,7 @@ class Codec:
             bool(numbers[1]),
             bool(numbers[2]),
             float(given["captured"][0]),
+            RecallCurve.from_array(arrays["curve"]) if arrays["curve"].size else None,
         )
 
     def add_to(self, searcher: _kernels.ListSearcher, *, distances: bool) -> int:

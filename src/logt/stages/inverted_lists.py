@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from logt._types import Array, Ids
-from logt._validation import check_float, check_positive
+from logt._types import Array, Floats, Ids
+from logt._validation import check_array, check_float, check_fraction, check_positive
 from logt.errors import InvalidInputError
 
 MIN_SCANNED = 4096
 """Vectors whose codes are decoded at least, at effort 1; in proportion at less."""
 
 _CANDIDATES = 30  # re-ranked by the supplement, at effort 1/3
+_UNKNOWN = 0.5  # effort without a curve
 
 
 class Reading(NamedTuple):
@@ -30,36 +34,83 @@ class Reading(NamedTuple):
     everything: bool
 
 
+@dataclass(frozen=True, eq=False)
+class RecallCurve:
+    """How accurate searches are by effort, as measured with vectors of the collection.
+
+    recall: (len(KS), len(EFFORTS)), the fraction of the results of a full read that a search finds, for KS[i] results
+    at EFFORTS[j]; it increases with effort.
+    """
+
+    recall: Floats
+
+    KS: ClassVar = (10, 100)
+    EFFORTS: ClassVar = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+    @classmethod
+    def from_array(cls, recall: Array) -> RecallCurve:
+        """Build from a stored array; raise ValueError if it is not a curve."""
+        recall = check_array(recall, np.float32, 2)
+        if recall.shape != (len(cls.KS), len(cls.EFFORTS)) or not (recall >= 0).all() or not (recall <= 1).all():
+            raise ValueError("the curve of recall by effort is impossible")
+        return cls(recall)
+
+    def effort(self, recall: float, k: int) -> float:
+        """Return the least effort that reaches a recall for k results."""
+        few, many = (self._effort(row, recall) for row in self.recall.tolist())
+        share = (math.log(k) - math.log(self.KS[0])) / (math.log(self.KS[1]) - math.log(self.KS[0]))
+        return few + (many - few) * min(max(share, 0.0), 1.0)
+
+    def _effort(self, row: list[float], recall: float) -> float:
+        at = bisect_left(row, recall)
+        if at == 0 or at == len(row):
+            return self.EFFORTS[min(at, len(row) - 1)]
+        low, high = row[at - 1], row[at]
+        return self.EFFORTS[at - 1] + (self.EFFORTS[at] - self.EFFORTS[at - 1]) * (recall - low) / (high - low)
+
+
 @dataclass(frozen=True)
 class Probe:
     """How much a search reads, by one number: effort, from 0 to 1.
 
-    It decodes the codes of the M**(0.55 + 0.45 · effort) lists with the highest scores, of all M, and reads the
+    A search decodes the codes of the M**(0.55 + 0.45 · effort) lists with the highest scores, of all M, and reads the
     residual of vectors that can still be among the results: whose estimate is too low by at most 2.5 + 2.75 · effort
-    deviations. effort=1 reads everything. `nprobe` sets the number of lists directly.
+    deviations.
+
+    effort: 1 reads everything. None uses the effort that finds the fraction `recall` of what a full read finds, by
+    the measured curve of the collection. nprobe: the number of lists, instead of the one above.
     """
 
-    effort: float = 0.5
+    effort: float | None = None
     nprobe: int | None = None
+    recall: float = 0.95
 
     def __post_init__(self) -> None:
         if self.nprobe is not None:
             check_positive(self, "nprobe")
-        object.__setattr__(self, "effort", check_float("effort", self.effort))
-        if not 0 <= self.effort <= 1:
-            raise InvalidInputError(f"effort must be from 0 to 1, got {self.effort!r}")
+        object.__setattr__(self, "recall", check_fraction("recall", self.recall))
+        if self.effort is not None:
+            object.__setattr__(self, "effort", check_float("effort", self.effort))
+            if not 0 <= self.effort <= 1:
+                raise InvalidInputError(f"effort must be from 0 to 1, got {self.effort!r}")
 
-    def reading(self, k: int, *, refine: bool) -> Reading:
-        """Return how a search for k results reads the lists."""
-        everything = self.effort == 1 and self.nprobe is None
+    def effort_for(self, k: int, curves: Sequence[RecallCurve]) -> float:
+        """Return the effort of a search for k results; `curves` are those of the codecs that it uses."""
+        if self.effort is not None:
+            return self.effort
+        return max((curve.effort(self.recall, k) for curve in curves), default=_UNKNOWN)
+
+    def reading(self, k: int, *, refine: bool, curves: Sequence[RecallCurve] = ()) -> Reading:
+        """Return how a search for k results reads the lists; `refine`: there is a supplement."""
+        effort = self.effort_for(k, curves)
         return Reading(
-            lists=0.55 + 0.45 * self.effort,
+            lists=0.55 + 0.45 * effort,
             nprobe=min(self.nprobe or 0, 1 << 62),
-            least=0 if self.nprobe else round(MIN_SCANNED * self.effort),
-            code_reach=2.5 + 2.75 * self.effort,
+            least=0 if self.nprobe else round(MIN_SCANNED * effort),
+            code_reach=2.5 + 2.75 * effort,
             head_reach=1.5,
-            candidates=max(k + k // 2, round(_CANDIDATES * (2 / 3 + self.effort))) if refine else 0,
-            everything=everything,
+            candidates=max(k + k // 2, round(_CANDIDATES * (2 / 3 + effort))) if refine else 0,
+            everything=effort == 1 and self.nprobe is None,
         )
 
 
