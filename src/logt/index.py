@@ -17,6 +17,7 @@ from logt._types import Array, Floats, Ids
 from logt._validation import as_matrix, check_choice, check_float, check_int
 from logt.engine import costs
 from logt.engine.building import Builder
+from logt.engine.calibration import EffortPoint, calibrate, measure_efforts, sample_vectors
 from logt.engine.expansion import expand_queries
 from logt.engine.method import Method
 from logt.engine.params import SearchParams, SearchSettings
@@ -255,6 +256,30 @@ class Index:
         reader = Reader(snapshot, self._metric, filter, self._workers(threads))
         limits, scores, ids = reader.range_search(queries, threshold)
         return RangeResult(limits, scores, snapshot.to_user_ids(ids))
+
+    def tune(self, Q: Any = None, *, threads: int | None = None) -> list[EffortPoint]:
+        """Measure accuracy and time by effort, and let later searches for a recall follow from that.
+
+        An index measures itself when it is built; tune again after it has changed much, or with queries Q of your
+        own, if they differ from the vectors of the collection. An index that is open for reading only reports.
+        """
+        snapshot, workers = self._snapshot, self._workers(threads)
+        if self.method.probe is None:
+            raise InvalidInputError("tune is for methods with inverted lists, such as logt.methods.sketched()")
+        queries = None if Q is None else check_queries(as_matrix(Q, self._dim, "Q"), self._metric, ignore=False)[0]
+        if queries is not None and not len(queries):
+            raise InvalidInputError("Q has no rows; pass at least one query, or None")
+        if not len(snapshot):
+            return []
+        rng = np.random.default_rng(self._seed)
+        if self._store is None or self._store.writable:
+            with self._change() as snapshot:
+                self._snapshot = replace(snapshot, segments=calibrate(snapshot.segments, queries, rng, workers))
+                self._pending.rewrite()
+        own = None
+        if queries is None:
+            queries, own = sample_vectors(snapshot.segments, 128, rng)
+        return measure_efforts(snapshot.list_segments, queries, own, workers)
 
     def reconstruct(self, ids: Any) -> Floats:
         """Return the approximations (len(ids), dim) of the vectors that the index stores."""

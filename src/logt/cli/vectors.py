@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,12 +15,16 @@ from rich.table import Table
 from rich.text import Text
 
 from logt import methods
+from logt._validation import check_fraction
 from logt.cli.console import AsJson, Threads, err, out, progress, say
 from logt.datasets import read_vectors
+from logt.engine.calibration import EffortPoint
+from logt.engine.costs import memory_per_vector
 from logt.engine.method import Method
-from logt.errors import InvalidInputError
+from logt.errors import InvalidInputError, MissingExtraError
 from logt.index import Index
 from logt.results import SearchResult
+from logt.stages.residual import MAX_BITS
 from logt.storage.store import Store
 
 _DEFAULT_METHOD = "sketched"
@@ -43,6 +48,16 @@ def build(
     bits: Annotated[
         int | None, typer.Option(help="Bits per dimension, 1 to 8. Default: 2, or 4 up to 256 dimensions.")
     ] = None,
+    bytes_: Annotated[
+        float | None,
+        typer.Option("--bytes", help="Choose the bits so that a vector takes at most this many bytes of memory."),
+    ] = None,
+    recall: Annotated[
+        float, typer.Option(help="Default of the searches: this fraction of what a full read finds.")
+    ] = 0.95,
+    refine: Annotated[
+        bool, typer.Option(help="Also store one byte per dimension on disk, to re-rank the best candidates.")
+    ] = True,
     n: Annotated[int, typer.Option(min=1, help="Vectors per memory unit (methods of the paper).")] = 50,
     m: Annotated[int, typer.Option(min=1, help="Memory units per vector (methods of the paper).")] = 4,
     entries: Annotated[
@@ -65,7 +80,9 @@ def build(
         raise InvalidInputError(f"{index} exists; choose another path, or pass --overwrite")
     X = read_vectors(vectors)
     if method == _DEFAULT_METHOD:
-        chosen = methods.sketched(bits=bits)
+        if bytes_ is not None:
+            bits = _bits_for_bytes(bits, bytes_, X.shape)
+        chosen = methods.sketched(bits=bits, recall=recall, refine=refine)
     else:
         chosen = methods.cascaded(_PAPER_METHODS[method](n=n, m=m, L=entries))
         chosen = chosen if exact else methods.compact(chosen)
@@ -87,6 +104,9 @@ def search(
     queries: Annotated[Path, typer.Argument(help="Queries: a file of one of the types of `logt build`.")],
     k: Annotated[int, typer.Option("-k", min=1, help="Number of results per query.")] = 10,
     effort: Annotated[float | None, typer.Option(help="From 0 (fastest) to 1 (everything is scanned).")] = None,
+    recall: Annotated[
+        float | None, typer.Option(help="Fraction of what a full read finds, instead of an effort.")
+    ] = None,
     p: Annotated[
         float | None,
         typer.Option(help="Cascade: rank all vectors by this fraction of the energy of their codes."),
@@ -99,7 +119,9 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """Search an index for the nearest neighbors of each query."""
-    result = Index.open(index).search(read_vectors(queries), k, effort=effort, p=p, R=shortlist, threads=threads)
+    result = Index.open(index).search(
+        read_vectors(queries), k, effort=effort, recall=recall, p=p, R=shortlist, threads=threads
+    )
     if save is not None:
         has_strings = result.ids.dtype == object
         with open(save, "wb") as file:
@@ -108,6 +130,54 @@ def search(
         out.print_json(json.dumps({"ids": result.ids.tolist(), "scores": _json_scores(result.scores)}))
     else:
         _print_results(result)
+
+
+def tune(
+    index: IndexPath,
+    queries: Annotated[
+        Path | None, typer.Argument(help="Queries like those to come. Default: vectors of the index.")
+    ] = None,
+    recall: Annotated[float, typer.Option(help="The recall to recommend an effort for.")] = 0.95,
+    plot: Annotated[Path | None, typer.Option(help="Also write the curve to this .png or .svg file.")] = None,
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure recall and time by effort, and store the curve: searches for a recall follow from it."""
+    check_fraction("--recall", recall)
+    with Index.open(index, "a") as opened:
+        points = opened.tune(None if queries is None else read_vectors(queries), threads=threads)
+        opened.save()
+    best = next((point for point in points if point.recall >= recall), None)
+    if as_json:
+        rows = [asdict(point) for point in points]
+        out.print_json(json.dumps({"points": rows, "recommended": None if best is None else best.effort}))
+    else:
+        table = Table("effort", "recall@10", "recall@100", "ms per query", "vectors scanned")
+        for point in points:
+            columns = (point.recall, point.recall_100, point.milliseconds)
+            table.add_row(f"{point.effort:.1f}", *(f"{value:.3f}" for value in columns), f"{point.scanned:,.0f}")
+        out.print(table)
+        if best is not None:
+            say(f"recall {recall:g} of a full read: effort={best.effort:g}, {best.milliseconds:.3f} ms per query")
+    if plot is not None:
+        _plot_efforts(points, plot)
+
+
+def _plot_efforts(points: Sequence[EffortPoint], path: Path) -> None:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("--plot needs matplotlib: pip install 'logt-search[reproduce]'") from error
+    figure = Figure(figsize=(5, 3.5), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([p.milliseconds for p in points], [p.recall for p in points], marker="o", label="recall@10")
+    axes.plot([p.milliseconds for p in points], [p.recall_100 for p in points], marker="s", label="recall@100")
+    axes.set_xscale("log")
+    axes.set_xlabel("milliseconds per query, one thread")
+    axes.set_ylabel("fraction of the results of a full read")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path)
 
 
 def verify(index: IndexPath) -> None:
@@ -121,6 +191,18 @@ def info(index: IndexPath, as_json: AsJson = False) -> None:
     opened = Index.open(index)
     stored = sum(path.stat().st_size for path in index.iterdir() if path.is_file())
     _print_report(opened, as_json, {"generation": opened.generation, "bytes on disk": stored})
+
+
+def _bits_for_bytes(bits: int | None, limit: float, shape: tuple[int, ...]) -> int:
+    """Return the most bits per dimension with which a vector takes at most `limit` bytes of memory."""
+    if bits is not None:
+        raise InvalidInputError("pass --bits or --bytes, not both")
+    N, dim = shape
+    for candidate in range(MAX_BITS, 0, -1):
+        needed = memory_per_vector(N, dim, candidate)
+        if needed <= limit:
+            return candidate
+    raise InvalidInputError(f"--bytes must be at least {needed:.0f} for {dim} dimensions, got {limit:g}")
 
 
 def _print_report(index: Index, as_json: bool, more: dict[str, Any]) -> None:

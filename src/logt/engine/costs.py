@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -57,6 +58,13 @@ def complexity(segments: Sequence[Segment], dim: int, reading: Cascade | Probe |
     decoded += sum(_scanned(s, dim, probe, s.count / N) for s in segments if isinstance(s, ListSegment))
     measured = sum(_measured(model) for model in models(segments))
     return float((measured + decoded) / (dim * N))
+
+
+def memory_per_vector(N: int, dim: int, bits: int) -> float:
+    """Return about how many bytes of memory a vector of the default index takes, without its supplement."""
+    codes = 4 * 3 + 4 + 2 * -(-dim * bits // 128) * 8 + 4  # entries, scale, residual and factor
+    units: float = 4 * math.sqrt(N)
+    return codes + 4 + 8 + 4 + units * (dim / 2 + 12) / N  # row, id, norm, memory vectors
 
 
 def models(segments: Sequence[Segment]) -> list[Any]:
