@@ -172,70 +172,73 @@ inline void bit_dots(const uint8_t* const (&code)[N], const int8_t* weights, siz
 #endif
 }
 
-// out[n] = sum of weight * field over the 4-bit fields of a code, for N lists of weights
-template <size_t N>
-inline void nibble_dots(const uint8_t* code, const int8_t* const (&weights)[N], size_t bytes, int32_t (&out)[N]) {
+// out[m][n] = sum of weight * field over the 4-bit fields of a code, for M codes and N lists of weights. Several sums at
+// once: one alone would wait for each of its additions.
+template <size_t M, size_t N>
+inline void nibble_dots(const uint8_t* const (&code)[M], const int8_t* const (&weights)[N], size_t bytes,
+                        int32_t (&out)[M][N]) {
 #if defined(__AVX512BW__)
     const __m512i low = _mm512_set1_epi8(15);
-    __m512i sum[N] = {};
+    __m512i sum[M][N] = {};
     for (size_t at = 0, w = 0; at < bytes; at += WIDTH, w += 2 * WIDTH) {
-        const __m512i x = group_of(code, at, bytes);
-        const __m512i a = _mm512_and_si512(x, low), b = _mm512_and_si512(_mm512_srli_epi16(x, 4), low);
+        __m512i a[M], b[M];
+        for (size_t m = 0; m < M; ++m) {
+            const __m512i x = group_of(code[m], at, bytes);
+            a[m] = _mm512_and_si512(x, low), b[m] = _mm512_and_si512(_mm512_srli_epi16(x, 4), low);
+        }
         for (size_t n = 0; n < N; ++n) {
-            sum[n] = multiply_add(sum[n], a, read<__m512i>(weights[n] + w));
-            sum[n] = multiply_add(sum[n], b, read<__m512i>(weights[n] + w + WIDTH));
+            const __m512i u = read<__m512i>(weights[n] + w), v = read<__m512i>(weights[n] + w + WIDTH);
+            for (size_t m = 0; m < M; ++m) sum[m][n] = multiply_add(multiply_add(sum[m][n], a[m], u), b[m], v);
         }
     }
-    for (size_t n = 0; n < N; ++n) out[n] = _mm512_reduce_add_epi32(sum[n]);
+    for (size_t m = 0; m < M; ++m)
+        for (size_t n = 0; n < N; ++n) out[m][n] = _mm512_reduce_add_epi32(sum[m][n]);
 #elif defined(__AVX2__)
     const __m256i low = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
-    __m256i sum[N] = {};
-    for (size_t at = 0, w = 0; at < bytes; at += WIDTH, w += 2 * WIDTH) {
-        const __m256i x = group_of(code, at, bytes);
-        const __m256i a = _mm256_and_si256(x, low), b = _mm256_and_si256(_mm256_srli_epi16(x, 4), low);
-        for (size_t n = 0; n < N; ++n) {
-            const __m256i both = _mm256_add_epi16(_mm256_maddubs_epi16(a, read<__m256i>(weights[n] + w)),
-                                                  _mm256_maddubs_epi16(b, read<__m256i>(weights[n] + w + WIDTH)));
-            sum[n] = _mm256_add_epi32(sum[n], _mm256_madd_epi16(both, ones));
+    __m256i sum[M][N] = {};
+    for (size_t at = 0, w = 0; at < bytes; at += WIDTH, w += 2 * WIDTH)
+        for (size_t m = 0; m < M; ++m) {
+            const __m256i x = group_of(code[m], at, bytes);
+            const __m256i a = _mm256_and_si256(x, low), b = _mm256_and_si256(_mm256_srli_epi16(x, 4), low);
+            for (size_t n = 0; n < N; ++n) {
+                const __m256i both = _mm256_add_epi16(_mm256_maddubs_epi16(a, read<__m256i>(weights[n] + w)),
+                                                      _mm256_maddubs_epi16(b, read<__m256i>(weights[n] + w + WIDTH)));
+                sum[m][n] = _mm256_add_epi32(sum[m][n], _mm256_madd_epi16(both, ones));
+            }
         }
-    }
-    for (size_t n = 0; n < N; ++n) out[n] = total(sum[n]);
-#elif defined(__ARM_FEATURE_DOTPROD)
-    int32x4_t sum[N] = {}, other[N] = {};
-    for (size_t at = 0, w = 0; at < bytes; at += WIDTH, w += 2 * WIDTH) {
-        const uint8x16_t x = vld1q_u8(code + at);
-        const int8x16_t a = vreinterpretq_s8_u8(vandq_u8(x, vdupq_n_u8(15)));
-        const int8x16_t b = vreinterpretq_s8_u8(vshrq_n_u8(x, 4));
-        for (size_t n = 0; n < N; ++n) {
-            sum[n] = vdotq_s32(sum[n], a, vld1q_s8(weights[n] + w));
-            other[n] = vdotq_s32(other[n], b, vld1q_s8(weights[n] + w + WIDTH));
-        }
-    }
-    for (size_t n = 0; n < N; ++n) out[n] = vaddvq_s32(vaddq_s32(sum[n], other[n]));
+    for (size_t m = 0; m < M; ++m)
+        for (size_t n = 0; n < N; ++n) out[m][n] = total(sum[m][n]);
 #elif defined(__ARM_NEON) && defined(__aarch64__)
-    int32x4_t sum[N] = {};
-    for (size_t at = 0, w = 0; at < bytes; at += WIDTH, w += 2 * WIDTH) {
-        const uint8x16_t x = vld1q_u8(code + at);
-        const int8x16_t a = vreinterpretq_s8_u8(vandq_u8(x, vdupq_n_u8(15)));
-        const int8x16_t b = vreinterpretq_s8_u8(vshrq_n_u8(x, 4));
-        for (size_t n = 0; n < N; ++n) {
-            const int8x16_t v = vld1q_s8(weights[n] + w), u = vld1q_s8(weights[n] + w + WIDTH);
-            int16x8_t part = vmull_s8(vget_low_s8(a), vget_low_s8(v));  // 4 * 15 * 127 fits into 16 bits
-            part = vmlal_s8(part, vget_high_s8(a), vget_high_s8(v));
-            part = vmlal_s8(part, vget_low_s8(b), vget_low_s8(u));
-            part = vmlal_s8(part, vget_high_s8(b), vget_high_s8(u));
-            sum[n] = vpadalq_s16(sum[n], part);
-        }
-    }
-    for (size_t n = 0; n < N; ++n) out[n] = vaddvq_s32(sum[n]);
+    int32x4_t sum[M][N] = {};
+    for (size_t at = 0, w = 0; at < bytes; at += WIDTH, w += 2 * WIDTH)
+        for (size_t m = 0; m < M; ++m) {
+            const uint8x16_t x = vld1q_u8(code[m] + at);
+            const int8x16_t a = vreinterpretq_s8_u8(vandq_u8(x, vdupq_n_u8(15)));
+            const int8x16_t b = vreinterpretq_s8_u8(vshrq_n_u8(x, 4));
+            for (size_t n = 0; n < N; ++n) {
+                const int8x16_t u = vld1q_s8(weights[n] + w), v = vld1q_s8(weights[n] + w + WIDTH);
+#if defined(__ARM_FEATURE_DOTPROD)
+                sum[m][n] = vdotq_s32(vdotq_s32(sum[m][n], a, u), b, v);
 #else
-    for (size_t n = 0; n < N; ++n) {
-        int32_t sum = 0;
-        for (size_t at = 0, w = 0; at < bytes; at += WIDTH, w += 2 * WIDTH)
-            for (size_t b = 0; b < WIDTH; ++b)
-                sum += (code[at + b] & 15) * weights[n][w + b] + (code[at + b] >> 4) * weights[n][w + WIDTH + b];
-        out[n] = sum;
-    }
+                int16x8_t part = vmull_s8(vget_low_s8(a), vget_low_s8(u));  // 4 * 15 * 127 fits into 16 bits
+                part = vmlal_s8(part, vget_high_s8(a), vget_high_s8(u));
+                part = vmlal_s8(part, vget_low_s8(b), vget_low_s8(v));
+                part = vmlal_s8(part, vget_high_s8(b), vget_high_s8(v));
+                sum[m][n] = vpadalq_s16(sum[m][n], part);
+#endif
+            }
+        }
+    for (size_t m = 0; m < M; ++m)
+        for (size_t n = 0; n < N; ++n) out[m][n] = vaddvq_s32(sum[m][n]);
+#else
+    for (size_t m = 0; m < M; ++m)
+        for (size_t n = 0; n < N; ++n) {
+            int32_t sum = 0;
+            for (size_t at = 0, w = 0; at < bytes; at += WIDTH, w += 2 * WIDTH)
+                for (size_t b = 0; b < WIDTH; ++b)
+                    sum += (code[m][at + b] & 15) * weights[n][w + b] + (code[m][at + b] >> 4) * weights[n][w + WIDTH + b];
+            out[m][n] = sum;
+        }
 #endif
 }
 

@@ -158,19 +158,29 @@ struct Query {
     }
 };
 
-// c = q·y for N queries at once: each memory vector is read once.
-template <size_t N>
-void measure(const Codec& codec, Query* const* queries) {
+// c = q·y of M memory vectors for N queries: each memory vector is read once.
+template <size_t M, size_t N>
+void measure_some(const Codec& codec, Query* const* queries, size_t first) {
+    const uint8_t* code[M];
     const int8_t* weights[N];
+    int32_t dots[M][N];
+    for (size_t m = 0; m < M; ++m) code[m] = codec.book + (first + m) * codec.book_bytes;
     for (size_t n = 0; n < N; ++n) weights[n] = queries[n]->book.values.data;
-    for (size_t j = 0; j < codec.units; ++j) {
-        int32_t dots[N];
-        nibble_dots<N>(codec.book + j * codec.book_bytes, weights, codec.book_bytes, dots);
+    nibble_dots<M, N>(code, weights, codec.book_bytes, dots);
+    for (size_t m = 0; m < M; ++m)
         for (size_t n = 0; n < N; ++n) {
             const Weights& book = queries[n]->book;
-            queries[n]->c[j] = codec.book_scale[j] * book.step * (static_cast<float>(dots[n]) - 15 * book.half_sum);
+            const float dot = static_cast<float>(dots[m][n]) - 15 * book.half_sum;
+            queries[n]->c[first + m] = codec.book_scale[first + m] * book.step * dot;
         }
-    }
+}
+
+template <size_t N>
+void measure(const Codec& codec, Query* const* queries) {
+    constexpr size_t M = 4 / N ? 4 / N : 1;
+    size_t j = 0;
+    for (; j + M <= codec.units; j += M) measure_some<M, N>(codec, queries, j);
+    for (; j < codec.units; ++j) measure_some<1, N>(codec, queries, j);
 }
 
 // ------------------------------------------------------------------------------------------------ candidates
@@ -434,11 +444,12 @@ struct Scan {
     float fine_of(size_t unit) {
         float& value = query.fine[unit];
         if (std::isnan(value)) {
+            const uint8_t* code[1] = {codec.book + unit * codec.book_bytes};
             const int8_t* weights[1] = {query.book.fine.data};
-            int32_t dot[1];
-            nibble_dots<1>(codec.book + unit * codec.book_bytes, weights, codec.book_bytes, dot);
+            int32_t dot[1][1];
+            nibble_dots<1, 1>(code, weights, codec.book_bytes, dot);
             const float step = query.book.step / Weights::FINE;
-            value = codec.book_scale[unit] * step * (static_cast<float>(dot[0]) - 15 * query.book.fine_half_sum);
+            value = codec.book_scale[unit] * step * (static_cast<float>(dot[0][0]) - 15 * query.book.fine_half_sum);
         }
         return value;
     }
