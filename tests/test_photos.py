@@ -322,6 +322,19 @@ def test_descriptors_are_whitened_and_have_norm_one(folder, small):
     assert part @ x < 0.999
 
 
+def test_a_folder_and_the_path_of_a_photo_are_accepted_as_in_the_commands(folder, small):
+    update(folder, model=small)
+    photos = Photos.open(str(folder))
+    assert photos.path == folder / ".logt"
+    assert photos.search(str(folder / "b.jpg"))[0][0] == "b.jpg"
+    assert photos.search(folder / "a.png", 1, (0, 0, 30, 24)) == photos.search(
+        read_image(folder / "a.png"), 1, (0, 0, 30, 24)
+    )
+    assert np.array_equal(photos.descriptor(folder / "a.png"), photos.descriptor(read_image(folder / "a.png")))
+    with pytest.raises(ImageError, match="file not found"):
+        photos.search(folder / "none.png")
+
+
 def test_near_duplicates_are_grouped(tmp_path, small):
     for seed in range(12):
         draw(tmp_path / f"{seed:02}.png", seed)

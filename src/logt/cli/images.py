@@ -56,6 +56,9 @@ def index(
         int | None, typer.Option(min=32, help="Longer side, in pixels, to which photos are resized.")
     ] = None,
     relearn: Annotated[bool, typer.Option(help="Compute all descriptors and the whitening again.")] = False,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Remove damaged files of the index, and compute them again.")
+    ] = False,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
@@ -65,7 +68,9 @@ def index(
     start = time.perf_counter()
     try:
         with progress(quiet=as_json) as report:
-            summary = update(folder, path, model=chosen, relearn=relearn, workers=threads, progress=report)
+            summary = update(
+                folder, path, model=chosen, relearn=relearn, rebuild=rebuild, workers=threads, progress=report
+            )
     except KeyboardInterrupt:
         err.print("interrupted; run the same command again to resume")
         raise typer.Exit(130) from None

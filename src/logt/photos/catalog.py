@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,6 +39,8 @@ class Catalog:
 
     def __init__(self, path: Path):
         self._file = path / CATALOG_FILE
+        if self._file.exists() and not self._file.is_file():
+            raise CorruptIndexError(f"{self._file} is not a regular file")
         self._connection = sqlite3.connect(self._file, timeout=30)
         with self._transaction() as db:
             for table in _TABLES.split(";"):
@@ -77,6 +79,24 @@ class Catalog:
         with self._transaction() as db:
             row = db.execute("SELECT value FROM notes WHERE note = ?", (_RELEARN,)).fetchone()
         return None if row is None else str(row[0])
+
+    def forget_vectors(self) -> None:
+        """Record that the index holds no vectors; photos without a raw descriptor have to be read again."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM pictures WHERE raw IS NULL")
+            db.execute("UPDATE pictures SET vectors = NULL")
+
+    def check(self) -> None:
+        """Check the whole file; raise CorruptIndexError if it is damaged."""
+        with self._transaction() as db:
+            (result,) = db.execute("PRAGMA integrity_check(1)").fetchone()
+        if result != "ok":
+            raise CorruptIndexError(f"{self._file} is damaged: {result}")
+
+    def copy_to(self, path: Path) -> None:
+        """Replace the catalog in another folder by the present state of this one, in one transaction."""
+        with closing(sqlite3.connect(path / CATALOG_FILE, timeout=30)) as target, self._transaction() as db:
+            db.backup(target)
 
     def count(self) -> int:
         """Return the number of photos."""
@@ -128,9 +148,7 @@ class Catalog:
         except sqlite3.OperationalError as error:
             raise OSError(f"cannot use {self._file}: {error}") from error
         except sqlite3.DatabaseError as error:
-            raise CorruptIndexError(
-                f"{self._file} is damaged: {error}; remove it to index all photos again"
-            ) from error
+            raise CorruptIndexError(f"{self._file} is damaged: {error}") from error
 
 
 def _decode_descriptors(rows: Iterable[bytes]) -> Floats:

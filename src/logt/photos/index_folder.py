@@ -14,11 +14,23 @@ from logt.index import Index
 from logt.methods import sketched
 from logt.photos.catalog import CATALOG_FILE
 from logt.photos.manifest import MANIFEST_FILE
-from logt.storage.files import replace_file
+from logt.storage.files import read_bytes, replace_file
 from logt.storage.lock import LOCK, Lock
 
 DEFAULT_NAME = ".logt"
 """The subfolder of a folder of photos that holds its index by default."""
+
+_MAX_WHITENING = 1 << 30
+_WAY_OUT = (
+    "restore a backup with logt restore, keep what can be read with logt repair, "
+    "or compute what is damaged again with logt images index --rebuild"
+)
+
+
+def find_index(path: Path) -> Path:
+    """Return the index in a folder of photos, or the path itself if it is an index."""
+    inside = path / DEFAULT_NAME
+    return inside if inside.is_dir() and not (path / MANIFEST_FILE).exists() else path
 
 
 @dataclass(frozen=True)
@@ -48,7 +60,7 @@ class IndexFolder:
         """Read a whitening; raise CorruptIndexError if it is missing or damaged."""
         file = self._whitening_file(checksum)
         try:
-            whitening = Whitening.from_bytes(file.read_bytes())
+            whitening = Whitening.from_bytes(read_bytes(file, _MAX_WHITENING))
         except FileNotFoundError:
             raise CorruptIndexError(f"{file} is missing") from None
         if whitening.checksum != checksum:
@@ -60,15 +72,19 @@ class IndexFolder:
         replace_file(self._whitening_file(whitening.checksum), whitening.serialized)
 
     def open_vectors(self, whitening: Whitening) -> Index:
-        """Open the vectors with this whitening for writing; create a new index if there is none or it is damaged."""
-        folder = self.vectors_folder(whitening.checksum)
+        """Open the vectors with this whitening for writing, or a new index if there are none."""
         try:
-            return Index.open(folder, "a")
+            return Index.open(self.vectors_folder(whitening.checksum), "a")
         except FileNotFoundError:
-            pass
-        except CorruptIndexError:
-            shutil.rmtree(folder)
-        return Index(whitening.dim, method=sketched(bits=4))
+            return Index(whitening.dim, method=sketched(bits=4))
+
+    @contextmanager
+    def naming_the_way_out(self) -> Iterator[None]:
+        """Add what can be done to the error about a damaged index. Nothing is removed without `rebuild`."""
+        try:
+            yield
+        except CorruptIndexError as error:
+            raise CorruptIndexError(f"{error}; {_WAY_OUT}") from error
 
     def remove_all_except(self, checksum: str) -> None:
         """Remove the files of all other whitenings; readers keep the files that they have open."""

@@ -18,11 +18,12 @@ from logt._threads import Progress, Workers, available_cores
 from logt._types import Floats
 from logt._validation import check_int
 from logt.descriptors import SCALES, DescriptorExtractor, ImageError, Model, Whitening, read_image
-from logt.errors import InvalidInputError
+from logt.errors import CorruptIndexError, InvalidInputError
 from logt.photos.catalog import Catalog, FileStamp
 from logt.photos.folder_scan import FolderScan, scan_folder
 from logt.photos.index_folder import DEFAULT_NAME, IndexFolder
 from logt.photos.manifest import PhotoManifest
+from logt.photos.rebuild import remove_damaged
 
 FINAL_COUNT = 4096
 """A whitening learned from this many photos is final; one from fewer is learned again as the folder grows."""
@@ -54,6 +55,7 @@ def update(
     model: str | Path | Model | None = None,
     scales: Sequence[float] | None = None,
     relearn: bool = False,
+    rebuild: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Summary:
@@ -66,6 +68,7 @@ def update(
     model: an ONNX file or a loaded model; default the model of the index, or the one included in the package.
     scales: the scales at which images are processed; default those of the index, or (1, 1/√2, 1/2).
     relearn: compute all descriptors and the whitening again, with another model or scales if they are given.
+    rebuild: remove the files of the index that are damaged, and compute them again; otherwise they raise an error.
     workers: the number of threads; default all cores.
     progress: called as progress(what, done, total).
     """
@@ -76,11 +79,14 @@ def update(
     threads = available_cores() if workers is None else check_int("workers", workers)
     if not index.has_manifest():
         model = _create_extractor(model, scales).model  # an unusable model is refused before anything is written
-    with index.lock(), closing(Catalog(index.path)) as catalog:
-        request = _Request(photo_folder, index.path, model, scales)
-        manifest, extractor = request.relearn(catalog) if relearn else request.open(catalog)
-        indexer = _Indexer(index, photo_folder, catalog, extractor, manifest, Workers(threads, progress))
-        return indexer.run(scan_folder(photo_folder, index.path))
+    with index.lock(), index.naming_the_way_out():
+        if rebuild:
+            remove_damaged(index)
+        with closing(Catalog(index.path)) as catalog:
+            request = _Request(photo_folder, index.path, model, scales)
+            manifest, extractor = request.relearn(catalog) if relearn else request.open(catalog)
+            indexer = _Indexer(index, photo_folder, catalog, extractor, manifest, Workers(threads, progress))
+            return indexer.run(scan_folder(photo_folder, index.path))
 
 
 def _create_extractor(model: str | Path | Model | None, scales: Sequence[float] | None) -> DescriptorExtractor:
@@ -181,6 +187,8 @@ class _Indexer:
         checksum = self.manifest.whitening
         if checksum:
             with self.index.open_vectors(self.index.read_whitening(checksum)) as vectors:
+                if vectors.generation is None:
+                    raise CorruptIndexError(f"{self.index.vectors_folder(checksum)} is missing")
                 present = set(vectors.ids.tolist())
             self.catalog.remove(self.catalog.indexed_names(checksum) - present)
         return self.catalog.stamps()

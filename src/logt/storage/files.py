@@ -92,9 +92,9 @@ def array_file(arrays: Mapping[str, Array], metadata: dict[str, str] | None = No
 
 def read_bytes(path: Path, most: int) -> bytes:
     """Return the bytes of a regular file of at most `most` bytes."""
-    with _open_regular(path) as file:
+    with open_regular(path) as file:
         if os.fstat(file).st_size > most:
-            raise CorruptIndexError(f"{path} is larger than {most:,} bytes: it is not a file that logt wrote")
+            raise CorruptIndexError(f"{path} has more than {most:,} bytes")
         with os.fdopen(os.dup(file), "rb") as stream:
             return stream.read()
 
@@ -102,7 +102,7 @@ def read_bytes(path: Path, most: int) -> bytes:
 def read_array_file(path: Path, about: Mapping[str, Any]) -> dict[str, Array]:
     """Return the arrays of one file, mapped: read from disk when used, shared by all processes, never copied."""
     try:
-        with _open_regular(path) as file:
+        with open_regular(path) as file:
             size = os.fstat(file).st_size
             if size != about["bytes"] or size < 8:
                 raise CorruptIndexError(f"{path} is damaged: it has {size:,} bytes, not {about['bytes']:,}")
@@ -134,7 +134,7 @@ def parse_arrays(data: Array) -> tuple[dict[str, Array], Mapping[str, str]]:
 
 
 @contextmanager
-def _open_regular(path: Path) -> Iterator[int]:
+def open_regular(path: Path) -> Iterator[int]:
     """Open a file for reading without waiting for a writer of a pipe; anything but a regular file is refused."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
     file = os.open(path, flags)
