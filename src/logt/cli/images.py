@@ -15,7 +15,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from logt.cli.console import AsJson, Threads, err, out, progress, say
+from logt.cli.console import AsJson, Threads, count_of, err, out, progress, say
 from logt.descriptors import Box, Model, read_image
 from logt.errors import InvalidInputError
 from logt.evaluation import mean_average_precision
@@ -91,7 +91,7 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """Find the photos that are most similar to a photo."""
-    photos = Photos.open(_index_path(path), model=model)
+    photos = Photos.open(path, model=model)
     region = None if box is None else _parse_box(box)
     image = read_image(photo, side=photos.side if region is None else None)
     results = photos.search(image, k, region)
@@ -118,7 +118,7 @@ def near_duplicates(
     as_json: AsJson = False,
 ) -> None:
     """List groups of near-duplicates: scaled, compressed or retouched copies of a photo."""
-    photos = Photos.open(_index_path(path), model=model)
+    photos = Photos.open(path, model=model)
     with progress(quiet=as_json) as report:
         groups = duplicates(photos, threshold, threads=threads, progress=report)
     if as_json:
@@ -128,8 +128,8 @@ def near_duplicates(
         say(f"group {number}, score {group.score:.3f}")
         for name in group.names:
             say(f"  {_printable(name)}")
-    noun = "group" if len(groups) == 1 else "groups"
-    say(f"{len(groups):,} {noun} of near-duplicates in {len(photos.index):,} photos")
+    groups_found, among = count_of(len(groups), "group"), count_of(len(photos.index), "photo")
+    say(f"{groups_found} of near-duplicates in {among}")
 
 
 @app.command()
@@ -211,11 +211,6 @@ def _print_summary(summary: Summary, path: Path, seconds: float, as_json: bool) 
         f"{summary.unchanged:,} unchanged, {len(summary.failed):,} failed; {seconds:,.1f} s{rate}"
     )
     say(f"index: {path}")
-
-
-def _index_path(path: Path) -> Path:
-    """Return the index in a folder of photos, or the path itself if it is an index."""
-    return path / DEFAULT_NAME if (path / DEFAULT_NAME).is_dir() else path
 
 
 def _parse_box(text: str) -> Box:

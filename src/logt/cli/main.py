@@ -12,7 +12,8 @@ from logt.cli.console import err, out
 from logt.cli.demo import demo
 from logt.cli.reproduce import reproduce
 from logt.cli.serve import serve
-from logt.cli.vectors import build, info, search, verify
+from logt.cli.storage import backup, info, repair, restore, verify
+from logt.cli.vectors import build, search
 from logt.errors import InvalidInputError
 
 app = typer.Typer(
@@ -23,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(images.app, name="images")
-for command in (demo, build, search, verify, info, serve, reproduce):
+for command in (demo, build, search, info, verify, backup, restore, repair, serve, reproduce):
     app.command()(command)
 
 

@@ -1,4 +1,4 @@
-"""`logt build`, `search`, `verify` and `info`: an index of the vectors in a file."""
+"""`logt build` and `search`: an index of the vectors in a file."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from rich.table import Table
 from rich.text import Text
 
 from logt import methods
-from logt.cli.console import AsJson, Threads, err, out, progress, say
+from logt.cli.console import AsJson, Threads, err, out, progress
+from logt.cli.storage import print_report
 from logt.datasets import read_vectors
 from logt.engine.method import Method
 from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.results import SearchResult
+from logt.storage.backup import removed_on_failure
+from logt.storage.manifest import MANIFEST
 from logt.storage.store import Store
 
 _DEFAULT_METHOD = "sketched"
@@ -61,7 +64,7 @@ def build(
     if method not in (_DEFAULT_METHOD, *_PAPER_METHODS):
         names = ", ".join((_DEFAULT_METHOD, *_PAPER_METHODS))
         raise InvalidInputError(f"--method must be one of {names}, got {method!r}")
-    if index.exists() and not overwrite:
+    if (index / MANIFEST).exists() and not overwrite:
         raise InvalidInputError(f"{index} exists; choose another path, or pass --overwrite")
     X = read_vectors(vectors)
     if method == _DEFAULT_METHOD:
@@ -70,16 +73,16 @@ def build(
         chosen = methods.cascaded(_PAPER_METHODS[method](n=n, m=m, L=entries))
         chosen = chosen if exact else methods.compact(chosen)
     new = Index(X.shape[1], method=chosen, metric=metric, seed=seed)
-    Store.create(index.resolve()).close()  # a folder that cannot be written to is refused before the work starts
     start = time.perf_counter()
     try:
-        with progress(quiet=as_json) as report:
+        with removed_on_failure(index.resolve()), progress(quiet=as_json) as report:
+            Store.create(index.resolve()).close()  # a folder that cannot be written to is refused before the work
             new.add(X, threads=threads, progress=report)
+            new.save(index)
     except KeyboardInterrupt:
         err.print("interrupted; nothing was written")
         raise typer.Exit(130) from None
-    new.save(index)
-    _print_report(new, as_json, {"seconds": time.perf_counter() - start, "index": str(index)})
+    print_report(new, as_json, {"seconds": time.perf_counter() - start, "index": str(index)})
 
 
 def search(
@@ -99,6 +102,8 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """Search an index for the nearest neighbors of each query."""
+    if save is not None and save.suffix != ".npz":
+        raise InvalidInputError(f"--save writes a .npz file, got {save}; --json prints the results as text")
     result = Index.open(index).search(read_vectors(queries), k, effort=effort, p=p, R=shortlist, threads=threads)
     if save is not None:
         has_strings = result.ids.dtype == object
@@ -108,29 +113,6 @@ def search(
         out.print_json(json.dumps({"ids": result.ids.tolist(), "scores": _json_scores(result.scores)}))
     else:
         _print_results(result)
-
-
-def verify(index: IndexPath) -> None:
-    """Check all bytes of an index; report a damaged file."""
-    opened = Index.open(index)
-    say(f"{index}: OK; {len(opened):,} vectors, generation {opened.generation}")
-
-
-def info(index: IndexPath, as_json: AsJson = False) -> None:
-    """Print the contents and the size of an index, after checking all its bytes."""
-    opened = Index.open(index)
-    stored = sum(path.stat().st_size for path in index.iterdir() if path.is_file())
-    _print_report(opened, as_json, {"generation": opened.generation, "bytes on disk": stored})
-
-
-def _print_report(index: Index, as_json: bool, more: dict[str, Any]) -> None:
-    report = index.report()
-    if as_json:
-        out.print_json(json.dumps({**report, **more}))
-        return
-    say(str(report))
-    for name, value in more.items():
-        say(f"{name}: {value:.1f}" if isinstance(value, float) else f"{name}: {value}")
 
 
 def _print_results(result: SearchResult) -> None:
