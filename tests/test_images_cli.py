@@ -61,6 +61,7 @@ def test_search_prints_names_and_scores(photos):
     assert "[red]three<i>.png" in run("search", photos / ".logt", photos / "[red]three<i>.png").stdout
     part = json.loads(run("search", photos, photos / "one.png", "--box", "0,0,30,24", "--json").stdout)
     assert part[0]["score"] < 0.999
+    assert part == json.loads(run("search", photos, photos / "one.png", "--box", "0,0,0.5,0.5", "--json").stdout)
 
 
 def test_search_writes_a_page_with_embedded_images(photos, tmp_path):

@@ -97,4 +97,4 @@ class _LineProgress:
             rate = done / (now - start)
             minutes = (total - done) / max(rate, 1e-9) / 60
             left = "less than 1 min" if minutes < 1 else f"{minutes:,.0f} min"
-            err.print(f"{what} {done:,}/{total:,}, {rate:,.1f}/s, {left} left", highlight=False)
+            err.print(f"{what} {done:,}/{total:,}, {rate:,.1f}/s, {left} left", highlight=False, soft_wrap=True)

@@ -83,7 +83,11 @@ def search(
     photo: Annotated[Path, typer.Argument(help="The photo to search for.")],
     k: Annotated[int, typer.Option("-k", min=1, help="Number of results.")] = 10,
     box: Annotated[
-        str | None, typer.Option(help="Search for a region of the photo: left,top,right,bottom in pixels.")
+        str | None,
+        typer.Option(
+            help="Search for a region of the photo: left,top,right,bottom in pixels, "
+            "or as fractions of its width and height (0 to 1), as in the API."
+        ),
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write the results as an HTML page to this file.")] = None,
     show: OpenReport = False,
@@ -92,8 +96,8 @@ def search(
 ) -> None:
     """Find the photos that are most similar to a photo."""
     photos = Photos.open(path, model=model)
-    region = None if box is None else _parse_box(box)
-    image = read_image(photo, side=photos.side if region is None else None)
+    image = read_image(photo, side=photos.side if box is None else None)
+    region = None if box is None else _parse_box(box, image.size)
     results = photos.search(image, k, region)
     if html is not None or show:
         query = image if region is None else image.crop(tuple(map(round, region)))  # type: ignore[arg-type]
@@ -213,12 +217,16 @@ def _print_summary(summary: Summary, path: Path, seconds: float, as_json: bool) 
     say(f"index: {path}")
 
 
-def _parse_box(text: str) -> Box:
+def _parse_box(text: str, size: tuple[int, int]) -> Box:
+    """Return a box in pixels. A box that ends at 1 or before is in fractions: in pixels it would be one pixel."""
     try:
         left, top, right, bottom = (float(part) for part in text.split(","))
     except ValueError:
-        raise InvalidInputError(f"--box must be left,top,right,bottom in pixels, got {text!r}") from None
-    return left, top, right, bottom
+        raise InvalidInputError(
+            f"--box must be left,top,right,bottom in pixels, or as fractions from 0 to 1, got {text!r}"
+        ) from None
+    width, height = size if right <= 1 and bottom <= 1 else (1, 1)
+    return left * width, top * height, right * width, bottom * height
 
 
 def _report_photos(photos: Photos, results: list[tuple[str, float]]) -> list[ReportPhoto]:
@@ -238,7 +246,8 @@ def _write_report(path: Path | None, page: str, show: bool) -> None:
         path = Path(tempfile.mkdtemp(prefix="logt-images-")) / _REPORT_FILE
     path.write_text(page, encoding="utf-8")
     if show and not webbrowser.open(path.resolve().as_uri()):
-        err.print(f"no browser can be started; the results are in {path}", markup=False, highlight=False)
+        text = f"no browser can be started; the results are in {path}"
+        err.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _printable(name: str) -> str:

@@ -22,6 +22,7 @@ app = typer.Typer(
     invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="rich" if err.is_terminal else None,  # without it, errors are not wrapped
 )
 app.add_typer(images.app, name="images")
 for command in (demo, build, search, info, verify, backup, restore, repair, serve, reproduce):

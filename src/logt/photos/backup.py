@@ -18,7 +18,7 @@ def copy_photo_index(
     """Copy the present state of an index of photos to a folder, and check every byte of the copy.
 
     source: the folder of an index of photos; it may be updated meanwhile.
-    target: a new or empty folder, or with `overwrite` that of an index of photos that nobody is writing to.
+    target: a new or empty folder, or with `overwrite` that of an index of photos that no process is writing to.
     photo_folder: the folder of the photos; default the one that the source names.
     """
     old, new = IndexFolder(source.resolve()), IndexFolder(target.resolve())

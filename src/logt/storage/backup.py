@@ -35,7 +35,7 @@ def copy_index(source: Path, target: Path, *, overwrite: bool = False) -> Copy:
     """Copy the present state of an index to a folder, and check every byte of the copy.
 
     source: the folder of an index; it may be written meanwhile.
-    target: a new or empty folder, or with `overwrite` that of an index that nobody is writing to.
+    target: a new or empty folder, or with `overwrite` that of an index that no process is writing to.
     """
     source, target = source.resolve(), target.resolve()
     read_manifest(source)
