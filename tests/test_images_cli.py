@@ -42,16 +42,19 @@ def photos(tmp_path_factory, small):
         squares = np.random.default_rng(seed).integers(0, 256, (4, 5, 3)).astype(np.uint8)
         Image.fromarray(squares.repeat(12, axis=0).repeat(12, axis=1)).save(folder / name)
     Image.open(folder / "one.png").save(folder / "one again.bmp")
-    (folder / "notes.txt").write_text("not an image")
+    for name in ("notes.txt", "broken.jpg"):
+        (folder / name).write_text("not an image")
     printed = run("index", folder, "--model", small).stdout
-    assert "4 added, 0 changed, 0 removed, 0 unchanged, 1 failed" in printed
-    assert "failed: notes.txt: not an image" in printed
+    assert "4 added, 0 changed, 0 removed, 0 unchanged, 1 failed, 1 other file; " in printed
+    assert "failed: broken.jpg: not an image" in printed
+    assert "notes.txt" not in printed
     return folder
 
 
 def test_index_prints_a_summary(photos):
     done = json.loads(run("index", photos, "--json").stdout)
-    assert (done["unchanged"], done["added"], done["failed"][0][0]) == (4, 0, "notes.txt")
+    assert (done["unchanged"], done["added"], done["others"]) == (4, 0, 1)
+    assert [name for name, _ in done["failed"]] == ["broken.jpg"]
 
 
 def test_search_prints_names_and_scores(photos):

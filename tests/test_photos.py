@@ -62,11 +62,12 @@ def test_small_collections_work(tmp_path, small, count):
 
 def test_the_index_of_a_folder_without_photos_cannot_be_opened(tmp_path, small):
     (tmp_path / "notes.txt").write_text("none here")
-    assert counts(update(tmp_path, model=small)) == (0, 0, 0, 0, 1)
+    done = update(tmp_path, model=small)
+    assert (counts(done), done.others) == ((0, 0, 0, 0, 0), 1)
     with pytest.raises(InvalidInputError, match="contains no photos yet"):
         Photos.open(tmp_path / ".logt")
     draw(tmp_path / "first.png")
-    assert counts(update(tmp_path)) == (1, 0, 0, 0, 1)
+    assert counts(update(tmp_path)) == (1, 0, 0, 0, 0)
     assert indexed_names(tmp_path / ".logt") == ["first.png"]
 
 
@@ -91,6 +92,28 @@ def test_files_that_are_not_photos_are_listed_and_the_others_indexed(folder, sma
     assert "broken link" in reasons["self"]
     assert "outside the folder" in reasons["out.png"]
     assert "neither a file" in reasons["pipe.jpg"]
+
+
+def test_videos_and_other_files_are_counted_and_read_once(folder, small, monkeypatch):
+    others = ["clip.mp4", "trip/IMG_1.MOV", "a.png.xmp", "notes.txt", "no suffix"]
+    for name in others:
+        (folder / name).write_bytes(b"\0\0\0\x18ftypisom" + b"not an image" * 50)
+    (folder / "photo without suffix").write_bytes((folder / "a.png").read_bytes())
+    done = update(folder, model=small)
+    assert (done.added, done.failed, done.others) == (6, [], 5)
+    read = []
+    real = indexer.read_image
+    monkeypatch.setattr(indexer, "read_image", lambda path, **how: read.append(path.name) or real(path, **how))
+    assert (update(folder).others, read) == (5, [])
+    (folder / "notes.txt").write_text("a longer note")
+    (folder / "clip.mp4").unlink()
+    (folder / "no suffix").write_bytes((folder / "b.jpg").read_bytes())
+    done = update(folder)
+    assert (done.added, done.failed, done.others, sorted(read)) == (1, [], 3, ["no suffix", "notes.txt"])
+    (folder / "no suffix").write_bytes(b"no longer an image")
+    done = update(folder)
+    assert (done.removed, done.others) == (1, 4)
+    assert "no suffix" not in indexed_names(folder)
 
 
 def test_names_that_are_not_utf8_are_listed(folder, small):

@@ -209,10 +209,11 @@ def _print_summary(summary: Summary, path: Path, seconds: float, as_json: bool) 
     if len(summary.failed) > _MAX_FAILURES:
         say(f"… and {len(summary.failed) - _MAX_FAILURES:,} more that failed; --json lists all")
     indexed = summary.added + summary.changed
+    others = f", {count_of(summary.others, 'other file')}" if summary.others else ""
     rate = f", {indexed / seconds:,.1f} photos/s" if indexed else ""
     say(
         f"{summary.added:,} added, {summary.changed:,} changed, {summary.removed:,} removed, "
-        f"{summary.unchanged:,} unchanged, {len(summary.failed):,} failed; {seconds:,.1f} s{rate}"
+        f"{summary.unchanged:,} unchanged, {len(summary.failed):,} failed{others}; {seconds:,.1f} s{rate}"
     )
     say(f"index: {path}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -17,11 +17,13 @@ CATALOG_FILE = "catalogue.sqlite"
 
 # pictures: one row per photo. bytes, changed: its FileStamp. raw: its descriptor as float16, NULL after a final
 # whitening, when it is no longer needed. vectors: the whitening of its vector in the index, NULL until it has one.
+# others: files that are not photos, such as videos, with their stamps; they are not read again until they change.
 # notes: the row 'relearn' exists while everything is being indexed again, and holds the new manifest.
 _TABLES = """
 CREATE TABLE IF NOT EXISTS pictures (
     name TEXT PRIMARY KEY, bytes INTEGER NOT NULL, changed INTEGER NOT NULL, raw BLOB, vectors TEXT
 );
+CREATE TABLE IF NOT EXISTS others (name TEXT PRIMARY KEY, bytes INTEGER NOT NULL, changed INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS notes (note TEXT PRIMARY KEY, value TEXT NOT NULL)
 """
 _RELEARN = "relearn"
@@ -55,6 +57,18 @@ class Catalog:
         with self._transaction() as db:
             rows = db.execute("SELECT name, bytes, changed FROM pictures")
             return {name: FileStamp(*stamp) for name, *stamp in rows}
+
+    def others(self) -> dict[str, FileStamp]:
+        """Return the stamps of the files that are not photos."""
+        with self._transaction() as db:
+            rows = db.execute("SELECT name, bytes, changed FROM others")
+            return {name: FileStamp(*stamp) for name, *stamp in rows}
+
+    def replace_others(self, files: Mapping[str, FileStamp]) -> None:
+        """Replace the list of files that are not photos."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM others")
+            db.executemany("INSERT INTO others VALUES (?, ?, ?)", ((name, *stamp) for name, stamp in files.items()))
 
     def record(self, photos: Iterable[tuple[str, FileStamp, Floats]]) -> None:
         """Add or replace photos with new descriptors, which are not yet in the vector index."""

@@ -9,6 +9,18 @@ from pathlib import Path
 
 from logt.photos.catalog import FileStamp
 
+_PHOTO_SUFFIXES = {
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".webp", ".tif", ".tiff", ".bmp", ".dib", ".avif", ".heic"),
+    *(".heif", ".hif", ".jp2", ".j2k", ".jpx", ".jpf", ".mpo", ".psd", ".ppm", ".pgm", ".pbm", ".pnm", ".tga"),
+    *(".pcx", ".qoi", ".ico"),
+    *(".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf", ".pef", ".srw"),  # of cameras
+}
+
+
+def is_photo_name(name: str) -> bool:
+    """Return whether a file name ends as those of photos do; a user expects such a file in the index."""
+    return Path(name).suffix.lower() in _PHOTO_SUFFIXES
+
 
 @dataclass
 class FolderScan:

@@ -18,9 +18,10 @@ from logt._threads import Progress, Workers, available_cores
 from logt._types import Floats
 from logt._validation import check_int
 from logt.descriptors import SCALES, DescriptorExtractor, ImageError, Model, Whitening, read_image
+from logt.descriptors.image_io import NOT_AN_IMAGE
 from logt.errors import CorruptIndexError, InvalidInputError
 from logt.photos.catalog import Catalog, FileStamp
-from logt.photos.folder_scan import FolderScan, scan_folder
+from logt.photos.folder_scan import FolderScan, is_photo_name, scan_folder
 from logt.photos.index_folder import DEFAULT_NAME, IndexFolder
 from logt.photos.manifest import PhotoManifest
 from logt.photos.rebuild import remove_damaged
@@ -39,13 +40,17 @@ _MAX_SEGMENTS = 8  # more are merged at the end of a run
 
 @dataclass(frozen=True)
 class Summary:
-    """The numbers of photos that were added, changed, removed and unchanged, and (name, reason) of failed files."""
+    """The numbers of photos that were added, changed, removed and unchanged, and (name, reason) of failed files.
+
+    others: the number of files that are not photos, such as videos and text files.
+    """
 
     added: int
     changed: int
     removed: int
     unchanged: int
     failed: list[tuple[str, str]] = field(default_factory=list)
+    others: int = 0
 
 
 def update(
@@ -169,17 +174,24 @@ class _Indexer:
                 f"Remove {self.index.path} if the photos were deleted"
             )
         deleted = [name for name in before if name not in scan.files and not scan.may_contain(name)]
-        new = [name for name, stamp in scan.files.items() if before.get(name) != stamp]
+        known = self.catalog.others()
+        others = {name: stamp for name, stamp in scan.files.items() if known.get(name) == stamp}
+        new = [name for name, stamp in scan.files.items() if before.get(name) != stamp and name not in others]
         self.catalog.remove(deleted)
         failed = self._extract_all(sorted(new, key=_shuffle_key), scan)
         self._update_vectors(compact=True)
+        not_photos = {name for name, reason in failed if reason == NOT_AN_IMAGE and not is_photo_name(name)}
+        others |= {name: scan.files[name] for name in not_photos}
+        if others != known:
+            self.catalog.replace_others(others)
         failed_names = {name for name, _ in failed}
         return Summary(
             added=sum(name not in before and name not in failed_names for name in new),
             changed=sum(name in before and name not in failed_names for name in new),
             removed=len(deleted) + sum(name in failed_names for name in before),
             unchanged=sum(before.get(name) == stamp for name, stamp in scan.files.items()),
-            failed=sorted(scan.failed + failed),
+            failed=sorted(scan.failed + [(name, reason) for name, reason in failed if name not in not_photos]),
+            others=len(others),
         )
 
     def _read_catalog(self) -> dict[str, FileStamp]:
