@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -223,3 +224,29 @@ def test_a_bad_sector_is_reported_and_other_errors_of_the_disk_are_raised(tmp_pa
     monkeypatch.setattr(repair_module, "describe_file", failing(errno.EACCES))
     with pytest.raises(PermissionError):
         examine(folder)
+
+
+def test_random_damage_is_repaired_and_no_id_occurs_twice(tmp_path, vectors):
+    rng, X = np.random.default_rng(0), vectors(200, 8)
+    index = logt.Index(8, segment_size=40)
+    index.add(X[:100], ids=[f"v{i}" for i in range(100)])
+    index.save(tmp_path / "index")
+    with logt.open(tmp_path / "index", "a") as opened:
+        opened.upsert(X[100:130], ids=[f"v{i}" for i in range(10, 40)])
+        opened._pending.rewrite()  # so that deletions are in files
+        opened.save()
+        opened.upsert(X[150:155], ids=[f"v{i}" for i in range(5)])
+        opened.save()
+    for _ in range(25):
+        copy = tmp_path / "copy"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(tmp_path / "index", copy)
+        files = sorted(path for path in copy.iterdir() if path.name not in ("manifest.json", ".lock"))
+        for file in rng.choice(files, rng.integers(1, 4), replace=False):
+            data = bytearray(file.read_bytes())
+            data[rng.integers(len(data))] ^= 1 << rng.integers(8)
+            file.write_bytes(data[: rng.integers(len(data))] if rng.random() < 0.3 else data)
+        repair(copy, logt.open)
+        repaired = logt.open(copy)
+        assert len(set(repaired.ids.tolist())) == len(repaired)
+        assert not examine(copy).losses

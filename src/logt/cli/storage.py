@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -110,7 +111,8 @@ def repair(
         if manifest.whitening is None:
             raise InvalidInputError(f"{photos.path} contains no photos yet; there is nothing to repair")
         folder = photos.vectors_folder(manifest.whitening)
-    found = repair_index(folder, Index.open) if yes else examine(folder)
+    with photos.lock() if yes and photos is not None else nullcontext():
+        found = repair_index(folder, Index.open) if yes else examine(folder)
     if as_json:
         losses = [asdict(loss) for loss in found.losses]
         out.print_json(json.dumps({"kept": found.kept, "repaired": yes and bool(losses), "losses": losses}))
