@@ -115,7 +115,7 @@ def _set_aside(folder: Path, manifest: bytes, found: Examination) -> None:
     make_folder(found.aside)
     replace_file(found.aside / MANIFEST, manifest)
     for name in found.damaged:
-        if (folder / name).exists():
+        if (folder / name).exists() and name not in found.manifest["files"]:  # it may have been written again
             os.replace(folder / name, found.aside / name)
 
 
