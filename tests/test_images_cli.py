@@ -75,6 +75,15 @@ def test_search_writes_a_page_with_embedded_images(photos, tmp_path):
     assert "<i>" not in text
 
 
+def test_other_folders_are_added_and_removed(photos, tmp_path):
+    Image.new("RGB", (60, 48), "red").save(tmp_path / "red.png")
+    assert "1 added" in run("index", photos, "--also", tmp_path).stdout
+    found = json.loads(run("search", photos, tmp_path / "red.png", "-k", 1, "--json").stdout)
+    assert found[0]["name"] == str(tmp_path / "red.png")
+    assert "cannot be combined" in run("index", photos, "--also", tmp_path, "--only", ok=False).stderr
+    assert "1 removed" in run("index", photos, "--only").stdout
+
+
 def test_open_shows_the_page_in_a_browser(photos):
     seen = "import webbrowser; webbrowser.open = lambda url: print('SHOWN', url) or True; "
     assert "SHOWN file:///" in run("search", photos, photos / "one.png", "--open", before=seen).stdout

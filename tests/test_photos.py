@@ -165,6 +165,42 @@ def test_photos_of_an_unreadable_subfolder_are_kept(folder, small, monkeypatch):
     assert len(indexed_names(folder / ".logt")) == 5
 
 
+def test_several_folders_in_one_index(folder, small, tmp_path):
+    other, third = tmp_path / "other photos", tmp_path / "third"
+    for seed in range(4):
+        draw(other / "sub" / f"{seed}.png", seed + 50)
+        draw(third / f"{seed}.png", seed + 80)
+    update(folder, model=small)
+    assert counts(update(folder, also=[other, third])) == (8, 0, 0, 5, 0)
+    assert counts(update(folder)) == (0, 0, 0, 13, 0)  # they are remembered
+    photos = Photos.open(folder)
+    assert photos.folders == [folder, other, third]
+    name = str(other / "sub" / "2.png")
+    assert photos.search(other / "sub" / "2.png", 1)[0][0] == name
+    assert photos.photo_path(name) == other / "sub" / "2.png"
+    (other / "sub" / "2.png").unlink()
+    third.rename(tmp_path / "not mounted")
+    done = update(folder)
+    assert (done.removed, done.failed) == (1, [(f"{third}/", "the folder cannot be read: No such file or directory")])
+    assert len(indexed_names(folder)) == 12
+    third.mkdir()
+    with pytest.raises(InvalidInputError, match="is the disk mounted"):
+        update(folder)
+    third.rmdir()
+    (tmp_path / "not mounted").rename(third)
+    assert counts(update(folder, relearn=True)) == (12, 0, 0, 0, 0)
+    assert counts(update(folder, also=[other])) == (0, 0, 4, 8, 0)
+    assert counts(update(folder, also=[])) == (0, 0, 3, 5, 0)
+
+
+def test_folders_that_overlap_or_do_not_exist_are_refused(folder, small, tmp_path):
+    update(folder, model=small)
+    for wrong, message in ((folder / "trip", "overlap"), (tmp_path, "overlap"), (tmp_path / "none", "not a folder")):
+        with pytest.raises(InvalidInputError, match=message):
+            update(folder, also=[wrong])
+    assert Photos.open(folder).folders == [folder]
+
+
 def test_a_folder_that_is_suddenly_empty_keeps_its_index(folder, small):
     update(folder, model=small)
     for path in folder.iterdir():

@@ -102,7 +102,7 @@ def test_the_names_on_disk_are_those_of_format_2(folder, small):
     update(folder, model=small)
     home = folder / ".logt"
     manifest = json.loads((home / "photos.json").read_text())
-    keys = "format folder model sha256 model_path layout mean std side scales p whitening checksum"
+    keys = "format folder model sha256 model_path layout mean std side scales p whitening more_folders checksum"
     assert list(manifest) == keys.split()
     checksum = manifest["whitening"]
     files = {".lock", "catalogue.sqlite", "photos.json", f"vectors-{checksum}", f"whitening-{checksum}.safetensors"}
@@ -238,6 +238,9 @@ def test_a_manifest_of_format_1_has_no_checksum_and_is_still_read(folder, small)
         ({"folder": "a\0b"}, "damaged"),
         ({"whitening": "../../elsewhere"}, "damaged"),
         ({"side": 10**9}, "damaged: side must be"),
+        ({"more_folders": "/etc"}, "damaged"),
+        ({"more_folders": ["elsewhere"]}, "damaged"),
+        ({"more_folders": [5]}, "damaged"),
         ({"scales": [1e9]}, "scales must be"),
         ({"mean": 3}, "damaged"),
         ({"sha256": None}, "damaged"),

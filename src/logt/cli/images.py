@@ -48,6 +48,11 @@ def index(
     path: Annotated[
         Path | None, typer.Argument(metavar="INDEX", help="The folder of the index. Default: FOLDER/.logt")
     ] = None,
+    also: Annotated[
+        list[Path] | None,
+        typer.Option(help="Another folder of photos; can be repeated. The index remembers them."),
+    ] = None,
+    only: Annotated[bool, typer.Option("--only", help="Remove the photos of all other folders.")] = False,
     model: Annotated[
         Path | None,
         typer.Option(help="ONNX model that returns a feature map or a vector. Default: the included one."),
@@ -64,12 +69,21 @@ def index(
 ) -> None:
     """Create or update the index of a folder of photos. An interrupted run can be resumed."""
     warnings.filterwarnings("ignore", module=r"PIL\.")  # warnings about metadata would break the progress bar
+    if only and also:
+        raise InvalidInputError("--only and --also cannot be combined")
     chosen: Path | Model | None = model if side is None else Model.load(model, side=side)
     start = time.perf_counter()
     try:
         with progress(quiet=as_json) as report:
             summary = update(
-                folder, path, model=chosen, relearn=relearn, rebuild=rebuild, workers=threads, progress=report
+                folder,
+                path,
+                also=[] if only else also or None,
+                model=chosen,
+                relearn=relearn,
+                rebuild=rebuild,
+                workers=threads,
+                progress=report,
             )
     except KeyboardInterrupt:
         err.print("interrupted; run the same command again to resume")

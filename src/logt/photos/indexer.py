@@ -21,7 +21,7 @@ from logt.descriptors import SCALES, DescriptorExtractor, ImageError, Model, Whi
 from logt.descriptors.image_io import NOT_AN_IMAGE
 from logt.errors import CorruptIndexError, InvalidInputError
 from logt.photos.catalog import Catalog, FileStamp
-from logt.photos.folder_scan import FolderScan, is_photo_name, scan_folder
+from logt.photos.folder_scan import FolderScan, is_photo_name, scan_folders
 from logt.photos.index_folder import DEFAULT_NAME, IndexFolder
 from logt.photos.manifest import PhotoManifest
 from logt.photos.rebuild import remove_damaged
@@ -57,6 +57,7 @@ def update(
     folder: str | Path,
     path: str | Path | None = None,
     *,
+    also: Sequence[str | Path] | None = None,
     model: str | Path | Model | None = None,
     scales: Sequence[float] | None = None,
     relearn: bool = False,
@@ -70,6 +71,7 @@ def update(
 
     folder: the folder of photos; its subfolders are included.
     path: the folder of the index, created if it does not exist; default FOLDER/.logt.
+    also: other folders of photos; the names of their photos are absolute paths. Default: those of the last run.
     model: an ONNX file or a loaded model; default the model of the index, or the one included in the package.
     scales: the scales at which images are processed; default those of the index, or (1, 1/√2, 1/2).
     relearn: compute all descriptors and the whitening again, with another model or scales if they are given.
@@ -90,8 +92,22 @@ def update(
         with closing(Catalog(index.path)) as catalog:
             request = _Request(photo_folder, index.path, model, scales)
             manifest, extractor = request.relearn(catalog) if relearn else request.open(catalog)
+            if also is not None:
+                manifest = _with_more_folders(manifest, [photo_folder, *(Path(other).resolve() for other in also)])
+                manifest.write(index.path)
             indexer = _Indexer(index, photo_folder, catalog, extractor, manifest, Workers(threads, progress))
-            return indexer.run(scan_folder(photo_folder, index.path))
+            return indexer.run(scan_folders(manifest.photo_folders(index.path), index.path))
+
+
+def _with_more_folders(manifest: PhotoManifest, folders: list[Path]) -> PhotoManifest:
+    """Return the manifest for several folders, the first of which is its own."""
+    for number, folder in enumerate(folders):
+        if not folder.is_dir():
+            raise InvalidInputError(f"{folder} is not a folder")
+        for other in folders[:number]:
+            if folder.is_relative_to(other) or other.is_relative_to(folder):
+                raise InvalidInputError(f"{folder} and {other} overlap; subfolders are included anyway")
+    return replace(manifest, more_folders=[folder.as_posix() for folder in folders[1:]])
 
 
 def _create_extractor(model: str | Path | Model | None, scales: Sequence[float] | None) -> DescriptorExtractor:
@@ -133,6 +149,7 @@ class _Request:
         model = current.reload_model() if current and self.model is None else self.model
         extractor = _create_extractor(model, self.scales)
         manifest = PhotoManifest.from_extractor(self.photo_folder, self.index_path, extractor)
+        manifest = replace(manifest, more_folders=current.more_folders if current else ())
         if current is None:
             manifest.write(self.index_path)
         elif catalog.relearning != manifest.to_json():
@@ -168,11 +185,13 @@ class _Indexer:
     def run(self, scan: FolderScan) -> Summary:
         """Synchronize the index with the files that were found."""
         before = self._read_catalog()
-        if before and not scan.files:
-            raise InvalidInputError(
-                f"{self.photo_folder} contains no photos, but its index has {len(before):,}: is the disk mounted? "
-                f"Remove {self.index.path} if the photos were deleted"
-            )
+        for folder in self.manifest.photo_folders(self.index.path):
+            indexed = [name for name in before if self._is_in(name, folder) and not scan.may_contain(name)]
+            if indexed and not any(self._is_in(name, folder) for name in scan.files):
+                raise InvalidInputError(
+                    f"{folder} contains no photos, but its index has {len(indexed):,}: is the disk mounted? "
+                    f"Remove {self.index.path} if the photos were deleted"
+                )
         deleted = [name for name in before if name not in scan.files and not scan.may_contain(name)]
         known = self.catalog.others()
         others = {name: stamp for name, stamp in scan.files.items() if known.get(name) == stamp}
@@ -193,6 +212,10 @@ class _Indexer:
             failed=sorted(scan.failed + [(name, reason) for name, reason in failed if name not in not_photos]),
             others=len(others),
         )
+
+    def _is_in(self, name: str, folder: Path) -> bool:
+        """Return whether a photo is in one of the folders, by its name."""
+        return name.startswith(f"{folder.as_posix()}/") if folder != self.photo_folder else not name.startswith("/")
 
     def _read_catalog(self) -> dict[str, FileStamp]:
         """Return the stamps of the photos in the catalog, without those whose vectors were lost."""

@@ -28,6 +28,7 @@ _MAX_SIDE = 1 << 14  # pixels; a larger side would exhaust the memory
 class PhotoManifest:
     """The folder of the photos, how descriptors are computed, and the whitening of the vectors, if there are any.
 
+    more_folders: absolute paths of other folders of photos; the names of their photos are absolute paths.
     The fields are the keys of the JSON file. `index_path` in the methods is the folder of the index.
     """
 
@@ -42,6 +43,7 @@ class PhotoManifest:
     scales: Sequence[float]
     p: float
     whitening: str | None = None
+    more_folders: Sequence[str] = ()
 
     @classmethod
     def from_extractor(cls, photo_folder: Path, index_path: Path, extractor: DescriptorExtractor) -> PhotoManifest:
@@ -93,7 +95,8 @@ class PhotoManifest:
 
     def _check_values(self) -> None:
         """Raise ValueError or TypeError for values that `from_extractor` does not produce."""
-        for text in (self.folder, self.model, self.sha256, self.layout, self.model_path or ""):
+        texts = (self.folder, self.model, self.sha256, self.layout, self.model_path or "", *self.more_folders)
+        for text in texts:
             if "\0" in text:
                 raise ValueError("a text contains a null character")
             text.encode()  # no surrogates: it may be a path
@@ -101,8 +104,10 @@ class PhotoManifest:
             raise ValueError(f"{self.whitening!r} is not the checksum of a whitening")
         if type(self.side) is not int or not 0 < self.side <= _MAX_SIDE:
             raise ValueError(f"side must be from 1 to {_MAX_SIDE:,} pixels, got {self.side!r}")
-        if not all(isinstance(values, Sequence) for values in (self.mean, self.std, self.scales)):
+        if not all(isinstance(values, list) for values in (self.mean, self.std, self.scales)):
             raise TypeError("mean, std and scales must be lists")
+        if not isinstance(self.more_folders, list | tuple) or not all(map(os.path.isabs, self.more_folders)):
+            raise ValueError(f"more_folders must be absolute paths, got {self.more_folders!r}")
 
     def to_json(self) -> str:
         """Return the JSON text of the manifest."""
@@ -120,6 +125,10 @@ class PhotoManifest:
     def photo_folder(self, index_path: Path) -> Path:
         """Return the folder of the photos."""
         return (index_path / self.folder).resolve()
+
+    def photo_folders(self, index_path: Path) -> list[Path]:
+        """Return all folders of photos; the first is the one that the index belongs to."""
+        return [self.photo_folder(index_path), *map(Path, self.more_folders)]
 
     def reload_model(self) -> Model:
         """Load the model from the same path, or the default model, in their present version, with the same side."""

@@ -56,6 +56,11 @@ class Photos:
         return self._view.manifest.photo_folder(self._path)
 
     @property
+    def folders(self) -> list[Path]:
+        """All folders of photos, the main one first; photos of the others have absolute paths as names."""
+        return self._view.manifest.photo_folders(self._path)
+
+    @property
     def index(self) -> Index:
         """The vectors; their ids are the names of the photos relative to the folder, with '/'."""
         return self._view.index
@@ -90,7 +95,7 @@ class Photos:
         if name not in self.index:
             raise InvalidInputError(f"there is no photo {name!r} in the index")
         path = (self.folder / name).resolve()
-        if not path.is_relative_to(self.folder) or not path.is_file():
+        if not any(path.is_relative_to(folder) for folder in self.folders) or not path.is_file():
             raise InvalidInputError(f"the photo {name!r} is no longer in the folder; update the index")
         return path
 
