@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import sys
+from contextlib import closing
 
 import pytest
 from drawn_images import counts, draw, draw_folder, finds_itself, indexed_names
@@ -63,6 +65,18 @@ def test_verify_and_info_read_an_index_of_photos(folder, logt):
         (folder / ".logt" / name).write_bytes(right)
     damage(next((folder / ".logt").glob("vectors-*/segment-*")))
     assert "is damaged" in logt("verify", folder, ok=False)
+
+
+def test_verify_info_and_backup_write_nothing_to_the_index(folder, tmp_path, logt):
+    with closing(sqlite3.connect(folder / ".logt" / "catalogue.sqlite")) as db:
+        db.execute("DROP TABLE others")  # as in an index of an earlier version
+        db.commit()
+    before = contents(folder / ".logt")
+    logt("verify", folder)
+    logt("info", folder)
+    logt("backup", folder, tmp_path / "copy")
+    assert contents(folder / ".logt") == before
+    assert counts(update(folder)) == (0, 0, 0, 5, 0)
 
 
 def test_a_backup_is_restored_in_the_place_of_a_lost_index(folder, tmp_path, logt):

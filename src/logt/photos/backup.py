@@ -55,7 +55,7 @@ def _copy_files(old: IndexFolder, new: IndexFolder) -> tuple[PhotoManifest, Copy
                 raise
             continue  # a writer has replaced these files meanwhile
         if (old.path / CATALOG_FILE).exists():
-            with closing(Catalog(old.path)) as catalog:
+            with closing(Catalog(old.path, create=False)) as catalog:
                 catalog.copy_to(new.path)
         if PhotoManifest.read(old.path) == manifest:
             return manifest, copied

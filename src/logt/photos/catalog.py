@@ -37,15 +37,15 @@ class FileStamp(NamedTuple):
 
 
 class Catalog:
-    """One SQLite file; each method is one transaction."""
+    """One SQLite file; each method is one transaction. Without `create`, opening it writes nothing."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, *, create: bool = True):
         self._file = path / CATALOG_FILE
         if self._file.exists() and not self._file.is_file():
             raise CorruptIndexError(f"{self._file} is not a regular file")
         self._connection = sqlite3.connect(self._file, timeout=30)
         with self._transaction() as db:
-            for table in _TABLES.split(";"):
+            for table in _TABLES.split(";") if create else ():
                 db.execute(table)
 
     def close(self) -> None:

@@ -96,7 +96,7 @@ class IndexFolder:
         while True:
             manifest = PhotoManifest.read(self.path)
             if (self.path / CATALOG_FILE).exists():
-                with closing(Catalog(self.path)) as catalog:
+                with closing(Catalog(self.path, create=False)) as catalog:
                     catalog.check()
             if manifest.whitening is None:
                 return manifest, None
