@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import logt
+from logt.cli import console
 
 
 def run(*words, ok=True):
@@ -201,3 +202,13 @@ def test_repair_changes_nothing_without_yes(tmp_path, vectors):
     done = json.loads(run("repair", tmp_path / "index", "--yes", "--json").stdout)
     assert (done["kept"], done["repaired"], len(done["losses"][0]["ids"])) == (80, True, 20)
     assert "80 vectors" in run("verify", tmp_path / "index").stdout
+
+
+def test_numbers_have_the_right_plural_and_progress_never_says_zero_minutes(monkeypatch, capsys):
+    assert [console.count_of(number, "group") for number in (0, 1, 1200)] == ["0 groups", "1 group", "1,200 groups"]
+    clock = iter([0.0, 0.0, 20.0])
+    monkeypatch.setattr(console.time, "monotonic", lambda: next(clock))
+    report = console._LineProgress()
+    report("indexing", 0, 100)
+    report("indexing", 90, 100)
+    assert "indexing 90/100, 4.5/s, less than 1 min left" in capsys.readouterr().err

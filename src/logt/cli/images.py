@@ -115,7 +115,7 @@ def search(
     results = photos.search(image, k, region)
     if html is not None or show:
         query = image if region is None else image.crop(tuple(map(round, region)))  # type: ignore[arg-type]
-        note = f"The {len(results)} most similar of {len(photos.index):,} photos in {photos.folder}"
+        note = f"The {len(results)} most similar of {count_of(len(photos.index), 'photo')} in {photos.folder}"
         section = (ReportPhoto(photo.name, query), _report_photos(photos, results))
         _write_report(html, render_report(f"Photos similar to {photo.name}", note, [section]), show)
     if as_json:

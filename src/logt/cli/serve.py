@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import typer
 
-from logt.cli.console import err
+from logt.cli.console import count_of, err
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.photos.index_folder import find_index
 from logt.photos.manifest import MANIFEST_FILE as PHOTO_MANIFEST
@@ -56,8 +56,8 @@ def serve(
         )
     server, listener = _create_server(collection, settings, host, port)
     url = _page_url(host, listener.getsockname()[1])
-    items = "photos" if collection.has_photos else "vectors"
-    _print(f"Serving {len(collection.index):,} {items} from {collection.title} at {url}")
+    items = count_of(len(collection.index), "photo" if collection.has_photos else "vector")
+    _print(f"Serving {items} from {collection.title} at {url}")
     _print("Press Ctrl+C to stop")
     if open_browser:
         _open_when_ready(server, url + (f"?token={quote(settings.token, safe='')}" if settings.token else ""))
