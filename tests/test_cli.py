@@ -204,7 +204,7 @@ def test_repair_changes_nothing_without_yes(tmp_path, vectors):
     assert "80 vectors" in run("verify", tmp_path / "index").stdout
 
 
-def test_numbers_have_the_right_plural_and_progress_never_says_zero_minutes(monkeypatch, capsys):
+def test_numbers_have_the_right_plural_and_progress_never_shows_zero_minutes(monkeypatch, capsys):
     assert [console.count_of(number, "group") for number in (0, 1, 1200)] == ["0 groups", "1 group", "1,200 groups"]
     clock = iter([0.0, 0.0, 20.0])
     monkeypatch.setattr(console.time, "monotonic", lambda: next(clock))
