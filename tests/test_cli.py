@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import logt
+from logt.cli import console
 
 
 def run(*words, ok=True):
@@ -104,7 +105,9 @@ def test_demo_compares_with_exhaustive_search():
     assert rows[0]["system"] == "exhaustive"
     assert all(row["mAP"] > 5 for row in rows)
     assert all(row["bytes"] > 0 for row in rows)
-    assert "exhaustive" in run("demo", "--vectors", 2000, "--dim", 32).stdout
+    assert [row["system"] for row in rows] == ["exhaustive", "logt"]
+    shown = run("demo", "--vectors", 2000, "--dim", 32, "--paper").stdout
+    assert all(name in shown for name in ("exhaustive", "logt", "LO-GT", "LO-GT*", "LO-GT bytes", "LO-GT cascade"))
 
 
 def test_version_and_python_m_logt():
@@ -112,3 +115,100 @@ def test_version_and_python_m_logt():
         done = subprocess.run([sys.executable, "-m", "logt", *words], capture_output=True, text=True)
         assert done.returncode == 0
     assert run("--version").stdout.strip() == logt.__version__
+
+
+def test_info_is_short_and_names_the_method(files):
+    shown = run("info", files / "index").stdout
+    assert "sketched()" in shown
+    assert max(map(len, shown.splitlines())) < 200
+    run("build", files / "x.npy", files / "paper", "--method", "rnd*", "-L", 8, "--n", 10)
+    assert "Random, Pinv" in run("info", files / "paper").stdout
+
+
+@pytest.mark.parametrize("existing", [False, True])
+def test_a_failed_build_leaves_nothing_and_can_be_repeated(files, tmp_path, existing):
+    np.save(tmp_path / "bad.npy", np.full((300, 32), np.nan, np.float32))
+    target = tmp_path / "new" / "index"
+    if existing:
+        target.mkdir(parents=True)
+    assert "row 0 of X" in run("build", tmp_path / "bad.npy", target, ok=False).stderr
+    assert (tmp_path / "new").exists() == existing
+    run("build", files / "x.npy", target)
+    assert "300 vectors" in run("verify", target).stdout
+
+
+def test_what_a_killed_build_left_does_not_block_the_next(files, tmp_path):
+    (tmp_path / "index").mkdir()
+    (tmp_path / "index" / ".lock").touch()
+    run("build", files / "x.npy", tmp_path / "index")
+    assert "--overwrite" in run("build", files / "x.npy", tmp_path / "index", ok=False).stderr
+
+
+def test_a_manifest_of_another_program_is_never_overwritten(files, tmp_path):
+    (tmp_path / "manifest.json").write_text('{"name": "app"}')
+    for words in (("build", files / "x.npy", tmp_path), ("backup", files / "index", tmp_path)):
+        assert run(*words, "--overwrite", ok=False).returncode == 1
+    assert (tmp_path / "manifest.json").read_text() == '{"name": "app"}'
+    assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
+
+
+def test_serving_photos_that_are_not_indexed_names_the_command(tmp_path):
+    (tmp_path / "one.jpg").write_bytes(b"photo")
+    assert f"logt images index {tmp_path}" in run("serve", tmp_path, ok=False).stderr
+    assert "nowhere" in run("serve", tmp_path / "nowhere", ok=False).stderr
+
+
+def test_results_are_saved_as_npz_only(files, tmp_path):
+    done = run("search", files / "index", files / "q.npy", "--save", tmp_path / "out.txt", ok=False)
+    assert "--save writes a .npz file" in done.stderr
+    assert not (tmp_path / "out.txt").exists()
+
+
+def test_errors_are_one_line_in_a_pipe(files):
+    for words in (("info", files / ("long" * 60)), ("build", files / "x.npy"), ("search", files, "--effort", "much")):
+        done = subprocess.run(
+            [sys.executable, "-c", "from logt.cli.main import main; main()", *map(str, words)],
+            capture_output=True,
+            text=True,
+            env={key: value for key, value in os.environ.items() if key != "COLUMNS"},
+        )
+        assert done.returncode != 0
+        assert done.stderr.splitlines()[-1].lower().startswith("error: ")
+
+
+def test_backup_and_restore(files, tmp_path):
+    assert "copy of generation 1" in run("backup", files / "index", tmp_path / "copy").stdout
+    assert "--overwrite" in run("backup", files / "index", tmp_path / "copy", ok=False).stderr
+    run("backup", files / "index", tmp_path / "copy", "--overwrite")
+    assert "300 vectors" in run("restore", tmp_path / "copy", tmp_path / "again").stdout
+    assert "--overwrite" in run("restore", tmp_path / "copy", tmp_path / "again", ok=False).stderr
+    run("restore", tmp_path / "copy", tmp_path / "again", "--overwrite")
+    Q = np.load(files / "q.npy")
+    assert np.array_equal(logt.open(tmp_path / "again").search(Q).ids, logt.open(files / "index").search(Q).ids)
+
+
+def test_repair_changes_nothing_without_yes(tmp_path, vectors):
+    index = logt.Index(8, segment_size=20)
+    index.add(vectors(100, 8))
+    index.save(tmp_path / "index")
+    assert "nothing to repair" in run("repair", tmp_path / "index", "--yes").stdout
+    file = next((tmp_path / "index").glob("segment-*"))
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    before = {path: path.read_bytes() for path in (tmp_path / "index").iterdir()}
+    done = run("repair", tmp_path / "index", ok=False)
+    assert "20 vectors" in done.stdout
+    assert "Nothing was changed" in done.stdout
+    assert {path: path.read_bytes() for path in (tmp_path / "index").iterdir()} == before
+    done = json.loads(run("repair", tmp_path / "index", "--yes", "--json").stdout)
+    assert (done["kept"], done["repaired"], len(done["losses"][0]["ids"])) == (80, True, 20)
+    assert "80 vectors" in run("verify", tmp_path / "index").stdout
+
+
+def test_numbers_have_the_right_plural_and_progress_never_shows_zero_minutes(monkeypatch, capsys):
+    assert [console.count_of(number, "group") for number in (0, 1, 1200)] == ["0 groups", "1 group", "1,200 groups"]
+    clock = iter([0.0, 0.0, 20.0])
+    monkeypatch.setattr(console.time, "monotonic", lambda: next(clock))
+    report = console._LineProgress()
+    report("indexing", 0, 100)
+    report("indexing", 90, 100)
+    assert "indexing 90/100, 4.5/s, less than 1 min left" in capsys.readouterr().err

@@ -42,16 +42,19 @@ def photos(tmp_path_factory, small):
         squares = np.random.default_rng(seed).integers(0, 256, (4, 5, 3)).astype(np.uint8)
         Image.fromarray(squares.repeat(12, axis=0).repeat(12, axis=1)).save(folder / name)
     Image.open(folder / "one.png").save(folder / "one again.bmp")
-    (folder / "notes.txt").write_text("not an image")
+    for name in ("notes.txt", "broken.jpg"):
+        (folder / name).write_text("not an image")
     printed = run("index", folder, "--model", small).stdout
-    assert "4 added, 0 changed, 0 removed, 0 unchanged, 1 failed" in printed
-    assert "failed: notes.txt: not an image" in printed
+    assert "4 added, 0 changed, 0 removed, 0 unchanged, 1 failed, 1 other file; " in printed
+    assert "failed: broken.jpg: not an image" in printed
+    assert "notes.txt" not in printed
     return folder
 
 
 def test_index_prints_a_summary(photos):
     done = json.loads(run("index", photos, "--json").stdout)
-    assert (done["unchanged"], done["added"], done["failed"][0][0]) == (4, 0, "notes.txt")
+    assert (done["unchanged"], done["added"], done["others"]) == (4, 0, 1)
+    assert [name for name, _ in done["failed"]] == ["broken.jpg"]
 
 
 def test_search_prints_names_and_scores(photos):
@@ -61,6 +64,7 @@ def test_search_prints_names_and_scores(photos):
     assert "[red]three<i>.png" in run("search", photos / ".logt", photos / "[red]three<i>.png").stdout
     part = json.loads(run("search", photos, photos / "one.png", "--box", "0,0,30,24", "--json").stdout)
     assert part[0]["score"] < 0.999
+    assert part == json.loads(run("search", photos, photos / "one.png", "--box", "0,0,0.5,0.5", "--json").stdout)
 
 
 def test_search_writes_a_page_with_embedded_images(photos, tmp_path):
@@ -69,6 +73,15 @@ def test_search_writes_a_page_with_embedded_images(photos, tmp_path):
     assert text.count("data:image/jpeg;base64,") == 5
     assert "[red]three&lt;i&gt;.png" in text
     assert "<i>" not in text
+
+
+def test_other_folders_are_added_and_removed(photos, tmp_path):
+    Image.new("RGB", (60, 48), "red").save(tmp_path / "red.png")
+    assert "1 added" in run("index", photos, "--also", tmp_path).stdout
+    found = json.loads(run("search", photos, tmp_path / "red.png", "-k", 1, "--json").stdout)
+    assert found[0]["name"] == str(tmp_path / "red.png")
+    assert "cannot be combined" in run("index", photos, "--also", tmp_path, "--only", ok=False).stderr
+    assert "1 removed" in run("index", photos, "--only").stdout
 
 
 def test_open_shows_the_page_in_a_browser(photos):

@@ -444,3 +444,11 @@ def test_searches_run_while_vectors_are_added(vectors):
         thread.join()
     assert not wrong
     assert len(made) == 300
+
+
+def test_a_parameter_of_the_method_names_where_it_belongs():
+    with pytest.raises(TypeError, match=r"no parameter 'bits'.*logt.methods.sketched\(bits=4\)"):
+        logt.Index(8, bits=4)
+    for method in ("sketched", logt.methods.sketched):
+        with pytest.raises(InvalidInputError, match=r"logt.methods.sketched\(bits=4\)"):
+            logt.Index(8, method=method)

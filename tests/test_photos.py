@@ -62,11 +62,12 @@ def test_small_collections_work(tmp_path, small, count):
 
 def test_the_index_of_a_folder_without_photos_cannot_be_opened(tmp_path, small):
     (tmp_path / "notes.txt").write_text("none here")
-    assert counts(update(tmp_path, model=small)) == (0, 0, 0, 0, 1)
+    done = update(tmp_path, model=small)
+    assert (counts(done), done.others) == ((0, 0, 0, 0, 0), 1)
     with pytest.raises(InvalidInputError, match="contains no photos yet"):
         Photos.open(tmp_path / ".logt")
     draw(tmp_path / "first.png")
-    assert counts(update(tmp_path)) == (1, 0, 0, 0, 1)
+    assert counts(update(tmp_path)) == (1, 0, 0, 0, 0)
     assert indexed_names(tmp_path / ".logt") == ["first.png"]
 
 
@@ -91,6 +92,28 @@ def test_files_that_are_not_photos_are_listed_and_the_others_indexed(folder, sma
     assert "broken link" in reasons["self"]
     assert "outside the folder" in reasons["out.png"]
     assert "neither a file" in reasons["pipe.jpg"]
+
+
+def test_videos_and_other_files_are_counted_and_read_once(folder, small, monkeypatch):
+    others = ["clip.mp4", "trip/IMG_1.MOV", "a.png.xmp", "notes.txt", "no suffix"]
+    for name in others:
+        (folder / name).write_bytes(b"\0\0\0\x18ftypisom" + b"not an image" * 50)
+    (folder / "photo without suffix").write_bytes((folder / "a.png").read_bytes())
+    done = update(folder, model=small)
+    assert (done.added, done.failed, done.others) == (6, [], 5)
+    read = []
+    real = indexer.read_image
+    monkeypatch.setattr(indexer, "read_image", lambda path, **how: read.append(path.name) or real(path, **how))
+    assert (update(folder).others, read) == (5, [])
+    (folder / "notes.txt").write_text("a longer note")
+    (folder / "clip.mp4").unlink()
+    (folder / "no suffix").write_bytes((folder / "b.jpg").read_bytes())
+    done = update(folder)
+    assert (done.added, done.failed, done.others, sorted(read)) == (1, [], 3, ["no suffix", "notes.txt"])
+    (folder / "no suffix").write_bytes(b"no longer an image")
+    done = update(folder)
+    assert (done.removed, done.others) == (1, 4)
+    assert "no suffix" not in indexed_names(folder)
 
 
 def test_names_that_are_not_utf8_are_listed(folder, small):
@@ -140,6 +163,42 @@ def test_photos_of_an_unreadable_subfolder_are_kept(folder, small, monkeypatch):
     done = update(folder)
     assert (done.removed, done.failed) == (0, [("trip/", "the folder cannot be read: Permission denied")])
     assert len(indexed_names(folder / ".logt")) == 5
+
+
+def test_several_folders_in_one_index(folder, small, tmp_path):
+    other, third = tmp_path / "other photos", tmp_path / "third"
+    for seed in range(4):
+        draw(other / "sub" / f"{seed}.png", seed + 50)
+        draw(third / f"{seed}.png", seed + 80)
+    update(folder, model=small)
+    assert counts(update(folder, also=[other, third])) == (8, 0, 0, 5, 0)
+    assert counts(update(folder)) == (0, 0, 0, 13, 0)  # they are remembered
+    photos = Photos.open(folder)
+    assert photos.folders == [folder, other, third]
+    name = str(other / "sub" / "2.png")
+    assert photos.search(other / "sub" / "2.png", 1)[0][0] == name
+    assert photos.photo_path(name) == other / "sub" / "2.png"
+    (other / "sub" / "2.png").unlink()
+    third.rename(tmp_path / "not mounted")
+    done = update(folder)
+    assert (done.removed, done.failed) == (1, [(f"{third}/", "the folder cannot be read: No such file or directory")])
+    assert len(indexed_names(folder)) == 12
+    third.mkdir()
+    with pytest.raises(InvalidInputError, match="is the disk mounted"):
+        update(folder)
+    third.rmdir()
+    (tmp_path / "not mounted").rename(third)
+    assert counts(update(folder, relearn=True)) == (12, 0, 0, 0, 0)
+    assert counts(update(folder, also=[other])) == (0, 0, 4, 8, 0)
+    assert counts(update(folder, also=[])) == (0, 0, 3, 5, 0)
+
+
+def test_folders_that_overlap_or_do_not_exist_are_refused(folder, small, tmp_path):
+    update(folder, model=small)
+    for wrong, message in ((folder / "trip", "overlap"), (tmp_path, "overlap"), (tmp_path / "none", "not a folder")):
+        with pytest.raises(InvalidInputError, match=message):
+            update(folder, also=[wrong])
+    assert Photos.open(folder).folders == [folder]
 
 
 def test_a_folder_that_is_suddenly_empty_keeps_its_index(folder, small):
@@ -320,6 +379,19 @@ def test_descriptors_are_whitened_and_have_norm_one(folder, small):
     np.testing.assert_allclose(x @ photos.index.reconstruct(["a.png"])[0], 1, atol=0.03)
     part = photos.descriptor(Image.open(folder / "a.png").convert("RGBA"), (0, 0, 24, 24))
     assert part @ x < 0.999
+
+
+def test_a_folder_and_the_path_of_a_photo_are_accepted_as_in_the_commands(folder, small):
+    update(folder, model=small)
+    photos = Photos.open(str(folder))
+    assert photos.path == folder / ".logt"
+    assert photos.search(str(folder / "b.jpg"))[0][0] == "b.jpg"
+    assert photos.search(folder / "a.png", 1, (0, 0, 30, 24)) == photos.search(
+        read_image(folder / "a.png"), 1, (0, 0, 30, 24)
+    )
+    assert np.array_equal(photos.descriptor(folder / "a.png"), photos.descriptor(read_image(folder / "a.png")))
+    with pytest.raises(ImageError, match="file not found"):
+        photos.search(folder / "none.png")
 
 
 def test_near_duplicates_are_grouped(tmp_path, small):

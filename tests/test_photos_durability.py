@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 from drawn_images import best_match, counts, draw, draw_folder, finds_itself
 
 from logt.errors import CorruptIndexError, FormatVersionError, InvalidInputError, LockedError
 from logt.photos import Photos, indexer, update
-from logt.photos.manifest import MANIFEST_FILE
+from logt.photos.manifest import MANIFEST_FILE, PhotoManifest
 from logt.storage.lock import Lock
 
 
@@ -96,11 +98,11 @@ def test_an_interrupted_run_resumes(folder, small):
     assert update(folder).added == 5
 
 
-def test_the_names_on_disk_are_those_of_format_1(folder, small):
+def test_the_names_on_disk_are_those_of_format_2(folder, small):
     update(folder, model=small)
     home = folder / ".logt"
     manifest = json.loads((home / "photos.json").read_text())
-    keys = "format folder model sha256 model_path layout mean std side scales p whitening"
+    keys = "format folder model sha256 model_path layout mean std side scales p whitening more_folders checksum"
     assert list(manifest) == keys.split()
     checksum = manifest["whitening"]
     files = {".lock", "catalogue.sqlite", "photos.json", f"vectors-{checksum}", f"whitening-{checksum}.safetensors"}
@@ -117,15 +119,18 @@ def test_lost_files_of_the_index_are_computed_again(folder, small, lost):
     update(folder, model=small)
     home = folder / ".logt"
     vectors = next(path for path in home.iterdir() if path.name.startswith("vectors-"))
-    if lost == "vectors":
-        shutil.rmtree(vectors)
-    elif lost == "catalog":
+    if lost == "catalog":
         (home / "catalogue.sqlite").unlink()
+    elif lost == "vectors":
+        shutil.rmtree(vectors)
     else:
         (vectors / "manifest.json").write_text("{}")
         with pytest.raises(CorruptIndexError):
             Photos.open(home)
-    update(folder)
+    if lost != "catalog":
+        with pytest.raises(CorruptIndexError, match="logt images index --rebuild"):
+            update(folder)
+    update(folder, rebuild=lost != "catalog")
     photos = Photos.open(home)
     assert len(photos.index) == 5
     assert best_match(photos, folder / "a.png")[0] == "a.png"
@@ -151,8 +156,143 @@ def test_the_error_names_a_damaged_catalog_or_whitening(folder, small):
     with pytest.raises(CorruptIndexError, match="checksum"):
         Photos.open(folder / ".logt")
     (folder / ".logt" / "catalogue.sqlite").write_bytes(b"no database" * 100)
-    with pytest.raises(CorruptIndexError, match="index all photos again"):
+    with pytest.raises(CorruptIndexError, match=r"catalogue.sqlite is damaged.*--rebuild"):
         update(folder)
+    update(folder, rebuild=True)
+    assert finds_itself(Photos.open(folder), folder / "a.png")
+
+
+def all_bytes(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("rebuild", [False, True])
+def test_an_error_of_the_disk_is_not_damage_and_removes_nothing(folder, small, monkeypatch, rebuild):
+    update(folder, model=small)
+    before = all_bytes(folder / ".logt")
+    real = os.open
+
+    def failing(path, *args, **kwargs):
+        if str(path).endswith(".safetensors") and "vectors-" in str(path):
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return real(path, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", failing)
+        with pytest.raises(OSError, match="Input/output error") as raised:
+            update(folder, rebuild=rebuild)
+    assert not isinstance(raised.value, CorruptIndexError)
+    assert all_bytes(folder / ".logt") == before
+    assert counts(update(folder)) == (0, 0, 0, 5, 0)
+
+
+def test_damage_is_reported_and_nothing_is_removed_without_rebuild(folder, small):
+    update(folder, model=small)
+    segment = next((folder / ".logt").glob("vectors-*/segment-*"))
+    flip(segment, -1)
+    before = all_bytes(folder / ".logt")
+    with pytest.raises(CorruptIndexError, match=r"segment-.* is damaged.*--rebuild"):
+        update(folder)
+    assert all_bytes(folder / ".logt") == before
+    assert counts(update(folder, rebuild=True)) == (0, 0, 0, 5, 0)  # the raw descriptors were kept
+    assert finds_itself(Photos.open(folder), folder / "a.png")
+
+
+def flip(path, at, bit=0):
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1 << bit
+    path.write_bytes(data)
+
+
+def test_every_flipped_byte_of_the_manifest_is_noticed(folder, small):
+    update(folder, model=small)
+    path = folder / ".logt" / MANIFEST_FILE
+    right = path.read_bytes()
+    manifest = PhotoManifest.read(folder / ".logt")
+    for at in range(len(right)):
+        flip(path, at, at % 8)
+        with suppress(CorruptIndexError, FormatVersionError):
+            assert PhotoManifest.read(folder / ".logt") == manifest  # only white space changed
+        path.write_bytes(right)
+
+
+def test_a_manifest_of_format_1_has_no_checksum_and_is_still_read(folder, small):
+    update(folder, model=small)
+    path = folder / ".logt" / MANIFEST_FILE
+    values = json.loads(path.read_text())
+    del values["checksum"]
+    path.write_text(json.dumps({**values, "format": 1}))
+    assert len(Photos.open(folder).index) == 5
+    assert counts(update(folder)) == (0, 0, 0, 5, 0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"model_path": "{pipe}"}, "not a regular file"),
+        ({"model_path": "/dev/zero"}, "not a regular file"),
+        ({"model_path": "{huge}"}, "different model|more than"),
+        ({"model_path": "a\0b"}, "damaged"),
+        ({"model_path": 5}, "damaged"),
+        ({"model_path": "\ud800"}, "damaged"),
+        ({"folder": "a\0b"}, "damaged"),
+        ({"whitening": "../../elsewhere"}, "damaged"),
+        ({"side": 10**9}, "damaged: side must be"),
+        ({"more_folders": "/etc"}, "damaged"),
+        ({"more_folders": ["elsewhere"]}, "damaged"),
+        ({"more_folders": [5]}, "damaged"),
+        ({"scales": [1e9]}, "scales must be"),
+        ({"mean": 3}, "damaged"),
+        ({"sha256": None}, "damaged"),
+        ({"p": "x"}, "p must be"),
+    ],
+)
+def test_a_crafted_manifest_ends_in_a_typed_error(folder, small, tmp_path, changed, message):
+    update(folder, model=small)
+    os.mkfifo(tmp_path / "pipe")
+    with open(tmp_path / "huge", "wb") as file:
+        file.truncate((1 << 31) + 1)  # takes no space on disk
+    path = folder / ".logt" / MANIFEST_FILE
+    values = json.loads(path.read_text())
+    del values["checksum"]
+    if isinstance(text := changed.get("model_path"), str):
+        changed = {"model_path": text.format(pipe=tmp_path / "pipe", huge=tmp_path / "huge")}
+        values["sha256"] = "" if "huge" in text else values["sha256"]
+    path.write_text(json.dumps({**values, "format": 1, **changed}))
+    with pytest.raises((CorruptIndexError, InvalidInputError), match=message):
+        Photos.open(folder)
+
+
+@pytest.mark.parametrize("name", [MANIFEST_FILE, "catalogue.sqlite", "whitening-"])
+def test_pipes_in_the_place_of_files_end_in_a_typed_error(folder, small, name):
+    update(folder, model=small)
+    path = next(path for path in (folder / ".logt").iterdir() if path.name.startswith(name))
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises((CorruptIndexError, InvalidInputError), match=r"not a regular file|is not an index of photos"):
+        update(folder)
+    if name != "catalogue.sqlite":  # readers do not use it
+        with pytest.raises(CorruptIndexError, match="not a regular file"):
+            Photos.open(folder)
+
+
+def test_a_deeply_nested_manifest_is_refused(folder, small):
+    update(folder, model=small)
+    (folder / ".logt" / MANIFEST_FILE).write_text("[" * 500_000)
+    with pytest.raises(CorruptIndexError, match="damaged"):
+        Photos.open(folder)
+    (folder / ".logt" / MANIFEST_FILE).write_text(" " * (2 << 20))
+    with pytest.raises(CorruptIndexError, match="more than"):
+        Photos.open(folder)
+
+
+def test_a_damaged_manifest_is_created_again_by_rebuild(folder, small):
+    update(folder, model=small)
+    (folder / ".logt" / MANIFEST_FILE).write_text("{")
+    with pytest.raises(CorruptIndexError, match="--rebuild"):
+        update(folder, model=small)
+    assert counts(update(folder, model=small, rebuild=True)) == (5, 0, 0, 0, 0)
+    assert finds_itself(Photos.open(folder), folder / "a.png")
 
 
 def test_there_is_one_writer_and_it_writes_only_to_an_index(folder, small, tmp_path):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Never, Unpack
 
 import numpy as np
 
@@ -66,12 +66,21 @@ class Index:
         seed: int = 0,
         threads: int | None = None,
         segment_size: int | Literal["auto"] | None = "auto",
+        **unknown: Never,
     ):
+        if unknown:
+            raise TypeError(
+                f"Index has no parameter {next(iter(unknown))!r}; parameters of a method are passed to the method, "
+                "such as Index(dim, method=logt.methods.sketched(bits=4))"
+            )
         self._metric = parse_metric(metric)
         self._dim = check_int("dim", dim)
         method = sketched() if method is None else method
         if not isinstance(method, Method):
-            raise InvalidInputError(f"method must be a Method, such as logt.methods.lo_gt(), got {method!r}")
+            raise InvalidInputError(
+                "method must be a Method, such as logt.methods.sketched(bits=4) or logt.methods.lo_gt(), "
+                f"got {method!r}"
+            )
         self._seed = check_int("seed", seed, least=0)
         self._threads = None if threads is None else check_int("threads", threads)
         if isinstance(segment_size, str) and segment_size == "auto":

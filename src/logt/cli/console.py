@@ -28,6 +28,11 @@ def say(text: str) -> None:
     out.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
+def count_of(number: int, noun: str) -> str:
+    """Return a number with its noun, in the plural unless it is 1."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 @contextmanager
 def progress(quiet: bool) -> Iterator[Progress]:
     """Return a progress callback that writes to stderr: bars on a terminal, else lines; nothing if `quiet`."""
@@ -92,4 +97,4 @@ class _LineProgress:
             rate = done / (now - start)
             minutes = (total - done) / max(rate, 1e-9) / 60
             left = "less than 1 min" if minutes < 1 else f"{minutes:,.0f} min"
-            err.print(f"{what} {done:,}/{total:,}, {rate:,.1f}/s, {left} left", highlight=False)
+            err.print(f"{what} {done:,}/{total:,}, {rate:,.1f}/s, {left} left", highlight=False, soft_wrap=True)

@@ -15,7 +15,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from logt.cli.console import AsJson, Threads, err, out, progress, say
+from logt.cli.console import AsJson, Threads, count_of, err, out, progress, say
 from logt.descriptors import Box, Model, read_image
 from logt.errors import InvalidInputError
 from logt.evaluation import mean_average_precision
@@ -48,6 +48,11 @@ def index(
     path: Annotated[
         Path | None, typer.Argument(metavar="INDEX", help="The folder of the index. Default: FOLDER/.logt")
     ] = None,
+    also: Annotated[
+        list[Path] | None,
+        typer.Option(help="Another folder of photos; can be repeated. The index remembers them."),
+    ] = None,
+    only: Annotated[bool, typer.Option("--only", help="Remove the photos of all other folders.")] = False,
     model: Annotated[
         Path | None,
         typer.Option(help="ONNX model that returns a feature map or a vector. Default: the included one."),
@@ -56,16 +61,30 @@ def index(
         int | None, typer.Option(min=32, help="Longer side, in pixels, to which photos are resized.")
     ] = None,
     relearn: Annotated[bool, typer.Option(help="Compute all descriptors and the whitening again.")] = False,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Remove damaged files of the index, and compute them again.")
+    ] = False,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
     """Create or update the index of a folder of photos. An interrupted run can be resumed."""
     warnings.filterwarnings("ignore", module=r"PIL\.")  # warnings about metadata would break the progress bar
+    if only and also:
+        raise InvalidInputError("--only and --also cannot be combined")
     chosen: Path | Model | None = model if side is None else Model.load(model, side=side)
     start = time.perf_counter()
     try:
         with progress(quiet=as_json) as report:
-            summary = update(folder, path, model=chosen, relearn=relearn, workers=threads, progress=report)
+            summary = update(
+                folder,
+                path,
+                also=[] if only else also or None,
+                model=chosen,
+                relearn=relearn,
+                rebuild=rebuild,
+                workers=threads,
+                progress=report,
+            )
     except KeyboardInterrupt:
         err.print("interrupted; run the same command again to resume")
         raise typer.Exit(130) from None
@@ -78,7 +97,11 @@ def search(
     photo: Annotated[Path, typer.Argument(help="The photo to search for.")],
     k: Annotated[int, typer.Option("-k", min=1, help="Number of results.")] = 10,
     box: Annotated[
-        str | None, typer.Option(help="Search for a region of the photo: left,top,right,bottom in pixels.")
+        str | None,
+        typer.Option(
+            help="Search for a region of the photo: left,top,right,bottom in pixels, "
+            "or as fractions of its width and height (0 to 1), as in the API."
+        ),
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write the results as an HTML page to this file.")] = None,
     show: OpenReport = False,
@@ -86,13 +109,13 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """Find the photos that are most similar to a photo."""
-    photos = Photos.open(_index_path(path), model=model)
-    region = None if box is None else _parse_box(box)
-    image = read_image(photo, side=photos.side if region is None else None)
+    photos = Photos.open(path, model=model)
+    image = read_image(photo, side=photos.side if box is None else None)
+    region = None if box is None else _parse_box(box, image.size)
     results = photos.search(image, k, region)
     if html is not None or show:
         query = image if region is None else image.crop(tuple(map(round, region)))  # type: ignore[arg-type]
-        note = f"The {len(results)} most similar of {len(photos.index):,} photos in {photos.folder}"
+        note = f"The {len(results)} most similar of {count_of(len(photos.index), 'photo')} in {photos.folder}"
         section = (ReportPhoto(photo.name, query), _report_photos(photos, results))
         _write_report(html, render_report(f"Photos similar to {photo.name}", note, [section]), show)
     if as_json:
@@ -113,7 +136,7 @@ def near_duplicates(
     as_json: AsJson = False,
 ) -> None:
     """List groups of near-duplicates: scaled, compressed or retouched copies of a photo."""
-    photos = Photos.open(_index_path(path), model=model)
+    photos = Photos.open(path, model=model)
     with progress(quiet=as_json) as report:
         groups = duplicates(photos, threshold, threads=threads, progress=report)
     if as_json:
@@ -123,8 +146,8 @@ def near_duplicates(
         say(f"group {number}, score {group.score:.3f}")
         for name in group.names:
             say(f"  {_printable(name)}")
-    noun = "group" if len(groups) == 1 else "groups"
-    say(f"{len(groups):,} {noun} of near-duplicates in {len(photos.index):,} photos")
+    groups_found, among = count_of(len(groups), "group"), count_of(len(photos.index), "photo")
+    say(f"{groups_found} of near-duplicates in {among}")
 
 
 @app.command()
@@ -200,25 +223,25 @@ def _print_summary(summary: Summary, path: Path, seconds: float, as_json: bool) 
     if len(summary.failed) > _MAX_FAILURES:
         say(f"… and {len(summary.failed) - _MAX_FAILURES:,} more that failed; --json lists all")
     indexed = summary.added + summary.changed
+    others = f", {count_of(summary.others, 'other file')}" if summary.others else ""
     rate = f", {indexed / seconds:,.1f} photos/s" if indexed else ""
     say(
         f"{summary.added:,} added, {summary.changed:,} changed, {summary.removed:,} removed, "
-        f"{summary.unchanged:,} unchanged, {len(summary.failed):,} failed; {seconds:,.1f} s{rate}"
+        f"{summary.unchanged:,} unchanged, {len(summary.failed):,} failed{others}; {seconds:,.1f} s{rate}"
     )
     say(f"index: {path}")
 
 
-def _index_path(path: Path) -> Path:
-    """Return the index in a folder of photos, or the path itself if it is an index."""
-    return path / DEFAULT_NAME if (path / DEFAULT_NAME).is_dir() else path
-
-
-def _parse_box(text: str) -> Box:
+def _parse_box(text: str, size: tuple[int, int]) -> Box:
+    """Return a box in pixels. A box that ends at 1 or before is in fractions: in pixels it would be one pixel."""
     try:
         left, top, right, bottom = (float(part) for part in text.split(","))
     except ValueError:
-        raise InvalidInputError(f"--box must be left,top,right,bottom in pixels, got {text!r}") from None
-    return left, top, right, bottom
+        raise InvalidInputError(
+            f"--box must be left,top,right,bottom in pixels, or as fractions from 0 to 1, got {text!r}"
+        ) from None
+    width, height = size if right <= 1 and bottom <= 1 else (1, 1)
+    return left * width, top * height, right * width, bottom * height
 
 
 def _report_photos(photos: Photos, results: list[tuple[str, float]]) -> list[ReportPhoto]:
@@ -238,7 +261,8 @@ def _write_report(path: Path | None, page: str, show: bool) -> None:
         path = Path(tempfile.mkdtemp(prefix="logt-images-")) / _REPORT_FILE
     path.write_text(page, encoding="utf-8")
     if show and not webbrowser.open(path.resolve().as_uri()):
-        err.print(f"no browser can be started; the results are in {path}", markup=False, highlight=False)
+        text = f"no browser can be started; the results are in {path}"
+        err.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _printable(name: str) -> str:

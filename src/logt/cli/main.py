@@ -12,7 +12,9 @@ from logt.cli.console import err, out
 from logt.cli.demo import demo
 from logt.cli.reproduce import reproduce
 from logt.cli.serve import serve
-from logt.cli.vectors import build, info, search, tune, verify
+from logt.cli.storage import backup, info, repair, restore, verify
+from logt.cli.tune import tune
+from logt.cli.vectors import build, search
 from logt.errors import InvalidInputError
 
 app = typer.Typer(
@@ -21,9 +23,10 @@ app = typer.Typer(
     invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="rich" if err.is_terminal else None,  # without it, errors are not wrapped
 )
 app.add_typer(images.app, name="images")
-for command in (demo, build, search, tune, verify, info, serve, reproduce):
+for command in (demo, build, search, tune, info, verify, backup, restore, repair, serve, reproduce):
     app.command()(command)
 
 

@@ -14,11 +14,14 @@ from urllib.parse import quote
 
 import typer
 
-from logt.cli.console import err
+from logt.cli.console import count_of, err
 from logt.errors import InvalidInputError, MissingExtraError
+from logt.photos.index_folder import find_index
+from logt.photos.manifest import MANIFEST_FILE as PHOTO_MANIFEST
 from logt.server.collection import BaseCollection
 from logt.server.photo_collection import open_collection
 from logt.server.settings import MIN_TOKEN_LENGTH, Limits, Settings
+from logt.storage.manifest import MANIFEST
 
 if TYPE_CHECKING:
     import uvicorn
@@ -43,6 +46,7 @@ def serve(
         raise InvalidInputError("--read-only and --allow-upload cannot be combined")
     limits = Limits(body_bytes=upload_mb << 20, seconds=seconds)
     settings = Settings(token or None, read_only, _host_names(host, allow_host or []), limits)
+    _check_indexed(index)
     collection = open_collection(index, allow_uploads=allow_upload)
     if settings.token is None and not _is_loopback(host):
         _print(
@@ -52,13 +56,22 @@ def serve(
         )
     server, listener = _create_server(collection, settings, host, port)
     url = _page_url(host, listener.getsockname()[1])
-    items = "photos" if collection.has_photos else "vectors"
-    _print(f"Serving {len(collection.index):,} {items} from {collection.title} at {url}")
+    items = count_of(len(collection.index), "photo" if collection.has_photos else "vector")
+    _print(f"Serving {items} from {collection.title} at {url}")
     _print("Press Ctrl+C to stop")
     if open_browser:
         _open_when_ready(server, url + (f"?token={quote(settings.token, safe='')}" if settings.token else ""))
     server.run(sockets=[listener])
     _print("Stopped")
+
+
+def _check_indexed(path: Path) -> None:
+    """Raise if a folder holds no index; it may be one of photos that were not indexed yet."""
+    found = find_index(path)
+    if path.is_dir() and not any((found / name).exists() for name in (PHOTO_MANIFEST, MANIFEST)):
+        raise InvalidInputError(
+            f"{path} holds no index. If it is a folder of photos, index it first: logt images index {path}"
+        )
 
 
 def _create_server(

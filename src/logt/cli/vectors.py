@@ -1,11 +1,10 @@
-"""`logt build`, `search`, `verify` and `info`: an index of the vectors in a file."""
+"""`logt build` and `search`: an index of the vectors in a file."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,16 +14,17 @@ from rich.table import Table
 from rich.text import Text
 
 from logt import methods
-from logt._validation import check_fraction
-from logt.cli.console import AsJson, Threads, err, out, progress, say
+from logt.cli.console import AsJson, Threads, err, out, progress
+from logt.cli.storage import print_report
 from logt.datasets import read_vectors
-from logt.engine.calibration import EffortPoint
 from logt.engine.costs import memory_per_vector
 from logt.engine.method import Method
-from logt.errors import InvalidInputError, MissingExtraError
+from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.results import SearchResult
 from logt.stages.residual import MAX_BITS
+from logt.storage.backup import removed_on_failure
+from logt.storage.manifest import MANIFEST
 from logt.storage.store import Store
 
 _DEFAULT_METHOD = "sketched"
@@ -76,7 +76,7 @@ def build(
     if method not in (_DEFAULT_METHOD, *_PAPER_METHODS):
         names = ", ".join((_DEFAULT_METHOD, *_PAPER_METHODS))
         raise InvalidInputError(f"--method must be one of {names}, got {method!r}")
-    if index.exists() and not overwrite:
+    if (index / MANIFEST).exists() and not overwrite:
         raise InvalidInputError(f"{index} exists; choose another path, or pass --overwrite")
     X = read_vectors(vectors)
     if method == _DEFAULT_METHOD:
@@ -87,16 +87,16 @@ def build(
         chosen = methods.cascaded(_PAPER_METHODS[method](n=n, m=m, L=entries))
         chosen = chosen if exact else methods.compact(chosen)
     new = Index(X.shape[1], method=chosen, metric=metric, seed=seed)
-    Store.create(index.resolve()).close()  # a folder that cannot be written to is refused before the work starts
     start = time.perf_counter()
     try:
-        with progress(quiet=as_json) as report:
+        with removed_on_failure(index.resolve()), progress(quiet=as_json) as report:
+            Store.create(index.resolve()).close()  # a folder that cannot be written to is refused before the work
             new.add(X, threads=threads, progress=report)
+            new.save(index)
     except KeyboardInterrupt:
         err.print("interrupted; nothing was written")
         raise typer.Exit(130) from None
-    new.save(index)
-    _print_report(new, as_json, {"seconds": time.perf_counter() - start, "index": str(index)})
+    print_report(new, as_json, {"seconds": time.perf_counter() - start, "index": str(index)})
 
 
 def search(
@@ -119,6 +119,8 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """Search an index for the nearest neighbors of each query."""
+    if save is not None and save.suffix != ".npz":
+        raise InvalidInputError(f"--save writes a .npz file, got {save}; --json prints the results as text")
     result = Index.open(index).search(
         read_vectors(queries), k, effort=effort, recall=recall, p=p, R=shortlist, threads=threads
     )
@@ -132,67 +134,6 @@ def search(
         _print_results(result)
 
 
-def tune(
-    index: IndexPath,
-    queries: Annotated[
-        Path | None, typer.Argument(help="Queries like those to come. Default: vectors of the index.")
-    ] = None,
-    recall: Annotated[float, typer.Option(help="The recall to recommend an effort for.")] = 0.95,
-    plot: Annotated[Path | None, typer.Option(help="Also write the curve to this .png or .svg file.")] = None,
-    threads: Threads = None,
-    as_json: AsJson = False,
-) -> None:
-    """Measure recall and time by effort, and store the curve: searches for a recall follow from it."""
-    check_fraction("--recall", recall)
-    with Index.open(index, "a") as opened:
-        points = opened.tune(None if queries is None else read_vectors(queries), threads=threads)
-        opened.save()
-    best = next((point for point in points if point.recall >= recall), None)
-    if as_json:
-        rows = [asdict(point) for point in points]
-        out.print_json(json.dumps({"points": rows, "recommended": None if best is None else best.effort}))
-    else:
-        table = Table("effort", "recall@10", "recall@100", "ms per query", "vectors scanned")
-        for point in points:
-            columns = (point.recall, point.recall_100, point.milliseconds)
-            table.add_row(f"{point.effort:.1f}", *(f"{value:.3f}" for value in columns), f"{point.scanned:,.0f}")
-        out.print(table)
-        if best is not None:
-            say(f"recall {recall:g} of a full read: effort={best.effort:g}, {best.milliseconds:.3f} ms per query")
-    if plot is not None:
-        _plot_efforts(points, plot)
-
-
-def _plot_efforts(points: Sequence[EffortPoint], path: Path) -> None:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("--plot needs matplotlib: pip install 'logt-search[reproduce]'") from error
-    figure = Figure(figsize=(5, 3.5), layout="constrained")
-    axes = figure.subplots()
-    axes.plot([p.milliseconds for p in points], [p.recall for p in points], marker="o", label="recall@10")
-    axes.plot([p.milliseconds for p in points], [p.recall_100 for p in points], marker="s", label="recall@100")
-    axes.set_xscale("log")
-    axes.set_xlabel("milliseconds per query, one thread")
-    axes.set_ylabel("fraction of the results of a full read")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    figure.savefig(path)
-
-
-def verify(index: IndexPath) -> None:
-    """Check all bytes of an index; report a damaged file."""
-    opened = Index.open(index)
-    say(f"{index}: OK; {len(opened):,} vectors, generation {opened.generation}")
-
-
-def info(index: IndexPath, as_json: AsJson = False) -> None:
-    """Print the contents and the size of an index, after checking all its bytes."""
-    opened = Index.open(index)
-    stored = sum(path.stat().st_size for path in index.iterdir() if path.is_file())
-    _print_report(opened, as_json, {"generation": opened.generation, "bytes on disk": stored})
-
-
 def _bits_for_bytes(bits: int | None, limit: float, shape: tuple[int, ...]) -> int:
     """Return the most bits per dimension with which a vector takes at most `limit` bytes of memory."""
     if bits is not None:
@@ -203,16 +144,6 @@ def _bits_for_bytes(bits: int | None, limit: float, shape: tuple[int, ...]) -> i
         if needed <= limit:
             return candidate
     raise InvalidInputError(f"--bytes must be at least {needed:.0f} for {dim} dimensions, got {limit:g}")
-
-
-def _print_report(index: Index, as_json: bool, more: dict[str, Any]) -> None:
-    report = index.report()
-    if as_json:
-        out.print_json(json.dumps({**report, **more}))
-        return
-    say(str(report))
-    for name, value in more.items():
-        say(f"{name}: {value:.1f}" if isinstance(value, float) else f"{name}: {value}")
 
 
 def _print_results(result: SearchResult) -> None:

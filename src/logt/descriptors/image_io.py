@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 MAX_PIXELS = 1 << 28
 """Images of more pixels are refused: 16,384 x 16,384 pixels take a gigabyte with four channels."""
 
+NOT_AN_IMAGE = "not an image, or an unsupported format"
+"""The reason of the error for a file whose content is of no known format."""
+
 LARGE_PIXELS = 1 << 25
 """Images of more pixels than this are decoded one at a time, whatever the number of threads, to bound memory."""
 
@@ -64,7 +67,7 @@ def read_image(
     except MemoryError as error:
         raise ImageError(name, "not enough memory to decode it") from error
     except module.UnidentifiedImageError as error:
-        raise ImageError(name, "not an image, or an unsupported format") from error
+        raise ImageError(name, NOT_AN_IMAGE) from error
     except Exception as error:  # a damaged file can raise anything in the decoder of its format
         reason = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
         raise ImageError(name, reason) from error

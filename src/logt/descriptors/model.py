@@ -14,9 +14,13 @@ import numpy as np
 from logt._types import Floats
 from logt.descriptors.preprocessing import Box, Preprocessing
 from logt.errors import InvalidInputError, MissingExtraError
+from logt.storage.files import read_bytes
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+MAX_BYTES = 1 << 31
+"""Larger files are refused: an ONNX file has at most so many bytes."""
 
 DEFAULT_MODEL = Path(__file__).with_name("efficientnet-lite0.onnx")
 _METADATA_KEY = "logt"
@@ -55,9 +59,9 @@ class Model:
         """
         file = DEFAULT_MODEL if path is None else Path(path).resolve()
         try:
-            data = file.read_bytes()
+            data = read_bytes(file, MAX_BYTES)
         except OSError as error:
-            raise InvalidInputError(f"the model {file} cannot be read: {error.strerror}") from error
+            raise InvalidInputError(f"the model {file} cannot be read: {error.strerror or error}") from error
         session = _create_session(data, file)
         arguments = {"layout": layout, "mean": mean, "std": std, "side": side}
         given = {name: value for name, value in arguments.items() if value is not None}

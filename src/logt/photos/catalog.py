@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,11 +17,13 @@ CATALOG_FILE = "catalogue.sqlite"
 
 # pictures: one row per photo. bytes, changed: its FileStamp. raw: its descriptor as float16, NULL after a final
 # whitening, when it is no longer needed. vectors: the whitening of its vector in the index, NULL until it has one.
+# others: files that are not photos, such as videos, with their stamps; they are not read again until they change.
 # notes: the row 'relearn' exists while everything is being indexed again, and holds the new manifest.
 _TABLES = """
 CREATE TABLE IF NOT EXISTS pictures (
     name TEXT PRIMARY KEY, bytes INTEGER NOT NULL, changed INTEGER NOT NULL, raw BLOB, vectors TEXT
 );
+CREATE TABLE IF NOT EXISTS others (name TEXT PRIMARY KEY, bytes INTEGER NOT NULL, changed INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS notes (note TEXT PRIMARY KEY, value TEXT NOT NULL)
 """
 _RELEARN = "relearn"
@@ -35,13 +37,15 @@ class FileStamp(NamedTuple):
 
 
 class Catalog:
-    """One SQLite file; each method is one transaction."""
+    """One SQLite file; each method is one transaction. Without `create`, opening it writes nothing."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, *, create: bool = True):
         self._file = path / CATALOG_FILE
+        if self._file.exists() and not self._file.is_file():
+            raise CorruptIndexError(f"{self._file} is not a regular file")
         self._connection = sqlite3.connect(self._file, timeout=30)
         with self._transaction() as db:
-            for table in _TABLES.split(";"):
+            for table in _TABLES.split(";") if create else ():
                 db.execute(table)
 
     def close(self) -> None:
@@ -53,6 +57,18 @@ class Catalog:
         with self._transaction() as db:
             rows = db.execute("SELECT name, bytes, changed FROM pictures")
             return {name: FileStamp(*stamp) for name, *stamp in rows}
+
+    def others(self) -> dict[str, FileStamp]:
+        """Return the stamps of the files that are not photos."""
+        with self._transaction() as db:
+            rows = db.execute("SELECT name, bytes, changed FROM others")
+            return {name: FileStamp(*stamp) for name, *stamp in rows}
+
+    def replace_others(self, files: Mapping[str, FileStamp]) -> None:
+        """Replace the list of files that are not photos."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM others")
+            db.executemany("INSERT INTO others VALUES (?, ?, ?)", ((name, *stamp) for name, stamp in files.items()))
 
     def record(self, photos: Iterable[tuple[str, FileStamp, Floats]]) -> None:
         """Add or replace photos with new descriptors, which are not yet in the vector index."""
@@ -77,6 +93,24 @@ class Catalog:
         with self._transaction() as db:
             row = db.execute("SELECT value FROM notes WHERE note = ?", (_RELEARN,)).fetchone()
         return None if row is None else str(row[0])
+
+    def forget_vectors(self) -> None:
+        """Record that the index holds no vectors; photos without a raw descriptor have to be read again."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM pictures WHERE raw IS NULL")
+            db.execute("UPDATE pictures SET vectors = NULL")
+
+    def check(self) -> None:
+        """Check the whole file; raise CorruptIndexError if it is damaged."""
+        with self._transaction() as db:
+            (result,) = db.execute("PRAGMA integrity_check(1)").fetchone()
+        if result != "ok":
+            raise CorruptIndexError(f"{self._file} is damaged: {result}")
+
+    def copy_to(self, path: Path) -> None:
+        """Replace the catalog in another folder by the present state of this one, in one transaction."""
+        with closing(sqlite3.connect(path / CATALOG_FILE, timeout=30)) as target, self._transaction() as db:
+            db.backup(target)
 
     def count(self) -> int:
         """Return the number of photos."""
@@ -128,9 +162,7 @@ class Catalog:
         except sqlite3.OperationalError as error:
             raise OSError(f"cannot use {self._file}: {error}") from error
         except sqlite3.DatabaseError as error:
-            raise CorruptIndexError(
-                f"{self._file} is damaged: {error}; remove it to index all photos again"
-            ) from error
+            raise CorruptIndexError(f"{self._file} is damaged: {error}") from error
 
 
 def _decode_descriptors(rows: Iterable[bytes]) -> Floats:

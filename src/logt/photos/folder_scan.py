@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from logt.photos.catalog import FileStamp
+
+_PHOTO_SUFFIXES = {
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".webp", ".tif", ".tiff", ".bmp", ".dib", ".avif", ".heic"),
+    *(".heif", ".hif", ".jp2", ".j2k", ".jpx", ".jpf", ".mpo", ".psd", ".ppm", ".pgm", ".pbm", ".pnm", ".tga"),
+    *(".pcx", ".qoi", ".ico"),
+    *(".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf", ".pef", ".srw"),  # of cameras
+}
+
+
+def is_photo_name(name: str) -> bool:
+    """Return whether a file name ends as those of photos do; a user expects such a file in the index."""
+    return Path(name).suffix.lower() in _PHOTO_SUFFIXES
 
 
 @dataclass
@@ -21,6 +34,26 @@ class FolderScan:
     def may_contain(self, name: str) -> bool:
         """Return whether a file that was not found may still exist, in a subfolder that cannot be read."""
         return any(name.startswith(f"{folder}/") for folder in self.unreadable)
+
+
+def scan_folders(folders: Sequence[Path], index_path: Path) -> FolderScan:
+    """Return the files in several folders; the names of files in all but the first are absolute paths.
+
+    A folder that is not there counts as one that cannot be read: its disk may not be mounted.
+    """
+    scan = scan_folder(folders[0], index_path)
+    for folder in folders[1:]:
+        try:
+            other = scan_folder(folder, index_path)
+        except OSError as error:
+            scan.unreadable.append(folder.as_posix())
+            scan.failed.append((f"{folder}/", f"the folder cannot be read: {error.strerror}"))
+            continue
+        start = f"{folder.as_posix()}/"
+        scan.files |= {start + name: stamp for name, stamp in other.files.items()}
+        scan.failed += [(start + name, reason) for name, reason in other.failed]
+        scan.unreadable += [start + name for name in other.unreadable]
+    return scan
 
 
 def scan_folder(folder: Path, index_path: Path) -> FolderScan:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,13 +13,29 @@ from logt.descriptors import Whitening
 from logt.errors import CorruptIndexError, InvalidInputError
 from logt.index import Index
 from logt.methods import sketched
-from logt.photos.catalog import CATALOG_FILE
-from logt.photos.manifest import MANIFEST_FILE
-from logt.storage.files import replace_file
+from logt.photos.catalog import CATALOG_FILE, Catalog
+from logt.photos.manifest import MANIFEST_FILE, PhotoManifest
+from logt.storage.files import read_bytes, replace_file
 from logt.storage.lock import LOCK, Lock
 
 DEFAULT_NAME = ".logt"
 """The subfolder of a folder of photos that holds its index by default."""
+
+_MAX_WHITENING = 1 << 30
+_OWN_FILE = re.compile(
+    rf"{re.escape(LOCK)}|{re.escape(CATALOG_FILE)}(-journal)?|vectors-[0-9a-f]{{16}}"
+    r"|whitening-[0-9a-f]{16}\.safetensors|\.whitening-[0-9a-f]{16}\.safetensors\.\d+\.tmp"
+)  # but the manifest
+_WAY_OUT = (
+    "restore a backup with logt restore, keep what can be read with logt repair, "
+    "or compute what is damaged again with logt images index --rebuild"
+)
+
+
+def find_index(path: Path) -> Path:
+    """Return the index in a folder of photos, or the path itself if it is an index."""
+    inside = path / DEFAULT_NAME
+    return inside if inside.is_dir() and not (path / MANIFEST_FILE).exists() else path
 
 
 @dataclass(frozen=True)
@@ -48,7 +65,7 @@ class IndexFolder:
         """Read a whitening; raise CorruptIndexError if it is missing or damaged."""
         file = self._whitening_file(checksum)
         try:
-            whitening = Whitening.from_bytes(file.read_bytes())
+            whitening = Whitening.from_bytes(read_bytes(file, _MAX_WHITENING))
         except FileNotFoundError:
             raise CorruptIndexError(f"{file} is missing") from None
         if whitening.checksum != checksum:
@@ -60,15 +77,35 @@ class IndexFolder:
         replace_file(self._whitening_file(whitening.checksum), whitening.serialized)
 
     def open_vectors(self, whitening: Whitening) -> Index:
-        """Open the vectors with this whitening for writing; create a new index if there is none or it is damaged."""
-        folder = self.vectors_folder(whitening.checksum)
+        """Open the vectors with this whitening for writing, or a new index if there are none."""
         try:
-            return Index.open(folder, "a")
+            return Index.open(self.vectors_folder(whitening.checksum), "a")
         except FileNotFoundError:
-            pass
-        except CorruptIndexError:
-            shutil.rmtree(folder)
-        return Index(whitening.dim, method=sketched(bits=4))
+            return Index(whitening.dim, method=sketched(bits=4))
+
+    @contextmanager
+    def naming_the_way_out(self) -> Iterator[None]:
+        """Add what can be done to the error about a damaged index. Nothing is removed without `rebuild`."""
+        try:
+            yield
+        except CorruptIndexError as error:
+            raise CorruptIndexError(f"{error}; {_WAY_OUT}") from error
+
+    def check(self) -> tuple[PhotoManifest, Index | None]:
+        """Check all bytes; return the manifest, and the vectors if there are any. Raise if a file is damaged."""
+        while True:
+            manifest = PhotoManifest.read(self.path)
+            if (self.path / CATALOG_FILE).exists():
+                with closing(Catalog(self.path, create=False)) as catalog:
+                    catalog.check()
+            if manifest.whitening is None:
+                return manifest, None
+            try:
+                self.read_whitening(manifest.whitening)
+                return manifest, Index.open(self.vectors_folder(manifest.whitening))
+            except (FileNotFoundError, CorruptIndexError):
+                if PhotoManifest.read(self.path) == manifest:
+                    raise  # otherwise a writer has replaced these files meanwhile
 
     def remove_all_except(self, checksum: str) -> None:
         """Remove the files of all other whitenings; readers keep the files that they have open."""
@@ -82,8 +119,7 @@ class IndexFolder:
         return self.path / f"whitening-{checksum}.safetensors"
 
     def _may_be_index(self) -> bool:
-        """Return whether the folder is an index, or the start of one by a run that was killed."""
+        """Return whether the folder is an index, or the start of one by a run or a copy that was killed."""
         if (self.path / MANIFEST_FILE).is_file():
             return True
-        started = {LOCK, CATALOG_FILE, f"{CATALOG_FILE}-journal"}
-        return self.path.is_dir() and {file.name for file in self.path.iterdir()} <= started
+        return self.path.is_dir() and all(_OWN_FILE.fullmatch(file.name) for file in self.path.iterdir())

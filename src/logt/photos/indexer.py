@@ -18,11 +18,13 @@ from logt._threads import Progress, Workers, available_cores
 from logt._types import Floats
 from logt._validation import check_int
 from logt.descriptors import SCALES, DescriptorExtractor, ImageError, Model, Whitening, read_image
-from logt.errors import InvalidInputError
+from logt.descriptors.image_io import NOT_AN_IMAGE
+from logt.errors import CorruptIndexError, InvalidInputError
 from logt.photos.catalog import Catalog, FileStamp
-from logt.photos.folder_scan import FolderScan, scan_folder
+from logt.photos.folder_scan import FolderScan, is_photo_name, scan_folders
 from logt.photos.index_folder import DEFAULT_NAME, IndexFolder
 from logt.photos.manifest import PhotoManifest
+from logt.photos.rebuild import remove_damaged
 
 FINAL_COUNT = 4096
 """A whitening learned from this many photos is final; one from fewer is learned again as the folder grows."""
@@ -38,22 +40,28 @@ _MAX_SEGMENTS = 8  # more are merged at the end of a run
 
 @dataclass(frozen=True)
 class Summary:
-    """The numbers of photos that were added, changed, removed and unchanged, and (name, reason) of failed files."""
+    """The numbers of photos that were added, changed, removed and unchanged, and (name, reason) of failed files.
+
+    others: the number of files that are not photos, such as videos and text files.
+    """
 
     added: int
     changed: int
     removed: int
     unchanged: int
     failed: list[tuple[str, str]] = field(default_factory=list)
+    others: int = 0
 
 
 def update(
     folder: str | Path,
     path: str | Path | None = None,
     *,
+    also: Sequence[str | Path] | None = None,
     model: str | Path | Model | None = None,
     scales: Sequence[float] | None = None,
     relearn: bool = False,
+    rebuild: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Summary:
@@ -63,9 +71,11 @@ def update(
 
     folder: the folder of photos; its subfolders are included.
     path: the folder of the index, created if it does not exist; default FOLDER/.logt.
+    also: other folders of photos; the names of their photos are absolute paths. Default: those of the last run.
     model: an ONNX file or a loaded model; default the model of the index, or the one included in the package.
     scales: the scales at which images are processed; default those of the index, or (1, 1/√2, 1/2).
     relearn: compute all descriptors and the whitening again, with another model or scales if they are given.
+    rebuild: remove the files of the index that are damaged, and compute them again; otherwise they raise an error.
     workers: the number of threads; default all cores.
     progress: called as progress(what, done, total).
     """
@@ -76,11 +86,28 @@ def update(
     threads = available_cores() if workers is None else check_int("workers", workers)
     if not index.has_manifest():
         model = _create_extractor(model, scales).model  # an unusable model is refused before anything is written
-    with index.lock(), closing(Catalog(index.path)) as catalog:
-        request = _Request(photo_folder, index.path, model, scales)
-        manifest, extractor = request.relearn(catalog) if relearn else request.open(catalog)
-        indexer = _Indexer(index, photo_folder, catalog, extractor, manifest, Workers(threads, progress))
-        return indexer.run(scan_folder(photo_folder, index.path))
+    with index.lock(), index.naming_the_way_out():
+        if rebuild:
+            remove_damaged(index)
+        with closing(Catalog(index.path)) as catalog:
+            request = _Request(photo_folder, index.path, model, scales)
+            manifest, extractor = request.relearn(catalog) if relearn else request.open(catalog)
+            if also is not None:
+                manifest = _with_more_folders(manifest, [photo_folder, *(Path(other).resolve() for other in also)])
+                manifest.write(index.path)
+            indexer = _Indexer(index, photo_folder, catalog, extractor, manifest, Workers(threads, progress))
+            return indexer.run(scan_folders(manifest.photo_folders(index.path), index.path))
+
+
+def _with_more_folders(manifest: PhotoManifest, folders: list[Path]) -> PhotoManifest:
+    """Return the manifest for several folders, the first of which is its own."""
+    for number, folder in enumerate(folders):
+        if not folder.is_dir():
+            raise InvalidInputError(f"{folder} is not a folder")
+        for other in folders[:number]:
+            if folder.is_relative_to(other) or other.is_relative_to(folder):
+                raise InvalidInputError(f"{folder} and {other} overlap; subfolders are included anyway")
+    return replace(manifest, more_folders=[folder.as_posix() for folder in folders[1:]])
 
 
 def _create_extractor(model: str | Path | Model | None, scales: Sequence[float] | None) -> DescriptorExtractor:
@@ -122,6 +149,7 @@ class _Request:
         model = current.reload_model() if current and self.model is None else self.model
         extractor = _create_extractor(model, self.scales)
         manifest = PhotoManifest.from_extractor(self.photo_folder, self.index_path, extractor)
+        manifest = replace(manifest, more_folders=current.more_folders if current else ())
         if current is None:
             manifest.write(self.index_path)
         elif catalog.relearning != manifest.to_json():
@@ -157,30 +185,45 @@ class _Indexer:
     def run(self, scan: FolderScan) -> Summary:
         """Synchronize the index with the files that were found."""
         before = self._read_catalog()
-        if before and not scan.files:
-            raise InvalidInputError(
-                f"{self.photo_folder} contains no photos, but its index has {len(before):,}: is the disk mounted? "
-                f"Remove {self.index.path} if the photos were deleted"
-            )
+        for folder in self.manifest.photo_folders(self.index.path):
+            indexed = [name for name in before if self._is_in(name, folder) and not scan.may_contain(name)]
+            if indexed and not any(self._is_in(name, folder) for name in scan.files):
+                raise InvalidInputError(
+                    f"{folder} contains no photos, but its index has {len(indexed):,}: is the disk mounted? "
+                    f"Remove {self.index.path} if the photos were deleted"
+                )
         deleted = [name for name in before if name not in scan.files and not scan.may_contain(name)]
-        new = [name for name, stamp in scan.files.items() if before.get(name) != stamp]
+        known = self.catalog.others()
+        others = {name: stamp for name, stamp in scan.files.items() if known.get(name) == stamp}
+        new = [name for name, stamp in scan.files.items() if before.get(name) != stamp and name not in others]
         self.catalog.remove(deleted)
         failed = self._extract_all(sorted(new, key=_shuffle_key), scan)
         self._update_vectors(compact=True)
+        not_photos = {name for name, reason in failed if reason == NOT_AN_IMAGE and not is_photo_name(name)}
+        others |= {name: scan.files[name] for name in not_photos}
+        if others != known:
+            self.catalog.replace_others(others)
         failed_names = {name for name, _ in failed}
         return Summary(
             added=sum(name not in before and name not in failed_names for name in new),
             changed=sum(name in before and name not in failed_names for name in new),
             removed=len(deleted) + sum(name in failed_names for name in before),
             unchanged=sum(before.get(name) == stamp for name, stamp in scan.files.items()),
-            failed=sorted(scan.failed + failed),
+            failed=sorted(scan.failed + [(name, reason) for name, reason in failed if name not in not_photos]),
+            others=len(others),
         )
+
+    def _is_in(self, name: str, folder: Path) -> bool:
+        """Return whether a photo is in one of the folders, by its name."""
+        return name.startswith(f"{folder.as_posix()}/") if folder != self.photo_folder else not name.startswith("/")
 
     def _read_catalog(self) -> dict[str, FileStamp]:
         """Return the stamps of the photos in the catalog, without those whose vectors were lost."""
         checksum = self.manifest.whitening
         if checksum:
             with self.index.open_vectors(self.index.read_whitening(checksum)) as vectors:
+                if vectors.generation is None:
+                    raise CorruptIndexError(f"{self.index.vectors_folder(checksum)} is missing")
                 present = set(vectors.ids.tolist())
             self.catalog.remove(self.catalog.indexed_names(checksum) - present)
         return self.catalog.stamps()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -12,16 +14,21 @@ from typing import Any
 from logt.descriptors import DescriptorExtractor, Model
 from logt.descriptors.model import DEFAULT_MODEL
 from logt.errors import CorruptIndexError, FormatVersionError, InvalidInputError
-from logt.storage.files import replace_file
+from logt.storage.files import checksum, open_regular, read_bytes, replace_file
 
-FORMAT = 1
+FORMAT = 2
+"""Written, with a checksum as the last key. Format 1, which has none, is read as well."""
+
 MANIFEST_FILE = "photos.json"
+_MAX_BYTES = 1 << 20
+_MAX_SIDE = 1 << 14  # pixels; a larger side would exhaust the memory
 
 
 @dataclass(frozen=True)
 class PhotoManifest:
     """The folder of the photos, how descriptors are computed, and the whitening of the vectors, if there are any.
 
+    more_folders: absolute paths of other folders of photos; the names of their photos are absolute paths.
     The fields are the keys of the JSON file. `index_path` in the methods is the folder of the index.
     """
 
@@ -36,6 +43,7 @@ class PhotoManifest:
     scales: Sequence[float]
     p: float
     whitening: str | None = None
+    more_folders: Sequence[str] = ()
 
     @classmethod
     def from_extractor(cls, photo_folder: Path, index_path: Path, extractor: DescriptorExtractor) -> PhotoManifest:
@@ -58,7 +66,7 @@ class PhotoManifest:
     def read(cls, index_path: Path) -> PhotoManifest:
         """Read the manifest of an index."""
         try:
-            text = (index_path / MANIFEST_FILE).read_bytes()
+            text = read_bytes(index_path / MANIFEST_FILE, _MAX_BYTES)
         except (FileNotFoundError, NotADirectoryError):
             raise FileNotFoundError(
                 f"{index_path} is not an index of photos: it contains no {MANIFEST_FILE}; "
@@ -71,18 +79,40 @@ class PhotoManifest:
         """Parse the JSON text of a manifest."""
         try:
             values: dict[str, Any] = json.loads(text)
-            version = values.pop("format")
-            if version != FORMAT:
+            version = values["format"]
+            if version not in (1, FORMAT):
                 raise FormatVersionError(
                     f"{index_path} has format {version}, this version of logt reads format {FORMAT}: update logt"
                 )
-            return cls(**values)
+            if version == FORMAT and values.pop("checksum") != _checksum(values):
+                raise ValueError("its checksum does not match")
+            del values["format"]
+            manifest = cls(**values)
+            manifest._check_values()
+            return manifest
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CorruptIndexError(f"{index_path / MANIFEST_FILE} is damaged: {error}") from error
 
+    def _check_values(self) -> None:
+        """Raise ValueError or TypeError for values that `from_extractor` does not produce."""
+        texts = (self.folder, self.model, self.sha256, self.layout, self.model_path or "", *self.more_folders)
+        for text in texts:
+            if "\0" in text:
+                raise ValueError("a text contains a null character")
+            text.encode()  # no surrogates: it may be a path
+        if self.whitening is not None and not re.fullmatch("[0-9a-f]{16}", self.whitening):
+            raise ValueError(f"{self.whitening!r} is not the checksum of a whitening")
+        if type(self.side) is not int or not 0 < self.side <= _MAX_SIDE:
+            raise ValueError(f"side must be from 1 to {_MAX_SIDE:,} pixels, got {self.side!r}")
+        if not all(isinstance(values, list) for values in (self.mean, self.std, self.scales)):
+            raise TypeError("mean, std and scales must be lists")
+        if not isinstance(self.more_folders, list | tuple) or not all(map(os.path.isabs, self.more_folders)):
+            raise ValueError(f"more_folders must be absolute paths, got {self.more_folders!r}")
+
     def to_json(self) -> str:
         """Return the JSON text of the manifest."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1)
+        values = {"format": FORMAT, **asdict(self)}
+        return json.dumps({**values, "checksum": _checksum(values)}, indent=1)
 
     def write(self, index_path: Path) -> None:
         """Replace the manifest of an index."""
@@ -96,6 +126,10 @@ class PhotoManifest:
         """Return the folder of the photos."""
         return (index_path / self.folder).resolve()
 
+    def photo_folders(self, index_path: Path) -> list[Path]:
+        """Return all folders of photos; the first is the one that the index belongs to."""
+        return [self.photo_folder(index_path), *map(Path, self.more_folders)]
+
     def reload_model(self) -> Model:
         """Load the model from the same path, or the default model, in their present version, with the same side."""
         if self.model_path is None:
@@ -108,12 +142,11 @@ class PhotoManifest:
         A model with other bytes or another preprocessing is refused.
         """
         if not isinstance(model, Model):
-            model = self._load_model(model or self.model_path)
-        if model.sha256 != self.sha256:
-            raise InvalidInputError(
-                f"the photos were indexed with the model {self.model} ({self.sha256[:12]}…), "
-                f"but {model.path} is a different model; pass the original one, or relearn the index with this one"
-            )
+            path = model or self.model_path
+            if path is not None:
+                self._check_model(_sha256(Path(path)), path)  # before its bytes are used, or take memory
+            model = self._load_model(path)
+        self._check_model(model.sha256, model.path)
         for name in ("layout", "mean", "std", "side"):
             given, stored = getattr(model.preprocessing, name), getattr(self, name)
             if given != (tuple(stored) if isinstance(stored, list) else stored):
@@ -122,8 +155,29 @@ class PhotoManifest:
                 )
         return DescriptorExtractor(model, tuple(self.scales), self.p)
 
+    def _check_model(self, sha256: str, path: str | Path) -> None:
+        if sha256 != self.sha256:
+            raise InvalidInputError(
+                f"the photos were indexed with the model {self.model} ({self.sha256[:12]}…), "
+                f"but {path} is a different model; pass the original one, or relearn the index with this one"
+            )
+
     def _load_model(self, path: str | Path | None) -> Model:
         return Model.load(path, layout=self.layout, mean=self.mean, std=self.std, side=self.side)
+
+
+def _checksum(values: dict[str, Any]) -> str:
+    """Return the checksum of the keys and values of a manifest."""
+    return checksum(json.dumps(values, sort_keys=True).encode())
+
+
+def _sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, read piece by piece."""
+    try:
+        with open_regular(path) as file, os.fdopen(os.dup(file), "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise InvalidInputError(f"the model {path} cannot be read: {error.strerror or error}") from error
 
 
 def _stored_folder(photo_folder: Path, index_path: Path) -> str:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from logt._types import Floats
-from logt.descriptors import Box, DescriptorExtractor, Model, Whitening
+from logt.descriptors import Box, DescriptorExtractor, Model, Whitening, read_image
 from logt.errors import CorruptIndexError, InvalidInputError
 from logt.index import Index
-from logt.photos.index_folder import IndexFolder
+from logt.photos.index_folder import IndexFolder, find_index
 from logt.photos.manifest import PhotoManifest
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ class Photos:
     def open(cls, path: str | Path, *, model: str | Path | Model | None = None) -> Photos:
         """Open an index of photos.
 
-        path: the folder of the index.
+        path: the folder of the index, or the folder of photos that contains it as .logt.
         model: the ONNX file that the photos were indexed with, if it was moved.
         """
-        index_path = Path(path).resolve()
+        index_path = find_index(Path(path).resolve())
         view = _read_view(index_path)
         return cls(index_path, view, view.manifest.load_extractor(model))
 
@@ -56,6 +56,11 @@ class Photos:
         return self._view.manifest.photo_folder(self._path)
 
     @property
+    def folders(self) -> list[Path]:
+        """All folders of photos, the main one first; photos of the others have absolute paths as names."""
+        return self._view.manifest.photo_folders(self._path)
+
+    @property
     def index(self) -> Index:
         """The vectors; their ids are the names of the photos relative to the folder, with '/'."""
         return self._view.index
@@ -65,12 +70,21 @@ class Photos:
         """The `side` to read an image with if all of it is searched for: `read_image(source, side=photos.side)`."""
         return self._extractor.side
 
-    def descriptor(self, image: Image, box: Box | None = None) -> Floats:
-        """Return the vector of an image, or of its region in a box: whitened, of norm 1, as those of the index."""
+    def descriptor(self, image: Image | str | Path, box: Box | None = None) -> Floats:
+        """Return the vector of an image: whitened, of norm 1, comparable with those of the index.
+
+        image: an image, or the path of an image file.
+        box: a region of the image: left, top, right, bottom in pixels.
+        """
         return self._view.whitening(self._extract(image, box))
 
-    def search(self, image: Image, k: int, box: Box | None = None) -> list[tuple[str, float]]:
-        """Return (name, score) of the k photos most similar to an image, or to its region in a box; best first."""
+    def search(self, image: Image | str | Path, k: int = 10, box: Box | None = None) -> list[tuple[str, float]]:
+        """Return (name, score) of the photos that are most similar to an image, best first.
+
+        image: an image, or the path of an image file.
+        k: the number of results.
+        box: search for a region of the image: left, top, right, bottom in pixels.
+        """
         view = self._view
         result = view.index.search(view.whitening(self._extract(image, box)), k)
         names, scores = result.ids.tolist(), result.scores.tolist()
@@ -81,7 +95,7 @@ class Photos:
         if name not in self.index:
             raise InvalidInputError(f"there is no photo {name!r} in the index")
         path = (self.folder / name).resolve()
-        if not path.is_relative_to(self.folder) or not path.is_file():
+        if not any(path.is_relative_to(folder) for folder in self.folders) or not path.is_file():
             raise InvalidInputError(f"the photo {name!r} is no longer in the folder; update the index")
         return path
 
@@ -99,7 +113,9 @@ class Photos:
             self._view = view
             return True
 
-    def _extract(self, image: Image, box: Box | None) -> Floats:
+    def _extract(self, image: Image | str | Path, box: Box | None) -> Floats:
+        if isinstance(image, str | Path):
+            image = read_image(image, side=self.side if box is None else None)
         return self._extractor(image if image.mode == "RGB" else image.convert("RGB"), box)
 
 

@@ -133,6 +133,22 @@ def read(path: Path, at: Position) -> tuple[list[Change], Position]:
             raise CorruptIndexError(f"{path} is damaged at byte {at.offset}: {error}") from error
 
 
+def read_undamaged(path: Path, at: Position) -> tuple[list[Change], Position, str | None]:
+    """Return the changes before the first damaged record, where they end, and what is wrong with it, or None."""
+    try:
+        data = read_bytes(path, _MAX_FILE)
+    except FileNotFoundError:
+        return [], at, None
+    changes: list[Change] = []
+    try:
+        while record := _next_record(path, data, at):
+            changes += _decode(record[0])
+            at = record[1]
+    except (CorruptIndexError, KeyError, TypeError, ValueError) as error:
+        return changes, at, str(error)
+    return changes, at, None
+
+
 def _next_record(path: Path, data: bytes, at: Position) -> tuple[bytes, Position] | None:
     """Return (payload, end) of the record at a position; None if there is no complete one."""
     start = at.offset + _HEADER.size + _DIGEST

@@ -23,6 +23,8 @@ ALIGNMENT = 64
 MAX_HEADER = 1 << 20
 """Bytes of the description of the arrays in a file, at most."""
 
+_PIECE = 1 << 20  # bytes that are copied at a time
+
 _DTYPES = {
     "F32": np.float32,
     "I8": np.int8,
@@ -70,11 +72,40 @@ def flush_folder(folder: Path) -> None:
 
 def make_folder(folder: Path) -> None:
     """Make a folder and its parents, and flush their names to disk."""
-    missing = [folder, *folder.parents]
-    missing = missing[: next((n for n, path in enumerate(missing) if path.exists()), len(missing))]
+    missing = missing_folders(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for path in reversed(missing):
         flush_folder(path.parent)
+
+
+def missing_folders(folder: Path) -> list[Path]:
+    """Return the folder and its parents that do not exist, the innermost first."""
+    folders = [folder, *folder.parents]
+    return folders[: next((n for n, path in enumerate(folders) if path.exists()), len(folders))]
+
+
+def copy_file(source: Path, target: Path, about: Mapping[str, Any]) -> None:
+    """Copy a file of an index, as `replace_file` writes it; the bytes that are read are checked.
+
+    about: "bytes" and "checksum" of the file; a target that has them is left as it is.
+    """
+    if target.is_file() and describe_file(target) == dict(about):
+        return
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    digest, size = hashlib.blake2b(digest_size=32), 0
+    try:
+        with open_regular(source) as old, open_descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as new:
+            while piece := os.read(old, _PIECE):
+                write_all(new, piece)
+                digest.update(piece)
+                size += len(piece)
+            os.fsync(new)
+        if (size, digest.hexdigest()) != (about["bytes"], about["checksum"]):
+            raise CorruptIndexError(f"{source} is damaged: its checksum does not match the manifest")
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    flush_folder(target.parent)
 
 
 def array_file(arrays: Mapping[str, Array], metadata: dict[str, str] | None = None) -> bytes:
@@ -92,17 +123,27 @@ def array_file(arrays: Mapping[str, Array], metadata: dict[str, str] | None = No
 
 def read_bytes(path: Path, most: int) -> bytes:
     """Return the bytes of a regular file of at most `most` bytes."""
-    with _open_regular(path) as file:
+    with open_regular(path) as file:
         if os.fstat(file).st_size > most:
-            raise CorruptIndexError(f"{path} is larger than {most:,} bytes: it is not a file that logt wrote")
+            raise CorruptIndexError(f"{path} has more than {most:,} bytes")
         with os.fdopen(os.dup(file), "rb") as stream:
             return stream.read()
+
+
+def describe_file(path: Path) -> dict[str, Any]:
+    """Return the length and the checksum of a file, read piece by piece, as a manifest has them."""
+    digest, size = hashlib.blake2b(digest_size=32), 0
+    with open_regular(path) as file:
+        while piece := os.read(file, _PIECE):
+            digest.update(piece)
+            size += len(piece)
+    return {"bytes": size, "checksum": digest.hexdigest()}
 
 
 def read_array_file(path: Path, about: Mapping[str, Any]) -> dict[str, Array]:
     """Return the arrays of one file, mapped: read from disk when used, shared by all processes, never copied."""
     try:
-        with _open_regular(path) as file:
+        with open_regular(path) as file:
             size = os.fstat(file).st_size
             if size != about["bytes"] or size < 8:
                 raise CorruptIndexError(f"{path} is damaged: it has {size:,} bytes, not {about['bytes']:,}")
@@ -134,7 +175,7 @@ def parse_arrays(data: Array) -> tuple[dict[str, Array], Mapping[str, str]]:
 
 
 @contextmanager
-def _open_regular(path: Path) -> Iterator[int]:
+def open_regular(path: Path) -> Iterator[int]:
     """Open a file for reading without waiting for a writer of a pipe; anything but a regular file is refused."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
     file = os.open(path, flags)

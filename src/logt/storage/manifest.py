@@ -46,6 +46,12 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     replace_file(folder / MANIFEST, json.dumps(outer, indent=1).encode())
 
 
+def state_of(manifest: Mapping[str, Any]) -> str:
+    """Return the key "state" of a manifest: it identifies what is stored, and the log of changes to it."""
+    rest = {name: value for name, value in manifest.items() if name != "state"}
+    return checksum(json.dumps(rest, sort_keys=True).encode())[:32]
+
+
 def read_manifest(folder: Path) -> Any:
     """Return the manifest of a folder; raise CorruptIndexError if it is damaged."""
     try:

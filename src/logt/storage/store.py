@@ -30,14 +30,23 @@ from logt.storage import changes, legacy
 from logt.storage.changes import Change
 from logt.storage.files import array_file, checksum, make_folder, read_array_file, replace_file
 from logt.storage.lock import LOCK, Lock
-from logt.storage.manifest import FORMAT, MANIFEST, method_from_json, read_manifest, stage_to_json, write_manifest
+from logt.storage.manifest import (
+    FORMAT,
+    MANIFEST,
+    method_from_json,
+    read_manifest,
+    stage_to_json,
+    state_of,
+    write_manifest,
+)
 
 _ARRAYS = r"(codec|memory|segment|supplement|sketch|removed|strings|names)-[0-9a-f]{16}\.safetensors"
 _LOG = r"changes-[0-9a-f]{32}\.log"
 INDEX_FILE = re.compile(rf"\.lock|{_ARRAYS}|{_LOG}|\.(manifest\.json|{_ARRAYS})\.\d+\.tmp")
 """The names of all files of an index but the manifest."""
 
-_UNUSABLE = (KeyError, TypeError, AttributeError, IndexError, ValueError)
+UNUSABLE = (KeyError, TypeError, AttributeError, IndexError, ValueError)
+"""What arrays that do not fit together raise."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,7 @@ class Store:
     @classmethod
     def create(cls, folder: Path) -> Store:
         """Lock a folder that is an index or can become one; what it holds will be replaced."""
-        if folder.exists() and not _is_index(folder):
+        if folder.exists() and not is_index(folder):
             raise InvalidInputError(f"{folder} exists and is not an index; choose another path")
         make_folder(folder)
         store = cls(folder, Lock(folder))
@@ -78,7 +87,7 @@ class Store:
         except BaseException:
             store.close()
             raise
-        store._end = changes.start_of_log("", _last_generation(folder, manifest))
+        store._end = changes.start_of_log("", last_generation(folder, manifest))
         return store
 
     @classmethod
@@ -146,25 +155,27 @@ class Store:
                 raise ValueError("a file outside the folder is named")
             loaded = {n: read_array_file(self.folder / n, about) for n, about in manifest["files"].items()}
             self._names.clear()
-            models = {name: self._model(name, kind, loaded) for name, kind in manifest["models"].items()}
-            segments = tuple(self._segment(entry, models, loaded) for entry in manifest["segments"])
+            models = {name: self.read_model(name, kind, loaded) for name, kind in manifest["models"].items()}
+            segments = tuple(self.read_segment(entry, models, loaded) for entry in manifest["segments"])
             strings = None
             if manifest["strings"] is not None:
                 strings = StringIds(tuple(self._layer(name, loaded) for name in manifest["strings"]))
             return StoredIndex(manifest["settings"], method_from_json(manifest["method"]), segments, strings)
-        except _UNUSABLE as error:
+        except UNUSABLE as error:
             raise CorruptIndexError(
                 f"{self.folder}: the manifest and its files do not fit together: {error}"
             ) from error
 
-    def _model(self, name: str, kind: str, loaded: Mapping[str, Mapping[str, Array]]) -> Codec | Codebook:
+    def read_model(self, name: str, kind: str, loaded: Mapping[str, Mapping[str, Array]]) -> Codec | Codebook:
+        """Return the codec or codebook in a file; raise ValueError and others if it is none."""
         if kind != "Codec" and kind not in CODEBOOKS:
             raise ValueError(f"unknown kind of memory vectors {kind!r}")
         model: Codec | Codebook = (Codec if kind == "Codec" else CODEBOOKS[kind]).from_arrays(loaded[name])
         self._know(name, model)
         return model
 
-    def _segment(self, entry: Mapping[str, str], models: Mapping[str, Any], loaded: Mapping[str, Any]) -> Segment:
+    def read_segment(self, entry: Mapping[str, Any], models: Mapping[str, Any], loaded: Mapping[str, Any]) -> Segment:
+        """Return the segment of an entry of the manifest; raise ValueError and others if its files do not fit."""
         model = models[entry["model"]]
         arrays = {**loaded[entry["segment"]], **(loaded[entry["supplement"]] if "supplement" in entry else {})}
         segment: Segment
@@ -179,6 +190,8 @@ class Store:
         if "removed" in entry:
             segment = segment.with_deletions(loaded[entry["removed"]]["bits"])
             self._know(entry["removed"], segment.removed)
+        if entry.get("vectors", segment.count) != segment.count:
+            raise ValueError(f"a segment has {segment.count} vectors, not {entry['vectors']}")
         return segment
 
     def _layer(self, name: str, loaded: Mapping[str, Mapping[str, Array]]) -> Layer:
@@ -217,7 +230,7 @@ class Store:
             "strings": strings,
             "files": writer.files,
         }
-        state = checksum(json.dumps(manifest, sort_keys=True).encode())[:32]  # identifies what is stored
+        state = state_of(manifest)
         self._attempt = state, self.generation + 1, writer
         write_manifest(self.folder, {**manifest, "state": state})
         self._adopt_attempt()
@@ -264,12 +277,13 @@ class _Writer:
         self.names: dict[tuple[int, ...], tuple[str, tuple[object, ...]]] = {}
         self.models: dict[str, str] = {}
 
-    def segment(self, segment: Segment) -> dict[str, str]:
+    def segment(self, segment: Segment) -> dict[str, Any]:
         """Write a segment and return its entry."""
         model: Any = segment.model
         name = self._write("codec" if isinstance(model, Codec) else "memory", model.arrays, model)
         self.models[name] = type(model).__name__
-        entry = {"model": name, "segment": self._write("segment", segment.arrays, *_main_parts(segment))}
+        entry: dict[str, Any] = {"model": name, "vectors": segment.count}
+        entry["segment"] = self._write("segment", segment.arrays, *_main_parts(segment))
         if isinstance(segment, ListSegment) and segment.codec.refine:
             entry["supplement"] = self._write("supplement", segment.supplement_arrays, segment.supplement)
         if segment.removed is not None:
@@ -310,7 +324,7 @@ def _main_parts(segment: Segment) -> tuple[object, ...]:
     raise TypeError(f"a segment of kind {type(segment).__name__} cannot be stored")
 
 
-def _last_generation(folder: Path, manifest: Any) -> int:
+def last_generation(folder: Path, manifest: Any) -> int:
     """Return the generation of a folder, its log included as far as it can be read."""
     state = manifest.get("state", "")
     start = changes.start_of_log(state, manifest["generation"])
@@ -320,7 +334,7 @@ def _last_generation(folder: Path, manifest: Any) -> int:
         return start.generation
 
 
-def _is_index(folder: Path) -> bool:
+def is_index(folder: Path) -> bool:
     """Return whether a folder is an index, even a damaged one, or holds only what a writer of one left.
 
     A folder with nothing but a manifest.json that another program wrote is not an index.

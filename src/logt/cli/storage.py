@@ -1,0 +1,176 @@
+"""`logt verify`, `info`, `backup`, `restore` and `repair`: the folder of an index of vectors or of photos."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from logt.cli.console import AsJson, count_of, out, say
+from logt.engine.method import Method
+from logt.errors import InvalidInputError
+from logt.index import Index
+from logt.methods import sketched
+from logt.photos.backup import copy_photo_index
+from logt.photos.index_folder import DEFAULT_NAME, IndexFolder, find_index
+from logt.photos.manifest import MANIFEST_FILE, PhotoManifest
+from logt.results import Report
+from logt.storage.backup import copy_index
+from logt.storage.repair import Examination, Loss, examine
+from logt.storage.repair import repair as repair_index
+
+_MAX_IDS = 20  # printed; --json prints all
+
+IndexPath = Annotated[
+    Path, typer.Argument(metavar="INDEX", help="The folder of an index, or a folder of photos that contains one.")
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an index that is there.")]
+
+
+def verify(index: IndexPath) -> None:
+    """Check all bytes of an index; report a damaged file."""
+    photos = _photo_index(index)
+    if photos is None:
+        opened = Index.open(index)
+        say(f"{index}: OK; {count_of(len(opened), 'vector')}, generation {opened.generation}")
+    else:
+        _, vectors = photos.check()
+        say(f"{photos.path}: OK; {count_of(0 if vectors is None else len(vectors), 'photo')}")
+
+
+def info(index: IndexPath, as_json: AsJson = False) -> None:
+    """Print the contents and the size of an index, after checking all its bytes."""
+    photos = _photo_index(index)
+    if photos is None:
+        opened = Index.open(index)
+        print_report(opened, as_json, {"generation": opened.generation, "bytes on disk": _bytes_on_disk(index)})
+        return
+    manifest, vectors = photos.check()
+    if vectors is None:
+        raise InvalidInputError(f"{photos.path} contains no photos yet; add them with: logt images index FOLDER")
+    more = {
+        "generation": vectors.generation,
+        "photos": str(manifest.photo_folder(photos.path)),
+        "model": f"{manifest.model} ({manifest.sha256[:12]})",
+        "index": str(photos.path),
+        "bytes on disk": _bytes_on_disk(photos.path),
+    }
+    print_report(vectors, as_json, more)
+
+
+def backup(
+    index: IndexPath,
+    target: Annotated[Path, typer.Argument(metavar="DEST", help="The folder to write the copy to.")],
+    overwrite: Overwrite = False,
+) -> None:
+    """Copy one state of an index, which may be in use, and check the copy."""
+    photos = _photo_index(index)
+    if photos is None:
+        copied = copy_index(index, target, overwrite=overwrite)
+    else:
+        copied = copy_photo_index(photos.path, target, overwrite=overwrite)
+    size = _bytes_on_disk(target)
+    say(f"{target}: OK; copy of generation {copied.generation} of {index}, {size:,} bytes")
+
+
+def restore(
+    source: Annotated[Path, typer.Argument(metavar="BACKUP", help="A folder that logt backup wrote.")],
+    index: Annotated[Path, typer.Argument(metavar="INDEX", help="The folder to write the index to.")],
+    overwrite: Overwrite = False,
+) -> None:
+    """Copy a backup to the folder of an index, and check the copy.
+
+    Programs that have the old index open keep it until they refresh.
+    """
+    photos = _photo_index(source)
+    if photos is None:
+        copy_index(source, index, overwrite=overwrite)
+    else:
+        home = index.resolve().parent if index.resolve().name == DEFAULT_NAME else None
+        copy_photo_index(photos.path, index, photo_folder=home, overwrite=overwrite)
+    verify(index)
+
+
+def repair(
+    index: IndexPath,
+    yes: Annotated[bool, typer.Option("--yes", help="Repair. Without it, only print what would be lost.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Keep what can be read of a damaged index, and report what is lost.
+
+    Without --yes nothing is changed. Damaged files are moved to a subfolder of the index.
+    """
+    photos = _photo_index(index)
+    folder = index
+    if photos is not None:
+        manifest = PhotoManifest.read(photos.path)
+        if manifest.whitening is None:
+            raise InvalidInputError(f"{photos.path} contains no photos yet; there is nothing to repair")
+        folder = photos.vectors_folder(manifest.whitening)
+    with photos.lock() if yes and photos is not None else nullcontext():
+        found = repair_index(folder, Index.open) if yes else examine(folder)
+    if as_json:
+        losses = [asdict(loss) for loss in found.losses]
+        out.print_json(json.dumps({"kept": found.kept, "repaired": yes and bool(losses), "losses": losses}))
+    else:
+        _print_examination(found, index, yes, is_photos=photos is not None)
+    if found.losses and not yes:
+        raise typer.Exit(1)
+
+
+def print_report(index: Index, as_json: bool, more: dict[str, Any]) -> None:
+    """Print what an index holds and costs, and other values."""
+    report = index.report()
+    if as_json:
+        out.print_json(json.dumps({**report, **more}))
+        return
+    say(str(Report({**report, "method": _method_name(index.method)})))
+    for name, value in more.items():
+        say(f"{name}: {value:,.1f}" if isinstance(value, float) else f"{name}: {value}")
+
+
+def _print_examination(found: Examination, index: Path, repaired: bool, *, is_photos: bool) -> None:
+    if not found.losses:
+        say(f"{index}: OK; nothing to repair")
+        return
+    for loss in found.losses:
+        say(f"lost: {loss.what}{_amount(loss)} ({loss.reason})")
+        if loss.ids:
+            rest = len(loss.ids) - _MAX_IDS
+            say(f"  ids: {', '.join(map(str, loss.ids[:_MAX_IDS]))}" + (f" and {rest:,} more" if rest > 0 else ""))
+    kept = f"{count_of(found.kept, 'vector')} in {count_of(found.segments, 'segment')}"
+    if not repaired:
+        say(f"{index} can be repaired: {kept} would be kept. Nothing was changed; --yes repairs it")
+        return
+    say(f"{index} is repaired: {kept} are kept, the damaged files are in {found.aside}")
+    if is_photos:
+        say("index the photos that were lost again with: logt images index FOLDER")
+
+
+def _amount(loss: Loss) -> str:
+    if loss.vectors is None:
+        return ", number of vectors not known"
+    return f", {count_of(loss.vectors, 'vector')}" if loss.vectors else ""
+
+
+def _photo_index(path: Path) -> IndexFolder | None:
+    """Return the index of photos at a path, or None if there is none."""
+    found = find_index(path)
+    return IndexFolder(found.resolve()) if (found / MANIFEST_FILE).exists() else None
+
+
+def _bytes_on_disk(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _method_name(method: Method) -> str:
+    """Return a short description of a method."""
+    for bits in (None, *range(1, 9)):
+        if method == sketched(bits=bits):
+            return "sketched()" if bits is None else f"sketched(bits={bits})"
+    stages = (getattr(method, field.name) for field in fields(method))
+    return ", ".join(type(stage).__name__ for stage in stages if hasattr(stage, "__dataclass_fields__"))

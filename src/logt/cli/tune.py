@@ -1,0 +1,68 @@
+"""`logt tune`: recall and time by effort."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from logt._validation import check_fraction
+from logt.cli.console import AsJson, Threads, out, say
+from logt.cli.vectors import IndexPath
+from logt.datasets import read_vectors
+from logt.engine.calibration import EffortPoint
+from logt.errors import MissingExtraError
+from logt.index import Index
+
+
+def tune(
+    index: IndexPath,
+    queries: Annotated[
+        Path | None, typer.Argument(help="Queries like those to come. Default: vectors of the index.")
+    ] = None,
+    recall: Annotated[float, typer.Option(help="The recall to recommend an effort for.")] = 0.95,
+    plot: Annotated[Path | None, typer.Option(help="Also write the curve to this .png or .svg file.")] = None,
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure recall and time by effort, and store the curve: searches for a recall follow from it."""
+    check_fraction("--recall", recall)
+    with Index.open(index, "a") as opened:
+        points = opened.tune(None if queries is None else read_vectors(queries), threads=threads)
+        opened.save()
+    best = next((point for point in points if point.recall >= recall), None)
+    if as_json:
+        rows = [asdict(point) for point in points]
+        out.print_json(json.dumps({"points": rows, "recommended": None if best is None else best.effort}))
+    else:
+        table = Table("effort", "recall@10", "recall@100", "ms per query", "vectors scanned")
+        for point in points:
+            columns = (point.recall, point.recall_100, point.milliseconds)
+            table.add_row(f"{point.effort:.1f}", *(f"{value:.3f}" for value in columns), f"{point.scanned:,.0f}")
+        out.print(table)
+        if best is not None:
+            say(f"recall {recall:g} of a full read: effort={best.effort:g}, {best.milliseconds:.3f} ms per query")
+    if plot is not None:
+        _plot_efforts(points, plot)
+
+
+def _plot_efforts(points: Sequence[EffortPoint], path: Path) -> None:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("--plot needs matplotlib: pip install 'logt-search[reproduce]'") from error
+    figure = Figure(figsize=(5, 3.5), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([p.milliseconds for p in points], [p.recall for p in points], marker="o", label="recall@10")
+    axes.plot([p.milliseconds for p in points], [p.recall_100 for p in points], marker="s", label="recall@100")
+    axes.set_xscale("log")
+    axes.set_xlabel("milliseconds per query, one thread")
+    axes.set_ylabel("fraction of the results of a full read")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path)

@@ -1,0 +1,215 @@
+"""Copies of indexes: consistent while the index is written, checked, and never over something else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import logt
+from logt.errors import CorruptIndexError, InvalidInputError, LockedError
+from logt.storage import backup
+from logt.storage.backup import copy_index
+
+
+@pytest.fixture
+def source(tmp_path, vectors):
+    """An index with string ids, two segments, a deletion and a log of changes."""
+    X = vectors(130, 16)
+    names = [f"v{i}" for i in range(130)]
+    index = logt.Index(16, segment_size=60)
+    index.add(X[:100], ids=names[:100])
+    index.remove(["v3"])
+    index.save(tmp_path / "source")
+    with logt.open(tmp_path / "source", "a") as opened:
+        opened.add(X[100:], ids=names[100:])
+        opened.save()
+        opened.remove(["v5"])
+        opened.save()
+    return tmp_path / "source"
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"}
+
+
+def same_answers(a, b, Q):
+    first, second = logt.open(a).search(Q, 10), logt.open(b).search(Q, 10)
+    return np.array_equal(first.ids, second.ids) and np.array_equal(first.scores, second.scores)
+
+
+def test_a_copy_gives_the_same_answers_and_leaves_the_index_as_it_is(source, tmp_path, vectors):
+    before = contents(source)
+    copied = copy_index(source, tmp_path / "new" / "copy")
+    assert contents(source) == before
+    assert same_answers(source, tmp_path / "new" / "copy", vectors(20, 16))
+    copy = logt.open(tmp_path / "new" / "copy")
+    assert (len(copy), copy.generation) == (128, copied.generation) == (128, logt.open(source).generation)
+    with logt.open(tmp_path / "new" / "copy", "a") as changed:
+        changed.add(vectors(1, 16, seed=9), ids=["new"])
+        changed.save()
+    assert "new" not in logt.open(source)
+
+
+def test_a_copy_of_an_earlier_format_can_be_opened(tmp_path):
+    golden = Path(__file__).parent / "golden" / "format-2" / "text"
+    copy_index(golden, tmp_path / "copy")
+    assert logt.open(tmp_path / "copy").ids.tolist() == logt.open(golden).ids.tolist()
+
+
+def test_another_index_is_only_replaced_with_overwrite_and_its_readers_move_on(source, tmp_path, vectors):
+    copy_index(source, tmp_path / "copy")
+    with logt.open(source, "a") as opened:
+        opened.add(vectors(5, 16, seed=4), ids=list("abcde"))
+        opened.save()
+    reader = logt.open(source)
+    generation, before = reader.generation, contents(source)
+    with pytest.raises(InvalidInputError, match="--overwrite"):
+        copy_index(tmp_path / "copy", source)
+    assert contents(source) == before
+    copy_index(tmp_path / "copy", source, overwrite=True)
+    assert len(reader) == 133  # it keeps its files
+    assert reader.refresh()
+    assert (len(reader), "a" in reader) == (128, False)
+    assert reader.generation > generation
+    assert same_answers(source, tmp_path / "copy", vectors(20, 16))
+
+
+@pytest.mark.parametrize("log", [True, False])
+def test_a_copy_that_is_moved_over_an_index_is_noticed_by_readers(source, tmp_path, vectors, log):
+    if not log:
+        with logt.open(source, "a") as opened:
+            opened.compact()
+            opened.save()
+    copy_index(source, tmp_path / "copy")
+    with logt.open(source, "a") as opened:
+        opened.add(vectors(1, 16, seed=4), ids=["late"])
+        opened.save()
+    reader = logt.open(source)
+    shutil.rmtree(source)
+    (tmp_path / "copy").rename(source)
+    assert reader.refresh()
+    assert "late" not in reader
+
+
+def test_a_folder_of_other_things_and_the_index_itself_are_refused(source, tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "manifest.json").write_text('{"name": "app"}')
+    with pytest.raises(InvalidInputError, match="is not an index"):
+        copy_index(source, tmp_path / "other", overwrite=True)
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["manifest.json"]
+    for target in (source, source / "inside"):
+        with pytest.raises(InvalidInputError, match="the index itself"):
+            copy_index(source, target, overwrite=True)
+    with pytest.raises(FileNotFoundError, match="holds no index"):
+        copy_index(tmp_path / "nowhere", tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_damaged_index_is_not_copied(source, tmp_path):
+    path = next(source.glob("segment-*"))
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CorruptIndexError, match="is damaged"):
+        copy_index(source, tmp_path / "new" / "copy")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_copy_that_was_written_wrong_is_noticed_and_removed(source, tmp_path, monkeypatch):
+    real = backup.copy_file
+
+    def wrong(old, new, about):
+        real(old, new, about)
+        if new.name.startswith("codec"):
+            new.write_bytes(new.read_bytes()[:-1] + b"?")
+
+    monkeypatch.setattr(backup, "copy_file", wrong)
+    with pytest.raises(CorruptIndexError, match=r"copy.*is damaged"):
+        copy_index(source, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_an_index_that_is_being_written_is_not_overwritten(source, tmp_path):
+    copy_index(source, tmp_path / "copy")
+    before = contents(source)
+    with logt.open(source, "a"), pytest.raises(LockedError):
+        copy_index(tmp_path / "copy", source, overwrite=True)
+    assert contents(source) == before
+
+
+def test_copies_of_an_index_under_a_writer_are_saved_states(tmp_path, vectors):
+    X = vectors(400, 8)
+    index = logt.Index(8)
+    index.add(X[:40])
+    index.save(tmp_path / "index")
+    states = {logt.open(tmp_path / "index").generation: 40}
+    stop = threading.Event()
+
+    def write():
+        with logt.open(tmp_path / "index", "a") as opened:
+            at = 40
+            while not stop.is_set() and at < 400:
+                opened.add(X[at : at + 3])
+                at += 3
+                if at % 2:
+                    opened.compact()  # replaces all files
+                states[opened.generation + 1] = len(opened)
+                opened.save()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for number in range(8):
+            copied = copy_index(tmp_path / "index", tmp_path / f"copy {number}")
+            assert len(logt.open(tmp_path / f"copy {number}")) == states[copied.generation]
+    finally:
+        stop.set()
+        writer.join()
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from logt.storage import backup, files
+real = os.replace
+def replace(*args):
+    real(*args)
+    os.kill(os.getpid(), signal.SIGKILL)
+os.replace = replace
+backup.copy_index(Path(sys.argv[1]), Path(sys.argv[2]), overwrite=True)
+"""
+
+
+@pytest.mark.parametrize("existing", [False, True])
+def test_a_killed_copy_leaves_the_old_index_or_the_new_one_and_can_be_repeated(source, tmp_path, vectors, existing):
+    target = tmp_path / "copy"
+    if existing:
+        old = logt.Index(16)
+        old.add(vectors(50, 16, seed=3))
+        old.save(target)
+    for _ in range(8):  # each run copies one file more
+        words = [sys.executable, "-c", KILLED, str(source), str(target)]
+        assert subprocess.run(words, capture_output=True).returncode == -signal.SIGKILL
+        if existing:
+            assert len(logt.open(target)) in (50, 128)
+        elif (target / "manifest.json").exists():
+            assert len(logt.open(target)) == 128
+    assert len(logt.open(target)) == 128
+    copy_index(source, target, overwrite=True)
+    assert same_answers(source, target, vectors(20, 16))
+
+
+def test_pipes_in_the_place_of_files_are_refused(source, tmp_path):
+    path = next(source.glob("segment-*"))
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(CorruptIndexError, match="not a regular file"):
+        copy_index(source, tmp_path / "copy")

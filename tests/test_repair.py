@@ -1,0 +1,252 @@
+"""Repair of damaged indexes: everything that can be read is kept, what is lost is reported, nothing is deleted."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+import logt
+from logt.errors import CorruptIndexError, InvalidInputError, LockedError
+from logt.methods import lo_gt
+from logt.storage import repair as repair_module
+from logt.storage.repair import LOST_ID, examine, repair
+
+
+@pytest.fixture(params=["default", "lo_gt"])
+def method(request):
+    return None if request.param == "default" else lo_gt(n=10, m=2, L=6)
+
+
+def ten_segments(folder, vectors, method=None, ids=None):
+    index = logt.Index(8, method=method, segment_size=20)
+    index.add(vectors(200, 8), ids=ids)
+    index.save(folder)
+    return folder
+
+
+def contents(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def damage(path, at=-1):
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.unlink()  # readers may have mapped it
+    path.write_bytes(data)
+    return path
+
+
+def segment_files(folder):
+    return [folder / entry["segment"] for entry in repair_module.read_manifest(folder)["segments"]]
+
+
+@pytest.mark.parametrize("how", ["byte", "missing", "short"])
+def test_one_damaged_segment_of_ten_is_lost_and_nine_are_kept(tmp_path, vectors, method, how):
+    folder = ten_segments(tmp_path / "index", vectors, method)
+    file = segment_files(folder)[3]
+    lost = np.arange(60, 80)
+    kept = np.setdiff1d(np.arange(200), lost)
+    before = logt.open(folder).reconstruct(kept)
+    if how == "byte":
+        damage(file)
+    elif how == "missing":
+        file.unlink()
+    else:
+        start = file.read_bytes()[:300]
+        file.unlink()
+        file.write_bytes(start)
+    with pytest.raises(CorruptIndexError):
+        logt.open(folder)
+    files = contents(folder)
+    found = examine(folder)
+    assert contents(folder) == files  # nothing changes without repair
+    assert [loss.vectors for loss in found.losses] == [20]
+    assert file.name in found.losses[0].reason
+    assert found.losses[0].ids == (tuple(lost.tolist()) if how == "byte" else ())
+    assert found.kept == 180
+    repair(folder)
+    after = logt.open(folder)
+    assert np.array_equal(np.sort(after.ids), kept)
+    assert np.array_equal(after.reconstruct(kept), before)
+    assert (found.aside / file.name).exists() == (how != "missing")
+    with logt.open(folder, "a") as opened:
+        assert opened.add(vectors(1, 8, seed=5)).tolist() == [200]  # lost ids are not given again
+        opened.save()
+    assert not examine(folder).losses
+
+
+def test_an_index_that_is_not_damaged_is_left_as_it_is(tmp_path, vectors):
+    folder = ten_segments(tmp_path / "index", vectors)
+    before = contents(folder)
+    assert not examine(folder).losses
+    assert not repair(folder).losses
+    assert contents(folder) == before
+
+
+def test_the_ids_of_a_lost_segment_are_named(tmp_path, vectors):
+    names = [f"photo {i}.jpg" for i in range(200)]
+    folder = ten_segments(tmp_path / "index", vectors, ids=names)
+    damage(segment_files(folder)[0])
+    assert repair(folder).losses[0].ids == tuple(names[:20])
+    assert sorted(logt.open(folder).ids) == sorted(names[20:])
+
+
+def test_vectors_whose_string_ids_are_lost_are_kept_under_new_ids(tmp_path, vectors):
+    folder = ten_segments(tmp_path / "index", vectors, ids=[f"v{i}" for i in range(200)])
+    before = logt.open(folder)
+    damage(next(folder.glob("strings-*")))
+    found = repair(folder)
+    assert found.kept == 200
+    after = logt.open(folder)
+    assert set(after.ids) == {f"{LOST_ID}{i}" for i in range(200)}
+    assert np.array_equal(after.reconstruct([f"{LOST_ID}7"]), before.reconstruct(["v7"]))
+    with logt.open(folder, "a") as opened:
+        opened.upsert(vectors(1, 8, seed=5), ids=[f"{LOST_ID}7"])
+        opened.save()
+    assert len(logt.open(folder)) == 200
+
+
+def test_lost_deletions_never_bring_back_an_older_version_of_a_vector(tmp_path, vectors):
+    X = vectors(60, 8)
+    index = logt.Index(8)
+    index.add(X[:40], ids=[f"v{i}" for i in range(40)])
+    index.save(tmp_path / "index")
+    with logt.open(tmp_path / "index", "a") as opened:
+        opened.upsert(X[40:45], ids=[f"v{i}" for i in range(5)])
+        opened.remove(["v9"])
+        opened._pending.rewrite()  # so that the deletions are in a file, not in the log
+        opened.save()
+    damage(next((tmp_path / "index").glob("removed-*")))
+    found = repair(tmp_path / "index")
+    assert "found again" in found.losses[0].reason
+    after = logt.open(tmp_path / "index")
+    assert sorted(after.ids) == sorted(f"v{i}" for i in range(40))  # v9 is back, and is reported
+    assert np.allclose(after.search(X[40:45], 1).scores, 1, atol=0.1)
+
+
+def test_a_damaged_log_keeps_what_is_before_the_damage(tmp_path, vectors):
+    folder = ten_segments(tmp_path / "index", vectors)
+    ends = []
+    with logt.open(folder, "a") as opened:
+        for seed in range(3):
+            opened.add(vectors(4, 8, seed=seed + 1))
+            opened.save()
+            ends.append(next(folder.glob("changes-*")).stat().st_size)
+    damage(next(folder.glob("changes-*")), ends[0] + 100)
+    with pytest.raises(CorruptIndexError):
+        logt.open(folder)
+    found = repair(folder)
+    assert f"{ends[2] - ends[0]:,} bytes of the log" in found.losses[0].what
+    assert len(logt.open(folder)) == 204
+
+
+def test_a_log_is_kept_when_a_segment_is_lost(tmp_path, vectors):
+    folder = ten_segments(tmp_path / "index", vectors)
+    with logt.open(folder, "a") as opened:
+        opened.remove([5, 25])  # 25 is in the segment that will be lost
+        opened.add(vectors(4, 8, seed=1))
+        opened.save()
+    reader = logt.open(folder)
+    damage(segment_files(folder)[1])
+    repair(folder)
+    assert len(logt.open(folder)) == 200 - 20 - 1 + 4
+    assert reader.refresh()
+    assert len(reader) == 183
+
+
+def test_a_lost_codec_loses_the_segments_that_need_it(tmp_path, vectors):
+    folder = ten_segments(tmp_path / "index", vectors)
+    entries = repair_module.read_manifest(folder)["segments"]
+    damage(folder / entries[0]["model"])
+    lost = sum(entry["vectors"] for entry in entries if entry["model"] == entries[0]["model"])
+    found = repair(folder)
+    assert sum(loss.vectors for loss in found.losses) == lost
+    assert sum(len(loss.ids) for loss in found.losses) == lost
+    assert len(logt.open(folder)) == 200 - lost
+
+
+def test_a_damaged_manifest_cannot_be_repaired(tmp_path, vectors):
+    folder = ten_segments(tmp_path / "index", vectors)
+    (folder / "manifest.json").write_text("{")
+    before = contents(folder)
+    with pytest.raises(CorruptIndexError, match="nothing can be repaired"):
+        examine(folder)
+    with pytest.raises(CorruptIndexError):
+        repair(folder)
+    assert contents(folder) == before
+    with pytest.raises(FileNotFoundError, match="holds no index"):
+        repair(tmp_path / "nowhere")
+
+
+def test_an_earlier_format_is_refused_by_name(tmp_path):
+    with pytest.raises(InvalidInputError, match="format 2"):
+        examine(repair_module.Path(__file__).parent / "golden" / "format-2" / "int8")
+
+
+def test_a_repair_whose_result_cannot_be_opened_is_undone(tmp_path, vectors):
+    folder = ten_segments(tmp_path / "index", vectors)
+    damage(segment_files(folder)[0])
+    before = contents(folder)
+
+    def check(path):
+        raise CorruptIndexError(f"{path} cannot be opened")
+
+    with pytest.raises(CorruptIndexError, match="cannot be opened"):
+        repair(folder, check)
+    assert {name: data for name, data in contents(folder).items() if name in before} == before
+
+
+def test_an_index_that_is_being_written_is_not_repaired(tmp_path, vectors):
+    folder = ten_segments(tmp_path / "index", vectors)
+    with logt.open(folder, "a"), pytest.raises(LockedError):
+        repair(folder)
+
+
+def test_a_bad_sector_is_reported_and_other_errors_of_the_disk_are_raised(tmp_path, vectors, monkeypatch):
+    folder = ten_segments(tmp_path / "index", vectors)
+    bad = segment_files(folder)[2].name
+    real = repair_module.describe_file
+
+    def failing(code):
+        def describe(path):
+            if path.name == bad:
+                raise OSError(code, os.strerror(code))
+            return real(path)
+
+        return describe
+
+    monkeypatch.setattr(repair_module, "describe_file", failing(errno.EIO))
+    assert "the disk cannot read it" in examine(folder).losses[0].reason
+    monkeypatch.setattr(repair_module, "describe_file", failing(errno.EACCES))
+    with pytest.raises(PermissionError):
+        examine(folder)
+
+
+def test_random_damage_is_repaired_and_no_id_occurs_twice(tmp_path, vectors):
+    rng, X = np.random.default_rng(0), vectors(200, 8)
+    index = logt.Index(8, segment_size=40)
+    index.add(X[:100], ids=[f"v{i}" for i in range(100)])
+    index.save(tmp_path / "index")
+    with logt.open(tmp_path / "index", "a") as opened:
+        opened.upsert(X[100:130], ids=[f"v{i}" for i in range(10, 40)])
+        opened._pending.rewrite()  # so that deletions are in files
+        opened.save()
+        opened.upsert(X[150:155], ids=[f"v{i}" for i in range(5)])
+        opened.save()
+    for _ in range(25):
+        copy = tmp_path / "copy"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(tmp_path / "index", copy)
+        files = sorted(path for path in copy.iterdir() if path.name not in ("manifest.json", ".lock"))
+        for file in rng.choice(files, rng.integers(1, 4), replace=False):
+            data = bytearray(file.read_bytes())
+            data[rng.integers(len(data))] ^= 1 << rng.integers(8)
+            file.write_bytes(data[: rng.integers(len(data))] if rng.random() < 0.3 else data)
+        repair(copy, logt.open)
+        repaired = logt.open(copy)
+        assert len(set(repaired.ids.tolist())) == len(repaired)
+        assert not examine(copy).losses
