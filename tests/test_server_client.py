@@ -9,12 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
-from server_testing import TOKEN, run_server
+from server_testing import TOKEN, run_server, wait_until
 from synthetic_photos import SyntheticPhotos, draw_scene, encode_jpeg, write_photos
 from test_project import ROOT, blocks
 
@@ -53,7 +54,9 @@ def test_the_client_searches_adds_and_removes(client, vectors):
     assert client.search(new, 1)[1][0].id == 101
     assert client.add(new[::-1], ids=np.array([100, 101]), replace=True) == [100, 101]
     assert client.search(new, 1)[1][0].id == 100
+    assert client.add(new, idempotency_key="a key") == client.add(new, idempotency_key="a key") == [102, 103]
     assert client.remove([100, 101, 555]) == 2
+    assert client.remove(np.int64(102)) == client.remove(103) == 1
     assert client.info()["vectors"] == 100
     assert client.health() == {"status": "ok", "trouble": None}
 
@@ -96,6 +99,28 @@ def test_errors_have_their_own_types(client, server_url, monkeypatch):
     assert isinstance(_to_exception(409, b'{"error": {"code": "locked", "message": "m"}}'), logt.LockedError)
     assert isinstance(_to_exception(403, b'{"error": {"code": "read_only", "message": "m"}}'), logt.ReadOnlyError)
     assert "not from logt serve" in str(_to_exception(502, b"<html>"))
+
+
+def test_the_client_waits_for_a_change_that_takes_longer_than_the_limit(tmp_path, vectors, monkeypatch):
+    logt.Index(16).save(tmp_path / "i")
+    save, failures = logt.Index.save, []
+
+    def save_slowly(index):
+        time.sleep(1.5)
+        if failures:
+            raise failures.pop()
+        save(index)
+
+    monkeypatch.setattr("logt.Index.save", save_slowly)
+    with run_server(create_app(VectorCollection(tmp_path / "i"), Settings(limits=Limits(seconds=0.4)))) as url:
+        assert Client(url).add(vectors(2, 16)) == [0, 1]
+        assert Client(url).remove([0]) == 1
+        with pytest.raises(BusyError, match="still running"):
+            Client(url, timeout=0.6).add(vectors(1, 16))
+        wait_until(lambda: Client(url).info()["vectors"] == 2)
+        failures.append(OSError("disk full"))
+        with pytest.raises(ServiceError, match="log"):
+            Client(url).add(vectors(1, 16))
 
 
 def test_the_client_searches_by_image(tmp_path):

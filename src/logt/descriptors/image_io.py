@@ -70,6 +70,12 @@ def read_image(
         raise ImageError(name, reason) from error
 
 
+def image_format(content: bytes) -> str:
+    """Return the format of an image file, such as "JPEG", by its header."""
+    with _open_image(BytesIO(content)) as image:
+        return str(image.format)
+
+
 @cache
 def pillow() -> Any:
     """Return the module PIL.Image, with support for HEIC files if pillow-heif is installed."""

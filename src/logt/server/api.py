@@ -6,11 +6,12 @@ import json
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, File, Form, Query, Request, UploadFile
+from fastapi import APIRouter, Depends, File, Form, Header, Path, Query, Request, UploadFile
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 import logt
 from logt.server import schemas
+from logt.server.changes import ChangeRunningError
 from logt.server.metrics import CONTENT_TYPE
 from logt.server.service import Service, TimedHits
 
@@ -26,7 +27,7 @@ _ERRORS = {
     415: "The file is not a readable image.",
     422: "A value is invalid; the message names it.",
     503: "Too many requests are waiting; try again later.",
-    504: "The request exceeded the time limit.",
+    504: "The request exceeded the time limit. Nothing was changed.",
 }
 
 
@@ -42,6 +43,12 @@ def _error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {
         status: {"model": schemas.ErrorResponse, "description": _ERRORS[status]} for status in (400, 401, *statuses)
     }
+
+
+def _change_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    description = "The time limit was reached while the change was being applied. Its state is at /api/v1/changes/ID."
+    accepted = {"model": schemas.ChangeResponse, "description": description}
+    return {202: accepted, **_error_responses(403, 409, 413, 422, 503, 504, *statuses)}
 
 
 class ASCIIJSONResponse(JSONResponse):
@@ -135,43 +142,63 @@ async def get_photo(
     return Response(await service.render(thumbnail), media_type="image/jpeg", headers=headers)
 
 
-@router.post(
-    "/vectors",
-    response_model=schemas.AddResponse,
-    responses=_error_responses(403, 409, 413, 422, 503),
-    tags=["change"],
-)
-async def add_vectors(body: schemas.AddRequest, service: ServiceDependency) -> Any:
+@router.post("/vectors", response_model=schemas.AddResponse, responses=_change_responses(), tags=["change"])
+async def add_vectors(
+    body: schemas.AddRequest,
+    service: ServiceDependency,
+    idempotency_key: Annotated[
+        str | None,
+        Header(
+            min_length=1,
+            max_length=255,
+            description="Any string. A request that is sent again with the same key within an hour is applied once.",
+        ),
+    ] = None,
+) -> Any:
     """Add vectors, all or none. The index is saved before the response is sent."""
-    ids = await service.add(body.vectors, body.ids, body.replace)
+    try:
+        ids = await service.add(body.vectors, body.ids, body.replace, idempotency_key)
+    except ChangeRunningError as running:
+        return _accepted(running)
     return {"ids": ids, "vectors": len(service.collection.index)}
 
 
-@router.post(
-    "/vectors/remove",
-    response_model=schemas.RemoveResponse,
-    responses=_error_responses(403, 409, 413, 422, 503),
-    tags=["change"],
-)
+@router.post("/vectors/remove", response_model=schemas.RemoveResponse, responses=_change_responses(), tags=["change"])
 async def remove_vectors(body: schemas.RemoveRequest, service: ServiceDependency) -> Any:
     """Remove vectors by id, or uploaded photos with their files. Unknown ids are ignored."""
-    removed = await service.remove(body.ids)
+    try:
+        removed = await service.remove(body.ids)
+    except ChangeRunningError as running:
+        return _accepted(running)
     return {"removed": removed, "vectors": len(service.collection.index)}
 
 
-@router.post(
-    "/pictures",
-    response_model=schemas.UploadResponse,
-    responses=_error_responses(403, 409, 413, 415, 503, 504),
-    tags=["change"],
-)
+@router.post("/pictures", response_model=schemas.UploadResponse, responses=_change_responses(415), tags=["change"])
 async def upload_photo(
     service: ServiceDependency,
     photo: Annotated[UploadFile, File(description="The photo. It is stored in the upload folder.")],
 ) -> Any:
     """Add a photo to the index. Requires that the server was started with --allow-upload."""
-    photo_id = await service.upload(photo.file)
+    try:
+        photo_id = await service.upload(photo.file)
+    except ChangeRunningError as running:
+        return _accepted(running)
     return {"id": photo_id, "vectors": len(service.collection.index)}
+
+
+@router.get(
+    "/changes/{id}", response_model=schemas.ChangeResponse, responses=_error_responses(404, 422), tags=["change"]
+)
+async def get_change(
+    service: ServiceDependency, id: Annotated[str, Path(max_length=64, description="Id of the change.")]
+) -> Any:
+    """Return the state of a change that was answered with status 202. It is remembered for an hour."""
+    return ASCIIJSONResponse(schemas.describe_change(service.changes.find(id)))
+
+
+def _accepted(running: ChangeRunningError) -> Response:
+    location = f"{PREFIX}/changes/{running.ticket.id}"
+    return ASCIIJSONResponse(schemas.describe_change(running.ticket), 202, {"Location": location})
 
 
 @router.get("/info", response_model=schemas.InfoResponse, responses=_error_responses(), tags=["server"])
@@ -180,7 +207,7 @@ async def info(service: ServiceDependency) -> Any:
     collection, settings = service.collection, service.settings
     return {
         "version": logt.__version__,
-        "generation": collection.index.generation,
+        "generation": collection.generation,
         "vectors": len(collection.index),
         "dim": collection.index.dim,
         "metric": collection.index.metric,

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
+from logt.server.changes import ChangeState, Ticket
 from logt.server.errors import HTTPError
 from logt.server.hits import Id
 from logt.server.photo_collection import Region
@@ -84,6 +85,23 @@ class RemoveResponse(BaseModel):
     vectors: int = Field(description="Number of vectors in the index after the change.")
 
 
+class ErrorDetail(BaseModel):
+    code: str
+    message: str
+
+
+class ErrorResponse(BaseModel):
+    error: ErrorDetail
+
+
+class ChangeResponse(BaseModel):
+    id: str = Field(description="Id of the change: GET /api/v1/changes/ID returns its state.")
+    state: ChangeState = Field(description='"waiting" or "running"; "done": saved; "failed": nothing was changed.')
+    ids: list[Id] | None = Field(None, description="Ids that were added, when an add or an upload is done.")
+    removed: int | None = Field(None, description="Number of vectors that were removed, when a removal is done.")
+    error: ErrorDetail | None = Field(None, description="Why the change failed.")
+
+
 class InfoResponse(BaseModel):
     version: str
     generation: int | None
@@ -102,13 +120,20 @@ class HealthResponse(BaseModel):
     trouble: str | None = Field(None, description="Error message if the status is stale; an older state is served.")
 
 
-class ErrorDetail(BaseModel):
-    code: str
-    message: str
-
-
-class ErrorResponse(BaseModel):
-    error: ErrorDetail
+def describe_change(ticket: Ticket) -> dict[str, Any]:
+    """Return a change as the API shows it, a `ChangeResponse`."""
+    body: dict[str, Any] = {"id": ticket.id, "state": ticket.state, "ids": None, "removed": None, "error": None}
+    if ticket.state == "failed":
+        error = ticket.outcome.exception()
+        body["error"] = error.body["error"] if isinstance(error, HTTPError) else None
+    elif ticket.state == "done":
+        result = ticket.outcome.result()
+        body |= (
+            {"removed": result}
+            if isinstance(result, int)
+            else {"ids": [result] if isinstance(result, str) else result}
+        )
+    return body
 
 
 def parse_region(text: str) -> Region | None:

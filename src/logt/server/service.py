@@ -14,11 +14,12 @@ import numpy as np
 
 from logt._types import Array
 from logt.errors import InvalidInputError
-from logt.server.collection import BaseCollection
+from logt.server.changes import ChangeQueue, fingerprint
+from logt.server.collection import Add, BaseCollection, Remove, Upload
 from logt.server.errors import HTTPError
 from logt.server.hits import Hit, Id
 from logt.server.metrics import ServerMetrics
-from logt.server.photo_collection import PhotoCollection, Region
+from logt.server.photo_collection import PhotoCollection, Region, check_photo
 from logt.server.settings import Settings
 from logt.server.thread_pool import BoundedThreadPool
 from logt.server.thumbnails import ByteCache, render_thumbnail, thumbnail_key
@@ -52,7 +53,9 @@ class Service:
         self._search_pool = BoundedThreadPool("search", workers, _LONG_QUEUE)
         self._image_search_pool = BoundedThreadPool("image-search", workers, limits.waiting)
         self._thumbnail_pool = BoundedThreadPool("thumbnail", workers, _LONG_QUEUE)
-        self._change_pool = BoundedThreadPool("change", 1, limits.waiting)
+        self._refresh_pool = BoundedThreadPool("refresh", 1, 1)
+        self._parse_pool = BoundedThreadPool("parse", 2, _LONG_QUEUE)
+        self.changes = ChangeQueue(collection.apply, limits.waiting)
         self._thumbnail_cache = ByteCache(limits.cache_bytes)
         self._add_gauges()
 
@@ -111,32 +114,47 @@ class Service:
     async def upload(self, photo: BinaryIO) -> str:
         """Store and index a photo and return its id."""
         self._check_writable()
-        content = await self._change_pool.run_in_thread(photo.read)
+        collection = self.photo_collection
+        if not collection.allows_uploads:
+            raise HTTPError(403, "no_uploads", "uploads are disabled; start the server with --allow-upload")
+        content = await self._parse_pool.run_in_thread(photo.read)
         limit = self.settings.limits.pixels
-        return await self._change_pool.run_in_thread(self.photo_collection.upload, content, limit)
+        extension = await self._image_search_pool.run_in_thread(check_photo, content, collection.photos.side, limit)
+        return str(await self.changes.submit(Upload(content, extension)))
 
-    async def add(self, vectors: list[list[float]], ids: list[Id] | None, replace: bool) -> list[Id]:
-        """Add vectors, save the index and return the ids."""
+    async def add(
+        self, vectors: list[list[float]], ids: list[Id] | None, replace: bool, key: str | None = None
+    ) -> list[Id]:
+        """Add vectors and return their ids once they are saved; `key` makes it safe to send the request again."""
         self._check_writable()
         _check_limit("vectors", len(vectors), self.settings.limits.vectors)
-        rows = self._to_rows(vectors)
-        return await self._change_pool.run_in_thread(lambda: self.collection.add(rows, ids, replace=replace))
+        change = Add(await self._parse_pool.run_in_thread(self._to_rows, vectors), ids, replace)
+        mark = b"" if key is None else await self._parse_pool.run_in_thread(fingerprint, change)
+        new_ids: list[Id] = await self.changes.submit(change, key, mark)
+        return new_ids
 
     async def remove(self, ids: list[Id]) -> int:
-        """Remove vectors or uploaded photos by id, save the index and return how many were removed."""
+        """Remove vectors or uploaded photos by id, and return how many were removed once that is saved."""
         self._check_writable()
         _check_limit("ids", len(ids), self.settings.limits.vectors)
-        return await self._change_pool.run_in_thread(self.collection.remove, ids)
+        return int(await self.changes.submit(Remove(ids)))
 
     async def refresh_periodically(self) -> None:
         """Load what other processes save, until the task is cancelled."""
         while True:
             await asyncio.sleep(self.settings.refresh_seconds)
-            with suppress(HTTPError):  # the queue for changes is full; try again next time
-                await self._change_pool.run_in_thread(self.collection.try_refresh)
+            with suppress(HTTPError):  # the last refresh still waits for a change; try again next time
+                await self._refresh_pool.run_in_thread(self.collection.try_refresh)
 
     def close(self) -> None:
-        for pool in (self._search_pool, self._image_search_pool, self._thumbnail_pool, self._change_pool):
+        self.changes.close()
+        for pool in (
+            self._search_pool,
+            self._image_search_pool,
+            self._thumbnail_pool,
+            self._refresh_pool,
+            self._parse_pool,
+        ):
             pool.close()
         self.collection.close()
 
@@ -144,7 +162,7 @@ class Service:
         collection, add = self.collection, self.metrics.add_gauge
         add("logt_vectors", "Vectors in the index.", lambda: collection.report()["vectors"])
         add("logt_index_bytes", "Size of the index in memory, in bytes.", lambda: collection.report()["bytes"])
-        add("logt_generation", "Generation of the index that is served.", lambda: collection.index.generation or 0)
+        add("logt_generation", "Generation of the index that is served.", lambda: collection.generation or 0)
         add("logt_thumbnail_bytes", "Size of the thumbnail cache, in bytes.", lambda: self._thumbnail_cache.nbytes)
         add("logt_image_searches", "Searches by image, running or waiting.", lambda: self._image_search_pool.pending)
 
