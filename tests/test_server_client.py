@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -103,24 +103,33 @@ def test_errors_have_their_own_types(client, server_url, monkeypatch):
 
 def test_the_client_waits_for_a_change_that_takes_longer_than_the_limit(tmp_path, vectors, monkeypatch):
     logt.Index(16).save(tmp_path / "i")
-    save, failures = logt.Index.save, []
+    save, go = logt.Index.save, threading.Event()
 
-    def save_slowly(index):
-        time.sleep(1.5)
-        if failures:
-            raise failures.pop()
+    def save_later(index):
+        go.wait(30)
         save(index)
 
-    monkeypatch.setattr("logt.Index.save", save_slowly)
-    with run_server(create_app(VectorCollection(tmp_path / "i"), Settings(limits=Limits(seconds=0.4)))) as url:
-        assert Client(url).add(vectors(2, 16)) == [0, 1]
-        assert Client(url).remove([0]) == 1
+    monkeypatch.setattr("logt.Index.save", save_later)
+    settings = Settings(limits=Limits(seconds=1.0))
+    with run_server(create_app(VectorCollection(tmp_path / "i"), settings)) as url:
+        client = Client(url, timeout=5)
+        client.search(np.ones(16))
         with pytest.raises(BusyError, match="still running"):
-            Client(url, timeout=0.6).add(vectors(1, 16))
-        wait_until(lambda: Client(url).info()["vectors"] == 2)
-        failures.append(OSError("disk full"))
+            Client(url, timeout=1.5).add(vectors(1, 16))
+        threading.Timer(0.5, go.set).start()
+        wait_until(lambda: client.info()["vectors"] == 1)
+        go.clear()
+        threading.Timer(1.8, go.set).start()
+        assert client.add(vectors(2, 16)) == [1, 2]
+        go.clear()
+        monkeypatch.setattr("logt.storage.store.Store.append", raise_disk_full)
+        threading.Timer(1.8, go.set).start()
         with pytest.raises(ServiceError, match="log"):
-            Client(url).add(vectors(1, 16))
+            client.add(vectors(1, 16))
+
+
+def raise_disk_full(*_):
+    raise OSError("no space left")
 
 
 def test_the_client_searches_by_image(tmp_path):

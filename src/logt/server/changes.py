@@ -1,4 +1,4 @@
-"""The queue of changes: those that wait are applied together and saved once, and each is answered when it is saved."""
+"""The queue of changes: those that wait are applied together and saved once. Each is answered when it is saved."""
 
 from __future__ import annotations
 
