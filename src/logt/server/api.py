@@ -13,6 +13,7 @@ import logt
 from logt.server import schemas
 from logt.server.changes import ChangeRunningError
 from logt.server.metrics import CONTENT_TYPE
+from logt.server.request_body import json_body, json_schema
 from logt.server.service import Service, TimedHits
 
 PREFIX = "/api/v1"
@@ -68,9 +69,16 @@ def _search_response(timed: TimedHits) -> Response:
 
 
 @router.post(
-    "/search", response_model=schemas.SearchResponse, responses=_error_responses(413, 422, 503, 504), tags=["search"]
+    "/search",
+    response_model=schemas.SearchResponse,
+    responses=_error_responses(413, 422, 503, 504),
+    openapi_extra=json_schema(schemas.VectorSearchRequest),
+    tags=["search"],
 )
-async def search_by_vector(body: schemas.VectorSearchRequest, service: ServiceDependency) -> Any:
+async def search_by_vector(
+    body: Annotated[schemas.VectorSearchRequest, Depends(json_body(schemas.VectorSearchRequest, "queries"))],
+    service: ServiceDependency,
+) -> Any:
     """Return the nearest vectors of each query vector."""
     return _search_response(await service.search_vectors(body.vectors, body.k, body.effort))
 
@@ -79,9 +87,13 @@ async def search_by_vector(body: schemas.VectorSearchRequest, service: ServiceDe
     "/search/ids",
     response_model=schemas.SearchResponse,
     responses=_error_responses(404, 413, 422, 503, 504),
+    openapi_extra=json_schema(schemas.IdSearchRequest),
     tags=["search"],
 )
-async def search_by_id(body: schemas.IdSearchRequest, service: ServiceDependency) -> Any:
+async def search_by_id(
+    body: Annotated[schemas.IdSearchRequest, Depends(json_body(schemas.IdSearchRequest, "queries"))],
+    service: ServiceDependency,
+) -> Any:
     """Return the nearest vectors of vectors in the index. A vector is not among its own results."""
     return _search_response(await service.search_ids(body.ids, body.k, body.effort))
 
@@ -98,7 +110,7 @@ async def search_by_image(
     box: Annotated[
         str, Form(description="Region to search with: left,top,right,bottom as fractions. Empty: the whole image.")
     ] = "",
-    k: Annotated[int, Form(ge=1, description="Number of results.")] = 10,
+    k: Annotated[int, Form(ge=1, le=schemas.MAX_K, description="Number of results.")] = 10,
 ) -> Any:
     """Return the photos that are most similar to an uploaded image, or to a region of it."""
     return _search_response(await service.search_image(photo.file, schemas.parse_region(box), k))
@@ -108,9 +120,13 @@ async def search_by_image(
     "/search/region",
     response_model=schemas.SearchResponse,
     responses=_error_responses(404, 409, 410, 413, 415, 422, 503, 504),
+    openapi_extra=json_schema(schemas.RegionSearchRequest),
     tags=["search"],
 )
-async def search_by_region(body: schemas.RegionSearchRequest, service: ServiceDependency) -> Any:
+async def search_by_region(
+    body: Annotated[schemas.RegionSearchRequest, Depends(json_body(schemas.RegionSearchRequest, "queries"))],
+    service: ServiceDependency,
+) -> Any:
     """Return the photos that are most similar to a region of a photo in the index, without that photo."""
     return _search_response(await service.search_region(body.id, schemas.check_region(body.box), body.k))
 
@@ -142,9 +158,15 @@ async def get_photo(
     return Response(await service.render(thumbnail), media_type="image/jpeg", headers=headers)
 
 
-@router.post("/vectors", response_model=schemas.AddResponse, responses=_change_responses(), tags=["change"])
+@router.post(
+    "/vectors",
+    response_model=schemas.AddResponse,
+    responses=_change_responses(),
+    openapi_extra=json_schema(schemas.AddRequest),
+    tags=["change"],
+)
 async def add_vectors(
-    body: schemas.AddRequest,
+    body: Annotated[schemas.AddRequest, Depends(json_body(schemas.AddRequest, "vectors"))],
     service: ServiceDependency,
     idempotency_key: Annotated[
         str | None,
@@ -163,8 +185,17 @@ async def add_vectors(
     return {"ids": ids, "vectors": len(service.collection.index)}
 
 
-@router.post("/vectors/remove", response_model=schemas.RemoveResponse, responses=_change_responses(), tags=["change"])
-async def remove_vectors(body: schemas.RemoveRequest, service: ServiceDependency) -> Any:
+@router.post(
+    "/vectors/remove",
+    response_model=schemas.RemoveResponse,
+    responses=_change_responses(),
+    openapi_extra=json_schema(schemas.RemoveRequest),
+    tags=["change"],
+)
+async def remove_vectors(
+    body: Annotated[schemas.RemoveRequest, Depends(json_body(schemas.RemoveRequest, "vectors"))],
+    service: ServiceDependency,
+) -> Any:
     """Remove vectors by id, or uploaded photos with their files. Unknown ids are ignored."""
     try:
         removed = await service.remove(body.ids)

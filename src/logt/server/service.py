@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from logt.server.settings import Settings
 from logt.server.thread_pool import BoundedThreadPool
 from logt.server.thumbnails import ByteCache, render_thumbnail, thumbnail_key
 
+T = TypeVar("T")
 _LONG_QUEUE = 1000
 
 
@@ -59,10 +60,14 @@ class Service:
         self._thumbnail_cache = ByteCache(limits.cache_bytes)
         self._add_gauges()
 
+    async def parse(self, function: Callable[..., T], *args: object) -> T:
+        """Return function(*args), called in a thread for the bodies of requests."""
+        return await self._parse_pool.run_in_thread(function, *args)
+
     async def search_vectors(self, vectors: list[list[float]], k: int, effort: float | None) -> TimedHits:
         """Return the k nearest vectors of each row."""
         self._check_search(len(vectors), k)
-        rows = self._to_rows(vectors)
+        rows = await self.parse(self._to_rows, vectors)
         return await _time(self._search_pool.run_in_thread(self.collection.search, rows, k, effort))
 
     async def search_ids(self, ids: list[Id], k: int, effort: float | None) -> TimedHits:

@@ -19,7 +19,7 @@ from logt.server.api import PREFIX, ServiceDependency
 from logt.server.api_reference import group_operations
 from logt.server.errors import HTTPError, id_not_found, to_http_error
 from logt.server.hits import Id
-from logt.server.schemas import parse_region
+from logt.server.schemas import MAX_K, parse_region
 from logt.server.service import Service, TimedHits
 
 INITIAL_RESULTS, MORE_RESULTS, MAX_RESULTS = 24, 48, 480
@@ -91,7 +91,7 @@ async def index_page(
     service: ServiceDependency,
     id: Annotated[str | None, Query(max_length=4096)] = None,
     box: str = "",
-    k: Annotated[int, Query(ge=1)] = INITIAL_RESULTS,
+    k: Annotated[int, Query(ge=1, le=MAX_K)] = INITIAL_RESULTS,
     fragment: bool = False,
 ) -> Response:
     """Return the start page, or the results for a vector or photo in the index."""
@@ -114,7 +114,7 @@ async def search_photo(
     service: ServiceDependency,
     photo: Annotated[UploadFile, File()],
     box: Annotated[str, Form()] = "",
-    k: Annotated[int, Form(ge=1)] = INITIAL_RESULTS,
+    k: Annotated[int, Form(ge=1, le=MAX_K)] = INITIAL_RESULTS,
     fragment: bool = False,
 ) -> Response:
     """Return the results for an uploaded photo."""
