@@ -184,7 +184,11 @@ def test_the_command_serves_until_stopped_and_warns_without_a_token(tmp_path, ve
         assert "50 vectors from vectors [red]" in output
         assert "warning" in output
         assert "LOGT_TOKEN" in output
+        assert "search, view and change" in output
         assert Client(url).info()["vectors"] == 50
+    with run_command(tmp_path / "vectors [red]", "--host", "0.0.0.0", "--read-only") as (_, output):
+        assert "can search and view this index" in output
+        assert "--read-only" not in output
 
 
 def test_the_command_reads_the_token_from_the_environment(tmp_path):
