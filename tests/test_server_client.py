@@ -186,9 +186,10 @@ def test_the_command_serves_until_stopped_and_warns_without_a_token(tmp_path, ve
         assert "LOGT_TOKEN" in output
         assert "search, view and change" in output
         assert Client(url).info()["vectors"] == 50
-    with run_command(tmp_path / "vectors [red]", "--host", "0.0.0.0", "--read-only") as (_, output):
+    with run_command(tmp_path / "vectors [red]", "--host", "0.0.0.0", "--read-only") as (url, output):
         assert "can search and view this index" in output
         assert "--read-only" not in output
+        assert Client(url).info()["read_only"] is True
 
 
 def test_the_command_reads_the_token_from_the_environment(tmp_path):
