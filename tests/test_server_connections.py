@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 import pytest
 from server_testing import run_server, wait_until
 
-from logt.server.connections import MAX_HEAD_BYTES, address_group
+from logt.server.access import address_group
+from logt.server.connections import MAX_HEAD_BYTES
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 IDLE = 0.4

@@ -27,6 +27,7 @@ _ERRORS = {
     413: "The request is too large.",
     415: "The file is not a readable image.",
     422: "A value is invalid; the message names it.",
+    429: "Too many wrong tokens were sent from this address; try again later.",
     503: "Too many requests are waiting; try again later.",
     504: "The request exceeded the time limit. Nothing was changed.",
 }
@@ -42,7 +43,8 @@ ServiceDependency = Annotated[Service, Depends(get_service)]
 
 def _error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {
-        status: {"model": schemas.ErrorResponse, "description": _ERRORS[status]} for status in (400, 401, *statuses)
+        status: {"model": schemas.ErrorResponse, "description": _ERRORS[status]}
+        for status in (400, 401, *statuses, 429)
     }
 
 

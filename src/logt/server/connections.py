@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from collections import Counter
 from typing import Any
 
@@ -11,6 +10,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
+from logt.server.access import address_group
 from logt.server.settings import Limits
 
 MAX_HEAD_BYTES = 64 << 10
@@ -37,19 +37,6 @@ def server_config(app: ASGIApp, limits: Limits) -> uvicorn.Config:
         timeout_graceful_shutdown=5,
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
     )
-
-
-def address_group(address: str) -> str:
-    """Return an IPv4 address, or the /64 network of an IPv6 address: one client has as many as it wants of those."""
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if parsed.version == 4:
-        return address
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    return str(ipaddress.ip_network((int(parsed) >> 64 << 64, 64)))
 
 
 def _limited_protocol(limits: Limits) -> type[asyncio.Protocol]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from logt.errors import InvalidInputError
 from logt.index import Index
@@ -65,12 +65,13 @@ class PhotoCollection(BaseCollection):
     def title(self) -> str:
         return self.photos.folder.name
 
-    def search_image(
-        self, source: BinaryIO | Path, k: int, region: Region | None, max_pixels: int | None
-    ) -> list[Hit]:
-        """Return the k most similar photos to an image or to a region of it."""
+    def side(self, region: Region | None) -> int:
+        """Return the size in pixels at which an image is used to search with it, or with a region of it."""
         fraction = 1.0 if region is None else max(region[2] - region[0], region[3] - region[1])
-        image = read_photo(source, math.ceil(self.photos.side / fraction), max_pixels)
+        return math.ceil(self.photos.side / fraction)
+
+    def search_image(self, image: Image, k: int, region: Region | None) -> list[Hit]:
+        """Return the k most similar photos to an image or to a region of it."""
         box = None if region is None else _to_pixels(region, image.size)
         return [Hit(*pair) for pair in self.photos.search(image, k, box)]
 
@@ -142,24 +143,14 @@ def open_collection(path: Path, *, allow_uploads: bool = False) -> BaseCollectio
     return VectorCollection(path)
 
 
-def read_photo(source: BinaryIO | Path | bytes, side: int, max_pixels: int | None = None) -> Image:
-    """Return a decoded image for use at `side` pixels; the error for an unreadable image contains no path."""
+def read_photo(path: Path, side: int) -> Image:
+    """Return a photo of the index for use at `side` pixels; the error for an unreadable one contains no path."""
     from logt.descriptors import ImageError, read_image
 
-    limit = {} if max_pixels is None else {"max_pixels": max_pixels}
     try:
-        return read_image(source, side=side, **limit)
+        return read_image(path, side=side)
     except ImageError as error:
         raise HTTPError(415, "not_a_picture", error.reason) from error
-
-
-def check_photo(content: bytes, side: int, max_pixels: int) -> str:
-    """Return the file extension of the format of a photo; raise a 415 error if it cannot be decoded."""
-    from logt.descriptors.image_io import image_format
-
-    read_photo(content, side, max_pixels)
-    name = image_format(content).lower()
-    return {"jpeg": "jpg", "mpo": "jpg", "heif": "heic", "jpeg2000": "jp2"}.get(name, name)
 
 
 def _follows_folder(action: str) -> HTTPError:

@@ -18,14 +18,16 @@ from logt.server.changes import ChangeQueue, fingerprint
 from logt.server.collection import Add, BaseCollection, Remove, Upload
 from logt.server.errors import HTTPError
 from logt.server.hits import Hit, Id
+from logt.server.image_decoder import ImageDecoder
 from logt.server.metrics import ServerMetrics
-from logt.server.photo_collection import PhotoCollection, Region, check_photo
+from logt.server.photo_collection import PhotoCollection, Region
 from logt.server.settings import Settings
 from logt.server.thread_pool import BoundedThreadPool
 from logt.server.thumbnails import ByteCache, render_thumbnail, thumbnail_key
 
 T = TypeVar("T")
 _LONG_QUEUE = 1000
+_MAX_DECODERS = 2
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Service:
         self._refresh_pool = BoundedThreadPool("refresh", 1, 1)
         self._parse_pool = BoundedThreadPool("parse", 2, _LONG_QUEUE)
         self.changes = ChangeQueue(collection.apply, limits.waiting)
+        self._decoder = ImageDecoder(limits, min(_MAX_DECODERS, workers))
         self._thumbnail_cache = ByteCache(limits.cache_bytes)
         self._add_gauges()
 
@@ -78,21 +81,26 @@ class Service:
     async def search_image(self, photo: BinaryIO, region: Region | None, k: int) -> TimedHits:
         """Return the k most similar photos to an uploaded image, or to a region of it."""
         self._check_search(1, k)
-        return await _time(self._search_image(photo, k, region, self.settings.limits.pixels))
+        collection = self.photo_collection
+
+        def search() -> list[list[Hit]]:
+            image, _ = self._decoder.decode(photo.read(), collection.side(region))
+            return [collection.search_image(image, k, region)]
+
+        return await _time(self._image_search_pool.run_in_thread(search))
 
     async def search_region(self, id: Id, region: Region, k: int) -> TimedHits:
         """Return the k most similar photos to a region of an indexed photo, without the photo itself."""
         self._check_search(1, k)
-        path = self.photo_collection.photo_path(id)
-        timed = await _time(self._search_image(path, k + 1, region, None))
-        hits = [hit for hit in timed.results[0] if hit.id != id][:k]
-        return TimedHits([hits], timed.milliseconds)
+        collection = self.photo_collection
+        path = collection.photo_path(id)
 
-    async def _search_image(
-        self, source: BinaryIO | Path, k: int, region: Region | None, max_pixels: int | None
-    ) -> list[list[Hit]]:
-        search = self.photo_collection.search_image
-        return [await self._image_search_pool.run_in_thread(search, source, k, region, max_pixels)]
+        def search() -> list[list[Hit]]:
+            image = self._decoder.decode_file(path, collection.side(region))
+            hits = collection.search_image(image, k + 1, region)
+            return [[hit for hit in hits if hit.id != id][:k]]
+
+        return await _time(self._image_search_pool.run_in_thread(search))
 
     @property
     def photo_collection(self) -> PhotoCollection:
@@ -122,10 +130,12 @@ class Service:
         collection = self.photo_collection
         if not collection.allows_uploads:
             raise HTTPError(403, "no_uploads", "uploads are disabled; start the server with --allow-upload")
-        content = await self._parse_pool.run_in_thread(photo.read)
-        limit = self.settings.limits.pixels
-        extension = await self._image_search_pool.run_in_thread(check_photo, content, collection.photos.side, limit)
-        return str(await self.changes.submit(Upload(content, extension)))
+
+        def check() -> Upload:
+            content = photo.read()
+            return Upload(content, self._decoder.decode(content, collection.side(None))[1])
+
+        return str(await self.changes.submit(await self._image_search_pool.run_in_thread(check)))
 
     async def add(
         self, vectors: list[list[float]], ids: list[Id] | None, replace: bool, key: str | None = None
@@ -161,6 +171,7 @@ class Service:
             self._parse_pool,
         ):
             pool.close()
+        self._decoder.close()
         self.collection.close()
 
     def _add_gauges(self) -> None:

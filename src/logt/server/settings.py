@@ -18,6 +18,8 @@ class Limits:
     body_bytes: int = 32 << 20
     pixels: int = 100_000_000
     """Pixels of an uploaded photo."""
+    decoded_bytes: int = 400 << 20
+    """Bytes of a decoded photo."""
     seconds: float = 30.0
     k: int = 1000
     queries: int = 256
