@@ -214,7 +214,7 @@ def test_changes_that_wait_are_saved_together(client, vectors, monkeypatch):
     assert len(logt.open(client.folder)) == 200 + 7 - 1
 
 
-def test_a_change_that_fails_to_be_saved_is_answered_with_an_error_and_leaves_no_trace(client, vectors, monkeypatch):
+def test_a_change_that_cannot_be_saved_is_an_error_and_is_not_found(client, vectors, monkeypatch):
     slow = SlowSave(monkeypatch)
     monkeypatch.setattr("logt.storage.store.Store.append", lambda *_: (_ for _ in ()).throw(OSError("full")))
     slow.go.set()
@@ -239,7 +239,7 @@ def test_a_change_that_waits_too_long_is_not_made(tmp_path, X, monkeypatch):
     assert len(logt.open(tmp_path / "i")) == 1
 
 
-def test_a_change_that_fails_after_the_time_limit_says_so(tmp_path, X, monkeypatch):
+def test_a_change_that_fails_after_the_time_limit_is_reported_as_failed(tmp_path, X, monkeypatch):
     logt.Index(32).save(tmp_path / "i")
     slow = SlowSave(monkeypatch)
     with open_client(VectorCollection(tmp_path / "i"), limits=Limits(seconds=0.4)) as client:

@@ -225,7 +225,7 @@ async def upload_photo(
 async def get_change(
     service: ServiceDependency, id: Annotated[str, Path(max_length=64, description="Id of the change.")]
 ) -> Any:
-    """Return the state of a change that was answered with status 202. It is remembered for an hour."""
+    """Return the state of a change whose response had status 202. It is remembered for an hour."""
     return ASCIIJSONResponse(schemas.describe_change(service.changes.find(id)))
 
 

@@ -1,4 +1,4 @@
-"""The queue of changes: those that wait are applied together and saved once. Each is answered when it is saved."""
+"""The queue of changes: those that wait are applied together and saved once. A response is sent when its change is saved."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Ticket:
 
 
 class ChangeRunningError(Exception):
-    """The time limit was reached while the change was being applied: it will be done or fail; `ticket` will say."""
+    """The time limit was reached while the change was being applied; `ticket` has its state."""
 
     def __init__(self, ticket: Ticket):
         super().__init__("the change is still running")
@@ -149,7 +149,7 @@ class ChangeQueue:
             if isinstance(result, Exception):
                 ticket.state = "failed"
                 ticket.outcome.set_exception(to_http_error(result))
-                ticket.outcome.exception()  # there may be nobody left to retrieve it
+                ticket.outcome.exception()  # the request may have ended: mark it as retrieved
                 self._forget_key(ticket)  # it changed nothing, so it may be sent again
             else:
                 ticket.state, ticket.ids = "done", len(result) if isinstance(result, list) else 1
