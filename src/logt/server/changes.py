@@ -1,4 +1,4 @@
-"""The queue of changes: those that wait are applied together and saved once. A response is sent when its change is saved."""
+"""The queue of changes: those that wait are applied together and saved once, before their responses are sent."""
 
 from __future__ import annotations
 

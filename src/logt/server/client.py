@@ -113,8 +113,7 @@ class Client:
             vectors: One vector per row, (n, dim), or a single vector, (dim,).
             ids: One id per vector, all integers or all strings. Default: the next free integers.
             replace: Replace vectors that have the same ids.
-            idempotency_key: Any string. If there was no response, the same call with the same key within an hour adds
-                nothing twice.
+            idempotency_key: Any string. The same call with the same key within an hour adds nothing twice.
         """
         rows = np.atleast_2d(np.asarray(vectors, np.float32)).tolist()
         body = {"vectors": rows, "ids": None if ids is None else list(map(_to_json_id, ids)), "replace": replace}
