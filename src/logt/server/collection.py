@@ -165,7 +165,8 @@ class VectorCollection(BaseCollection):
     def apply(self, changes: Sequence[Change]) -> list[Any]:
         with self._change_lock:
             if not self._writable:
-                self._latest, self._writable = Index.open(self._folder, "a"), True
+                self._latest.lock()
+                self._writable = True
             self._last_change = time.monotonic()
             try:
                 results = [_try_change(self._latest, change) for change in changes]
