@@ -214,6 +214,29 @@ def test_changes_that_wait_are_saved_together(client, vectors, monkeypatch):
     assert len(logt.open(client.folder)) == 200 + 7 - 1
 
 
+@pytest.mark.parametrize("limits", [Limits(waiting_changes=2), Limits(body_bytes=1000)], ids=["number", "bytes"])
+def test_changes_beyond_the_queue_are_refused(tmp_path, X, monkeypatch, limits):
+    logt.Index(32).save(tmp_path / "i")
+    slow = SlowSave(monkeypatch)
+    with open_client(VectorCollection(tmp_path / "i"), limits=limits) as client:
+        queue = client.app_service.changes
+        body = {"vectors": X[:1].round(3).tolist()}
+        allowed = 2 if limits.waiting_changes == 2 else 16  # 16 rows of 256 bytes have 4096
+        threads = []
+        for count in range(allowed + 1):
+            threads.append(in_thread(lambda: client.post(f"{API}/vectors", json=body)))
+            slow.started.wait(30)
+            wait_until(lambda count=count: len(queue._waiting) == count)
+        refused = client.post(f"{API}/vectors", json=body)
+        error_message(refused, 503, "busy")
+        assert refused.headers["Retry-After"]
+        slow.go.set()
+        for thread, results in threads:
+            thread.join()
+            assert results[0].status_code == 200
+    assert len(logt.open(tmp_path / "i")) == allowed + 1
+
+
 def test_a_change_that_cannot_be_saved_is_an_error_and_is_not_found(client, vectors, monkeypatch):
     slow = SlowSave(monkeypatch)
     monkeypatch.setattr("logt.storage.store.Store.append", lambda *_: (_ for _ in ()).throw(OSError("full")))
@@ -226,7 +249,8 @@ def test_a_change_that_cannot_be_saved_is_an_error_and_is_not_found(client, vect
 def test_a_change_that_waits_too_long_is_not_made(tmp_path, X, monkeypatch):
     logt.Index(32).save(tmp_path / "i")
     slow = SlowSave(monkeypatch)
-    with open_client(VectorCollection(tmp_path / "i"), limits=Limits(seconds=0.4)) as client:
+    with open_client(VectorCollection(tmp_path / "i"), limits=Limits(seconds=2.0)) as client:
+        client.post(f"{API}/search", json={"vectors": X[:1].tolist()})
         first = client.post(f"{API}/vectors", json={"vectors": X[:1].tolist()})
         assert first.status_code == 202  # it is being saved
         error_message(client.post(f"{API}/vectors", json={"vectors": X[1:2].tolist()}), 504, "timeout")
@@ -242,7 +266,8 @@ def test_a_change_that_waits_too_long_is_not_made(tmp_path, X, monkeypatch):
 def test_a_change_that_fails_after_the_time_limit_is_reported_as_failed(tmp_path, X, monkeypatch):
     logt.Index(32).save(tmp_path / "i")
     slow = SlowSave(monkeypatch)
-    with open_client(VectorCollection(tmp_path / "i"), limits=Limits(seconds=0.4)) as client:
+    with open_client(VectorCollection(tmp_path / "i"), limits=Limits(seconds=2.0)) as client:
+        client.post(f"{API}/search", json={"vectors": X[:1].tolist()})
         change = client.post(f"{API}/vectors", json={"vectors": X[:1].tolist(), "ids": [1]}).json()
         monkeypatch.setattr("logt.storage.store.Store.append", lambda *_: (_ for _ in ()).throw(OSError("full")))
         slow.go.set()

@@ -54,11 +54,11 @@ class ChangeQueue:
     """Changes that wait for one writer thread.
 
     apply: applies a group of changes and saves them, as `BaseCollection.apply`.
-    max_waiting: more changes than this are refused with a 503 error.
+    max_waiting, max_bytes: if so many changes wait, or so many bytes of them, the next is refused with a 503 error.
     """
 
-    def __init__(self, apply: Callable[[Sequence[Change]], list[Any]], max_waiting: int):
-        self._apply, self._max_waiting = apply, max_waiting
+    def __init__(self, apply: Callable[[Sequence[Change]], list[Any]], max_waiting: int, max_bytes: int):
+        self._apply, self._max_waiting, self._max_bytes = apply, max_waiting, max_bytes
         self._waiting: list[Ticket] = []
         self._tickets: OrderedDict[str, Ticket] = OrderedDict()
         self._keys: dict[str, Ticket] = {}
@@ -112,7 +112,8 @@ class ChangeQueue:
         return ticket
 
     def _enqueue(self, change: Change, key: str | None, fingerprint: bytes) -> Ticket:
-        if len(self._waiting) >= self._max_waiting:
+        waiting_bytes = sum(ticket.change.nbytes for ticket in self._waiting if ticket.change is not None)
+        if len(self._waiting) >= self._max_waiting or waiting_bytes >= self._max_bytes:
             raise HTTPError(503, "busy", "too many changes are waiting; try again later", {"Retry-After": "1"})
         ticket = Ticket(change, key, fingerprint, asyncio.get_running_loop().create_future())
         self._tickets[ticket.id] = ticket

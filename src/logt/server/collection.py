@@ -21,6 +21,8 @@ from logt.server.hits import Hit, Id
 UNLOCK_AFTER = 2.0
 """Seconds without a change after which the folder is unlocked for other writers."""
 
+_ID_BYTES = 100  # of an id in memory, roughly
+
 
 @dataclass(frozen=True, eq=False)
 class Add:
@@ -30,12 +32,20 @@ class Add:
     ids: list[Id] | None = None
     replace: bool = False
 
+    @property
+    def nbytes(self) -> int:
+        return self.X.nbytes + _ID_BYTES * len(self.ids or ())
+
 
 @dataclass(frozen=True, eq=False)
 class Remove:
     """Remove vectors or uploaded photos by id; unknown ids are ignored. The result is how many were removed."""
 
     ids: list[Id]
+
+    @property
+    def nbytes(self) -> int:
+        return _ID_BYTES * len(self.ids)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +54,10 @@ class Upload:
 
     content: bytes
     extension: str
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.content)
 
 
 Change = Add | Remove | Upload

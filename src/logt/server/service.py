@@ -58,7 +58,7 @@ class Service:
         self._thumbnail_pool = BoundedThreadPool("thumbnail", workers, _LONG_QUEUE)
         self._refresh_pool = BoundedThreadPool("refresh", 1, 1)
         self._parse_pool = BoundedThreadPool("parse", 2, _LONG_QUEUE)
-        self.changes = ChangeQueue(collection.apply, limits.waiting)
+        self.changes = ChangeQueue(collection.apply, limits.waiting_changes, 4 * limits.body_bytes)
         self._decoder = ImageDecoder(limits, min(_MAX_DECODERS, workers))
         self._thumbnail_cache = ByteCache(limits.cache_bytes)
         self._add_gauges()

@@ -26,7 +26,9 @@ class Limits:
     vectors: int = 10_000
     """Vectors or ids in one change."""
     waiting: int = 32
-    """Queue length for searches by image, and for changes; when it is full, the response is 503."""
+    """Queue length for searches by image; when it is full, the response is 503."""
+    waiting_changes: int = 1000
+    """Queue length for changes, which are applied together; they may also have four times `body_bytes` in total."""
     cache_bytes: int = 64 << 20
     """Size of the thumbnail cache."""
     connections: int = 512
