@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 
 import pytest
 from server_testing import API, error_message, open_client, result_ids, wait_until
@@ -151,6 +152,7 @@ def test_an_uploaded_file_that_was_not_indexed_is_indexed_by_a_retry(folder, tmp
         assert upload(client, draw_view(draw_scene(2), 8), tmp_path).json() == {"id": photo_id, "vectors": 13}
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_uploads_and_their_folders_are_flushed_to_disk(folder, tmp_path, monkeypatch):
     flushed = []
     fsync = os.fsync
