@@ -11,7 +11,8 @@ import uvicorn
 from starlette.testclient import TestClient
 
 from logt.server.app import create_app
-from logt.server.settings import Settings
+from logt.server.connections import server_config
+from logt.server.settings import Limits, Settings
 
 API = "/api/v1"
 TOKEN = "a token of some length"
@@ -22,14 +23,15 @@ def open_client(collection, **settings):
     """A client of an application that runs without a socket."""
     app = create_app(collection, Settings(**settings))
     with TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False) as client:
+        client.app_service = app._app.state.service
         yield client
 
 
 @contextmanager
-def run_server(app):
-    """The URL of an application that runs in a thread, on a free port."""
+def run_server(app, **limits):
+    """The URL of an application that runs in a thread, on a free port, with the limits of connections."""
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
+    server = uvicorn.Server(server_config(app, Limits(**limits)))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:

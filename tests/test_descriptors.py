@@ -7,6 +7,7 @@ import io
 import math
 import struct
 import threading
+import tracemalloc
 import zlib
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from logt.descriptors import DescriptorExtractor, ImageError, Model, Whitening, read_image
+from logt.descriptors import DescriptorExtractor, ImageError, Model, Whitening, image_io, read_image
 from logt.descriptors.pooling import combine_scales, gem
 from logt.errors import CorruptIndexError, InvalidInputError
 
@@ -379,3 +380,36 @@ def test_a_damaged_whitening_is_refused(rng):
             Whitening.from_bytes(data[:cut])
     with pytest.raises(InvalidInputError, match="finite"):
         Whitening.learn(np.full((3, 4), np.nan))
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I", "I;16", "F"])
+@pytest.mark.parametrize("side", [None, 20])
+def test_strips_give_the_image_that_the_whole_gives(mode, side, monkeypatch):
+    values = np.random.default_rng(0).integers(0, 256, (130, 170, 4), np.uint8)
+    if mode == "I;16":
+        image = Image.fromarray(values[:, :, 0].astype(np.uint16) * 257)
+    elif mode == "LA":
+        image = Image.fromarray(values[:, :, :2])
+    else:
+        image = Image.fromarray(values).convert("RGB" if mode == "CMYK" else "RGBA").convert(mode)
+    whole = image_io._decode(image.copy(), side, 1 << 20, 1 << 20)
+    monkeypatch.setattr(image_io, "_STRIP_PIXELS", 1000)
+    strips = image_io._decode(image.copy(), side, 1 << 20, 1 << 20)
+    assert np.array_equal(np.asarray(whole), np.asarray(strips))
+
+
+def test_a_gray_image_of_16_bits_is_converted_in_little_memory():
+    image = Image.fromarray(np.full((3000, 3000), 1000, np.uint16))
+    tracemalloc.start()
+    try:
+        image_io._decode(image, 100, 1 << 30, 1 << 30)
+        assert tracemalloc.get_traced_memory()[1] < 60 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_images_with_too_many_decoded_bytes_are_refused(tmp_path):
+    Image.new("RGB", (100, 100)).save(tmp_path / "a.png")
+    assert read_image(tmp_path / "a.png", max_bytes=40_000).size == (100, 100)
+    with pytest.raises(ImageError, match="40,000 bytes"):
+        read_image(tmp_path / "a.png", max_bytes=39_999)

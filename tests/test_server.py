@@ -206,3 +206,9 @@ def test_json_responses_are_ascii(tmp_path, X):
         assert response.content.isascii()
         assert set(result_ids(response)[0]) == set(ids) - {ids[7]}
         assert np.isfinite([hit["score"] for hit in json.loads(response.content)["results"][0]]).all()
+
+
+def test_the_reference_shows_a_path_parameter_in_the_path(vector_client):
+    page = vector_client.get("/docs").text
+    assert "/api/v1/changes/ID" in page
+    assert "changes/{id} -G" not in page

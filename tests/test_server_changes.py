@@ -9,6 +9,7 @@ from server_testing import API, error_message, open_client, result_ids, wait_unt
 
 import logt
 from logt.server.collection import VectorCollection
+from logt.server.settings import Limits
 
 
 @pytest.fixture
@@ -149,3 +150,157 @@ def test_searches_go_on_while_vectors_are_added(client, X, vectors):
             thread.join()
     assert not wrong
     assert len(searches) > 10
+
+
+class SlowSave:
+    """Lets saves wait until `go` is set; `saves` counts them."""
+
+    def __init__(self, monkeypatch):
+        self.go, self.started, self.saves = threading.Event(), threading.Event(), 0
+        save = logt.Index.save
+
+        def wait_and_save(index, *arguments):
+            self.saves += 1
+            self.started.set()
+            self.go.wait(30)
+            save(index, *arguments)
+
+        monkeypatch.setattr("logt.Index.save", wait_and_save)
+
+
+def in_thread(function):
+    """Run a function in a thread; the list that is returned receives its result."""
+    results = []
+    thread = threading.Thread(target=lambda: results.append(function()))
+    thread.start()
+    return thread, results
+
+
+def test_a_search_sees_saved_vectors_only(client, vectors, monkeypatch):
+    new = vectors(1, 32, seed=9)
+    slow = SlowSave(monkeypatch)
+    thread, added = in_thread(lambda: client.post(f"{API}/vectors", json={"vectors": new.tolist()}))
+    slow.started.wait(30)
+    query = {"vectors": new.tolist(), "k": 1}
+    assert result_ids(client.post(f"{API}/search", json=query)) != [[200]]
+    assert client.get(f"{API}/info").json()["vectors"] == 200
+    error_message(client.post(f"{API}/search/ids", json={"ids": [200]}), 404, "not_found")
+    slow.go.set()
+    thread.join()
+    assert added[0].json() == {"ids": [200], "vectors": 201}
+    assert result_ids(client.post(f"{API}/search", json=query)) == [[200]]
+
+
+def test_changes_that_wait_are_saved_together(client, vectors, monkeypatch):
+    slow = SlowSave(monkeypatch)
+
+    def add(seed, **more):
+        return client.post(f"{API}/vectors", json={"vectors": vectors(1, 32, seed=seed).tolist(), **more})
+
+    first = in_thread(lambda: add(1))
+    slow.started.wait(30)
+    others = [in_thread(lambda seed=seed: add(seed)) for seed in range(2, 8)]
+    others.append(in_thread(lambda: add(9, ids=[3])))  # exists
+    others.append(in_thread(lambda: client.post(f"{API}/vectors/remove", json={"ids": [5]})))
+    queue = client.app_service.changes
+    wait_until(lambda: len(queue._waiting) == 8)
+    slow.go.set()
+    for thread, _ in (first, *others):
+        thread.join()
+    responses = [results[0] for _, results in (first, *others)]
+    assert sorted(response.status_code for response in responses) == [200] * 8 + [422]
+    assert slow.saves == 2
+    assert sorted(response.json()["ids"] for response in responses[:7]) == [[n] for n in range(200, 207)]
+    assert len(logt.open(client.folder)) == 200 + 7 - 1
+
+
+@pytest.mark.parametrize("limits", [Limits(waiting_changes=2), Limits(body_bytes=1000)], ids=["number", "bytes"])
+def test_changes_beyond_the_queue_are_refused(tmp_path, X, monkeypatch, limits):
+    logt.Index(32).save(tmp_path / "i")
+    slow = SlowSave(monkeypatch)
+    with open_client(VectorCollection(tmp_path / "i"), limits=limits) as client:
+        queue = client.app_service.changes
+        body = {"vectors": X[:1].round(3).tolist()}
+        allowed = 2 if limits.waiting_changes == 2 else 16  # 16 rows of 256 bytes have 4096
+        threads = []
+        for count in range(allowed + 1):
+            threads.append(in_thread(lambda: client.post(f"{API}/vectors", json=body)))
+            slow.started.wait(30)
+            wait_until(lambda count=count: len(queue._waiting) == count)
+        refused = client.post(f"{API}/vectors", json=body)
+        error_message(refused, 503, "busy")
+        assert refused.headers["Retry-After"]
+        slow.go.set()
+        for thread, results in threads:
+            thread.join()
+            assert results[0].status_code == 200
+    assert len(logt.open(tmp_path / "i")) == allowed + 1
+
+
+def test_a_change_that_cannot_be_saved_is_an_error_and_is_not_found(client, vectors, monkeypatch):
+    slow = SlowSave(monkeypatch)
+    monkeypatch.setattr("logt.storage.store.Store.append", lambda *_: (_ for _ in ()).throw(OSError("full")))
+    slow.go.set()
+    new = vectors(1, 32, seed=9)
+    error_message(client.post(f"{API}/vectors", json={"vectors": new.tolist()}), 500, "internal")
+    assert result_ids(client.post(f"{API}/search", json={"vectors": new.tolist(), "k": 1})) != [[200]]
+
+
+def test_a_change_that_waits_too_long_is_not_made(tmp_path, X, monkeypatch):
+    logt.Index(32).save(tmp_path / "i")
+    slow = SlowSave(monkeypatch)
+    with open_client(VectorCollection(tmp_path / "i"), limits=Limits(seconds=2.0)) as client:
+        client.post(f"{API}/search", json={"vectors": X[:1].tolist()})
+        first = client.post(f"{API}/vectors", json={"vectors": X[:1].tolist()})
+        assert first.status_code == 202  # it is being saved
+        error_message(client.post(f"{API}/vectors", json={"vectors": X[1:2].tolist()}), 504, "timeout")
+        change = client.get(first.headers["Location"]).json()
+        assert (change["id"], change["state"]) == (first.json()["id"], "running")
+        slow.go.set()
+        wait_until(lambda: client.get(first.headers["Location"]).json()["state"] == "done")
+        assert client.get(first.headers["Location"]).json()["ids"] == [0]
+        assert client.get(f"{API}/info").json()["vectors"] == 1
+    assert len(logt.open(tmp_path / "i")) == 1
+
+
+def test_a_change_that_fails_after_the_time_limit_is_reported_as_failed(tmp_path, X, monkeypatch):
+    logt.Index(32).save(tmp_path / "i")
+    slow = SlowSave(monkeypatch)
+    with open_client(VectorCollection(tmp_path / "i"), limits=Limits(seconds=2.0)) as client:
+        client.post(f"{API}/search", json={"vectors": X[:1].tolist()})
+        change = client.post(f"{API}/vectors", json={"vectors": X[:1].tolist(), "ids": [1]}).json()
+        monkeypatch.setattr("logt.storage.store.Store.append", lambda *_: (_ for _ in ()).throw(OSError("full")))
+        slow.go.set()
+        wait_until(lambda: client.get(f"{API}/changes/{change['id']}").json()["state"] == "failed")
+        assert client.get(f"{API}/changes/{change['id']}").json()["error"]["code"] == "internal"
+        error_message(client.get(f"{API}/changes/none"), 404, "not_found")
+
+
+def test_a_request_with_the_same_key_is_applied_once(client, vectors, monkeypatch):
+    body, headers = {"vectors": vectors(1, 32, seed=9).tolist()}, {"Idempotency-Key": "order 66"}
+    slow = SlowSave(monkeypatch)
+    threads = [in_thread(lambda: client.post(f"{API}/vectors", json=body, headers=headers)) for _ in range(3)]
+    slow.started.wait(30)
+    slow.go.set()
+    for thread, _ in threads:
+        thread.join()
+    again = client.post(f"{API}/vectors", json=body, headers=headers)
+    assert [results[0].json()["ids"] for _, results in threads] == [[200]] * 3
+    assert again.json() == {"ids": [200], "vectors": 201}
+    other = {"vectors": vectors(1, 32, seed=10).tolist()}
+    error_message(client.post(f"{API}/vectors", json=other, headers=headers), 422, "key_reused")
+    refused = {"vectors": body["vectors"], "ids": [7]}
+    for _ in range(2):  # a request that changed nothing may be sent again
+        response = client.post(f"{API}/vectors", json=refused, headers={"Idempotency-Key": "b"})
+        error_message(response, 422, "invalid_input")
+
+
+def test_outcomes_are_remembered_up_to_a_number(client, vectors, monkeypatch):
+    monkeypatch.setattr("logt.server.changes.MAX_REMEMBERED", 3)
+    body = {"vectors": vectors(1, 32, seed=9).tolist()}
+    for key in "abcdef":
+        client.post(f"{API}/vectors", json=body, headers={"Idempotency-Key": key})
+    queue = client.app_service.changes
+    assert list(queue._keys) == ["c", "d", "e", "f"]
+    assert len(queue._tickets) == 4
+    assert client.post(f"{API}/vectors", json=body, headers={"Idempotency-Key": "f"}).json()["ids"] == [205]

@@ -9,12 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
-from server_testing import TOKEN, run_server
+from server_testing import TOKEN, run_server, wait_until
 from synthetic_photos import SyntheticPhotos, draw_scene, encode_jpeg, write_photos
 from test_project import ROOT, blocks
 
@@ -53,7 +54,9 @@ def test_the_client_searches_adds_and_removes(client, vectors):
     assert client.search(new, 1)[1][0].id == 101
     assert client.add(new[::-1], ids=np.array([100, 101]), replace=True) == [100, 101]
     assert client.search(new, 1)[1][0].id == 100
+    assert client.add(new, idempotency_key="a key") == client.add(new, idempotency_key="a key") == [102, 103]
     assert client.remove([100, 101, 555]) == 2
+    assert client.remove(np.int64(102)) == client.remove(103) == 1
     assert client.info()["vectors"] == 100
     assert client.health() == {"status": "ok", "trouble": None}
 
@@ -96,6 +99,37 @@ def test_errors_have_their_own_types(client, server_url, monkeypatch):
     assert isinstance(_to_exception(409, b'{"error": {"code": "locked", "message": "m"}}'), logt.LockedError)
     assert isinstance(_to_exception(403, b'{"error": {"code": "read_only", "message": "m"}}'), logt.ReadOnlyError)
     assert "not from logt serve" in str(_to_exception(502, b"<html>"))
+
+
+def test_the_client_waits_for_a_change_that_takes_longer_than_the_limit(tmp_path, vectors, monkeypatch):
+    logt.Index(16).save(tmp_path / "i")
+    save, go = logt.Index.save, threading.Event()
+
+    def save_later(index):
+        go.wait(30)
+        save(index)
+
+    monkeypatch.setattr("logt.Index.save", save_later)
+    settings = Settings(limits=Limits(seconds=1.0))
+    with run_server(create_app(VectorCollection(tmp_path / "i"), settings)) as url:
+        client = Client(url, timeout=5)
+        client.search(np.ones(16))
+        with pytest.raises(BusyError, match="still running"):
+            Client(url, timeout=1.5).add(vectors(1, 16))
+        threading.Timer(0.5, go.set).start()
+        wait_until(lambda: client.info()["vectors"] == 1)
+        go.clear()
+        threading.Timer(1.8, go.set).start()
+        assert client.add(vectors(2, 16)) == [1, 2]
+        go.clear()
+        monkeypatch.setattr("logt.storage.store.Store.append", raise_disk_full)
+        threading.Timer(1.8, go.set).start()
+        with pytest.raises(ServiceError, match="log"):
+            client.add(vectors(1, 16))
+
+
+def raise_disk_full(*_):
+    raise OSError("no space left")
 
 
 def test_the_client_searches_by_image(tmp_path):
@@ -150,7 +184,12 @@ def test_the_command_serves_until_stopped_and_warns_without_a_token(tmp_path, ve
         assert "50 vectors from vectors [red]" in output
         assert "warning" in output
         assert "LOGT_TOKEN" in output
+        assert "search, view and change" in output
         assert Client(url).info()["vectors"] == 50
+    with run_command(tmp_path / "vectors [red]", "--host", "0.0.0.0", "--read-only") as (url, output):
+        assert "can search and view this index" in output
+        assert "--read-only" not in output
+        assert Client(url).info()["read_only"] is True
 
 
 def test_the_command_reads_the_token_from_the_environment(tmp_path):

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import re
 import struct
 import threading
+import tracemalloc
 import zlib
 
 import pytest
 from server_testing import API, error_message, open_client
 from synthetic_photos import SyntheticPhotos, draw_scene, encode_jpeg, write_photos
 
+from logt.server.errors import HTTPError
 from logt.server.photo_collection import PhotoCollection
+from logt.server.request_body import _count_values, parse_json
+from logt.server.schemas import AddRequest, VectorSearchRequest
 from logt.server.settings import Limits
 
 PHOTO = encode_jpeg(draw_scene(0))
@@ -171,3 +177,63 @@ def test_a_damaged_photo_does_not_stop_the_server(tmp_path):
     with open_client(PhotoCollection(SyntheticPhotos(tmp_path / "photos", tmp_path / "index"))) as client:
         assert client.get(f"{API}/picture", params={"id": ids[0]}).status_code in (415, 422)
         assert client.get("/", params={"id": ids[0]}).status_code == 200
+
+
+MEGABYTE = 1 << 20
+HOSTILE_BODIES = {
+    "empty rows": b'{"vectors":[' + b"[]," * (10 * MEGABYTE // 3) + b"[]]}",
+    "rows of one": b'{"vectors":[' + b"[0]," * (10 * MEGABYTE // 4) + b"[0]]}",
+    "one long row": b'{"vectors":[[' + b"0," * (5 * MEGABYTE) + b"0]]}",
+    "bad ids": b'{"ids":[' + b"-1," * (MEGABYTE // 3) + b"-1]}",
+    "empty ids": b'{"ids":[' + b'"",' * (10 * MEGABYTE // 3) + b'""]}',
+    "bad rows": b'{"vectors":[' + b'["x"],' * 200 + b'["x"]]}',
+    "unknown fields": b'{"a":0' + b',"b":{}' * MEGABYTE + b"}",
+    "deep": b'{"vectors":' + b"[" * MEGABYTE,
+    "escaped quotes": b'{"ids":["' + (b"x" * 300 + b'\\"') * 70_000,
+    "backslashes": b'{"ids":["' + b"\\\\" * MEGABYTE + b'\\"',
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_BODIES)
+@pytest.mark.parametrize("path", ["/search", "/search/ids", "/vectors", "/vectors/remove"])
+def test_a_hostile_body_costs_little_memory_and_is_refused(client, name, path):
+    headers = {"Content-Type": "application/json"}
+    tracemalloc.start()
+    try:
+        response = client.post(API + path, content=HOSTILE_BODIES[name], headers=headers)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    message = error_message(response, 422, "invalid_input")
+    assert len(message) < 300
+    assert peak < 80 * MEGABYTE
+
+
+@pytest.mark.parametrize("rows", [1, 3, 256])
+def test_a_body_within_the_limits_is_never_refused_for_its_size(rows):
+    ids = ['[,{"\\' * 10] * rows
+    body = {"vectors": [[0.5] * 108] * rows, "ids": ids, "replace": True}
+    text = json.dumps(body).encode()
+    if text.count(b'"') <= 8 * rows + 64:
+        assert parse_json(AddRequest, text, rows, 108).ids == ids
+    plain = json.dumps(body | {"ids": ["[,{\\"] * rows}, indent=1).encode()
+    assert len(parse_json(AddRequest, plain, rows, 108).vectors) == rows
+    with pytest.raises(HTTPError, match="too many values"):
+        parse_json(AddRequest, json.dumps({"vectors": [[0.5] * 108] * (2 * rows + 1)}).encode(), rows, 108)
+
+
+@pytest.mark.parametrize(
+    "text", ['"a,[{"', '"\\\\",1', '"\\\\\\",[",1', '{"a":"\\\\","b":[1,2]}', "[" * 9, '"', '"' + "\\" * 500]
+)
+def test_values_are_counted_outside_of_strings(text):
+    bare = re.sub(r'"(?:[^"\\]|\\.)*("|$)', "", text)
+    assert _count_values(text.encode()) == 1 + sum(bare.count(mark) for mark in ",[{")
+
+
+def test_bodies_are_parsed_outside_of_the_event_loop(client, monkeypatch):
+    threads = []
+    monkeypatch.setattr(
+        VectorSearchRequest, "model_validate_json", lambda _: threads.append(threading.current_thread().name)
+    )
+    client.post(f"{API}/search", json={"vectors": [[0.5] * 108]})
+    assert threads[0].startswith("logt-parse")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 
 import pytest
 from server_testing import API, error_message, open_client, result_ids, wait_until
@@ -11,6 +13,7 @@ from logt.errors import LockedError
 from logt.photos import update
 from logt.photos.synthetic_scenes import draw_scene, draw_view, write_synthetic_photos
 from logt.server.photo_collection import open_collection
+from logt.storage import files
 from logt.storage.lock import Lock
 
 
@@ -120,3 +123,81 @@ def test_searches_work_while_another_process_writes(folder):
             update(folder)
         found = result_ids(client.post(f"{API}/search/ids", json={"ids": ["other-000.jpg"], "k": 5}))
         assert len(found[0]) == 5
+
+
+def test_an_upload_that_the_disk_has_no_room_for_leaves_no_file_and_a_retry_succeeds(folder, tmp_path, monkeypatch):
+    write_all = files.write_all
+
+    def fill_the_disk(file, data):
+        write_all(file, data[: len(data) // 2])
+        raise OSError(28, "No space left on device")
+
+    with open_client(open_collection(folder, allow_uploads=True)) as client:
+        monkeypatch.setattr(files, "write_all", fill_the_disk)
+        error_message(upload(client, draw_view(draw_scene(2), 8), tmp_path), 500, "internal")
+        assert not [path for path in folder.glob("uploads/*") if path.is_file()]
+        monkeypatch.undo()
+        photo_id = upload(client, draw_view(draw_scene(2), 8), tmp_path).json()["id"]
+        assert (folder / photo_id).read_bytes() == (tmp_path / "sent.jpg").read_bytes()
+        assert client.get(f"{API}/info").json()["vectors"] == 13
+
+
+def test_an_uploaded_file_that_was_not_indexed_is_indexed_by_a_retry(folder, tmp_path):
+    with open_client(open_collection(folder, allow_uploads=True)) as client:
+        photo_id = upload(client, draw_view(draw_scene(2), 8), tmp_path).json()["id"]
+        (folder / photo_id).rename(tmp_path / "kept")
+        update(folder)
+        (tmp_path / "kept").rename(folder / photo_id)
+        wait_until(lambda: client.get(f"{API}/info").json()["vectors"] == 12)
+        assert upload(client, draw_view(draw_scene(2), 8), tmp_path).json() == {"id": photo_id, "vectors": 13}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_uploads_and_their_folders_are_flushed_to_disk(folder, tmp_path, monkeypatch):
+    flushed = []
+    fsync = os.fsync
+    monkeypatch.setattr("os.fsync", lambda file: (flushed.append(os.readlink(f"/proc/self/fd/{file}")), fsync(file)))
+    with open_client(open_collection(folder, allow_uploads=True)) as client:
+        photo_id = upload(client, draw_view(draw_scene(2), 8), tmp_path).json()["id"]
+    name = photo_id.removeprefix("uploads/")
+    assert any(name in path and path.startswith(str(folder / "uploads")) for path in flushed)
+    assert {str(folder / "uploads"), str(folder)} <= set(flushed)
+
+
+def test_photos_of_the_owner_in_the_upload_folder_are_never_deleted(folder, tmp_path):
+    (folder / "uploads").mkdir()
+    draw_view(draw_scene(1), 7).save(folder / "uploads" / "mine.jpg")
+    update(folder)
+    with open_client(open_collection(folder, allow_uploads=True)) as client:
+        photo_id = upload(client, draw_view(draw_scene(2), 8), tmp_path).json()["id"]
+        for ids in (["uploads/mine.jpg"], [photo_id, "uploads/mine.jpg"]):
+            error_message(client.post(f"{API}/vectors/remove", json={"ids": ids}), 409, "follows_folder")
+        draw_view(draw_scene(0), 3).save(folder / photo_id)  # the owner put another photo in its place
+        error_message(client.post(f"{API}/vectors/remove", json={"ids": [photo_id]}), 409, "follows_folder")
+        assert (folder / "uploads" / "mine.jpg").exists()
+        assert (folder / photo_id).exists()
+
+
+def test_a_refused_removal_deletes_no_file(folder, tmp_path):
+    with open_client(open_collection(folder, allow_uploads=True)) as client:
+        photo_id = upload(client, draw_view(draw_scene(2), 8), tmp_path).json()["id"]
+        with Lock(folder / ".logt"):
+            error_message(client.post(f"{API}/vectors/remove", json={"ids": [photo_id]}), 409, "locked")
+        assert [path.name for path in (folder / "uploads").iterdir()] == [photo_id.removeprefix("uploads/")]
+        response = client.post(f"{API}/vectors/remove", json={"ids": [photo_id, photo_id]})
+        assert response.json() == {"removed": 1, "vectors": 12}
+        assert not list((folder / "uploads").iterdir())
+
+
+def test_a_removal_that_was_killed_is_undone_or_finished(folder, tmp_path):
+    with open_client(open_collection(folder, allow_uploads=True)) as client:
+        photo_id = upload(client, draw_view(draw_scene(2), 8), tmp_path).json()["id"]
+    file = folder / photo_id
+    aside = file.with_name(f".{file.name}.removed")
+    file.rename(aside)
+    open_collection(folder, allow_uploads=True)
+    assert file.exists()
+    file.rename(aside)
+    (folder / ".logt" / "uploads" / file.name).unlink()
+    open_collection(folder, allow_uploads=True)
+    assert not list((folder / "uploads").iterdir())

@@ -10,9 +10,12 @@ from server_testing import API, TOKEN, error_message, open_client, result_ids
 from synthetic_photos import SyntheticPhotos, draw_scene, encode_jpeg, write_photos
 
 import logt
+from logt.server.access import LoginAttempts
+from logt.server.collection import VectorCollection
 from logt.server.middleware import SECURITY_HEADERS
 from logt.server.photo_collection import PhotoCollection
 
+JSON = {"Content-Type": "application/json"}
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 ODD_NAMES = [
     "<img src=x onerror=alert(1)>.jpg",
@@ -162,6 +165,10 @@ def test_other_hosts_can_be_allowed(album):
     [
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
+        {"Origin": "http://["},
+        {"Origin": "http://[::1"},
+        {"Origin": "http://127.0.0.1:port\u00ff".encode("latin-1")},
+        {"Origin": ""},
         {"Origin": "http://127.0.0.1:9999"},
         {"Sec-Fetch-Site": "cross-site"},
     ],
@@ -233,3 +240,58 @@ def test_an_unexpected_error_reveals_no_details(client, monkeypatch, caplog):
     assert page.status_code == 500
     assert "secret" not in page.text
     assert "a secret detail" in caplog.text
+
+
+def test_tokens_are_not_checked_after_too_many_wrong_ones(album, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr("logt.server.access.time.monotonic", lambda: now[0])
+
+    def attempts(client):
+        yield client.get(f"{API}/info", headers={"Authorization": "Bearer wrong"})
+        yield client.post("/login", data={"token": "wrong"})
+        yield client.get("/", params={"token": "wrong"})
+
+    with open_client(open_album(album), token=TOKEN) as client:
+        for _ in range(100):  # requests without a token, or with an old cookie, are no attempts
+            assert client.get(f"{API}/info", headers={"Cookie": "logt_8000=old"}).status_code == 401
+        statuses = [response.status_code for _ in range(10) for response in attempts(client)]
+        assert statuses == [401] * 20 + [429] * 10
+        message = error_message(client.get(f"{API}/info", headers=BEARER), 429, "too_many_attempts")
+        assert "60 s" in message
+        assert client.get(f"{API}/info", headers=BEARER).headers["Retry-After"] == "60"
+        assert "Too many wrong tokens" in client.post("/login", data={"token": TOKEN}).text
+        assert client.get(f"{API}/health").status_code == 200
+        now[0] += 61
+        assert client.get(f"{API}/info", headers=BEARER).status_code == 200
+
+
+def test_a_session_goes_on_when_another_user_of_the_address_guesses_tokens(album):
+    with open_client(open_album(album), token=TOKEN) as client:
+        client.post("/login", data={"token": TOKEN})
+        for _ in range(30):
+            client.post("/login", data={"token": "wrong"})
+        assert client.get("/").status_code == 200
+
+
+def test_attempts_of_a_bounded_number_of_addresses_are_counted(monkeypatch):
+    monkeypatch.setattr("logt.server.access.MAX_ADDRESSES", 3)
+    attempts = LoginAttempts()
+    for number in range(10):
+        assert not attempts.check({"client": (f"10.0.0.{number}", 1)}, "wrong", TOKEN)
+    assert list(attempts._failures) == ["10.0.0.7", "10.0.0.8", "10.0.0.9"]
+
+
+def test_ids_with_surrogates_are_shown(tmp_path, vectors):
+    index = logt.Index(8)
+    index.add(vectors(3, 8), ids=["a", "b\ud800", "\udcff"])
+    index.save(tmp_path / "i")
+    with open_client(VectorCollection(tmp_path / "i")) as client:
+        for params in ({}, {"id": "a"}, {"id": "a", "fragment": 1}):
+            assert client.get("/", params=params).status_code == 200
+        assert client.get("/?id=%ED%A0%80").status_code == 404
+        found = result_ids(client.post(f"{API}/search/ids", json={"ids": ["a"], "k": 2}))[0]
+        assert set(found) == {"b\ud800", "\udcff"}
+        response = client.post(f"{API}/search/ids", content=b'{"ids": ["\\ud800"]}', headers=JSON)
+        error_message(response, 422, "invalid_input")
+        for method, path in (("GET", "/picture?id=%ED%A0%80"), ("GET", "/changes/%ED%A0%80")):
+            assert 400 <= client.request(method, API + path).status_code < 500

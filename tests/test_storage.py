@@ -328,3 +328,51 @@ def sign(folder, manifest):
     body = json.dumps(manifest, indent=1, sort_keys=True)
     whole = {"manifest": manifest, "checksum": storage.checksum(body.encode())}
     (folder / "manifest.json").write_text(json.dumps(whole, indent=1))
+
+
+def test_an_index_open_for_reading_can_be_locked_and_is_not_read_again(tmp_path, vectors, monkeypatch):
+    X = vectors(100, 16)
+    index = logt.Index(16)
+    index.add(X[:50])
+    index.save(tmp_path / "i")
+    reader = logt.open(tmp_path / "i")
+    with logt.open(tmp_path / "i", "a") as writer:
+        writer.add(X[50:60])
+        writer.save()
+        with pytest.raises(logt.LockedError):
+            reader.lock()
+        assert len(reader) == 50
+    monkeypatch.setattr("logt.storage.store.read_array_file", None)
+    reader.lock()
+    assert len(reader) == 60
+    reader.add(X[60:70])
+    reader.save()
+    with pytest.raises(logt.LockedError):
+        logt.open(tmp_path / "i", "a")
+    reader.close()
+    reader.lock()
+    reader.add(X[70:])
+    reader.save()
+    reader.close()
+    monkeypatch.undo()
+    assert len(logt.open(tmp_path / "i")) == 100
+    assert np.array_equal(logt.open(tmp_path / "i").search(X, 5).ids, reader.search(X, 5).ids)
+
+
+def test_changes_that_were_not_saved_are_lost_when_an_index_is_locked_again(tmp_path, vectors):
+    index = logt.Index(16)
+    index.add(vectors(50, 16))
+    index.save(tmp_path / "i")
+    with pytest.raises(logt.InvalidInputError, match="opened from a folder"):
+        index.lock()
+    index = logt.open(tmp_path / "i", "a")
+    for change in (lambda: index.add(vectors(5, 16, seed=1)), index.compact):
+        change()
+        index.close()
+        index.lock()
+        assert len(index) == 50
+    index.lock()
+    index.remove([3])
+    index.save()
+    assert len(logt.open(tmp_path / "i")) == 49
+    index.close()

@@ -380,8 +380,7 @@ class Index:
             store.close()
             raise
         index._store = store
-        if store.writable:
-            index._pending.restart()
+        index._pending.restart()
         return index
 
     @property
@@ -415,6 +414,20 @@ class Index:
         """Unlock the folder of an index opened in mode "a"; unsaved changes are lost."""
         if self._store:
             self._store.close()
+
+    def lock(self) -> None:
+        """Move an index that was opened in mode "r", or closed, to the newest saved state, and lock its folder.
+
+        After that it is as if it were opened in mode "a", but what it has in memory is not read again.
+        """
+        store = self._store
+        if store is None:
+            raise InvalidInputError("only an index that was opened from a folder can be locked")
+        with self._writing:
+            if not store.writable:
+                with store.locking(reread=self._pending.changes != []):  # changes that were not saved are lost
+                    self.refresh()
+                self._pending.restart()
 
     def __enter__(self) -> Index:
         return self

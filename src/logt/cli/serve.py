@@ -49,9 +49,10 @@ def serve(
     _check_indexed(index)
     collection = open_collection(index, allow_uploads=allow_upload)
     if settings.token is None and not _is_loopback(host):
+        actions = "search and view" if read_only else "search, view and change"
         _print(
-            f"warning: no token is set; everyone who can connect to {host} can search, view and change this index. "
-            f"Set LOGT_TOKEN to a string of at least {MIN_TOKEN_LENGTH} characters, or pass --read-only",
+            f"warning: no token is set; everyone who can connect to {host} can {actions} this index. "
+            f"Set LOGT_TOKEN to a string of at least {MIN_TOKEN_LENGTH} characters",
             style="yellow",
         )
     server, listener = _create_server(collection, settings, host, port)
@@ -81,6 +82,7 @@ def _create_server(
         import uvicorn
 
         from logt.server.app import create_app
+        from logt.server.connections import server_config
     except ImportError as error:
         raise MissingExtraError(
             f'logt serve needs more packages: pip install "logt-search[serve]" ({error})'
@@ -93,17 +95,7 @@ def _create_server(
             with suppress(KeyboardInterrupt):
                 super().run(sockets)
 
-    config = uvicorn.Config(
-        create_app(collection, settings),
-        log_level="warning",
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=15,
-        limit_concurrency=512,
-        timeout_graceful_shutdown=5,
-        h11_max_incomplete_event_size=64 << 10,
-    )
-    return Server(config), _listen(host, port)
+    return Server(server_config(create_app(collection, settings), settings.limits)), _listen(host, port)
 
 
 def _listen(host: str, port: int) -> socket.socket:

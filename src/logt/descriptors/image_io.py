@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from logt._types import Floats
 from logt.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ MAX_PIXELS = 1 << 28
 NOT_AN_IMAGE = "not an image, or an unsupported format"
 """The reason of the error for a file whose content is of no known format."""
 
+MAX_BYTES = 1 << 30
+"""Images that take more bytes than this when they are decoded are refused."""
+
 LARGE_PIXELS = 1 << 25
 """Images of more pixels than this are decoded one at a time, whatever the number of threads, to bound memory."""
 
@@ -33,6 +37,7 @@ _FORMATS = (
     *("PCX", "PNG", "PPM", "PSD", "QOI", "TGA", "TIFF", "WEBP"),
 )
 _ORIENTATION = 0x0112
+_STRIP_PIXELS = 1 << 20  # pixels that are converted together; the rest of the image stays as it was decoded
 _open_lock = threading.Lock()
 _large_image_lock = threading.Lock()
 
@@ -46,7 +51,11 @@ class ImageError(InvalidInputError):
 
 
 def read_image(
-    source: str | Path | BinaryIO | bytes, *, side: int | None = None, max_pixels: int = MAX_PIXELS
+    source: str | Path | BinaryIO | bytes,
+    *,
+    side: int | None = None,
+    max_pixels: int = MAX_PIXELS,
+    max_bytes: int = MAX_BYTES,
 ) -> Image:
     """Read an image as RGB, rotated as its EXIF data state, on white where it is transparent.
 
@@ -56,6 +65,8 @@ def read_image(
     side: allow a smaller result: the longer side of a larger image may be reduced to no less than 2 * side
     pixels, which makes JPEG files faster to decode.
     max_pixels: refuse images that would decode to more pixels than this.
+    max_bytes: refuse images that would decode to more bytes than this: pixels times 1 (gray, palette), 2 (gray with
+    16 bits) or 4 bytes (all others).
 
     Raises ImageError if the file is missing, damaged, too large, or not an image.
     """
@@ -63,7 +74,7 @@ def read_image(
     name = str(source) if isinstance(source, str | Path) else "the image"
     try:
         with _open_source(source) as stream, _open_image(stream) as image:
-            return _decode(image, side, max_pixels)
+            return _decode(image, side, max_pixels, max_bytes)
     except MemoryError as error:
         raise ImageError(name, "not enough memory to decode it") from error
     except module.UnidentifiedImageError as error:
@@ -71,6 +82,12 @@ def read_image(
     except Exception as error:  # a damaged file can raise anything in the decoder of its format
         reason = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
         raise ImageError(name, reason) from error
+
+
+def image_format(content: bytes) -> str:
+    """Return the format of an image file, such as "JPEG", by its header."""
+    with _open_image(BytesIO(content)) as image:
+        return str(image.format)
 
 
 @cache
@@ -116,7 +133,7 @@ def _open_image(stream: BinaryIO) -> Image:
     return image
 
 
-def _decode(image: Image, side: int | None, max_pixels: int) -> Image:
+def _decode(image: Image, side: int | None, max_pixels: int, max_bytes: int) -> Image:
     """Decode an opened image, reduced if `side` allows it."""
     width, height = image.size
     factor = 1 if side is None else max(1, max(width, height) // (2 * side))
@@ -126,16 +143,47 @@ def _decode(image: Image, side: int | None, max_pixels: int) -> Image:
     pixels = width * height if "progressive" in image.info else image.width * image.height
     if pixels > max_pixels:
         raise ValueError(f"the image has {width} x {height} pixels; the limit is {max_pixels:,}")
+    decoded = pixels * _bytes_per_pixel(image.mode)
+    if decoded > max_bytes:
+        raise ValueError(f"the image takes {decoded:,} bytes when it is decoded; the limit is {max_bytes:,}")
     with _large_image_lock if pixels > LARGE_PIXELS else nullcontext():
         return _to_upright_rgb(image, max(1, factor * image.width // width))
 
 
+def _bytes_per_pixel(mode: str) -> int:
+    """Return the size of a pixel in Pillow's memory."""
+    if mode.startswith("I;16"):
+        return 2
+    return 1 if mode in ("1", "L", "P") else 4
+
+
 def _to_upright_rgb(image: Image, factor: int) -> Image:
-    """Convert any color mode to RGB on white, reduced by an integer factor, and rotate it as EXIF states."""
+    """Convert any color mode to RGB on white, reduced by an integer factor, and rotate it as EXIF states.
+
+    Strips are converted one by one: a conversion of the whole image can take several times its memory.
+    """
     image.load()
     transpose = _upright_transpose(image)
-    if image.mode.startswith(("I", "F")):
-        image = _to_8_bit_gray(image)
+    gray_range = _gray_range(image) if image.mode.startswith(("I", "F")) else None
+    if image.mode == "RGB" and "transparency" not in image.info:
+        rgb = image.reduce(factor) if factor > 1 else image
+    else:
+        rgb = pillow().new("RGB", (ceil(image.width / factor), ceil(image.height / factor)), "white")
+        for top, strip in _strips(image, factor):
+            rgb.paste(_strip_to_rgb(strip, factor, gray_range), (0, top // factor))
+    return rgb if transpose is None else rgb.transpose(transpose)
+
+
+def _strips(image: Image, factor: int) -> Iterator[tuple[int, Image]]:
+    """Yield (first row, strip) of horizontal strips whose height is a multiple of the factor."""
+    rows = max(1, _STRIP_PIXELS // (image.width * factor)) * factor
+    for top in range(0, image.height, rows):
+        yield top, image.crop((0, top, image.width, min(top + rows, image.height)))
+
+
+def _strip_to_rgb(image: Image, factor: int, gray_range: tuple[float, float] | None) -> Image:
+    if gray_range is not None:
+        image = _to_8_bit_gray(image, *gray_range)
     elif "transparency" in image.info or image.mode in ("P", "PA"):
         image = image.convert("RGBA")
     elif image.mode == "1":
@@ -146,8 +194,7 @@ def _to_upright_rgb(image: Image, factor: int) -> Image:
         white = pillow().new("RGB", image.size, "white")
         white.paste(image.convert("RGB"), mask=image.convert("RGBA").getchannel("A"))
         image = white
-    image = image.convert("RGB")
-    return image if transpose is None else image.transpose(transpose)
+    return image.convert("RGB")
 
 
 def _upright_transpose(image: Image) -> Transpose | None:
@@ -169,13 +216,20 @@ def _upright_transpose(image: Image) -> Transpose | None:
     return transpose
 
 
-def _to_8_bit_gray(image: Image) -> Image:
-    """Scale gray values of more than 8 bits to 0..255, by the range of their type or else by their own range."""
-    values = np.nan_to_num(np.asarray(image, np.float32), posinf=0, neginf=0)
-    low, high = float(values.min()), float(values.max())
+def _gray_values(image: Image) -> Floats:
+    return np.nan_to_num(np.asarray(image, np.float32), posinf=0, neginf=0)
+
+
+def _gray_range(image: Image) -> tuple[float, float]:
+    """Return the gray values that become 0 and 255: the range of their type or else their own range."""
+    ranges = [(values.min(), values.max()) for values in (_gray_values(strip) for _, strip in _strips(image, 1))]
+    low, high = (float(pick(limits)) for pick, limits in zip((min, max), zip(*ranges, strict=True), strict=True))
     if image.mode.startswith("I") and low >= 0 and high <= 65535:
-        low, high = 0, 65535 if image.mode != "I" or high > 255 else 255
-    elif low >= 0 and high <= 1:
-        low, high = 0, 1
-    scaled = (values - low) * (255 / max(high - low, 1e-30))
+        return 0, 65535 if image.mode != "I" or high > 255 else 255
+    return (0, 1) if low >= 0 and high <= 1 else (low, high)
+
+
+def _to_8_bit_gray(image: Image, low: float, high: float) -> Image:
+    """Scale gray values of more than 8 bits to 0..255."""
+    scaled = (_gray_values(image) - low) * (255 / max(high - low, 1e-30))
     return pillow().fromarray(scaled.astype(np.uint8))  # type: ignore[no-any-return]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import math
+import time
+from collections import OrderedDict
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs, urlsplit
 
@@ -16,6 +19,10 @@ from logt.server.errors import HTTPError
 PUBLIC_PATHS = ("/api/v1/health", "/login", "/static/")
 """Prefixes of the paths that need no token."""
 COOKIE_SECONDS = 30 * 86400
+MAX_ATTEMPTS, ATTEMPT_SECONDS = 20, 60.0
+"""Wrong tokens that a client address may send in so many seconds."""
+MAX_ADDRESSES = 10_000
+"""Addresses whose attempts are counted."""
 
 
 def check_host(headers: Headers, allowed: tuple[str, ...]) -> None:
@@ -40,12 +47,40 @@ def check_origin(scope: Scope, headers: Headers) -> None:
     if origin is None:
         cross_origin = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
     else:
-        cross_origin = urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
+        cross_origin = _netloc(origin) != headers.get("host", "").lower()
     if cross_origin:
         raise HTTPError(403, "cross_origin", "cross-origin requests are not allowed")
 
 
-def check_token(scope: Scope, headers: Headers, token: str | None) -> Response | None:
+class LoginAttempts:
+    """Wrong tokens per client address. After MAX_ATTEMPTS in ATTEMPT_SECONDS, tokens of that address are not checked.
+
+    Session cookies are checked all the same: they are too long to guess, and a browser may still have an old one.
+    """
+
+    def __init__(self) -> None:
+        self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()  # number, and time of the first
+
+    def check(self, scope: Scope, given: str, token: str) -> bool:
+        """Return whether a token is right; raise a 429 error if there were too many wrong ones."""
+        address = address_group((scope.get("client") or ("",))[0])
+        number, start = self._failures.get(address, (0, 0.0))
+        wait = start + ATTEMPT_SECONDS - time.monotonic()
+        if wait <= 0:
+            number, start = 0, time.monotonic()
+        elif number >= MAX_ATTEMPTS:
+            message = f"too many wrong tokens; try again in {math.ceil(wait)} s"
+            raise HTTPError(429, "too_many_attempts", message, {"Retry-After": str(math.ceil(wait))})
+        if tokens_equal(given, token):
+            return True
+        self._failures[address] = number + 1, start
+        self._failures.move_to_end(address)
+        if len(self._failures) > MAX_ADDRESSES:
+            self._failures.popitem(last=False)
+        return False
+
+
+def check_token(scope: Scope, headers: Headers, token: str | None, attempts: LoginAttempts) -> Response | None:
     """Raise a 401 error unless the request has the token.
 
     Return the login response if the request is for the page and has the token in its URL, otherwise None.
@@ -53,15 +88,15 @@ def check_token(scope: Scope, headers: Headers, token: str | None) -> Response |
     path = scope["path"]
     if token is None or path.startswith(PUBLIC_PATHS):
         return None
-    authorization = headers.get("authorization", "")
-    if authorization[:7].lower() == "bearer " and tokens_equal(authorization[7:].strip(), token):
-        return None
     name, value = _session_cookie(scope, token)
     if tokens_equal(_parse_cookies(headers).get(name, ""), value):
         return None
+    authorization = headers.get("authorization", "")
+    if authorization[:7].lower() == "bearer " and attempts.check(scope, authorization[7:].strip(), token):
+        return None
     if path == "/" and scope["method"] == "GET":
         url_token = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        if tokens_equal(url_token, token):
+        if url_token and attempts.check(scope, url_token, token):
             return login_response(scope, token)
     raise HTTPError(
         401,
@@ -96,6 +131,27 @@ def _parse_cookies(headers: Headers) -> dict[str, str]:
         return {name: morsel.value for name, morsel in SimpleCookie(headers.get("cookie", "")).items()}
     except CookieError:
         return {}
+
+
+def _netloc(url: str) -> str | None:
+    """Return the host and port of a URL, None if it is not a URL."""
+    try:
+        return urlsplit(url).netloc.lower()
+    except ValueError:
+        return None
+
+
+def address_group(address: str) -> str:
+    """Return an IPv4 address, or the /64 network of an IPv6 address: one client has as many as it wants of those."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return address
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((int(parsed) >> 64 << 64, 64)))
 
 
 def _is_ip_address(name: str) -> bool:

@@ -6,12 +6,14 @@ import json
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, File, Form, Query, Request, UploadFile
+from fastapi import APIRouter, Depends, File, Form, Header, Path, Query, Request, UploadFile
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 import logt
 from logt.server import schemas
+from logt.server.changes import ChangeRunningError
 from logt.server.metrics import CONTENT_TYPE
+from logt.server.request_body import json_body, json_schema
 from logt.server.service import Service, TimedHits
 
 PREFIX = "/api/v1"
@@ -25,8 +27,9 @@ _ERRORS = {
     413: "The request is too large.",
     415: "The file is not a readable image.",
     422: "A value is invalid; the message names it.",
+    429: "Too many wrong tokens were sent from this address; try again later.",
     503: "Too many requests are waiting; try again later.",
-    504: "The request exceeded the time limit.",
+    504: "The request exceeded the time limit. Nothing was changed.",
 }
 
 
@@ -40,8 +43,15 @@ ServiceDependency = Annotated[Service, Depends(get_service)]
 
 def _error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {
-        status: {"model": schemas.ErrorResponse, "description": _ERRORS[status]} for status in (400, 401, *statuses)
+        status: {"model": schemas.ErrorResponse, "description": _ERRORS[status]}
+        for status in (400, 401, *statuses, 429)
     }
+
+
+def _change_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    description = "The time limit was reached while the change was being applied. Its state is at /api/v1/changes/ID."
+    accepted = {"model": schemas.ChangeResponse, "description": description}
+    return {202: accepted, **_error_responses(403, 409, 413, 422, 503, 504, *statuses)}
 
 
 class ASCIIJSONResponse(JSONResponse):
@@ -61,9 +71,16 @@ def _search_response(timed: TimedHits) -> Response:
 
 
 @router.post(
-    "/search", response_model=schemas.SearchResponse, responses=_error_responses(413, 422, 503, 504), tags=["search"]
+    "/search",
+    response_model=schemas.SearchResponse,
+    responses=_error_responses(413, 422, 503, 504),
+    openapi_extra=json_schema(schemas.VectorSearchRequest),
+    tags=["search"],
 )
-async def search_by_vector(body: schemas.VectorSearchRequest, service: ServiceDependency) -> Any:
+async def search_by_vector(
+    body: Annotated[schemas.VectorSearchRequest, Depends(json_body(schemas.VectorSearchRequest, "queries"))],
+    service: ServiceDependency,
+) -> Any:
     """Return the nearest vectors of each query vector."""
     return _search_response(await service.search_vectors(body.vectors, body.k, body.effort))
 
@@ -72,9 +89,13 @@ async def search_by_vector(body: schemas.VectorSearchRequest, service: ServiceDe
     "/search/ids",
     response_model=schemas.SearchResponse,
     responses=_error_responses(404, 413, 422, 503, 504),
+    openapi_extra=json_schema(schemas.IdSearchRequest),
     tags=["search"],
 )
-async def search_by_id(body: schemas.IdSearchRequest, service: ServiceDependency) -> Any:
+async def search_by_id(
+    body: Annotated[schemas.IdSearchRequest, Depends(json_body(schemas.IdSearchRequest, "queries"))],
+    service: ServiceDependency,
+) -> Any:
     """Return the nearest vectors of vectors in the index. A vector is not among its own results."""
     return _search_response(await service.search_ids(body.ids, body.k, body.effort))
 
@@ -91,7 +112,7 @@ async def search_by_image(
     box: Annotated[
         str, Form(description="Region to search with: left,top,right,bottom as fractions. Empty: the whole image.")
     ] = "",
-    k: Annotated[int, Form(ge=1, description="Number of results.")] = 10,
+    k: Annotated[int, Form(ge=1, le=schemas.MAX_K, description="Number of results.")] = 10,
 ) -> Any:
     """Return the photos that are most similar to an uploaded image, or to a region of it."""
     return _search_response(await service.search_image(photo.file, schemas.parse_region(box), k))
@@ -101,9 +122,13 @@ async def search_by_image(
     "/search/region",
     response_model=schemas.SearchResponse,
     responses=_error_responses(404, 409, 410, 413, 415, 422, 503, 504),
+    openapi_extra=json_schema(schemas.RegionSearchRequest),
     tags=["search"],
 )
-async def search_by_region(body: schemas.RegionSearchRequest, service: ServiceDependency) -> Any:
+async def search_by_region(
+    body: Annotated[schemas.RegionSearchRequest, Depends(json_body(schemas.RegionSearchRequest, "queries"))],
+    service: ServiceDependency,
+) -> Any:
     """Return the photos that are most similar to a region of a photo in the index, without that photo."""
     return _search_response(await service.search_region(body.id, schemas.check_region(body.box), body.k))
 
@@ -138,40 +163,75 @@ async def get_photo(
 @router.post(
     "/vectors",
     response_model=schemas.AddResponse,
-    responses=_error_responses(403, 409, 413, 422, 503),
+    responses=_change_responses(),
+    openapi_extra=json_schema(schemas.AddRequest),
     tags=["change"],
 )
-async def add_vectors(body: schemas.AddRequest, service: ServiceDependency) -> Any:
+async def add_vectors(
+    body: Annotated[schemas.AddRequest, Depends(json_body(schemas.AddRequest, "vectors"))],
+    service: ServiceDependency,
+    idempotency_key: Annotated[
+        str | None,
+        Header(
+            min_length=1,
+            max_length=255,
+            description="Any string. A request that is sent again with the same key within an hour is applied once.",
+        ),
+    ] = None,
+) -> Any:
     """Add vectors, all or none. The index is saved before the response is sent."""
-    ids = await service.add(body.vectors, body.ids, body.replace)
+    try:
+        ids = await service.add(body.vectors, body.ids, body.replace, idempotency_key)
+    except ChangeRunningError as running:
+        return _accepted(running)
     return {"ids": ids, "vectors": len(service.collection.index)}
 
 
 @router.post(
     "/vectors/remove",
     response_model=schemas.RemoveResponse,
-    responses=_error_responses(403, 409, 413, 422, 503),
+    responses=_change_responses(),
+    openapi_extra=json_schema(schemas.RemoveRequest),
     tags=["change"],
 )
-async def remove_vectors(body: schemas.RemoveRequest, service: ServiceDependency) -> Any:
+async def remove_vectors(
+    body: Annotated[schemas.RemoveRequest, Depends(json_body(schemas.RemoveRequest, "vectors"))],
+    service: ServiceDependency,
+) -> Any:
     """Remove vectors by id, or uploaded photos with their files. Unknown ids are ignored."""
-    removed = await service.remove(body.ids)
+    try:
+        removed = await service.remove(body.ids)
+    except ChangeRunningError as running:
+        return _accepted(running)
     return {"removed": removed, "vectors": len(service.collection.index)}
 
 
-@router.post(
-    "/pictures",
-    response_model=schemas.UploadResponse,
-    responses=_error_responses(403, 409, 413, 415, 503, 504),
-    tags=["change"],
-)
+@router.post("/pictures", response_model=schemas.UploadResponse, responses=_change_responses(415), tags=["change"])
 async def upload_photo(
     service: ServiceDependency,
     photo: Annotated[UploadFile, File(description="The photo. It is stored in the upload folder.")],
 ) -> Any:
     """Add a photo to the index. Requires that the server was started with --allow-upload."""
-    photo_id = await service.upload(photo.file)
+    try:
+        photo_id = await service.upload(photo.file)
+    except ChangeRunningError as running:
+        return _accepted(running)
     return {"id": photo_id, "vectors": len(service.collection.index)}
+
+
+@router.get(
+    "/changes/{id}", response_model=schemas.ChangeResponse, responses=_error_responses(404, 422), tags=["change"]
+)
+async def get_change(
+    service: ServiceDependency, id: Annotated[str, Path(max_length=64, description="Id of the change.")]
+) -> Any:
+    """Return the state of a change whose response had status 202. It is remembered for an hour."""
+    return ASCIIJSONResponse(schemas.describe_change(service.changes.find(id)))
+
+
+def _accepted(running: ChangeRunningError) -> Response:
+    location = f"{PREFIX}/changes/{running.ticket.id}"
+    return ASCIIJSONResponse(schemas.describe_change(running.ticket), 202, {"Location": location})
 
 
 @router.get("/info", response_model=schemas.InfoResponse, responses=_error_responses(), tags=["server"])
@@ -180,7 +240,7 @@ async def info(service: ServiceDependency) -> Any:
     collection, settings = service.collection, service.settings
     return {
         "version": logt.__version__,
-        "generation": collection.index.generation,
+        "generation": collection.generation,
         "vectors": len(collection.index),
         "dim": collection.index.dim,
         "metric": collection.index.metric,

@@ -113,6 +113,8 @@ _EXAMPLE_VALUES = {
 def _example(call: str, content_type: str, parameters: list[Parameter]) -> str:
     """Return the operation as a shell command."""
     shown = [parameter for parameter in parameters if parameter.required or parameter.name == "k"]
+    shown = [parameter for parameter in shown if f"{{{parameter.name}}}" not in call]
+    call = call.replace("{id}", "ID")
     if content_type == "multipart/form-data":
         return " ".join([call, *("-F photo=@photo.jpg" if p.type == "file" else f"-F {p.name}=10" for p in shown)])
     if content_type:

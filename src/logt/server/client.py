@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import secrets
+import time
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote, urlencode, urlsplit
@@ -103,27 +104,32 @@ class Client:
         body, content_type = multipart(fields, "photo", _read_bytes(photo))
         return _hits(self._send("POST", "/search/image", body, content_type))[0]
 
-    def add(self, vectors: Any, ids: Any = None, *, replace: bool = False) -> list[Id]:
+    def add(
+        self, vectors: Any, ids: Any = None, *, replace: bool = False, idempotency_key: str | None = None
+    ) -> list[Id]:
         """Add vectors and return their ids. The index is saved when this returns.
 
         Args:
             vectors: One vector per row, (n, dim), or a single vector, (dim,).
             ids: One id per vector, all integers or all strings. Default: the next free integers.
             replace: Replace vectors that have the same ids.
+            idempotency_key: Any string. The same call with the same key within an hour adds nothing twice.
         """
         rows = np.atleast_2d(np.asarray(vectors, np.float32)).tolist()
         body = {"vectors": rows, "ids": None if ids is None else list(map(_to_json_id, ids)), "replace": replace}
-        new_ids: list[Id] = self._send("POST", "/vectors", body)["ids"]
+        headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+        new_ids: list[Id] = self._change("/vectors", body, headers=headers)["ids"]
         return new_ids
 
     def add_picture(self, photo: ImageSource) -> str:
         """Upload a photo and return its id; the server must have been started with --allow-upload."""
-        return str(self._send("POST", "/pictures", *multipart({}, "photo", _read_bytes(photo)))["id"])
+        response = self._change("/pictures", *multipart({}, "photo", _read_bytes(photo)))
+        return str(response["ids"][0] if "ids" in response else response["id"])
 
     def remove(self, ids: Any) -> int:
         """Remove vectors by id and return how many were removed; unknown ids are ignored."""
-        id_list = list(map(_to_json_id, [ids] if isinstance(ids, int | str) else ids))
-        return int(self._send("POST", "/vectors/remove", {"ids": id_list})["removed"])
+        id_list = list(map(_to_json_id, [ids] if np.ndim(ids) == 0 else ids))
+        return int(self._change("/vectors/remove", {"ids": id_list})["removed"])
 
     def picture(self, id: str, size: str = "large") -> bytes:
         """Return a photo in the index as JPEG, of size "thumb" or "large"."""
@@ -140,10 +146,35 @@ class Client:
         health: dict[str, Any] = self._send("GET", "/health")
         return health
 
-    def _send(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
+    def _change(
+        self, path: str, body: Any, content_type: str = "application/json", headers: dict[str, str] | None = None
+    ) -> Any:
+        """Return the response to a change; wait for one that the server still works on."""
+        response = self._send("POST", path, body, content_type, headers)
+        end = time.monotonic() + self._timeout
+        while response.get("state") in ("waiting", "running"):
+            if time.monotonic() > end:
+                message = f"the change {response['id']} is still running; GET {PREFIX}/changes/ID returns its state"
+                raise BusyError(202, "running", message)
+            time.sleep(0.2)
+            response = self._send("GET", f"/changes/{response['id']}")
+        if response.get("error"):
+            raise _to_exception(500, json.dumps(response).encode())
+        return response
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        content_type: str = "application/json",
+        headers: dict[str, str] | None = None,
+    ) -> Any:
         """Return the parsed JSON, or the bytes, of a successful response; raise the error of any other."""
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-        headers = {"Content-Type": content_type} if data is not None else {}
+        headers = dict(headers or {})
+        if data is not None:
+            headers["Content-Type"] = content_type
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         connection = self._connect()

@@ -1,51 +1,100 @@
-"""The index that a server works on: searches run in parallel, changes one at a time."""
+"""The index that a server works on: searches run in parallel, changes one group at a time."""
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from logt._types import Array
 from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.results import Report, SearchResult
 from logt.server.errors import id_not_found
 from logt.server.hits import Hit, Id
 
-T = TypeVar("T")
 UNLOCK_AFTER = 2.0
 """Seconds without a change after which the folder is unlocked for other writers."""
 
+_ID_BYTES = 100  # of an id in memory, roughly
+
+
+@dataclass(frozen=True, eq=False)
+class Add:
+    """Add vectors; `replace` overwrites vectors with the same ids. The result is the list of ids."""
+
+    X: Array
+    ids: list[Id] | None = None
+    replace: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        return self.X.nbytes + _ID_BYTES * len(self.ids or ())
+
+
+@dataclass(frozen=True, eq=False)
+class Remove:
+    """Remove vectors or uploaded photos by id; unknown ids are ignored. The result is how many were removed."""
+
+    ids: list[Id]
+
+    @property
+    def nbytes(self) -> int:
+        return _ID_BYTES * len(self.ids)
+
+
+@dataclass(frozen=True, eq=False)
+class Upload:
+    """Store and index a photo: the bytes of its file, and its format as a file extension. The result is its id."""
+
+    content: bytes
+    extension: str
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.content)
+
+
+Change = Add | Remove | Upload
+
 
 class BaseCollection(ABC):
-    """A served index. A search never waits: it uses the state that is current when it starts."""
+    """A served index. A search never waits: it uses the saved state that is current when it starts."""
 
     has_photos = False
     allows_uploads = False
 
     def __init__(self) -> None:
         self.refresh_error: str | None = None
-        self._cached_report: tuple[object, Report] | None = None
-        self._cached_sample: tuple[object, list[Id]] | None = None
+        self._cached_report: tuple[tuple[Index, int | None], Report] | None = None
+        self._cached_sample: tuple[tuple[Index, int | None], list[Id]] | None = None
 
     @property
     @abstractmethod
-    def index(self) -> Index: ...
+    def index(self) -> Index:
+        """The index to search: a state that is saved."""
+
+    @property
+    def generation(self) -> int | None:
+        """The number of the saved state that `index` holds."""
+        return self.index.generation
 
     @property
     @abstractmethod
     def title(self) -> str: ...
 
     @abstractmethod
-    def add(self, X: Any, ids: list[Id] | None, *, replace: bool = False) -> list[Id]:
-        """Add vectors, save the index and return the ids; `replace` overwrites vectors with the same ids."""
+    def apply(self, changes: Sequence[Change]) -> list[Any]:
+        """Make some changes, save the index, and return the result of each change, or the exception that it raised.
 
-    @abstractmethod
-    def remove(self, ids: list[Id]) -> int:
-        """Remove vectors by id, save the index and return how many were removed."""
+        A change that raised an exception changed nothing. If the index cannot be saved, nothing is changed, and this
+        raises the exception.
+        """
 
     @abstractmethod
     def refresh(self) -> None:
@@ -77,19 +126,26 @@ class BaseCollection(ABC):
 
     def report(self) -> Report:
         """Return `Index.report`, computed once per state of the index."""
-        index = self.index
-        if self._cached_report is None or self._cached_report[0] != (id(index), index.generation):
-            self._cached_report = ((id(index), index.generation), index.report())
+        state = self.index, self.generation
+        if self._cached_report is None or self._cached_report[0] != state:
+            self._cached_report = state, self.index.report()
         return self._cached_report[1]
 
     def sample_ids(self, count: int) -> list[Id]:
         """Return some ids, evenly spaced over the index, computed once per state of the index."""
-        index = self.index
-        state = (id(index), index.generation, count)
+        state = self.index, self.generation
         if self._cached_sample is None or self._cached_sample[0] != state:
-            ids = index.ids
+            ids = state[0].ids
             self._cached_sample = (state, ids[:: max(1, len(ids) // count)][:count].tolist())
         return self._cached_sample[1]
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """A saved state of an index, in an object of its own: changes that are not saved yet do not appear in it."""
+
+    index: Index
+    generation: int | None
 
 
 class VectorCollection(BaseCollection):
@@ -102,54 +158,74 @@ class VectorCollection(BaseCollection):
     def __init__(self, folder: Path):
         super().__init__()
         self._folder = folder.resolve()
-        self._index = Index.open(folder)
+        self._latest = Index.open(folder)  # with changes that are not saved yet; only used under the lock
         self._writable = False
         self._last_change = 0.0
         self._change_lock = threading.Lock()
+        self._publish()
 
     @property
     def index(self) -> Index:
-        return self._index
+        return self._saved.index
+
+    @property
+    def generation(self) -> int | None:
+        return self._saved.generation
 
     @property
     def title(self) -> str:
         return self._folder.name
 
-    def add(self, X: Any, ids: list[Id] | None, *, replace: bool = False) -> list[Id]:
-        def add_to(index: Index) -> list[Id]:
-            new_ids = index.upsert(X, ids) if replace else index.add(X, ids)
-            return list(new_ids.tolist())
-
-        return self._change(add_to)
-
-    def remove(self, ids: list[Id]) -> int:
-        return self._change(lambda index: index.remove(ids))
+    def apply(self, changes: Sequence[Change]) -> list[Any]:
+        with self._change_lock:
+            if not self._writable:
+                self._latest.lock()
+                self._writable = True
+            self._last_change = time.monotonic()
+            try:
+                results = [_try_change(self._latest, change) for change in changes]
+                self._latest.save()
+            except BaseException:
+                self._unlock()
+                self._latest = Index.open(self._folder)
+                self._publish()
+                raise
+            self._publish()
+            return results
 
     def refresh(self) -> None:
         with self._change_lock:
             if self._writable and time.monotonic() - self._last_change > UNLOCK_AFTER:
-                self.close()
-            self._index.refresh()
+                self._unlock()
+            if self._latest.refresh():
+                self._publish()
 
     def close(self) -> None:
-        self._index.close()
+        with self._change_lock:
+            self._unlock()
+
+    def _publish(self) -> None:
+        """Let searches use the saved state. The copy shares the vectors, and only costs a few attributes."""
+        index = copy.copy(self._latest)
+        index._prefixes = self._latest._prefixes  # they are built once per segment, not once per change
+        self._saved = _Saved(index, self._latest.generation)
+
+    def _unlock(self) -> None:
+        self._latest.close()
         self._writable = False
 
-    def _change(self, change: Callable[[Index], T]) -> T:
-        with self._change_lock:
-            if not self._writable:
-                self._index, self._writable = Index.open(self._folder, "a"), True
-            self._last_change = time.monotonic()
-            try:
-                result = change(self._index)
-                self._index.save()
-            except InvalidInputError:
-                raise  # the index is unchanged
-            except BaseException:
-                self.close()
-                self._index = Index.open(self._folder)
-                raise
-            return result
+
+def _try_change(index: Index, change: Change) -> Any:
+    """Return the result of a change, or the exception that it raised; then the index is unchanged."""
+    try:
+        if isinstance(change, Add):
+            add = index.upsert if change.replace else index.add
+            return add(change.X, change.ids).tolist()
+        if isinstance(change, Remove):
+            return index.remove(change.ids)
+        raise InvalidInputError("this index contains vectors without photos; add vectors instead")
+    except Exception as error:
+        return error
 
 
 def _to_hits(result: SearchResult) -> list[list[Hit]]:

@@ -10,7 +10,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from logt.server.access import check_host, check_origin, check_token
+from logt.server.access import LoginAttempts, check_host, check_origin, check_token
 from logt.server.errors import HTTPError, to_http_error
 from logt.server.metrics import ServerMetrics
 from logt.server.settings import Settings
@@ -35,6 +35,7 @@ class ServerMiddleware:
 
     def __init__(self, app: ASGIApp, settings: Settings, metrics: ServerMetrics, render_error: ErrorRenderer):
         self._app, self._settings, self._metrics, self._render_error = app, settings, metrics, render_error
+        self._attempts = LoginAttempts()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -58,7 +59,8 @@ class ServerMiddleware:
         headers, limits = Headers(scope=scope), self._settings.limits
         check_host(headers, self._settings.hosts)
         check_origin(scope, headers)
-        login = check_token(scope, headers, self._settings.token)
+        login = check_token(scope, headers, self._settings.token, self._attempts)
+        scope["login_attempts"] = self._attempts
         if login is not None:
             await login(scope, receive, sender.send)
             return
@@ -96,7 +98,7 @@ class _LimitedBody:
     def __init__(self, receive: Receive, headers: Headers, max_bytes: int):
         self._receive, self._max_bytes, self._received, self.exceeded = receive, max_bytes, 0, False
         content_length = headers.get("content-length", "")
-        if content_length.isdecimal() and int(content_length) > max_bytes:
+        if content_length.isdecimal() and (len(content_length) > 18 or int(content_length) > max_bytes):
             raise _too_large(max_bytes)
 
     async def receive(self) -> Message:

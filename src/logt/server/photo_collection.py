@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-import os
-from io import BytesIO
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from logt.errors import InvalidInputError
 from logt.index import Index
-from logt.server.collection import BaseCollection, VectorCollection
+from logt.server.collection import BaseCollection, Change, Remove, Upload, VectorCollection
 from logt.server.errors import HTTPError, id_not_found, photo_file_missing
 from logt.server.hits import Hit, Id
+from logt.server.uploads import UploadFolder
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
 
 Region = tuple[float, float, float, float]
 """Left, top, right, bottom as fractions (0 to 1) of the upright photo. `logt.descriptors.Box` is in pixels."""
-
-UPLOAD_FOLDER = "uploads"
-"""The only subfolder that the server writes to, and only with --allow-upload."""
 
 
 class PhotoSource(Protocol):
@@ -57,6 +53,9 @@ class PhotoCollection(BaseCollection):
     def __init__(self, photos: PhotoSource, *, allow_uploads: bool = False):
         super().__init__()
         self.photos, self.allows_uploads = photos, allow_uploads
+        self._uploads = UploadFolder(photos.folder, photos.path)
+        if allow_uploads:
+            self._uploads.finish_interrupted()
 
     @property
     def index(self) -> Index:
@@ -66,12 +65,13 @@ class PhotoCollection(BaseCollection):
     def title(self) -> str:
         return self.photos.folder.name
 
-    def search_image(
-        self, source: BinaryIO | Path, k: int, region: Region | None, max_pixels: int | None
-    ) -> list[Hit]:
-        """Return the k most similar photos to an image or to a region of it."""
+    def side(self, region: Region | None) -> int:
+        """Return the size in pixels at which an image is used to search with it, or with a region of it."""
         fraction = 1.0 if region is None else max(region[2] - region[0], region[3] - region[1])
-        image = read_photo(source, math.ceil(self.photos.side / fraction), max_pixels)
+        return math.ceil(self.photos.side / fraction)
+
+    def search_image(self, image: Image, k: int, region: Region | None) -> list[Hit]:
+        """Return the k most similar photos to an image or to a region of it."""
         box = None if region is None else _to_pixels(region, image.size)
         return [Hit(*pair) for pair in self.photos.search(image, k, box)]
 
@@ -84,40 +84,42 @@ class PhotoCollection(BaseCollection):
         except InvalidInputError:
             raise photo_file_missing() from None
 
-    def add(self, X: Any, ids: list[Id] | None, *, replace: bool = False) -> list[Id]:
-        raise _follows_folder("add")
+    def apply(self, changes: Sequence[Change]) -> list[Any]:
+        return [self._try_change(change) for change in changes]
 
-    def upload(self, content: bytes, max_pixels: int) -> str:
-        """Store a photo in the upload folder, index it and return its id. The file name is a hash of its content."""
-        if not self.allows_uploads:
-            raise HTTPError(403, "no_uploads", "uploads are disabled; start the server with --allow-upload")
-        read_photo(content, self.photos.side, max_pixels)
-        folder = self.photos.folder / UPLOAD_FOLDER
-        folder.mkdir(exist_ok=True)
-        if folder.is_symlink():
-            raise HTTPError(409, "no_uploads", f"{UPLOAD_FOLDER} is a symbolic link; replace it with a folder")
-        name = f"{hashlib.sha256(content).hexdigest()[:24]}.{_file_extension(content)}"
-        file = folder / name
-        if not file.exists():
-            with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as out:
-                out.write(content)
+    def _try_change(self, change: Change) -> Any:
+        try:
+            if isinstance(change, Upload):
+                return self._upload(change)
+            if isinstance(change, Remove):
+                return self._remove(change.ids)
+            raise _follows_folder("add")
+        except Exception as error:
+            return error
+
+    def _upload(self, photo: Upload) -> str:
+        """Store a photo in the upload folder, index it and return its id. If that fails, no file is left."""
+        photo_id, is_new = self._uploads.store(photo.content, photo.extension)
+        if is_new or photo_id not in self.index:
             try:
                 self._update_index()
+                if photo_id not in self.index:
+                    raise HTTPError(415, "not_a_picture", "the photo was stored, but could not be indexed")
             except BaseException:
-                file.unlink()
+                if is_new:
+                    self._uploads.discard(photo_id)
                 raise
-        return f"{UPLOAD_FOLDER}/{name}"
+        return photo_id
 
-    def remove(self, ids: list[Id]) -> int:
+    def _remove(self, ids: list[Id]) -> int:
         """Remove uploaded photos and their files, and return how many; other photos cannot be removed."""
-        known = [photo_id for photo_id in ids if photo_id in self.index]
-        uploaded = [photo_id for photo_id in known if str(photo_id).startswith(f"{UPLOAD_FOLDER}/")]
-        if not self.allows_uploads or len(uploaded) < len(known):
+        known = [str(photo_id) for photo_id in dict.fromkeys(ids) if photo_id in self.index]
+        if not self.allows_uploads or not all(map(self._uploads.owns, known)):
             raise _follows_folder("remove")
-        for photo_id in uploaded:
-            self.photo_path(photo_id).unlink()
-        self._update_index()
-        return len(uploaded)
+        if known:
+            with self._uploads.set_aside(known):
+                self._update_index()
+        return len(known)
 
     def refresh(self) -> None:
         self.photos.refresh()
@@ -141,13 +143,12 @@ def open_collection(path: Path, *, allow_uploads: bool = False) -> BaseCollectio
     return VectorCollection(path)
 
 
-def read_photo(source: BinaryIO | Path | bytes, side: int, max_pixels: int | None = None) -> Image:
-    """Return a decoded image for use at `side` pixels; the error for an unreadable image contains no path."""
+def read_photo(path: Path, side: int) -> Image:
+    """Return a photo of the index for use at `side` pixels; the error for an unreadable one contains no path."""
     from logt.descriptors import ImageError, read_image
 
-    limit = {} if max_pixels is None else {"max_pixels": max_pixels}
     try:
-        return read_image(source, side=side, **limit)
+        return read_image(path, side=side)
     except ImageError as error:
         raise HTTPError(415, "not_a_picture", error.reason) from error
 
@@ -158,14 +159,6 @@ def _follows_folder(action: str) -> HTTPError:
         "follows_folder",
         f"cannot {action}: this index follows its folder; change the folder and run logt images index",
     )
-
-
-def _file_extension(content: bytes) -> str:
-    from logt.descriptors.image_io import pillow
-
-    with pillow().open(BytesIO(content)) as image:
-        file_format = str(image.format).lower()
-    return {"jpeg": "jpg", "mpo": "jpg", "heif": "heic", "jpeg2000": "jp2"}.get(file_format, file_format)
 
 
 def _to_pixels(region: Region, size: tuple[int, int]) -> Box:

@@ -6,13 +6,19 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
+from logt.server.changes import ChangeState, Ticket
 from logt.server.errors import HTTPError
 from logt.server.hits import Id
 from logt.server.photo_collection import Region
 
 StrictId = Annotated[StrictInt, Field(ge=0, le=2**63 - 2)] | Annotated[StrictStr, Field(max_length=4096)]
-Vector = Annotated[list[float], Field(min_length=1)]
-K = Annotated[int, Field(ge=1, description="Number of results per query.")]
+# fail_fast: without it, a million bad values are a million errors, which take gigabytes.
+Vector = Annotated[list[float], Field(min_length=1, fail_fast=True)]
+Vectors = Annotated[list[Vector], Field(min_length=1, fail_fast=True)]
+Ids = Annotated[list[StrictId], Field(min_length=1, fail_fast=True)]
+MAX_K = 1_000_000
+"""The largest k in the description of the API; a server has a smaller limit, see `Limits`."""
+K = Annotated[int, Field(ge=1, le=MAX_K, description="Number of results per query.")]
 Effort = Annotated[
     float | None,
     Field(ge=0, le=1, description="Search effort, from 0 (fastest) to 1 (exhaustive). null: the index's default."),
@@ -30,13 +36,13 @@ class RequestBody(BaseModel):
 
 
 class VectorSearchRequest(RequestBody):
-    vectors: Annotated[list[Vector], Field(min_length=1, description="One query vector per row.")]
+    vectors: Annotated[Vectors, Field(description="One query vector per row.")]
     k: K = 10
     effort: Effort = None
 
 
 class IdSearchRequest(RequestBody):
-    ids: Annotated[list[StrictId], Field(min_length=1, description="Ids of the vectors to search with.")]
+    ids: Annotated[Ids, Field(description="Ids of the vectors to search with.")]
     k: K = 10
     effort: Effort = None
 
@@ -48,15 +54,15 @@ class RegionSearchRequest(RequestBody):
 
 
 class AddRequest(RequestBody):
-    vectors: Annotated[list[Vector], Field(min_length=1, description="One vector per row.")]
-    ids: list[StrictId] | None = Field(
+    vectors: Annotated[Vectors, Field(description="One vector per row.")]
+    ids: Annotated[list[StrictId], Field(fail_fast=True)] | None = Field(
         None, description="One id per vector, all integers or all strings. null: the next free integers."
     )
     replace: bool = Field(False, description="Replace vectors that have the same ids.")
 
 
 class RemoveRequest(RequestBody):
-    ids: Annotated[list[StrictId], Field(min_length=1, description="Ids of the vectors or photos to remove.")]
+    ids: Annotated[Ids, Field(description="Ids of the vectors or photos to remove.")]
 
 
 class SearchHit(BaseModel):
@@ -84,6 +90,23 @@ class RemoveResponse(BaseModel):
     vectors: int = Field(description="Number of vectors in the index after the change.")
 
 
+class ErrorDetail(BaseModel):
+    code: str
+    message: str
+
+
+class ErrorResponse(BaseModel):
+    error: ErrorDetail
+
+
+class ChangeResponse(BaseModel):
+    id: str = Field(description="Id of the change: GET /api/v1/changes/ID returns its state.")
+    state: ChangeState = Field(description='"waiting" or "running"; "done": saved; "failed": nothing was changed.')
+    ids: list[Id] | None = Field(None, description="Ids that were added, when an add or an upload is done.")
+    removed: int | None = Field(None, description="Number of vectors that were removed, when a removal is done.")
+    error: ErrorDetail | None = Field(None, description="Why the change failed.")
+
+
 class InfoResponse(BaseModel):
     version: str
     generation: int | None
@@ -102,13 +125,20 @@ class HealthResponse(BaseModel):
     trouble: str | None = Field(None, description="Error message if the status is stale; an older state is served.")
 
 
-class ErrorDetail(BaseModel):
-    code: str
-    message: str
-
-
-class ErrorResponse(BaseModel):
-    error: ErrorDetail
+def describe_change(ticket: Ticket) -> dict[str, Any]:
+    """Return a change as the API shows it, a `ChangeResponse`."""
+    body: dict[str, Any] = {"id": ticket.id, "state": ticket.state, "ids": None, "removed": None, "error": None}
+    if ticket.state == "failed":
+        error = ticket.outcome.exception()
+        body["error"] = error.body["error"] if isinstance(error, HTTPError) else None
+    elif ticket.state == "done":
+        result = ticket.outcome.result()
+        body |= (
+            {"removed": result}
+            if isinstance(result, int)
+            else {"ids": [result] if isinstance(result, str) else result}
+        )
+    return body
 
 
 def parse_region(text: str) -> Region | None:

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 import numpy as np
 
 from logt._types import Array
 from logt.errors import InvalidInputError
-from logt.server.collection import BaseCollection
+from logt.server.changes import ChangeQueue, fingerprint
+from logt.server.collection import Add, BaseCollection, Remove, Upload
 from logt.server.errors import HTTPError
 from logt.server.hits import Hit, Id
+from logt.server.image_decoder import ImageDecoder
 from logt.server.metrics import ServerMetrics
 from logt.server.photo_collection import PhotoCollection, Region
 from logt.server.settings import Settings
 from logt.server.thread_pool import BoundedThreadPool
 from logt.server.thumbnails import ByteCache, render_thumbnail, thumbnail_key
 
+T = TypeVar("T")
 _LONG_QUEUE = 1000
+_MAX_DECODERS = 2
 
 
 @dataclass(frozen=True)
@@ -52,14 +56,21 @@ class Service:
         self._search_pool = BoundedThreadPool("search", workers, _LONG_QUEUE)
         self._image_search_pool = BoundedThreadPool("image-search", workers, limits.waiting)
         self._thumbnail_pool = BoundedThreadPool("thumbnail", workers, _LONG_QUEUE)
-        self._change_pool = BoundedThreadPool("change", 1, limits.waiting)
+        self._refresh_pool = BoundedThreadPool("refresh", 1, 1)
+        self._parse_pool = BoundedThreadPool("parse", 2, _LONG_QUEUE)
+        self.changes = ChangeQueue(collection.apply, limits.waiting_changes, 4 * limits.body_bytes)
+        self._decoder = ImageDecoder(limits, min(_MAX_DECODERS, workers))
         self._thumbnail_cache = ByteCache(limits.cache_bytes)
         self._add_gauges()
+
+    async def parse(self, function: Callable[..., T], *args: object) -> T:
+        """Return function(*args), called in a thread for the bodies of requests."""
+        return await self._parse_pool.run_in_thread(function, *args)
 
     async def search_vectors(self, vectors: list[list[float]], k: int, effort: float | None) -> TimedHits:
         """Return the k nearest vectors of each row."""
         self._check_search(len(vectors), k)
-        rows = self._to_rows(vectors)
+        rows = await self.parse(self._to_rows, vectors)
         return await _time(self._search_pool.run_in_thread(self.collection.search, rows, k, effort))
 
     async def search_ids(self, ids: list[Id], k: int, effort: float | None) -> TimedHits:
@@ -70,21 +81,26 @@ class Service:
     async def search_image(self, photo: BinaryIO, region: Region | None, k: int) -> TimedHits:
         """Return the k most similar photos to an uploaded image, or to a region of it."""
         self._check_search(1, k)
-        return await _time(self._search_image(photo, k, region, self.settings.limits.pixels))
+        collection = self.photo_collection
+
+        def search() -> list[list[Hit]]:
+            image, _ = self._decoder.decode(photo.read(), collection.side(region))
+            return [collection.search_image(image, k, region)]
+
+        return await _time(self._image_search_pool.run_in_thread(search))
 
     async def search_region(self, id: Id, region: Region, k: int) -> TimedHits:
         """Return the k most similar photos to a region of an indexed photo, without the photo itself."""
         self._check_search(1, k)
-        path = self.photo_collection.photo_path(id)
-        timed = await _time(self._search_image(path, k + 1, region, None))
-        hits = [hit for hit in timed.results[0] if hit.id != id][:k]
-        return TimedHits([hits], timed.milliseconds)
+        collection = self.photo_collection
+        path = collection.photo_path(id)
 
-    async def _search_image(
-        self, source: BinaryIO | Path, k: int, region: Region | None, max_pixels: int | None
-    ) -> list[list[Hit]]:
-        search = self.photo_collection.search_image
-        return [await self._image_search_pool.run_in_thread(search, source, k, region, max_pixels)]
+        def search() -> list[list[Hit]]:
+            image = self._decoder.decode_file(path, collection.side(region))
+            hits = collection.search_image(image, k + 1, region)
+            return [[hit for hit in hits if hit.id != id][:k]]
+
+        return await _time(self._image_search_pool.run_in_thread(search))
 
     @property
     def photo_collection(self) -> PhotoCollection:
@@ -111,40 +127,58 @@ class Service:
     async def upload(self, photo: BinaryIO) -> str:
         """Store and index a photo and return its id."""
         self._check_writable()
-        content = await self._change_pool.run_in_thread(photo.read)
-        limit = self.settings.limits.pixels
-        return await self._change_pool.run_in_thread(self.photo_collection.upload, content, limit)
+        collection = self.photo_collection
+        if not collection.allows_uploads:
+            raise HTTPError(403, "no_uploads", "uploads are disabled; start the server with --allow-upload")
 
-    async def add(self, vectors: list[list[float]], ids: list[Id] | None, replace: bool) -> list[Id]:
-        """Add vectors, save the index and return the ids."""
+        def check() -> Upload:
+            content = photo.read()
+            return Upload(content, self._decoder.decode(content, collection.side(None))[1])
+
+        return str(await self.changes.submit(await self._image_search_pool.run_in_thread(check)))
+
+    async def add(
+        self, vectors: list[list[float]], ids: list[Id] | None, replace: bool, key: str | None = None
+    ) -> list[Id]:
+        """Add vectors and return their ids once they are saved; `key` makes it safe to send the request again."""
         self._check_writable()
         _check_limit("vectors", len(vectors), self.settings.limits.vectors)
-        rows = self._to_rows(vectors)
-        return await self._change_pool.run_in_thread(lambda: self.collection.add(rows, ids, replace=replace))
+        change = Add(await self._parse_pool.run_in_thread(self._to_rows, vectors), ids, replace)
+        mark = b"" if key is None else await self._parse_pool.run_in_thread(fingerprint, change)
+        new_ids: list[Id] = await self.changes.submit(change, key, mark)
+        return new_ids
 
     async def remove(self, ids: list[Id]) -> int:
-        """Remove vectors or uploaded photos by id, save the index and return how many were removed."""
+        """Remove vectors or uploaded photos by id, and return how many were removed once that is saved."""
         self._check_writable()
         _check_limit("ids", len(ids), self.settings.limits.vectors)
-        return await self._change_pool.run_in_thread(self.collection.remove, ids)
+        return int(await self.changes.submit(Remove(ids)))
 
     async def refresh_periodically(self) -> None:
         """Load what other processes save, until the task is cancelled."""
         while True:
             await asyncio.sleep(self.settings.refresh_seconds)
-            with suppress(HTTPError):  # the queue for changes is full; try again next time
-                await self._change_pool.run_in_thread(self.collection.try_refresh)
+            with suppress(HTTPError):  # the last refresh still waits for a change; try again next time
+                await self._refresh_pool.run_in_thread(self.collection.try_refresh)
 
     def close(self) -> None:
-        for pool in (self._search_pool, self._image_search_pool, self._thumbnail_pool, self._change_pool):
+        self.changes.close()
+        for pool in (
+            self._search_pool,
+            self._image_search_pool,
+            self._thumbnail_pool,
+            self._refresh_pool,
+            self._parse_pool,
+        ):
             pool.close()
+        self._decoder.close()
         self.collection.close()
 
     def _add_gauges(self) -> None:
         collection, add = self.collection, self.metrics.add_gauge
         add("logt_vectors", "Vectors in the index.", lambda: collection.report()["vectors"])
         add("logt_index_bytes", "Size of the index in memory, in bytes.", lambda: collection.report()["bytes"])
-        add("logt_generation", "Generation of the index that is served.", lambda: collection.index.generation or 0)
+        add("logt_generation", "Generation of the index that is served.", lambda: collection.generation or 0)
         add("logt_thumbnail_bytes", "Size of the thumbnail cache, in bytes.", lambda: self._thumbnail_cache.nbytes)
         add("logt_image_searches", "Searches by image, running or waiting.", lambda: self._image_search_pool.pending)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from logt._threads import available_cores
 from logt._validation import check_int
@@ -18,21 +18,33 @@ class Limits:
     body_bytes: int = 32 << 20
     pixels: int = 100_000_000
     """Pixels of an uploaded photo."""
+    decoded_bytes: int = 400 << 20
+    """Bytes of a decoded photo."""
     seconds: float = 30.0
     k: int = 1000
     queries: int = 256
     vectors: int = 10_000
     """Vectors or ids in one change."""
     waiting: int = 32
-    """Queue length for searches by image, and for changes; when it is full, the response is 503."""
+    """Queue length for searches by image; when it is full, the response is 503."""
+    waiting_changes: int = 1000
+    """Queue length for changes, which are applied together; they may also have four times `body_bytes` in total."""
     cache_bytes: int = 64 << 20
     """Size of the thumbnail cache."""
+    connections: int = 512
+    """Open connections; above it, requests get status 503."""
+    connections_per_address: int = 128
+    """Open connections of one client address."""
+    idle_seconds: float = 15.0
+    """Time to send the headers of a request, to stay idle between requests, or to read no byte of a response."""
 
     def __post_init__(self) -> None:
-        for name in ("body_bytes", "pixels", "k", "queries", "vectors", "waiting", "cache_bytes"):
-            check_int(name, getattr(self, name))
-        if not 0 < self.seconds < float("inf"):
-            raise InvalidInputError(f"seconds must be finite and greater than 0, got {self.seconds!r}")
+        for given in fields(self):
+            value = getattr(self, given.name)
+            if given.type != "float":
+                check_int(given.name, value)
+            elif not 0 < value < float("inf"):
+                raise InvalidInputError(f"{given.name} must be finite and greater than 0, got {value!r}")
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 from starlette.types import Scope
 
-from logt.server.access import login_response, tokens_equal
+from logt.server.access import LoginAttempts, login_response
 from logt.server.api import PREFIX, ServiceDependency
 from logt.server.api_reference import group_operations
 from logt.server.errors import HTTPError, id_not_found, to_http_error
 from logt.server.hits import Id
-from logt.server.schemas import parse_region
+from logt.server.schemas import MAX_K, parse_region
 from logt.server.service import Service, TimedHits
 
 INITIAL_RESULTS, MORE_RESULTS, MAX_RESULTS = 24, 48, 480
@@ -36,6 +36,7 @@ _ERROR_HEADINGS = {
     "busy": "The server is busy",
     "timeout": "Request timed out",
     "unauthorized": "Please sign in again",
+    "too_many_attempts": "Too many wrong tokens",
     "internal": "Internal server error",
 }
 
@@ -91,7 +92,7 @@ async def index_page(
     service: ServiceDependency,
     id: Annotated[str | None, Query(max_length=4096)] = None,
     box: str = "",
-    k: Annotated[int, Query(ge=1)] = INITIAL_RESULTS,
+    k: Annotated[int, Query(ge=1, le=MAX_K)] = INITIAL_RESULTS,
     fragment: bool = False,
 ) -> Response:
     """Return the start page, or the results for a vector or photo in the index."""
@@ -114,7 +115,7 @@ async def search_photo(
     service: ServiceDependency,
     photo: Annotated[UploadFile, File()],
     box: Annotated[str, Form()] = "",
-    k: Annotated[int, Form(ge=1)] = INITIAL_RESULTS,
+    k: Annotated[int, Form(ge=1, le=MAX_K)] = INITIAL_RESULTS,
     fragment: bool = False,
 ) -> Response:
     """Return the results for an uploaded photo."""
@@ -142,7 +143,8 @@ async def login(
 ) -> Response:
     """Check the token and store it as a session cookie."""
     expected = service.settings.token
-    if expected is None or not tokens_equal(token.strip(), expected):
+    attempts: LoginAttempts = request.scope["login_attempts"]
+    if expected is None or not attempts.check(request.scope, token.strip(), expected):
         return _render_login(service, "Wrong token.")
     return login_response(request.scope, expected)
 
@@ -221,4 +223,6 @@ def _render(
         "needs_token": token is not None,
         "format_score": partial(_format_score, is_cosine=collection.index.metric == "cosine"),
     }
-    return HTMLResponse(_templates.get_template(template).render(common, **values), status, headers)
+    page = _templates.get_template(template).render(common, **values)
+    content = page.encode("utf-8", "replace")  # ids may contain lone surrogates
+    return HTMLResponse(content, status, headers)

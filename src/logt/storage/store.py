@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,22 @@ class Store:
     def close(self) -> None:
         if self._lock:
             self._lock.close()
+
+    @contextmanager
+    def locking(self, *, reread: bool) -> Iterator[None]:
+        """Lock a folder that is open for reading, and keep the lock unless the body raises.
+
+        reread: forget which state was read last, so that the body reads everything.
+        """
+        lock = Lock(self.folder)
+        try:
+            if reread:
+                self._state = None
+            yield
+        except BaseException:
+            lock.close()
+            raise
+        self._lock = lock
 
     # -------------------------------------------------------------------------------------------------- reading
 
