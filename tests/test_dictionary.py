@@ -40,7 +40,7 @@ def test_the_objective_never_rises_and_falls(made, coreset):
 
 
 def test_the_objective_is_what_the_codes_leave_out(made):
-    """The last one, of codes from the round before, is at least the error of new codes, up to what a greedy pursuit loses."""
+    """The last one, of codes from the round before, is at least the error of new codes, up to the loss of greed."""
     X, units = made
     learning = DictionaryLearning(L=5, epochs=3, candidates=96)
     *_, (Y, objective) = learning.epoch_by_epoch(X, units, np.random.default_rng(0))

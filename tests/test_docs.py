@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
@@ -145,6 +146,39 @@ class C:
 """
     exec(source, vars(module))
     assert check_docstrings.undescribed(module) == ["sample.f: b", "sample.C: size", "sample.C.g: x"]
+
+
+REFERENCE = (ROOT / "docs" / "reference" / "api.md").read_text()
+STAGES = [path.stem for path in sorted((ROOT / "src" / "logt" / "stages").glob("*.py")) if path.stem != "__init__"]
+PUBLIC = [*re.findall(r"^   (logt(?!\.stages)\S*)$", REFERENCE, re.MULTILINE), *(f"logt.stages.{s}" for s in STAGES)]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_parameter_in_the_api_reference_is_described(name):
+    assert check_docstrings.undescribed(importlib.import_module(name)) == []
+
+
+def test_inherited_docstrings_and_strings_after_fields_describe_parameters(tmp_path, monkeypatch):
+    source = """
+from dataclasses import dataclass
+
+class Base:
+    def build(self, X, seed):
+        '''X: vectors. seed: of random numbers.'''
+
+@dataclass
+class Fields(Base):
+    a: int
+    '''how many'''
+    b: int
+
+    def build(self, X, seed): ...
+    def search(self, k): ...
+"""
+    (tmp_path / "sample_fields.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    missing = check_docstrings.undescribed(importlib.import_module("sample_fields"))
+    assert missing == ["sample_fields.Fields: b", "sample_fields.Fields.search: k"]
 
 
 # ------------------------------------------------------------------------------------- files for GitHub and git

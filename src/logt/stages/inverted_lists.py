@@ -19,7 +19,12 @@ _CANDIDATES = 30  # re-ranked by the supplement, at effort 1/3
 
 
 class Reading(NamedTuple):
-    """How much of the lists a search reads (lists.hpp)."""
+    """How much of the lists a search reads (lists.hpp).
+
+    lists: M**lists of M lists are decoded. nprobe: or so many, if not 0. least: and further ones until so many
+    vectors are. code_reach, head_reach: deviations of the residual by which a vector may exceed the estimate of its
+    code, or of its head. candidates: kept for the supplement, at least. everything: read all bits of all vectors.
+    """
 
     lists: float
     nprobe: int
@@ -36,7 +41,9 @@ class Probe:
 
     It decodes the codes of the M**(0.55 + 0.45 · effort) lists with the highest scores, of all M, and reads the
     residual of vectors that can still be among the results: whose estimate is too low by at most 2.5 + 2.75 · effort
-    deviations. effort=1 reads everything. `nprobe` sets the number of lists directly.
+    deviations. effort=1 reads everything.
+
+    effort: as described. nprobe: sets the number of lists directly.
     """
 
     effort: float = 0.5
@@ -50,7 +57,7 @@ class Probe:
             raise InvalidInputError(f"effort must be from 0 to 1, got {self.effort!r}")
 
     def reading(self, k: int, *, refine: bool) -> Reading:
-        """Return how a search for k results reads the lists."""
+        """Return how a search for k results reads the lists; refine: there is a supplement."""
         everything = self.effort == 1 and self.nprobe is None
         return Reading(
             lists=0.55 + 0.45 * self.effort,
@@ -64,7 +71,7 @@ class Probe:
 
 
 def sort_into_lists(unit: Array, count: int) -> tuple[NDArray[np.uint32], Ids]:
-    """Return (the row of each position, where the list of each of `count` units starts) for the units of rows."""
+    """Return (the row of each position, where the list of each of `count` units starts); unit: of each row."""
     row = np.argsort(unit, kind="stable").astype(np.uint32)
     starts = np.concatenate([[0], np.cumsum(np.bincount(unit, minlength=count))]).astype(np.int64)
     return row, starts
