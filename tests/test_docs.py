@@ -132,6 +132,14 @@ def test_text_in_plain_docstrings_is_not_markup():
     ]
 
 
+def test_types_in_signatures_are_as_in_the_code():
+    shorten = plain_docstrings.shorten_types
+    assert shorten("(p: TypeAliasForwardRef('Progress') | None = None)") == "(p: Progress | None = None)"
+    assert shorten("ndarray[tuple[Any, ...], dtype[int8]] | None") == "NDArray[int8] | None"
+    assert shorten("~numpy.ndarray[tuple[~typing.Any, ...], ~numpy.dtype[~numpy.int8]]") == "NDArray[~numpy.int8]"
+    assert shorten(None) is None
+
+
 def test_parameters_that_no_docstring_mentions_are_found():
     module = ModuleType("sample")
     source = """
