@@ -66,6 +66,15 @@ def test_the_guarantees_name_tests_that_exist():
             assert re.search(rf"(def |^){name}\b", tests, re.MULTILINE), f"{file} has no {name}"
 
 
+def test_the_layout_names_every_module():
+    text = (ROOT / "docs" / "contributing" / "architecture.md").read_text()
+    package = ROOT / "src" / "logt"
+    inside = [path for folder in ("stages", "engine", "storage") for path in (package / folder).glob("*.py")]
+    modules = {path.stem for path in [*package.glob("*.py"), *inside]} - {"__init__", "__main__"}
+    folders = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")}
+    assert modules | folders <= set(re.findall(r"`([\w/]+)`", text))
+
+
 # -------------------------------------------------------------------------------------------------- the site
 
 
