@@ -41,7 +41,7 @@ demo: $(VENV)/.installed      ## index and search a synthetic photo collection, 
 test: check                   ## all checks and tests
 	$(BIN)/python -m pytest
 
-check: words $(VENV)/.dev     ## format, lint, types, words
+check: words $(VENV)/.dev     ## format, lint, types, words, docstrings
 	$(BIN)/ruff format --check --quiet
 	$(BIN)/ruff check --quiet
 	$(BIN)/mypy
@@ -51,8 +51,10 @@ words:                        ## words to avoid
 	@$(PYTHON) scripts/check_words.py $(WORDS)
 
 WORDS := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md benchmarks docs examples scripts src tests
-# Modules whose docstrings mention every public parameter.
-DESCRIBED := $(addprefix logt.stages.,correction grouping llc memory_vectors)
+# Public modules, whose docstrings describe every parameter.
+STAGES := $(filter-out __init__,$(notdir $(basename $(wildcard src/logt/stages/*.py))))
+DESCRIBED := logt $(addprefix logt.,augmentation baselines datasets descriptors evaluation methods photos server.client) \
+             $(addprefix logt.stages.,$(STAGES))
 
 format: $(VENV)/.dev          ## format the code
 	$(BIN)/ruff format

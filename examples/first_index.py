@@ -18,7 +18,7 @@ print("query 0:", *(f"{id} ({score:.3f})" for id, score in zip(ids[0], scores[0]
 
 cosines = (queries @ X.T) / np.linalg.norm(X, axis=1)  # the norm of a query does not change the order
 exact = np.argsort(-cosines, axis=1)[:, :10]
-for effort in (0.1, 0.375, 1.0):
+for effort in (0.1, 0.5, 1.0):
     ids = index.search(queries, k=10, effort=effort).ids
     recall = np.mean([np.isin(true, found).mean() for true, found in zip(exact, ids, strict=True)])
     print(f"effort {effort}: recall@10 {recall:.3f}")

@@ -2,17 +2,21 @@
 
     python scripts/check_docstrings.py MODULE...
 
-A parameter of a method may be described in the docstring of its class.
+A parameter may be described in the docstring of its function or of its class, in one that these inherit, or, for a
+field of a dataclass, in a string after the field.
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import inspect
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
+from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
@@ -25,13 +29,48 @@ def public_objects(module: ModuleType) -> Iterator[tuple[str, Any, str]]:
     for name in getattr(module, "__all__", None) or [name for name in own if not name.startswith("_")]:
         value = getattr(module, name)
         if inspect.isclass(value):
-            yield name, value, value.__doc__ or ""
+            about = class_text(value)
+            yield name, value, about
             for method in vars(value):
                 bound = getattr(value, method)
                 if not method.startswith("_") and inspect.isroutine(bound):
-                    yield f"{name}.{method}", bound, f"{bound.__doc__}\n{value.__doc__}"
+                    yield f"{name}.{method}", bound, f"{method_text(value, method)}\n{about}"
         elif inspect.isroutine(value):
             yield name, value, value.__doc__ or ""
+
+
+def class_text(cls: type) -> str:
+    """Return the docstrings of a class, of its fields, and of the classes that it is derived from."""
+    texts = []
+    for base in cls.__mro__:
+        if base.__module__ != "builtins":
+            written = base.__dict__.get("__doc__") or ""
+            texts.append("" if written.startswith(f"{base.__name__}(") else written)  # a dataclass without docstring
+            if "__init__" in base.__dict__:
+                texts.append(base.__dict__["__init__"].__doc__ or "")
+            texts += field_texts(base)
+    return "\n".join(texts)
+
+
+def method_text(cls: type, name: str) -> str:
+    """Return the docstrings of a method and of those that it overrides."""
+    found = [getattr(base, name) for base in cls.__mro__ if name in base.__dict__]
+    return "\n".join(method.__doc__ or "" for method in found)
+
+
+def field_texts(cls: type) -> list[str]:
+    """Return "field: text" for each field of a class that is followed by a string."""
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+    except (OSError, TypeError):  # the source is not in a file
+        return []
+    statements = body.body if isinstance(body, ast.ClassDef) else []
+    return [
+        f"{field.target.id}: {text.value.value}"
+        for field, text in pairwise(statements)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+    ]
 
 
 def parameters(value: Any) -> list[str]:

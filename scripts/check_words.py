@@ -60,7 +60,7 @@ class Finding(NamedTuple):
 
 def compile_rule(words: str) -> re.Pattern[str]:
     """Return the pattern of a rule: a space matches any white space, and words end at anything but a letter."""
-    spaced = words.replace(" ", r"[\s/#*]+")  # a phrase may continue on the next line of a comment
+    spaced = words.replace(" ", r"[\s/#*_]+")  # a phrase may be a name, or continue on the next line of a comment
     return re.compile(rf"(?<![A-Za-z])(?:{spaced})(?![A-Za-z])", re.IGNORECASE)
 
 

@@ -15,6 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Polygon, Rectangle
 
+from logt.stages.residual import Bands
+
 FOLDER = Path(__file__).parent.parent / "docs" / "images"
 COLOURS = ["#3b6fb6", "#d1793b", "#4c9a5a", "#9a5aa8"]
 INK, GREY, FAINT = "#222222", "#777777", "#e6e6e6"
@@ -203,45 +205,77 @@ def correction() -> Figure:
 
 
 def default_index() -> Figure:
-    """Inverted lists in the plane, a query that probes two of them, and the residual of one vector."""
+    """Inverted lists that a query probes, bits by variance, and the steps in which a search reads codes."""
+    figure = Figure(figsize=(9, 6.4), layout="constrained")
+    grid = figure.add_gridspec(2, 2, height_ratios=[1.15, 1])
+    _probed_lists(figure.add_subplot(grid[0, 0]))
+    _bits_by_variance(figure.add_subplot(grid[0, 1]))
+    _search_steps(figure.add_subplot(grid[1, :]))
+    return figure
+
+
+def _probed_lists(ax: Axes) -> None:
     rng = np.random.default_rng(5)
     centres = np.array([[0.2, 0.8], [0.8, 0.85], [0.5, 0.48], [0.15, 0.2], [0.85, 0.25]])
     points = np.concatenate([c + 0.085 * rng.standard_normal((22, 2)) for c in centres])
     nearest = np.linalg.norm(points[:, None] - centres, axis=2).argmin(axis=1)
     query = np.array([0.6, 0.62])
     probed = np.linalg.norm(centres - query, axis=1).argsort()[:2]
-    figure, (lists, bits) = new_figure(9, 3.5, 2)
-    lists.set_aspect("equal")
+    ax.set_axis_off()
+    ax.set_aspect("equal")
     for j, centre in enumerate(centres):
         mine, on = points[nearest == j], j in probed
-        lists.scatter(*mine.T, s=14, color=COLOURS[0] if on else "#bbbbbb")
-        lists.scatter(*centre, marker="D", s=42, color=COLOURS[1], zorder=3, edgecolor="white")
+        ax.scatter(*mine.T, s=14, color=COLOURS[0] if on else "#bbbbbb")
+        ax.scatter(*centre, marker="D", s=42, color=COLOURS[1], zorder=3, edgecolor="white")
         if on:
             hull = 0.2 * np.array([[np.cos(a), np.sin(a)] for a in np.linspace(0, 2 * np.pi, 60)])
-            lists.add_patch(Polygon(centre + hull, fc=COLOURS[0], alpha=0.12, ec="none"))
-    lists.scatter(*query, marker="*", s=170, color=COLOURS[2], zorder=4)
-    lists.text(query[0] + 0.04, query[1] - 0.005, "query", color=COLOURS[2])
-    lists.set_title("1. probe the lists with the best memory vectors", fontsize=11)
-    lists.set_xlim(-0.05, 1.1)
-    lists.set_ylim(-0.05, 1.1)
+            ax.add_patch(Polygon(centre + hull, fc=COLOURS[0], alpha=0.12, ec="none"))
+    ax.scatter(*query, marker="*", s=170, color=COLOURS[2], zorder=4)
+    ax.text(query[0] + 0.04, query[1] - 0.005, "query", color=COLOURS[2])
+    ax.set_title("inverted lists of memory vectors (diamonds)", fontsize=11)
+    ax.set_xlim(-0.05, 1.1)
+    ax.set_ylim(-0.05, 1.1)
 
-    bits.set_aspect("equal")
-    y, x = np.array([0.35, 0.2]), np.array([0.72, 0.78])
-    levels = 0.31 * np.array([-1.5, -0.5, 0.5, 1.5])
-    grid = np.array([(a, b) for a in levels for b in levels])
-    residual = x - y
-    code = grid[np.linalg.norm(grid - residual, axis=1).argmin()]
-    bits.scatter(*(y + grid).T, s=16, color="#bbbbbb")
-    bits.scatter(*(y + code), s=34, color=COLOURS[0], zorder=3)
-    bits.scatter(*y, marker="D", s=50, color=COLOURS[1], zorder=3, edgecolor="white")
-    arrow(bits, tuple(y), tuple(x), GREY)
-    bits.text(*np.add(y, (0.04, -0.07)), "memory vectors: Ŷu", color=COLOURS[1])
-    bits.text(*np.add(x, (0.03, 0.02)), "x", color=INK)
-    bits.text(*np.add(y + code, (0.05, -0.03)), "stored: 2 bits per dimension", color=COLOURS[0], va="top")
-    bits.set_title("2. estimate their vectors from codes of the residual", fontsize=11)
-    bits.set_xlim(-0.2, 1.6)
-    bits.set_ylim(-0.35, 0.95)
-    return figure
+
+def _bits_by_variance(ax: Axes) -> None:
+    """The bands that the library makes of a spectrum that decays as that of descriptors does."""
+    variance = (np.arange(512) + 4.0) ** -0.9
+    bands = Bands.allocate(variance, 2, 100_000)
+    ax.bar(bands.starts, bands.bits, bands.size, align="edge", color=COLOURS[0], alpha=0.35, ec="white", lw=0.6)
+    ax.set_ylabel("bits per dimension", color=COLOURS[0])
+    ax.set_xlabel("dimensions of the residual, by variance")
+    ax.set_yticks(range(int(bands.bits.max()) + 1))
+    ax.set_xticks([])
+    ax.spines[["top", "right"]].set_visible(False)
+    curve = ax.twinx()
+    curve.plot(variance, color=COLOURS[1])
+    curve.set_yscale("log")
+    curve.set_yticks([], minor=False)
+    curve.set_yticks([], minor=True)
+    curve.spines[["top", "right", "left"]].set_visible(False)
+    curve.text(230, variance[150], "variance", color=COLOURS[1])
+    ax.set_title("more bits where residuals vary more", fontsize=11)
+
+
+def _search_steps(ax: Axes) -> None:
+    ax.set_axis_off()
+    steps = [
+        ("measure", "q · y for every memory vector, 4 bits per dimension", 1.0),
+        ("decode", "L weights per vector of the best lists", 0.8),
+        ("first bits", "1 bit per dimension of vectors that can still be among the best", 0.6),
+        ("all bits", "2 bits per dimension, on average, of those that still can", 0.42),
+        ("supplement", "8 more bits per dimension of a few dozen candidates, from disk", 0.3),
+    ]
+    for n, (name, text, width) in enumerate(steps):
+        box = FancyBboxPatch(
+            (2.6 - 2.4 * width, -n), 4.8 * width, 0.62, boxstyle="round,pad=0.04", fc=COLOURS[0], ec="none"
+        )
+        ax.add_patch(box)
+        ax.text(2.6, 0.31 - n, name, ha="center", va="center", color="white")
+        ax.text(5.4, 0.31 - n, text, va="center", color=INK)
+    ax.set_title("the steps of a search: more bits for fewer vectors", fontsize=11)
+    ax.set_xlim(0, 13)
+    ax.set_ylim(-4.3, 0.9)
 
 
 FIGURES: dict[str, Callable[[], Figure]] = {

@@ -34,7 +34,7 @@ def vectors():
 
 @pytest.fixture(scope="session")
 def network(tmp_path_factory):
-    """make(name, ...) -> path of a small ONNX network that answers with a feature map, or with a vector."""
+    """make(name, ...) -> path of a small ONNX network that returns a feature map, or a vector."""
     onnx = pytest.importorskip("onnx")
 
     def make(name, *, layout="NCHW", size=("H", "W"), vector=False, channels=16, about=None, seed=0):
@@ -73,5 +73,5 @@ def network(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def small(network):
-    """A network that describes small pictures at once."""
+    """A fast network for small images."""
     return network("small", about='{"side": 64, "mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]}')

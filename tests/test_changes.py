@@ -49,7 +49,7 @@ def test_removed_vectors_are_not_found(index):
     assert set(index.ids.tolist()) == everything(index)
 
 
-def test_ids_are_not_given_again(index, vectors):
+def test_ids_are_not_reused(index, vectors):
     index.remove(np.arange(30, 40))
     assert index.add(vectors(1, 8)).tolist() == [40]
     index.add(vectors(1, 8), ids=[35])
@@ -63,7 +63,7 @@ def test_removing_everything_leaves_an_empty_index(index, vectors):
     assert index.add(vectors(2, 8)).tolist() == [40, 41]
 
 
-def test_compacting_gives_memory_back_and_changes_no_answer(index, vectors):
+def test_compacting_frees_memory_and_changes_no_result(index, vectors):
     Q = vectors(9, 8, seed=2)
     index.remove(np.arange(0, 40, 3))
     before, size = index.search(Q, 10), index.report()["bytes"]
@@ -75,7 +75,7 @@ def test_compacting_gives_memory_back_and_changes_no_answer(index, vectors):
     assert index.report()["removed"] == 0
 
 
-def test_upsert_replaces_what_is_there(index, vectors):
+def test_upsert_replaces_existing_vectors(index, vectors):
     X = vectors(3, 8, seed=5)
     assert index.upsert(X, [5, 100, 6]).tolist() == [5, 100, 6]
     assert len(index) == 41
@@ -95,7 +95,7 @@ def test_reconstructions_are_near_the_vectors(index, vectors):
 
 
 @pytest.mark.parametrize("kind", ["ids", "mask", "function"])
-def test_filters_of_every_kind_let_through_the_same(index, vectors, kind):
+def test_filters_of_every_kind_pass_the_same_vectors(index, vectors, kind):
     index.remove([8])
     even = {
         "ids": np.arange(0, 60, 2),
@@ -153,7 +153,7 @@ def test_range_search_finds_all_that_score_enough(index, vectors):
     assert len(index.range_search(np.empty((0, 8)), 0).ids) == 0
 
 
-def test_merging_takes_in_the_other_and_leaves_it(index, vectors):
+def test_merging_adds_the_other_index_and_does_not_change_it(index, vectors):
     other = logt.Index(8, method=EXACT, metric=index.metric)
     other.add(vectors(10, 8, seed=7), ids=np.arange(100, 110))
     other.remove([105])
@@ -166,7 +166,7 @@ def test_merging_takes_in_the_other_and_leaves_it(index, vectors):
     assert index.add(vectors(1, 8)).tolist() == [110]
 
 
-def test_what_cannot_be_merged_is_named(index, vectors):
+def test_indexes_that_cannot_be_merged_are_refused(index, vectors):
     for wrong, message in (
         (logt.Index(9, method=EXACT, metric=index.metric), "dim differs: 8 here, 9 there"),
         (logt.Index(8, method=rnd(), metric=index.metric), "method differs"),
@@ -195,7 +195,7 @@ def test_a_removed_vector_suppresses_nothing(vectors):
     assert len(set(again[:16]) & set(mates)) == 1
 
 
-def test_a_corrected_list_is_cut_from_the_whole_one(vectors):
+def test_a_corrected_ranking_is_a_prefix_of_the_complete_one(vectors):
     """However much is suppressed: the first k of a search are the first k of a search for everything."""
     X, Q = vectors(600, 16), vectors(5, 16, seed=1)
     made = logt.Index(16, method=starred(rnd(n=30, m=4, L=10), depth=20))
@@ -205,7 +205,7 @@ def test_a_corrected_list_is_cut_from_the_whole_one(vectors):
         assert (made.search(Q, k).ids == whole[:, :k]).all()
 
 
-def test_the_pseudo_inverse_keeps_its_answers_when_compacted_and_reconstructs_what_it_estimates(vectors):
+def test_the_pseudo_inverse_keeps_its_results_when_compacted_and_reconstructs_its_estimates(vectors):
     X, Q = vectors(60, 16), vectors(4, 16, seed=1)
     made = logt.Index(16, method=gt(n=5, m=3, inverse=True))
     made.add(X)
@@ -217,7 +217,7 @@ def test_the_pseudo_inverse_keeps_its_answers_when_compacted_and_reconstructs_wh
     assert (made.search(Q, 30).ids == before.ids).all()
 
 
-def test_saved_changes_come_back(index, tmp_path, vectors):
+def test_saved_changes_are_read_back(index, tmp_path, vectors):
     index.remove([1, 20])
     index.save(tmp_path / "index")
     opened = logt.open(tmp_path / "index")
@@ -261,7 +261,7 @@ def with_string_ids(vectors):
     return made
 
 
-def test_string_ids_come_back(with_string_ids, vectors, tmp_path):
+def test_string_ids_are_returned(with_string_ids, vectors, tmp_path):
     scores, ids = with_string_ids.search(vectors(10, 8), 2)
     assert ids[:, 0].tolist() == with_string_ids.ids.tolist()
     assert ids[9, 0] == "Zürich \N{SNOWMAN}.png"
@@ -318,7 +318,7 @@ def test_string_ids_merge(with_string_ids, vectors):
         (["x", 5], "ids of this index are strings"),
     ],
 )
-def test_string_ids_that_cannot_be_are_named(with_string_ids, vectors, ids, message):
+def test_invalid_string_ids_are_named(with_string_ids, vectors, ids, message):
     with pytest.raises(InvalidInputError, match=message):
         with_string_ids.add(vectors(2, 8), ids=ids)
     assert len(with_string_ids) == 10
@@ -337,7 +337,7 @@ def test_an_emptied_index_takes_ids_of_either_kind(with_string_ids, vectors, tmp
     assert with_string_ids.add(vectors(1, 8)).dtype == np.int64
 
 
-def test_numbers_and_text_do_not_mix(index, vectors):
+def test_integer_and_string_ids_do_not_mix(index, vectors):
     with pytest.raises(InvalidInputError, match="ids of this index are integers"):
         index.add(vectors(1, 8), ids=["x"])
 
@@ -428,7 +428,7 @@ TestMachine.settings = settings(max_examples=4000 if TORTURE else 25, stateful_s
 
 
 class SketchedMachine(Machine):
-    """The default method: answers are those of its reconstructions, which are near the vectors."""
+    """The default method: results are those of its reconstructions, which are near the vectors."""
 
     method = sketched(bits=4)
 

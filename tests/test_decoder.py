@@ -16,7 +16,7 @@ from logt.stages.grouping import Orthogonal, Random, Units
 from logt.stages.memory_vectors import Pinv, Sum
 
 
-def made(vectors, N=600, d=96, n=20, m=3):
+def small_problem(vectors, N=600, d=96, n=20, m=3):
     X = vectors(N, d)
     units = Orthogonal(n, m)(X, np.random.default_rng(0))
     return X, Pinv()(X, units), units
@@ -30,14 +30,14 @@ def dense(codes: Codes, M: int):
 
 
 def test_transpose_is_the_assignment(vectors):
-    X, Y, units = made(vectors)
+    X, Y, units = small_problem(vectors)
     U = dense(Transpose()(X, Y, units), units.count)
     assert ((units.assignment[:, :, None] == np.arange(units.count)).any(axis=1) == U).all()
 
 
 @pytest.mark.parametrize("order", [0, 1])
 def test_local_decoders_solve_least_squares_on_their_support(vectors, order):
-    X, Y, units = made(vectors, N=300, d=200)
+    X, Y, units = small_problem(vectors, N=300, d=200)
     U = dense(Local(order, weights="float32")(X, Y, units), units.count)
     sharing = (units.assignment[:, None, :, None] == units.assignment[None, :, None, :]).any(axis=(2, 3))
     for i in range(0, 300, 29):
@@ -59,8 +59,8 @@ def test_zero_order_captures_the_energy_that_theory_predicts(rng):
 
 @pytest.mark.parametrize("support", ["S1", "S0+random", "free"])
 @pytest.mark.parametrize("weights", ["float32", "int8"])
-def test_sparse_has_exactly_L_entries_by_falling_weight(vectors, support, weights):
-    X, Y, units = made(vectors)
+def test_sparse_has_exactly_L_entries_by_decreasing_weight(vectors, support, weights):
+    X, Y, units = small_problem(vectors)
     codes = Sparse(25, support, weights=weights)(X, Y, units)
     unit, weight = codes.matrices()
     assert weight.shape == (600, 25)
@@ -71,7 +71,7 @@ def test_sparse_has_exactly_L_entries_by_falling_weight(vectors, support, weight
 
 
 def test_the_control_has_its_own_units_and_as_many_random_ones_as_neighbours(vectors):
-    X, Y, units = made(vectors, N=400, n=10)
+    X, Y, units = small_problem(vectors, N=400, n=10)
     first_order = decoder._FirstOrder(X, Y, units).units(slice(100, 200))
     random = decoder._RandomUnits(X, Y, units).units(slice(100, 200))
     assert (first_order[1] == random[1]).all()
@@ -83,7 +83,7 @@ def test_the_control_has_its_own_units_and_as_many_random_ones_as_neighbours(vec
 
 
 def test_omp_equals_scikit_learn_on_the_same_support(vectors):
-    X, Y, units = made(vectors)
+    X, Y, units = small_problem(vectors)
     A = Y / np.linalg.norm(Y, axis=1, keepdims=True)
     U = dense(Sparse(20, "S1", weights="float32")(X, Y, units), units.count)
     of = units.assignment
@@ -107,7 +107,7 @@ def test_free_support_with_d_entries_of_full_rank_reproduces_the_vectors(vectors
 
 @pytest.mark.parametrize("weights", ["float32", "int8"])
 def test_the_codes_of_a_path_are_those_of_each_l_alone(vectors, weights):
-    X, Y, units = made(vectors)
+    X, Y, units = small_problem(vectors)
     for L, codes in zip((30, 5, 10**6), Sparse(1, weights=weights).path(X, Y, units, (30, 5, 10**6)), strict=True):
         alone = Sparse(L, weights=weights)(X, Y, units)
         assert all((a == b).all() for a, b in zip(codes.matrices(), alone.matrices(), strict=True))
@@ -115,22 +115,22 @@ def test_the_codes_of_a_path_are_those_of_each_l_alone(vectors, weights):
 
 
 def test_int8_weights_change_estimates_little(vectors):
-    X, Y, units = made(vectors)
+    X, Y, units = small_problem(vectors)
     exact, short = (Sparse(40, weights=w)(X, Y, units).reconstruct(Y) for w in ("float32", "int8"))
     assert np.linalg.norm(exact - short, axis=1).max() < 0.05
 
 
-def test_without_the_whole_gram_matrix_codes_are_the_same(vectors, monkeypatch):
-    X, Y, units = made(vectors)
+def test_codes_are_the_same_without_the_complete_gram_matrix(vectors, monkeypatch):
+    X, Y, units = small_problem(vectors)
     expected = Sparse(15, weights="float32")(X, Y, units)
     monkeypatch.setattr(decoder, "GRAM_LIMIT", 0)
     alone = Sparse(15, weights="float32")(X, Y, units)
     assert np.allclose(dense(alone, units.count), dense(expected, units.count), atol=1e-4)
 
 
-def test_prefix_and_rest_make_the_whole(vectors):
+def test_prefix_and_remainder_are_all_of_u(vectors):
     """U⁰ + U¹ = U, U⁰ carries at least the fraction p of the energy, and one entry less would not."""
-    X, Y, units = made(vectors)
+    X, Y, units = small_problem(vectors)
     codes = Sparse(30, weights="float32")(X, Y, units)
     _, weight = codes.matrices()
     energy = np.square(weight).cumsum(axis=1) / np.square(weight).sum(axis=1, keepdims=True)
@@ -164,8 +164,8 @@ def test_group_inverse_equals_the_dense_pseudo_inverse(vectors, consistent, empt
     assert np.allclose(estimates, C @ np.linalg.pinv(G).T, atol=1e-4)
 
 
-def test_group_inverse_counts_as_the_dense_matrix_it_stands_for(vectors):
-    X, Y, units = made(vectors)
+def test_group_inverse_counts_as_the_dense_matrix_it_represents(vectors):
+    X, Y, units = small_problem(vectors)
     assert GroupPinv()(X, Y, units).inverse
 
 
@@ -193,7 +193,7 @@ def test_odd_sizes_make_finite_codes(vectors, N, d, n, m, L, equal, decode):
 
 
 def test_threads_make_the_same_codes(vectors):
-    X, Y, units = made(vectors, N=1500)
+    X, Y, units = small_problem(vectors, N=1500)
     one, four = (Sparse(20)(X, Y, units, Workers(t)) for t in (1, 4))
     assert (one.unit == four.unit).all()
     assert (one.weight == four.weight).all()

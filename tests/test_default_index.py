@@ -46,7 +46,7 @@ def test_all_effort_is_a_search_through_the_reconstructions(collection):
     assert (np.sort(ids, axis=1) == np.arange(4000)).all()
 
 
-def test_a_full_list_holds_every_vector_at_any_effort(collection):
+def test_k_of_all_vectors_returns_every_vector_at_any_effort(collection):
     _, Q, index = collection
     assert (np.sort(index.search(Q[:3], 4000, effort=0).ids, axis=1) == np.arange(4000)).all()
 
@@ -60,7 +60,7 @@ def test_a_narrow_filter_loses_nothing(collection, rng):
     assert recall(np.searchsorted(few, found.ids), X[few], Q) > 0.8
 
 
-def test_experts_say_how_many_units_are_opened(collection):
+def test_nprobe_sets_the_number_of_lists(collection):
     X, Q, index = collection
     units = index.report()["units"]
     assert recall(index.search(Q, 10, nprobe=2).ids, X, Q) < recall(index.search(Q, 10, nprobe=40).ids, X, Q)
@@ -68,7 +68,7 @@ def test_experts_say_how_many_units_are_opened(collection):
     assert recall(index.search(Q, 10, nprobe=units).ids, X, Q) > everything - 0.02
 
 
-def test_experts_arguments_belong_to_their_methods(collection, vectors):
+def test_search_parameters_belong_to_their_methods(collection, vectors):
     _, Q, index = collection
     with pytest.raises(InvalidInputError, match="set effort or nprobe"):
         index.search(Q, 5, p=0.5)
@@ -119,7 +119,7 @@ def test_expansion_finds_the_views_that_a_query_misses(collection):
 # ------------------------------------------------------------------------------------------------------ streams
 
 
-def test_later_batches_are_coded_with_the_memory_of_the_first(collection):
+def test_later_batches_are_encoded_with_the_codec_of_the_first(collection):
     X, Q, _ = collection
     index = logt.Index(128)
     for batch in np.array_split(X, 4):
@@ -130,7 +130,7 @@ def test_later_batches_are_coded_with_the_memory_of_the_first(collection):
     assert recall(index.search(Q, 10).ids, X, Q) > recall(whole.search(Q, 10).ids, X, Q) - 0.1
 
 
-def test_when_the_data_drift_new_memory_is_learned(rng):
+def test_drift_trains_a_new_codec(rng):
     def cluster(seed):
         r = np.random.default_rng(seed)
         return r.standard_normal((20, 64))[r.integers(0, 20, 800)] + 0.3 * r.standard_normal((800, 64))
@@ -144,7 +144,7 @@ def test_when_the_data_drift_new_memory_is_learned(rng):
     assert len({id(segment.codec) for segment in index._snapshot.segments}) == 3
 
 
-def test_small_batches_are_coded_with_what_is_there(collection, rng):
+def test_small_batches_use_the_existing_codec(collection, rng):
     X, _, _ = collection
     index = logt.Index(128)
     index.add(X)
@@ -153,7 +153,7 @@ def test_small_batches_are_coded_with_what_is_there(collection, rng):
     assert len({id(segment.codec) for segment in index._snapshot.segments}) == 1
 
 
-def test_compact_joins_segments_and_changes_no_answer(collection, tmp_path):
+def test_compact_merges_segments_and_changes_no_result(collection, tmp_path):
     X, Q, _ = collection
     index = logt.Index(128, metric="ip")
     for batch in np.array_split(X[:2000], 8):
@@ -170,7 +170,7 @@ def test_compact_joins_segments_and_changes_no_answer(collection, tmp_path):
     assert (logt.open(tmp_path / "index").search(Q, 50).ids == index.search(Q, 50).ids).all()
 
 
-def test_relearning_makes_one_batch_of_many(collection):
+def test_relearning_builds_one_segment_from_many(collection):
     X, Q, whole = collection
     index = logt.Index(128)
     for batch in np.array_split(X, 10):
@@ -187,7 +187,7 @@ def test_relearning_makes_one_batch_of_many(collection):
         assert recall(index.search(Q, 10).ids, X, Q) > recall(whole.search(Q, 10).ids, X, Q) - loss
 
 
-def test_smoothing_draws_views_of_one_thing_together(rng):
+def test_smoothing_moves_views_of_one_object_together(rng):
     things = rng.standard_normal((20, 64))
     X = np.repeat(things, 6, axis=0) + 0.8 * rng.standard_normal((120, 64))
     S = logt.smoothed(X, n=5)
@@ -201,26 +201,26 @@ def test_smoothing_draws_views_of_one_thing_together(rng):
         logt.smoothed(np.where(np.arange(120)[:, None] == 3, np.nan, X))
 
 
-# ------------------------------------------------------------------------------- what a fresh pair of eyes found
+# ---------------------------------------------------------------------------------------------- unusual input
 
 
 @pytest.mark.parametrize("dim", [32, 96])
 def test_every_vector_finds_itself_where_there_are_no_clusters(rng, dim):
-    """Units are chosen by similarity, not by its size: one that points away from a vector would never be opened."""
+    """Units are chosen by similarity, not by its size: one that points away from a vector would never be probed."""
     X = rng.standard_normal((20_000, 16)) @ rng.standard_normal((16, dim)) + rng.standard_normal((20_000, dim))
     index = logt.Index(dim)
     index.add(X)
     assert (index.search(X[:1000], 1).ids[:, 0] == np.arange(1000)).mean() > 0.99
 
 
-def test_expanding_what_finds_nothing_finds_nothing():
+def test_expanding_an_empty_result_returns_an_empty_result():
     assert logt.Index(8).search(np.ones(8), 3, expand=2).ids.tolist() == [-1, -1, -1]
     index = logt.Index(8)
     index.add(np.eye(8))
     assert index.search(np.ones(8), 3, expand=2, filter=[]).ids.tolist() == [-1, -1, -1]
 
 
-def test_powers_below_zero_are_refused():
+def test_negative_exponents_are_refused():
     for call in (
         lambda: logt.Index(8).search(np.ones(8), 3, expand=2, alpha=-1),
         lambda: logt.smoothed(np.eye(3), alpha=-1),
@@ -229,7 +229,7 @@ def test_powers_below_zero_are_refused():
             call()
 
 
-def test_text_ids_take_empty_sets_and_lists_of_truth():
+def test_string_ids_can_be_filtered_by_empty_sets_and_masks():
     index = logt.Index(4)
     index.add(np.eye(4), ids=list("abcd"))
     assert index.remove(frozenset()) == 0
@@ -238,7 +238,7 @@ def test_text_ids_take_empty_sets_and_lists_of_truth():
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4])
-def test_relearning_keeps_lengths(rng, bits):
+def test_relearning_keeps_norms(rng, bits):
     X = rng.standard_normal((300, 64)) * rng.uniform(1, 9, (300, 1))
     index = logt.Index(64, method=sketched(bits=bits), metric="l2")
     index.add(X)
@@ -248,7 +248,7 @@ def test_relearning_keeps_lengths(rng, bits):
     assert np.allclose(norms, np.linalg.norm(X, axis=1), rtol=1e-2)
 
 
-def test_odd_parameters_are_taken_or_refused_by_name(collection):
+def test_unusual_parameters_are_accepted_or_refused_by_name(collection):
     _, Q, index = collection
     assert (index.search(Q[0], 3, nprobe=2**63 - 1).ids == index.search(Q[0], 3, nprobe=10**6).ids).all()
     assert type(sketched(bits=np.int64(2)).residual.bits) is int

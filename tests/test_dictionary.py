@@ -16,7 +16,7 @@ from logt.stages.memory_vectors import Mean
 
 
 @pytest.fixture(scope="module")
-def made(vectors):
+def training_set(vectors):
     X = vectors(1200, 48)
     return X, KMeans(n=12.5, rounds=2)(X, np.random.default_rng(0))
 
@@ -31,17 +31,17 @@ def sparse_mixtures(rng, atoms, N, L):
 
 
 @pytest.mark.parametrize("coreset", [None, "sensitivity", "uniform"])
-def test_the_objective_never_rises_and_falls(made, coreset):
-    X, units = made
+def test_the_objective_never_rises_and_falls(training_set, coreset):
+    X, units = training_set
     learning = DictionaryLearning(L=5, epochs=8, candidates=30, coreset=coreset)
     objectives = [objective for _, objective in learning.epoch_by_epoch(X, units, np.random.default_rng(0))]
     assert (np.diff(objectives) <= 1e-9).all()
     assert objectives[-1] < 0.9 * objectives[0]
 
 
-def test_the_objective_is_what_the_codes_leave_out(made):
-    """The last one, of codes from the round before, is about the error of new codes or more."""
-    X, units = made
+def test_the_objective_is_the_mean_residual_energy(training_set):
+    """The last one, of codes from the round before, is at least the error of new codes, up to the loss of greed."""
+    X, units = training_set
     learning = DictionaryLearning(L=5, epochs=3, candidates=96)
     *_, (Y, objective) = learning.epoch_by_epoch(X, units, np.random.default_rng(0))
     fresh = learning._encode(X, Y, SERIAL)
@@ -50,15 +50,15 @@ def test_the_objective_is_what_the_codes_leave_out(made):
 
 
 @pytest.mark.parametrize("coreset", [None, "sensitivity"])
-def test_atoms_are_no_longer_than_one(made, coreset):
-    X, units = made
+def test_atoms_are_no_longer_than_one(training_set, coreset):
+    X, units = training_set
     Y = DictionaryLearning(L=5, epochs=2, coreset=coreset)(X, units, np.random.default_rng(0))
     assert Y.shape == (units.count, 48)
     assert (np.linalg.norm(Y, axis=1) <= 1 + 1e-5).all()
     assert np.isfinite(Y).all()
 
 
-def test_atoms_that_made_the_vectors_are_found_again(rng):
+def test_the_atoms_of_synthetic_vectors_are_recovered(rng):
     atoms = rng.standard_normal((30, 40)).astype(np.float32)
     atoms /= np.linalg.norm(atoms, axis=1, keepdims=True)
     X = sparse_mixtures(rng, atoms, 3000, 3)
@@ -85,9 +85,9 @@ def test_an_update_solves_least_squares(rng):
     assert np.allclose(B, U.T @ S, atol=1e-3)
 
 
-def test_a_weight_counts_as_copies(made):
-    """What is learned from √w·x is what is learned from w copies of x."""
-    X, units = made
+def test_a_weight_counts_as_copies(training_set):
+    """Training on √w·x gives the same atoms as training on w copies of x."""
+    X, units = training_set
     learning = DictionaryLearning(L=4, candidates=96)
     Y = Mean()(X, units)
     heavy = np.where(np.arange(1200) % 3 == 0, 4, 1)
@@ -99,8 +99,8 @@ def test_a_weight_counts_as_copies(made):
     assert errors[0] == pytest.approx(errors[1], rel=1e-3)
 
 
-def test_sensitivities_are_probabilities_and_favour_what_stands_apart(made):
-    X, units = made
+def test_sensitivities_are_probabilities_and_favour_isolated_vectors(training_set):
+    X, units = training_set
     Y = Mean()(X, units)
     p = sensitivities(X, Y, units)
     assert p.sum() == pytest.approx(1)
@@ -111,8 +111,8 @@ def test_sensitivities_are_probabilities_and_favour_what_stands_apart(made):
 
 
 @pytest.mark.parametrize("coreset", ["sensitivity", "uniform"])
-def test_a_coreset_stands_for_all_vectors(made, coreset):
-    X, units = made
+def test_a_coreset_represents_all_vectors(training_set, coreset):
+    X, units = training_set
     learning = DictionaryLearning(coreset=coreset)
     Y = Mean()(X, units)
     drawn = [learning._draw(X, Y, units, np.random.default_rng(seed)) for seed in range(40)]
@@ -123,14 +123,14 @@ def test_a_coreset_stands_for_all_vectors(made, coreset):
     assert np.allclose(means, X.sum(axis=0), atol=0.03 * 1200)
 
 
-def test_threads_learn_the_same(made):
-    X, units = made
+def test_training_does_not_depend_on_threads(training_set):
+    X, units = training_set
     one, two = (DictionaryLearning(L=5, epochs=2)(X, units, np.random.default_rng(0), Workers(t)) for t in (1, 2))
     assert (one == two).all()
 
 
 @pytest.mark.parametrize("system", [Dictionary(L=8, epochs=2), Dictionary(60, L=8, epochs=2), LLC()], ids=repr)
-def test_what_is_learned_is_an_ordinary_index(vectors, tmp_path, system):
+def test_a_dictionary_is_an_ordinary_index(vectors, tmp_path, system):
     X, Q = vectors(900, 48), vectors(5, 48, seed=1)
     built = system.build(X, threads=2)
     report = built.index.report()
@@ -154,7 +154,7 @@ def test_a_dictionary_with_all_atoms_it_needs_is_exhaustive_search(vectors):
     assert np.mean([np.isin(e, f).mean() for e, f in zip(exact, built.search(Q, 10), strict=True)]) > 0.98
 
 
-def test_unit_norm_scales_what_is_reconstructed(vectors):
+def test_unit_norm_scales_reconstructions(vectors):
     index = Dictionary(60, L=3, epochs=1, unit_norm=True).build(vectors(300, 16)).index
     assert np.allclose(np.linalg.norm(index.reconstruct(range(300)), axis=1), 1, atol=1e-4)
 
@@ -181,8 +181,8 @@ def test_equal_vectors_make_finite_codes(vectors):
         assert np.isfinite(index.reconstruct(range(60))).all()
 
 
-def test_locality_constrained_weights_sum_to_one_and_beat_the_nearest(made):
-    X, units = made
+def test_locality_constrained_weights_sum_to_one_and_beat_the_nearest(training_set):
+    X, units = training_set
     Y = Mean()(X, units)
     codes = LocalityConstrained(6)(X, Y, units, Workers(2))
     unit, weight = codes.matrices()
@@ -194,8 +194,8 @@ def test_locality_constrained_weights_sum_to_one_and_beat_the_nearest(made):
     assert (left <= np.square(X - Y[nearest[:, 0]]).sum(axis=1) + 1e-3).all()
 
 
-def test_locality_constrained_weights_solve_their_equation(made):
-    X, _ = made
+def test_locality_constrained_weights_solve_their_equation(training_set):
+    X, _ = training_set
     Y = Mean()(X, KMeans(units=40)(X, np.random.default_rng(1)))
     codes = LocalityConstrained(5, ridge=1e-3)(X[:20], Y, Units(np.empty((20, 0), np.int32), 0))
     for x, unit, weight in zip(X[:20], *codes.matrices(), strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
@@ -63,6 +64,15 @@ def test_the_guarantees_name_tests_that_exist():
         tests = (ROOT / "tests" / file).read_text()
         for name in re.findall(r"`(\w+)`", names):
             assert re.search(rf"(def |^){name}\b", tests, re.MULTILINE), f"{file} has no {name}"
+
+
+def test_the_layout_names_every_module():
+    text = (ROOT / "docs" / "contributing" / "architecture.md").read_text()
+    package = ROOT / "src" / "logt"
+    inside = [path for folder in ("stages", "engine", "storage") for path in (package / folder).glob("*.py")]
+    modules = {path.stem for path in [*package.glob("*.py"), *inside]} - {"__init__", "__main__"}
+    folders = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")}
+    assert modules | folders <= set(re.findall(r"`([\w/]+)`", text))
 
 
 # -------------------------------------------------------------------------------------------------- the site
@@ -131,6 +141,14 @@ def test_text_in_plain_docstrings_is_not_markup():
     ]
 
 
+def test_types_in_signatures_are_as_in_the_code():
+    shorten = plain_docstrings.shorten_types
+    assert shorten("(p: TypeAliasForwardRef('Progress') | None = None)") == "(p: Progress | None = None)"
+    assert shorten("ndarray[tuple[Any, ...], dtype[int8]] | None") == "NDArray[int8] | None"
+    assert shorten("~numpy.ndarray[tuple[~typing.Any, ...], ~numpy.dtype[~numpy.int8]]") == "NDArray[~numpy.int8]"
+    assert shorten(None) is None
+
+
 def test_parameters_that_no_docstring_mentions_are_found():
     module = ModuleType("sample")
     source = """
@@ -145,6 +163,39 @@ class C:
 """
     exec(source, vars(module))
     assert check_docstrings.undescribed(module) == ["sample.f: b", "sample.C: size", "sample.C.g: x"]
+
+
+REFERENCE = (ROOT / "docs" / "reference" / "api.md").read_text()
+STAGES = [path.stem for path in sorted((ROOT / "src" / "logt" / "stages").glob("*.py")) if path.stem != "__init__"]
+PUBLIC = [*re.findall(r"^   (logt(?!\.stages)\S*)$", REFERENCE, re.MULTILINE), *(f"logt.stages.{s}" for s in STAGES)]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_parameter_in_the_api_reference_is_described(name):
+    assert check_docstrings.undescribed(importlib.import_module(name)) == []
+
+
+def test_inherited_docstrings_and_strings_after_fields_describe_parameters(tmp_path, monkeypatch):
+    source = """
+from dataclasses import dataclass
+
+class Base:
+    def build(self, X, seed):
+        '''X: vectors. seed: of random numbers.'''
+
+@dataclass
+class Fields(Base):
+    a: int
+    '''how many'''
+    b: int
+
+    def build(self, X, seed): ...
+    def search(self, k): ...
+"""
+    (tmp_path / "sample_fields.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    missing = check_docstrings.undescribed(importlib.import_module("sample_fields"))
+    assert missing == ["sample_fields.Fields: b", "sample_fields.Fields.search: k"]
 
 
 # ------------------------------------------------------------------------------------- files for GitHub and git

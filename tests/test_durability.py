@@ -1,4 +1,4 @@
-"""Many readers, one writer, and whatever may kill it: an answer always belongs to a state that was saved."""
+"""Many readers, one writer, and whatever may kill it: results always belong to a state that was saved."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_folder_that_became_another_kind_of_index_is_not_refreshed_to(path):
         reader.refresh()
 
 
-def test_a_child_made_by_fork_does_not_write(path):
+def test_a_forked_child_does_not_write(path):
     index = logt.open(path, mode="a")
     child = os.fork()
     if child == 0:
@@ -154,7 +154,7 @@ def test_readers_in_processes_see_only_saved_states(path):
 
 
 @pytest.mark.parametrize("seed", range(200 if TORTURE else 6))
-def test_a_writer_killed_at_any_moment_leaves_a_whole_index(path, seed):
+def test_a_writer_killed_at_any_moment_leaves_the_old_or_the_new_state(path, seed):
     context = multiprocessing.get_context("spawn")
     writer = context.Process(target=grow, args=(path, 10_000))
     writer.start()
@@ -214,7 +214,7 @@ def test_a_search_runs_on_the_requested_number_of_threads(vectors):
 
 
 def test_a_long_mixed_load_does_not_grow():
-    """Adds, removals and searches for a while; after compacting, what is held is in proportion to what lives."""
+    """Adds, removals and searches for a while; after compacting, memory is in proportion to the live vectors."""
     index = logt.Index(16)
     rng = np.random.default_rng(0)
     end = time.time() + (600 if TORTURE else 5)
@@ -305,7 +305,7 @@ for X in bad:
         "segment_size",
     ],
 )
-def test_bad_input_ends_in_a_typed_error_never_in_a_signal(entry):
+def test_bad_input_raises_a_typed_error_and_never_ends_in_a_signal(entry):
     done = subprocess.run([sys.executable, "-c", BAD_CALLS, entry], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

@@ -34,7 +34,7 @@ def test_members_are_the_inverse_of_units():
 
 @pytest.mark.parametrize(("m", "size"), [(2, 98.9), (3, 290.4), (4, 572.3), (5, 940.9)])
 def test_first_order_supports_are_as_large_as_the_paper_implies(m, size):
-    """The distinct |S₁| at n = 50, N = 105,000 that give the complexity ratios of its figure 3, right."""
+    """The distinct |S₁| at n = 50, N = 105,000 that give the complexity ratios of figure 3, on the right."""
     N, rows = 105_000, 400
     units = Random(50, m)(np.empty((N, 1), np.float32), np.random.default_rng(0))
     out, counts = np.zeros((rows, 50 * m * m), np.int32), np.empty(rows, np.int32)
@@ -56,7 +56,7 @@ def test_orthogonal_units_are_more_orthogonal_than_random_ones(vectors, criterio
     assert cost(Orthogonal(20, 2, criterion=criterion)(X, rng)) < 0.93 * cost(Random(20, 2)(X, rng))
 
 
-def test_similar_vectors_part(vectors):
+def test_similar_vectors_are_in_different_units(vectors):
     """Two copies of each vector: orthogonal units never hold both, random ones sometimes do."""
     X = np.repeat(vectors(500, 64), 2, axis=0)
 
@@ -70,8 +70,8 @@ def test_similar_vectors_part(vectors):
 
 def test_threads_and_runs_make_the_same_units(vectors):
     X = vectors(3000, 32)
-    made = [Orthogonal(20, 3)(X, np.random.default_rng(7), Workers(t)).assignment for t in (1, 2, 4, 1)]
-    assert all((units == made[0]).all() for units in made)
+    runs = [Orthogonal(20, 3)(X, np.random.default_rng(7), Workers(t)).assignment for t in (1, 2, 4, 1)]
+    assert all((units == runs[0]).all() for units in runs)
 
 
 @pytest.mark.parametrize("wrong", [{"n": 0}, {"m": 0}, {"k": 0}, {"n": 2.5}, {"criterion": "most"}])
@@ -108,10 +108,10 @@ def test_leaves_hold_similar_vectors(vectors):
 
 def test_trees_differ_and_do_not_depend_on_threads(vectors):
     X = vectors(500, 16)
-    made = [KdTree(10, 3)(X, np.random.default_rng(7), Workers(t)).assignment for t in (1, 2, 4)]
-    assert all((units == made[0]).all() for units in made)
-    leaves = made[0].max() // 3 + 1
-    assert (made[0][:, 0] != made[0][:, 1] - leaves).mean() > 0.5
+    runs = [KdTree(10, 3)(X, np.random.default_rng(7), Workers(t)).assignment for t in (1, 2, 4)]
+    assert all((units == runs[0]).all() for units in runs)
+    leaves = runs[0].max() // 3 + 1
+    assert (runs[0][:, 0] != runs[0][:, 1] - leaves).mean() > 0.5
 
 
 @pytest.mark.parametrize("wrong", [{"n": 0}, {"m": 0}, {"axes": 0}])

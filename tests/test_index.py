@@ -47,7 +47,7 @@ def method(request):
 
 @pytest.fixture
 def index(vectors):
-    """Nine dimensions, exact enough to know the answers: 30 vectors with ids 100, 101, …"""
+    """Nine dimensions, exact enough to know the results: 30 vectors with ids 100, 101, …"""
     made = logt.Index(8, method=EXACT, seed=1)
     made.add(vectors(30, 8), ids=np.arange(100, 130))
     return made
@@ -56,7 +56,7 @@ def index(vectors):
 # ------------------------------------------------------------------------- one behaviour suite for every method
 
 
-def test_a_vector_ranks_above_what_has_nothing_to_do_with_it(vectors, method):
+def test_a_vector_ranks_above_unrelated_ones(vectors, method):
     X = vectors(400, 64)
     made = logt.Index(64, method=method)
     made.add(X)
@@ -106,7 +106,7 @@ def test_small_batches_work(vectors, method, N):
 # --------------------------------------------------------------------------------------------- growing
 
 
-def test_adding_touches_no_segment_that_is_there(vectors):
+def test_adding_changes_no_existing_segment(vectors):
     made = logt.Index(32, method=SMALL)
     made.add(vectors(100, 32))
     before = made._snapshot.segments
@@ -116,7 +116,7 @@ def test_adding_touches_no_segment_that_is_there(vectors):
 
 
 def test_segments_share_the_least_number_read(vectors):
-    """An index in parts is said to read as many vectors as one in a piece, where units are too few to matter."""
+    """An index of several segments reads as many vectors as one of one segment, where units are too few to matter."""
     whole, parts = (logt.Index(64, segment_size=size) for size in (None, 2000))
     made = vectors(8000, 64)
     read = []
@@ -144,7 +144,7 @@ def test_ids_are_the_next_free_numbers(vectors):
     assert made.add(vectors(2, 16)).tolist() == [51, 52]
 
 
-def test_given_ids_come_back_whatever_their_order(vectors):
+def test_given_ids_are_returned_in_any_order(vectors):
     X, ids = vectors(40, 8), np.random.default_rng(0).permutation(1000)[:40]
     made = logt.Index(8, method=EXACT)
     made.add(X, ids=ids)
@@ -159,7 +159,7 @@ def test_equal_scores_are_ordered_by_id(vectors):
     assert made.search(X[0], 12).ids.tolist() == list(range(12))
 
 
-def test_nothing_to_add_is_nothing_added():
+def test_adding_no_vectors_changes_nothing():
     made = logt.Index(4, method=SMALL)
     for empty in ([], np.empty((0, 4)), np.empty((0,))):
         assert len(made.add(empty)) == 0
@@ -184,7 +184,7 @@ def test_any_batches_find_every_vector(vectors, sizes, segment_size, k):
 
 
 @pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
-def test_metrics_are_what_their_names_say(metric):
+def test_metrics_equal_their_definitions(metric):
     rng = np.random.default_rng(0)
     X = (rng.standard_normal((60, 8)) * rng.uniform(0.2, 5, (60, 1))).astype(np.float32)
     Q = (3 * rng.standard_normal((10, 8))).astype(np.float32)
@@ -225,7 +225,7 @@ def test_other_names_of_metrics(name, metric):
     ],
     ids=["float64", "float16", "list", "fortran", "rows strided", "columns strided", "reversed"],
 )
-def test_arrays_of_any_kind_and_order_are_right(vectors, given):
+def test_arrays_of_any_type_and_order_are_accepted(vectors, given):
     X = vectors(30, 8)
     plain, other = logt.Index(8, method=EXACT), logt.Index(8, method=EXACT)
     plain.add(X)
@@ -235,13 +235,13 @@ def test_arrays_of_any_kind_and_order_are_right(vectors, given):
     assert np.allclose(other.search(X, 3).scores, plain.search(X, 3).scores, atol=2e-3)
 
 
-def test_one_query_of_one_dimension_answers_in_one(index, vectors):
+def test_a_single_query_returns_one_dimensional_results(index, vectors):
     scores, ids = index.search(vectors(30, 8)[4], 3)
     assert scores.shape == ids.shape == (3,)
     assert ids[0] == 104
 
 
-def test_more_than_there_is_pads(index, vectors):
+def test_results_beyond_the_number_of_vectors_are_padding(index, vectors):
     for metric, worst in (("cosine", -np.inf), ("l2", np.inf)):
         made = logt.Index(8, method=EXACT, metric=metric)
         made.add(vectors(30, 8))
@@ -260,7 +260,7 @@ def test_no_queries_and_no_vectors(index):
     assert (empty.scores == -np.inf).all()
 
 
-def test_results_unpack_and_have_the_types_of_the_field(index, vectors):
+def test_results_unpack_and_have_the_usual_types(index, vectors):
     found = index.search(vectors(2, 8), 5)
     scores, ids = found
     assert (scores.dtype, ids.dtype) == (np.float32, np.int64)
@@ -269,12 +269,12 @@ def test_results_unpack_and_have_the_types_of_the_field(index, vectors):
 
 
 @pytest.mark.parametrize("k", [0, -1, 2.5, "3", None, True])
-def test_k_must_be_a_number_from_one(index, vectors, k):
+def test_k_must_be_a_positive_integer(index, vectors, k):
     with pytest.raises(InvalidInputError, match="k must be"):
         index.search(vectors(1, 8), k)
 
 
-def test_k_may_be_a_number_of_numpy(index, vectors):
+def test_k_may_be_a_numpy_integer(index, vectors):
     assert index.search(vectors(1, 8), np.int32(2)).ids.shape == (1, 2)
 
 
@@ -323,7 +323,7 @@ def test_a_wrong_dimension_names_both_shapes(index, shape):
 
 
 @pytest.mark.parametrize("X", [[[1, 2], [3]], "text", [["a"] * 8], np.ones((2, 8), complex), [None] * 8, object()])
-def test_what_is_no_matrix_of_numbers_is_refused(index, X):
+def test_input_that_is_not_a_matrix_of_numbers_is_refused(index, X):
     for call in (index.add, lambda X: index.search(X, 3)):
         with pytest.raises(InvalidInputError):
             call(X)
@@ -342,7 +342,7 @@ def test_what_is_no_matrix_of_numbers_is_refused(index, X):
         (np.array([1, 2, 2**63], np.uint64), "got 9223372036854775808"),
     ],
 )
-def test_ids_that_cannot_be_are_named(index, vectors, ids, message):
+def test_invalid_ids_are_named(index, vectors, ids, message):
     with pytest.raises(InvalidInputError, match=message):
         index.add(vectors(3, 8), ids=ids)
     assert len(index) == 30

@@ -149,12 +149,14 @@ def test_kernels_share_no_code_between_instruction_sets():
 @pytest.mark.parametrize(
     ("isa", "source", "instruction"),
     [
-        ("avx2", "sketch", r"vpmaddubsw .*%ymm"),
-        ("avx512", "sketch", r"vpmaddubsw .*%zmm"),
-        ("avx512vnni", "sketch", r"vpdpbusd .*%zmm"),
+        ("avx2", "lists", r"vpmaddubsw .*%ymm"),
+        ("avx512", "lists", r"vpmaddubsw .*%zmm"),
+        ("avx512vnni", "lists", r"vpdpbusd .*%zmm"),
         ("avx2", "kernels", r"vfmadd\d+ps .*%ymm"),
         ("avx512", "kernels", r"vfmadd\d+ps .*%zmm"),
         ("avx2", "kernels", r"vgatherdps .*%ymm"),
+        ("dotprod", "lists", r"sdot\s+v"),
+        ("dotprod", "kernels", r"fmla\s+v"),
     ],
 )
 def test_inner_loops_use_the_vectors_of_their_instruction_set(isa, source, instruction):

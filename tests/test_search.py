@@ -118,7 +118,7 @@ def test_unit_norm_estimates_are_cosines_of_the_reconstructions(vectors):
     assert (search([segment], X[:50], 1)[0] <= 1 + 1e-5).all()
 
 
-def test_a_shared_memory_is_measured_once(vectors):
+def test_shared_memory_vectors_are_measured_once(vectors):
     X, Q = vectors(200, 32), vectors(3, 32, seed=1)
     first = built(X, rnd(n=20, m=2, L=10))
     calls = []
@@ -146,16 +146,18 @@ def test_results_do_not_depend_on_threads(vectors):
 
 
 def test_correction_keeps_the_true_positives_of_orthogonal_units_and_not_of_random_ones():
-    """Section 4: positives that share a unit are lost to the correction, and orthogonal units part them."""
+    """Section 4: the correction drops positives that share a unit; orthogonal units separate them."""
     from logt.datasets import synthetic_collection
     from logt.evaluation import mean_average_precision
 
-    made = synthetic_collection(3000, 256, landmarks=20, views=30, view_similarity=(0.7, 0.9))
+    collection = synthetic_collection(3000, 256, landmarks=20, views=30, view_similarity=(0.7, 0.9))
 
     def loss(method):
-        segment = built(made.X, starred(method))
-        plain, corrected = (search([segment], made.Q, 3000, correct=c)[1] for c in (None, Suppress()))
-        return mean_average_precision(plain, made.positives) - mean_average_precision(corrected, made.positives)
+        segment = built(collection.X, starred(method))
+        plain, corrected = (search([segment], collection.Q, 3000, correct=c)[1] for c in (None, Suppress()))
+        return mean_average_precision(plain, collection.positives) - mean_average_precision(
+            corrected, collection.positives
+        )
 
     assert loss(rnd(n=50, m=4, L=100)) > 5
     assert loss(lo_gt(n=50, m=4, L=100)) < 1

@@ -53,7 +53,7 @@ def test_a_missing_file_is_noticed(saved):
         logt.open(saved)
 
 
-def test_a_newer_format_is_refused_by_name_and_not_written_over(tmp_path, monkeypatch):
+def test_a_newer_format_is_refused_by_name_and_not_overwritten(tmp_path, monkeypatch):
     monkeypatch.setattr(storage, "FORMAT", 99)
     logt.Index(8).save(tmp_path / "index")
     monkeypatch.undo()
@@ -62,13 +62,13 @@ def test_a_newer_format_is_refused_by_name_and_not_written_over(tmp_path, monkey
             call(tmp_path / "index")
 
 
-def test_a_damaged_index_can_be_written_over(saved):
+def test_a_damaged_index_can_be_overwritten(saved):
     (saved / "manifest.json").write_text("{")
     logt.Index(8).save(saved)
     assert len(logt.open(saved)) == 0
 
 
-def test_a_manifest_that_lies_with_a_right_checksum_is_refused(saved):
+def test_a_wrong_manifest_with_a_right_checksum_is_refused(saved):
     """Checksums guard against accidents; what is read is checked all the same before a kernel sees it."""
     text = json.loads((saved / "manifest.json").read_text())
     manifest = text["manifest"]
@@ -107,7 +107,7 @@ def test_a_manifest_that_lies_with_a_right_checksum_is_refused(saved):
             logt.open(saved)
 
 
-def test_codes_that_name_no_unit_are_refused(vectors, tmp_path):
+def test_codes_of_unknown_units_are_refused(vectors, tmp_path):
     index = logt.Index(8, method=lo_gt(n=5, m=2, L=4))
     index.add(vectors(30, 8))
     codes = index._snapshot.segments[0].codes
@@ -117,7 +117,7 @@ def test_codes_that_name_no_unit_are_refused(vectors, tmp_path):
         logt.open(tmp_path / "index")
 
 
-def test_no_index_is_said_to_be_no_index(tmp_path):
+def test_a_folder_without_an_index_is_reported(tmp_path):
     with pytest.raises(FileNotFoundError, match="holds no index"):
         logt.open(tmp_path / "nowhere")
     (tmp_path / "file").write_text("x")
@@ -125,7 +125,7 @@ def test_no_index_is_said_to_be_no_index(tmp_path):
         logt.open(tmp_path / "file")
 
 
-def test_a_folder_of_other_things_is_not_overwritten(tmp_path):
+def test_a_folder_of_other_files_is_not_overwritten(tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(InvalidInputError, match="not an index"):
         logt.Index(8).save(tmp_path)
@@ -148,7 +148,7 @@ def test_a_first_save_that_failed_can_be_repeated(tmp_path, vectors, monkeypatch
     assert len(logt.open(tmp_path / "index")) == 30
 
 
-def test_files_of_others_are_neither_removed_nor_written_over(saved, tmp_path):
+def test_other_files_are_neither_removed_nor_overwritten(saved, tmp_path):
     (saved / "notes.safetensors").write_text("mine")
     logt.Index(8).save(saved)
     assert (saved / "notes.safetensors").read_text() == "mine"
@@ -161,7 +161,7 @@ def test_files_of_others_are_neither_removed_nor_written_over(saved, tmp_path):
     assert (other / "model.safetensors").read_text() == "weights"
 
 
-def test_opening_what_is_not_there_leaves_nothing(tmp_path):
+def test_opening_a_missing_path_creates_nothing(tmp_path):
     with pytest.raises(FileNotFoundError):
         logt.open(tmp_path / "typo", mode="a")
     assert not (tmp_path / "typo").exists()
@@ -258,7 +258,7 @@ GOLDEN = sorted(path.with_suffix("") for path in (Path(__file__).parent / "golde
 
 @pytest.mark.parametrize("golden", GOLDEN, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_indexes_of_earlier_formats_stay_readable(golden):
-    """Written once by make_golden.py; every later version reads them and answers the same.
+    """Written once by make_golden.py; every later version reads them and gives the same results.
 
     The default index of format 2 is encoded again when it is read, from what it kept: its scores change a little.
     """

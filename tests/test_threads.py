@@ -24,7 +24,7 @@ def test_an_error_reaches_the_caller(threads):
         Workers(threads).map(fail, list(range(10)))
 
 
-def test_an_error_cancels_what_has_not_begun():
+def test_an_error_cancels_tasks_that_have_not_started():
     done = []
 
     def work(i):
@@ -66,7 +66,7 @@ assert threads() == before
 """
 
 
-def test_blas_runs_on_one_thread_inside_and_as_before_after():
+def test_blas_runs_on_one_thread_inside_and_is_restored():
     subprocess.run([sys.executable, "-c", BLAS], check=True)
 
 
@@ -83,6 +83,6 @@ def test_the_environment_can_lower_the_number_of_threads(monkeypatch):
     assert available_cores() >= 1
 
 
-def test_spans_cover_everything_once():
+def test_split_range_covers_everything_once():
     assert [i for span in split_range(10, 4) for i in range(10)[span]] == list(range(10))
     assert split_range(0, 4) == []

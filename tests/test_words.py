@@ -24,6 +24,7 @@ SAMPLES = {
     "the rest is sketched": "the rest",  # words: allow
     "the 5 opened\nunits": "opened units",  # words: allow
     "of no known kind": "of no known kind",  # words: allow
+    "def test_it_stands_for_all():": "stands_for",  # words: allow
 }
 FINE = [
     "the rest of the page",

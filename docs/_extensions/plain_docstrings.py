@@ -15,12 +15,28 @@ from typing import Any
 def setup(app: Any) -> dict[str, bool]:
     app.setup_extension("sphinx.ext.autodoc")
     app.connect("autodoc-process-docstring", process)
+    app.connect("autodoc-process-signature", process_signature)
     return {"parallel_read_safe": True}
 
 
 def process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Replace the lines of a docstring by reStructuredText; called by autodoc."""
     lines[:] = convert("\n".join(lines), parameter_names(obj))
+
+
+def process_signature(
+    app: Any, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: str | None
+) -> tuple[str | None, str | None]:
+    """Replace types in a signature by the names that the code uses; called by autodoc."""
+    return shorten_types(signature), shorten_types(returns)
+
+
+def shorten_types(signature: str | None) -> str | None:
+    """Return a signature with the names of type aliases and with array types as NumPy users write them."""
+    if signature is None:
+        return None
+    named = re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", signature)
+    return re.sub(r"[\w.~]*ndarray\[tuple\[[\w.~]*Any, \.\.\.\], [\w.~]*dtype\[([\w.~]+)\]\]", r"NDArray[\1]", named)
 
 
 def parameter_names(obj: Any) -> list[str]:

@@ -36,7 +36,10 @@ class GroundTruth:
 def revisited_setups(
     easy: Sequence[ArrayLike], hard: Sequence[ArrayLike], junk: Sequence[ArrayLike]
 ) -> dict[str, GroundTruth]:
-    """Return the Medium, Easy and Hard setups of Radenović et al. (2018) from the three lists of each query."""
+    """Return the Medium, Easy and Hard setups of Radenović et al. (2018).
+
+    easy, hard, junk: for each query, the rows that show its object clearly, with difficulty, and hardly at all.
+    """
     return {
         "medium": GroundTruth.from_lists(_concatenate_lists(easy, hard), junk),
         "easy": GroundTruth.from_lists(easy, _concatenate_lists(junk, hard)),
@@ -54,9 +57,9 @@ def _concatenate_lists(first: Sequence[ArrayLike], second: Sequence[ArrayLike]) 
 class Score:
     """mAP and mP@k in percent, averaged over the queries that have positives.
 
-    `queries` is the number of those queries, `by_query` the average precision of every query (NaN without positives).
-    `depth` is the length of the shortest ranking, junk included. If it is less than the size of the collection, the
-    rows that are not ranked count as not found, and the values are lower bounds.
+    mean_ap: mAP. precision: mP@k by k. queries: the number of queries with positives. by_query: the average precision
+    of every query (NaN without positives). depth: the length of the shortest ranking, junk included. If it is less
+    than the size of the collection, the rows that are not ranked count as not found, and the values are lower bounds.
     """
 
     mean_ap: float
@@ -67,7 +70,11 @@ class Score:
 
 
 def evaluate(rankings: Sequence[ArrayLike] | Array, truth: GroundTruth, ks: Sequence[int] = (1, 5, 10)) -> Score:
-    """Return the mAP and mP@k of rankings (lists of rows, best first); ids of -1 are padding."""
+    """Return the mAP and mP@k of rankings.
+
+    rankings: for each query, rows, best first; ids of -1 are padding. truth: the ground truth of the same queries.
+    ks: the values of k.
+    """
     if len(rankings) != len(truth):
         raise InvalidInputError(f"got {len(rankings)} rankings for a ground truth of {len(truth)} queries")
     lists = [np.asarray(ranking, np.int64) for ranking in rankings]
@@ -118,7 +125,10 @@ def mean_average_precision(
     positives: Sequence[ArrayLike],
     junk: Sequence[ArrayLike] | None = None,
 ) -> float:
-    """Return the mean average precision in percent, over the queries that have positives."""
+    """Return the mean average precision in percent, over the queries that have positives.
+
+    rankings, positives, junk: one list of rows per query, as in `average_precision`.
+    """
     ignored: Sequence[ArrayLike] = [()] * len(positives) if junk is None else junk
     values = [average_precision(*case) for case in zip(rankings, positives, ignored, strict=True)]
     return _mean_percent(np.array(values))

@@ -140,7 +140,10 @@ class Index:
             return self._add(snapshot, rows, ids, self._workers(threads, progress))
 
     def upsert(self, X: Any, ids: Any, *, threads: int | None = None, progress: Progress | None = None) -> Array:
-        """Add the rows of X under the given ids, replacing vectors with the same ids; all or nothing."""
+        """Add the rows of X under the given ids, replacing vectors with the same ids; all or nothing.
+
+        ids, progress: as in `add`.
+        """
         rows = check_vectors(X, self._dim, self._metric)
         if ids is None:
             raise InvalidInputError("upsert needs ids; add assigns new ones")
@@ -256,7 +259,7 @@ class Index:
     ) -> RangeResult:
         """Return all vectors with a score of at least `threshold` (under l2: a squared distance of at most that).
 
-        Everything is scanned, and nothing is corrected.
+        Everything is scanned, and nothing is corrected. Q, filter: as in `search`.
         """
         matrix = as_matrix(Q, self._dim, "Q")
         threshold = check_float("threshold", threshold)
@@ -317,7 +320,7 @@ class Index:
         )
 
     def complexity(self, params: SearchParams | None = None, **settings: Unpack[SearchSettings]) -> float:
-        """Return the paper's complexity ratio ρ of a search: operations per query over dim·N."""
+        """Return the paper's complexity ratio ρ of a search with `params`: operations per query over dim·N."""
         contents = self._contents
         reading = _search_params(params, settings).reading(contents.method)
         return costs.complexity(contents.snapshot.segments, self._dim, reading)
@@ -369,8 +372,9 @@ class Index:
     ) -> Index:
         """Open an index that `save` wrote; every byte is checked, and the arrays are memory-mapped.
 
-        Mode "r" keeps the state that it found (`refresh` moves on) and refuses changes; any number of processes may
-        read. Mode "a" may change and save; it locks the folder until `close`.
+        path: the folder. mode: "r" keeps the state that it found (`refresh` moves on) and refuses changes; any number
+        of processes may read. "a" may change and save; it locks the folder until `close`. threads: default of all
+        calls, all cores if None.
         """
         check_choice("mode", mode, ("r", "a"))
         store = Store.open(Path(path).resolve(), write=mode == "a")

@@ -36,7 +36,10 @@ __all__ = [
 
 
 def gt(*, n: int = 50, m: int = 4, inverse: bool = False) -> Method:
-    """GT of Shi et al. (2014): random units, sums, U = Gᵀ, or U = G⁺ with `inverse` (table 1, "GT pinv")."""
+    """GT of Shi et al. (2014): random units, sums, U = Gᵀ, or U = G⁺ with `inverse` (table 1, "GT pinv").
+
+    n: vectors per unit. m: units per vector.
+    """
     return Method(
         group=Random(n, m),
         memory=Sum(),
@@ -46,21 +49,31 @@ def gt(*, n: int = 50, m: int = 4, inverse: bool = False) -> Method:
 
 
 def rnd(*, n: int = 50, m: int = 4, L: int | None = 300, order: Literal[0, 1] = 1) -> Method:
-    """RND: random units, pinv memory vectors, local decoder of order 0 or 1; L=None keeps all of S₀ or S₁."""
+    """RND: random units, pinv memory vectors, a local decoder.
+
+    n: vectors per unit. m: units per vector. L: entries of U per vector; None keeps all of S₀ or S₁. order: 0 decodes
+    from the units of a vector (S₀), 1 also from the units of their members (S₁).
+    """
     check_choice("order", order, (0, 1))
     decode = Local(order, weights="float32") if L is None else Sparse(L, "S1" if order else "S0", weights="float32")
     return Method(group=Random(n, m), memory=Pinv(), quantize=Float32(), decode=decode)
 
 
 def with_random_units(method: Method) -> Method:
-    """The control experiment of a sparse 1-order decoder: S₀ and random units instead of S₁, as many in total."""
+    """The control experiment of a sparse 1-order decoder: S₀ and random units instead of S₁, as many in total.
+
+    method: with a sparse decoder over S₁.
+    """
     if not isinstance(method.decode, Sparse) or method.decode.support != "S1":
         raise InvalidInputError(f"this control needs a sparse decoder over S₁, got {method.decode!r}")
     return replace(method, decode=replace(method.decode, support="S0+random"))
 
 
 def lo_gt(*, n: int = 50, m: int = 4, L: int | None = 300, order: Literal[0, 1] = 1, k: int = 20) -> Method:
-    """LO-GT of table 1: like RND, with orthogonal units grown k at a time."""
+    """LO-GT of table 1: like RND, with orthogonal units.
+
+    n, m, L, order: as in `rnd`. k: units that are grown together.
+    """
     return replace(rnd(n=n, m=m, L=L, order=order), group=Orthogonal(n, m, k))
 
 
@@ -93,7 +106,11 @@ def sketched(
 def dictionary(
     *, n: float = 12.5, L: int = 50, epochs: int = 4, coreset: Literal["sensitivity", "uniform"] | None = None
 ) -> Method:
-    """DL of Iscen et al. (2016): N/n atoms trained with codes of L entries, on all vectors or on a coreset."""
+    """DL of Iscen et al. (2016): N/n atoms trained with codes of L entries, on all vectors or on a coreset.
+
+    n: vectors per atom. L: entries of U per vector. epochs: rounds of training. coreset: train on a fifth of the
+    vectors, drawn by sensitivity or uniformly; None uses all.
+    """
     return Method(
         group=KMeans(n=n, rounds=2, sample=4),
         memory=DictionaryLearning(L, epochs, coreset=coreset),
@@ -103,27 +120,43 @@ def dictionary(
 
 
 def llc(*, n: float = 12.5, L: int = 10) -> Method:
-    """Locality-constrained linear coding with L entries over N/n k-means centroids."""
+    """Locality-constrained linear coding with L entries per vector over N/n k-means centroids.
+
+    n: vectors per centroid. L: entries of U per vector.
+    """
     return Method(group=KMeans(n=n), memory=Mean(), quantize=Float32(), decode=LocalityConstrained(L))
 
 
 def starred(method: Method, *, depth: int = 500) -> Method:
-    """RND -> RND*, LO-GT -> LO-GT*: add the correction, over the first `depth` results."""
+    """RND -> RND*, LO-GT -> LO-GT*: add the correction to a method.
+
+    method: without correction. depth: the number of results that the correction looks at.
+    """
     return replace(method, correct=Suppress(depth))
 
 
 def cascaded(method: Method, *, p: float = 0.7, R: int = 1000) -> Method:
-    """Decode in two steps: U⁰ with the fraction p of the energy for all vectors, all of U for a shortlist of R."""
+    """Decode in two steps: U⁰ for all vectors, all of U for a shortlist.
+
+    method: without inverted lists. p: the fraction of the energy of each code that U⁰ has. R: the length of the
+    shortlist.
+    """
     return replace(method, cascade=Cascade(p, R))
 
 
 def quantized(method: Method, *, c: int, fit: Literal["stored", "exact"] = "stored") -> Method:
-    """Memory vectors of c bytes (section 3.2, table 2); fit="exact" fits U to Y, as in the table's first row."""
+    """Memory vectors of c bytes by product quantization (section 3.2, table 2); needs `logt-search[pq]`.
+
+    method: any of the paper's. c: bytes per memory vector. fit: "exact" fits U to Y, as in the table's first row.
+    """
     return replace(method, quantize=ProductQuantizer(c), fit=fit)
 
 
 def compact(method: Method) -> Method:
-    """One byte per component of Y and per weight of U: a quarter of the bytes, in practice the same results."""
+    """One byte per component of Y and per weight of U: a quarter of the bytes, in practice the same results.
+
+    method: any of the paper's.
+    """
     decode = method.decode
     if isinstance(decode, Local | Sparse):
         decode = replace(decode, weights="int8")

@@ -44,7 +44,7 @@ class RangeResult(NamedTuple):
 
 
 class Report(Mapping[str, Any]):
-    """What an index holds and costs; a mapping that prints as a table."""
+    """What an index holds and costs; a mapping that prints as a table. `values` are its items."""
 
     def __init__(self, values: Mapping[str, Any]):
         self._values = dict(values)

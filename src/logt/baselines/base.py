@@ -32,7 +32,7 @@ class BuiltSystem(ABC):
 
     @abstractmethod
     def search(self, Q: Any, k: int, *args: Any, **settings: Any) -> Ids:
-        """Return ids (nq, k), best first; lists with fewer than k results end in -1.
+        """Return ids (nq, k) for queries Q, best first; lists with fewer than k results end in -1.
 
         All systems take `threads` as a keyword argument, 1 by default.
         """
@@ -59,7 +59,13 @@ class System(Protocol):
     def name(self) -> str: ...
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
-    ) -> BuiltSystem: ...
+    ) -> BuiltSystem:
+        """Build the system from vectors.
+
+        X: vectors, (N, d). seed: the same vectors and seed give the same system. threads: the number of threads, all
+        cores if None. progress: called as progress(what, done, total).
+        """
+        ...
 
 
 class ScoringSystem(BuiltSystem):

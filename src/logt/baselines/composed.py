@@ -18,9 +18,10 @@ from logt.index import Index
 
 @dataclass(frozen=True)
 class Composed:
-    """A method in an index; with `batches`, the vectors are added in that many random batches, as in the paper.
+    """A method in an index. The settings are those of `Index.search`: effort, nprobe, p, R, correct and so on.
 
-    The settings are those of `Index.search`: effort, nprobe, p, R, correct and so on.
+    method: one of `logt.methods`. name: for reports. batches: add the vectors in so many random batches, as in the
+    paper.
     """
 
     method: Method
@@ -33,6 +34,7 @@ class Composed:
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
     ) -> BuiltIndex:
+        """Build from vectors X; seed, threads, progress: as in `System.build`."""
         check_not_empty(X)
         workers = workers_for(threads, progress)
         index = Index(infer_dim(X), method=self.method, seed=seed, threads=workers.threads, segment_size=None)
@@ -48,7 +50,10 @@ class Composed:
 
 @dataclass(frozen=True)
 class Smoothed:
-    """A system over smoothed vectors: each is moved towards its n nearest neighbours first (`logt.smoothed`)."""
+    """A system over smoothed vectors: each is moved towards its neighbours first (`logt.smoothed`).
+
+    system: any other system. n: neighbours per vector.
+    """
 
     system: System
     n: int = 10
@@ -60,6 +65,7 @@ class Smoothed:
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
     ) -> BuiltSystem:
+        """Build from vectors X; seed, threads, progress: as in `System.build`."""
         V = smoothed(X, n=self.n, threads=workers_for(threads).threads)
         return self.system.build(V, seed=seed, threads=threads, progress=progress)
 

@@ -20,8 +20,8 @@ class Dictionary:
     """Dictionary learning with L entries per vector.
 
     atoms: the number of atoms or, as a float, their fraction of N. coreset: train on N/5 vectors, chosen by
-    sensitivity or uniformly. batches: the number of batches, each with its own dictionary. unit_norm: estimate with
-    reconstructions scaled to norm 1.
+    sensitivity or uniformly. epochs: rounds of training. batches: the number of batches, each with its own
+    dictionary. unit_norm: estimate with reconstructions scaled to norm 1.
     """
 
     atoms: int | float = 0.08
@@ -44,6 +44,7 @@ class Dictionary:
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
     ) -> BuiltIndex:
+        """Build from vectors X; seed, threads, progress: as in `System.build`."""
         method = dictionary(
             n=_vectors_per_atom(self.atoms, len(X)), L=self.L, epochs=self.epochs, coreset=self.coreset
         )
@@ -53,7 +54,10 @@ class Dictionary:
 
 @dataclass(frozen=True)
 class LLC:
-    """Locality-constrained codes of L entries over k-means centroids; `atoms` as in `Dictionary`."""
+    """Locality-constrained codes of L entries over k-means centroids.
+
+    atoms: as in `Dictionary`. L: entries per vector. name: for reports.
+    """
 
     atoms: int | float = 0.08
     L: int = 10
@@ -66,6 +70,7 @@ class LLC:
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
     ) -> BuiltIndex:
+        """Build from vectors X; seed, threads, progress: as in `System.build`."""
         method = llc(n=_vectors_per_atom(self.atoms, len(X)), L=self.L)
         return Composed(method, self.name).build(X, seed=seed, threads=threads, progress=progress)
 

@@ -11,13 +11,14 @@ from logt.baselines.base import ScoringSystem, normalize_vectors
 
 @dataclass(frozen=True)
 class Exhaustive:
-    """q·x for all x, in float32 by BLAS."""
+    """q·x for all x, in float32 by BLAS. `name` is for reports."""
 
     name: str = "exhaustive float32"
 
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
     ) -> BuiltExhaustive:
+        """Build from vectors X; seed, threads, progress: as in `System.build`."""
         return BuiltExhaustive(normalize_vectors(X))
 
 

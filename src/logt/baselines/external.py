@@ -57,9 +57,10 @@ def import_extra(module: str, platforms: str = "") -> Any:
 
 @dataclass(frozen=True)
 class Faiss:
-    """An index of faiss by its factory string: "SQ8", "SQ4", "PQ256np", "IVF512,SQ8", "RaBitQ", and so on.
+    """An index of faiss.
 
-    Setting: `nprobe`, the number of lists that a search of an IVF index scans.
+    description: its factory string: "SQ8", "SQ4", "PQ256np", "IVF512,SQ8", "RaBitQ", and so on. Setting: `nprobe`,
+    the number of lists that a search of an IVF index scans.
     """
 
     description: str
@@ -71,6 +72,7 @@ class Faiss:
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
     ) -> BuiltFaiss:
+        """Build from vectors X; seed, threads, progress: as in `System.build`."""
         faiss = import_extra("faiss")
         V = normalize_vectors(X)
         try:
@@ -87,7 +89,8 @@ class Faiss:
 class HNSW:
     """The graph of Malkov and Yashunin in faiss, over float32 vectors.
 
-    Setting: `ef`, the number of candidates that a search keeps.
+    M: edges per vector. efConstruction: candidates that are kept while the graph is built. Setting: `ef`, the number
+    of candidates that a search keeps.
     """
 
     M: int = 32
@@ -103,6 +106,7 @@ class HNSW:
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
     ) -> BuiltHNSW:
+        """Build from vectors X; seed, threads, progress: as in `System.build`."""
         faiss = import_extra("faiss")
         V = normalize_vectors(X)
         index = faiss.IndexHNSWFlat(V.shape[1], self.M, faiss.METRIC_INNER_PRODUCT)
@@ -195,6 +199,9 @@ class Flann:
     by L2, which ranks vectors of norm 1 as cosine does. Setting: `checks`, the number of vectors that a search
     compares, by default the tuned number. The complexity ratio is 1 / the speed-up that FLANN reports, or
     checks / N.
+
+    precision: the fraction of nearest neighbours to find. sample: the fraction of X that it is tuned on. algorithm:
+    "autotuned" chooses one of the others.
     """
 
     precision: float = 0.95
@@ -215,6 +222,7 @@ class Flann:
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
     ) -> BuiltFlann:
+        """Build from vectors X; seed, threads, progress: as in `System.build`."""
         pyflann = import_extra("pyflann_ibeis", " (x86-64 only)")
         V = normalize_vectors(X)
         flann = pyflann.FLANN()
@@ -234,7 +242,7 @@ class Flann:
 
 @dataclass(frozen=True)
 class Turbovec:
-    """turbovec: codes of 2 to 4 bits per dimension after a rotation, all scanned by each search."""
+    """turbovec: codes of `bits` (2 to 4) bits per dimension after a rotation, all scanned by each search."""
 
     bits: int = 4
 
@@ -248,6 +256,7 @@ class Turbovec:
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
     ) -> BuiltTurbovec:
+        """Build from vectors X; seed, threads, progress: as in `System.build`."""
         turbovec = import_extra("turbovec")
         V = normalize_vectors(X)
         rng = np.random.default_rng(seed)

@@ -34,6 +34,8 @@ class BackPropagation:
     A search works in `batches`: it verifies the vectors with the best estimates and subtracts their true similarities
     from the measurements c = G s of their units. The `verified` vectors come first, by true similarity; the others
     follow, by the remaining measurements of their units.
+
+    n: vectors per unit. m: units per vector. batches: of verified vectors, per search. name: for reports.
     """
 
     n: int = 50
@@ -47,6 +49,7 @@ class BackPropagation:
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
     ) -> BuiltBackPropagation:
+        """Build from vectors X; seed, threads, progress: as in `System.build`."""
         V, workers = normalize_vectors(X), workers_for(threads, progress)
         units = Random(self.n, self.m)(V, np.random.default_rng(seed), workers)
         return BuiltBackPropagation(V, Sum()(V, units, workers), units, self.batches)
@@ -59,6 +62,8 @@ class MemoryVectors:
     Units are probed by decreasing score: as many as hold at most `budget` vectors, or those with a score of at least
     `threshold`. The members of probed units come first, by true similarity; the others follow, by the score of their
     unit.
+
+    group: X -> units, one per vector. memory: X, units -> memory vectors.
     """
 
     group: Random | Orthogonal | KMeans | KdTree = field(default_factory=lambda: Random(50, 1))
@@ -75,6 +80,7 @@ class MemoryVectors:
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
     ) -> BuiltMemoryVectors:
+        """Build from vectors X; seed, threads, progress: as in `System.build`."""
         V, workers = normalize_vectors(X), workers_for(threads, progress)
         units = self.group(V, np.random.default_rng(seed), workers)
         return BuiltMemoryVectors(V, self.memory(V, units, workers), units, seed)

@@ -21,8 +21,10 @@ _BLOCK = 4096  # rows whose covariance is computed together
 class PCA:
     """Vectors projected on the principal axes of the centred vectors, as float32 or int8.
 
-    `dims` is the number of axes or, as a float up to 1, the complexity ratio from which it is computed. Vectors are
-    ranked by q·mean + Pq·P(x − mean), the best estimate of q·x of this rank.
+    dims: the number of axes or, as a float up to 1, the complexity ratio from which it is computed. quantize: how the
+    projected vectors are stored.
+
+    Vectors are ranked by q·mean + Pq·P(x − mean), the best estimate of q·x of this rank.
     """
 
     dims: int | float = 0.25
@@ -43,13 +45,17 @@ class PCA:
         return f"PCA {self.dims}" + (" int8" if isinstance(self.quantize, Int8) else "")
 
     def count(self, N: int, d: int) -> int:
-        """Return the number of axes; a ratio limits the cost of projecting a query and scanning N vectors."""
+        """Return the number of axes for N vectors of dimension d.
+
+        A ratio limits the cost of projecting a query and scanning N vectors.
+        """
         wanted = self.dims if isinstance(self.dims, int) else int(self.dims * N * d / (N + d))
         return min(max(wanted, 1), d)
 
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
     ) -> BuiltPCA:
+        """Build from vectors X; seed, threads, progress: as in `System.build`."""
         V, workers = normalize_vectors(X), workers_for(threads, progress)
         N, d = V.shape
         mean: Floats = V.mean(axis=0, dtype=np.float64).astype(np.float32)

@@ -39,9 +39,10 @@ _LAYOUTS = (
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Vectors X, queries Q (rows, of unit norm if the metric is cosine) and the ground truth by protocol.
+    """Vectors, queries and ground truth under one name.
 
-    The first protocol in `truths` is the main one.
+    name: for reports. X, Q: vectors and queries, of unit norm if the metric is cosine. truths: the ground truth by
+    protocol; the first is the main one. metric: how vectors are compared.
     """
 
     name: str
@@ -88,16 +89,22 @@ class Benchmark:
         return digest.hexdigest()
 
     def score(self, ids: Array, protocol: str | None = None) -> Score:
-        """Return mAP and mP@k of one ranking of rows per query, by the main protocol or the given one."""
+        """Return mAP and mP@k of one ranking of rows per query.
+
+        ids: rows of X, (nq, k), best first. protocol: a key of `truths`; the main one by default.
+        """
         return evaluate(ids, self.truths[protocol or self.main])
 
     def mean_ap(self, ids: Array, protocol: str | None = None) -> float:
-        """Return the mAP in percent of one ranking of rows per query."""
+        """Return the mAP in percent; ids, protocol: as in `score`."""
         return self.score(ids, protocol).mean_ap
 
 
 def load_benchmark(path: str | os.PathLike[str]) -> Benchmark:
-    """Load a benchmark from a folder or an .hdf5 file; the layout is recognized by the files in it."""
+    """Load a benchmark; the layout is recognized by the files.
+
+    path: a folder, or an .hdf5 file of ann-benchmarks.
+    """
     path = Path(path)
     if path.is_file() and path.suffix in _HDF5_SUFFIXES:
         return _load_hdf5(path)
@@ -115,7 +122,7 @@ def load_benchmark(path: str | os.PathLike[str]) -> Benchmark:
 
 
 def synthetic_benchmark(N: int = 30_000, dim: int = 512, *, landmarks: int = 64, seed: int = 0) -> Benchmark:
-    """Return `synthetic_collection` as a benchmark."""
+    """Return a synthetic collection as a benchmark; N, dim, landmarks, seed: as in `synthetic_collection`."""
     # Do not rename protocols: their names are part of the fingerprint, which identifies stored measurements.
     collection = synthetic_collection(N, dim, landmarks=landmarks, seed=seed)
     truths = {"known answer": GroundTruth.from_lists(collection.positives)}

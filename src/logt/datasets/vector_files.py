@@ -17,7 +17,10 @@ SUFFIXES = (".npy", *_VECS, *_BIN)
 
 
 def read_vectors(path: str | os.PathLike[str]) -> Array:
-    """Return the vectors of a .npy, .fvecs, .bvecs, .fbin, .u8bin or .i8bin file as the rows of a matrix."""
+    """Return the vectors of a file as the rows of a matrix, memory-mapped.
+
+    path: a .npy, .fvecs, .bvecs, .fbin, .u8bin or .i8bin file.
+    """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"file not found: {path}")

@@ -29,7 +29,11 @@ _INPUT_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 
 @dataclass(frozen=True)
 class Model:
-    """A network and its preprocessing, created by `Model.load`; threads may share it."""
+    """A network and its preprocessing, created by `Model.load`; threads may share it.
+
+    path: the ONNX file. name: for reports. sha256: of the file. preprocessing: from an image to the input. session:
+    of onnxruntime.
+    """
 
     path: Path
     name: str

@@ -22,6 +22,9 @@ class Whitening:
     With c = x - mean, the result is c + Vᵀ(gain - 1)Vc, normalized: whitening rotated back to the axes of the
     descriptors, which does not change cosines. The ridge decreases with the count: many descriptors are whitened
     fully, a few almost not at all.
+
+    mean: of the descriptors, shrunk a little towards 0. V: principal directions, as rows. gain: of each direction.
+    count: the number of descriptors that it was learned from.
     """
 
     mean: Floats
@@ -31,7 +34,7 @@ class Whitening:
 
     @classmethod
     def learn(cls, X: Floats) -> Whitening:
-        """Learn a whitening from raw descriptors, (n, d); n may be less than d, and as small as 1."""
+        """Learn a whitening from raw descriptors X, (n, d); n may be less than d, and as small as 1."""
         X = np.asarray(X, np.float64)
         if X.ndim != 2 or not X.size or not np.isfinite(X).all():
             raise InvalidInputError(f"whitening needs a non-empty matrix of finite numbers, got shape {X.shape}")
@@ -82,7 +85,7 @@ class Whitening:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Whitening:
-        """Load a whitening from the bytes of a safetensors file."""
+        """Load a whitening from `data`, the bytes of a safetensors file."""
         from safetensors import SafetensorError
         from safetensors.numpy import load
 

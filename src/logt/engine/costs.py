@@ -43,7 +43,7 @@ def complexity(segments: Sequence[Segment], dim: int, reading: Cascade | Probe |
 
     A cascade decodes the rest of U for the fraction R / N of the vectors that it re-ranks. Of inverted lists, the
     codes of lists of mean size are counted, and one operation per dimension for each vector of 1/8 of them, which is
-    about how many residuals are read; `Index.search` with `counts` returns the exact number.
+    about how many residuals are read; `ListSearcher.search` returns the exact number.
     """
     N = sum(segment.count for segment in segments)
     if not N:

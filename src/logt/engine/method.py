@@ -31,9 +31,14 @@ from logt.stages.residual import ResidualQuantizer
 class Method:
     """A composition of stages. Its repr is the configuration of an experiment; `dataclasses.replace` makes a sweep.
 
-    The decoder is fitted to what is stored (Ŷ); fit="exact" fits it to Y instead, as an experiment. With `unit_norm`,
-    estimates are those of reconstructions of norm 1: ŝ_i / ‖Ŷ u_i‖. With `residual`, the vectors are kept in inverted
-    lists, with a few bits per dimension of their residuals (the default index); `probe` sets how those are searched.
+    group: X -> units. memory: X, units -> memory vectors Y. quantize: Y -> Ŷ, how they are stored. decode: X, Ŷ ->
+    the codes U. correct: the correction of rankings. cascade: the default cascade of searches.
+    unit_norm: estimates are those of reconstructions of norm 1, ŝ_i / ‖Ŷ u_i‖.
+    fit: the decoder is fitted to what is stored (Ŷ); "exact" fits it to Y instead, as an experiment.
+    residual: keep the vectors in inverted lists, with a few bits per dimension of their residuals (default index).
+    probe: how much of the inverted lists a search reads.
+
+    The stages are called with X, vectors of norm 1; rng, the source of random numbers; and workers, the threads.
     """
 
     group: Random | Orthogonal | KMeans | KdTree
@@ -66,13 +71,13 @@ class Method:
     def train(
         self, X: Floats, rng: np.random.Generator, workers: Workers = SERIAL, *, unit_norm: bool = True
     ) -> Codec:
-        """Train the codec of a method with residual codes on vectors X."""
+        """Train the codec of a method with residual codes on vectors X; `unit_norm`: all have norm 1."""
         if self.residual is None or not isinstance(self.group, KMeans) or not isinstance(self.decode, Sparse):
             raise TypeError("only a method with residual codes has a codec")
         return Codec.train(X, self.group, self.decode, self.residual, rng, workers, unit_norm=unit_norm)
 
     def build(self, X: Floats, ids: Ids, rng: np.random.Generator, workers: Workers = SERIAL) -> CodedSegment:
-        """Build a segment of a method without residual codes from unit vectors X (N ≥ 1 rows)."""
+        """Build a segment of a method without residual codes from unit vectors X (N ≥ 1 rows) and their ids."""
         units = self.units(X, rng, workers)
         Y = self.memory_vectors(X, units, rng, workers)
         codebook = self.quantize(Y, rng)
@@ -86,17 +91,17 @@ class Method:
         return CodedSegment.create(codebook, codes, ids, compact)
 
     def units(self, X: Floats, rng: np.random.Generator, workers: Workers) -> Units:
-        """Run the first stage."""
+        """Run the first stage, X -> units."""
         return self.group(X, rng, workers)
 
     def memory_vectors(self, X: Floats, units: Units, rng: np.random.Generator, workers: Workers) -> Floats:
-        """Run the second stage."""
+        """Run the second stage: X, units -> Y."""
         if isinstance(self.memory, DictionaryLearning):
             return self.memory(X, units, rng, workers)
         return self.memory(X, units, workers)
 
     def codes(self, X: Floats, Y: Floats, units: Units, workers: Workers) -> Codes:
-        """Run the decoder stage."""
+        """Run the decoder stage: X, Y, units -> U."""
         return self.decode(X, Y, units, workers)
 
 

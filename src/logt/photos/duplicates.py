@@ -21,7 +21,10 @@ _BATCH_SIZE = 1024
 
 @dataclass(frozen=True)
 class DuplicateGroup:
-    """Names of photos that are connected by pairs with a score of at least `score`."""
+    """Photos that are copies of each other.
+
+    score: the lowest score of the pairs that connect them. names: of the photos, relative to their folder.
+    """
 
     score: float
     names: tuple[str, ...]

@@ -31,6 +31,7 @@ class Photos:
     """An index of photos, opened for reading; threads may share it. `logt.photos.update` creates and updates it."""
 
     def __init__(self, path: Path, view: _View, extractor: DescriptorExtractor):
+        """Use `open`. path: the folder of the index. view: its newest state. extractor: of descriptors."""
         self._path, self._view, self._extractor = path, view, extractor
         self._refresh_lock = threading.Lock()
 
@@ -91,7 +92,10 @@ class Photos:
         return [(name, score) for name, score in zip(names, scores, strict=True) if name is not None]
 
     def photo_path(self, name: str) -> Path:
-        """Return the file of a photo of the index; raise if it is not in the index or no longer in the folder."""
+        """Return the file of a photo; raise if it is not in the index or no longer in the folder.
+
+        name: the id of the photo, its path relative to the folder.
+        """
         if name not in self.index:
             raise InvalidInputError(f"there is no photo {name!r} in the index")
         path = (self.folder / name).resolve()

@@ -24,7 +24,10 @@ ImageSource = str | os.PathLike[str] | bytes | BinaryIO
 
 
 class ServiceError(OSError):
-    """An error response, or no response: HTTP `status` (0 without a response), `code` and a message."""
+    """An error response, or no response.
+
+    status: the HTTP status, 0 without a response. code: a word for the error. message: a sentence.
+    """
 
     def __init__(self, status: int, code: str, message: str):
         super().__init__(message)
@@ -60,12 +63,11 @@ _LIBRARY_ERRORS: dict[str, type[Exception]] = {
 
 
 class Client:
-    """Client of a server at a URL such as "http://127.0.0.1:8000"; safe to share between threads.
+    """Client of a server; safe to share between threads.
 
-    Args:
-        url: Base URL of the server.
-        token: Token of the server. Default: the environment variable LOGT_TOKEN, if it is set.
-        timeout: Seconds to wait for a response.
+    url: the address of the server, such as "http://127.0.0.1:8000".
+    token: of the server; by default the environment variable LOGT_TOKEN, if it is set.
+    timeout: seconds to wait for a response.
     """
 
     def __init__(self, url: str = "http://127.0.0.1:8000", *, token: str | None = None, timeout: float = 60.0):
@@ -78,16 +80,19 @@ class Client:
     def search(self, vectors: Any, k: int = 10, *, effort: float | None = None) -> list[list[Hit]]:
         """Return the k nearest vectors of each query: one list of hits per row.
 
-        Args:
-            vectors: One query per row, (nq, dim), or a single query, (dim,).
-            k: Number of results per query.
-            effort: Search effort, from 0 (fastest) to 1 (exhaustive). Default: that of the index.
+        vectors: one query per row, (nq, dim), or a single query, (dim,).
+        k: the number of results per query.
+        effort: from 0 (fastest) to 1 (everything is scanned); by default that of the index.
         """
         rows = np.atleast_2d(np.asarray(vectors, np.float32)).tolist()
         return _hits(self._send("POST", "/search", {"vectors": rows, "k": k, "effort": effort}))
 
     def search_id(self, id: Id, k: int = 10, *, effort: float | None = None) -> list[Hit]:
-        """Return the k nearest vectors of a vector in the index, without the vector itself."""
+        """Return the k nearest vectors of a vector in the index, without the vector itself.
+
+        id: of the vector.
+        k, effort: as in `search`.
+        """
         return _hits(self._send("POST", "/search/ids", {"ids": [_to_json_id(id)], "k": k, "effort": effort}))[0]
 
     def search_image(
@@ -95,10 +100,9 @@ class Client:
     ) -> list[Hit]:
         """Return the k most similar photos to an image.
 
-        Args:
-            photo: Path, bytes or open file of the image.
-            k: Number of results.
-            box: Search with this region of the image: left, top, right, bottom as fractions (0 to 1).
+        photo: path, bytes or open file of the image.
+        k: the number of results.
+        box: search with this region of the image: left, top, right, bottom as fractions (0 to 1).
         """
         fields = {"k": str(k), "box": ",".join(map(str, box or ()))}
         body, content_type = multipart(fields, "photo", _read_bytes(photo))
@@ -109,11 +113,10 @@ class Client:
     ) -> list[Id]:
         """Add vectors and return their ids. The index is saved when this returns.
 
-        Args:
-            vectors: One vector per row, (n, dim), or a single vector, (dim,).
-            ids: One id per vector, all integers or all strings. Default: the next free integers.
-            replace: Replace vectors that have the same ids.
-            idempotency_key: Any string. The same call with the same key within an hour adds nothing twice.
+        vectors: one vector per row, (n, dim), or a single vector, (dim,).
+        ids: one id per vector, all integers or all strings; by default the next free integers.
+        replace: replace vectors that have the same ids.
+        idempotency_key: any string; the same call with the same key within an hour adds nothing twice.
         """
         rows = np.atleast_2d(np.asarray(vectors, np.float32)).tolist()
         body = {"vectors": rows, "ids": None if ids is None else list(map(_to_json_id, ids)), "replace": replace}
@@ -122,7 +125,10 @@ class Client:
         return new_ids
 
     def add_picture(self, photo: ImageSource) -> str:
-        """Upload a photo and return its id; the server must have been started with --allow-upload."""
+        """Upload a photo and return its id; the server must have been started with --allow-upload.
+
+        photo: path, bytes or open file of the image.
+        """
         response = self._change("/pictures", *multipart({}, "photo", _read_bytes(photo)))
         return str(response["ids"][0] if "ids" in response else response["id"])
 
@@ -132,7 +138,11 @@ class Client:
         return int(self._change("/vectors/remove", {"ids": id_list})["removed"])
 
     def picture(self, id: str, size: str = "large") -> bytes:
-        """Return a photo in the index as JPEG, of size "thumb" or "large"."""
+        """Return a photo in the index as JPEG.
+
+        id: of the photo.
+        size: "thumb" or "large".
+        """
         jpeg: bytes = self._send("GET", f"/picture?{urlencode({'id': id, 'size': size})}")
         return jpeg
 

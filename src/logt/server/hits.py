@@ -8,7 +8,7 @@ Id = int | str
 
 
 class Hit(NamedTuple):
-    """One search result."""
+    """One search result: the id and the score of a vector."""
 
     id: Id
     score: float

@@ -26,10 +26,11 @@ class Cascade:
 
 @dataclass(frozen=True)
 class Prefix:
-    """U⁰ of some codes: how many entries of each row; an empty array means all.
+    """U⁰ of some codes.
 
-    If they are few, a second copy holds them in the layout that decodes one query fastest: rows by increasing
-    length, sixteen interleaved (kernels.hpp).
+    lengths: how many entries of each row; an empty array means all. row, starts, unit, weight: if they are few, a
+    second copy in the layout that decodes one query fastest: rows by increasing length, sixteen interleaved
+    (kernels.hpp).
     """
 
     lengths: Array
@@ -40,12 +41,12 @@ class Prefix:
 
     @classmethod
     def from_codes(cls, codes: Codes, p: float) -> Prefix:
-        """Return U⁰ for the fraction p of the energy."""
+        """Return U⁰ of some codes for the fraction p of the energy."""
         return cls.from_lengths(codes, prefix_lengths(codes, p))
 
     @classmethod
     def from_lengths(cls, codes: Codes, lengths: Array) -> Prefix:
-        """Return U⁰ with so many entries of each row."""
+        """Return U⁰ of some codes; lengths: how many entries of each row."""
         if lengths.mean() > RANKS:
             return replace(FULL, lengths=lengths)
         groups = -(-len(codes) // LANES)
@@ -75,7 +76,7 @@ FULL = Prefix(*(np.empty(0, kind) for kind in (np.uint16, np.uint32, np.int64, n
 
 
 def prefix_lengths(codes: Codes, p: float) -> Array:
-    """Return, for each row, the fewest entries that carry the fraction p of its energy Σu²."""
+    """Return, for each row of some codes, the fewest entries that carry the fraction p of its energy Σu²."""
     lengths = np.empty(len(codes), np.uint16)
     for block in split_range(len(codes), 4096):
         energy = np.square(codes.matrices(block)[1].astype(np.float32)).cumsum(axis=1, dtype=np.float64)

@@ -34,7 +34,12 @@ _GRAM_BYTES = 1 << 28  # of the memory vectors' products, up to which they are c
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """The codes of some vectors: entries (rows, L), the residual's bits, and what those leave out, if it is kept."""
+    """The codes of some vectors.
+
+    unit, weight: the entries, (rows, L), the first being the nearest memory vector. scale: of the weights.
+    head, tail: the bits of the residual. factor: of the residual. square: ‖v‖². supplement, supplement_scale: what
+    those bits leave out, if it is kept.
+    """
 
     unit: Array
     weight: NDArray[np.int8]
@@ -43,19 +48,22 @@ class Encoded:
     tail: NDArray[np.uint8]
     factor: Floats
     square: Floats
-    """‖v‖²."""
     supplement: NDArray[np.int8] | None = None
     supplement_scale: Floats | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Codec:
-    """Memory vectors in 4 bits (`book`, in the rotated domain), and how vectors are encoded with them.
+    """Memory vectors, and how vectors are encoded with them.
 
-    book_deviation: of the memory vectors' coordinates in each band. list_weight, list_bias: the mean first weight and
-    the mean −‖v‖² of the vectors of each list. entries: L. refine: a supplement is kept. unit_norm: vectors have
-    norm 1, as under cosine. captured: the energy of vectors that the memory vectors capture, 0 if unknown. curve: the
-    accuracy of searches by effort, if it was measured.
+    mean: subtracted from each vector. bands: of the dimensions, with their bits. book: the memory vectors, rotated,
+    in 4 bits per coordinate. book_scale: of each. book_deviation: of their coordinates in each band.
+    list_weight, list_bias: the mean first weight and the mean −‖v‖² of the vectors of each list. entries: L. refine:
+    a supplement is kept. unit_norm: vectors have norm 1, as under cosine. captured: the energy of vectors that the
+    memory vectors capture, 0 if unknown. curve: the accuracy of searches by effort, if it was measured.
+
+    The methods take decode, the stage that chooses entries; residual, the stage that sets the bits; and workers, the
+    threads.
     """
 
     mean: Floats
@@ -85,7 +93,11 @@ class Codec:
         *,
         unit_norm: bool = True,
     ) -> Codec:
-        """Train on vectors X (N ≥ 1 rows); `unit_norm`: all have norm 1, as under cosine."""
+        """Train on vectors X (N ≥ 1 rows).
+
+        group: the k-means of the units. rng: the source of random numbers. unit_norm: all have norm 1, as under
+        cosine.
+        """
         mean = X.mean(axis=0, dtype=np.float64).astype(np.float32)
         V = X - mean
         alike = unit_norm and float(np.square(mean).sum()) < 0.25  # norms of v differ little
@@ -201,7 +213,7 @@ class Codec:
         return self.bands.rotate_back(Z) + self.mean
 
     def captured_energy(self, X: Floats) -> float:
-        """Return the mean fraction of ‖v‖² along the memory vector nearest to each vector."""
+        """Return the mean fraction of ‖v‖² along the memory vector nearest to each row of X."""
         Z = self.bands.rotate(X - self.mean)
         Y = self.memory_vectors
         squares = np.maximum(np.square(Y).sum(axis=1), 1e-30)
@@ -267,7 +279,7 @@ class Codec:
         )
 
     def add_to(self, searcher: _kernels.ListSearcher, *, distances: bool) -> int:
-        """Add the codec to a searcher and return its number there."""
+        """Add the codec to a searcher and return its number there; with `distances`, lists are ranked by distance."""
         bands = self.bands
         columns = (bands.starts, bands.size, bands.bits, bands.deviation, self.book_deviation)
         return searcher.add_codec(

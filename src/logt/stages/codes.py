@@ -18,8 +18,8 @@ RANKS, HEAD, LANES = 16, 64, 16
 class Codes:
     """U by vector: row i estimates scale_i · Σ_t weight[i, t] · c[unit[i, t]], entries by decreasing |weight|.
 
-    `unit` and `weight` are flat, in the layout of the kernels. Rows with fewer entries than others end in zeros.
-    With `inverse`, the measurements c are first solved for (GGᵀ)⁺c; the dense U = G⁺ is never computed.
+    unit, weight: flat, in the layout of the kernels; rows with fewer entries than others end in zeros. scale: of each
+    row. inverse: the measurements c are first solved for (GGᵀ)⁺c; the dense U = G⁺ is never computed.
     """
 
     unit: Array
@@ -65,7 +65,7 @@ class Codes:
         return replace(self, unit=unit.astype(self.unit.dtype)), used
 
     def reconstruct(self, Y: Floats, rows: Array | slice = slice(None)) -> Floats:
-        """Return X̂ = U Ŷ for some rows."""
+        """Return X̂ = U Ŷ for some rows; Y: the memory vectors Ŷ."""
         part = self.take(rows)
         X = np.empty((len(part), Y.shape[1]), np.float32)
         _kernels.reconstruct(part.unit, part.weight, Y, X)
@@ -74,7 +74,7 @@ class Codes:
 
 
 def concatenate_codes(parts: list[Codes]) -> Codes:
-    """Concatenate the rows of several codes; shorter rows are padded with zeros."""
+    """Concatenate the rows of several codes (`parts`); shorter rows are padded with zeros."""
     width = max(part.width for part in parts)
     padded = [[np.pad(m, ((0, 0), (0, width - m.shape[1]))) for m in part.matrices()] for part in parts]
     unit, weight = (np.concatenate(matrices) for matrices in zip(*padded, strict=True))
@@ -82,7 +82,7 @@ def concatenate_codes(parts: list[Codes]) -> Codes:
 
 
 def unit_dtype(count: int) -> type[np.uint16] | type[np.uint32]:
-    """Return the smallest type that can number so many units."""
+    """Return the smallest type that can number `count` units."""
     return np.uint16 if count <= 1 << 16 else np.uint32
 
 

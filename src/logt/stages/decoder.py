@@ -45,7 +45,10 @@ class GroupPinv:
 
 @dataclass(frozen=True)
 class Local:
-    """Least squares over S₀ (the units of x_i) or S₁ (the units of all vectors that share a unit with x_i)."""
+    """Least squares over S₀ (the units of x_i) or S₁ (the units of all vectors that share a unit with x_i).
+
+    order: 0 for S₀, 1 for S₁. weights: how they are stored, "float32" or "int8".
+    """
 
     order: Literal[0, 1] = 1
     weights: WeightType = "int8"
@@ -64,9 +67,10 @@ class Local:
 class Sparse:
     """At most L units, chosen one by one by orthogonal matching pursuit within a support.
 
-    The support is S₀, S₁, or the `candidates` (at least L) units with the largest |cos| ("free") or the largest cos
-    ("near") to x_i. With "near", the memory vector nearest to x_i in Euclidean distance is always the first entry.
-    "S0+random" is the control experiment for S₁: S₀ and random units, as many in total.
+    L: entries per vector. support: S₀, S₁, or the units with the largest |cos| ("free") or the largest cos ("near")
+    to x_i. With "near", the memory vector nearest to x_i in Euclidean distance is always the first entry. "S0+random"
+    is the control experiment for S₁: S₀ and random units, as many in total. candidates: the number of units of "free"
+    and "near", at least L. weights: how they are stored, "float32" or "int8".
     """
 
     L: int = 300
@@ -83,7 +87,10 @@ class Sparse:
         return self.path(X, Y, units, [self.L], workers)[0]
 
     def path(self, X: Floats, Y: Floats, units: Units, Ls: Sequence[int], workers: Workers = SERIAL) -> list[Codes]:
-        """Return the codes of this decoder for several L, at little more than the cost of the largest."""
+        """Return the codes of this decoder for several L, at little more than the cost of the largest.
+
+        X: vectors. Y: memory vectors. units: of the vectors. Ls: the values of L. workers: the threads.
+        """
         N, M = len(X), len(Y)
         norms = np.linalg.norm(Y, axis=1)
         rescale = (1 / np.where(norms > 0, norms, 1)).astype(np.float32)
@@ -249,6 +256,9 @@ def solve_group_inverse(C: Floats, units: Units, *, iterations: int = 50, tolera
     """Return Z (nq, M) with Z·G = C·G⁺ᵀ, by conjugate gradients on the normal equations of G s = c.
 
     GGᵀ is singular; conjugate gradients started at 0 still give the least-norm solution.
+
+    C: measurements, (nq, M). units: of the vectors. iterations: at most. tolerance: stop when the gradient is so much
+    smaller than at the start.
     """
     offsets, rows = units.members
     used = np.diff(offsets) > 0

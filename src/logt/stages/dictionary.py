@@ -39,6 +39,9 @@ class DictionaryLearning:
     Each epoch encodes the vectors by orthogonal matching pursuit among the `candidates` atoms most correlated with
     them, then solves for the atoms, block by block. With a coreset, it trains on the fraction `part` of the vectors,
     drawn by sensitivity and weighted, or drawn uniformly.
+
+    L: entries per vector. epochs: rounds of training. candidates: atoms that a code is chosen from. coreset:
+    "sensitivity", "uniform", or None to train on all vectors. part: the size of a coreset.
     """
 
     L: int = 50
@@ -67,6 +70,9 @@ class DictionaryLearning:
         """Yield (Y, the mean of ½‖x − Yᵀu‖² over the training vectors) after each epoch; the mean never increases.
 
         A vector of weight w is replaced by √w·x: its error then counts w times, and its code has the same atoms.
+
+        X: vectors. units: their units, whose means are the first atoms. rng: the source of random numbers. workers:
+        the threads.
         """
         _refuse_too_many(units.count)
         silent = Workers(workers.threads)
@@ -115,6 +121,8 @@ def sensitivities(X: Floats, Y: Floats, units: Units) -> NDArray[np.float64]:
     """Return how much each vector can influence a clustering, as probabilities (after Feldman, Faulkner and Krause).
 
     Half is its share of the squared distances to the centroids Y, half an equal share of its unit.
+
+    X: vectors. Y: centroids. units: of the vectors.
     """
     unit = units.assignment[:, 0]
     distance = np.empty(len(X))

@@ -23,7 +23,12 @@ _UNKNOWN = 0.5  # effort without a curve
 
 
 class Reading(NamedTuple):
-    """How much of the lists a search reads (lists.hpp)."""
+    """How much of the lists a search reads (lists.hpp).
+
+    lists: M**lists of M lists are decoded. nprobe: or so many, if not 0. least: and further ones until so many
+    vectors are. code_reach, head_reach: deviations of the residual by which a vector may exceed the estimate of its
+    code, or of its head. candidates: kept for the supplement, at least. everything: read all bits of all vectors.
+    """
 
     lists: float
     nprobe: int
@@ -101,7 +106,10 @@ class Probe:
         return max((curve.effort(self.recall, k) for curve in curves), default=_UNKNOWN)
 
     def reading(self, k: int, *, refine: bool, curves: Sequence[RecallCurve] = ()) -> Reading:
-        """Return how a search for k results reads the lists; `refine`: there is a supplement."""
+        """Return how a search for k results reads the lists.
+
+        refine: there is a supplement. curves: of the codecs that the search uses.
+        """
         effort = self.effort_for(k, curves)
         return Reading(
             lists=0.55 + 0.45 * effort,
@@ -115,7 +123,7 @@ class Probe:
 
 
 def sort_into_lists(unit: Array, count: int) -> tuple[NDArray[np.uint32], Ids]:
-    """Return (the row of each position, where the list of each of `count` units starts) for the units of rows."""
+    """Return (the row of each position, where the list of each of `count` units starts); unit: of each row."""
     row = np.argsort(unit, kind="stable").astype(np.uint32)
     starts = np.concatenate([[0], np.cumsum(np.bincount(unit, minlength=count))]).astype(np.int64)
     return row, starts

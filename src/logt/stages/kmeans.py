@@ -19,11 +19,12 @@ _ROWS = 1024  # vectors compared with all centroids together
 
 @dataclass(frozen=True)
 class KMeans:
-    """Assign each vector to the nearest of M centroids, trained on a random sample of `sample` vectors per centroid.
+    """Assign each vector to the nearest of M centroids, which are trained on a random sample.
 
-    M is `units`, or N / `n`; by default 4·√N for N vectors, so that comparing a query with the centroids costs as
-    much as scanning √N lists, up to a constant. Spherical k-means compares directions and has centroids of norm 1;
-    None means spherical, except in a codec of vectors whose norms differ.
+    units: M; by default 4·√N for N vectors, so that comparing a query with the centroids costs as much as scanning
+    √N lists, up to a constant. rounds: of training. sample: vectors per centroid that it is trained on. n: sets M to
+    N / n instead. spherical: compare directions, with centroids of norm 1; None means yes, except in a codec of
+    vectors whose norms differ.
     """
 
     units: int | None = None

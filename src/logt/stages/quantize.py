@@ -45,7 +45,7 @@ class Codebook:
 
     @abstractmethod
     def decode(self, rows: Array | slice = slice(None)) -> Floats:
-        """Return some memory vectors as float32."""
+        """Return the memory vectors of some rows as float32."""
 
     @abstractmethod
     def measure(self, Q: Floats) -> Floats:
@@ -62,6 +62,8 @@ class Float32:
 
 @dataclass(frozen=True)
 class Float32Codebook(Codebook):
+    """Memory vectors Y (M, d) as they are."""
+
     Y: Floats
 
     @classmethod
@@ -89,6 +91,8 @@ class Int8:
 
 @dataclass(frozen=True)
 class Int8Codebook(Codebook):
+    """Memory vectors codes · scale: codes (M, d), scale (M)."""
+
     codes: NDArray[np.int8]
     scale: Floats
 
@@ -170,6 +174,8 @@ class ProductQuantizer:
 
 @dataclass(frozen=True)
 class PQCodebook(Codebook):
+    """Memory vectors of centroids: codes (M, c), centroids (c, at most 256, d / c), dim: the one number d."""
+
     codes: NDArray[np.uint8]
     centroids: Floats
     dim: NDArray[np.int64]

@@ -51,7 +51,7 @@ class ResidualQuantizer:
                 raise InvalidInputError(f"bits must be from 1 to {MAX_BITS}, got {self.bits!r}")
 
     def bits_for(self, dim: int) -> int:
-        """Return the bits per dimension for vectors of this dimension."""
+        """Return the bits per dimension for vectors of dimension `dim`."""
         return self.bits or (4 if dim <= 256 else 2)
 
 
@@ -106,7 +106,7 @@ class Bands:
         return _padded_bytes(self.coded), _padded_bytes(tail)
 
     def per_dim(self, values: Array) -> Array:
-        """Return a value per band as one per dimension."""
+        """Return values per band as values per dimension."""
         return np.repeat(values, self.size)
 
     def rotate(self, V: Floats) -> Floats:
@@ -117,7 +117,7 @@ class Bands:
         return Z
 
     def rotate_back(self, Z: Floats) -> Floats:
-        """Return the inverse of `rotate`."""
+        """Return the vectors that `rotate` turns into Z."""
         Z = np.array(Z, np.float32, order="C")
         for start, size in zip(self.starts.tolist(), self.size.tolist(), strict=True):
             _kernels.rotate(Z, signs(self.dim), start, size, True)
@@ -148,7 +148,7 @@ class Bands:
         return fields, factor.astype(np.float32)
 
     def dequantize(self, fields: NDArray[np.uint8], factor: Floats) -> Floats:
-        """Return the rotated residuals (rows, dim) that the integers represent."""
+        """Return the rotated residuals (rows, dim) that the integers (fields) represent, at these factors."""
         coded = self.coded
         bits = self.per_dim(self.bits)[:coded]
         middle = ((1 << bits) - 1).astype(np.float32) / 2
@@ -157,7 +157,7 @@ class Bands:
         return Z
 
     def pack(self, fields: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-        """Return (head, tail): the highest bit of each dimension, and the other bits, plane by plane."""
+        """Return (head, tail) of the integers (fields): the highest bit of each, and the other bits, by plane."""
         planes = self._planes()
         bits = [(fields[:, :count] >> shift) & np.uint8(1) for count, shift in planes]
         head_bytes, tail_bytes = self.code_bytes
@@ -165,7 +165,7 @@ class Bands:
         return _pack_bits(bits[0], head_bytes), _pack_bits(tail, tail_bytes)
 
     def unpack(self, head: NDArray[np.uint8], tail: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Return the integers of packed codes."""
+        """Return the integers of packed codes, of which head and tail are the two parts."""
         planes = self._planes()
         fields = np.zeros((len(head), self.coded), np.uint8)
         fields |= _unpack_bits(head)[:, : self.coded] << planes[0][1]

@@ -3,7 +3,7 @@
 Array files are named by their checksum and never changed. A new generation is either new files and then a new
 manifest, each written under a temporary name, flushed to disk and renamed, or one record that is appended to the log.
 So the folder holds the old state or the new one, whatever is interrupted. Readers map the files of the generation
-they opened, and keep them when a writer unlinks them. See docs/format.md.
+they opened, and keep them when a writer unlinks them. See docs/reference/format.md.
 """
 
 from __future__ import annotations

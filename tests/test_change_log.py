@@ -1,0 +1,186 @@
+"""The log of changes: small saves append to it, opening repeats it, and no writer overwrites what another saved."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+
+import logt
+from logt.errors import ConflictError, CorruptIndexError
+from logt.storage import changes
+
+
+@pytest.fixture
+def path(tmp_path, vectors):
+    """A saved index of 30 vectors."""
+    index = logt.Index(8)
+    index.add(vectors(30, 8))
+    index.save(tmp_path / "index")
+    return tmp_path / "index"
+
+
+def files(path):
+    return {file.name: file.read_bytes() for file in path.iterdir()}
+
+
+def log_of(path):
+    (log,) = path.glob("changes-*.log")
+    return log
+
+
+def three_saves(path, vectors):
+    """Save an add, a removal and an upsert; return the sets of ids after each save and the lengths of the log."""
+    states, ends = [set(range(30))], [0]
+    with logt.open(path, mode="a") as index:
+        for change in (
+            lambda: index.add(vectors(4, 8, seed=1)),
+            lambda: index.remove([2, 31]),
+            lambda: index.upsert(vectors(2, 8, seed=2), [5, 70]),
+        ):
+            change()
+            index.save()
+            states.append(set(index.ids.tolist()))
+            ends.append(log_of(path).stat().st_size)
+    return states, ends
+
+
+def test_a_small_save_appends_to_the_log_and_touches_no_other_file(path, vectors):
+    before = files(path)
+    with logt.open(path, mode="a") as index:
+        index.add(vectors(3, 8, seed=1))
+        index.save()
+        once = files(path)
+        index.save()  # there is nothing to save
+        assert files(path) == once
+        index.remove([1])
+        index.save()
+    after = files(path)
+    log = log_of(path).name
+    assert {name: data for name, data in after.items() if name != log} == before
+    assert after[log].startswith(once[log])
+    assert len(after[log]) > len(once[log])
+
+
+def test_opening_repeats_the_log(path, vectors):
+    with logt.open(path, mode="a") as index:
+        index.add(vectors(5, 8, seed=1))
+        index.save()
+        index.upsert(vectors(2, 8, seed=2), [0, 99])
+        index.remove([7])
+        index.save()
+        opened, Q = logt.open(path), vectors(6, 8, seed=3)
+        assert opened.generation == index.generation
+        for found, expected in zip(opened.search(Q, 40), index.search(Q, 40), strict=True):
+            assert (found == expected).all()
+
+
+def test_string_ids_come_back_from_the_log(tmp_path, vectors):
+    index = logt.Index(8)
+    index.add(vectors(3, 8), ids=["a", "b", "c"])
+    index.save(tmp_path / "index")
+    with logt.open(tmp_path / "index", mode="a") as writer:
+        writer.add(vectors(1, 8, seed=1), ids=["ü/\udcff"])
+        writer.upsert(vectors(1, 8, seed=2), ids=["b"])
+        writer.save()
+        opened = logt.open(tmp_path / "index")
+        assert set(opened.ids) == {"a", "b", "c", "ü/\udcff"}
+        assert np.array_equal(opened.reconstruct(["b"]), writer.reconstruct(["b"]))
+
+
+def test_a_log_that_is_cut_off_anywhere_opens_at_the_last_complete_save(path, vectors):
+    states, ends = three_saves(path, vectors)
+    log = log_of(path)
+    data = log.read_bytes()
+    for length in range(len(data) + 1):
+        log.write_bytes(data[:length])
+        saves = sum(end <= length for end in ends) - 1
+        assert set(logt.open(path).ids.tolist()) == states[saves]
+    log.write_bytes(data[:-1])
+    with logt.open(path, mode="a") as index:
+        index.add(vectors(1, 8, seed=4), ids=[500])
+        index.save()
+    assert set(logt.open(path).ids.tolist()) == states[-2] | {500}
+
+
+def test_every_flipped_byte_of_the_log_is_noticed(path, vectors):
+    three_saves(path, vectors)
+    log = log_of(path)
+    data = log.read_bytes()
+    for at in range(len(data)):
+        log.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        with pytest.raises(CorruptIndexError, match="damaged"):
+            logt.open(path)
+
+
+def test_records_of_another_state_are_refused(path, vectors, tmp_path):
+    other = tmp_path / "other"
+    logt.Index(8).save(other)
+    for folder in (path, other):
+        with logt.open(folder, mode="a") as index:
+            index.add(vectors(2, 8, seed=1), ids=[100, 101])
+            index.save()
+    log_of(path).write_bytes(log_of(other).read_bytes())
+    with pytest.raises(CorruptIndexError):
+        logt.open(path)
+
+
+def test_large_changes_and_a_long_log_become_segments(path, vectors, monkeypatch):
+    monkeypatch.setattr(changes, "MAX_LOG", 2000)
+    with logt.open(path, mode="a") as index:
+        for n in range(20):
+            index.add(vectors(2, 8, seed=n))
+            index.save()
+            assert all(log.stat().st_size < 3000 for log in path.glob("changes-*.log"))
+        monkeypatch.setattr(changes, "MAX_PENDING", 100)
+        index.add(vectors(20, 8, seed=50))
+        index.save()
+        assert not list(path.glob("changes-*.log"))
+        assert logt.open(path).ids.tolist() == index.ids.tolist()
+
+
+def test_a_reader_follows_the_log(path, vectors):
+    reader = logt.open(path)
+    with logt.open(path, mode="a") as index:
+        for n in range(3):
+            index.add(vectors(2, 8, seed=n))
+            index.remove([n])
+            index.save()
+            assert reader.refresh()
+            assert not reader.refresh()
+            assert (reader.generation, set(reader.ids.tolist())) == (index.generation, set(index.ids.tolist()))
+        index.compact()
+        index.save()
+        assert reader.refresh()
+        assert set(reader.ids.tolist()) == set(index.ids.tolist())
+
+
+@pytest.mark.parametrize("rewrite", [False, True])
+def test_a_writer_does_not_overwrite_what_another_one_saved(path, vectors, rewrite):
+    first = logt.open(path, mode="a")
+    (path / ".lock").unlink()  # only then can there be a second writer
+    with logt.open(path, mode="a") as second:
+        second.add(vectors(3, 8, seed=1), ids=[100, 101, 102])
+        second.compact()
+        second.save()
+    before = files(path)
+    first.add(vectors(1, 8, seed=2))
+    if rewrite:
+        first.compact()
+    with pytest.raises(ConflictError, match="open it again"):
+        first.save()
+    assert files(path) == before
+    first.save(path.parent / "elsewhere")
+    assert len(logt.open(path.parent / "elsewhere")) == 31
+
+
+def test_a_folder_that_was_replaced_is_not_written_to(path, vectors):
+    writer = logt.open(path, mode="a")
+    path.rename(path.parent / "moved")
+    shutil.copytree(path.parent / "moved", path)
+    before = files(path)
+    writer.add(vectors(1, 8, seed=1))
+    with pytest.raises(ConflictError, match="replaced"):
+        writer.save()
+    assert files(path) == before
