@@ -14,9 +14,10 @@ PRINTS = {
     "paper_methods": "LO-GT*, cascade",
     "photos": "12 added, 0 changed, 0 removed, 0 failed",
     "serve": "removed: 1 of 1001",
+    "sklearn_pipeline": "accuracy 0.9",
     "updates": "after refresh it sees 1,990 vectors of generation 2",
 }
-NEEDS = {"photos": "onnxruntime", "serve": "uvicorn"}
+NEEDS = {"photos": "onnxruntime", "serve": "uvicorn", "sklearn_pipeline": "sklearn"}
 
 
 @pytest.mark.parametrize("example", sorted(path.stem for path in (ROOT / "examples").glob("*.py")))

@@ -25,7 +25,7 @@ LEVELS = [
     {"engine"},
     {"storage", "methods"},
     {"index"},
-    {"evaluation", "augmentation", "descriptors"},
+    {"evaluation", "augmentation", "descriptors", "sklearn"},
     {"baselines", "datasets", "photos"},
     {"reproduce", "server"},
     {"cli"},
