@@ -20,6 +20,7 @@ PACKAGE = ROOT / "src" / "logt"
 
 LEVELS = [
     {"_kernels", "_types", "errors", "_threads"},
+    {"_arrays", "_progress"},
     {"_validation", "results"},
     {"stages", "metrics"},
     {"engine"},
