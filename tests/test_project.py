@@ -26,7 +26,7 @@ LEVELS = [
     {"engine"},
     {"storage", "methods"},
     {"index"},
-    {"evaluation", "augmentation", "descriptors", "sklearn"},
+    {"evaluation", "augmentation", "descriptors", "conversion", "sklearn"},
     {"baselines", "datasets", "photos"},
     {"reproduce", "server"},
     {"cli"},

@@ -12,7 +12,7 @@ from logt.cli.console import err, out
 from logt.cli.demo import demo
 from logt.cli.reproduce import reproduce
 from logt.cli.serve import serve
-from logt.cli.vectors import build, info, search, verify
+from logt.cli.vectors import build, convert, info, search, verify
 from logt.errors import InvalidInputError
 
 app = typer.Typer(
@@ -23,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(images.app, name="images")
-for command in (demo, build, search, verify, info, serve, reproduce):
+for command in (demo, build, convert, search, verify, info, serve, reproduce):
     app.command()(command)
 
 

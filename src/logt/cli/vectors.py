@@ -1,4 +1,4 @@
-"""`logt build`, `search`, `verify` and `info`: an index of the vectors in a file."""
+"""`logt build`, `convert`, `search`, `verify` and `info`: an index of the vectors in a file."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from rich.text import Text
 from logt import methods
 from logt._types import Array
 from logt.cli.console import AsJson, Threads, err, out, progress, say
+from logt.conversion import from_faiss
 from logt.datasets import read_vectors
 from logt.datasets.table_files import read_stream
 from logt.datasets.vector_files import SUFFIXES
@@ -84,6 +85,27 @@ def build(
         raise typer.Exit(130) from None
     new.save(index)
     _print_report(new, as_json, {"seconds": time.perf_counter() - start, "index": str(index)})
+
+
+def convert(
+    source: Annotated[Path, typer.Argument(help="A faiss index that `faiss.write_index` wrote.")],
+    index: Annotated[Path, typer.Argument(help="The folder to write the index to.")],
+    bits: Annotated[
+        int | None, typer.Option(help="Bits per dimension, 1 to 8. Default: 2, or 4 up to 256 dimensions.")
+    ] = None,
+    metric: Annotated[str | None, typer.Option(help="cosine, ip or l2. Default: that of the faiss index.")] = None,
+    threads: Threads = None,
+    overwrite: Annotated[bool, typer.Option(help="Replace an existing index.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Convert a faiss index; its vectors are those that faiss reconstructs."""
+    if index.exists() and not overwrite:
+        raise InvalidInputError(f"{index} exists; choose another path, or pass --overwrite")
+    method = methods.sketched(bits=bits)
+    with progress(quiet=as_json) as report:
+        new = from_faiss(source, metric=metric, method=method, threads=threads, progress=report)
+    new.save(index)
+    _print_report(new, as_json, {"index": str(index)})
 
 
 def search(
