@@ -26,7 +26,7 @@ LEVELS = [
     {"engine"},
     {"storage", "methods"},
     {"index"},
-    {"evaluation", "augmentation", "descriptors", "conversion", "sklearn"},
+    {"evaluation", "augmentation", "descriptors", "conversion", "integrations", "sklearn"},
     {"baselines", "datasets", "photos"},
     {"reproduce", "server"},
     {"cli"},
