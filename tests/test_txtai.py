@@ -5,36 +5,38 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 from word_vectors import TEXTS, vector
+
+
+def best(embeddings, text):
+    return embeddings.search(vector(text), 1)[0][0]
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_txtai_indexes_searches_updates_deletes_and_saves(tmp_path):
     txtai = pytest.importorskip("txtai")
-
-    def transform(texts):
-        return np.stack([vector(text) for text in texts])
-
     backend = "logt.integrations.txtai.Logt"
-    config = {"method": "external", "transform": transform, "backend": backend, "logt": {"bits": 4}, "content": False}
-    embeddings = txtai.Embeddings(config)
-    embeddings.index(list(zip("abcde", TEXTS, [None] * 5, strict=True)))
-    assert embeddings.search("red bus", 1)[0][0] == "a"
-    embeddings.upsert([("f", "green bus", None), ("a", "old river", None)])
-    assert embeddings.search("green bus", 1)[0][0] == "f"
+    embeddings = txtai.Embeddings(method="external", backend=backend, logt={"bits": 4}, content=False)
+    embeddings.index([(name, vector(text), None) for name, text in zip("abcde", TEXTS, strict=True)])
+    assert best(embeddings, "red bus") == "a"
+    embeddings.upsert([("f", vector("green bus"), None), ("a", vector("old river"), None)])
+    assert best(embeddings, "green bus") == "f"
     assert embeddings.count() == 6
     embeddings.delete(["e"])
-    assert embeddings.search("big tree", 1)[0][0] == "c"
-    embeddings.save(str(tmp_path / "saved"))
-    loaded = txtai.Embeddings({"method": "external", "transform": transform})
-    loaded.load(str(tmp_path / "saved"))
-    loaded.config["transform"] = transform
-    assert loaded.count() == 5
-    assert type(loaded.ann).__name__ == "Logt"
-    loaded.upsert([("g", "big tree", None)])
-    assert loaded.search("big tree", 1)[0][0] == "g"
+    assert best(embeddings, "big tree") == "c"
+    for saved in (tmp_path / "folder", tmp_path / "archive.tar.gz"):
+        embeddings.save(str(saved))
+        loaded = txtai.Embeddings()
+        loaded.load(str(saved))
+        assert loaded.count() == 5
+        assert type(loaded.ann).__module__ == "logt.integrations.txtai"
+        loaded.upsert([("g", vector("big tree"), None)])
+        assert best(loaded, "big tree") == "g"
+    loaded.save(str(tmp_path / "folder"))
+    again = txtai.Embeddings()
+    again.load(str(tmp_path / "folder"))
+    assert again.count() == 6
 
 
 def test_without_txtai_the_error_names_the_package():

@@ -11,7 +11,3 @@ TEXTS = ["a red bus", "a green boat", "old house big tree", "river boat old", "b
 def vector(text):
     counts = np.array([text.split().count(word) for word in WORDS], np.float32)
     return counts / max(np.linalg.norm(counts), 1e-6)
-
-
-def vectors(texts):
-    return np.stack([vector(text) for text in texts])
