@@ -52,7 +52,8 @@ words:                        ## words to avoid
 
 WORDS := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md benchmarks docs examples scripts src tests
 # Modules whose docstrings mention every public parameter.
-DESCRIBED := $(addprefix logt.stages.,correction grouping llc memory_vectors)
+DESCRIBED := $(addprefix logt.stages.,correction grouping llc memory_vectors) \
+             $(addprefix logt.,conversion datasets.table_files index integrations.langchain sklearn)
 
 format: $(VENV)/.dev          ## format the code
 	$(BIN)/ruff format

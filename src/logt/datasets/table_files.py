@@ -17,7 +17,7 @@ Source = Path | BinaryIO
 
 
 def read_npz(source: Source, name: str) -> Array:
-    """Return the only 2-D array of a .npz file. name: of the source in errors."""
+    """Return the only 2-D array of a .npz file. source: a path or an open file. name: of the source in errors."""
     try:
         with np.load(source, allow_pickle=False) as arrays:
             matrices = [key for key in arrays.files if arrays[key].ndim == 2]
@@ -32,7 +32,10 @@ def read_npz(source: Source, name: str) -> Array:
 
 
 def read_csv(source: Source, name: str) -> Array:
-    """Return comma-separated numbers as float32, one vector per line; a first line of words is skipped."""
+    """Return comma-separated numbers as float32, one vector per line; a first line of words is skipped.
+
+    source: a path or an open file. name: of the source in errors.
+    """
     text = (source.read_bytes() if isinstance(source, Path) else source.read()).decode("utf-8-sig", "replace")
     first = text.lstrip().partition("\n")[0]
     try:
@@ -50,7 +53,10 @@ def read_csv(source: Source, name: str) -> Array:
 
 
 def read_parquet(source: Source, name: str) -> Array:
-    """Return the only column of vectors of a Parquet file, or all columns if each holds numbers."""
+    """Return the only column of vectors of a Parquet file, or all columns if each holds numbers.
+
+    source: a path or an open file. name: of the source in errors.
+    """
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
