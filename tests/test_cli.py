@@ -14,10 +14,11 @@ import logt
 from logt.cli import console
 
 
-def run(*words, ok=True):
+def run(*words, ok=True, stdin=None):
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", "from logt.cli.main import main; main()", *map(str, words)],
         capture_output=True,
+        stdin=stdin,
         text=True,
         env={**os.environ, "COLUMNS": "100"},
     )
@@ -50,6 +51,26 @@ def test_output_as_tables(files):
     assert "bytes per vector" in run("info", files / "index").stdout
 
 
+def test_queries_from_the_standard_input_and_json_lines_out(files):
+    expected = json.loads(run("search", files / "index", files / "q.npy", "-k", 3, "--json").stdout)
+    with open(files / "q.npy", "rb") as queries:
+        shown = run("search", files / "index", "-", "-k", 3, "--jsonl", stdin=queries).stdout
+    rows = [json.loads(line) for line in shown.splitlines()]
+    assert [row["query"] for row in rows] == list(range(25))
+    assert [row["ids"] for row in rows] == expected["ids"]
+    run("search", files / "index", files / "q.npy", "-k", 301, "--save", files / "out.jsonl")
+    saved = [json.loads(line) for line in (files / "out.jsonl").read_text().splitlines()]
+    assert [len(row["ids"]) for row in saved] == [300] * 25
+    assert all(len(row["ids"]) == len(row["scores"]) for row in saved)
+
+
+def test_build_from_a_csv_file_and_search_with_one(files):
+    np.savetxt(files / "x.csv", np.load(files / "x.npy"), delimiter=",")
+    run("build", files / "x.csv", files / "from csv")
+    found = json.loads(run("search", files / "from csv", files / "x.csv", "-k", 1, "--json").stdout)
+    assert found["ids"] == [[row] for row in range(300)]
+
+
 def test_padding_has_no_score_in_json(files):
     found = json.loads(run("search", files / "index", files / "q.npy", "-k", 301, "--json").stdout)
     assert found["ids"][0][-1] == -1
@@ -72,7 +93,9 @@ def test_methods_by_name(files, method):
         (("build", "{files}/x.npy", "out", "--method", "magic"), "--method must be one of sketched, lo-gt"),
         (("build", "{files}/x.npy", "out", "--metric", "magic"), "metric must be one of"),
         (("search", "nowhere", "{files}/q.npy"), "nowhere holds no index"),
-        (("search", "{files}/index", "{files}/x.csv"), "file not found"),
+        (("search", "{files}/index", "{files}/none.csv"), "file not found"),
+        (("search", "{files}/index", "{files}/q.npy", "--save", "out.txt"), "unsupported file type '.txt'"),
+        (("search", "{files}/index", "{files}/q.npy", "--json", "--jsonl"), "pass one of them"),
         (("search", "{files}/index", "{files}/q.npy", "--effort", "7"), "effort must be from 0 to 1"),
         (("info", "{files}"), "holds no index"),
     ],

@@ -68,9 +68,9 @@ def test_the_error_names_a_row_of_another_dimension(tmp_path, rng):
 
 
 def test_unsupported_and_missing_files_are_reported(tmp_path):
-    (tmp_path / "x.csv").write_text("1,2")
-    with pytest.raises(InvalidInputError, match=r"unsupported file type '\.csv'; supported: \.npy, \.fvecs"):
-        read_vectors(tmp_path / "x.csv")
+    (tmp_path / "x.txt").write_text("1,2")
+    with pytest.raises(InvalidInputError, match=r"unsupported file type '\.txt'; supported: \.npy, \.fvecs"):
+        read_vectors(tmp_path / "x.txt")
     with pytest.raises(FileNotFoundError, match="file not found"):
         read_vectors(tmp_path / "none.npy")
 

@@ -11,12 +11,21 @@ from test_project import ROOT
 PRINTS = {
     "filters": "since 2020:",
     "first_index": "recall@10 0.9",
+    "from_faiss": "same first neighbor: 1.00",
+    "langchain_store": "after page 1: Boats in the harbour",
     "paper_methods": "LO-GT*, cascade",
     "photos": "12 added, 0 changed, 0 removed, 0 failed",
     "serve": "removed: 1 of 1001",
+    "sklearn_pipeline": "accuracy 0.9",
     "updates": "after refresh it sees 1,990 vectors of generation 2",
 }
-NEEDS = {"photos": "onnxruntime", "serve": "uvicorn"}
+NEEDS = {
+    "from_faiss": "faiss",
+    "langchain_store": "langchain_core",
+    "photos": "onnxruntime",
+    "serve": "uvicorn",
+    "sklearn_pipeline": "sklearn",
+}
 
 
 @pytest.mark.parametrize("example", sorted(path.stem for path in (ROOT / "examples").glob("*.py")))

@@ -20,12 +20,13 @@ PACKAGE = ROOT / "src" / "logt"
 
 LEVELS = [
     {"_kernels", "_types", "errors", "_threads"},
+    {"_arrays", "_progress"},
     {"_validation", "results"},
     {"stages", "metrics"},
     {"engine"},
     {"storage", "methods"},
     {"index"},
-    {"evaluation", "augmentation", "descriptors"},
+    {"evaluation", "augmentation", "descriptors", "conversion", "integrations", "sklearn"},
     {"baselines", "datasets", "photos"},
     {"reproduce", "server"},
     {"cli"},

@@ -2,6 +2,7 @@
 
 from logt import methods
 from logt.augmentation import smoothed
+from logt.conversion import from_faiss
 from logt.engine.method import Method
 from logt.engine.params import SearchParams
 from logt.errors import (
@@ -34,6 +35,7 @@ __all__ = [
     "Report",
     "SearchParams",
     "SearchResult",
+    "from_faiss",
     "methods",
     "open",
     "smoothed",

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from logt._arrays import to_numpy
 from logt._threads import split_range
 from logt._types import Array, Floats, Ids, Mask
 from logt.errors import InvalidInputError
@@ -79,6 +80,7 @@ def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
 
 def as_matrix(X: Any, dim: int, name: str) -> Array:
     """Return X as a 2-D array of real numbers with `dim` columns; one vector becomes one row. Copies nothing."""
+    X = to_numpy(X)
     try:
         array = np.asarray(X)
     except (ValueError, TypeError) as error:
@@ -100,7 +102,7 @@ def as_matrix(X: Any, dim: int, name: str) -> Array:
 def infer_dim(X: Any) -> int:
     """Return the number of columns of a matrix, or the length of one vector; at least 1."""
     try:
-        shape = np.shape(X)
+        shape = np.shape(to_numpy(X))
     except ValueError as error:
         raise InvalidInputError(f"X is not an array of numbers: {error}") from error
     if not shape or shape[-1] < 1:

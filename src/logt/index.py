@@ -12,8 +12,10 @@ from typing import Any, Literal, Never, Unpack
 
 import numpy as np
 
+from logt._arrays import to_numpy
+from logt._progress import shown_progress
 from logt._threads import Progress, Workers, available_cores
-from logt._types import Array, Floats, Ids
+from logt._types import Array, Filter, Floats, Ids, SomeIds, Vectors
 from logt._validation import as_matrix, check_choice, check_float, check_int
 from logt.engine import costs
 from logt.engine.building import Builder
@@ -25,7 +27,7 @@ from logt.engine.prefixes import PrefixCache
 from logt.engine.reader import Reader
 from logt.engine.snapshot import Snapshot, check_snapshot
 from logt.errors import CorruptIndexError, InvalidInputError, ReadOnlyError
-from logt.methods import sketched
+from logt.methods import _check_method, _refuse_unknown
 from logt.metrics import Metric, check_queries, check_vectors, parse_metric, worst_score
 from logt.results import RangeResult, Report, SearchResult, pad_results
 from logt.storage.changes import Change, PendingChanges
@@ -68,19 +70,10 @@ class Index:
         segment_size: int | Literal["auto"] | None = "auto",
         **unknown: Never,
     ):
-        if unknown:
-            raise TypeError(
-                f"Index has no parameter {next(iter(unknown))!r}; parameters of a method are passed to the method, "
-                "such as Index(dim, method=logt.methods.sketched(bits=4))"
-            )
+        _refuse_unknown(unknown)
         self._metric = parse_metric(metric)
         self._dim = check_int("dim", dim)
-        method = sketched() if method is None else method
-        if not isinstance(method, Method):
-            raise InvalidInputError(
-                "method must be a Method, such as logt.methods.sketched(bits=4) or logt.methods.lo_gt(), "
-                f"got {method!r}"
-            )
+        method = _check_method(method)
         self._seed = check_int("seed", seed, least=0)
         self._threads = None if threads is None else check_int("threads", threads)
         if isinstance(segment_size, str) and segment_size == "auto":
@@ -115,6 +108,11 @@ class Index:
     def __len__(self) -> int:
         return len(self._snapshot)
 
+    @property
+    def ntotal(self) -> int:
+        """The number of vectors, `len(index)`; the name is that of faiss."""
+        return len(self)
+
     def __contains__(self, id: object) -> bool:
         return id in self._snapshot
 
@@ -125,31 +123,45 @@ class Index:
         return snapshot.to_user_ids(snapshot.ids)
 
     def __repr__(self) -> str:
-        return f"Index(dim={self._dim}, vectors={len(self)}, metric={self._metric!r}, method={self.method!r})"
+        return f"Index(dim={self._dim}, metric={self._metric!r}, ntotal={len(self)})"
+
+    def _repr_html_(self) -> str:
+        return self.report()._repr_html_()
 
     # ------------------------------------------------------------------------------------------------ changes
 
-    def add(self, X: Any, ids: Any = None, *, threads: int | None = None, progress: Progress | None = None) -> Array:
+    def add(
+        self,
+        X: Vectors,
+        ids: SomeIds | None = None,
+        *,
+        threads: int | None = None,
+        progress: Progress | bool | None = None,
+    ) -> Array:
         """Add the rows of X and return their ids: those given, integers or strings, or the next free integers.
 
-        All or nothing: invalid rows, existing ids or an interrupt leave the index unchanged. `progress` is called as
-        progress(what, done, total).
+        All or nothing: invalid rows, existing ids or an interrupt leave the index unchanged.
+
+        X: a NumPy array, a tensor (torch, cupy, jax) or a column of vectors (pyarrow, polars, pandas). threads: all
+        cores if None. progress: True draws bars; a function is called as progress(what, done, total).
         """
         rows = check_vectors(X, self._dim, self._metric)
-        with self._change() as snapshot:
-            return self._add(snapshot, rows, ids, self._workers(threads, progress))
+        with shown_progress(progress) as report, self._change() as snapshot:
+            return self._add(snapshot, rows, ids, self._workers(threads, report))
 
-    def upsert(self, X: Any, ids: Any, *, threads: int | None = None, progress: Progress | None = None) -> Array:
+    def upsert(
+        self, X: Vectors, ids: SomeIds | None, *, threads: int | None = None, progress: Progress | bool | None = None
+    ) -> Array:
         """Add the rows of X under the given ids, replacing vectors with the same ids; all or nothing.
 
-        ids, progress: as in `add`.
+        threads, progress: as in `add`.
         """
         rows = check_vectors(X, self._dim, self._metric)
         if ids is None:
             raise InvalidInputError("upsert needs ids; add assigns new ones")
-        with self._change() as snapshot:
+        with shown_progress(progress) as report, self._change() as snapshot:
             old = snapshot.to_int_ids(ids)
-            return self._add(snapshot.remove(old), rows, ids, self._workers(threads, progress), removed=old)
+            return self._add(snapshot.remove(old), rows, ids, self._workers(threads, report), removed=old)
 
     def _add(self, snapshot: Snapshot, rows: Array, ids: Any, workers: Workers, removed: Ids | None = None) -> Array:
         if self._pending.has_room(4 * rows.size):
@@ -163,7 +175,7 @@ class Index:
             self._pending.record(Change("add", new_ids, rows, strings))
         return snapshot.to_user_ids(new_ids)
 
-    def remove(self, ids: Any) -> int:
+    def remove(self, ids: SomeIds) -> int:
         """Remove the vectors with these ids and return how many there were; unknown ids are ignored.
 
         Ids never shift and are not reused. `compact` frees the memory of removed vectors.
@@ -175,11 +187,12 @@ class Index:
                 self._pending.record(Change("remove", numbers))
             return len(snapshot) - len(self._snapshot)
 
-    def compact(self, vectors: Any = None, *, relearn: bool = False, threads: int | None = None) -> None:
+    def compact(self, vectors: Vectors | None = None, *, relearn: bool = False, threads: int | None = None) -> None:
         """Free the memory of removed vectors and merge small segments; the estimates of the others do not change.
 
         With `relearn`, everything is built again as one batch: from `vectors`, the originals in the order of
         `index.ids`, or without them from the output of `reconstruct`, which costs some accuracy.
+        threads: all cores if None.
         """
         with self._change() as snapshot:
             if vectors is None and not relearn:
@@ -200,7 +213,7 @@ class Index:
             self._pending.rewrite()
 
     def merge_from(self, other: Index) -> None:
-        """Add everything that another index of the same kind holds; the other is unchanged."""
+        """Add everything that the index `other`, of the same kind, holds; it is unchanged."""
         if not isinstance(other, Index):
             raise InvalidInputError(f"only an Index can be merged, got {type(other).__name__}")
         for name in ("dim", "metric", "method"):
@@ -215,11 +228,11 @@ class Index:
 
     def search(
         self,
-        Q: Any,
+        Q: Vectors,
         k: int = 10,
         *,
         params: SearchParams | None = None,
-        filter: Any = None,
+        filter: Filter | None = None,
         threads: int | None = None,
         on_invalid: Literal["raise", "ignore"] = "raise",
         **settings: Unpack[SearchSettings],
@@ -228,13 +241,14 @@ class Index:
 
         params: what the search reads, a `logt.SearchParams`; its fields can also be passed as keyword arguments, such
         as effort=0.5. filter: only these can be found: ids, a mask over `index.ids`, or a function from an array of
-        ids to a mask. on_invalid: "ignore" returns ids of -1 for queries with NaN, infinity or, under cosine, norm 0,
-        instead of raising.
+        ids to a mask. threads: all cores if None. on_invalid: "ignore" returns ids of -1 for queries with NaN,
+        infinity or, under cosine, norm 0, instead of raising.
         """
         check_choice("on_invalid", on_invalid, ("raise", "ignore"))
         method, snapshot = self._contents.method, self._contents.snapshot
         k = _check_k(k, len(snapshot))
-        matrix = as_matrix(Q, self._dim, "Q")
+        given = to_numpy(Q)
+        matrix = as_matrix(given, self._dim, "Q")
         params = _search_params(params, settings)
         reading = params.reading(method)
         queries, valid = check_queries(matrix, self._metric, ignore=on_invalid == "ignore")
@@ -251,11 +265,11 @@ class Index:
         if not all_valid or ids.shape[1] < k:
             scores, ids = pad_results(scores, ids, valid, k, worst_score(self._metric))
         user_ids = snapshot.to_user_ids(ids)
-        single = np.ndim(Q) == 1 and matrix.shape[0] == 1
+        single = np.ndim(given) == 1 and matrix.shape[0] == 1
         return SearchResult(scores[0], user_ids[0]) if single else SearchResult(scores, user_ids)
 
     def range_search(
-        self, Q: Any, threshold: float, *, filter: Any = None, threads: int | None = None
+        self, Q: Vectors, threshold: float, *, filter: Filter | None = None, threads: int | None = None
     ) -> RangeResult:
         """Return all vectors with a score of at least `threshold` (under l2: a squared distance of at most that).
 
@@ -269,11 +283,12 @@ class Index:
         limits, scores, ids = reader.range_search(queries, threshold)
         return RangeResult(limits, scores, snapshot.to_user_ids(ids))
 
-    def tune(self, Q: Any = None, *, threads: int | None = None) -> list[EffortPoint]:
+    def tune(self, Q: Vectors | None = None, *, threads: int | None = None) -> list[EffortPoint]:
         """Measure accuracy and time by effort, and let later searches for a recall follow from that.
 
         An index measures itself when it is built; tune again after it has changed much, or with queries Q of your
         own, if they differ from the vectors of the collection. An index that is open for reading only reports.
+        threads: as in `search`.
         """
         snapshot, workers = self._snapshot, self._workers(threads)
         if self.method.probe is None:
@@ -293,7 +308,7 @@ class Index:
             queries, own = sample_vectors(snapshot.segments, 128, rng)
         return measure_efforts(snapshot.list_segments, queries, own, workers)
 
-    def reconstruct(self, ids: Any) -> Floats:
+    def reconstruct(self, ids: SomeIds) -> Floats:
         """Return the approximations (len(ids), dim) of the vectors that the index stores."""
         snapshot = self._snapshot
         return snapshot.reconstruct(snapshot.to_int_ids(ids, strict=True), self._dim)
@@ -370,7 +385,7 @@ class Index:
     def open(
         cls, path: str | os.PathLike[str], mode: Literal["r", "a"] = "r", *, threads: int | None = None
     ) -> Index:
-        """Open an index that `save` wrote; every byte is checked, and the arrays are memory-mapped.
+        """Open the index that `save` wrote to `path`; every byte is checked, and the arrays are memory-mapped.
 
         path: the folder. mode: "r" keeps the state that it found (`refresh` moves on) and refuses changes; any number
         of processes may read. "a" may change and save; it locks the folder until `close`. threads: default of all

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from inspect import signature
 from typing import Literal
 
 from logt._validation import check_choice
@@ -161,3 +163,27 @@ def compact(method: Method) -> Method:
     if isinstance(decode, Local | Sparse):
         decode = replace(decode, weights="int8")
     return replace(method, quantize=Int8(), decode=decode)
+
+
+def _check_method(method: object) -> Method:
+    """Return the method of an index, `sketched()` for None; otherwise raise an error that shows how to pass it."""
+    if method is None:
+        return sketched()
+    if isinstance(method, Method):
+        return method
+    name = method if isinstance(method, str) else getattr(method, "__name__", "")
+    name = name.replace("-", "_").lower()
+    example = name if name in __all__ else "lo_gt"
+    raise InvalidInputError(f"method must be a Method, such as logt.methods.{example}(), got {method!r}")
+
+
+def _refuse_unknown(names: Iterable[str]) -> None:
+    """Raise if an index is given parameters that it does not have; point at the method for those of a method."""
+    for name in names:
+        for function in (sketched, lo_gt):
+            if name in signature(function).parameters:
+                raise TypeError(
+                    f"Index has no parameter {name!r}; it is one of the method: "
+                    f"Index(dim, method=logt.methods.{function.__name__}({name}=...))"
+                )
+        raise TypeError(f"Index has no parameter {name!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,6 +65,11 @@ class Report(Mapping[str, Any]):
     def __str__(self) -> str:
         width = max(map(len, self._values))
         return "\n".join(f"{name:<{width}}  {_format(value)}" for name, value in self._values.items())
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks."""
+        rows = (f"<tr><th>{escape(k)}</th><td>{escape(_format(v))}</td></tr>" for k, v in self._values.items())
+        return f"<table>{''.join(rows)}</table>"
 
 
 def _format(value: Any) -> str:

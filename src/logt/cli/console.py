@@ -9,10 +9,8 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as ProgressBars
-from rich.text import Text
 
+from logt._progress import progress_bars
 from logt._threads import Progress
 
 out, err = Console(), Console(stderr=True)
@@ -41,42 +39,12 @@ def progress(quiet: bool) -> Iterator[Progress]:
     elif not err.is_terminal:
         yield _LineProgress()
     else:
-        with _create_bars() as bars:
-            yield _BarProgress(bars)
+        with progress_bars(err, transient=True) as report:
+            yield report
 
 
 def _ignore(what: str, done: int, total: int) -> None:
     pass
-
-
-class _Rate(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        return Text("" if task.speed is None else f"{task.speed:,.0f}/s")
-
-
-def _create_bars() -> ProgressBars:
-    return ProgressBars(
-        TextColumn("{task.description:<16}"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
-        _Rate(),
-        TimeRemainingColumn(),
-        console=err,
-        transient=True,
-    )
-
-
-class _BarProgress:
-    """A progress callback that shows one bar for each kind of work."""
-
-    def __init__(self, bars: ProgressBars):
-        self._bars = bars
-        self._tasks: dict[str, TaskID] = {}
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        if what not in self._tasks:
-            self._tasks[what] = self._bars.add_task(what)
-        self._bars.update(self._tasks[what], completed=done, total=total)
 
 
 class _LineProgress:

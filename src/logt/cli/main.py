@@ -14,7 +14,7 @@ from logt.cli.reproduce import reproduce
 from logt.cli.serve import serve
 from logt.cli.storage import backup, info, repair, restore, verify
 from logt.cli.tune import tune
-from logt.cli.vectors import build, search
+from logt.cli.vectors import build, convert, search
 from logt.errors import InvalidInputError
 
 app = typer.Typer(
@@ -26,7 +26,7 @@ app = typer.Typer(
     rich_markup_mode="rich" if err.is_terminal else None,  # without it, errors are not wrapped
 )
 app.add_typer(images.app, name="images")
-for command in (demo, build, search, tune, info, verify, backup, restore, repair, serve, reproduce):
+for command in (demo, build, convert, search, tune, info, verify, backup, restore, repair, serve, reproduce):
     app.command()(command)
 
 

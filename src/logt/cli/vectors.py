@@ -1,10 +1,11 @@
-"""`logt build` and `search`: an index of the vectors in a file."""
+"""`logt build`, `convert` and `search`: an index of the vectors in a file."""
 
 from __future__ import annotations
 
 import json
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,9 +15,13 @@ from rich.table import Table
 from rich.text import Text
 
 from logt import methods
+from logt._types import Array
 from logt.cli.console import AsJson, Threads, err, out, progress
 from logt.cli.storage import print_report
+from logt.conversion import from_faiss
 from logt.datasets import read_vectors
+from logt.datasets.table_files import read_stream
+from logt.datasets.vector_files import SUFFIXES
 from logt.engine.costs import memory_per_vector
 from logt.engine.method import Method
 from logt.errors import InvalidInputError
@@ -40,7 +45,7 @@ IndexPath = Annotated[Path, typer.Argument(help="The folder of the index.")]
 
 
 def build(
-    vectors: Annotated[Path, typer.Argument(help="Vectors: a .npy, .fvecs, .bvecs, .fbin, .u8bin or .i8bin file.")],
+    vectors: Annotated[Path, typer.Argument(help=f"Vectors: a file ({', '.join(SUFFIXES)}), or - for stdin.")],
     index: Annotated[Path, typer.Argument(help="The folder to write the index to.")],
     method: Annotated[
         str, typer.Option(help=f"{_DEFAULT_METHOD}, or a method of the paper: {', '.join(_PAPER_METHODS)}.")
@@ -78,7 +83,7 @@ def build(
         raise InvalidInputError(f"--method must be one of {names}, got {method!r}")
     if (index / MANIFEST).exists() and not overwrite:
         raise InvalidInputError(f"{index} exists; choose another path, or pass --overwrite")
-    X = read_vectors(vectors)
+    X = _read(vectors)
     if method == _DEFAULT_METHOD:
         if bytes_ is not None:
             bits = _bits_for_bytes(bits, bytes_, X.shape)
@@ -99,9 +104,30 @@ def build(
     print_report(new, as_json, {"seconds": time.perf_counter() - start, "index": str(index)})
 
 
+def convert(
+    source: Annotated[Path, typer.Argument(help="A faiss index that `faiss.write_index` wrote.")],
+    index: Annotated[Path, typer.Argument(help="The folder to write the index to.")],
+    bits: Annotated[
+        int | None, typer.Option(help="Bits per dimension, 1 to 8. Default: 2, or 4 up to 256 dimensions.")
+    ] = None,
+    metric: Annotated[str | None, typer.Option(help="cosine, ip or l2. Default: that of the faiss index.")] = None,
+    threads: Threads = None,
+    overwrite: Annotated[bool, typer.Option(help="Replace an existing index.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Convert a faiss index; its vectors are those that faiss reconstructs."""
+    if index.exists() and not overwrite:
+        raise InvalidInputError(f"{index} exists; choose another path, or pass --overwrite")
+    method = methods.sketched(bits=bits)
+    with progress(quiet=as_json) as report:
+        new = from_faiss(source, metric=metric, method=method, threads=threads, progress=report)
+    new.save(index)
+    print_report(new, as_json, {"index": str(index)})
+
+
 def search(
     index: IndexPath,
-    queries: Annotated[Path, typer.Argument(help="Queries: a file of one of the types of `logt build`.")],
+    queries: Annotated[Path, typer.Argument(help="Queries: a file as for `logt build`, or - for stdin.")],
     k: Annotated[int, typer.Option("-k", min=1, help="Number of results per query.")] = 10,
     effort: Annotated[float | None, typer.Option(help="From 0 (fastest) to 1 (everything is scanned).")] = None,
     recall: Annotated[
@@ -115,20 +141,26 @@ def search(
         int | None, typer.Option("-R", "--shortlist", min=1, help="Cascade: re-rank this many vectors.")
     ] = None,
     threads: Threads = None,
-    save: Annotated[Path | None, typer.Option(help="Also write scores and ids to this .npz file.")] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Also write scores and ids to this file: .npz, or .jsonl (JSON Lines).")
+    ] = None,
     as_json: AsJson = False,
+    as_jsonl: Annotated[bool, typer.Option("--jsonl", help="Print JSON Lines: one object per query.")] = False,
 ) -> None:
     """Search an index for the nearest neighbors of each query."""
-    if save is not None and save.suffix != ".npz":
-        raise InvalidInputError(f"--save writes a .npz file, got {save}; --json prints the results as text")
+    if save is not None and save.suffix not in (".npz", ".jsonl"):
+        raise InvalidInputError(f"--save {save}: unsupported file type {save.suffix!r}; supported: .npz, .jsonl")
+    if as_json and as_jsonl:
+        raise InvalidInputError("--json and --jsonl are two formats of the same output; pass one of them")
     result = Index.open(index).search(
-        read_vectors(queries), k, effort=effort, recall=recall, p=p, R=shortlist, threads=threads
+        _read(queries), k, effort=effort, recall=recall, p=p, R=shortlist, threads=threads
     )
+    result = SearchResult(np.atleast_2d(result.scores), np.atleast_2d(result.ids))
     if save is not None:
-        has_strings = result.ids.dtype == object
-        with open(save, "wb") as file:
-            np.savez(file, scores=result.scores, ids=np.array(result.ids, str) if has_strings else result.ids)
-    if as_json:
+        _save_results(result, save)
+    if as_jsonl:
+        sys.stdout.writelines(_json_lines(result))
+    elif as_json:
         out.print_json(json.dumps({"ids": result.ids.tolist(), "scores": _json_scores(result.scores)}))
     else:
         _print_results(result)
@@ -146,6 +178,10 @@ def _bits_for_bytes(bits: int | None, limit: float, shape: tuple[int, ...]) -> i
     raise InvalidInputError(f"--bytes must be at least {needed:.0f} for {dim} dimensions, got {limit:g}")
 
 
+def _read(path: Path) -> Array:
+    return read_stream(sys.stdin.buffer) if str(path) == "-" else read_vectors(path)
+
+
 def _print_results(result: SearchResult) -> None:
     table = Table("query", "id (score), best first")
     for q in range(min(_MAX_ROWS, len(result.ids))):
@@ -153,7 +189,24 @@ def _print_results(result: SearchResult) -> None:
         table.add_row(str(q), Text("  ".join(f"{id_} ({score:.3f})" for id_, score in best)))
     out.print(table)
     if len(result.ids) > _MAX_ROWS:
-        out.print(f"… and {len(result.ids) - _MAX_ROWS:,} more queries; --save FILE.npz or --json gives all")
+        out.print(f"… and {len(result.ids) - _MAX_ROWS:,} more queries; --save FILE.npz, --json or --jsonl gives all")
+
+
+def _save_results(result: SearchResult, path: Path) -> None:
+    if path.suffix == ".jsonl":
+        with open(path, "w", encoding="utf-8") as lines:
+            lines.writelines(_json_lines(result))
+        return
+    has_strings = result.ids.dtype == object
+    with open(path, "wb") as file:
+        np.savez(file, scores=result.scores, ids=np.array(result.ids, str) if has_strings else result.ids)
+
+
+def _json_lines(result: SearchResult) -> Iterator[str]:
+    """Yield one line for each query, without padding."""
+    for query, (ids, scores, count) in enumerate(zip(result.ids, result.scores, result.counts, strict=True)):
+        found = {"query": query, "ids": ids[:count].tolist(), "scores": scores[:count].tolist()}
+        yield json.dumps(found, ensure_ascii=False) + "\n"
 
 
 def _json_scores(scores: Any) -> list[list[float | None]]:

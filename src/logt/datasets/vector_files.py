@@ -1,4 +1,4 @@
-"""Vector files (.npy, .fvecs, .fbin, ...): memory-mapped, so that a file may be larger than memory."""
+"""Vector files: .npy, .fvecs, .fbin and others are memory-mapped, so that they may be larger than memory."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from typing import Any
 import numpy as np
 
 from logt._types import Array
+from logt.datasets.table_files import read_csv, read_npz, read_parquet
 from logt.errors import InvalidInputError
 
 _VECS = {".fvecs": np.float32, ".bvecs": np.uint8}
 _BIN = {".fbin": np.float32, ".u8bin": np.uint8, ".i8bin": np.int8}
-SUFFIXES = (".npy", *_VECS, *_BIN)
+_TABLES = {".npz": read_npz, ".csv": read_csv, ".parquet": read_parquet}  # read into memory
+SUFFIXES = (".npy", *_VECS, *_BIN, *_TABLES)
 
 
 def read_vectors(path: str | os.PathLike[str]) -> Array:
-    """Return the vectors of a file as the rows of a matrix, memory-mapped.
+    """Return the vectors of a file as the rows of a matrix.
 
-    path: a .npy, .fvecs, .bvecs, .fbin, .u8bin or .i8bin file.
+    path: a .npy, .fvecs, .bvecs, .fbin, .u8bin or .i8bin file, which is memory-mapped; or a .npz, .csv or .parquet
+    file.
     """
     path = Path(path)
     if not path.is_file():
@@ -30,6 +33,8 @@ def read_vectors(path: str | os.PathLike[str]) -> Array:
         return _read_vecs(path, np.dtype(_VECS[path.suffix]))
     if path.suffix in _BIN:
         return _read_bin(path, np.dtype(_BIN[path.suffix]))
+    if path.suffix in _TABLES:
+        return _TABLES[path.suffix](path, str(path))
     raise InvalidInputError(f"{path}: unsupported file type {path.suffix!r}; supported: {', '.join(SUFFIXES)}")
 
 

@@ -1,0 +1,104 @@
+"""Arrays of other libraries (torch, cupy, jax, pyarrow, polars, pandas) -> NumPy, if possible without copies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from logt.errors import InvalidInputError
+
+_CPU = 1  # kDLCPU
+
+
+def to_numpy(X: Any) -> Any:
+    """Return tensors and columns of vectors as NumPy arrays that share their memory; everything else unchanged.
+
+    Copied are: tensors on a GPU, bfloat16, and columns of several chunks.
+    """
+    if isinstance(X, np.ndarray | list | tuple):
+        return X
+    library = type(X).__module__.partition(".")[0]
+    if library in _COLUMNS:
+        return _COLUMNS[library](X)
+    if hasattr(X, "__dlpack__") and hasattr(X, "__dlpack_device__"):
+        return _from_tensor(X)
+    return X
+
+
+def _from_tensor(tensor: Any) -> Any:
+    if hasattr(tensor, "detach") and hasattr(tensor, "cpu"):  # torch: no gradients, and a copy from the GPU
+        tensor = tensor.detach().cpu()
+        if str(tensor.dtype) == "torch.bfloat16":  # NumPy has no such type
+            tensor = tensor.float()
+    try:
+        if tensor.__dlpack_device__()[0] == _CPU:
+            return np.from_dlpack(tensor)
+        return np.from_dlpack(tensor, device="cpu", copy=True)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"a {type(tensor).__name__} of dtype {getattr(tensor, 'dtype', None)} cannot be read: {error}; "
+            "convert it to a NumPy array"
+        ) from error
+
+
+def _from_pyarrow(column: Any) -> Any:
+    """Return an Array or ChunkedArray of lists as a matrix."""
+    if hasattr(column, "combine_chunks") and hasattr(column, "num_chunks"):
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    kind = str(getattr(column, "type", ""))
+    if not kind.startswith(("fixed_size_list", "list", "large_list")):
+        return column
+    if column.null_count:
+        missing = np.asarray(column.is_null())
+        raise InvalidInputError(f"row {int(missing.argmax())} of the column is null; fill or drop it")
+    if kind.startswith("fixed_size_list"):
+        width = int(column.type.list_size)
+    else:
+        width = _common_length(np.diff(column.offsets.to_numpy()))
+    values = column.flatten().to_numpy(zero_copy_only=False)
+    return values.reshape(len(column), width)
+
+
+def _from_polars(column: Any) -> Any:
+    """Return a Series of arrays or lists as a matrix, and a DataFrame with one such column too."""
+    if hasattr(column, "columns"):
+        if len(column.columns) != 1:
+            return column.to_numpy()
+        column = column.to_series()
+    kind = str(column.dtype)
+    if not kind.startswith(("Array", "List")):
+        return column.to_numpy()
+    if column.null_count():
+        raise InvalidInputError(f"row {int(column.is_null().arg_max())} of the column is null; fill or drop it")
+    if kind.startswith("List"):
+        column = column.list.to_array(_common_length(column.list.len().to_numpy()))
+    return column.to_numpy()
+
+
+def _from_pandas(column: Any) -> Any:
+    """Return a Series of arrays or lists as a matrix; other objects as NumPy converts them."""
+    values = column.to_numpy()
+    if values.dtype != object or values.ndim != 1 or isinstance(values[0], str):
+        return values
+    for row, value in enumerate(values):
+        if np.ndim(value) != 1:
+            raise InvalidInputError(f"row {row} of the column is {value!r}, not a vector; fill or drop it")
+    _common_length(np.array([len(value) for value in values]))
+    return np.stack(list(values))
+
+
+def _common_length(lengths: Any) -> int:
+    """Return the length of all vectors of a column."""
+    if len(lengths) == 0:
+        return 0
+    first = int(lengths[0])
+    if (lengths != first).any():
+        row = int((lengths != first).argmax())
+        raise InvalidInputError(
+            f"row {row} of the column has {lengths[row]} numbers, row 0 has {first}: all vectors need the same length"
+        )
+    return first
+
+
+_COLUMNS = {"pyarrow": _from_pyarrow, "polars": _from_polars, "pandas": _from_pandas}

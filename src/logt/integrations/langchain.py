@@ -1,0 +1,99 @@
+"""A vector store for LangChain: texts and their metadata in memory, their vectors in an `Index`."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from logt.engine.method import Method
+from logt.errors import InvalidInputError, MissingExtraError
+from logt.index import Index
+
+try:
+    from langchain_core.documents import Document
+    from langchain_core.embeddings import Embeddings
+    from langchain_core.vectorstores import VectorStore
+except ImportError as error:
+    raise MissingExtraError("the vector store needs langchain-core: pip install 'logt-search[langchain]'") from error
+
+__all__ = ["LogtVectorStore"]
+
+
+class LogtVectorStore(VectorStore):
+    """A vector store over a logt index; scores are cosines.
+
+    embedding: computes the vectors of texts. method: of the index, one of `logt.methods`.
+    """
+
+    def __init__(self, embedding: Embeddings, *, method: Method | None = None):
+        self._embedding, self._method = embedding, method
+        self.index: Index | None = None  # created with the first text, which gives the dimension
+        self._documents: dict[str, Document] = {}
+
+    @property
+    def embeddings(self) -> Embeddings:
+        return self._embedding
+
+    def add_texts(
+        self, texts: Iterable[str], metadatas: list[dict[str, Any]] | None = None, *, ids: Any = None, **kwargs: Any
+    ) -> list[str]:
+        """Add texts and return their ids; texts with the same ids are replaced. metadatas, ids: one per text."""
+        texts = list(texts)
+        names = [given or str(uuid.uuid4()) for given in ids or [None] * len(texts)]
+        metadatas = metadatas or [{} for _ in texts]
+        if not len(texts) == len(names) == len(metadatas):
+            raise InvalidInputError(
+                f"{len(texts)} texts, {len(metadatas)} metadatas, {len(names)} ids: pass one each"
+            )
+        if texts:
+            vectors = self._embedding.embed_documents(texts)
+            self.index = Index(len(vectors[0]), method=self._method) if self.index is None else self.index
+            self.index.upsert(vectors, names)
+        for name, text, metadata in zip(names, texts, metadatas, strict=True):
+            self._documents[name] = Document(id=name, page_content=text, metadata=metadata)
+        return names
+
+    def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:
+        """Delete the texts with these ids; all if None. Unknown ids are ignored."""
+        names = [name for name in (list(self._documents) if ids is None else ids) if name in self._documents]
+        if self.index is not None and names:
+            self.index.remove(names)
+        for name in names:
+            self._documents.pop(name, None)
+        return True
+
+    def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
+        """Return the documents with these ids; unknown ids are left out."""
+        return [self._documents[name] for name in ids if name in self._documents]
+
+    def _search(self, embedding: Any, k: int, filter: Any = None, **settings: Any) -> list[tuple[Document, float]]:
+        """Search among the documents for which `filter` returns True; settings as in `Index.search`."""
+        if self.index is None or not len(self.index):
+            return []
+        names = None if filter is None else [name for name, document in self._documents.items() if filter(document)]
+        scores, ids = self.index.search(embedding, min(k, len(self.index)), filter=names, **settings)
+        pairs = zip(ids, scores, strict=True)
+        return [(self._documents[name], float(score)) for name, score in pairs if name is not None]
+
+    def similarity_search_with_score(self, query: str, k: int = 4, **kwargs: Any) -> list[tuple[Document, float]]:
+        """Return the k best documents for a text `query`, with their cosines."""
+        return self._search(self._embedding.embed_query(query), k, **kwargs)
+
+    def similarity_search_by_vector(self, embedding: list[float], k: int = 4, **kwargs: Any) -> list[Document]:
+        """Return the k best documents for a vector `embedding`."""
+        return [document for document, _ in self._search(embedding, k, **kwargs)]
+
+    def similarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
+        """Return the k best documents for a text `query`. kwargs: filter, a function of a document; effort."""
+        return [document for document, _ in self.similarity_search_with_score(query, k, **kwargs)]
+
+    def _select_relevance_score_fn(self) -> Callable[[float], float]:
+        return lambda cosine: min(1.0, max(0.0, (1 + cosine) / 2))
+
+    @classmethod
+    def from_texts(cls, texts: Any, embedding: Embeddings, metadatas: Any = None, **kwargs: Any) -> LogtVectorStore:
+        """Return a store of texts; embedding as in the constructor, metadatas and ids as in `add_texts`."""
+        store = cls(embedding, method=kwargs.pop("method", None))
+        store.add_texts(texts, metadatas, **kwargs)
+        return store

@@ -1,0 +1,96 @@
+"""Indexes of faiss become indexes of logt: their vectors, ids and metric."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from test_cli import run
+
+import logt
+
+faiss = pytest.importorskip("faiss")
+
+
+@pytest.fixture(scope="module")
+def X():
+    rng = np.random.default_rng(0)
+    return (rng.standard_normal((12, 32))[rng.integers(0, 12, 2000)] + rng.standard_normal((2000, 32))).astype("f4")
+
+
+def build(X, factory, metric=faiss.METRIC_L2, ids=None):
+    index = faiss.index_factory(X.shape[1], factory, metric)
+    index.train(X)
+    if ids is None:
+        index.add(X)
+    else:
+        index.add_with_ids(X, ids)
+    return index
+
+
+@pytest.mark.parametrize("factory", ["Flat", "HNSW16", "IVF16,Flat", "SQ8", "IVF16,SQ8", "OPQ8_32,IVF16,SQ8"])
+def test_the_vectors_and_their_rows_are_kept(X, factory):
+    index = logt.from_faiss(build(X, factory))
+    assert (index.ntotal, index.dim, index.metric) == (2000, 32, "l2")
+    direct = logt.Index(32, metric="l2")
+    direct.add(X)
+    for found in (index, direct):
+        assert np.mean(found.search(X[:200], 1).ids[:, 0] == np.arange(200)) > 0.97
+    if factory in ("Flat", "HNSW16", "IVF16,Flat"):  # exact vectors give the same index
+        np.testing.assert_array_equal(index.search(X[:50]).scores, direct.search(X[:50]).scores)
+
+
+@pytest.mark.parametrize(
+    "factory", ["IDMap,Flat", "IDMap2,Flat", "IVF16,Flat", "OPQ8_32,IVF16,SQ8", "IDMap,IVF16,Flat"]
+)
+def test_ids_are_kept(X, factory):
+    ids = 7 * np.arange(2000)[::-1] + 10**9
+    index = logt.from_faiss(build(X, factory, ids=ids))
+    assert np.mean(index.search(X[:200], 1).ids[:, 0] == ids[:200]) > 0.97
+
+
+def test_the_metric_is_kept_or_chosen(X):
+    flat = build(X, "Flat", faiss.METRIC_INNER_PRODUCT)
+    assert logt.from_faiss(flat).metric == "ip"
+    assert logt.from_faiss(flat, metric="cosine").metric == "cosine"
+    other = build(X, "Flat", faiss.METRIC_L1)
+    with pytest.raises(logt.InvalidInputError, match="metric type 2, which logt does not have; pass metric='cosine'"):
+        logt.from_faiss(other)
+    assert len(logt.from_faiss(other, metric="l2")) == 2000
+
+
+def test_an_empty_index_stays_empty():
+    assert len(logt.from_faiss(faiss.IndexFlatL2(8))) == 0
+    assert len(logt.from_faiss(faiss.IndexIDMap(faiss.IndexFlatL2(8)))) == 0
+
+
+def test_what_cannot_be_converted_is_refused(X, tmp_path):
+    with pytest.raises(logt.InvalidInputError, match="IndexPreTransform cannot reconstruct its vectors"):
+        logt.from_faiss(build(X, "PCAW16,Flat"))  # whitened
+    for wrong in (faiss.IndexBinaryFlat(32), X):
+        with pytest.raises(logt.InvalidInputError, match="index must be a faiss index"):
+            logt.from_faiss(wrong)
+    with pytest.raises(FileNotFoundError, match="file not found"):
+        logt.from_faiss(tmp_path / "none.faiss")
+    (tmp_path / "wrong.faiss").write_bytes(b"nothing of the kind")
+    with pytest.raises(logt.InvalidInputError, match=r"wrong\.faiss is not an index that faiss can read"):
+        logt.from_faiss(tmp_path / "wrong.faiss")
+
+
+def test_without_faiss_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(logt.MissingExtraError, match=r"pip install 'logt-search\[faiss\]'"):
+        logt.from_faiss("x.faiss")
+
+
+def test_the_command_converts_a_file(X, tmp_path):
+    faiss.write_index(build(X, "Flat"), str(tmp_path / "x.faiss"))
+    words = ("convert", tmp_path / "x.faiss", tmp_path / "index", "--bits", 4)
+    report = json.loads(run(*words, "--json").stdout)
+    assert (report["vectors"], report["metric"]) == (2000, "l2")
+    assert logt.open(tmp_path / "index").search(X[5], 1).ids.tolist() == [5]
+    assert "--overwrite" in run(*words, ok=False).stderr
+    run(*words, "--overwrite", "--metric", "cosine")
+    assert logt.open(tmp_path / "index").metric == "cosine"

@@ -1,0 +1,188 @@
+"""The estimators: scikit-learn's own checks, exact distances, and work together with the rest of scikit-learn."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sklearn")
+from sklearn.base import clone
+from sklearn.cluster import DBSCAN
+from sklearn.datasets import load_digits
+from sklearn.manifold import TSNE, Isomap
+from sklearn.metrics import adjusted_rand_score
+from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsTransformer, NearestNeighbors
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import logt
+from logt.sklearn import LogtClassifier, LogtNeighbors, LogtTransformer
+
+ESTIMATORS = [LogtTransformer(), LogtNeighbors(), LogtClassifier()]
+METRICS = ["euclidean", "sqeuclidean", "cosine"]
+
+
+@parametrize_with_checks([*ESTIMATORS, LogtTransformer(candidates=0), LogtNeighbors(candidates=0)])
+def test_the_checks_of_scikit_learn_pass(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    return X, y
+
+
+@pytest.fixture(scope="module")
+def blobs():
+    """Ten groups of sixty vectors that are far from each other."""
+    rng = np.random.default_rng(0)
+    centers = 10 * rng.standard_normal((10, 32))
+    labels = np.repeat(np.arange(10), 60)
+    return (centers[labels] + rng.standard_normal((600, 32))).astype(np.float32), labels
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_kneighbors_finds_the_exact_neighbors_and_distances(digits, metric):
+    X = digits[0]
+    distances, rows = LogtNeighbors(metric=metric, n_neighbors=10).fit(X).kneighbors(X[:200])
+    exact, truth = NearestNeighbors(metric=metric, n_neighbors=10).fit(X).kneighbors(X[:200])
+    hits = np.mean([len(np.intersect1d(a, b)) for a, b in zip(rows, truth, strict=True)]) / 10
+    assert hits > 0.97
+    right = (rows == truth).all(axis=1)
+    assert right.mean() > 0.8
+    np.testing.assert_allclose(distances[right], exact[right], atol=1e-6)
+
+
+def test_a_training_vector_is_not_its_own_neighbor(blobs):
+    X = np.concatenate([blobs[0], blobs[0][:1].repeat(30, axis=0)])  # equal vectors too
+    rows = LogtNeighbors().fit(X).kneighbors(return_distance=False)
+    assert rows.shape == (len(X), 5)
+    assert not (rows == np.arange(len(X))[:, None]).any()
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_radius_neighbors_are_those_of_scikit_learn(blobs, metric):
+    X = blobs[0]
+    radius = {"euclidean": 7.0, "sqeuclidean": 49.0, "cosine": 0.03}[metric]
+    ours = LogtNeighbors(metric=metric, radius=radius).fit(X)
+    theirs = NearestNeighbors(metric=metric, radius=radius).fit(X)
+    for queries in (X[:50], None):
+        found, expected = ours.radius_neighbors_graph(queries), theirs.radius_neighbors_graph(queries)
+        assert expected.nnz > 500
+        assert (found != expected).nnz <= 0.002 * expected.nnz
+    distances, rows = ours.radius_neighbors(X[:3], sort_results=True)
+    assert all(np.all(np.diff(d) >= 0) and len(d) == len(r) for d, r in zip(distances, rows, strict=True))
+
+
+def test_without_candidates_no_vectors_are_kept_and_distances_are_estimates(blobs):
+    X = blobs[0]
+    small = LogtNeighbors(candidates=0, n_neighbors=5).fit(X)
+    full = LogtNeighbors(n_neighbors=5).fit(X)
+    estimated, _ = small.kneighbors(X)
+    exact, _ = full.kneighbors(X)
+    assert small._fit_X is None
+    assert not np.array_equal(estimated, exact)
+    assert np.median(np.abs(estimated[:, 1:] - exact[:, 1:])) < 0.1 * np.median(exact[:, 1:])
+    assert small.radius_neighbors_graph(radius=7.0).nnz > 500
+
+
+def test_the_graph_is_that_of_the_transformer_of_scikit_learn(blobs):
+    X = blobs[0]
+    for mode in ("distance", "connectivity"):
+        ours = LogtTransformer(mode=mode, n_neighbors=8).fit_transform(X)
+        theirs = KNeighborsTransformer(mode=mode, n_neighbors=8).fit_transform(X)
+        assert ours.shape == theirs.shape
+        assert ours.nnz == theirs.nnz
+        ours.data[:] = theirs.data[:] = 1
+        assert ours.multiply(theirs).nnz >= 0.97 * theirs.nnz
+    np.testing.assert_array_equal(LogtTransformer().fit_transform(X).diagonal(), 0)
+
+
+def test_a_pipeline_with_isomap_tsne_and_dbscan(blobs):
+    X, labels = blobs
+    clusters = make_pipeline(
+        LogtTransformer(n_neighbors=20), DBSCAN(eps=9.0, min_samples=5, metric="precomputed")
+    ).fit_predict(X)
+    assert adjusted_rand_score(labels, clusters) > 0.99
+    one = X[labels == 0]
+    embedded = make_pipeline(
+        LogtTransformer(n_neighbors=30), Isomap(n_neighbors=30, metric="precomputed")
+    ).fit_transform(one)
+    assert embedded.shape == (60, 2)
+    assert np.isfinite(embedded).all()
+    points = make_pipeline(
+        LogtTransformer(n_neighbors=61),
+        TSNE(metric="precomputed", init="random", perplexity=20, random_state=0, max_iter=300),
+    ).fit_transform(X)
+    assert KNeighborsClassifier().fit(points, labels).score(points, labels) > 0.99
+
+
+def test_dbscan_over_a_radius_graph(blobs):
+    X, labels = blobs
+    graph = LogtNeighbors(radius=9.0).fit(X).radius_neighbors_graph(X, mode="distance")
+    clusters = DBSCAN(eps=9.0, min_samples=5, metric="precomputed").fit_predict(graph)
+    assert adjusted_rand_score(labels, clusters) > 0.99
+
+
+@pytest.mark.parametrize("weights", ["uniform", "distance"])
+def test_the_classifier_agrees_with_that_of_scikit_learn(digits, weights):
+    X_train, X_test, y_train, y_test = train_test_split(*digits, random_state=0)
+    ours = LogtClassifier(weights=weights).fit(X_train, y_train)
+    theirs = KNeighborsClassifier(weights=weights).fit(X_train, y_train)
+    assert np.mean(ours.predict(X_test) == theirs.predict(X_test)) > 0.985
+    assert ours.score(X_test, y_test) > 0.97
+    np.testing.assert_allclose(ours.predict_proba(X_test).sum(axis=1), 1)
+
+
+def test_a_grid_search_in_processes(digits):
+    X, y = digits[0][:600], digits[1][:600]
+    grid = {"n_neighbors": [1, 5], "bits": [2, 4]}
+    search = GridSearchCV(LogtClassifier(n_jobs=1), grid, cv=2, n_jobs=2).fit(X, y)
+    exact = GridSearchCV(KNeighborsClassifier(), {"n_neighbors": [1, 5]}, cv=2).fit(X, y)
+    assert search.best_score_ > exact.best_score_ - 0.02
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda estimator: type(estimator).__name__)
+def test_clone_and_pickle(blobs, estimator):
+    X, labels = blobs
+    fitted = clone(estimator).set_params(n_neighbors=3).fit(X, labels)
+    copied = pickle.loads(pickle.dumps(fitted))
+    assert copied.n_neighbors == 3
+    if hasattr(fitted, "predict"):
+        np.testing.assert_array_equal(copied.predict(X[:20]), fitted.predict(X[:20]))
+    else:
+        graph = "transform" if hasattr(fitted, "transform") else "kneighbors_graph"
+        assert (getattr(copied, graph)(X[:20]) != getattr(fitted, graph)(X[:20])).nnz == 0
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"metric": "manhattan"}, "metric must be one of 'euclidean', 'sqeuclidean', 'cosine', got 'manhattan'"),
+        ({"n_neighbors": 0}, "n_neighbors must be >= 1, got 0"),
+        ({"candidates": -1}, "candidates must be >= 0, got -1"),
+        ({"n_jobs": 0}, "n_jobs must be >= 1, got 0"),
+        ({"bits": 9}, "bits"),
+    ],
+)
+def test_bad_parameters_are_named(blobs, parameters, message):
+    with pytest.raises(logt.InvalidInputError, match=message):
+        LogtNeighbors(**parameters).fit(blobs[0])
+
+
+def test_more_neighbors_than_vectors_are_refused(blobs):
+    with pytest.raises(logt.InvalidInputError, match="n_neighbors = 7, n_samples_fit = 6"):
+        LogtNeighbors(n_neighbors=7).fit(blobs[0][:6]).kneighbors(blobs[0][:2])
+
+
+def test_without_scikit_learn_the_error_names_the_extra():
+    code = "import sys; sys.modules['sklearn.base'] = None\nimport logt.sklearn"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "MissingExtraError" in done.stderr
+    assert "pip install 'logt-search[sklearn]'" in done.stderr

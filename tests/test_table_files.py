@@ -1,0 +1,101 @@
+"""Vectors from .csv, .npz and .parquet files and from streams."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+
+import numpy as np
+import pytest
+
+from logt import InvalidInputError, MissingExtraError
+from logt.datasets import read_vectors
+from logt.datasets.table_files import read_stream
+
+
+@pytest.fixture
+def X(rng):
+    return rng.standard_normal((7, 3)).astype(np.float32)
+
+
+def write_csv(path, X):
+    np.savetxt(path, X, delimiter=",")
+
+
+def write_csv_with_header(path, X):
+    np.savetxt(path, X, delimiter=",", header="a,b,c", comments="")
+
+
+def write_npz(path, X):
+    np.savez(path, X=X, names=np.array(["a", "b"]))
+
+
+def write_parquet_vectors(path, X):
+    pa = pytest.importorskip("pyarrow")
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), X.shape[1])
+    pytest.importorskip("pyarrow.parquet").write_table(
+        pa.table({"name": [f"photo {i}" for i in range(len(X))], "vector": vectors}), path
+    )
+
+
+def write_parquet_numbers(path, X):
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({f"x{column}": X[:, column] for column in range(X.shape[1])})
+    pytest.importorskip("pyarrow.parquet").write_table(table, path)
+
+
+WRITERS = [
+    ("x.csv", write_csv),
+    ("x.csv", write_csv_with_header),
+    ("x.npz", write_npz),
+    ("x.parquet", write_parquet_vectors),
+    ("x.parquet", write_parquet_numbers),
+    ("x.npy", lambda path, X: np.save(path, X)),
+]
+
+
+@pytest.mark.parametrize(("name", "write"), WRITERS)
+def test_files_and_streams_are_read_as_they_were_written(tmp_path, X, name, write):
+    write(tmp_path / name, X)
+    np.testing.assert_allclose(read_vectors(tmp_path / name), X, rtol=1e-6)
+    with open(tmp_path / name, "rb") as stream:
+        np.testing.assert_allclose(read_stream(stream), X, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.csv", b"", "x.csv holds no vectors"),
+        ("x.csv", b"a,b,c\n", "x.csv holds no vectors"),
+        ("x.csv", b"1,2\n3\n", "x.csv is not a table of numbers"),
+        ("x.csv", b"1,2\n3,x\n", "x.csv is not a table of numbers"),
+        ("x.npz", b"PK nothing", "x.npz is not a .npz file"),
+        ("x.parquet", b"PAR1 nothing", "x.parquet is not a Parquet file"),
+    ],
+)
+def test_a_damaged_file_is_refused(tmp_path, name, content, message):
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InvalidInputError, match=re.escape(message)):
+        read_vectors(tmp_path / name)
+    with pytest.raises(InvalidInputError, match=re.escape(message.replace(name, "the standard input"))):
+        read_stream(io.BytesIO(content))
+
+
+def test_the_error_lists_what_a_file_holds(tmp_path, X):
+    np.savez(tmp_path / "two.npz", X=X, Q=X[:2])
+    with pytest.raises(InvalidInputError, match=re.escape("one 2-D array; it holds: X (7, 3), Q (2, 3)")):
+        read_vectors(tmp_path / "two.npz")
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table({"name": ["a"], "size": [1.0]}), tmp_path / "words.parquet")
+    with pytest.raises(InvalidInputError, match=re.escape("it holds: name (string), size (double)")):
+        read_vectors(tmp_path / "words.parquet")
+
+
+def test_without_pyarrow_the_error_names_the_extra(tmp_path, monkeypatch):
+    (tmp_path / "x.parquet").write_bytes(b"PAR1")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtraError, match=re.escape("pip install 'logt-search[data]'")):
+        read_vectors(tmp_path / "x.parquet")
