@@ -3,6 +3,7 @@
 from logt import methods
 from logt.augmentation import smoothed
 from logt.engine.method import Method
+from logt.engine.neighbor_graph import NeighborGraph
 from logt.engine.params import SearchParams
 from logt.errors import (
     ConflictError,
@@ -15,6 +16,7 @@ from logt.errors import (
 )
 from logt.index import Index
 from logt.results import RangeResult, Report, SearchResult
+from logt.stages.diffusion import Diffusion
 
 open = Index.open  # noqa: A001
 
@@ -23,12 +25,14 @@ __version__ = "0.1.0"
 __all__ = [
     "ConflictError",
     "CorruptIndexError",
+    "Diffusion",
     "FormatVersionError",
     "Index",
     "InvalidInputError",
     "LockedError",
     "Method",
     "MissingExtraError",
+    "NeighborGraph",
     "RangeResult",
     "ReadOnlyError",
     "Report",
