@@ -112,3 +112,28 @@ def test_version_and_python_m_logt():
         done = subprocess.run([sys.executable, "-m", "logt", *words], capture_output=True, text=True)
         assert done.returncode == 0
     assert run("--version").stdout.strip() == logt.__version__
+
+
+def test_link_rerank_duplicates_and_pairs(tmp_path, vectors):
+    X = vectors(200, 32)
+    X[50] = X[49] = X[20]
+    np.save(tmp_path / "q.npy", X[:3])
+    index = logt.Index(32)
+    index.add(X, ids=[f"{i}.jpg" for i in range(200)])
+    index.save(tmp_path / "index")
+    path = tmp_path / "index"
+    refused = run("search", path, tmp_path / "q.npy", "--rerank", "diffusion", ok=False).stderr
+    assert "logt link" in refused
+    assert "--rerank must be" in run("search", path, tmp_path / "q.npy", "--rerank", "magic", ok=False).stderr
+    assert json.loads(run("link", path, "-k", 10, "--json").stdout)["linked"] == 200
+    found = json.loads(run("search", path, tmp_path / "q.npy", "--rerank", "diffusion", "--json").stdout)
+    assert [row[0] for row in found["ids"]] == ["0.jpg", "1.jpg", "2.jpg"]
+    groups = json.loads(run("duplicates", path, "--threshold", 0.98, "--json").stdout)
+    assert [sorted(group) for group in groups] == [["20.jpg", "49.jpg", "50.jpg"]]
+    assert "1 groups of 3 vectors" in run("duplicates", path, "--threshold", 0.98).stdout
+    assert len(run("duplicates", path, "--threshold", 0.98, "--pairs").stdout.splitlines()) == 3
+    run("pairs", path, tmp_path / "pairs.txt", "--per-image", 5)
+    lines = [line.split(" ") for line in (tmp_path / "pairs.txt").read_text().splitlines()]
+    assert all(len(line) == 2 and line[0] != line[1] for line in lines)
+    assert 500 <= len({frozenset(line) for line in lines}) == len(lines) <= 1000
+    assert "--overwrite" in run("pairs", path, tmp_path / "pairs.txt", ok=False).stderr

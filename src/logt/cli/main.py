@@ -10,6 +10,7 @@ import logt
 from logt.cli import images
 from logt.cli.console import err, out
 from logt.cli.demo import demo
+from logt.cli.graph import duplicates, link, pairs
 from logt.cli.reproduce import reproduce
 from logt.cli.serve import serve
 from logt.cli.vectors import build, info, search, verify
@@ -23,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(images.app, name="images")
-for command in (demo, build, search, verify, info, serve, reproduce):
+for command in (demo, build, search, link, duplicates, pairs, verify, info, serve, reproduce):
     app.command()(command)
 
 

@@ -94,12 +94,28 @@ def search(
     shortlist: Annotated[
         int | None, typer.Option("-R", "--shortlist", min=1, help="Cascade: re-rank this many vectors.")
     ] = None,
+    rerank: Annotated[
+        str | None, typer.Option(help="diffusion: re-rank on the neighbor graph that `logt link` stored.")
+    ] = None,
     threads: Threads = None,
     save: Annotated[Path | None, typer.Option(help="Also write scores and ids to this .npz file.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Search an index for the nearest neighbors of each query."""
-    result = Index.open(index).search(read_vectors(queries), k, effort=effort, p=p, R=shortlist, threads=threads)
+    if rerank not in (None, "diffusion"):
+        raise InvalidInputError(f"--rerank must be diffusion, got {rerank!r}")
+    opened = Index.open(index)
+    if rerank is not None and opened.report()["linked"] == 0:
+        raise InvalidInputError(f"{index} has no neighbor graph; run `logt link {index}` first")
+    result = opened.search(
+        read_vectors(queries),
+        k,
+        rerank="diffusion" if rerank else None,
+        effort=effort,
+        p=p,
+        R=shortlist,
+        threads=threads,
+    )
     if save is not None:
         has_strings = result.ids.dtype == object
         with open(save, "wb") as file:

@@ -15,7 +15,7 @@ from logt.stages.diffusion import Diffusion
 
 
 def as_diffusion(rerank: Any, snapshot: Snapshot, metric: Metric) -> Diffusion | None:
-    """Return the diffusion that a search asks for, if any; raise InvalidInputError if the index cannot do it."""
+    """Return the requested diffusion, if any; raise InvalidInputError if the index cannot do it."""
     if rerank is None:
         return None
     if not isinstance(rerank, Diffusion) and not (isinstance(rerank, str) and rerank == "diffusion"):
