@@ -95,9 +95,9 @@ def pairs(
 def _graph(index: Index, threads: int | None, *, quiet: bool = False, least: int = 1) -> NeighborGraph:
     """Return the stored graph if it holds all vectors and enough neighbors, otherwise a new one."""
     stored = index.links
-    if stored is not None and len(stored) == len(index):
-        if np.diff(stored.starts).min(initial=least) >= min(least, max(len(index) - 1, 0)):
-            return stored
+    wanted = min(least, max(len(index) - 1, 0))
+    if stored is not None and len(stored) == len(index) and np.diff(stored.starts).min(initial=wanted) >= wanted:
+        return stored
     with progress(quiet=quiet) as report:
         return index.graph(max(50, least), threads=threads, progress=report)
 

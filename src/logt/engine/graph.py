@@ -7,6 +7,7 @@ matrices per list.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,8 +27,9 @@ EXHAUSTIVE = 4096
 """Up to this many vectors, all pairs are compared; each vector is compared with about as many at least."""
 
 _ROWS = 1024  # vectors decoded together
-_BLOCK = 256  # vectors compared with others together
-_PROBE = 0.66  # of M lists, each vector is compared with those of M**0.66
+_BLOCK = 1024  # vectors compared with others together
+_FIRST = 8  # lists that are read first; of the others, only what is nearer than their best k
+_PROBE = 0.75  # of M lists, each vector is compared with those of M**0.75
 
 
 def nearest_neighbors(snapshot: Snapshot, dim: int, k: int, workers: Workers) -> Neighbors:
@@ -92,35 +94,48 @@ class _Vectors:
 
     def compare(self, rows: slice, centers: Floats, found: NDArray[np.int32], similarity: Floats) -> None:
         """Write the nearest neighbors of some vectors among those of the lists that each is nearest to."""
+        M, count = len(centers), rows.stop - rows.start
+        wanted = min(M, int(np.ceil(max(M**_PROBE, EXHAUSTIVE * M / len(self.ids)))))
+        probes = self._probes(rows, centers, wanted)
+        least = np.full(count, -np.inf, np.float32)
+        row, other, value = _best_of_each(*self._products(rows, probes[:, :_FIRST], least), count, found.shape[1])
+        counts = np.bincount(row, minlength=count)
+        full = counts == found.shape[1]
+        least[full] = value[np.cumsum(counts)[full] - 1]
+        more = self._products(rows, probes[:, _FIRST:], least)
+        row, other = np.concatenate([row, more[0]]), np.concatenate([other, more[1]])
+        row, other, value = _best_of_each(row, other, np.concatenate([value, more[2]]), count, found.shape[1])
+        rank = np.arange(len(row)) - np.searchsorted(row, row)
+        found[row, rank] = other
+        similarity[row, rank] = np.clip(value * self.scale[rows][row], -1, 1)
+
+    def _products(self, rows: slice, probes: Ids, least: Floats) -> tuple[Array, Array, Floats]:
+        """Return (row, other, product) of the vectors of the probed lists that are above the least of the row."""
         import numkong
 
-        M, count = len(centers), rows.stop - rows.start
-        sizes = np.diff(self.starts)
-        wanted = max(M**_PROBE, EXHAUSTIVE * M / len(self.ids))
-        probes = self._probes(rows, centers, min(M, int(np.ceil(wanted))))
-        width = sizes[probes].sum(axis=1)
-        scores = np.full((count, int(width.max())), -np.inf, np.float32)
-        others = np.zeros(scores.shape, np.int32)
         order = np.argsort(probes.ravel(), kind="stable")
-        who, bounds = order // probes.shape[1], np.searchsorted(probes.ravel()[order], np.arange(M + 1))
-        used = np.zeros(count, np.int64)
-        for j in np.flatnonzero(np.diff(bounds)):
-            mine, first, last = who[bounds[j] : bounds[j + 1]], self.starts[j], self.starts[j + 1]
+        who, lists = order // max(probes.shape[1], 1), probes.ravel()[order]
+        bounds = np.flatnonzero(np.diff(lists, prepend=-1, append=-1))
+        out = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))]
+        for start, stop in itertools.pairwise(bounds):
+            mine, (first, last) = who[start:stop], self.starts[lists[start] : lists[start] + 2]
             packed = numkong.dots_pack(self.codes[first:last])
-            products = np.asarray(numkong.dots_packed(self.codes[rows.start + mine], packed))
-            at = used[mine, None] + np.arange(last - first)
-            scores[mine[:, None], at] = products * self.scale[first:last]
-            others[mine[:, None], at] = np.arange(first, last)
-            used[mine] += last - first
-        scores[others == np.arange(rows.start, rows.stop)[:, None]] = -np.inf  # not itself
-        _keep_best(scores, others, self.scale[rows], found, similarity)
+            products = np.asarray(numkong.dots_packed(self.codes[rows.start + mine], packed)) * self.scale[first:last]
+            i, j = np.nonzero(products > least[mine, None])
+            row, other = mine[i], j + first
+            apart = other != row + rows.start  # not itself
+            out.append((row[apart], other[apart], products[i, j][apart]))
+        row, other, value = (np.concatenate(part) for part in zip(*out, strict=True))
+        return row, other, value
 
     def _probes(self, rows: slice, centers: Floats, wanted: int) -> Ids:
-        """Return the lists that each vector is nearest to, its own included."""
+        """Return the lists that each vector is nearest to, its own first."""
         products = self._rows(rows) @ centers.T
         own = np.searchsorted(self.starts, np.arange(rows.start, rows.stop), side="right") - 1
         products[np.arange(len(own)), own] = np.inf
-        return np.argpartition(-products, wanted - 1, axis=1)[:, :wanted]
+        nearest = np.argpartition(-products, wanted - 1, axis=1)[:, :wanted]
+        order = np.argsort(-np.take_along_axis(products, nearest, axis=1), axis=1, kind="stable")
+        return np.take_along_axis(nearest, order, axis=1)
 
     def by_id(self, found: NDArray[np.int32], similarity: Floats) -> Neighbors:
         """Return the neighbors by increasing id."""
@@ -133,18 +148,12 @@ class _Vectors:
         return Neighbors(self.ids[order], neighbors, similarity[order])
 
 
-def _keep_best(scores: Floats, others: Array, scale: Floats, found: NDArray[np.int32], similarity: Floats) -> None:
-    """Write the best others of each row of scores, best first."""
-    k = min(found.shape[1], scores.shape[1])
-    best, values = np.empty((len(scores), k), np.int32), np.empty((len(scores), k), np.float32)
-    for i, row in enumerate(scores):  # one at a time: argpartition returns eight bytes per score
-        at = np.argpartition(row, len(row) - k)[len(row) - k :]
-        best[i], values[i] = others[i, at], row[at]
-    order = np.lexsort((best, -values), axis=1)
-    values, best = np.take_along_axis(values, order, axis=1), np.take_along_axis(best, order, axis=1)
-    known = values > -np.inf
-    found[:, :k] = np.where(known, best, -1)
-    similarity[:, :k] = np.where(known, np.clip(values * scale[:, None], -1, 1), 0)
+def _best_of_each(row: Array, other: Array, value: Floats, count: int, k: int) -> tuple[Array, Array, Floats]:
+    """Return the k entries of each row with the largest values, by row, largest first."""
+    order = np.lexsort((other, -value, row))
+    starts = np.searchsorted(row[order], np.arange(count))
+    order = order[np.arange(len(order)) - starts[row[order]] < k]
+    return row[order], other[order], value[order]
 
 
 def _in_list_order(segment: Any, count: int) -> tuple[Ids, Ids | None]:
