@@ -1,4 +1,4 @@
-"""Measure diffusion on the neighbor graph: mAP, time, bytes, recall of the graph. `make diffusion`, or DATA=folder."""
+"""Measure diffusion on the neighbor graph: mAP, time, bytes, recall. `make diffusion`, or DATA=folder."""
 
 from __future__ import annotations
 
