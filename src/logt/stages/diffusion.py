@@ -29,7 +29,11 @@ _LEAST_SCALE = 0.1  # of 1 - b: the smallest local scale
 
 
 class Transition(NamedTuple):
-    """S by row, as CSR, and the background b that it was made with."""
+    """S as CSR, and the background b that it was made with.
+
+    starts: the edges of row i are starts[i]:starts[i + 1]. columns: the other end of each edge. weights: of the
+    edges. background: b.
+    """
 
     starts: Ids
     columns: NDArray[np.int32]
@@ -40,7 +44,8 @@ class Transition(NamedTuple):
 def background(neighbors: Array, similarity: Floats) -> float:
     """Return the median similarity of the last neighbor of each vector, from 0 to 1; 0 if there are none.
 
-    Vectors with duplicates only are left out: they say nothing about unrelated vectors.
+    Vectors with duplicates only are left out: they say nothing about unrelated vectors. neighbors, similarity:
+    (N, k), nearest first, -1 for no neighbor.
     """
     if not neighbors.shape[1]:
         return 0.0
