@@ -28,7 +28,7 @@ EXHAUSTIVE = 4096
 
 _ROWS = 1024  # vectors decoded together
 _BLOCK = 1024  # vectors compared with others together
-_FIRST = 8  # lists that are read first; of the others, only what is nearer than their best k
+_FIRST = 4  # lists that are read first; of the others, only what is nearer than their best k
 _PROBE = 0.75  # of M lists, each vector is compared with those of M**0.75
 
 
@@ -150,7 +150,8 @@ class _Vectors:
 
 def _best_of_each(row: Array, other: Array, value: Floats, count: int, k: int) -> tuple[Array, Array, Floats]:
     """Return the k entries of each row with the largest values, by row, largest first."""
-    order = np.lexsort((other, -value, row))
+    span = 2 * float(np.abs(value).max(initial=0)) + 1
+    order = np.argsort(row * span - value, kind="stable")  # as lexsort((-value, row)), but faster
     starts = np.searchsorted(row[order], np.arange(count))
     order = order[np.arange(len(order)) - starts[row[order]] < k]
     return row[order], other[order], value[order]
