@@ -9,7 +9,7 @@ MODELS ?=
 PHOTOS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check words format docs figures sanitize torture wheel bench profile growth streams reasons images-bench \
+.PHONY: help demo test check words format docs figures sanitize torture wheel bench profile growth streams diffusion reasons images-bench \
         serve-bench clean
 
 help:           ## list these targets
@@ -99,8 +99,9 @@ bench: $(VENV)/.bench         ## logt and other libraries; DATA=folder for your 
 profile: $(VENV)/.bench       ## time of one query by step; DATA=folder
 growth: $(VENV)/.bench        ## time and accuracy from 10,000 to 1,000,000 vectors; DATA=folder
 streams: $(VENV)/.bench       ## batches, training again, query expansion, augmentation; DATA=folder
+diffusion: $(VENV)/.bench     ## re-ranking on the neighbor graph; DATA=folder
 reasons: $(VENV)/.bench       ## why the claims of the paper hold or fail; DATA=folder
-profile growth streams reasons:
+profile growth streams diffusion reasons:
 	$(BIN)/python -m benchmarks.$@ --data "$(DATA)"
 
 images-bench: $(VENV)/.dev    ## images indexed per second; DATA=folder of photos also measures quality

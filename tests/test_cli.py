@@ -235,3 +235,28 @@ def test_numbers_have_the_right_plural_and_progress_never_shows_zero_minutes(mon
     report("indexing", 0, 100)
     report("indexing", 90, 100)
     assert "indexing 90/100, 4.5/s, less than 1 min left" in capsys.readouterr().err
+
+
+def test_link_rerank_duplicates_and_pairs(tmp_path, vectors):
+    X = vectors(200, 32)
+    X[50] = X[49] = X[20]
+    np.save(tmp_path / "q.npy", X[:3])
+    index = logt.Index(32)
+    index.add(X, ids=[f"{i}.jpg" for i in range(200)])
+    index.save(tmp_path / "index")
+    path = tmp_path / "index"
+    refused = run("search", path, tmp_path / "q.npy", "--rerank", "diffusion", ok=False).stderr
+    assert "logt link" in refused
+    assert "--rerank must be" in run("search", path, tmp_path / "q.npy", "--rerank", "magic", ok=False).stderr
+    assert json.loads(run("link", path, "-k", 10, "--json").stdout)["linked"] == 200
+    found = json.loads(run("search", path, tmp_path / "q.npy", "--rerank", "diffusion", "--json").stdout)
+    assert [row[0] for row in found["ids"]] == ["0.jpg", "1.jpg", "2.jpg"]
+    groups = json.loads(run("duplicates", path, "--threshold", 0.98, "--json").stdout)
+    assert [sorted(group) for group in groups] == [["20.jpg", "49.jpg", "50.jpg"]]
+    assert "1 groups of 3 vectors" in run("duplicates", path, "--threshold", 0.98).stdout
+    assert len(run("duplicates", path, "--threshold", 0.98, "--pairs").stdout.splitlines()) == 3
+    run("pairs", path, tmp_path / "pairs.txt", "--per-image", 5)
+    lines = [line.split(" ") for line in (tmp_path / "pairs.txt").read_text().splitlines()]
+    assert all(len(line) == 2 and line[0] != line[1] for line in lines)
+    assert 500 <= len({frozenset(line) for line in lines}) == len(lines) <= 1000
+    assert "--overwrite" in run("pairs", path, tmp_path / "pairs.txt", ok=False).stderr

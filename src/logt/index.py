@@ -21,15 +21,19 @@ from logt.engine import costs
 from logt.engine.building import Builder
 from logt.engine.calibration import EffortPoint, calibrate, measure_efforts, sample_vectors
 from logt.engine.expansion import expand_queries
+from logt.engine.graph import nearest_neighbors
 from logt.engine.method import Method
+from logt.engine.neighbor_graph import Links, LinkState, NeighborGraph
 from logt.engine.params import SearchParams, SearchSettings
 from logt.engine.prefixes import PrefixCache
 from logt.engine.reader import Reader
+from logt.engine.rerank import as_diffusion, diffuse
 from logt.engine.snapshot import Snapshot, check_snapshot
 from logt.errors import CorruptIndexError, InvalidInputError, ReadOnlyError
 from logt.methods import _check_method, _refuse_unknown
 from logt.metrics import Metric, check_queries, check_vectors, parse_metric, worst_score
 from logt.results import RangeResult, Report, SearchResult, pad_results
+from logt.stages.diffusion import Diffusion
 from logt.storage.changes import Change, PendingChanges
 from logt.storage.store import Store, StoredIndex
 
@@ -224,6 +228,46 @@ class Index:
             self._snapshot = snapshot.merge(other._snapshot)
             self._pending.rewrite()
 
+    # -------------------------------------------------------------------------------------------- neighbor graph
+
+    def graph(self, k: int = 50, *, threads: int | None = None, progress: Progress | None = None) -> NeighborGraph:
+        """Return the k nearest neighbors of every vector by cosine, computed from the stored codes.
+
+        threads: all cores by default. progress: called as progress(what, done, total).
+        """
+        snapshot = self._snapshot
+        found = nearest_neighbors(snapshot, self._dim, check_int("k", k), self._workers(threads, progress))
+        return NeighborGraph.from_neighbors(snapshot.to_user_ids(found.ids), found.neighbors, found.similarity)
+
+    def link(self, k: int = 50, *, threads: int | None = None, progress: Progress | None = None) -> None:
+        """Compute the neighbor graph and keep it with the index; `save` writes it, and `rerank` needs it.
+
+        Removed vectors leave the graph. Vectors that are added later are found, but they have no neighbors until
+        `link` is called again; `report` counts the linked ones. k, threads, progress: as in `graph`.
+        """
+        k = check_int("k", k)
+        with self._change() as snapshot:
+            found = nearest_neighbors(snapshot, self._dim, k, self._workers(threads, progress))
+            links = LinkState(Links.from_neighbors(found)) if found.neighbors.size else None
+            self._snapshot = replace(snapshot, links=links)
+            self._pending.rewrite()
+
+    def unlink(self) -> None:
+        """Drop the neighbor graph."""
+        with self._change() as snapshot:
+            self._snapshot = replace(snapshot, links=None)
+            self._pending.rewrite()
+
+    @property
+    def links(self) -> NeighborGraph | None:
+        """The neighbor graph that `link` made, without removed vectors; None if there is none."""
+        snapshot = self._snapshot
+        state = None if snapshot.links is None else snapshot.links.compact()
+        if state is None:
+            return None
+        links = state.links
+        return NeighborGraph.from_neighbors(snapshot.to_user_ids(links.ids), links.neighbors, links.similarity)
+
     # ------------------------------------------------------------------------------------------------- search
 
     def search(
@@ -233,6 +277,7 @@ class Index:
         *,
         params: SearchParams | None = None,
         filter: Filter | None = None,
+        rerank: Literal["diffusion"] | Diffusion | None = None,
         threads: int | None = None,
         on_invalid: Literal["raise", "ignore"] = "raise",
         **settings: Unpack[SearchSettings],
@@ -241,8 +286,9 @@ class Index:
 
         params: what the search reads, a `logt.SearchParams`; its fields can also be passed as keyword arguments, such
         as effort=0.5. filter: only these can be found: ids, a mask over `index.ids`, or a function from an array of
-        ids to a mask. threads: all cores if None. on_invalid: "ignore" returns ids of -1 for queries with NaN,
-        infinity or, under cosine, norm 0, instead of raising.
+        ids to a mask. rerank: "diffusion" or a `logt.Diffusion` re-ranks the results on the graph that `link` made
+        (cosine only); the scores are then those of the diffusion. threads: all cores if None. on_invalid: "ignore"
+        returns ids of -1 for queries with NaN, infinity or, under cosine, norm 0, instead of raising.
         """
         check_choice("on_invalid", on_invalid, ("raise", "ignore"))
         method, snapshot = self._contents.method, self._contents.snapshot
@@ -254,6 +300,7 @@ class Index:
         queries, valid = check_queries(matrix, self._metric, ignore=on_invalid == "ignore")
         if params.expand and self._metric != "cosine":
             raise InvalidInputError(f"expand works under cosine, not under {self._metric}")
+        diffusion = as_diffusion(rerank, snapshot, self._metric)
         all_valid = bool(valid.all())
         used = queries if all_valid else queries[valid]
         correct = method.correct if params.correct else None
@@ -261,7 +308,10 @@ class Index:
         if params.expand and len(used):
             first = reader.search(used, params.expand, reading, correct)
             used = expand_queries(snapshot, used, *first, params.alpha)
-        scores, ids = reader.search(used, k, reading, correct)
+        first_k = k if diffusion is None else diffusion.results(k)
+        scores, ids = reader.search(used, first_k, reading, correct)
+        if diffusion is not None:
+            scores, ids = diffuse(snapshot, diffusion, scores, ids, k, filter)
         if not all_valid or ids.shape[1] < k:
             scores, ids = pad_results(scores, ids, valid, k, worst_score(self._metric))
         user_ids = snapshot.to_user_ids(ids)
@@ -320,6 +370,8 @@ class Index:
         parts = about.pop("bytes by part")
         parts["prefixes"] = self._prefixes.nbytes(segment.codes for segment in snapshot.coded_segments)
         parts["string ids"] = 0 if snapshot.strings is None else snapshot.strings.nbytes
+        state = snapshot.links
+        parts["graph"] = 0 if state is None else state.links.nbytes + state.links.cached_bytes
         total = sum(parts.values())
         return Report(
             {
@@ -327,6 +379,7 @@ class Index:
                 "dim": self._dim,
                 "metric": self._metric,
                 **about,
+                "linked": 0 if state is None else state.count,
                 "bytes": total,
                 "bytes per vector": total / len(snapshot) if len(snapshot) else 0.0,
                 "bytes by part": parts,
@@ -379,7 +432,7 @@ class Index:
             "segment_size": self._segment_size,
             "next_id": snapshot.next_id,
         }
-        return StoredIndex(settings, self.method, snapshot.segments, snapshot.strings)
+        return StoredIndex(settings, self.method, snapshot.segments, snapshot.strings, snapshot.links)
 
     @classmethod
     def open(
@@ -460,7 +513,7 @@ class Index:
         settings = dict(stored.settings)
         try:
             next_id = check_int("next_id", settings.pop("next_id"), least=0)
-            snapshot = Snapshot(stored.segments, next_id, stored.strings)
+            snapshot = Snapshot(stored.segments, next_id, stored.strings, stored.links)
             index = cls(**settings, method=stored.method)
             check_snapshot(
                 snapshot,

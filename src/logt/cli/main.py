@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ import logt
 from logt.cli import images
 from logt.cli.console import err, out
 from logt.cli.demo import demo
+from logt.cli.graph import duplicates, link, pairs
 from logt.cli.reproduce import reproduce
 from logt.cli.serve import serve
 from logt.cli.storage import backup, info, repair, restore, verify
@@ -26,7 +28,11 @@ app = typer.Typer(
     rich_markup_mode="rich" if err.is_terminal else None,  # without it, errors are not wrapped
 )
 app.add_typer(images.app, name="images")
-for command in (demo, build, convert, search, tune, info, verify, backup, restore, repair, serve, reproduce):
+_COMMANDS: tuple[Callable[..., None], ...] = (
+    *(demo, build, convert, search, tune, link, duplicates, pairs),
+    *(info, verify, backup, restore, repair, serve, reproduce),
+)
+for command in _COMMANDS:
     app.command()(command)
 
 

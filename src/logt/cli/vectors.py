@@ -140,6 +140,9 @@ def search(
     shortlist: Annotated[
         int | None, typer.Option("-R", "--shortlist", min=1, help="Cascade: re-rank this many vectors.")
     ] = None,
+    rerank: Annotated[
+        str | None, typer.Option(help="diffusion: re-rank on the neighbor graph that `logt link` stored.")
+    ] = None,
     threads: Threads = None,
     save: Annotated[
         Path | None, typer.Option(help="Also write scores and ids to this file: .npz, or .jsonl (JSON Lines).")
@@ -152,8 +155,20 @@ def search(
         raise InvalidInputError(f"--save {save}: unsupported file type {save.suffix!r}; supported: .npz, .jsonl")
     if as_json and as_jsonl:
         raise InvalidInputError("--json and --jsonl are two formats of the same output; pass one of them")
-    result = Index.open(index).search(
-        _read(queries), k, effort=effort, recall=recall, p=p, R=shortlist, threads=threads
+    if rerank not in (None, "diffusion"):
+        raise InvalidInputError(f"--rerank must be diffusion, got {rerank!r}")
+    opened = Index.open(index)
+    if rerank is not None and opened.report()["linked"] == 0:
+        raise InvalidInputError(f"{index} has no neighbor graph; run `logt link {index}` first")
+    result = opened.search(
+        _read(queries),
+        k,
+        rerank="diffusion" if rerank else None,
+        effort=effort,
+        recall=recall,
+        p=p,
+        R=shortlist,
+        threads=threads,
     )
     result = SearchResult(np.atleast_2d(result.scores), np.atleast_2d(result.ids))
     if save is not None:

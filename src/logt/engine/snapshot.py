@@ -15,6 +15,7 @@ from logt.engine.coded_segment import CodedSegment
 from logt.engine.decode_search import View
 from logt.engine.list_search import ListSearcher
 from logt.engine.list_segment import ListSegment, compact_segment, merge_segments
+from logt.engine.neighbor_graph import LinkState
 from logt.engine.segment import Segment
 from logt.engine.string_ids import StringIds, as_strings, check_distinct
 from logt.errors import InvalidInputError
@@ -27,12 +28,14 @@ _MAX_ID = 1 << 63
 class Snapshot:
     """Segments, and the integer id that the next vector gets: ids are never reused.
 
-    If the ids of the index are strings, `strings` maps them to the integers that the segments know.
+    If the ids of the index are strings, `strings` maps them to the integers that the segments know. `links` is the
+    neighbor graph, if there is one.
     """
 
     segments: tuple[Segment, ...] = ()
     next_id: int = 0
     strings: StringIds | None = None
+    links: LinkState | None = None
 
     def __len__(self) -> int:
         return sum(segment.count for segment in self.segments)
@@ -122,7 +125,10 @@ class Snapshot:
             rows = segment.find(unique)
             left = segment.remove(rows) if len(rows) else segment
             segments += [left] if left.count else []
-        return replace(self, segments=tuple(segments), strings=self.strings if segments else None)
+        if not segments:
+            return replace(self, segments=(), strings=None, links=None)
+        links = None if self.links is None else self.links.remove(unique)
+        return replace(self, segments=tuple(segments), links=links)
 
     def compact(self, largest: int | None) -> Snapshot:
         """Free the space of deleted vectors; segments with inverted lists that share a codec are merged."""
@@ -137,7 +143,8 @@ class Snapshot:
             group.append(segment)
         merged = [merge_segments(group) if len(group) > 1 else compact_segment(group[0]) for group in groups]
         coded = [segment.compact() for segment in self.coded_segments]
-        return replace(self, segments=(*coded, *merged), strings=strings)
+        links = None if self.links is None else self.links.compact()
+        return replace(self, segments=(*coded, *merged), strings=strings, links=links)
 
     def merge(self, other: Snapshot) -> Snapshot:
         """Return the snapshot with all vectors of another."""
@@ -150,7 +157,7 @@ class Snapshot:
         both = np.intersect1d(self.ids, other.ids)
         if len(both):
             raise InvalidInputError(f"id {both[0]} is in both indexes; nothing was merged")
-        return Snapshot(self.segments + other.segments, max(self.next_id, other.next_id))
+        return replace(self, segments=self.segments + other.segments, next_id=max(self.next_id, other.next_id))
 
     def _merge_strings(self, other: Snapshot, theirs: StringIds) -> Snapshot:
         """Integer ids behind strings are private to an index: those of the other are moved behind ours."""
@@ -162,7 +169,7 @@ class Snapshot:
             raise InvalidInputError(f"no ids are left after {self.next_id}; nothing was merged")
         moved = tuple(replace(segment, ids=segment.ids + self.next_id) for segment in other.segments)
         strings = mine.append(theirs.shift(self.next_id))
-        return Snapshot(self.segments + moved, self.next_id + other.next_id, strings)
+        return replace(self, segments=self.segments + moved, next_id=self.next_id + other.next_id, strings=strings)
 
     # ------------------------------------------------------------------------------------------------ reading
 
@@ -210,6 +217,20 @@ class Snapshot:
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # without what is cached
 
+    def visible_links(self, filter: Any) -> Mask | None:
+        """Return which rows of the neighbor graph a search with this filter can find; None means all."""
+        if self.links is None or filter is None:
+            return None if self.links is None else self.links.visible
+        if not callable(filter) and as_mask(filter) is None:
+            allowed = self.to_int_ids(filter)
+        else:
+            masks = zip(self.segments, self._masks(filter), strict=True)
+            allowed = np.concatenate([np.empty(0, np.int64), *(segment.ids[mask] for segment, mask in masks)])
+        rows, here = self.links.locate(allowed)
+        visible = np.zeros(len(self.links.links), bool)
+        visible[rows[here]] = True
+        return visible
+
     def _masks(self, filter: Any) -> list[Mask]:
         """Return which rows of each segment are live and pass a filter."""
         masks = filter_masks(self._int_filter(filter), [(segment.ids, segment.live) for segment in self.segments])
@@ -234,6 +255,11 @@ def check_snapshot(snapshot: Snapshot, dim: int, metric: Metric, *, needs_units:
         if isinstance(segment, ListSegment) != needs_lists:
             raise InvalidInputError("the inverted lists do not fit the method")
         _check_segment(segment, dim, metric, needs_units)
+    if snapshot.links is not None:
+        linked = snapshot.links.links.ids
+        linked = linked if snapshot.links.gone is None else linked[~snapshot.links.gone]
+        if not np.isin(linked, ids).all():
+            raise InvalidInputError("the neighbor graph does not fit the vectors")
     if snapshot.strings is not None:
         known = {number for _, number in snapshot.strings.items()}
         if len(known) != len(snapshot.strings) or not known.issuperset(ids.tolist()):

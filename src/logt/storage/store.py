@@ -22,6 +22,7 @@ from logt._types import Array
 from logt.engine.coded_segment import CodedSegment
 from logt.engine.list_segment import ListSegment
 from logt.engine.method import Method
+from logt.engine.neighbor_graph import Links, LinkState
 from logt.engine.segment import Segment
 from logt.engine.string_ids import Layer, StringIds
 from logt.errors import ConflictError, CorruptIndexError, InvalidInputError
@@ -41,7 +42,7 @@ from logt.storage.manifest import (
     write_manifest,
 )
 
-_ARRAYS = r"(codec|memory|segment|supplement|sketch|removed|strings|names)-[0-9a-f]{16}\.safetensors"
+_ARRAYS = r"(codec|memory|segment|supplement|sketch|removed|strings|names|graph|unlinked)-[0-9a-f]{16}\.safetensors"
 _LOG = r"changes-[0-9a-f]{32}\.log"
 INDEX_FILE = re.compile(rf"\.lock|{_ARRAYS}|{_LOG}|\.(manifest\.json|{_ARRAYS})\.\d+\.tmp")
 """The names of all files of an index but the manifest."""
@@ -52,12 +53,13 @@ UNUSABLE = (KeyError, TypeError, AttributeError, IndexError, ValueError)
 
 @dataclass(frozen=True)
 class StoredIndex:
-    """Everything that is stored of an index: settings, method, segments, string ids."""
+    """Everything that is stored of an index: settings, method, segments, string ids, neighbor graph."""
 
     settings: Mapping[str, Any]
     method: Method
     segments: tuple[Segment, ...]
     strings: StringIds | None = None
+    links: LinkState | None = None
 
 
 class Store:
@@ -177,7 +179,9 @@ class Store:
             strings = None
             if manifest["strings"] is not None:
                 strings = StringIds(tuple(self._layer(name, loaded) for name in manifest["strings"]))
-            return StoredIndex(manifest["settings"], method_from_json(manifest["method"]), segments, strings)
+            method = method_from_json(manifest["method"])
+            links = self._links(manifest["graph"], loaded) if "graph" in manifest else None
+            return StoredIndex(manifest["settings"], method, segments, strings, links)
         except UNUSABLE as error:
             raise CorruptIndexError(
                 f"{self.folder}: the manifest and its files do not fit together: {error}"
@@ -210,6 +214,14 @@ class Store:
         if entry.get("vectors", segment.count) != segment.count:
             raise ValueError(f"a segment has {segment.count} vectors, not {entry['vectors']}")
         return segment
+
+    def _links(self, entry: Mapping[str, str], loaded: Mapping[str, Mapping[str, Array]]) -> LinkState:
+        state = LinkState(Links.from_arrays(loaded[entry["links"]]))
+        self._know(entry["links"], state.links)
+        if "unlinked" in entry:
+            state = state.with_deletions(loaded[entry["unlinked"]]["bits"])
+            self._know(entry["unlinked"], state.gone)
+        return state
 
     def _layer(self, name: str, loaded: Mapping[str, Mapping[str, Array]]) -> Layer:
         layer = Layer.from_arrays(loaded[name])
@@ -245,6 +257,7 @@ class Store:
             "models": writer.models,
             "segments": entries,
             "strings": strings,
+            **({} if stored.links is None else {"graph": writer.links(stored.links)}),
             "files": writer.files,
         }
         state = state_of(manifest)
@@ -305,6 +318,13 @@ class _Writer:
             entry["supplement"] = self._write("supplement", segment.supplement_arrays, segment.supplement)
         if segment.removed is not None:
             entry["removed"] = self._write("removed", {"bits": np.packbits(segment.removed)}, segment.removed)
+        return entry
+
+    def links(self, state: LinkState) -> dict[str, str]:
+        """Write the neighbor graph and return its entry."""
+        entry = {"links": self._write("graph", state.links.arrays, state.links)}
+        if state.gone is not None:
+            entry["unlinked"] = self._write("unlinked", {"bits": np.packbits(state.gone)}, state.gone)
         return entry
 
     def layer(self, layer: Layer) -> str:

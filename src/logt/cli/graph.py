@@ -1,0 +1,114 @@
+"""`logt link`, `duplicates` and `pairs`: the neighbor graph of an index."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from logt._validation import check_fraction
+from logt.cli.console import AsJson, Threads, err, out, progress, say
+from logt.engine.neighbor_graph import NeighborGraph
+from logt.errors import InvalidInputError
+from logt.index import Index
+
+IndexPath = Annotated[Path, typer.Argument(help="The folder of the index.")]
+_MAX_GROUPS = 20  # printed as text
+
+
+def link(
+    index: IndexPath,
+    k: Annotated[int, typer.Option("-k", min=1, help="Neighbors per vector.")] = 50,
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compute the neighbor graph of an index and store it with the index."""
+    with Index.open(index, "a") as opened:
+        try:
+            with progress(quiet=as_json) as report:
+                opened.link(k, threads=threads, progress=report)
+        except KeyboardInterrupt:
+            err.print("interrupted; nothing was written")
+            raise typer.Exit(130) from None
+        opened.save()
+        about = opened.report()
+    linked, size = about["linked"], about["bytes by part"]["graph"]
+    if as_json:
+        out.print_json(json.dumps({"linked": linked, "bytes": size}))
+    else:
+        say(f"{index}: {linked:,} vectors linked, {size:,} bytes")
+
+
+def duplicates(
+    index: IndexPath,
+    threshold: Annotated[float, typer.Option(help="The least cosine of a pair, above 0 and at most 1.")] = 0.95,
+    threads: Threads = None,
+    pairs: Annotated[bool, typer.Option("--pairs", help="Print pairs and their similarity, not groups.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print the groups of vectors that are nearly equal, largest first."""
+    threshold = check_fraction("threshold", threshold)
+    graph = _graph(Index.open(index), threads, quiet=as_json)
+    if pairs:
+        found = _pairs(graph, threshold)
+        if as_json:
+            out.print_json(json.dumps([[a, b, round(score, 4)] for a, b, score in found]))
+        else:
+            for a, b, score in found:
+                say(f"{a} {b} {score:.4f}")
+        return
+    groups = [group.tolist() for group in graph.groups(threshold)]
+    if as_json:
+        out.print_json(json.dumps(groups))
+        return
+    say(f"{len(groups):,} groups of {sum(map(len, groups)):,} vectors")
+    for group in groups[:_MAX_GROUPS]:
+        say("  ".join(map(str, group)))
+    if len(groups) > _MAX_GROUPS:
+        say(f"… and {len(groups) - _MAX_GROUPS:,} more groups; --json gives all")
+
+
+def pairs(
+    index: IndexPath,
+    output: Annotated[Path, typer.Argument(help="The text file to write: two ids per line.")],
+    per_image: Annotated[int, typer.Option(min=1, help="Neighbors of each vector that are paired with it.")] = 20,
+    threads: Threads = None,
+    overwrite: Annotated[bool, typer.Option(help="Replace an existing file.")] = False,
+) -> None:
+    """Write pairs of similar images for structure from motion, in the format that hloc and COLMAP read."""
+    if output.exists() and not overwrite:
+        raise InvalidInputError(f"{output} exists; choose another path, or pass --overwrite")
+    opened = Index.open(index)
+    bad = [str(name) for name in opened.ids if any(c.isspace() for c in str(name))]
+    if bad:
+        raise InvalidInputError(f"id {bad[0]!r} contains a space, which the format cannot hold; nothing was written")
+    graph = _graph(opened, threads, least=per_image)
+    rank = np.arange(len(graph.rows)) - np.repeat(graph.starts[:-1], np.diff(graph.starts))
+    lines = _pairs(graph, chosen=rank < per_image)
+    output.write_text("".join(f"{a} {b}\n" for a, b, _ in lines))
+    say(f"{output}: {len(lines):,} pairs")
+
+
+def _graph(index: Index, threads: int | None, *, quiet: bool = False, least: int = 1) -> NeighborGraph:
+    """Return the stored graph if it holds all vectors and enough neighbors, otherwise a new one."""
+    stored = index.links
+    wanted = min(least, max(len(index) - 1, 0))
+    if stored is not None and len(stored) == len(index) and np.diff(stored.starts).min(initial=wanted) >= wanted:
+        return stored
+    with progress(quiet=quiet) as report:
+        return index.graph(max(50, least), threads=threads, progress=report)
+
+
+def _pairs(
+    graph: NeighborGraph, threshold: float = -2.0, chosen: Any = True
+) -> list[tuple[str | int, str | int, float]]:
+    """Return (id, id, similarity) of each pair once, by row."""
+    row = np.repeat(np.arange(len(graph)), np.diff(graph.starts))
+    used = np.flatnonzero((graph.similarity >= threshold) & chosen)
+    low, high = np.minimum(row[used], graph.rows[used]), np.maximum(row[used], graph.rows[used])
+    _, first = np.unique(low * np.int64(len(graph)) + high, return_index=True)
+    ids = graph.ids.tolist()
+    return [(ids[low[i]], ids[high[i]], float(graph.similarity[used[i]])) for i in first]

@@ -1,0 +1,256 @@
+"""Diffusion: equal to a dense solve, non-negative, local, and the plain ranking where there is nothing to spread."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import logt
+from logt.stages.diffusion import Diffusion, background, transition
+
+
+def unit(X):
+    return (X / np.linalg.norm(X, axis=1, keepdims=True)).astype(np.float32)
+
+
+def exact_neighbors(X, k):
+    S = X @ X.T
+    np.fill_diagonal(S, -np.inf)
+    best = np.argsort(-S, axis=1, kind="stable")[:, :k].astype(np.int32)
+    return best, np.take_along_axis(S, best, axis=1).astype(np.float32)
+
+
+def clusters(seed=0, count=12, size=25, dim=16):
+    """Chains: the vectors of a cluster lie along an arc, so that its ends are connected only through the others."""
+    rng = np.random.default_rng(seed)
+    a, b = rng.standard_normal((2, count, dim))
+    angle = np.linspace(0, 1.4, size)[:, None]
+    chains = [np.cos(angle) * a[c] + np.sin(angle) * b[c] for c in range(count)]
+    return unit(np.concatenate(chains) + 0.02 * rng.standard_normal((count * size, dim)))
+
+
+def dense(S, N):
+    D = np.zeros((N, N))
+    for row in range(N):
+        mine = slice(S.starts[row], S.starts[row + 1])
+        D[row, S.columns[mine]] = S.weights[mine]
+    return D
+
+
+@pytest.mark.parametrize("alpha", [0.5, 0.9, 0.99])
+def test_scores_equal_a_dense_solve(alpha):
+    X = clusters()
+    S = transition(*exact_neighbors(X, 20), 12)
+    q = unit(X[40:41] + 0.1 * X[3:4])[0]
+    scores = X @ q
+    rows = np.argsort(-scores)[:30]
+    found, f = Diffusion(alpha=alpha, hops=100, nodes=10_000)(S, rows, scores[rows])
+    y = np.zeros(len(X))
+    y[rows] = (np.maximum(scores[rows] - S.background, 0) / (1 - S.background)) ** 3
+    expected = np.linalg.solve(np.eye(len(X)) - alpha * dense(S, len(X)), y)
+    got = np.zeros(len(X))
+    got[found] = f
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+    assert len(np.unique(found)) == len(found)
+
+
+def test_the_transition_is_symmetric_with_eigenvalues_of_at_most_one():
+    X = clusters(1)
+    D = dense(transition(*exact_neighbors(X, 20), 12), len(X))
+    np.testing.assert_allclose(D, D.T, atol=1e-6)
+    assert np.abs(np.linalg.eigvalsh(D)).max() <= 1 + 1e-6
+    assert (D >= 0).all()
+    assert (np.diag(D) == 0).all()
+
+
+def test_an_edge_needs_both_directions():
+    neighbors = np.array([[1], [2], [1]], np.int32)  # 0 -> 1, 1 <-> 2
+    S = transition(neighbors, np.array([[0.9], [0.95], [0.95]], np.float32), 1)
+    assert dense(S, 3).nonzero()[0].tolist() in ([], [1, 2])
+    S = transition(
+        np.array([[1, 2], [2, 0], [1, -1]], np.int32),
+        np.array([[0.9, 0.1], [0.95, 0.1], [0.95, 0]], np.float32),
+        1,
+    )
+    assert list(zip(*dense(S, 3).nonzero(), strict=True)) == [(1, 2), (2, 1)]
+
+
+def test_the_background_is_what_the_last_neighbors_have():
+    similarity = np.array([[0.9, 0.2], [0.9, 0.3], [0.9, 0.4], [0.9, 0.0]], np.float32)
+    neighbors = np.array([[1, 2], [0, 2], [0, 1], [0, -1]], np.int32)
+    assert background(neighbors, similarity) == pytest.approx(0.3)
+    assert background(np.empty((3, 0), np.int32), np.empty((3, 0), np.float32)) == 0
+
+
+def test_a_vector_without_edges_keeps_its_plain_score():
+    S = transition(np.full((4, 3), -1, np.int32), np.zeros((4, 3), np.float32), 3)
+    found, f = Diffusion()(S, np.array([2, 0]), np.array([0.9, 0.5], np.float32))
+    assert found.tolist() == [2, 0]
+    np.testing.assert_allclose(f, [0.9**3, 0.5**3], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"alpha": 1}, {"alpha": -0.1}, {"alpha": float("nan")}, {"candidates": 0}, {"hops": -1}, {"nodes": 0}]
+)
+def test_impossible_parameters_are_refused(wrong):
+    with pytest.raises(logt.InvalidInputError, match=next(iter(wrong))):
+        Diffusion(**wrong)
+
+
+# ------------------------------------------------------------------------------------------------- in an index
+
+
+@pytest.fixture(scope="module")
+def linked():
+    X = clusters(2)
+    index = logt.Index(X.shape[1], threads=1)
+    index.add(X)
+    index.link(20)
+    return index, X
+
+
+def test_diffusion_finds_the_far_end_of_a_chain(linked):
+    index, X = linked
+    chain = set(range(25))
+    plain = index.search(X[0], 25).ids
+    found = index.search(X[0], 25, rerank="diffusion").ids
+    assert len(chain & set(found.tolist())) > len(chain & set(plain.tolist()))
+
+
+def test_without_spreading_the_ranking_is_the_plain_one(linked):
+    index, X = linked
+    for k in (5, 50, len(X)):
+        np.testing.assert_array_equal(
+            index.search(X[:9], k, rerank=Diffusion(alpha=0)).ids, index.search(X[:9], k).ids
+        )
+
+
+def test_scores_are_not_negative_and_fall(linked):
+    index, X = linked
+    result = index.search(X, len(X), rerank="diffusion")
+    assert (result.scores >= 0).all()
+    assert (np.diff(result.scores, axis=1) <= 0).all()
+    for row in result.ids:
+        assert sorted(row.tolist()) == list(range(len(X)))
+
+
+def test_each_query_of_a_batch_is_ranked_as_if_alone(linked):
+    index, X = linked
+    together = index.search(X[:20:3], 10, rerank="diffusion")
+    for q, ids in zip(X[:20:3], together.ids, strict=True):
+        np.testing.assert_array_equal(index.search(q, 10, rerank="diffusion").ids, ids)
+
+
+def test_relabelling_changes_nothing():
+    X = clusters(3)
+    neighbors, similarity = exact_neighbors(X, 20)
+    scores = X @ X[7]
+    rows = np.argsort(-scores)[:40]
+    name = np.random.default_rng(0).permutation(len(X)).astype(np.int32)  # of each row
+    order = np.argsort(name)
+    for nodes in (3000, 50):
+        diffusion = Diffusion(nodes=nodes)
+        found, f = diffusion(transition(neighbors, similarity, 10), rows, scores[rows])
+        renamed = transition(name[neighbors[order]], similarity[order], 10)
+        names, g = diffusion(renamed, name[rows], scores[rows])
+        expected, got = np.zeros(len(X)), np.zeros(len(X))
+        expected[name[found]], got[names] = f, g
+        np.testing.assert_allclose(got, expected, atol=1e-9)
+
+
+def test_a_filter_and_removals_hold(linked):
+    index, X = linked
+    even = np.arange(0, len(X), 2)
+    for rule in (even, index.ids % 2 == 0, lambda ids: ids % 2 == 0):
+        found = index.search(X[:10], 20, filter=rule, rerank="diffusion").ids
+        assert (found % 2 == 0).all()
+    changed = logt.Index(X.shape[1])
+    changed.add(X)
+    changed.link(20)
+    changed.remove(np.arange(1, 12))
+    found = changed.search(X[:25], 100, rerank="diffusion").ids
+    assert not np.isin(found, np.arange(1, 12)).any()
+
+
+def test_an_id_that_is_replaced_leaves_the_graph():
+    X = clusters(4)
+    index = logt.Index(X.shape[1])
+    index.add(X)
+    index.link(20)
+    index.upsert(X[212:213], ids=[3])  # now a vector of another chain
+    assert index.report()["linked"] == len(X) - 1
+    found = index.search(X[0], 20, rerank="diffusion").ids
+    assert 3 not in found
+    assert 3 in index.search(X[212], 10, rerank="diffusion").ids
+
+
+def test_new_vectors_are_found_before_they_are_linked():
+    X = clusters(5)
+    index = logt.Index(X.shape[1])
+    index.add(X[1:])
+    index.link(20)
+    (new,) = index.add(X[:1])
+    assert new in index.search(X[0], 5, rerank="diffusion").ids
+    assert index.report()["linked"] == len(X) - 1
+    index.link(20)
+    assert index.report()["linked"] == len(X)
+
+
+def test_duplicates_by_the_thousand_do_not_swallow_the_ranking():
+    X = clusters(6)
+    copies = np.repeat(X[100:101], 3000, axis=0)
+    index = logt.Index(X.shape[1])
+    index.add(np.concatenate([X, copies]))
+    index.link(20)
+    found = index.search(X[0], 20, rerank="diffusion")
+    assert np.isfinite(found.scores).all()
+    assert (found.ids < 25).mean() > 0.9  # the chain of the query
+    best = index.search(X[100], 10, rerank="diffusion").ids
+    assert ((best >= len(X)) | (best == 100)).all()
+
+
+def test_vectors_without_neighbours_keep_the_plain_order():
+    """Random directions in many dimensions: the plain ranking has nothing to gain."""
+    rng = np.random.default_rng(7)
+    X = unit(rng.standard_normal((3000, 128)))
+    Q = unit(X[:100] + 0.1 * rng.standard_normal((100, 128)))
+    index = logt.Index(128)
+    index.add(X)
+    index.link()
+    assert (index.search(Q, 1, rerank="diffusion").ids[:, 0] == np.arange(100)).mean() >= 0.995
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_tiny_indexes(count):
+    X = unit(np.eye(8)[:count] + 0.1)
+    index = logt.Index(8)
+    index.add(X)
+    assert len(index.graph(50)) == count
+    index.link(50)
+    if count == 1:
+        assert index.links is None
+        return
+    assert index.search(X[0], 5, rerank="diffusion").ids[:count].tolist()[0] == 0
+
+
+def test_what_cannot_be_reranked_is_refused(linked):
+    index, X = linked
+    plain = logt.Index(16)
+    plain.add(X)
+    with pytest.raises(logt.InvalidInputError, match=r"index.link\(\)"):
+        plain.search(X[0], rerank="diffusion")
+    with pytest.raises(logt.InvalidInputError, match="rerank must be"):
+        index.search(X[0], rerank="magic")
+    l2 = logt.Index(16, metric="l2")
+    l2.add(X)
+    with pytest.raises(logt.InvalidInputError, match="under cosine"):
+        l2.search(X[0], rerank="diffusion")
+
+
+def test_invalid_queries_can_be_ignored(linked):
+    index, X = linked
+    Q = X[:3].copy()
+    Q[1] = np.nan
+    result = index.search(Q, 4, rerank="diffusion", on_invalid="ignore")
+    assert (result.ids[1] == -1).all()
+    assert (result.ids[[0, 2]] >= 0).all()

@@ -1,0 +1,242 @@
+"""The neighbor graph: recall, forms, and how it follows the index to disk and through changes."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+import logt
+from logt.datasets.synthetic import synthetic_collection
+from logt.engine import graph as engine_graph
+
+
+def exact(X, k):
+    S = X @ X.T
+    np.fill_diagonal(S, -2)
+    return np.argsort(-S, axis=1)[:, :k]
+
+
+@pytest.fixture(scope="module")
+def collection():
+    return synthetic_collection(5000, 64, seed=1).X
+
+
+@pytest.fixture(scope="module")
+def index(collection):
+    index = logt.Index(64)
+    index.add(collection)
+    return index
+
+
+def recall(graph, truth):
+    k = truth.shape[1]
+    return np.mean([np.isin(truth[i], graph.neighbors(i)[0][:k]).mean() for i in range(len(truth))])
+
+
+def test_the_lists_of_the_graph_are_nearly_exact(index, collection):
+    graph = index.graph(20)
+    assert len(graph) == len(collection)
+    assert np.diff(graph.starts).tolist() == [20] * len(graph)
+    assert recall(graph, exact(collection, 20)) > 0.9
+    ids, similarity = graph.neighbors(7)
+    assert 7 not in ids
+    assert (np.diff(similarity) <= 0).all()
+    np.testing.assert_allclose(similarity, collection[ids] @ collection[7], atol=0.02)
+
+
+def test_the_graph_does_not_depend_on_the_number_of_threads(index):
+    one, two = index.graph(10, threads=1), index.graph(10, threads=3)
+    np.testing.assert_array_equal(one.rows, two.rows)
+    np.testing.assert_array_equal(one.similarity, two.similarity)
+
+
+def test_small_collections_are_compared_exhaustively():
+    X = synthetic_collection(600, 48, seed=2).X
+    index = logt.Index(48)
+    index.add(X)
+    assert recall(index.graph(10), exact(X, 10)) > 0.95
+
+
+def test_batches_and_the_methods_of_the_paper_have_a_graph(monkeypatch):
+    monkeypatch.setattr(engine_graph, "EXHAUSTIVE", 500)
+    X = synthetic_collection(3000, 48, seed=3).X
+    batches = logt.Index(48)
+    for part in np.array_split(X, 4):
+        batches.add(part)
+    assert recall(batches.graph(10), exact(X, 10)) > 0.8
+    paper = logt.Index(48, method=logt.methods.lo_gt(n=10))
+    paper.add(X)
+    assert recall(paper.graph(10), exact(X, 10)) > 0.5
+
+
+def test_removed_vectors_are_not_in_the_graph(collection):
+    index = logt.Index(64)
+    index.add(collection[:2000])
+    index.remove(np.arange(0, 2000, 3))
+    graph = index.graph(5)
+    assert graph.ids.tolist() == [i for i in range(2000) if i % 3]
+
+
+def test_progress_is_reported_and_can_interrupt(index):
+    seen = []
+    index.graph(5, progress=lambda what, done, total: seen.append((what, done, total)))
+    assert {"decoding", "linking"} <= {what for what, _, _ in seen}
+    assert seen[-1][1] == seen[-1][2]
+
+    def stop(what, done, total):
+        raise KeyboardInterrupt
+
+    before = index.report()
+    with pytest.raises(KeyboardInterrupt):
+        index.link(5, progress=stop)
+    assert index.report() == before
+
+
+def test_an_empty_index_has_an_empty_graph():
+    index = logt.Index(8)
+    assert len(index.graph()) == 0
+    index.link()
+    assert index.links is None
+
+
+@pytest.mark.parametrize("k", [0, -1, 2.5, "many"])
+def test_impossible_k_is_refused(index, k):
+    with pytest.raises(logt.InvalidInputError, match="k must be"):
+        index.graph(k)
+    with pytest.raises(logt.InvalidInputError, match="k must be"):
+        index.link(k)
+
+
+# ------------------------------------------------------------------------------------------------------- forms
+
+
+def test_scikit_learn_takes_the_distances_as_a_precomputed_graph(index, collection):
+    cluster = pytest.importorskip("sklearn.cluster")
+    matrix = index.graph(10).to_scipy(distance=True)
+    assert matrix.shape == (len(collection), len(collection))
+    assert matrix.data.min() >= 0
+    labels = cluster.DBSCAN(eps=0.4, min_samples=3, metric="precomputed").fit_predict(matrix.maximum(matrix.T))
+    assert labels.max() > 1
+
+
+def test_networkx_gets_ids_and_similarities():
+    pytest.importorskip("networkx")
+    index = logt.Index(8)
+    index.add(np.eye(8, dtype=np.float32)[:3] + 0.1, ids=["a", "b", "c"])
+    graph = index.graph(1).to_networkx()
+    assert set(graph.nodes) == {"a", "b", "c"}
+    assert all("similarity" in data for *_, data in graph.edges(data=True))
+
+
+def test_groups_are_connected_components():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 32)).astype(np.float32)
+    X[10:14] = X[3] + 0.01 * rng.standard_normal((4, 32))
+    X[30] = X[20]
+    index = logt.Index(32)
+    index.add(X, ids=[f"v{i}" for i in range(40)])
+    groups = index.graph(10).groups(0.95)
+    assert [sorted(group) for group in groups] == [sorted(["v3", "v10", "v11", "v12", "v13"]), ["v20", "v30"]]
+    assert index.graph(10).groups(1.1) == []
+
+
+# ---------------------------------------------------------------------------------------------------- with an index
+
+
+@pytest.fixture
+def linked(collection, tmp_path):
+    index = logt.Index(64)
+    index.add(collection[:1500])
+    index.link(10)
+    index.save(tmp_path / "index")
+    return index, tmp_path / "index"
+
+
+def test_the_stored_graph_is_that_of_the_index(linked, collection):
+    index, path = linked
+    opened, computed = logt.open(path), index.graph(10)
+    assert opened.links is not None
+    np.testing.assert_array_equal(opened.links.rows, computed.rows)
+    np.testing.assert_allclose(opened.links.similarity, computed.similarity, atol=0.003)
+    expected = index.search(collection[:5], 8, rerank="diffusion")
+    np.testing.assert_array_equal(opened.search(collection[:5], 8, rerank="diffusion").ids, expected.ids)
+    copy = pickle.loads(pickle.dumps(index))
+    np.testing.assert_array_equal(copy.search(collection[:5], 8, rerank="diffusion").ids, expected.ids)
+
+
+def test_at_most_250_bytes_a_vector_are_stored(collection, tmp_path):
+    index = logt.Index(64)
+    index.add(collection)
+    index.link(50)
+    index.save(tmp_path / "index")
+    (file,) = (tmp_path / "index").glob("graph-*.safetensors")
+    assert file.stat().st_size <= 250 * len(collection)
+    assert index.report()["bytes by part"]["graph"] <= 250 * len(collection)
+
+
+def test_changes_after_linking_are_saved_and_replayed(linked, collection):
+    _, path = linked
+    with logt.open(path, "a") as index:
+        index.remove([1, 2])
+        index.upsert(collection[4000:4001], ids=[5])
+        index.add(collection[2000:2010])
+        index.save()
+        expected = index.search(collection[:20], 10, rerank="diffusion")
+    reader = logt.open(path)
+    assert reader.report()["linked"] == 1497
+    np.testing.assert_array_equal(reader.search(collection[:20], 10, rerank="diffusion").ids, expected.ids)
+    with logt.open(path, "a") as index:
+        index.compact()
+        index.save()
+    compacted = logt.open(path)
+    assert compacted.report()["linked"] == 1497
+    assert not np.isin(compacted.links.ids, [1, 2, 5]).any()
+    assert sorted(compacted.links.ids) == sorted(set(range(1500)) - {1, 2, 5})
+    assert not list(path.glob("unlinked-*"))
+
+
+def test_deletions_in_the_graph_are_written(linked, collection):
+    _, path = linked
+    with logt.open(path, "a") as index:
+        index.remove(np.arange(100))
+        index.link(10)
+        index.remove([200])
+        index.save()
+    assert list(path.glob("unlinked-*"))
+    assert logt.open(path).report()["linked"] == 1399
+
+
+def test_unlink_drops_the_graph_and_its_file(linked):
+    _, path = linked
+    with logt.open(path, "a") as index:
+        index.unlink()
+        index.save()
+    assert logt.open(path).links is None
+    assert not list(path.glob("graph-*"))
+
+
+def test_merging_keeps_the_graph_of_the_first(linked, collection):
+    index, _ = linked
+    other = logt.Index(64)
+    other.add(collection[2000:2500], ids=np.arange(5000, 5500))
+    index.merge_from(other)
+    assert index.report()["linked"] == 1500
+    assert len(index) == 2000
+
+
+def test_a_damaged_graph_is_named(linked):
+    _, path = linked
+    (file,) = path.glob("graph-*.safetensors")
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(logt.CorruptIndexError, match=file.name):
+        logt.open(path)
+
+
+def test_a_reader_cannot_link(linked):
+    _, path = linked
+    with pytest.raises(logt.ReadOnlyError):
+        logt.open(path).link()
