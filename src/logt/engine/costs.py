@@ -62,9 +62,9 @@ def complexity(segments: Sequence[Segment], dim: int, reading: Cascade | Probe |
 
 def memory_per_vector(N: int, dim: int, bits: int) -> float:
     """Return about how many bytes of memory a vector of the default index takes, without its supplement."""
-    codes = 4 * 3 + 4 + 2 * -(-dim * bits // 128) * 8 + 4  # entries, scale, residual and factor
+    head, tail = -(-dim // 128) * 16, -(-dim * (bits - 1) // 128) * 16
     units: float = 4 * math.sqrt(N)
-    return codes + 4 + 8 + 4 + units * (dim / 2 + 12) / N  # row, id, norm, memory vectors
+    return 3 * 2 + 4 + 4 + 4 + head + tail + 4 + 8 + 4 + units * (dim / 2 + 36) / N
 
 
 def models(segments: Sequence[Segment]) -> list[Any]:

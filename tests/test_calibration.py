@@ -1,0 +1,135 @@
+"""Recall as a search parameter: indexes measure their own accuracy by effort."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import logt
+from logt import InvalidInputError
+from logt.cli.main import app
+from logt.methods import lo_gt, sketched
+from logt.stages.inverted_lists import Probe, RecallCurve
+
+
+@pytest.fixture(scope="module")
+def normal():
+    """Vectors without clusters, and queries like them: (X, Q, an index of X)."""
+    rng = np.random.default_rng(0)
+    X, Q = rng.standard_normal((6000, 48)).astype("f4"), rng.standard_normal((100, 48)).astype("f4")
+    index = logt.Index(48)
+    index.add(X)
+    return X, Q, index
+
+
+def shared(index, Q, k=10, **settings):
+    """Return the fraction of the results of a full read that a search finds."""
+    full, found = index.search(Q, k, effort=1).ids, index.search(Q, k, **settings).ids
+    return np.mean([len(set(a) & set(b)) / k for a, b in zip(found.tolist(), full.tolist(), strict=True)])
+
+
+def test_the_default_finds_most_of_a_full_read_where_there_are_no_clusters(normal):
+    _, Q, index = normal
+    assert shared(index, Q) > 0.9
+    assert shared(index, Q, effort=0) < 0.8  # a constant would not do
+
+
+@pytest.mark.parametrize("k", [1, 10, 30, 100])
+def test_a_recall_is_about_reached_for_any_k(normal, k):
+    _, Q, index = normal
+    found = [shared(index, Q, k, recall=recall) for recall in (0.8, 0.9, 0.99)]
+    assert all(reached > recall - 0.08 for reached, recall in zip(found, (0.8, 0.9, 0.99), strict=True))
+    assert found == sorted(found)
+
+
+def test_every_trained_codec_has_a_curve_that_is_stored(normal, tmp_path):
+    _, Q, index = normal
+    curve = index._snapshot.list_segments[0].codec.curve
+    assert (np.diff(curve.recall, axis=1) >= 0).all()
+    assert (curve.recall[:, -1] > 0.999).all()
+    index.save(tmp_path / "index")
+    opened = logt.open(tmp_path / "index")
+    assert (opened._snapshot.list_segments[0].codec.curve.recall == curve.recall).all()
+    assert (opened.search(Q, 10).ids == index.search(Q, 10).ids).all()
+
+
+def test_the_effort_of_a_recall_is_interpolated():
+    curve = RecallCurve(np.tile(np.linspace(0.5, 1, 11, dtype=np.float32), (2, 1)))
+    assert curve.effort(0.75, 10) == pytest.approx(0.5)
+    assert curve.effort(0.2, 10) == 0
+    assert curve.effort(1, 1) == pytest.approx(1)
+    two = RecallCurve(np.stack([np.ones(11), np.linspace(0, 1, 11)]).astype(np.float32))
+    assert two.effort(0.9, 10) == 0
+    assert two.effort(0.9, 100) == two.effort(0.9, 10**6) == pytest.approx(0.9)
+    assert 0.4 < two.effort(0.9, 32) < 0.5
+    assert Probe().effort_for(10, [curve, two]) == pytest.approx(curve.effort(0.95, 10))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"recall": 0}, {"recall": 1.5}, {"recall": "much"}, {"recall": 0.9, "effort": 0.5}]
+)
+def test_impossible_recalls_are_refused(normal, wrong):
+    _, Q, index = normal
+    with pytest.raises(InvalidInputError, match="recall"):
+        index.search(Q, 3, **wrong)
+    with pytest.raises(InvalidInputError, match="recall is for methods with inverted lists"):
+        logt.Index(48, method=lo_gt(n=5, m=2, L=4)).search(Q, 3, recall=0.9)
+
+
+def test_tuning_by_queries_replaces_the_curve(tmp_path):
+    rng = np.random.default_rng(1)
+    centres = rng.standard_normal((40, 32))
+    X = centres[rng.integers(0, 40, 5000)] + 0.2 * rng.standard_normal((5000, 32))
+    index = logt.Index(32)
+    index.add(X)
+    before = index._snapshot.list_segments[0].codec.curve
+    points = index.tune(rng.standard_normal((50, 32)))  # far from all clusters
+    after = index._snapshot.list_segments[0].codec.curve
+    assert (after.recall != before.recall).any()
+    assert [point.effort for point in points] == list(RecallCurve.EFFORTS)
+    assert points[-1].recall == pytest.approx(1)
+    assert points[0].scanned < points[-1].scanned == 5000
+    index.save(tmp_path / "index")
+    reader = logt.open(tmp_path / "index")
+    assert len(reader.tune()) == len(points)  # reports, and changes nothing
+    assert (reader._snapshot.list_segments[0].codec.curve.recall == after.recall).all()
+    with pytest.raises(InvalidInputError, match="no rows"):
+        index.tune(np.empty((0, 32)))
+    with pytest.raises(InvalidInputError, match="inverted lists"):
+        logt.Index(32, method=lo_gt()).tune()
+    assert logt.Index(32).tune() == []
+
+
+def test_the_method_sets_the_default(normal):
+    X, Q, _ = normal
+    index = logt.Index(48, method=sketched(recall=0.7))
+    index.add(X)
+    assert (index.search(Q, 10).ids == index.search(Q, 10, recall=0.7).ids).all()
+    assert shared(index, Q) < shared(index, Q, recall=0.99)
+
+
+def test_the_commands(normal, tmp_path):
+    X, Q, _ = normal
+    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "q.npy", Q)
+
+    def run(*words, code=0):
+        done = CliRunner().invoke(app, [str(word) for word in words])
+        assert done.exit_code == code, done.output
+        return done
+
+    run("build", tmp_path / "x.npy", tmp_path / "index", "--bytes", 70, "--recall", 0.9)
+    report = json.loads(run("info", tmp_path / "index", "--json").stdout)
+    assert 40 < report["bytes per vector"] <= 75
+    wrong = CliRunner().invoke(app, ["build", str(tmp_path / "x.npy"), str(tmp_path / "b"), "--bytes", "9"])
+    assert "--bytes must be at least" in str(wrong.exception)
+    tuned = json.loads(run("tune", tmp_path / "index", tmp_path / "q.npy", "--json", "--recall", 0.9).stdout)
+    assert len(tuned["points"]) == len(RecallCurve.EFFORTS)
+    assert 0 <= tuned["recommended"] <= 1
+    shown = run("tune", tmp_path / "index", "--plot", tmp_path / "curve.svg").stdout
+    assert "recall@10" in shown
+    assert (tmp_path / "curve.svg").read_text().startswith("<?xml")
+    run("search", tmp_path / "index", tmp_path / "q.npy", "--recall", 0.9)
