@@ -31,7 +31,9 @@ def public_objects(module: ModuleType) -> Iterator[tuple[str, Any, str]]:
         if inspect.isclass(value):
             about = class_text(value)
             yield name, value, about
-            for method in vars(value):
+            package = module.__name__.split(".")[0]
+            inherited = [base for base in value.__mro__ if base.__module__.split(".")[0] == package]
+            for method in dict.fromkeys(name for base in inherited for name in vars(base)):
                 bound = getattr(value, method)
                 if not method.startswith("_") and inspect.isroutine(bound):
                     yield f"{name}.{method}", bound, f"{method_text(value, method)}\n{about}"

@@ -25,6 +25,7 @@ LEVELS = [
     {"stages", "metrics"},
     {"engine"},
     {"storage", "methods"},
+    {"_index_base"},
     {"index"},
     {"evaluation", "augmentation", "descriptors", "conversion", "integrations", "sklearn"},
     {"baselines", "datasets", "photos"},

@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
-from typing import Any, Literal, Never, Unpack
+from dataclasses import fields, replace
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
 from logt._arrays import to_numpy
+from logt._index_base import IndexBase
 from logt._progress import shown_progress
-from logt._threads import Progress, Workers, available_cores
+from logt._threads import Progress, Workers
 from logt._types import Array, Filter, Floats, Ids, SomeIds, Vectors
 from logt._validation import as_matrix, check_choice, check_float, check_int
 from logt.engine import costs
-from logt.engine.building import Builder
 from logt.engine.calibration import EffortPoint, calibrate, measure_efforts, sample_vectors
 from logt.engine.expansion import expand_queries
 from logt.engine.graph import nearest_neighbors
-from logt.engine.method import Method
 from logt.engine.neighbor_graph import Links, LinkState, NeighborGraph
 from logt.engine.params import SearchParams, SearchSettings
-from logt.engine.prefixes import PrefixCache
 from logt.engine.reader import Reader
 from logt.engine.rerank import as_diffusion, diffuse
-from logt.engine.snapshot import Snapshot, check_snapshot
-from logt.errors import CorruptIndexError, InvalidInputError, ReadOnlyError
-from logt.methods import _check_method, _refuse_unknown
-from logt.metrics import Metric, check_queries, check_vectors, parse_metric, worst_score
+from logt.engine.snapshot import Snapshot
+from logt.errors import InvalidInputError
+from logt.metrics import check_queries, check_vectors, worst_score
 from logt.results import RangeResult, Report, SearchResult, pad_results
 from logt.stages.diffusion import Diffusion
-from logt.storage.changes import Change, PendingChanges
-from logt.storage.store import Store, StoredIndex
+from logt.storage.changes import Change
 
 MAX_K = 1_000_000
 """The largest k, unless there are more vectors: results are padded to k."""
@@ -43,15 +34,7 @@ MAX_K = 1_000_000
 _SEARCH_SETTINGS = tuple(field.name for field in fields(SearchParams))
 
 
-@dataclass(frozen=True)
-class Contents:
-    """The method and the snapshot of an index, which change together."""
-
-    method: Method
-    snapshot: Snapshot
-
-
-class Index:
+class Index(IndexBase):
     """Vectors of one dimension, searchable by cosine, inner product or squared L2 distance.
 
     No training step is needed: `add` turns each batch into new segments and changes nothing else. The vectors
@@ -62,69 +45,6 @@ class Index:
     cores if None. segment_size: a larger batch is split into equal segments ("auto": a million vectors, or 131,072
     for the paper's methods); None keeps each batch in one segment, as the paper does.
     """
-
-    def __init__(
-        self,
-        dim: int,
-        *,
-        method: Method | None = None,
-        metric: str = "cosine",
-        seed: int = 0,
-        threads: int | None = None,
-        segment_size: int | Literal["auto"] | None = "auto",
-        **unknown: Never,
-    ):
-        _refuse_unknown(unknown)
-        self._metric = parse_metric(metric)
-        self._dim = check_int("dim", dim)
-        method = _check_method(method)
-        self._seed = check_int("seed", seed, least=0)
-        self._threads = None if threads is None else check_int("threads", threads)
-        if isinstance(segment_size, str) and segment_size == "auto":
-            segment_size = 1 << 20 if method.probe else 1 << 17
-        self._segment_size = None if segment_size is None else check_int("segment_size", segment_size)
-        self._contents = Contents(method, Snapshot())
-        self._prefixes = PrefixCache()
-        self._writing = threading.RLock()
-        self._store: Store | None = None
-        self._pending = PendingChanges()
-
-    @property
-    def dim(self) -> int:
-        return self._dim
-
-    @property
-    def method(self) -> Method:
-        return self._contents.method
-
-    @property
-    def _snapshot(self) -> Snapshot:
-        return self._contents.snapshot
-
-    @_snapshot.setter
-    def _snapshot(self, snapshot: Snapshot) -> None:
-        self._contents = replace(self._contents, snapshot=snapshot)
-
-    @property
-    def metric(self) -> Metric:
-        return self._metric
-
-    def __len__(self) -> int:
-        return len(self._snapshot)
-
-    @property
-    def ntotal(self) -> int:
-        """The number of vectors, `len(index)`; the name is that of faiss."""
-        return len(self)
-
-    def __contains__(self, id: object) -> bool:
-        return id in self._snapshot
-
-    @property
-    def ids(self) -> Array:
-        """The ids of all vectors, in the order of a mask that filters them."""
-        snapshot = self._snapshot
-        return snapshot.to_user_ids(snapshot.ids)
 
     def __repr__(self) -> str:
         return f"Index(dim={self._dim}, metric={self._metric!r}, ntotal={len(self)})"
@@ -392,182 +312,6 @@ class Index:
         contents = self._contents
         reading = _search_params(params, settings).reading(contents.method)
         return costs.complexity(contents.snapshot.segments, self._dim, reading)
-
-    # ------------------------------------------------------------------------------------------------ storage
-
-    def save(self, path: str | os.PathLike[str] | None = None) -> None:
-        """Write the index to a folder; without a path, to the one it was opened from in mode "a".
-
-        The previous state stays valid until the new one is complete, and stays with its readers after that. A few
-        changes are appended to a log; many, or a log that has grown, are written as new files.
-        """
-        if path is None and self._store is None:
-            raise InvalidInputError("no path to save to: pass one, or open the index with mode='a'")
-        with self._writing:
-            store = self._store
-            if store is not None and (path is None or Path(path).resolve() == store.folder):
-                self._refuse_read_only()
-                self._save_changes(store)
-                return
-            new = Store.create(Path(path or "").resolve())
-            try:
-                new.write(self._stored())
-            finally:
-                new.close()
-
-    def _save_changes(self, store: Store) -> None:
-        pending = self._pending.changes
-        if pending is None or not store.has_room(self._pending.nbytes):
-            store.write(self._stored())
-        elif pending:
-            store.append(pending)
-        self._pending.restart()
-
-    def _stored(self) -> StoredIndex:
-        snapshot = self._snapshot
-        settings = {
-            "dim": self._dim,
-            "metric": self._metric,
-            "seed": self._seed,
-            "segment_size": self._segment_size,
-            "next_id": snapshot.next_id,
-        }
-        return StoredIndex(settings, self.method, snapshot.segments, snapshot.strings, snapshot.links)
-
-    @classmethod
-    def open(
-        cls, path: str | os.PathLike[str], mode: Literal["r", "a"] = "r", *, threads: int | None = None
-    ) -> Index:
-        """Open the index that `save` wrote to `path`; every byte is checked, and the arrays are memory-mapped.
-
-        path: the folder. mode: "r" keeps the state that it found (`refresh` moves on) and refuses changes; any number
-        of processes may read. "a" may change and save; it locks the folder until `close`. threads: default of all
-        calls, all cores if None.
-        """
-        check_choice("mode", mode, ("r", "a"))
-        store = Store.open(Path(path).resolve(), write=mode == "a")
-        try:
-            index = cls._from_store(store, threads)
-        except BaseException:
-            store.close()
-            raise
-        index._store = store
-        index._pending.restart()
-        return index
-
-    @property
-    def generation(self) -> int | None:
-        """The number of the saved state that was opened, refreshed to or saved last; None for a new index."""
-        return self._store.generation if self._store else None
-
-    def refresh(self) -> bool:
-        """Move an index opened in mode "r" to the newest saved state; return whether there was a newer one."""
-        store = self._store
-        if store is None:
-            raise InvalidInputError("only an index that was opened from a folder can be refreshed")
-        with self._writing:
-            if store.writable:
-                return False
-            changes = store.read_changes()
-            if changes is not None:
-                snapshot = self._snapshot
-                for change in changes:
-                    snapshot = self._applied(snapshot, change)
-                self._snapshot = snapshot
-                return bool(changes)
-            fresh = type(self)._from_store(store, self._threads)
-            if (fresh.dim, fresh.metric) != (self.dim, self.metric):
-                raise InvalidInputError(f"{store.folder} now holds another kind of index; open it again")
-            self._seed, self._segment_size = fresh._seed, fresh._segment_size
-            self._contents = fresh._contents
-            return True
-
-    def close(self) -> None:
-        """Unlock the folder of an index opened in mode "a"; unsaved changes are lost."""
-        if self._store:
-            self._store.close()
-
-    def lock(self) -> None:
-        """Move an index that was opened in mode "r", or closed, to the newest saved state, and lock its folder.
-
-        After that it is as if it were opened in mode "a", but what it has in memory is not read again.
-        """
-        store = self._store
-        if store is None:
-            raise InvalidInputError("only an index that was opened from a folder can be locked")
-        with self._writing:
-            if not store.writable:
-                with store.locking(reread=self._pending.changes != []):  # changes that were not saved are lost
-                    self.refresh()
-                self._pending.restart()
-
-    def __enter__(self) -> Index:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    @classmethod
-    def _from_store(cls, store: Store, threads: int | None) -> Index:
-        stored, changes = store.read()
-        settings = dict(stored.settings)
-        try:
-            next_id = check_int("next_id", settings.pop("next_id"), least=0)
-            snapshot = Snapshot(stored.segments, next_id, stored.strings, stored.links)
-            index = cls(**settings, method=stored.method)
-            check_snapshot(
-                snapshot,
-                index.dim,
-                index.metric,
-                needs_units=stored.method.correct is not None,
-                needs_lists=stored.method.probe is not None,
-            )
-            for change in changes:
-                snapshot = index._applied(snapshot, change)
-        except (TypeError, KeyError, InvalidInputError) as error:
-            raise CorruptIndexError(f"{store.folder}: the settings cannot be used: {error}") from error
-        index._threads = None if threads is None else check_int("threads", threads)
-        index._snapshot = snapshot
-        return index
-
-    def _applied(self, snapshot: Snapshot, change: Change) -> Snapshot:
-        """Return a snapshot with one change of the log."""
-        if change.X is None:
-            return snapshot.remove(change.ids)
-        ids = change.ids if change.strings is None else list(change.strings)
-        snapshot, numbers = snapshot.assign_ids(ids, len(change.X))
-        return self._builder.add(snapshot, change.X, numbers, self._workers(None))
-
-    # ------------------------------------------------------------------------------------------------ details
-
-    @contextmanager
-    def _change(self) -> Iterator[Snapshot]:
-        """Allow one change at a time, from the snapshot it starts with."""
-        self._refuse_read_only()
-        with self._writing:
-            yield self._snapshot
-
-    def _refuse_read_only(self) -> None:
-        if self._store and not self._store.writable:
-            raise ReadOnlyError(f"{self._store.folder} is open for reading; open it with mode='a' to change it")
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For pickle and copy: the copy is in memory, and belongs to no folder."""
-        names = ("_metric", "_dim", "_seed", "_threads", "_segment_size", "_contents")
-        return {name: getattr(self, name) for name in names}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._prefixes, self._writing = PrefixCache(), threading.RLock()
-        self._store, self._pending = None, PendingChanges()
-
-    @property
-    def _builder(self) -> Builder:
-        return Builder(self.method, self._metric, self._seed, self._segment_size)
-
-    def _workers(self, threads: int | None, progress: Progress | None = None) -> Workers:
-        count = check_int("threads", threads) if threads is not None else self._threads or available_cores()
-        return Workers(count, progress)
 
 
 def _check_k(k: Any, vectors: int) -> int:
