@@ -141,14 +141,16 @@ def test_few_and_many_vectors_are_encoded_alike(rng, rows):
 # ---------------------------------------------------------------------------------------------------- search
 
 
-@pytest.mark.parametrize(("dim", "bits"), [(1, 1), (7, 2), (64, 8), (200, 2), (200, 1), (1100, 3)])
+@pytest.mark.parametrize(
+    ("dim", "bits", "N"),
+    [(1, 1, 90), (7, 2, 90), (64, 8, 90), (200, 1, 90), (1100, 3, 90), (40, 4, MAX_FLAT + 50), (200, 2, MAX_FLAT + 50)],
+)
 @pytest.mark.parametrize("distances", [False, True])
 @pytest.mark.parametrize("refine", [False, True])
-@pytest.mark.parametrize("N", [90, MAX_FLAT + 200])
-def test_search(isa, rng, dim, bits, distances, refine, N):
+def test_search(isa, rng, dim, bits, N, distances, refine):
     X = uneven(rng, N, dim)
     segment = segment_of(X, rng, bits=bits, refine=refine, distances=distances)
-    Q = uneven(rng, 6, dim)
+    Q = uneven(rng, 3, dim)
     kept = ListSearcher([segment])
     found = kept.search(Q, N, EVERYTHING)
     for q, scores, ids in zip(Q, *found[:2], strict=True):

@@ -1,0 +1,124 @@
+"""Measure small changes: adds, removals, saves, filters. `make updates`; no data is needed.
+
+Each time is a median; "ratio" compares with the state before the changes, measured in turn.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import logt
+from benchmarks.data import argument_parser, write_rows
+
+N, DIM, K = 100_000, 256, 10
+
+
+def main() -> None:
+    args = argument_parser(__doc__, "updates.csv").parse_args()
+    X = clustered_vectors(N + 3000)
+    rows = []
+
+    def note(what: str, value: float, unit: str) -> None:
+        rows.append({"what": what, "value": round(value, 3), "unit": unit})
+        print(f"{what:<60}{value:12.3f} {unit}", flush=True)
+
+    index = logt.Index(DIM)
+    index.add(X[:N])
+    new = iter(X[N:])
+    plain = query_ms(index, X)
+    note("one query, nothing changed", plain, "ms")
+    note("add one vector", median_ms(lambda: index.add(next(new)[None]), 20), "ms")
+    note("one query after 20 adds", query_ms(index, X) / plain, "ratio")
+    index.remove([5])
+    note("one query after one removal", query_ms(index, X) / plain, "ratio")
+    for _ in range(1000):
+        index.add(next(new)[None])
+    note("one query after 1,000 adds", query_ms(index, X) / plain, "ratio")
+    note("segments after 1,000 adds", index.report()["segments"], "")
+    measure_saves(index, new, note)
+    measure_strings(X, note)
+    measure_filter(note)
+    measure_upserts(X, note)
+    write_rows(rows, args.out, "updates.csv")
+
+
+def measure_saves(index: logt.Index, new: object, note: Callable[[str, float, str], None]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "index"
+        index.save(path)
+        with logt.open(path, "a") as stored:
+            times = []
+            for _ in range(20):
+                stored.add(next(new)[None])
+                start = time.perf_counter()
+                stored.save()
+                times.append(time.perf_counter() - start)
+            note("save after one add", 1e3 * float(np.median(times)), "ms")
+            log = sum(file.stat().st_size for file in path.glob("*.log"))
+            note("bytes written per save of one add", log / 20, "bytes")
+
+
+def measure_strings(X: np.ndarray, note: Callable[[str, float, str], None]) -> None:
+    index = logt.Index(32)
+    names = [f"photos/{i:07}.jpg" for i in range(200_000)]
+    index.add(np.resize(X[:, :32], (200_000, 32)), ids=names)
+    more = iter(range(100))
+    note(
+        "add one vector, 200,000 string ids",
+        median_ms(lambda: index.add(X[:1, :32], ids=[f"new {next(more)}"]), 20),
+        "ms",
+    )
+
+
+def measure_filter(note: Callable[[str, float, str], None]) -> None:
+    rng = np.random.default_rng(2)
+    count = 1_000_000
+    index = logt.Index(16)
+    index.add(rng.standard_normal((count, 16)).astype(np.float32))
+    chosen = rng.choice(count, 100, replace=False)
+    q = rng.standard_normal(16)
+    note(
+        "filter by 100 ids among 1,000,000", median_ms(lambda: index.search(q, K, filter=chosen, threads=1), 30), "ms"
+    )
+
+
+def measure_upserts(X: np.ndarray, note: Callable[[str, float, str], None]) -> None:
+    rows, ids = X[:20_000], np.arange(20_000)
+    index = logt.Index(DIM)
+    index.add(rows, ids=ids)
+    fresh = index.report()["bytes"]
+    for part in np.array_split(np.tile(ids, 5), 200):
+        index.upsert(rows[part], part)
+    index.compact()
+    note("bytes after 100,000 upserts and compact, 20,000 vectors", index.report()["bytes"] / fresh, "ratio")
+
+
+def clustered_vectors(count: int) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((500, DIM)).astype(np.float32)
+    return centres[rng.integers(0, 500, count)] + rng.standard_normal((count, DIM), np.float32)
+
+
+def query_ms(index: logt.Index, X: np.ndarray) -> float:
+    queries = iter(np.tile(X[:300], (2, 1)))
+    return median_ms(lambda: index.search(next(queries), K, threads=1), 300)
+
+
+def median_ms(step: Callable[[], object], repeats: int) -> float:
+    """Return the median time of a step in milliseconds, after one that does not count."""
+    step()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - start)
+    return 1e3 * float(np.median(times))
+
+
+if __name__ == "__main__":
+    main()
