@@ -9,7 +9,7 @@ MODELS ?=
 PHOTOS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check words format docs figures sanitize torture wheel bench profile growth streams diffusion reasons images-bench \
+.PHONY: help demo test check words format docs figures sanitize torture wheel bench profile updates growth streams diffusion reasons images-bench \
         serve-bench clean
 
 help:           ## list these targets
@@ -62,7 +62,9 @@ format: $(VENV)/.dev          ## format the code
 	$(BIN)/ruff check --fix
 
 torture: $(VENV)/.dev         ## the long form of the reliability tests (half an hour)
-	LOGT_TORTURE=1 $(BIN)/python -m pytest tests/test_changes.py tests/test_durability.py tests/test_storage.py
+	LOGT_TORTURE=1 $(BIN)/python -m pytest tests/test_changes.py tests/test_change_log.py \
+	  tests/test_durability.py tests/test_storage.py tests/test_repair.py tests/test_photos_durability.py \
+	  tests/test_server_changes.py tests/test_server_connections.py tests/test_server_limits.py
 
 docs: $(VENV)/.dev            ## the documentation site, in build/docs; warnings are errors
 	$(BIN)/python scripts/build_docs.py build/docs
@@ -103,6 +105,9 @@ diffusion: $(VENV)/.bench     ## re-ranking on the neighbor graph; DATA=folder
 reasons: $(VENV)/.bench       ## why the claims of the paper hold or fail; DATA=folder
 profile growth streams diffusion reasons:
 	$(BIN)/python -m benchmarks.$@ --data "$(DATA)"
+
+updates: $(VENV)/.bench       ## adds, removals, saves and filters
+	$(BIN)/python -m benchmarks.updates
 
 images-bench: $(VENV)/.dev    ## images indexed per second; DATA=folder of photos also measures quality
 	$(BIN)/python -m benchmarks.images --data "$(DATA)" --models $(MODELS)

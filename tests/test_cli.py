@@ -181,12 +181,6 @@ def test_serving_photos_that_are_not_indexed_names_the_command(tmp_path):
     assert "nowhere" in run("serve", tmp_path / "nowhere", ok=False).stderr
 
 
-def test_results_are_saved_as_npz_only(files, tmp_path):
-    done = run("search", files / "index", files / "q.npy", "--save", tmp_path / "out.txt", ok=False)
-    assert "--save writes a .npz file" in done.stderr
-    assert not (tmp_path / "out.txt").exists()
-
-
 def test_errors_are_one_line_in_a_pipe(files):
     for words in (("info", files / ("long" * 60)), ("build", files / "x.npy"), ("search", files, "--effort", "much")):
         done = subprocess.run(

@@ -447,8 +447,8 @@ def test_searches_run_while_vectors_are_added(vectors):
 
 
 def test_a_parameter_of_the_method_names_where_it_belongs():
-    with pytest.raises(TypeError, match=r"no parameter 'bits'.*logt.methods.sketched\(bits=4\)"):
+    with pytest.raises(TypeError, match=r"no parameter 'bits'.*logt.methods.sketched\(bits=\.\.\.\)"):
         logt.Index(8, bits=4)
     for method in ("sketched", logt.methods.sketched):
-        with pytest.raises(InvalidInputError, match=r"logt.methods.sketched\(bits=4\)"):
+        with pytest.raises(InvalidInputError, match=r"logt.methods.sketched"):
             logt.Index(8, method=method)

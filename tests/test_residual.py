@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from logt import InvalidInputError, Method
 from logt._threads import Workers
 from logt.engine.list_search import ListSearcher
-from logt.engine.list_segment import MAX_FLAT, ListSegment, merge_segments
+from logt.engine.list_segment import ListSegment, merge_segments
 from logt.methods import lo_gt, sketched, starred
 from logt.stages.codec import Codec
 from logt.stages.decoder import Sparse
@@ -143,7 +143,7 @@ def test_few_and_many_vectors_are_encoded_alike(rng, rows):
 
 @pytest.mark.parametrize(
     ("dim", "bits", "N"),
-    [(1, 1, 90), (7, 2, 90), (64, 8, 90), (200, 1, 90), (1100, 3, 90), (40, 4, MAX_FLAT + 50), (200, 2, MAX_FLAT + 50)],
+    [(1, 1, 90), (7, 2, 90), (64, 8, 90), (200, 1, 90), (1100, 3, 90), (40, 4, 1100), (200, 2, 1100)],  # 1100: lists
 )
 @pytest.mark.parametrize("distances", [False, True])
 @pytest.mark.parametrize("refine", [False, True])
