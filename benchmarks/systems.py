@@ -31,11 +31,13 @@ def _own_systems() -> list[SystemSettings]:
     cascades = {"": {"p": 1.0}, **{f"p={p}": {"p": p} for p in (0.2, 0.3, 0.5, 0.7)}}
     uncorrected: dict[str, dict[str, Any]] = {name: {**p, "correct": False} for name, p in cascades.items()}
     one_bit, four_bits = Composed(sketched(bits=1), "logt 1 bit"), Composed(sketched(bits=4), "logt 4 bits")
+    without_refinement = Composed(sketched(refine=False), "logt without refinement")
     return [
-        SystemSettings(Composed(sketched(), "logt"), _efforts(0.2, 0.3, 0.375, 0.5, 0.6, 0.8, 1.0)),
-        SystemSettings(one_bit, _efforts(0.375, 1.0)),
-        SystemSettings(Smoothed(one_bit), _efforts(0.375)),
-        SystemSettings(four_bits, _efforts(0.375, 0.6)),
+        SystemSettings(Composed(sketched(), "logt"), {"": {}, **_efforts(0.0, 0.2, 0.4, 0.6, 0.8, 1.0)}),
+        SystemSettings(one_bit, {"": {}}),
+        SystemSettings(Smoothed(one_bit), {"": {}}),
+        SystemSettings(four_bits, {"": {}}),
+        SystemSettings(without_refinement, {"": {}}),
         SystemSettings(Composed(compact(lo_gt(L=100)), "LO-GT L=100"), cascades),
         SystemSettings(
             Composed(compact(starred(lo_gt(L=300))), "LO-GT L=300"),
