@@ -1,0 +1,133 @@
+"""Vectors that no benchmark holds: offsets, norms of all sizes, no clusters, and odd arguments."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import logt
+from logt import InvalidInputError
+from logt.index import MAX_K
+from logt.methods import sketched
+from logt.stages.kmeans import KMeans
+
+
+def clustered(rng, N, dim):
+    centres = rng.standard_normal((60, dim))
+    return centres[rng.integers(0, 60, N)] + 0.5 * rng.standard_normal((N, dim))
+
+
+def exact_neighbours(X, Q, metric, k=10):
+    X, Q = X.astype(float), Q.astype(float)
+    if metric == "l2":
+        scores = 2 * Q @ X.T - np.square(X).sum(axis=1)
+    else:
+        scores = Q @ X.T if metric == "ip" else Q @ (X / np.linalg.norm(X, axis=1, keepdims=True)).T
+    return np.argsort(-scores, axis=1)[:, :k]
+
+
+def recall(index, X, Q, metric, **settings):
+    found, exact = index.search(Q, 10, **settings).ids, exact_neighbours(X, Q, metric)
+    return np.mean([len(set(a) & set(b)) / 10 for a, b in zip(found.tolist(), exact.tolist(), strict=True)])
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine", "ip"])
+@pytest.mark.parametrize("offset", [0, 3, 30, 100])
+def test_a_common_offset_costs_no_accuracy(rng, metric, offset):
+    X = (clustered(rng, 5000, 64) + offset).astype(np.float32)
+    Q = (clustered(rng, 50, 64) + offset).astype(np.float32)
+    index = logt.Index(64, metric=metric)
+    index.add(X)
+    assert recall(index, X, Q, metric, effort=1) > 0.9
+
+
+def test_lists_are_probed_by_distance_under_l2(rng):
+    """Queries near the origin: by direction alone, wrong lists would be probed."""
+    X = (clustered(rng, 8000, 32) * rng.uniform(0.2, 3, (8000, 1))).astype(np.float32)
+    Q = (0.1 * rng.standard_normal((60, 32))).astype(np.float32)
+    index = logt.Index(32, metric="l2")
+    index.add(X)
+    assert recall(index, X, Q, "l2", effort=0.3) > 0.85
+
+
+def test_norms_of_all_sizes_are_found_by_inner_product(rng):
+    X = (clustered(rng, 8000, 32) * rng.lognormal(0, 1, (8000, 1))).astype(np.float32)
+    Q = clustered(rng, 60, 32).astype(np.float32)
+    index = logt.Index(32, metric="ip")
+    index.add(X)
+    assert recall(index, X, Q, "ip", effort=0.3) > 0.85
+
+
+def test_k_means_units_of_n_vectors_work_in_the_default_index(rng):
+    index = logt.Index(16, method=replace(sketched(), group=KMeans(n=50)))
+    index.add(rng.standard_normal((3000, 16)))
+    index.add(rng.standard_normal((10, 16)))
+    assert index.search(rng.standard_normal(16), 3).ids.shape == (3,)
+
+
+def test_vectors_next_to_zero_are_refused_or_right(rng):
+    X = np.full((3, 8), 1e-42, np.float32)
+    for metric in ("l2", "ip", "cosine"):
+        index = logt.Index(8, metric=metric)
+        index.add(np.concatenate([X, np.eye(8, dtype=np.float32)]))
+        assert np.isfinite(index.search(np.eye(8), 3).scores).all()
+
+
+def test_huge_k_is_refused_by_name(rng):
+    index = logt.Index(4)
+    index.add(np.eye(4))
+    with pytest.raises(InvalidInputError, match="k must be at most"):
+        index.search(np.ones(4), MAX_K + 1)
+
+
+def test_a_list_of_numpy_booleans_is_a_mask(rng):
+    index = logt.Index(4)
+    index.add(np.eye(4))
+    mask = [np.bool_(True), np.bool_(False), np.bool_(True), np.bool_(False)]
+    assert set(index.search(np.ones(4), 2, filter=mask).ids.tolist()) == {0, 2}
+
+
+def test_searches_during_refresh_see_one_state(tmp_path, rng):
+    """A refresh to another method changes method and vectors at once."""
+    first, second = logt.Index(8), logt.Index(8, method=logt.methods.rnd(n=5, m=2, L=4))
+    for index in (first, second):
+        index.add(rng.standard_normal((200, 8)))
+    first.save(tmp_path / "index")
+    reader = logt.open(tmp_path / "index")
+    errors: list[BaseException] = []
+    stop = threading.Event()
+
+    def work(call):
+        while not stop.is_set():
+            try:
+                call()
+            except BaseException as error:
+                errors.append(error)
+                return
+
+    q = rng.standard_normal(8)
+    threads = [threading.Thread(target=work, args=[call]) for call in (lambda: reader.search(q, 3), reader.report)]
+    for thread in threads:
+        thread.start()
+    for number in range(20):
+        (second if number % 2 == 0 else first).save(tmp_path / "index")
+        reader.refresh()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not errors
+
+
+def test_an_index_that_was_replaced_by_another_of_the_same_generation_is_noticed(tmp_path, rng):
+    for name in ("old", "new"):
+        index = logt.Index(8)
+        index.add(rng.standard_normal((20 if name == "old" else 30, 8)))
+        index.save(tmp_path / name)
+    reader = logt.open(tmp_path / "old")
+    (tmp_path / "old").rename(tmp_path / "away")
+    (tmp_path / "new").rename(tmp_path / "old")
+    assert reader.refresh()
+    assert len(reader) == 30
