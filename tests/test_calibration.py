@@ -108,6 +108,7 @@ def test_the_method_sets_the_default(normal):
     index = logt.Index(48, method=sketched(recall=0.7))
     index.add(X)
     assert (index.search(Q, 10).ids == index.search(Q, 10, recall=0.7).ids).all()
+    assert shared(index, Q, 100) <= shared(index, Q, 100, recall=0.7)  # the default counts the best 10 only
     assert shared(index, Q) < shared(index, Q, recall=0.99)
 
 

@@ -9,7 +9,7 @@ from logt._validation import check_exponent, check_float, check_fraction, check_
 from logt.engine.method import Method
 from logt.errors import InvalidInputError
 from logt.stages.cascade import Cascade
-from logt.stages.inverted_lists import Probe
+from logt.stages.inverted_lists import Probe, RecallCurve
 
 
 class SearchSettings(TypedDict, total=False):
@@ -30,7 +30,8 @@ class SearchParams:
     """What a search reads. None means the default of the index's method.
 
     recall: for methods with inverted lists, the fraction of what a full read finds that a search shall find; the
-        effort follows from the accuracy that was measured when the index was built, or by `Index.tune`.
+        effort follows from the accuracy that was measured when the index was built, or by `Index.tune`. By default
+        0.95 of the 10 best results, for any k.
     effort: from 0 (fastest) to 1 (everything is scanned); trades time for accuracy.
     nprobe: for methods with inverted lists, the number of lists to scan, instead of effort.
     p, R: for other methods, the cascade: rank all by the fraction p of each code's energy, re-rank the best R.
@@ -69,7 +70,7 @@ class SearchParams:
         if self.p is not None or self.R is not None:
             raise InvalidInputError("p and R set a cascade; this method probes inverted lists: set effort or nprobe")
         if self.recall is not None:
-            return Probe(recall=self.recall)
+            return Probe(recall=self.recall, recall_at=RecallCurve.KS[-1])
         if self.effort is not None:
             probe = replace(probe, effort=self.effort, nprobe=None)
         return probe if self.nprobe is None else replace(probe, nprobe=self.nprobe)

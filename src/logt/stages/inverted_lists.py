@@ -83,16 +83,19 @@ class Probe:
     deviations.
 
     effort: 1 reads everything. None uses the effort that finds the fraction `recall` of what a full read finds, by
-    the measured curve of the collection. nprobe: the number of lists, instead of the one above.
+    the measured curve of the collection. nprobe: the number of lists, instead of the one above. recall_at: `recall`
+    is that of at most this many of the best results, so that by default the effort does not grow with k.
     """
 
     effort: float | None = None
     nprobe: int | None = None
     recall: float = 0.95
+    recall_at: int = 10
 
     def __post_init__(self) -> None:
         if self.nprobe is not None:
             check_positive(self, "nprobe")
+        check_positive(self, "recall_at")
         object.__setattr__(self, "recall", check_fraction("recall", self.recall))
         if self.effort is not None:
             object.__setattr__(self, "effort", check_float("effort", self.effort))
@@ -103,7 +106,7 @@ class Probe:
         """Return the effort of a search for k results; `curves` are those of the codecs that it uses."""
         if self.effort is not None:
             return self.effort
-        return max((curve.effort(self.recall, k) for curve in curves), default=_UNKNOWN)
+        return max((curve.effort(self.recall, min(k, self.recall_at)) for curve in curves), default=_UNKNOWN)
 
     def reading(self, k: int, *, refine: bool, curves: Sequence[RecallCurve] = ()) -> Reading:
         """Return how a search for k results reads the lists.
