@@ -1,0 +1,183 @@
+// A query in the terms of a codec: rotated, as weights of packed bits, and its products with the memory vectors. With
+// internal linkage, as all that is compiled per instruction set.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "best.hpp"
+#include "bits.hpp"
+#include "lanes.hpp"
+#include "lists.hpp"
+
+namespace logt {
+namespace {
+
+// -------------------------------------------------------------------------------------------------- rotation
+
+// Sums and differences of values H apart, in one register.
+template <size_t H, size_t... I>
+inline Vec crossed(Vec v, std::index_sequence<I...>) {
+    const Vec other = __builtin_shufflevector(v, v, static_cast<int>(I ^ H)...);
+    const Vec sign = {(I & H ? -1.0f : 1.0f)...};
+    return other + sign * v;
+}
+
+// All of them with H below VECTOR.
+template <size_t H = 1>
+inline Vec crossed(Vec v) {
+    if constexpr (H == VECTOR) return v;
+    else return crossed<2 * H>(crossed<H>(v, std::make_index_sequence<VECTOR>()));
+}
+
+// The Hadamard transform of n = 2^k values, scaled to keep norms.
+void hadamard(float* x, size_t n) {
+    for (size_t h = 1; n < VECTOR && h < n; h *= 2)
+        for (size_t i = 0; i < n; i += 2 * h)
+            for (size_t j = i; j < i + h; ++j) {
+                const float a = x[j], b = x[j + h];
+                x[j] = a + b, x[j + h] = a - b;
+            }
+    for (size_t i = 0; n >= VECTOR && i < n; i += VECTOR) {
+        const Vec v = crossed(read<Vec>(x + i));
+        std::memcpy(x + i, &v, sizeof v);
+    }
+    for (size_t h = VECTOR; h < n; h *= 2)
+        for (size_t i = 0; i < n; i += 2 * h)
+            for (size_t j = i; j < i + h; j += VECTOR) {
+                const Vec a = read<Vec>(x + j), b = read<Vec>(x + j + h);
+                const Vec sum = a + b, difference = a - b;
+                std::memcpy(x + j, &sum, sizeof sum);
+                std::memcpy(x + j + h, &difference, sizeof difference);
+            }
+    const float scale = 1.0f / std::sqrt(static_cast<float>(n));
+    for (size_t i = 0; i < n; ++i) x[i] *= scale;
+}
+
+void rotate(float* X, size_t rows, size_t stride, size_t dim, const float* signs, size_t sign_stride, size_t rounds,
+            bool back) {
+    size_t n = 1;
+    while (2 * n <= dim) n *= 2;
+    for (float* x = X; x < X + rows * stride; x += stride)
+        for (size_t r = 0; r < rounds; ++r) {
+            const size_t round = back ? rounds - 1 - r : r;
+            float* window = x + (round % 2 ? dim - n : 0);
+            const float* sign = signs + round * sign_stride;
+            if (back) hadamard(window, n);
+            for (size_t i = 0; i < dim; ++i) x[i] *= sign[i];
+            if (!back) hadamard(window, n);
+        }
+}
+
+// --------------------------------------------------------------------------------------------------- queries
+
+// Steps of the optimal uniform quantizer of a normal variable, by bits (Max 1960), its mean squared error, and the mean
+// size of the variable, the value that its sign represents.
+constexpr float STEP[MAX_BITS + 1] = {0, 1.596f, 0.9957f, 0.586f, 0.3352f, 0.1881f, 0.1041f, 0.0568f, 0.0308f};
+constexpr float MEAN_SIZE = 0.79788f, SIGN_ERROR = 0.36338f;
+
+// One query in the terms of one codec.
+struct Query {
+    Buffer<float> z;     // rotated, times `scale`
+    Buffer<float> c;     // q·y for each unit
+    Buffer<float> fine;  // what rounding the query leaves of c, for units that were refined; else NaN
+    Weights book;        // of the memory vectors' 4-bit coordinates
+    Weights signs;       // of the head alone
+    Weights head, tail;  // of all bits, in the same step
+    float offset = 0;      // of all scores
+    float deviation = 0;   // of q·residual, for a vector of factor 1
+    float head_error = 0;  // of the same once the signs are read
+    bool one_bit = true;   // the signs are all there is
+
+    Query(const Codec& codec, const float* q, float scale, bool l2) : z(codec.dim), c(codec.units), fine(codec.units) {
+        std::fill_n(fine.data, codec.units, std::numeric_limits<float>::quiet_NaN());
+        double squares = 0, product = 0;
+        for (size_t i = 0; i < codec.dim; ++i) {
+            const float centred = q[i] - codec.mean[i];
+            squares += static_cast<double>(centred) * centred;
+            product += static_cast<double>(q[i]) * codec.mean[i];
+        }
+        offset = static_cast<float>(l2 ? -squares : product);
+        for (size_t j = 0; j < codec.dim; ++j) {
+            const size_t i = static_cast<size_t>(codec.order[j]);
+            z[j] = (l2 ? q[i] - codec.mean[i] : q[i]) * scale;
+        }
+        for (size_t b = 0; b < codec.bands; ++b) {
+            const Band& band = codec.band[b];
+            rotate(&z[band.start], 1, codec.dim, band.size, codec.signs + band.start, codec.dim, codec.rounds, false);
+        }
+        weigh(codec);
+    }
+
+    void weigh(const Codec& codec) {
+        Buffer<float> of_book(codec.dim), of_sign(codec.head_bits), of_bit(codec.head_bits + codec.tail_bits);
+        float book_most = 0, sign_most = 0, bit_most = 0;
+        double all = 0, left = 0;
+        for (size_t b = 0; b < codec.bands; ++b) {
+            const Band& band = codec.band[b];
+            float energy = 0;
+            for (size_t j = band.start; j < band.start + band.size; ++j) {
+                energy += z[j] * z[j];
+                of_book[j] = z[j] * band.book_deviation;
+                book_most = std::max(book_most, std::fabs(of_book[j]));
+            }
+            const double variance = static_cast<double>(energy) * band.deviation * band.deviation;
+            all += variance;
+            left += variance * (band.bits ? SIGN_ERROR : 1);
+            if (!band.bits) continue;
+            one_bit &= band.bits == 1;
+            const float sign = 2 * MEAN_SIZE * band.deviation;
+            const float bit = STEP[band.bits] * static_cast<float>(1u << (band.bits - 1)) * band.deviation;
+            for (size_t j = band.start; j < band.start + band.size; ++j) {
+                of_sign[j] = z[j] * sign;
+                of_bit[j] = z[j] * bit;
+                sign_most = std::max(sign_most, std::fabs(of_sign[j]));
+                bit_most = std::max(bit_most, std::fabs(of_bit[j]));
+            }
+        }
+        deviation = static_cast<float>(std::sqrt(all));
+        head_error = static_cast<float>(std::sqrt(left));
+        book = Weights(codec.book_bytes, 2, of_book.data, codec.dim, book_most);
+        signs = Weights(codec.head_bytes, 8, of_sign.data, codec.head_bits, sign_most);
+        if (one_bit) return;
+        float* next = of_bit.data + codec.head_bits;
+        for (size_t plane = 1; plane < MAX_BITS; ++plane)
+            for (size_t b = 0; b < codec.bands; ++b) {
+                const Band& band = codec.band[b];
+                for (size_t j = band.start; band.bits > plane && j < band.start + band.size; ++j)
+                    *next++ = of_bit[j] / static_cast<float>(1u << plane);
+            }
+        head = Weights(codec.head_bytes, 8, of_bit.data, codec.head_bits, bit_most);
+        tail = Weights(codec.tail_bytes, 8, of_bit.data + codec.head_bits, codec.tail_bits, bit_most);
+    }
+};
+
+// c = q·y of M memory vectors for N queries: each memory vector is read once.
+template <size_t M, size_t N>
+void measure_some(const Codec& codec, Query* const* queries, size_t first) {
+    const uint8_t* code[M];
+    const int8_t* weights[N];
+    int32_t dots[M][N];
+    for (size_t m = 0; m < M; ++m) code[m] = codec.book + (first + m) * codec.book_bytes;
+    for (size_t n = 0; n < N; ++n) weights[n] = queries[n]->book.values.data;
+    nibble_dots<M, N>(code, weights, codec.book_bytes, dots);
+    for (size_t m = 0; m < M; ++m)
+        for (size_t n = 0; n < N; ++n) {
+            const Weights& book = queries[n]->book;
+            const float dot = static_cast<float>(dots[m][n]) - 15 * book.half_sum;
+            queries[n]->c[first + m] = codec.book_scale[first + m] * book.step * dot;
+        }
+}
+
+template <size_t N>
+void measure(const Codec& codec, Query* const* queries) {
+    constexpr size_t M = 4 / N ? 4 / N : 1;
+    size_t j = 0;
+    for (; j + M <= codec.units; j += M) measure_some<M, N>(codec, queries, j);
+    for (; j < codec.units; ++j) measure_some<1, N>(codec, queries, j);
+}
+
+}  // namespace
+}  // namespace logt
