@@ -12,7 +12,9 @@ from logt.datasets import Benchmark, load_benchmark, synthetic_benchmark
 def argument_parser(description: str, output: str) -> argparse.ArgumentParser:
     """Return a parser with the options --data and --out."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--data", help="benchmark folder, see docs/reproduce.md; default: a synthetic collection")
+    parser.add_argument(
+        "--data", help="benchmark folder, see docs/how-to/reproduce.md; default: a synthetic collection"
+    )
     parser.add_argument("--out", default="build/bench", help=f"folder for {output}")
     return parser
 

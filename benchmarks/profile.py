@@ -20,7 +20,9 @@ K, REPEATS, BATCH = 100, 300, 64
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", help="benchmark folder, see docs/reproduce.md; default: a synthetic collection")
+    parser.add_argument(
+        "--data", help="benchmark folder, see docs/how-to/reproduce.md; default: a synthetic collection"
+    )
     args = parser.parse_args()
     data = load(args.data or None)
     index = logt.Index(data.X.shape[1], segment_size=None)

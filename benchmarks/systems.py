@@ -33,7 +33,10 @@ def _own_systems() -> list[SystemSettings]:
     one_bit, four_bits = Composed(sketched(bits=1), "logt 1 bit"), Composed(sketched(bits=4), "logt 4 bits")
     without_refinement = Composed(sketched(refine=False), "logt without refinement")
     return [
-        SystemSettings(Composed(sketched(), "logt"), {"": {}, **_efforts(0.0, 0.2, 0.4, 0.6, 0.8, 1.0)}),
+        SystemSettings(
+            Composed(sketched(), "logt"),
+            {"": {}, "recall 0.95 of 100": {"recall": 0.95}, **_efforts(0.0, 0.2, 0.4, 0.6, 0.8, 1.0)},
+        ),
         SystemSettings(one_bit, {"": {}}),
         SystemSettings(Smoothed(one_bit), {"": {}}),
         SystemSettings(four_bits, {"": {}}),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -231,11 +231,6 @@ def merge_segments(segments: Sequence[ListSegment]) -> ListSegment:
 def compact_segment(segment: ListSegment) -> ListSegment:
     """Return the segment without the space of deleted rows."""
     return segment if segment.removed is None else merge_segments([segment])
-
-
-def shift_ids(segment: ListSegment, by: int) -> ListSegment:
-    """Return the segment with `by` added to each id."""
-    return replace(segment, ids=segment.ids + by)
 
 
 def _gather(parts: Sequence[Array | None], order: Ids) -> Any:

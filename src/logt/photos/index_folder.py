@@ -1,4 +1,4 @@
-"""The files of an index of photos: its lock, its whitening and its vectors. docs/images.md lists them."""
+"""The files of an index of photos: its lock, its whitening and its vectors. docs/how-to/photos.md lists them."""
 
 from __future__ import annotations
 
