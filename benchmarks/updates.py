@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
 import logt
 from benchmarks.data import argument_parser, write_rows
+from benchmarks.serve import run_server
+from logt.server.client import Client
 
 N, DIM, K = 100_000, 256, 10
 
@@ -41,13 +44,14 @@ def main() -> None:
     note("one query after 1,000 adds", query_ms(index, X) / plain, "ratio")
     note("segments after 1,000 adds", index.report()["segments"], "")
     measure_saves(index, new, note)
+    measure_service(index, new, note)
     measure_strings(X, note)
     measure_filter(note)
     measure_upserts(X, note)
     write_rows(rows, args.out, "updates.csv")
 
 
-def measure_saves(index: logt.Index, new: object, note: Callable[[str, float, str], None]) -> None:
+def measure_saves(index: logt.Index, new: Iterator[np.ndarray], note: Callable[[str, float, str], None]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "index"
         index.save(path)
@@ -61,6 +65,20 @@ def measure_saves(index: logt.Index, new: object, note: Callable[[str, float, st
             note("save after one add", 1e3 * float(np.median(times)), "ms")
             log = sum(file.stat().st_size for file in path.glob("*.log"))
             note("bytes written per save of one add", log / 20, "bytes")
+
+
+def measure_service(index: logt.Index, new: Iterator[np.ndarray], note: Callable[[str, float, str], None]) -> None:
+    """Measure adds over HTTP, each on disk when it is answered: one client, then eight at a time."""
+    with tempfile.TemporaryDirectory() as folder:
+        index.save(Path(folder) / "index")
+        with run_server(Path(folder) / "index") as url:
+            client = Client(url)
+            note("durable add of one vector over HTTP", median_ms(lambda: client.add(next(new)), 100), "ms")
+            rows = [next(new) for _ in range(400)]
+            start = time.perf_counter()
+            with ThreadPoolExecutor(8) as pool:
+                list(pool.map(client.add, rows))
+            note("durable adds over HTTP, 8 clients", len(rows) / (time.perf_counter() - start), "per second")
 
 
 def measure_strings(X: np.ndarray, note: Callable[[str, float, str], None]) -> None:
