@@ -23,9 +23,9 @@ class SyntheticPhotos:
     def __init__(self, folder: Path, index: Path):
         self.folder, self.path, self.index = folder, index, logt.open(index)
 
-    def search(self, image, k, box=None):
+    def search(self, image, k, box=None, *, rerank=None):
         query = compute_descriptor(image if box is None else image.crop(tuple(map(round, box))))
-        result = self.index.search(query, k)
+        result = self.index.search(query, k, rerank=rerank)
         return list(zip(result.ids.tolist(), result.scores.tolist(), strict=True))[: result.counts]
 
     def photo_path(self, name):

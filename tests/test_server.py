@@ -65,6 +65,53 @@ def test_a_search_by_id_excludes_the_vector_itself(vector_client, photo_client, 
     assert set(result_ids(response)[0]) == {ids[3], ids[5]}
 
 
+def test_searches_are_reranked_if_the_index_has_a_graph(tmp_path, X):
+    index = logt.Index(32)
+    index.add(X)
+    index.link(10)
+    index.save(tmp_path / "index")
+    expected = index.search(X[:5], 7, rerank="diffusion")
+    with open_client(VectorCollection(tmp_path / "index")) as client:
+        assert client.get(f"{API}/info").json()["rerank"] is True
+        body = {"vectors": X[:5].tolist(), "k": 7, "rerank": "diffusion"}
+        response = client.post(f"{API}/search", json=body)
+        assert result_ids(response) == expected.ids.tolist()
+        assert [[hit["score"] for hit in hits] for hits in response.json()["results"]] == expected.scores.tolist()
+        (found,) = result_ids(client.post(f"{API}/search/ids", json={"ids": [3], "k": 199, "rerank": "diffusion"}))
+        assert 3 not in found
+        assert len(found) == 199
+        response = client.post(f"{API}/search", json={**body, "rerank": "magic"})
+        assert "rerank" in error_message(response, 422, "invalid_input")
+
+
+def test_without_a_graph_reranking_is_refused(vector_client, photo_client, album):
+    assert vector_client.get(f"{API}/info").json()["rerank"] is False
+    body = {"vectors": [[1.0] * 32], "rerank": "diffusion"}
+    assert "logt link" in error_message(vector_client.post(f"{API}/search", json=body), 409, "no_graph")
+    body = {"ids": [1], "rerank": "diffusion"}
+    error_message(vector_client.post(f"{API}/search/ids", json=body), 409, "no_graph")
+    body = {"id": album[2][0], "box": [0, 0, 1, 1], "rerank": "diffusion"}
+    error_message(photo_client.post(f"{API}/search/region", json=body), 409, "no_graph")
+    form = {"data": {"rerank": "diffusion"}, "files": {"photo": encode_jpeg(draw_scene(1))}}
+    error_message(photo_client.post(f"{API}/search/image", **form), 409, "no_graph")
+
+
+def test_searches_by_image_are_reranked(album, tmp_path):
+    folder, source, ids = album
+    index = logt.open(source)
+    copy = logt.Index(index.dim)
+    copy.add(index.reconstruct(index.ids), ids=index.ids)
+    copy.link(5)
+    copy.save(tmp_path / "vectors")
+    with open_client(PhotoCollection(SyntheticPhotos(folder, tmp_path / "vectors"))) as client:
+        form = {"data": {"k": 3, "rerank": "diffusion"}, "files": {"photo": (folder / ids[4]).read_bytes()}}
+        (found,) = result_ids(client.post(f"{API}/search/image", **form))
+        assert set(found) == set(ids[3:6])
+        body = {"id": ids[4], "box": [0, 0, 1, 1], "k": 2, "rerank": "diffusion"}
+        (found,) = result_ids(client.post(f"{API}/search/region", json=body))
+        assert set(found) == {ids[3], ids[5]}
+
+
 def test_a_search_returns_all_vectors_if_there_are_fewer_than_k(vector_client, X):
     response = vector_client.post(f"{API}/search", json={"vectors": X[:1].tolist(), "k": 1000})
     assert len(result_ids(response)[0]) == 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from logt._types import Floats
 from logt.descriptors import Box, DescriptorExtractor, Model, Whitening, read_image
@@ -79,15 +79,23 @@ class Photos:
         """
         return self._view.whitening(self._extract(image, box))
 
-    def search(self, image: Image | str | Path, k: int = 10, box: Box | None = None) -> list[tuple[str, float]]:
+    def search(
+        self,
+        image: Image | str | Path,
+        k: int = 10,
+        box: Box | None = None,
+        *,
+        rerank: Literal["diffusion"] | None = None,
+    ) -> list[tuple[str, float]]:
         """Return (name, score) of the photos that are most similar to an image, best first.
 
         image: an image, or the path of an image file.
         k: the number of results.
         box: search for a region of the image: left, top, right, bottom in pixels.
+        rerank: "diffusion" re-ranks the results on the neighbor graph, if there is one.
         """
         view = self._view
-        result = view.index.search(view.whitening(self._extract(image, box)), k)
+        result = view.index.search(view.whitening(self._extract(image, box)), k, rerank=rerank)
         names, scores = result.ids.tolist(), result.scores.tolist()
         return [(name, score) for name, score in zip(names, scores, strict=True) if name is not None]
 

@@ -73,7 +73,7 @@ def _search_response(timed: TimedHits) -> Response:
 @router.post(
     "/search",
     response_model=schemas.SearchResponse,
-    responses=_error_responses(413, 422, 503, 504),
+    responses=_error_responses(409, 413, 422, 503, 504),
     openapi_extra=json_schema(schemas.VectorSearchRequest),
     tags=["search"],
 )
@@ -82,13 +82,13 @@ async def search_by_vector(
     service: ServiceDependency,
 ) -> Any:
     """Return the nearest vectors of each query vector."""
-    return _search_response(await service.search_vectors(body.vectors, body.k, body.effort))
+    return _search_response(await service.search_vectors(body.vectors, body.k, body.effort, body.rerank))
 
 
 @router.post(
     "/search/ids",
     response_model=schemas.SearchResponse,
-    responses=_error_responses(404, 413, 422, 503, 504),
+    responses=_error_responses(404, 409, 413, 422, 503, 504),
     openapi_extra=json_schema(schemas.IdSearchRequest),
     tags=["search"],
 )
@@ -97,7 +97,7 @@ async def search_by_id(
     service: ServiceDependency,
 ) -> Any:
     """Return the nearest vectors of vectors in the index. A vector is not among its own results."""
-    return _search_response(await service.search_ids(body.ids, body.k, body.effort))
+    return _search_response(await service.search_ids(body.ids, body.k, body.effort, body.rerank))
 
 
 @router.post(
@@ -113,9 +113,12 @@ async def search_by_image(
         str, Form(description="Region to search with: left,top,right,bottom as fractions. Empty: the whole image.")
     ] = "",
     k: Annotated[int, Form(ge=1, le=schemas.MAX_K, description="Number of results.")] = 10,
+    rerank: Annotated[
+        Literal["", "diffusion"], Form(description="diffusion: re-rank the results on the neighbor graph.")
+    ] = "",
 ) -> Any:
     """Return the photos that are most similar to an uploaded image, or to a region of it."""
-    return _search_response(await service.search_image(photo.file, schemas.parse_region(box), k))
+    return _search_response(await service.search_image(photo.file, schemas.parse_region(box), k, rerank or None))
 
 
 @router.post(
@@ -130,7 +133,8 @@ async def search_by_region(
     service: ServiceDependency,
 ) -> Any:
     """Return the photos that are most similar to a region of a photo in the index, without that photo."""
-    return _search_response(await service.search_region(body.id, schemas.check_region(body.box), body.k))
+    region = schemas.check_region(body.box)
+    return _search_response(await service.search_region(body.id, region, body.k, body.rerank))
 
 
 @router.get(
@@ -245,6 +249,7 @@ async def info(service: ServiceDependency) -> Any:
         "dim": collection.index.dim,
         "metric": collection.index.metric,
         "pictures": collection.has_photos,
+        "rerank": collection.has_graph,
         "read_only": settings.read_only,
         "uploads": collection.allows_uploads,
         "limits": asdict(settings.limits),

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import numpy as np
 
 from logt.errors import InvalidInputError, LockedError, ReadOnlyError
-from logt.server.hits import Hit, Id
+from logt.server.hits import Hit, Id, Rerank
 
 __all__ = ["BusyError", "Client", "Hit", "Id", "NotFoundError", "ServiceError", "UnauthorizedError"]
 
@@ -77,34 +77,45 @@ class Client:
         self._url, self._timeout = parts, timeout
         self._token = token or os.environ.get("LOGT_TOKEN")
 
-    def search(self, vectors: Any, k: int = 10, *, effort: float | None = None) -> list[list[Hit]]:
+    def search(
+        self, vectors: Any, k: int = 10, *, effort: float | None = None, rerank: Rerank = None
+    ) -> list[list[Hit]]:
         """Return the k nearest vectors of each query: one list of hits per row.
 
         vectors: one query per row, (nq, dim), or a single query, (dim,).
         k: the number of results per query.
         effort: from 0 (fastest) to 1 (everything is scanned); by default that of the index.
+        rerank: "diffusion" re-ranks the results on the neighbor graph of the index, if it has one.
         """
         rows = np.atleast_2d(np.asarray(vectors, np.float32)).tolist()
-        return _hits(self._send("POST", "/search", {"vectors": rows, "k": k, "effort": effort}))
+        body = {"vectors": rows, "k": k, "effort": effort, "rerank": rerank}
+        return _hits(self._send("POST", "/search", body))
 
-    def search_id(self, id: Id, k: int = 10, *, effort: float | None = None) -> list[Hit]:
+    def search_id(self, id: Id, k: int = 10, *, effort: float | None = None, rerank: Rerank = None) -> list[Hit]:
         """Return the k nearest vectors of a vector in the index, without the vector itself.
 
         id: of the vector.
-        k, effort: as in `search`.
+        k, effort, rerank: as in `search`.
         """
-        return _hits(self._send("POST", "/search/ids", {"ids": [_to_json_id(id)], "k": k, "effort": effort}))[0]
+        body = {"ids": [_to_json_id(id)], "k": k, "effort": effort, "rerank": rerank}
+        return _hits(self._send("POST", "/search/ids", body))[0]
 
     def search_image(
-        self, photo: ImageSource, k: int = 10, *, box: tuple[float, float, float, float] | None = None
+        self,
+        photo: ImageSource,
+        k: int = 10,
+        *,
+        box: tuple[float, float, float, float] | None = None,
+        rerank: Rerank = None,
     ) -> list[Hit]:
         """Return the k most similar photos to an image.
 
         photo: path, bytes or open file of the image.
         k: the number of results.
         box: search with this region of the image: left, top, right, bottom as fractions (0 to 1).
+        rerank: as in `search`.
         """
-        fields = {"k": str(k), "box": ",".join(map(str, box or ()))}
+        fields = {"k": str(k), "box": ",".join(map(str, box or ())), "rerank": rerank or ""}
         body, content_type = multipart(fields, "photo", _read_bytes(photo))
         return _hits(self._send("POST", "/search/image", body, content_type))[0]
 

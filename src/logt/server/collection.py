@@ -16,7 +16,7 @@ from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.results import Report, SearchResult
 from logt.server.errors import id_not_found
-from logt.server.hits import Hit, Id
+from logt.server.hits import Hit, Id, Rerank
 
 UNLOCK_AFTER = 2.0
 """Seconds without a change after which the folder is unlocked for other writers."""
@@ -111,17 +111,25 @@ class BaseCollection(ABC):
         except (OSError, ValueError) as error:
             self.refresh_error = str(error)
 
-    def search(self, Q: Any, k: int, effort: float | None = None) -> list[list[Hit]]:
-        """Return the k best hits of each row of Q; uses one thread because requests already run in parallel."""
-        return _to_hits(self.index.search(Q, k, effort=effort, threads=1))
+    @property
+    def has_graph(self) -> bool:
+        """Whether searches can be re-ranked by diffusion."""
+        return self.index.metric == "cosine" and self.report()["linked"] > 0
 
-    def search_ids(self, ids: list[Id], k: int, effort: float | None = None) -> list[list[Hit]]:
+    def search(self, Q: Any, k: int, effort: float | None = None, rerank: Rerank = None) -> list[list[Hit]]:
+        """Return the k best hits of each row of Q; uses one thread because requests already run in parallel."""
+        return _to_hits(self.index.search(Q, k, effort=effort, rerank=rerank, threads=1))
+
+    def search_ids(
+        self, ids: list[Id], k: int, effort: float | None = None, rerank: Rerank = None
+    ) -> list[list[Hit]]:
         """Return the k best hits of each indexed vector, without the vector itself."""
         index = self.index
         for query_id in ids:
             if query_id not in index:
                 raise id_not_found(query_id)
-        hits = _to_hits(index.search(index.reconstruct(ids), k + 1, effort=effort, threads=1))
+        Q = index.reconstruct(ids)
+        hits = _to_hits(index.search(Q, k + 1, effort=effort, rerank=rerank, threads=1))
         return [[hit for hit in row if hit.id != query_id][:k] for query_id, row in zip(ids, hits, strict=True)]
 
     def report(self) -> Report:

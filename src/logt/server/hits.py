@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 Id = int | str
+Rerank = Literal["diffusion"] | None
 
 
 class Hit(NamedTuple):

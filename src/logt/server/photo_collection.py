@@ -11,7 +11,7 @@ from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.server.collection import BaseCollection, Change, Remove, Upload, VectorCollection
 from logt.server.errors import HTTPError, id_not_found, photo_file_missing
-from logt.server.hits import Hit, Id
+from logt.server.hits import Hit, Id, Rerank
 from logt.server.uploads import UploadFolder
 
 if TYPE_CHECKING:
@@ -38,7 +38,9 @@ class PhotoSource(Protocol):
     @property
     def side(self) -> int: ...
 
-    def search(self, image: Image, k: int, box: Box | None = None) -> list[tuple[str, float]]: ...
+    def search(
+        self, image: Image, k: int, box: Box | None = None, *, rerank: Rerank = None
+    ) -> list[tuple[str, float]]: ...
 
     def photo_path(self, name: str) -> Path: ...
 
@@ -70,10 +72,10 @@ class PhotoCollection(BaseCollection):
         fraction = 1.0 if region is None else max(region[2] - region[0], region[3] - region[1])
         return math.ceil(self.photos.side / fraction)
 
-    def search_image(self, image: Image, k: int, region: Region | None) -> list[Hit]:
+    def search_image(self, image: Image, k: int, region: Region | None, rerank: Rerank = None) -> list[Hit]:
         """Return the k most similar photos to an image or to a region of it."""
         box = None if region is None else _to_pixels(region, image.size)
-        return [Hit(*pair) for pair in self.photos.search(image, k, box)]
+        return [Hit(*pair) for pair in self.photos.search(image, k, box, rerank=rerank)]
 
     def photo_path(self, id: Id) -> Path:
         """Return the file of a photo in the index."""

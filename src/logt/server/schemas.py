@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
 from logt.server.changes import ChangeState, Ticket
 from logt.server.errors import HTTPError
-from logt.server.hits import Id
+from logt.server.hits import Id, Rerank
 from logt.server.photo_collection import Region
 
 StrictId = Annotated[StrictInt, Field(ge=0, le=2**63 - 2)] | Annotated[StrictStr, Field(max_length=4096)]
@@ -22,6 +22,10 @@ K = Annotated[int, Field(ge=1, le=MAX_K, description="Number of results per quer
 Effort = Annotated[
     float | None,
     Field(ge=0, le=1, description="Search effort, from 0 (fastest) to 1 (exhaustive). null: the index's default."),
+]
+RerankField = Annotated[
+    Rerank,
+    Field(description="Re-rank the results on the neighbor graph, if the index has one (`rerank` in /info is true)."),
 ]
 RegionField = Annotated[
     tuple[float, float, float, float],
@@ -39,18 +43,21 @@ class VectorSearchRequest(RequestBody):
     vectors: Annotated[Vectors, Field(description="One query vector per row.")]
     k: K = 10
     effort: Effort = None
+    rerank: RerankField = None
 
 
 class IdSearchRequest(RequestBody):
     ids: Annotated[Ids, Field(description="Ids of the vectors to search with.")]
     k: K = 10
     effort: Effort = None
+    rerank: RerankField = None
 
 
 class RegionSearchRequest(RequestBody):
     id: Annotated[StrictStr, Field(max_length=4096, description="Id of a photo in the index.")]
     box: RegionField
     k: K = 10
+    rerank: RerankField = None
 
 
 class AddRequest(RequestBody):
@@ -114,6 +121,7 @@ class InfoResponse(BaseModel):
     dim: int
     metric: str
     pictures: bool = Field(description="Whether the index contains photos.")
+    rerank: bool = Field(description="Whether searches can be re-ranked: the index has a neighbor graph.")
     read_only: bool
     uploads: bool = Field(description="Whether photos can be uploaded.")
     limits: dict[str, int | float]

@@ -17,7 +17,7 @@ from logt.errors import InvalidInputError
 from logt.server.changes import ChangeQueue, fingerprint
 from logt.server.collection import Add, BaseCollection, Remove, Upload
 from logt.server.errors import HTTPError
-from logt.server.hits import Hit, Id
+from logt.server.hits import Hit, Id, Rerank
 from logt.server.image_decoder import ImageDecoder
 from logt.server.metrics import ServerMetrics
 from logt.server.photo_collection import PhotoCollection, Region
@@ -67,37 +67,39 @@ class Service:
         """Return function(*args), called in a thread for the bodies of requests."""
         return await self._parse_pool.run_in_thread(function, *args)
 
-    async def search_vectors(self, vectors: list[list[float]], k: int, effort: float | None) -> TimedHits:
+    async def search_vectors(
+        self, vectors: list[list[float]], k: int, effort: float | None, rerank: Rerank = None
+    ) -> TimedHits:
         """Return the k nearest vectors of each row."""
-        self._check_search(len(vectors), k)
+        self._check_search(len(vectors), k, rerank)
         rows = await self.parse(self._to_rows, vectors)
-        return await _time(self._search_pool.run_in_thread(self.collection.search, rows, k, effort))
+        return await _time(self._search_pool.run_in_thread(self.collection.search, rows, k, effort, rerank))
 
-    async def search_ids(self, ids: list[Id], k: int, effort: float | None) -> TimedHits:
+    async def search_ids(self, ids: list[Id], k: int, effort: float | None, rerank: Rerank = None) -> TimedHits:
         """Return the k nearest vectors of each indexed vector, without the vector itself."""
-        self._check_search(len(ids), k)
-        return await _time(self._search_pool.run_in_thread(self.collection.search_ids, ids, k, effort))
+        self._check_search(len(ids), k, rerank)
+        return await _time(self._search_pool.run_in_thread(self.collection.search_ids, ids, k, effort, rerank))
 
-    async def search_image(self, photo: BinaryIO, region: Region | None, k: int) -> TimedHits:
+    async def search_image(self, photo: BinaryIO, region: Region | None, k: int, rerank: Rerank = None) -> TimedHits:
         """Return the k most similar photos to an uploaded image, or to a region of it."""
-        self._check_search(1, k)
+        self._check_search(1, k, rerank)
         collection = self.photo_collection
 
         def search() -> list[list[Hit]]:
             image, _ = self._decoder.decode(photo.read(), collection.side(region))
-            return [collection.search_image(image, k, region)]
+            return [collection.search_image(image, k, region, rerank)]
 
         return await _time(self._image_search_pool.run_in_thread(search))
 
-    async def search_region(self, id: Id, region: Region, k: int) -> TimedHits:
+    async def search_region(self, id: Id, region: Region, k: int, rerank: Rerank = None) -> TimedHits:
         """Return the k most similar photos to a region of an indexed photo, without the photo itself."""
-        self._check_search(1, k)
+        self._check_search(1, k, rerank)
         collection = self.photo_collection
         path = collection.photo_path(id)
 
         def search() -> list[list[Hit]]:
             image = self._decoder.decode_file(path, collection.side(region))
-            hits = collection.search_image(image, k + 1, region)
+            hits = collection.search_image(image, k + 1, region, rerank)
             return [[hit for hit in hits if hit.id != id][:k]]
 
         return await _time(self._image_search_pool.run_in_thread(search))
@@ -193,7 +195,9 @@ class Service:
         if self.settings.read_only:
             raise HTTPError(403, "read_only", "the server was started with --read-only")
 
-    def _check_search(self, queries: int, k: int) -> None:
+    def _check_search(self, queries: int, k: int, rerank: Rerank) -> None:
+        if rerank and not self.collection.has_graph:
+            raise HTTPError(409, "no_graph", "this index has no neighbor graph; compute one with: logt link INDEX")
         _check_limit("k", k, self.settings.limits.k)
         _check_limit("queries", queries, self.settings.limits.queries)
 
