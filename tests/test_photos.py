@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +15,10 @@ import pytest
 from drawn_images import best_match, counts, draw, draw_folder, finds_itself, indexed_names
 from PIL import Image
 
-from logt.descriptors import ImageError, Model, read_image
+from logt.descriptors import ImageError, Model, image_decoder, read_image
 from logt.errors import InvalidInputError
 from logt.photos import Photos, duplicates, indexer, update
+from logt.photos.catalog import Catalog
 from logt.photos.html_report import ReportPhoto, render_report
 from logt.photos.manifest import MANIFEST_FILE
 from logt.photos.synthetic_scenes import draw_scene, write_synthetic_photos
@@ -102,8 +105,8 @@ def test_videos_and_other_files_are_counted_and_read_once(folder, small, monkeyp
     done = update(folder, model=small)
     assert (done.added, done.failed, done.others) == (6, [], 5)
     read = []
-    real = indexer.read_image
-    monkeypatch.setattr(indexer, "read_image", lambda path, **how: read.append(path.name) or real(path, **how))
+    real = indexer.read_photo
+    monkeypatch.setattr(indexer, "read_photo", lambda path, side: read.append(path.name) or real(path, side))
     assert (update(folder).others, read) == (5, [])
     (folder / "notes.txt").write_text("a longer note")
     (folder / "clip.mp4").unlink()
@@ -114,6 +117,40 @@ def test_videos_and_other_files_are_counted_and_read_once(folder, small, monkeyp
     done = update(folder)
     assert (done.removed, done.others) == (1, 4)
     assert "no suffix" not in indexed_names(folder)
+
+
+def test_sizes_and_dates_are_recorded_and_added_to_an_older_index(folder, small):
+    exif = Image.Exif()
+    exif.get_ifd(0x8769)[0x9003] = "2021:07:30 18:05:09"
+    Image.open(folder / "b.jpg").save(folder / "dated.jpg", exif=exif)
+    update(folder, model=small)
+
+    def details():
+        with closing(Catalog(folder / ".logt", create=False)) as catalog:
+            return {photo.name: photo[3:] for photo in catalog.photos()}
+
+    recorded = details()
+    assert recorded["dated.jpg"] == (60, 48, "2021-07-30T18:05:09")
+    assert recorded["a.png"] == (60, 48, "")
+    with closing(sqlite3.connect(folder / ".logt" / "catalogue.sqlite")) as db:
+        db.execute("DROP TABLE details")
+    assert details() == dict.fromkeys(recorded, (0, 0, ""))
+    assert counts(update(folder)) == (0, 0, 0, 6, 0)
+    assert details() == recorded
+
+
+def test_a_photo_that_ends_the_decoder_is_listed_and_the_others_are_indexed(folder, small, monkeypatch):
+    real = image_decoder._Worker.ask
+
+    def killed(worker, request, *rest):
+        if request.get("path", "").endswith("a.png"):
+            worker._process.kill()
+        return real(worker, request, *rest)
+
+    monkeypatch.setattr(image_decoder._Worker, "ask", killed)
+    done = update(folder, model=small)
+    assert done.failed == [("a.png", "decoding it takes too much memory or time")]
+    assert done.added == 4
 
 
 def test_names_that_are_not_utf8_are_listed(folder, small):
@@ -139,14 +176,14 @@ def test_a_damaged_photo_is_removed_until_it_is_repaired(folder, small):
 
 
 def test_files_without_read_permission_are_listed(folder, small, monkeypatch):
-    real = indexer.read_image
+    real = indexer.read_photo
 
-    def refusing(path, **how):
+    def refusing(path, side):
         if path.name == "a.png":
             raise ImageError(str(path), "Permission denied")
-        return real(path, **how)
+        return real(path, side)
 
-    monkeypatch.setattr(indexer, "read_image", refusing)
+    monkeypatch.setattr(indexer, "read_photo", refusing)
     assert update(folder, model=small).failed == [("a.png", "Permission denied")]
 
 

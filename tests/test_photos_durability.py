@@ -83,8 +83,8 @@ def test_descriptors_recorded_before_a_kill_are_not_computed_again(tmp_path, sma
     words = [sys.executable, "-c", KILLED, str(tmp_path), str(small), "indexing", "20"]
     subprocess.run(words, capture_output=True)
     read = []
-    real = indexer.read_image
-    monkeypatch.setattr(indexer, "read_image", lambda path, **how: read.append(path) or real(path, **how))
+    real = indexer.read_photo
+    monkeypatch.setattr(indexer, "read_photo", lambda path, side: read.append(path) or real(path, side))
     assert update(tmp_path, model=small).added == 30 - 16  # two blocks of eight were recorded
     assert len(read) == 14
 

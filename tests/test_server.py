@@ -219,6 +219,24 @@ def test_the_api_reference_lists_every_operation(vector_client):
     assert "https://" not in page
 
 
+def test_a_wrong_url_returns_no_words_about_files(photo_client):
+    page = photo_client.get("/nowhere").text
+    assert "There is nothing at this address." in page
+    assert "JPEG" not in page
+    response = photo_client.post("/", files={"photo": b"not an image"})
+    assert response.status_code == 415
+    assert "JPEG" in response.text
+
+
+@pytest.mark.parametrize(("limit", "words"), [(32 << 20, "of 32 MB"), (1 << 20, "of 1 MB"), (5000, "of 5,000 bytes")])
+def test_the_limit_of_a_request_is_named_as_it_was_set(album, limit, words):
+    folder, index, _ = album
+    with open_client(PhotoCollection(SyntheticPhotos(folder, index)), limits=Limits(body_bytes=limit)) as client:
+        headers = {"Content-Length": str(limit + 1), "Content-Type": "application/json"}
+        response = client.post(f"{API}/search", content=b"", headers=headers)
+        assert words in error_message(response, 413, "too_large")
+
+
 def test_the_page_respects_the_limit_of_k(album):
     folder, index, ids = album
     with open_client(PhotoCollection(SyntheticPhotos(folder, index)), limits=Limits(k=5)) as client:

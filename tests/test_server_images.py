@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
-from server_testing import API, error_message, open_client
+from server_testing import API, error_message, open_client, wait_until
 from synthetic_photos import SyntheticPhotos, draw_scene, encode_jpeg, write_photos
 
-from logt.server.errors import HTTPError
-from logt.server.image_decoder import ImageDecoder
+from logt.descriptors import ImageError
+from logt.descriptors.image_decoder import DecodeLimits, ImageDecoder
 from logt.server.photo_collection import PhotoCollection
 from logt.server.settings import Limits
 
@@ -24,7 +25,7 @@ PHOTO = encode_jpeg(draw_scene(0))
 
 @pytest.fixture
 def decoder():
-    decoder = ImageDecoder(Limits(), 1)
+    decoder = ImageDecoder(DecodeLimits(), 1)
     yield decoder
     decoder.close()
 
@@ -46,9 +47,10 @@ def test_an_image_is_decoded_as_in_this_process(decoder, tmp_path):
     assert extension == "jpg"
     assert image.tobytes() == Image.open(BytesIO(PHOTO)).convert("RGB").tobytes()
     (tmp_path / "a.png").write_bytes(encode(draw_scene(1)))
-    assert decoder.decode_file(tmp_path / "a.png", 1000).size == draw_scene(1).size
+    image, details = decoder.decode_file(tmp_path / "a.png", 1000)
+    assert image.size == details[:2] == draw_scene(1).size
     for content in (b"", b"text", PHOTO[:500]):
-        with pytest.raises(HTTPError):
+        with pytest.raises(ImageError):
             decoder.decode(content, 100)
 
 
@@ -81,13 +83,13 @@ def test_an_image_takes_little_more_than_its_decoded_bytes(decoder, mode):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit the memory of a process")
 def test_an_image_that_needs_too_much_memory_is_refused_and_the_next_is_decoded(monkeypatch):
-    monkeypatch.setattr("logt.server.image_decoder._OTHER_BYTES", 0)
-    decoder = ImageDecoder(Limits(decoded_bytes=40 << 20), 1)
+    monkeypatch.setattr("logt.descriptors.image_decoder._OTHER_BYTES", 0)
+    decoder = ImageDecoder(DecodeLimits(decoded_bytes=40 << 20), 1)
     try:
         for content in [encode(Image.new("RGB", (3000, 3000)))] * 2:
             decoder.decode(content, 10)  # 36 MB: allowed
-        monkeypatch.setattr(decoder, "_limits", Limits())  # the limit of the process stays
-        with pytest.raises(HTTPError, match="memory"):
+        monkeypatch.setattr(decoder, "_limits", DecodeLimits())  # the limit of the process stays
+        with pytest.raises(ImageError, match="memory"):
             decoder.decode(encode(Image.new("RGB", (9000, 9000))), 10_000)
         assert decoder.decode(PHOTO, 100)[0].size
     finally:
@@ -96,16 +98,16 @@ def test_an_image_that_needs_too_much_memory_is_refused_and_the_next_is_decoded(
 
 @pytest.mark.parametrize("fault", ["killed", "stopped"])
 def test_a_decoder_that_ends_or_hangs_is_replaced(fault):
-    decoder = ImageDecoder(Limits(seconds=20.0), 1)
+    decoder = ImageDecoder(DecodeLimits(seconds=20.0), 1)
     try:
         decoder.decode(PHOTO, 100)
         process = current_worker(decoder)._process
         os.kill(process.pid, signal.SIGKILL if fault == "killed" else signal.SIGSTOP)
-        decoder._limits = Limits(seconds=0.3)
-        with pytest.raises(HTTPError, match="memory or time"):
+        decoder._limits = DecodeLimits(seconds=0.3)
+        with pytest.raises(ImageError, match="memory or time"):
             decoder.decode(PHOTO, 100)
         assert process.poll() is not None
-        decoder._limits = Limits(seconds=20.0)
+        decoder._limits = DecodeLimits(seconds=20.0)
         assert decoder.decode(PHOTO, 100)[1] == "jpg"
     finally:
         decoder.close()
@@ -116,7 +118,76 @@ def test_closing_stops_the_processes(decoder):
     process = current_worker(decoder)._process
     decoder.close()
     assert process.poll() is not None
-    decoder._idle.put(None)
+
+
+def test_idle_processes_are_stopped_and_started_again():
+    decoder = ImageDecoder(DecodeLimits(), 1, idle_seconds=0.1)
+    try:
+        decoder.decode(PHOTO, 100)
+        process = current_worker(decoder)._process
+        wait_until(lambda: process.poll() is not None)
+        assert decoder.decode(PHOTO, 100)[1] == "jpg"
+    finally:
+        decoder.close()
+
+
+def test_an_interrupt_does_not_mix_up_replies(decoder, monkeypatch):
+    decoder.decode(PHOTO, 100)
+
+    def interrupt(stream):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("logt.descriptors.image_decoder._read_line", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            decoder.decode(PHOTO, 100)
+    other = encode(draw_scene(2, size=(50, 40)))
+    assert decoder.decode(other, 100)[0].size == (50, 40)
+
+
+def test_large_images_are_decoded_one_at_a_time(monkeypatch):
+    monkeypatch.setattr("logt.descriptors.image_decoder.LARGE_PIXELS", 1000)
+    decoder = ImageDecoder(DecodeLimits(pixels=100_000), 2)
+    try:
+        assert decoder._large.acquire(timeout=1)
+        assert decoder.decode(encode(Image.new("L", (20, 20))), 100)[0].size == (20, 20)  # small: no need to wait
+        decoded = []
+        thread = threading.Thread(target=lambda: decoded.append(decoder.decode(PHOTO, 1000)))
+        thread.start()
+        thread.join(0.5)
+        assert not decoded
+        decoder._large.release()
+        thread.join()
+        assert decoded[0][0].size == (240, 180)
+        with pytest.raises(ImageError, match="100,000"):
+            decoder.decode(encode(Image.new("L", (400, 400))), 100)
+    finally:
+        decoder.close()
+
+
+def test_previews_are_made_in_a_process_of_their_own(tmp_path):
+    write_photos(tmp_path / "photos", tmp_path / "index", 2, 1)
+    photos = PhotoCollection(SyntheticPhotos(tmp_path / "photos", tmp_path / "index"))
+    with open_client(photos) as client:
+        response = client.get(f"{API}/picture", params={"id": "scene 00/photo 0.jpg"})
+        assert Image.open(BytesIO(response.content)).size == (240, 180)
+        assert current_worker(client.app_service._photo_decoder)._process.poll() is None
+        (tmp_path / "photos" / "scene 00" / "photo 0.jpg").write_bytes(b"no image")
+        response = client.get(f"{API}/picture", params={"id": "scene 00/photo 0.jpg"})
+        assert str(tmp_path) not in error_message(response, 415, "not_a_picture")
+
+
+def test_the_size_and_the_time_are_read_from_the_header(decoder, tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # rotate
+    exif.get_ifd(0x8769)[0x9003] = "2021:07:30 18:05:09"
+    draw_scene(0).save(tmp_path / "a.jpg", exif=exif)
+    draw_scene(0).save(tmp_path / "b.png", exif=exif)
+    exif.get_ifd(0x8769)[0x9003] = "0000:00:00 00:00:00"
+    draw_scene(0).save(tmp_path / "c.jpg", exif=exif)
+    assert decoder.read_details(tmp_path / "a.jpg") == (180, 240, "2021-07-30T18:05:09")
+    assert decoder.read_details(tmp_path / "b.png") == (180, 240, "2021-07-30T18:05:09")
+    assert decoder.read_details(tmp_path / "c.jpg") == (180, 240, "")
 
 
 def test_what_a_worker_sees_is_not_what_is_in_the_current_folder(decoder, tmp_path, monkeypatch):

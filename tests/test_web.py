@@ -288,6 +288,7 @@ def test_a_file_above_the_limit_is_not_sent(new_page, small_album):
         enter_photo(new_page, "drop", b"x" * (2 << 20))
         new_page.get_by_role("alert").wait_for()
         assert "too large" in new_page.get_by_role("alert").text_content()
+        assert "The file has 2 MB. The limit is 1 MB." in new_page.get_by_role("alert").text_content()
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from datetime import datetime
 from functools import cache
 from io import BytesIO
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -36,7 +37,7 @@ _FORMATS = (
     *("AVIF", "BMP", "DIB", "GIF", "HEIF", "ICO", "JPEG", "JPEG2000", "MPO"),
     *("PCX", "PNG", "PPM", "PSD", "QOI", "TGA", "TIFF", "WEBP"),
 )
-_ORIENTATION = 0x0112
+_ORIENTATION, _CHANGED, _TAKEN, _DIGITIZED, _EXIF_IFD = 0x0112, 0x0132, 0x9003, 0x9004, 0x8769
 _STRIP_PIXELS = 1 << 20  # pixels that are converted together; the rest of the image stays as it was decoded
 _open_lock = threading.Lock()
 _large_image_lock = threading.Lock()
@@ -48,6 +49,21 @@ class ImageError(InvalidInputError):
     def __init__(self, name: str, reason: str):
         super().__init__(f"{name}: {reason}")
         self.reason = reason
+
+
+class TooManyPixelsError(ValueError):
+    """An image has more pixels than the limit."""
+
+
+class ImageDetails(NamedTuple):
+    """Facts from the header of an image.
+
+    width, height: pixels of the upright image. taken: the local time of the photo, as YYYY-MM-DDTHH:MM:SS, or "".
+    """
+
+    width: int
+    height: int
+    taken: str
 
 
 def read_image(
@@ -70,11 +86,31 @@ def read_image(
 
     Raises ImageError if the file is missing, damaged, too large, or not an image.
     """
+    with _raising_image_errors(source), _open_source(source) as stream, _open_image(stream) as image:
+        return _decode(image, side, max_pixels, max_bytes)
+
+
+def read_details(source: str | Path | BinaryIO | bytes) -> ImageDetails:
+    """Return the size of an image and when it was taken, from its header.
+
+    source: a path, an open file, or the bytes of a file.
+
+    Raises ImageError if the file is missing, damaged, or not an image.
+    """
+    with _raising_image_errors(source), _open_source(source) as stream, _open_image(stream) as image:
+        (width, height), exif = image.size, _read_exif(image)
+        if exif.get(_ORIENTATION, 1) in (5, 6, 7, 8):
+            width, height = height, width
+        return ImageDetails(width, height, _time_taken(exif))
+
+
+@contextmanager
+def _raising_image_errors(source: object) -> Iterator[None]:
+    """Raise every error, of a file or of its decoder, as an ImageError."""
     module = pillow()
     name = str(source) if isinstance(source, str | Path) else "the image"
     try:
-        with _open_source(source) as stream, _open_image(stream) as image:
-            return _decode(image, side, max_pixels, max_bytes)
+        yield
     except MemoryError as error:
         raise ImageError(name, "not enough memory to decode it") from error
     except module.UnidentifiedImageError as error:
@@ -142,7 +178,7 @@ def _decode(image: Image, side: int | None, max_pixels: int, max_bytes: int) -> 
     # A progressive JPEG file decodes all its coefficients, whatever the size requested.
     pixels = width * height if "progressive" in image.info else image.width * image.height
     if pixels > max_pixels:
-        raise ValueError(f"the image has {width} x {height} pixels; the limit is {max_pixels:,}")
+        raise TooManyPixelsError(f"the image has {width} x {height} pixels; the limit is {max_pixels:,}")
     decoded = pixels * _bytes_per_pixel(image.mode)
     if decoded > max_bytes:
         raise ValueError(f"the image takes {decoded:,} bytes when it is decoded; the limit is {max_bytes:,}")
@@ -195,6 +231,25 @@ def _strip_to_rgb(image: Image, factor: int, gray_range: tuple[float, float] | N
         white.paste(image.convert("RGB"), mask=image.convert("RGBA").getchannel("A"))
         image = white
     return image.convert("RGB")
+
+
+def _read_exif(image: Image) -> dict[int, Any]:
+    """Return the EXIF data in the header; empty if they are damaged, or behind the pixels of a PNG file."""
+    if image.format == "PNG" and "exif" not in image.info:
+        return {}
+    try:
+        exif = image.getexif()
+        return {**exif, **exif.get_ifd(_EXIF_IFD)}
+    except Exception:
+        return {}
+
+
+def _time_taken(exif: dict[int, Any]) -> str:
+    """Return the first valid time in the EXIF data, or an empty string."""
+    for tag in (_TAKEN, _DIGITIZED, _CHANGED):
+        with suppress(ValueError):
+            return datetime.strptime(str(exif.get(tag))[:19], "%Y:%m:%d %H:%M:%S").isoformat()
+    return ""
 
 
 def _upright_transpose(image: Image) -> Transpose | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -11,17 +11,22 @@ from typing import NamedTuple
 import numpy as np
 
 from logt._types import Floats
+from logt.descriptors.image_io import ImageDetails
 from logt.errors import CorruptIndexError
 
 CATALOG_FILE = "catalogue.sqlite"
 
 # pictures: one row per photo. bytes, changed: its FileStamp. raw: its descriptor as float16, NULL after a final
 # whitening, when it is no longer needed. vectors: the whitening of its vector in the index, NULL until it has one.
+# details: of each photo, its size in pixels and the time when it was taken, "" if its EXIF data do not state one.
 # others: files that are not photos, such as videos, with their stamps; they are not read again until they change.
 # notes: the row 'relearn' exists while everything is being indexed again, and holds the new manifest.
 _TABLES = """
 CREATE TABLE IF NOT EXISTS pictures (
     name TEXT PRIMARY KEY, bytes INTEGER NOT NULL, changed INTEGER NOT NULL, raw BLOB, vectors TEXT
+);
+CREATE TABLE IF NOT EXISTS details (
+    name TEXT PRIMARY KEY, width INTEGER NOT NULL, height INTEGER NOT NULL, taken TEXT NOT NULL
 );
 CREATE TABLE IF NOT EXISTS others (name TEXT PRIMARY KEY, bytes INTEGER NOT NULL, changed INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS notes (note TEXT PRIMARY KEY, value TEXT NOT NULL)
@@ -34,6 +39,17 @@ class FileStamp(NamedTuple):
 
     size: int
     mtime_ns: int
+
+
+class CatalogPhoto(NamedTuple):
+    """A photo in the catalog: its stamp, its size in pixels, 0 if unknown, and when it was taken, "" if unknown."""
+
+    name: str
+    size: int
+    mtime_ns: int
+    width: int
+    height: int
+    taken: str
 
 
 class Catalog:
@@ -70,21 +86,50 @@ class Catalog:
             db.execute("DELETE FROM others")
             db.executemany("INSERT INTO others VALUES (?, ?, ?)", ((name, *stamp) for name, stamp in files.items()))
 
-    def record(self, photos: Iterable[tuple[str, FileStamp, Floats]]) -> None:
+    def record(self, photos: Sequence[tuple[str, FileStamp, Floats, ImageDetails]]) -> None:
         """Add or replace photos with new descriptors, which are not yet in the vector index."""
-        rows = ((name, *stamp, x.astype(np.float16).tobytes()) for name, stamp, x in photos)
+        rows = ((name, *stamp, x.astype(np.float16).tobytes()) for name, stamp, x, _ in photos)
         with self._transaction() as db:
             db.executemany("INSERT OR REPLACE INTO pictures (name, bytes, changed, raw) VALUES (?, ?, ?, ?)", rows)
+            details = ((name, *about) for name, _, _, about in photos)
+            db.executemany("INSERT OR REPLACE INTO details VALUES (?, ?, ?, ?)", details)
+
+    def record_details(self, details: Iterable[tuple[str, ImageDetails]]) -> None:
+        """Add the details of photos that an earlier version indexed."""
+        with self._transaction() as db:
+            rows = ((name, *about) for name, about in details)
+            db.executemany("INSERT OR REPLACE INTO details VALUES (?, ?, ?, ?)", rows)
+
+    def without_details(self) -> list[str]:
+        """Return the photos that an earlier version indexed, which have no details."""
+        with self._transaction() as db:
+            query = "SELECT name FROM pictures WHERE name NOT IN (SELECT name FROM details)"
+            return [name for (name,) in db.execute(query)]
+
+    def photos(self) -> list[CatalogPhoto]:
+        """Return all photos and what is known about them; a catalog of an earlier version has no details."""
+        with self._transaction() as db:
+            if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'details'").fetchone() is None:
+                query = "SELECT name, bytes, changed, 0, 0, '' FROM pictures"
+            else:
+                query = (
+                    "SELECT name, bytes, changed, ifnull(width, 0), ifnull(height, 0), ifnull(taken, '') "
+                    "FROM pictures LEFT JOIN details USING (name)"
+                )
+            return [CatalogPhoto(*row) for row in db.execute(query)]
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove photos."""
+        rows = [(name,) for name in names]
         with self._transaction() as db:
-            db.executemany("DELETE FROM pictures WHERE name = ?", ((name,) for name in names))
+            for table in ("pictures", "details"):
+                db.executemany(f"DELETE FROM {table} WHERE name = ?", rows)
 
     def start_relearning(self, manifest: str) -> None:
         """Remove all photos and keep the new manifest until `mark_indexed`, so that an interrupted run can resume."""
         with self._transaction() as db:
             db.execute("DELETE FROM pictures")
+            db.execute("DELETE FROM details")
             db.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (_RELEARN, manifest))
 
     @property

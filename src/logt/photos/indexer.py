@@ -17,10 +17,11 @@ import numpy as np
 from logt._threads import Progress, Workers, available_cores
 from logt._types import Floats
 from logt._validation import check_int
-from logt.descriptors import SCALES, DescriptorExtractor, ImageError, Model, Whitening, read_image
-from logt.descriptors.image_io import NOT_AN_IMAGE
+from logt.descriptors import SCALES, DescriptorExtractor, ImageError, Model, Whitening
+from logt.descriptors.image_io import NOT_AN_IMAGE, ImageDetails
 from logt.errors import CorruptIndexError, InvalidInputError
 from logt.photos.catalog import Catalog, FileStamp
+from logt.photos.decoding import read_photo, read_photo_details
 from logt.photos.folder_scan import FolderScan, is_photo_name, scan_folders
 from logt.photos.index_folder import DEFAULT_NAME, IndexFolder
 from logt.photos.manifest import PhotoManifest
@@ -171,6 +172,10 @@ class _Request:
         return manifest
 
 
+_Extracted = tuple[Floats, ImageDetails]
+"""The raw descriptor of a photo, and the details in its header."""
+
+
 @dataclass
 class _Indexer:
     """One run over a folder of photos."""
@@ -197,6 +202,7 @@ class _Indexer:
         others = {name: stamp for name, stamp in scan.files.items() if known.get(name) == stamp}
         new = [name for name, stamp in scan.files.items() if before.get(name) != stamp and name not in others]
         self.catalog.remove(deleted)
+        self._add_missing_details(set(new))
         failed = self._extract_all(sorted(new, key=_shuffle_key), scan)
         self._update_vectors(compact=True)
         not_photos = {name for name, reason in failed if reason == NOT_AN_IMAGE and not is_photo_name(name)}
@@ -237,7 +243,7 @@ class _Indexer:
         for start in range(0, len(names), _BLOCK_SIZE):
             block = names[start : start + _BLOCK_SIZE]
             results = self._extract_block(block, start, len(names))
-            good = [(name, scan.files[name], x) for name, x in results if not isinstance(x, str)]
+            good = [(name, scan.files[name], *result) for name, result in results if not isinstance(result, str)]
             bad = [(name, reason) for name, reason in results if isinstance(reason, str)]
             self.catalog.record(good)
             self.catalog.remove(name for name, _ in bad)
@@ -249,20 +255,35 @@ class _Indexer:
                 recorded = 0
         return failed
 
-    def _extract_block(self, names: list[str], start: int, total: int) -> list[tuple[str, Floats | str]]:
-        """Return (name, raw descriptor or reason of failure) of each photo."""
+    def _extract_block(self, names: list[str], start: int, total: int) -> list[tuple[str, _Extracted | str]]:
+        """Return (name, raw descriptor and details, or reason of failure) of each photo."""
         progress = self.workers.progress
         workers = replace(self.workers, progress=progress and _BlockProgress(progress, start, total))
         return list(zip(names, workers.map(self._extract, names, "indexing"), strict=True))
 
-    def _extract(self, name: str) -> Floats | str:
-        """Return the raw descriptor of a photo, or the reason why there is none."""
+    def _extract(self, name: str) -> _Extracted | str:
+        """Return the raw descriptor of a photo and its details, or the reason why there are none."""
         try:
-            return self.extractor(read_image(self.photo_folder / name, side=self.extractor.side))
+            image, details = read_photo(self.photo_folder / name, self.extractor.side)
+            return self.extractor(image), details
         except ImageError as error:
             return error.reason
         except InvalidInputError as error:
             return str(error)
+
+    def _add_missing_details(self, changed: set[str]) -> None:
+        """Read the headers of the photos that an earlier version indexed without their details."""
+        names = [name for name in self.catalog.without_details() if name not in changed]
+        for start in range(0, len(names), _BATCH_SIZE):
+            block = names[start : start + _BATCH_SIZE]
+            found = zip(block, self.workers.map(self._read_details, block, "reading dates"), strict=True)
+            self.catalog.record_details(found)
+
+    def _read_details(self, name: str) -> ImageDetails:
+        try:
+            return read_photo_details(self.photo_folder / name)
+        except ImageError:
+            return ImageDetails(0, 0, "")
 
     # ------------------------------------------------------------------------------------------------ vectors
 

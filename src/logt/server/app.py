@@ -70,5 +70,6 @@ def _convert_exception(exception: Exception) -> HTTPError:
     if isinstance(exception, HTTPException):
         codes = {400: "bad_request", 404: "not_found", 405: "method_not_allowed"}
         code = codes.get(exception.status_code, "refused")
-        return HTTPError(exception.status_code, code, str(exception.detail), exception.headers)
+        message = "there is nothing at this address" if exception.status_code == 404 else str(exception.detail)
+        return HTTPError(exception.status_code, code, message, exception.headers)
     return to_http_error(exception)

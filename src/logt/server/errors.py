@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from logt.descriptors.image_io import ImageError
 from logt.errors import CorruptIndexError, InvalidInputError, LockedError, MissingExtraError, ReadOnlyError
 
 
@@ -35,6 +36,8 @@ def to_http_error(error: Exception) -> HTTPError:
     """Return the HTTP error for any exception; an unexpected one is logged and its details are not sent."""
     if isinstance(error, HTTPError):
         return error
+    if isinstance(error, ImageError):
+        return HTTPError(415, "not_a_picture", error.reason)  # its message may contain a path
     for error_type, status, code in _LIBRARY_ERRORS:
         if isinstance(error, error_type):
             return HTTPError(status, code, str(error))

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from logt.server.access import LoginAttempts, check_host, check_origin, check_token
 from logt.server.errors import HTTPError, to_http_error
 from logt.server.metrics import ServerMetrics
-from logt.server.settings import Settings
+from logt.server.settings import Settings, format_bytes
 
 ErrorRenderer = Callable[[Scope, HTTPError], Response]
 
@@ -120,5 +120,5 @@ class _LimitedBody:
 
 
 def _too_large(max_bytes: int) -> HTTPError:
-    message = f"the request exceeds the limit of {max_bytes:,} bytes"
+    message = f"the request exceeds the limit of {format_bytes(max_bytes)}"
     return HTTPError(413, "too_large", message, {"Connection": "close"})

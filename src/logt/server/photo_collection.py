@@ -145,16 +145,6 @@ def open_collection(path: Path, *, allow_uploads: bool = False) -> BaseCollectio
     return VectorCollection(path)
 
 
-def read_photo(path: Path, side: int) -> Image:
-    """Return a photo of the index for use at `side` pixels; the error for an unreadable one contains no path."""
-    from logt.descriptors import ImageError, read_image
-
-    try:
-        return read_image(path, side=side)
-    except ImageError as error:
-        raise HTTPError(415, "not_a_picture", error.reason) from error
-
-
 def _follows_folder(action: str) -> HTTPError:
     return HTTPError(
         409,

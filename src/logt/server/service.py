@@ -13,21 +13,22 @@ from typing import BinaryIO, TypeVar
 import numpy as np
 
 from logt._types import Array
+from logt.descriptors.image_decoder import DecodeLimits, ImageDecoder
 from logt.errors import InvalidInputError
 from logt.server.changes import ChangeQueue, fingerprint
 from logt.server.collection import Add, BaseCollection, Remove, Upload
 from logt.server.errors import HTTPError
 from logt.server.hits import Hit, Id, Rerank
-from logt.server.image_decoder import ImageDecoder
 from logt.server.metrics import ServerMetrics
 from logt.server.photo_collection import PhotoCollection, Region
 from logt.server.settings import Settings
 from logt.server.thread_pool import BoundedThreadPool
-from logt.server.thumbnails import ByteCache, render_thumbnail, thumbnail_key
+from logt.server.thumbnails import SIZES, ByteCache, thumbnail_key
 
 T = TypeVar("T")
 _LONG_QUEUE = 1000
-_MAX_DECODERS = 2
+_MAX_DECODERS = 2  # processes for images from clients, and as many for photos of the index
+_NICENESS = 5  # of these processes: searches come first
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,11 @@ class Service:
         self._refresh_pool = BoundedThreadPool("refresh", 1, 1)
         self._parse_pool = BoundedThreadPool("parse", 2, _LONG_QUEUE)
         self.changes = ChangeQueue(collection.apply, limits.waiting_changes, 4 * limits.body_bytes)
-        self._decoder = ImageDecoder(limits, min(_MAX_DECODERS, workers))
+        processes = min(_MAX_DECODERS, workers)
+        uploads = DecodeLimits(limits.pixels, limits.decoded_bytes, limits.seconds, _NICENESS)
+        self._upload_decoder = ImageDecoder(uploads, processes)
+        photos = DecodeLimits(seconds=limits.seconds, niceness=_NICENESS)
+        self._photo_decoder = ImageDecoder(photos, processes)
         self._thumbnail_cache = ByteCache(limits.cache_bytes)
         self._add_gauges()
 
@@ -86,7 +91,7 @@ class Service:
         collection = self.photo_collection
 
         def search() -> list[list[Hit]]:
-            image, _ = self._decoder.decode(photo.read(), collection.side(region))
+            image, _ = self._upload_decoder.decode(photo.read(), collection.side(region))
             return [collection.search_image(image, k, region, rerank)]
 
         return await _time(self._image_search_pool.run_in_thread(search))
@@ -98,7 +103,7 @@ class Service:
         path = collection.photo_path(id)
 
         def search() -> list[list[Hit]]:
-            image = self._decoder.decode_file(path, collection.side(region))
+            image, _ = self._photo_decoder.decode_file(path, collection.side(region))
             hits = collection.search_image(image, k + 1, region, rerank)
             return [[hit for hit in hits if hit.id != id][:k]]
 
@@ -122,7 +127,8 @@ class Service:
         """Return a preview as JPEG."""
         jpeg = self._thumbnail_cache.get(thumbnail.key)
         if jpeg is None:
-            jpeg = await self._thumbnail_pool.run_in_thread(render_thumbnail, thumbnail.path, thumbnail.size)
+            render = self._photo_decoder.render_jpeg
+            jpeg = await self._thumbnail_pool.run_in_thread(render, thumbnail.path, SIZES[thumbnail.size])
             self._thumbnail_cache.put(thumbnail.key, jpeg)
         return jpeg
 
@@ -135,7 +141,7 @@ class Service:
 
         def check() -> Upload:
             content = photo.read()
-            return Upload(content, self._decoder.decode(content, collection.side(None))[1])
+            return Upload(content, self._upload_decoder.decode(content, collection.side(None))[1])
 
         return str(await self.changes.submit(await self._image_search_pool.run_in_thread(check)))
 
@@ -173,7 +179,8 @@ class Service:
             self._parse_pool,
         ):
             pool.close()
-        self._decoder.close()
+        self._upload_decoder.close()
+        self._photo_decoder.close()
         self.collection.close()
 
     def _add_gauges(self) -> None:

@@ -47,6 +47,11 @@ class Limits:
                 raise InvalidInputError(f"{given.name} must be finite and greater than 0, got {value!r}")
 
 
+def format_bytes(count: int) -> str:
+    """Return a number of bytes in words; a MB is 2**20 bytes, as in --upload-mb."""
+    return f"{count / (1 << 20):,.4g} MB" if count >= 1 << 20 else f"{count:,} bytes"
+
+
 @dataclass(frozen=True)
 class Settings:
     """Settings of a server. Without a token, everyone who can connect may use it."""

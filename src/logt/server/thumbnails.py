@@ -5,11 +5,9 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from io import BytesIO
 from pathlib import Path
 
 from logt.server.errors import photo_file_missing
-from logt.server.photo_collection import read_photo
 
 SIZES = {"thumb": 480, "large": 2048}
 """Length of the longer side in pixels."""
@@ -49,15 +47,3 @@ def thumbnail_key(path: Path, size: str) -> str:
         raise photo_file_missing() from None
     key = f"{path}\0{status.st_mtime_ns}\0{status.st_size}\0{size}"
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-
-
-def render_thumbnail(path: Path, size: str) -> bytes:
-    """Return the photo as JPEG, upright and without metadata."""
-    from PIL.Image import Resampling
-
-    image = read_photo(path, SIZES[size] // 2)
-    image.thumbnail((SIZES[size], SIZES[size]), Resampling.LANCZOS)
-    image.info.clear()
-    out = BytesIO()
-    image.save(out, "JPEG", quality=85, optimize=True, progressive=True)
-    return out.getvalue()

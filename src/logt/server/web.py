@@ -194,7 +194,11 @@ def _render_results(service: Service, timed: TimedHits, k: int, fragment: bool, 
 
 def _render_error(service: Service, exception: Exception, fragment: bool) -> Response:
     error = to_http_error(exception)
-    values = {"heading": _ERROR_HEADINGS.get(error.code, "Request failed"), "message": error.message}
+    values = {
+        "heading": _ERROR_HEADINGS.get(error.code, "Request failed"),
+        "message": error.message,
+        "about_file": service.collection.has_photos and error.code in ("not_a_picture", "too_large"),
+    }
     return _render(service, "error.html", fragment, values, error.status, error.headers)
 
 

@@ -10,6 +10,7 @@ const main = $("#main");
 const fileInput = $("#photo");
 const dropOverlay = $("#drop-overlay");
 const PLACEHOLDERS = 12;
+const MB = 1 << 20; // as in --upload-mb
 
 // A query is {id, box} or {photo, url, box}; null is the start page.
 let query = null;
@@ -152,7 +153,7 @@ function searchPhoto(photo) {
   if (!photo || !fileInput) return;
   const maxBytes = Number(document.body.dataset.maxUploadBytes);
   if (photo.size > maxBytes) {
-    showError("File too large", `The file has ${Math.ceil(photo.size / 1e6)} MB. The limit is ${Math.floor(maxBytes / 1e6)} MB.`);
+    showError("File too large", `The file has ${Math.ceil(photo.size / MB)} MB. The limit is ${Math.floor(maxBytes / MB)} MB.`);
     return;
   }
   search({ photo, url: URL.createObjectURL(photo), box: null });
