@@ -68,7 +68,7 @@ def measure_saves(index: logt.Index, new: Iterator[np.ndarray], note: Callable[[
 
 
 def measure_service(index: logt.Index, new: Iterator[np.ndarray], note: Callable[[str, float, str], None]) -> None:
-    """Measure adds over HTTP, each on disk when it is answered: one client, then eight at a time."""
+    """Measure adds over HTTP, each on disk when the response arrives: one client, then eight at a time."""
     with tempfile.TemporaryDirectory() as folder:
         index.save(Path(folder) / "index")
         with run_server(Path(folder) / "index") as url:
