@@ -1,199 +1,266 @@
-"""Compare all systems: accuracy, time, bytes, build. `make bench`, or `make bench DATA=folder`.
+"""Compare all systems: recall, mAP, time, bytes, build. `make bench`, or `make bench DATA=folder`.
 
-Times are medians over interleaved rounds, on one thread (builds on two). mAP@DEPTH is that of lists with DEPTH
-results, a lower bound of the mAP of full rankings; full mAP is given for systems that can rank everything.
+Each system is built in a process of its own on all cores, saved, and searched on one thread. 200 vectors of the data
+are held out: they are not indexed, and serve as queries that have no true match. Recall is the fraction of the exact
+k nearest neighbours that are found, of these vectors and of the queries of the data. Times are medians over rounds in
+which all settings take turns, over queries of both kinds. mAP@1000 is that of lists of 1,000 results, a lower bound
+of the mAP of full rankings, which is given for systems that can rank everything.
+
+After an interruption, --resume keeps the systems that were measured on the same data. --together keeps all indexes in
+memory and lets all systems take turns, which is better on a machine that has other work to do.
 """
 
 from __future__ import annotations
 
-import gc
+import argparse
+import json
 import os
-import threading
+import platform
+import re
+import shutil
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-
-os.environ.setdefault("RAYON_NUM_THREADS", "1")
+from typing import Any
 
 import numpy as np
 
-from benchmarks.data import argument_parser, easy_ap, load, write_rows
-from benchmarks.systems import SystemSettings, systems
-from logt._threads import single_threaded_blas
-from logt.datasets import Benchmark
-from logt.evaluation import recall_at
+from benchmarks.data import argument_parser, load, write_rows
+from benchmarks.frontier import HELD_OUT, QUERIES, RAM, compare, interpolated, markdown
+from benchmarks.plots import draw_figures
+from benchmarks.systems import System, systems
+from benchmarks.task import Task, make_task, save_task
+from benchmarks.worker import BATCH, Worker, WorkerError
+from logt._threads import available_cores
 
-DEPTH, ROUNDS, BATCH, K = 1000, 7, 64, 100
-SINGLE_QUERIES = 10  # in a row, as a service gets them, so that the caches hold this system's data
-
-Search = Callable[[np.ndarray, int], np.ndarray]
+DEPTH = 1000
 
 
 def main() -> None:
-    parser = argument_parser(__doc__, "bench.csv, bench.md and figures")
-    parser.add_argument("--only", nargs="*", help="only systems whose name contains one of these words")
-    args = parser.parse_args()
-    data = load(args.data or None)
-    selected = [
-        system
-        for system in systems()
-        if not args.only or system.name == "exhaustive float32" or any(word in system.name for word in args.only)
-    ]
-    rows = measure(data, selected)
-    folder = write_rows(rows, args.out, "bench.csv")
-    table = markdown_table(data.name, rows)
-    (folder / "bench.md").write_text(table)
-    draw_figures(data.name, rows, folder)
-    print("\n" + table)
+    args = parse_arguments()
+    folder = Path(args.out)
+    folder.mkdir(parents=True, exist_ok=True)
+    chosen = select(args.only)
+    task = make_task(load(args.data or None), k=args.k, rows=args.rows, queries=args.queries)
+    print(f"{task.name}, {task.metric}; {machine()}; {len(task.queries.Q)} queries, {len(task.held.Q)} held out")
+    key = {"data": task.fingerprint(), "rounds": args.rounds, "threads": args.threads}
+    points = Points(folder / "points", key)
+    todo = [system for system in chosen if not (args.resume and points.read(system))]
+    with tempfile.TemporaryDirectory(prefix="task-", dir=folder) as shared:
+        save_task(task, Path(shared))
+        for group in [todo] if args.together else [[system] for system in todo]:
+            for system, rows in Run(task, Path(shared), args).measure(group):
+                points.write(system, rows)
+    rows = [row for system in chosen for row in points.read(system)]
+    if not rows:
+        raise SystemExit("nothing was measured")
+    title = write_report(task, rows, folder)
+    if not args.no_figures:
+        draw_figures(title, rows, folder)
 
 
-# ---------------------------------------------------------------------------------------------- measurement
+def parse_arguments() -> argparse.Namespace:
+    parser = argument_parser(__doc__ or "", "bench.csv, frontier.csv, bench.md and figures")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="systems whose name contains one of these words")
+    parser.add_argument("--rows", type=int, help="the first vectors of the data only")
+    parser.add_argument("--queries", type=int, default=1000, help="at most so many queries of the data")
+    parser.add_argument("--k", type=int, default=10, help="results per search (default: 10)")
+    parser.add_argument(
+        "--threads", type=int, default=available_cores(), help="threads of builds (default: all cores)"
+    )
+    parser.add_argument("--rounds", type=int, default=7, help="rounds of timed searches (default: 7)")
+    parser.add_argument("--limit", type=float, default=1200, help="seconds for a build before it is given up")
+    parser.add_argument("--resume", action="store_true", help="keep what was measured before on the same data")
+    parser.add_argument("--no-figures", action="store_true", help="tables only")
+    parser.add_argument("--together", action="store_true", help="measure the times of all systems in turn")
+    return parser.parse_args()
 
 
-def measure(data: Benchmark, selected: list[SystemSettings]) -> list[dict]:
-    """Return one row per system and setting; the first system is exhaustive search."""
-    searches: dict[str, Search] = {}
-    rows = []
-    exact = None
-    for system in selected:
-        print(f"building {system.name}", flush=True)
-        built, seconds, peak = measure_build(lambda build=system.system.build: build(data.X, threads=2))
-        print(f"  {seconds:.1f} s", flush=True)
-        full = None
-        for setting, arguments in system.settings.items():
-            name = f"{system.name}, {setting}" if setting else system.name
-            searches[name] = lambda Q, k, search=built.search, arguments=arguments: search(Q, k, **arguments)
-            with single_threaded_blas():
-                ids = searches[name](data.Q, min(DEPTH, len(data.X) - 1))
-            exact = ids if exact is None else exact
-            if full is None or not system.name.startswith("logt"):  # complete rankings of logt read everything
-                full = full_ranking_columns(data, system.name, searches[name])
+def select(words: Sequence[str] | None) -> list[System]:
+    """Return the systems that were requested and can be used; report which ones cannot, and what to install."""
+    chosen, missing = [], {}
+    for system in systems():
+        if words and not any(word in system.name for word in words):
+            continue
+        reason = system.missing()
+        if reason:
+            missing.setdefault((system.package, reason), []).append(system.name)
+        else:
+            chosen.append(system)
+    for (_, reason), names in missing.items():
+        print(f"SKIPPED {', '.join(names)}: {reason}", flush=True)
+    if not chosen:
+        raise SystemExit(f"no system to measure; there are: {', '.join(system.name for system in systems())}")
+    return chosen
+
+
+class Points:
+    """The rows of each system in a folder, with the key of the run that measured them."""
+
+    def __init__(self, folder: Path, key: dict[str, Any]):
+        self._folder, self._key = folder, key
+
+    def _path(self, system: System) -> Path:
+        return self._folder / (re.sub(r"\W+", "-", system.name) + ".json")
+
+    def read(self, system: System) -> list[dict]:
+        """Return the stored rows of this data and version; none if there are none."""
+        try:
+            stored = json.loads(self._path(system).read_text())
+        except FileNotFoundError:
+            return []
+        return stored["rows"] if stored["key"] == {**self._key, "version": system.version()} else []
+
+    def write(self, system: System, rows: list[dict]) -> None:
+        self._folder.mkdir(exist_ok=True)
+        key = {**self._key, "version": system.version()}
+        self._path(system).write_text(json.dumps({"key": key, "rows": rows}, indent=1))
+
+
+class Run:
+    """Builds and measures systems, each in its own process."""
+
+    def __init__(self, task: Task, folder: Path, args: argparse.Namespace):
+        self._task, self._folder, self._args = task, folder, args
+
+    def measure(self, group: Sequence[System]) -> Iterator[tuple[System, list[dict]]]:
+        """Return the rows of each system that could be built; the times of a group are measured in turn."""
+        workers: dict[str, Worker] = {}
+        rows: dict[str, list[dict]] = {}
+        try:
+            for system in group:
+                workers[system.name] = Worker(system, self._folder, self._task.metric, self._args.threads)
+                built = self._attempt(system, self._build, workers[system.name], system)
+                if built:
+                    rows[system.name] = built
+            times: dict[str, list[list[dict]]] = {name: [[] for _ in of] for name, of in rows.items()}
+            for number in range(self._args.rounds):
+                for system in [system for system in group if system.name in rows]:
+                    measured = self._attempt(system, self._round, workers[system.name], rows[system.name], number)
+                    if measured is None:
+                        del rows[system.name]
+                        continue
+                    for kept, new in zip(times[system.name], measured, strict=True):
+                        kept.append(new)
+        finally:
+            for worker in workers.values():
+                worker.stop()
+            for index in self._folder.glob("index-*"):
+                shutil.rmtree(index)
+        for system in group:
+            if system.name in rows:
+                pairs = zip(rows[system.name], times[system.name], strict=True)
+                yield system, [row | median_times(rounds) for row, rounds in pairs]
+
+    def _attempt(self, system: System, function: Any, *arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except WorkerError as error:
+            print(f"SKIPPED {system.name}: {error}", flush=True)
+            return None
+
+    def _build(self, worker: Worker, system: System) -> list[dict]:
+        task = self._task
+        print(f"{system.name}: ", end="", flush=True)
+        built = worker.call("build", limit=self._args.limit)
+        print(f"{system.version()}, built in {built['seconds']:.1f} s", end="", flush=True)
+        start = time.perf_counter()
+        shared = {
+            RAM: round(built["ram"] / len(task.X)),
+            "bytes on disk": round(built["disk"] / len(task.X)),
+            "build s": round(built["seconds"], 1),
+            "build peak GiB": round(built["peak"] / 2**30, 2),
+        }
+        rows = []
+        full: dict[str, Any] = {}
+        for setting in system.settings:
+            found = {which: worker.call("search", which, setting, task.k) for which in ("queries", "held")}
+            if not full or not system.name.startswith("logt"):  # complete rankings of logt read everything
+                full = self._full_ranking(worker, system, setting)
             rows.append(
                 {
-                    "system": name,
-                    "family": system.name,
+                    "library": system.package,
+                    "version": built["version"],
+                    "system": system.name,
+                    "setting": setting or "default",
+                    QUERIES: round(task.recall(found["queries"], task.queries), 4),
+                    HELD_OUT: round(task.recall(found["held"], task.held), 4),
+                    **self._mean_ap(worker, setting),
                     **full,
-                    f"mAP@{DEPTH}": round(data.mean_ap(ids), 2),
-                    "recall@10": round(recall_at(10, ids, exact), 3),
-                    "bytes per vector": round(built.nbytes / len(data.X)),
-                    "build s": round(seconds, 1),
-                    "build peak GiB": round(peak / 2**30, 2),
+                    **shared,
                 }
             )
-    return add_times(rows, searches, data.Q)
+        print(f", searched in {time.perf_counter() - start:.1f} s", flush=True)
+        return rows
+
+    def _mean_ap(self, worker: Worker, setting: str) -> dict[str, Any]:
+        if not self._task.truths:
+            return {}
+        ids = worker.call("search", "queries", setting, min(DEPTH, len(self._task.X)))
+        return {f"mAP@{DEPTH}": round(self._task.mean_ap(ids, next(iter(self._task.truths))), 2)}
+
+    def _full_ranking(self, worker: Worker, system: System, setting: str) -> dict[str, Any]:
+        """Return the mAP of full rankings, by protocol; empty for systems that return short lists."""
+        columns = {protocol: f"full mAP, {protocol}" for protocol in self._task.truths}
+        if not system.full_ranking:
+            return dict.fromkeys(columns.values(), "")
+        ids = worker.call("search", "queries", setting, len(self._task.X)) if columns else np.empty(0)
+        return {column: round(self._task.mean_ap(ids, protocol), 2) for protocol, column in columns.items()}
+
+    def _round(self, worker: Worker, rows: list[dict], number: int) -> list[dict]:
+        settings = ["" if row["setting"] == "default" else row["setting"] for row in rows]
+        return [worker.call("measure", setting, self._task.k, number) for setting in settings]
 
 
-def full_ranking_columns(data: Benchmark, system: str, search: Search) -> dict:
-    """Return the mAP of full rankings, empty for systems that return short lists."""
-    if not system.startswith(("exhaustive", "logt", "LO-GT")):
-        return {"full mAP": "", "full mAP, easy": ""}
-    with single_threaded_blas():
-        ids = search(data.Q, len(data.X) - 1)
-    return {"full mAP": round(data.mean_ap(ids), 2), "full mAP, easy": round(easy_ap(data, ids), 2)}
-
-
-def add_times(rows: list[dict], searches: dict[str, Search], Q: np.ndarray) -> list[dict]:
-    """Return the rows with the times of their searches, and the ratios to the first row, exhaustive search."""
-    single, batch = measure_times(searches, Q)
-    exhaustive = rows[0]["system"]
-    return [
-        {
-            **row,
-            "ms, one query": round(single[row["system"]], 3),
-            "ms, batch": round(batch[row["system"]], 3),
-            "one query / exhaustive": round(single[row["system"]] / single[exhaustive], 4),
-            "batch / exhaustive": round(batch[row["system"]] / batch[exhaustive], 4),
-        }
-        for row in rows
-    ]
-
-
-def measure_times(searches: dict[str, Search], Q: np.ndarray) -> tuple[dict[str, float], ...]:
-    """Return (milliseconds of one query, milliseconds per query of a batch): medians over interleaved rounds."""
-    single: dict[str, list[float]] = {name: [] for name in searches}
-    batch: dict[str, list[float]] = {name: [] for name in searches}
-    block = np.ascontiguousarray(np.resize(Q, (BATCH, Q.shape[1])))
-    with single_threaded_blas():
-        for _ in range(ROUNDS):
-            for name, search in searches.items():
-                single[name] += [search_seconds(search, block[q : q + 1]) for q in range(SINGLE_QUERIES)]
-                batch[name].append(search_seconds(search, block) / BATCH)
-    return tuple({name: 1000 * float(np.median(t)) for name, t in kind.items()} for kind in (single, batch))
-
-
-def search_seconds(search: Search, Q: np.ndarray) -> float:
-    start = time.perf_counter()
-    search(Q, K)
-    return time.perf_counter() - start
-
-
-def measure_build(build: Callable):
-    """Return (result of build(), seconds, peak memory in bytes above that at the start)."""
-    gc.collect()
-    start, peak, done = resident_bytes(), [0], threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.02):
-            peak[0] = max(peak[0], resident_bytes())
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    begin = time.perf_counter()
-    try:
-        result = build()
-    finally:
-        seconds = time.perf_counter() - begin
-        done.set()
-        watcher.join()
-    return result, seconds, max(0, peak[0] - start)
-
-
-def resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def median_times(rounds: list[dict]) -> dict[str, float]:
+    """Return the median times of single queries and of batches, and the cores that a batch used."""
+    single = [seconds for one in rounds for seconds in one["single"]]
+    return {
+        "ms, one query": round(1000 * float(np.median(single)), 4),
+        "ms, batch": round(1000 * float(np.median([one["batch"] for one in rounds])), 4),
+        "cores used": round(float(np.median([one["cores"] for one in rounds])), 2),
+    }
 
 
 # --------------------------------------------------------------------------------------------------- output
 
 
-def draw_figures(title: str, rows: list[dict], folder: Path) -> None:
-    """Draw mAP over time and over bytes, with one line per system."""
-    try:
-        from matplotlib import pyplot
-    except ImportError:
-        print("no figures: matplotlib is not installed")
-        return
-    columns = {
-        "ms, one query": ("map-ms", "ms per query, single queries"),
-        "bytes per vector": ("map-bytes", "bytes per vector"),
-    }
-    for column, (file, label) in columns.items():
-        figure, axes = pyplot.subplots(figsize=(9, 5.5), layout="constrained")
-        draw_systems(axes, rows, column, pyplot.get_cmap("tab20"))
-        axes.set(xscale="log", xlabel=label, ylabel=f"mAP@{DEPTH}", title=title)
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
-        figure.savefig(folder / f"{file}.svg")
-        figure.savefig(folder / f"{file}.png", dpi=130)
-        pyplot.close(figure)
-
-
-def draw_systems(axes, rows: list[dict], column: str, colors: Callable) -> None:
-    systems: dict[str, list[dict]] = {}
+def write_report(task: Task, rows: list[dict], folder: Path) -> str:
+    """Write the rows, the times at equal recall and the comparison; print the last two and return their title."""
+    table = interpolated(rows)
+    compared = compare(table)
+    write_rows(rows, str(folder), "bench.csv")
+    write_rows(table, str(folder), "frontier.csv")
+    title = f"{task.name}, {task.metric}, k = {task.k}; {machine()}"
+    parts = [
+        f"# {title}",
+        f"Times on one thread; a batch has {BATCH} queries. Bytes are per vector.",
+        "## The default index next to the fastest other library, at equal recall",
+        markdown(compared),
+        "## Milliseconds at equal recall, interpolated",
+        markdown(table),
+    ]
+    (folder / "bench.md").write_text("\n\n".join([*parts, "## All settings", markdown(rows)]))
+    print("\n" + "\n\n".join(parts))
     for row in rows:
-        systems.setdefault(row["family"], []).append(row)
-    for number, (system, points) in enumerate(systems.items()):
-        points = sorted(points, key=lambda row: row[column])
-        style = {"linewidth": 2.5} if system.startswith("logt") else {"linewidth": 1, "linestyle": "--"}
-        style |= {"marker": "osD^v<>pP*Xh"[number % 12], "color": colors(number * 2 % 20 + number // 10)}
-        axes.plot([p[column] for p in points], [p[f"mAP@{DEPTH}"] for p in points], label=system, **style)
+        if row["cores used"] > 1.3:
+            print(f"NOTE: {row['system']}, {row['setting']} used {row['cores used']} cores")
+    return title
 
 
-def markdown_table(title: str, rows: list[dict]) -> str:
-    rows = [{name: value for name, value in row.items() if name != "family"} for row in rows]
-    head = f"{title}; {os.cpu_count()} cores; times on one thread, medians of {ROUNDS} rounds, k = {K}\n\n"
-    lines = ["| " + " | ".join(rows[0]) + " |", "|" + "---|" * len(rows[0])]
-    lines += ["| " + " | ".join(str(value) for value in row.values()) + " |" for row in rows]
-    return head + "\n".join(lines) + "\n"
+def machine() -> str:
+    """Return the processor and the number of its cores."""
+    model = re.search(r"model name\s*: (.*)", _read("/proc/cpuinfo"))
+    name = model[1] if model else platform.machine()
+    return f"{name}, {os.cpu_count()} cores"
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
 
 
 if __name__ == "__main__":

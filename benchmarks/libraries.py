@@ -1,0 +1,336 @@
+"""Other libraries (the extra "baselines"), each called as its own documentation shows, on one thread to search."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.systems import Built, Collection, Settings, System, UnsupportedError, saved_sizes, sweep
+
+_LISTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_WIDTHS = (10, 20, 40, 80, 160, 320, 640)
+
+
+def library_systems() -> list[System]:
+    """Return the systems of all other libraries."""
+    graphs = [*_rabitqlib_systems(), *_svs_systems(), *_usearch_systems()]
+    return [*graphs, _scann_system(), *_turbovec_systems(), *_faiss_systems()]
+
+
+def _inverted_lists(parameter: str = "nprobe") -> dict[str, dict[str, Any]]:
+    return sweep("{} lists", parameter, _LISTS)
+
+
+def _widths(name: str, parameter: str, values: Sequence[int] = _WIDTHS) -> dict[str, dict[str, Any]]:
+    return sweep(name + " {}", parameter, values)
+
+
+def _by_metric(data: Collection, product: Any, distance: Any) -> Any:
+    """Return a library's own name of the metric. Vectors are of unit norm under cosine."""
+    return distance if data.metric == "l2" else product
+
+
+# ---------------------------------------------------------------------------------------------- shared k-means
+
+
+def list_count(N: int) -> int:
+    """Return the number of inverted lists of all libraries but ScaNN: 4·√N, as rabitqlib advises."""
+    return max(1, round(4 * math.sqrt(N)))
+
+
+def centroids(data: Collection, count: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return (k-means centroids, the centroid of each vector, seconds that an earlier build spent on them)."""
+    path = data.folder / f"centroids-{count}.npz"
+    if path.exists():
+        stored = np.load(path)
+        return stored["C"], stored["assigned"], float(stored["seconds"])
+    import faiss
+
+    start = time.perf_counter()
+    faiss.omp_set_num_threads(data.threads)
+    kmeans = faiss.Kmeans(data.dim, count, niter=10, seed=1, max_points_per_centroid=80, min_points_per_centroid=1)
+    kmeans.train(data.X)
+    assigned = kmeans.index.search(data.X, 1)[1].ravel().astype(np.uint32)
+    faiss.omp_set_num_threads(1)
+    np.savez(path, C=kmeans.centroids, assigned=assigned, seconds=time.perf_counter() - start)
+    return kmeans.centroids, assigned, 0.0
+
+
+# --------------------------------------------------------------------------------------------------- rabitqlib
+
+
+def _rabitqlib_systems() -> list[System]:
+    def system(name: str, build: Callable[[Collection, int], Built], bits: int, settings: Settings) -> System:
+        return System(f"rabitqlib {name} {bits} bit", lambda data: build(data, bits), settings, *2 * ["rabitqlib"])
+
+    return [
+        *(system("IVF", _rabitq_ivf, bits, _inverted_lists()) for bits in (2, 4, 8)),
+        *(system("HNSW", _rabitq_hnsw, bits, _widths("ef", "ef")) for bits in (4, 8)),
+        system("SymQG", _symqg, 8, _widths("ef", "ef")),
+    ]
+
+
+def _rabitq_ivf(data: Collection, bits: int) -> Built:
+    import rabitqlib
+
+    count = list_count(data.N)
+    C, assigned, seconds = centroids(data, count)
+    index = rabitqlib.IvfIndex(
+        dim=data.dim, max_elements=data.N, num_clusters=count, nbits=bits, metric=_by_metric(data, "ip", "l2")
+    )
+    index.build(data.X, C, assigned, num_threads=data.threads)
+
+    def search(Q: np.ndarray, k: int, nprobe: int) -> np.ndarray:
+        return index.search(Q, k=k, nprobe=min(nprobe, count))[0]
+
+    return Built(search, lambda: saved_sizes(index.save), seconds)
+
+
+def _rabitq_hnsw(data: Collection, bits: int) -> Built:
+    import rabitqlib
+
+    C, assigned, seconds = centroids(data, 16)
+    index = rabitqlib.HnswIndex(
+        dim=data.dim, max_elements=data.N, M=16, ef_construction=200, nbits=bits, metric=_by_metric(data, "ip", "l2")
+    )
+    index.build(data.X, C, assigned, num_threads=data.threads)
+    return _rabitq_graph(index, seconds)
+
+
+def _symqg(data: Collection, bits: int) -> Built:
+    import rabitqlib
+
+    index = rabitqlib.SymqgIndex(
+        dim=data.dim, max_degree=32, metric=_by_metric(data, "ip", "l2"), quantization_bits=bits
+    )
+    index.build(data.X, 200, num_threads=data.threads)
+    return _rabitq_graph(index)
+
+
+def _rabitq_graph(index: Any, seconds: float = 0.0) -> Built:
+    def search(Q: np.ndarray, k: int, ef: int) -> np.ndarray:
+        return index.search(Q, k=k, ef=max(ef, k))[0]
+
+    return Built(search, lambda: saved_sizes(index.save), seconds)
+
+
+# ------------------------------------------------------------------------------------------------------- Intel SVS
+
+
+def _svs_systems() -> list[System]:
+    def system(primary: int, residual: int) -> System:
+        name = f"SVS Vamana LVQ{primary}" + (f"x{residual}" if residual else "")
+
+        def build(data: Collection) -> Built:
+            return _vamana(data, primary, residual)
+
+        return System(name, build, _widths("window", "window"), "scalable-vs", "svs", "Linux on x86-64 only")
+
+    return [system(4, 4), system(4, 8), system(8, 0)]
+
+
+def _vamana(data: Collection, primary: int, residual: int) -> Built:
+    import svs
+
+    vectors = data.folder / "vectors.svs"
+    if not vectors.exists():
+        svs.write_vecs(data.X, str(data.folder / "vectors.fvecs"))
+        svs.convert_vecs_to_svs(str(data.folder / "vectors.fvecs"), str(vectors))
+        (data.folder / "vectors.fvecs").unlink()
+    parameters = svs.VamanaBuildParameters(
+        alpha=_by_metric(data, 0.95, 1.2),
+        graph_max_degree=32,
+        window_size=100,
+        prune_to=30,
+        max_candidate_pool_size=200,
+    )
+    uncompressed = svs.VectorDataLoader(str(vectors), svs.DataType.float32, dims=data.dim)
+    loader = svs.LVQLoader(uncompressed, primary=primary, residual=residual, padding=32)
+    distance = _by_metric(data, svs.DistanceType.MIP, svs.DistanceType.L2)
+    index = svs.Vamana.build(parameters, loader, distance, num_threads=data.threads)
+    index.num_threads = 1
+
+    def search(Q: np.ndarray, k: int, window: int) -> np.ndarray:
+        index.search_window_size = max(window, k)
+        return index.search(Q, k)[0]
+
+    def save(path: str) -> None:
+        folder = Path(path)
+        index.save(*(str(folder / part) for part in ("config", "graph", "data")))
+
+    return Built(search, lambda: saved_sizes(save))
+
+
+# ----------------------------------------------------------------------------------------------------------- ScaNN
+
+
+def _scann_system() -> System:
+    settings = {
+        f"{leaves} leaves, reorder {reorder}": {"leaves": leaves, "reorder": reorder}
+        for leaves in _LISTS[2:]
+        for reorder in (50, 200)
+    }
+    return System("ScaNN", _scann, settings, "scann", "scann", "Linux on x86-64, up to Python 3.13")
+
+
+def _scann(data: Collection) -> Built:
+    import scann
+
+    leaves_total = max(1, min(data.N // 10, round(3.1 * math.sqrt(data.N))))
+    distance = _by_metric(data, "dot_product", "squared_l2")
+    builder = scann.scann_ops_pybind.builder(data.X, 10, distance).set_n_training_threads(data.threads)
+    tree = builder.tree(
+        num_leaves=leaves_total, num_leaves_to_search=min(50, leaves_total), training_sample_size=data.N
+    )
+    threshold = {"anisotropic_quantization_threshold": 0.2} if distance == "dot_product" else {}
+    searcher = tree.score_ah(2, **threshold).reorder(100).build()
+
+    def search(Q: np.ndarray, k: int, leaves: int, reorder: int) -> np.ndarray:
+        ids, _ = searcher.search_batched(
+            Q,
+            final_num_neighbors=k,
+            pre_reorder_num_neighbors=max(reorder, k),
+            leaves_to_search=min(leaves, leaves_total),
+        )
+        return ids
+
+    def save(path: str) -> None:
+        Path(path).mkdir()
+        searcher.serialize(path)
+
+    return Built(search, lambda: saved_sizes(save))
+
+
+# ------------------------------------------------------------------------------------------- turbovec and usearch
+
+
+def _turbovec_systems() -> list[System]:
+    def system(bits: int) -> System:
+        # its pool of threads is as large as this variable states, for builds too
+        one = {"RAYON_NUM_THREADS": "1"}
+        name = f"turbovec {bits} bit"
+        return System(name, lambda data: _turbovec(data, bits), {"": {}}, *2 * ["turbovec"], environment=one)
+
+    return [system(bits) for bits in (2, 4)]
+
+
+def _turbovec(data: Collection, bits: int) -> Built:
+    import turbovec
+
+    if data.metric == "l2":
+        raise UnsupportedError("turbovec compares by inner product only")
+    index = turbovec.TurboQuantIndex(data.dim, bits)
+    rng = np.random.default_rng(0)
+    index.calibrate(data.X[rng.choice(data.N, min(1024, data.N), replace=False)])
+    index.add(data.X)
+    index.prepare()
+    return Built(lambda Q, k: np.asarray(index.search(Q, k)[1]), lambda: 2 * (len(index.to_bytes()),))
+
+
+def _usearch_systems() -> list[System]:
+    def system(dtype: str) -> System:
+        widths = _widths("ef", "ef", (16, 32, 64, 128, 256, 512))
+        return System(f"usearch {dtype}", lambda data: _usearch(data, dtype), widths, "usearch", "usearch")
+
+    return [system(dtype) for dtype in ("i8", "f16")]
+
+
+def _usearch(data: Collection, dtype: str) -> Built:
+    from usearch.index import Index
+
+    # from floats, usearch makes int8 of unit vectors, whose components use few of the 256 values: scale them here
+    scale = np.float32(127 / max(float(np.abs(data.X).max()), 1e-30))
+
+    def converted(V: np.ndarray) -> np.ndarray:
+        return np.clip(np.rint(V * scale), -127, 127).astype(np.int8) if dtype == "i8" else V
+
+    index = Index(
+        ndim=data.dim, metric=_by_metric(data, "ip", "l2sq"), dtype=dtype, connectivity=16, expansion_add=128
+    )
+    index.add(np.arange(data.N), converted(data.X), threads=data.threads)
+
+    def search(Q: np.ndarray, k: int, ef: int) -> np.ndarray:
+        index.expansion_search = max(ef, k)
+        found = index.search(converted(Q), k, threads=1)
+        return np.atleast_2d(found.keys).astype(np.int64)
+
+    return Built(search, lambda: saved_sizes(index.save))
+
+
+# ----------------------------------------------------------------------------------------------------------- faiss
+
+
+def _faiss_systems() -> list[System]:
+    refined = {
+        f"{lists} lists, k_factor {factor}": {"nprobe": lists, "k_factor": factor}
+        for lists in _LISTS[1:]
+        for factor in (4, 16)
+    }
+    kinds: dict[str, tuple[Callable[[Collection], Built], Mapping[str, Mapping[str, Any]]]] = {
+        "IVF,SQ8": (lambda data: _ivf(data, "IVF{lists},SQ8"), _inverted_lists()),
+        "IVF,SQ4": (lambda data: _ivf(data, "IVF{lists},SQ4"), _inverted_lists()),
+        "IVF,PQfs": (lambda data: _ivf(data, "IVF{lists},PQ{half}x4fs"), _inverted_lists()),
+        "IVF,PQfs,Refine(SQ8)": (lambda data: _ivf(data, "IVF{lists},PQ{half}x4fs,Refine(SQ8)"), refined),
+        "IVF,RaBitQ": (lambda data: _ivf(data, "IVF{lists},RaBitQ"), _inverted_lists()),
+        "HNSW32": (lambda data: _hnsw(data, "HNSW32,Flat"), _widths("ef", "ef")),
+        "HNSW32,SQ8": (lambda data: _hnsw(data, "HNSW32,SQ8"), _widths("ef", "ef")),
+    }
+    return [
+        System(f"faiss {name}", build, settings, "faiss-cpu", "faiss") for name, (build, settings) in kinds.items()
+    ]
+
+
+def _faiss_index(data: Collection, description: str) -> Any:
+    import faiss
+
+    metric = _by_metric(data, faiss.METRIC_INNER_PRODUCT, faiss.METRIC_L2)
+    faiss.omp_set_num_threads(data.threads)
+    return faiss.index_factory(data.dim, description, metric)
+
+
+def _built_faiss(index: Any, search: Callable[..., np.ndarray], seconds: float = 0.0) -> Built:
+    import faiss
+
+    faiss.omp_set_num_threads(1)
+    return Built(search, lambda: 2 * (len(faiss.serialize_index(index)),), seconds)
+
+
+def _ivf(data: Collection, description: str) -> Built:
+    import faiss
+
+    if "PQ" in description and data.dim % 2:
+        raise UnsupportedError(f"this product quantizer needs an even dimension, got {data.dim}")
+    count = list_count(data.N)
+    C, _, seconds = centroids(data, count)
+    index = _faiss_index(data, description.format(lists=count, half=data.dim // 2))
+    base = index.base_index if "Refine" in description else index
+    lists = faiss.extract_index_ivf(base)
+    lists.quantizer.add(C)  # training then leaves the lists alone
+    index.train(data.X[:: max(1, data.N // 40_000)])
+    index.add(data.X)
+
+    def search(Q: np.ndarray, k: int, nprobe: int, k_factor: int = 1) -> np.ndarray:
+        lists.nprobe = min(nprobe, count)
+        if base is not index:
+            index.k_factor = k_factor
+        return index.search(Q, k)[1]
+
+    return _built_faiss(index, search, seconds)
+
+
+def _hnsw(data: Collection, description: str) -> Built:
+    index = _faiss_index(data, description)
+    index.hnsw.efConstruction = 200
+    index.train(data.X[:: max(1, data.N // 40_000)])
+    index.add(data.X)
+
+    def search(Q: np.ndarray, k: int, ef: int) -> np.ndarray:
+        index.hnsw.efSearch = max(ef, k)
+        return index.search(Q, k)[1]
+
+    return _built_faiss(index, search)

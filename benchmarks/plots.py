@@ -1,0 +1,62 @@
+"""Figures of bench.py: accuracy over time and over bytes, one line per system."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.frontier import HELD_OUT, QUERIES, RAM, by_system, pareto
+
+_LABELS = {
+    "ms, one query": "ms per query, single queries, one thread",
+    "ms, batch": "ms per query in a batch of 64, one thread",
+    RAM: "bytes per vector in RAM",
+}
+
+
+def draw_figures(title: str, rows: list[dict], folder: Path) -> None:
+    """Draw recall, held out and of queries, over time and over bytes; also mAP, if the data has relevant images."""
+    try:
+        from matplotlib import pyplot
+    except ImportError:
+        print("no figures: pip install matplotlib")
+        return
+    accuracies = {"held-out": HELD_OUT, "queries": QUERIES}
+    if any(row.get("mAP@1000", "") != "" for row in rows):
+        accuracies["map"] = "mAP@1000"
+    for name, accuracy in accuracies.items():
+        shown = [row for row in rows if row.get(accuracy, "") != ""]
+        figure, panels = pyplot.subplots(1, 3, figsize=(21, 7), sharey=True)
+        for axes, (column, label) in zip(panels, _LABELS.items(), strict=True):
+            _draw_systems(axes, shown, column, accuracy, pyplot.get_cmap("tab20"))
+            axes.set(xscale="log", xlabel=label)
+            axes.grid(alpha=0.3)
+        panels[0].set_ylabel(accuracy)
+        panels[2].legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+        figure.suptitle(title)
+        figure.subplots_adjust(left=0.05, right=0.85, wspace=0.05)
+        for suffix in ("svg", "png"):
+            figure.savefig(folder / f"{name}.{suffix}", dpi=90)
+        pyplot.close(figure)
+
+
+def _draw_systems(axes: Any, rows: list[dict], column: str, accuracy: str, colors: Callable) -> None:
+    """Draw all settings as points; over time, those on the frontier of a system are joined by its line."""
+    for number, (system, group) in enumerate(by_system(rows).items()):
+        style = {"color": colors(number % 20), "marker": "osD^v<>pP*Xh"[number % 12]}
+        own = system.startswith("logt")
+        points = [(row[accuracy], row[column]) for row in group]
+        line = [(max(points)[0], points[0][1])] if column == RAM else pareto(points)
+        axes.plot(
+            [time for _, time in line],
+            [value for value, _ in line],
+            linewidth=2.5 if own else 1,
+            linestyle="-" if own else "--",
+            markersize=6 if own else 4,
+            label=system,
+            **style,
+        )
+    if column == RAM:
+        best = pareto((max(row[accuracy] for row in group), group[0][RAM]) for group in by_system(rows).values())
+        axes.step([size for _, size in best], [value for value, _ in best], where="post", color="0.6", zorder=0)

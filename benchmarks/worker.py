@@ -1,0 +1,156 @@
+"""One system in a process of its own: a library that crashes, or starts threads, does not affect the others."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.systems import Built, Collection, System, systems
+from logt._threads import single_threaded_blas
+
+SINGLE, BATCH = 20, 64
+"""Queries that are searched one by one, and together, in each round."""
+
+
+class WorkerError(Exception):
+    """The process of a system failed; the message states how."""
+
+
+class Worker:
+    """The process of one system. Calls wait for its answer."""
+
+    def __init__(self, system: System, folder: Path, metric: str, threads: int):
+        context = multiprocessing.get_context("spawn")
+        self._pipe, other = context.Pipe()
+        arguments = (other, system.name, folder, metric, threads, list(sys.path))
+        before = dict(os.environ)
+        os.environ.update(system.environment)
+        try:
+            self._process = context.Process(target=_serve, args=arguments, daemon=True)
+            self._process.start()
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+        other.close()
+
+    def call(self, method: str, *arguments: Any, limit: float | None = None) -> Any:
+        """Return what a method of the session returns, or raise WorkerError; limit: seconds to wait for it."""
+        try:
+            self._pipe.send((method, arguments))
+            if not self._pipe.poll(limit):
+                self.stop()
+                raise WorkerError(f"{method} took more than {limit:.0f} s")
+            succeeded, result = self._pipe.recv()
+        except (EOFError, OSError) as error:
+            self._process.join()
+            raise WorkerError(f"its process ended: {_exit_reason(self._process.exitcode)}") from error
+        if not succeeded:
+            raise WorkerError(result)
+        return result
+
+    def stop(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.join()
+        self._pipe.close()
+
+
+def _exit_reason(code: int | None) -> str:
+    return signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
+
+
+class Session:
+    """What runs in the process: build once, then search and measure times."""
+
+    def __init__(self, system: System, folder: Path, metric: str, threads: int):
+        self._system, self._folder, self._metric, self._threads = system, folder, metric, threads
+        self._timed = np.load(folder / "timed.npy")
+        self._built: Built
+
+    def build(self) -> dict[str, Any]:
+        """Build the system; return its seconds, peak memory above that of the vectors, and bytes."""
+        X = np.load(self._folder / "vectors.npy")
+        self._vectors = len(X)
+        before = _resident_bytes()
+        start = time.perf_counter()
+        self._built = self._system.build(Collection(X, self._metric, self._threads, self._folder))
+        seconds = time.perf_counter() - start
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+        del X
+        gc.collect()
+        ram, disk = self._built.sizes()
+        return {
+            "version": self._system.version(),
+            "ram": ram,
+            "disk": disk,
+            "seconds": seconds + self._built.seconds,
+            "peak": max(0, peak),
+        }
+
+    def search(self, which: str, setting: str, k: int) -> np.ndarray:
+        """Return the ids of k results for one of the stored sets of queries; -1 where there are fewer."""
+        Q = np.load(self._folder / f"{which}.npy")
+        with single_threaded_blas():
+            ids = self._built.search(Q, k, **self._system.settings[setting])
+        found = np.asarray(ids).astype(np.int64).reshape(len(Q), -1)
+        return np.where((found >= 0) & (found < self._vectors), found, -1)  # some libraries pad with 2³² - 1
+
+    def measure(self, setting: str, k: int, number: int) -> dict[str, Any]:
+        """Return the seconds of single queries, those of a query in a batch, and the cores that the batch used."""
+        singles = [np.ascontiguousarray(q[None]) for q in self._some_queries(SINGLE, number)]
+        batch = self._some_queries(BATCH, number)
+        search, arguments = self._built.search, self._system.settings[setting]
+        with single_threaded_blas():
+            search(singles[-1], k, **arguments)  # after another setting, the caches hold other data
+            single_seconds = []
+            for q in singles:
+                start = time.perf_counter()
+                search(q, k, **arguments)
+                single_seconds.append(time.perf_counter() - start)
+            start, used = time.perf_counter(), time.process_time()
+            search(batch, k, **arguments)
+            seconds, used = time.perf_counter() - start, time.process_time() - used
+        return {"single": single_seconds, "batch": seconds / BATCH, "cores": used / seconds}
+
+    def _some_queries(self, count: int, number: int) -> np.ndarray:
+        rows = np.arange(number * count, (number + 1) * count) % len(self._timed)
+        return np.ascontiguousarray(self._timed[rows])
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _serve(pipe: Connection, name: str, folder: Path, metric: str, threads: int, path: list[str]) -> None:
+    """Answer calls until the pipe is closed."""
+    sys.path[:] = path
+    system = next(system for system in systems() if system.name == name)
+    session = Session(system, folder, metric, threads)
+    while True:
+        try:
+            method, arguments = pipe.recv()
+        except EOFError:
+            return
+        try:
+            pipe.send((True, getattr(session, method)(*arguments)))
+        except Exception as error:
+            pipe.send((False, f"{type(error).__name__}: {error}" + ("" if _expected(error) else _last_lines())))
+
+
+def _expected(error: Exception) -> bool:
+    return type(error).__name__ == "UnsupportedError"
+
+
+def _last_lines() -> str:
+    return "\n" + "".join(traceback.format_exc().splitlines(keepends=True)[-6:])
