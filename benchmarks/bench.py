@@ -42,7 +42,7 @@ def main() -> None:
     folder = Path(args.out)
     folder.mkdir(parents=True, exist_ok=True)
     chosen = select(args.only)
-    task = make_task(load(args.data or None), k=args.k, rows=args.rows, queries=args.queries)
+    task = make_task(load(args.data or None, metric=args.metric), k=args.k, rows=args.rows, queries=args.queries)
     print(f"{task.name}, {task.metric}; {machine()}; {len(task.queries.Q)} queries, {len(task.held.Q)} held out")
     key = {"data": task.fingerprint(), "rounds": args.rounds, "threads": args.threads}
     points = Points(folder / "points", key)
@@ -63,6 +63,7 @@ def main() -> None:
 def parse_arguments() -> argparse.Namespace:
     parser = argument_parser(__doc__ or "", "bench.csv, frontier.csv, bench.md and figures")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="systems whose name contains one of these words")
+    parser.add_argument("--metric", help="cosine, ip or l2, if the files do not state it (default: cosine)")
     parser.add_argument("--rows", type=int, help="the first vectors of the data only")
     parser.add_argument("--queries", type=int, default=1000, help="at most so many queries of the data")
     parser.add_argument("--k", type=int, default=10, help="results per search (default: 10)")

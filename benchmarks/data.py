@@ -13,15 +13,18 @@ def argument_parser(description: str, output: str) -> argparse.ArgumentParser:
     """Return a parser with the options --data and --out."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument(
-        "--data", help="benchmark folder, see docs/how-to/reproduce.md; default: a synthetic collection"
+        "--data", help="folder or .hdf5 file, see docs/how-to/reproduce.md; default: a synthetic collection"
     )
     parser.add_argument("--out", default="build/bench", help=f"folder for {output}")
     return parser
 
 
-def load(folder: str | None, size: int = 30_000) -> Benchmark:
-    """Return the benchmark in a folder; without a folder, a synthetic one of `size` vectors."""
-    return synthetic_benchmark(size) if folder is None else load_benchmark(folder)
+def load(path: str | None, size: int = 30_000, metric: str | None = None) -> Benchmark:
+    """Return the benchmark in a folder or file; without a path, a synthetic one of `size` vectors.
+
+    metric: for files that do not state it.
+    """
+    return synthetic_benchmark(size) if path is None else load_benchmark(path, metric=metric)
 
 
 def easy_ap(data: Benchmark, ids) -> float:

@@ -224,6 +224,8 @@ def _turbovec(data: Collection, bits: int) -> Built:
 
     if data.metric == "l2":
         raise UnsupportedError("turbovec compares by inner product only")
+    if data.dim % 8:
+        raise UnsupportedError(f"turbovec needs a dimension that is a multiple of 8, got {data.dim}")
     index = turbovec.TurboQuantIndex(data.dim, bits)
     rng = np.random.default_rng(0)
     index.calibrate(data.X[rng.choice(data.N, min(1024, data.N), replace=False)])

@@ -82,9 +82,10 @@ class System:
 
     def version(self) -> str:
         """Return the installed version."""
-        if self.module == "logt":
-            return logt.__version__
-        return importlib.metadata.version(self.package)
+        try:
+            return importlib.metadata.version(self.package)
+        except importlib.metadata.PackageNotFoundError:  # a copy that was not installed
+            return str(getattr(importlib.import_module(self.module), "__version__", "unknown"))
 
 
 def systems() -> list[System]:

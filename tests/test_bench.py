@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -197,23 +198,32 @@ def test_a_library_that_crashes_or_fails_is_reported_and_the_run_goes_on(tmp_pat
 # ------------------------------------------------------------------------------------------------- the whole run
 
 
-def run_bench(out, *arguments):
+OPTIONAL = ("faiss", "h5py", "matplotlib", "pyarrow", "rich", "scann", "scipy", "svs", "turbovec", "typer", "usearch")
+
+
+def run_bench(out, *arguments, path=""):
     command = [sys.executable, "-m", "benchmarks.bench", "--out", str(out), "--rounds", "1", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(path)}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_a_run_writes_its_tables_and_resumes(tmp_path, data):
-    folder = tmp_path / "data"
+def test_a_run_needs_no_optional_package_writes_its_tables_and_resumes(tmp_path, data):
+    folder, path = tmp_path / "data", tmp_path / "path"
     folder.mkdir()
+    path.mkdir()
+    (path / "sitecustomize.py").write_text(f"import sys; sys.modules.update(dict.fromkeys({OPTIONAL}))")
     np.save(folder / "vectors.npy", data.X)
     np.save(folder / "queries.npy", data.Q)
     truth = [{"positives": rows.tolist(), "junk": []} for rows in data.truths["known answer"].positives]
     (folder / "ground_truth.json").write_text(json.dumps({"queries": truth}))
     out = tmp_path / "out"
     only = ("--data", str(folder), "--threads", "1", "--only", "exhaustive", "logt 1 bit")
-    assert "logt 1 bit: " in run_bench(out, *only, "--together")
+    shown = run_bench(out, *only, "faiss IVF,SQ8", "--together", path=path)
+    assert "logt 1 bit: " in shown
+    assert "SKIPPED faiss IVF,SQ8: import of faiss halted" in shown
+    assert "no figures: pip install matplotlib" in shown
     with open(out / "bench.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert rows[0]["system"] == "exhaustive float32"
@@ -223,7 +233,7 @@ def test_a_run_writes_its_tables_and_resumes(tmp_path, data):
     assert "Milliseconds at equal recall" in (out / "bench.md").read_text()
     assert (out / "frontier.csv").read_text().startswith("library,version,system")
     assert not list(out.glob("task-*"))
-    assert {path.name for path in out.glob("*.svg")} == {"held-out.svg", "queries.svg", "map.svg"}
     first = (out / "bench.csv").read_text()
-    assert "built in" not in run_bench(out, *only, "--resume", "--no-figures")
+    assert "built in" not in run_bench(out, *only, "--resume")
     assert (out / "bench.csv").read_text() == first
+    assert {path.name for path in out.glob("*.svg")} == {"held-out.svg", "queries.svg", "map.svg"}

@@ -112,8 +112,18 @@ def test_mat_with_the_text_files_of_the_oxford_buildings(tmp_path, data):
         load_benchmark(tmp_path)
 
 
-@pytest.mark.parametrize(("distance", "metric"), [("angular", "cosine"), ("euclidean", "l2")])
-def test_hdf5_of_ann_benchmarks(tmp_path, data, distance, metric):
+@pytest.mark.parametrize(
+    ("distance", "metric"),
+    [
+        ("angular", "cosine"),
+        ("cosine", "cosine"),
+        ("normalized", "cosine"),
+        ("euclidean", "l2"),
+        ("ip", "ip"),
+        (b"dot", "ip"),
+    ],
+)
+def test_hdf5_of_ann_benchmarks_and_vibe(tmp_path, data, distance, metric):
     h5py = pytest.importorskip("h5py")
     path = tmp_path / "glove.hdf5"
     with h5py.File(path, "w") as file:
@@ -128,6 +138,62 @@ def test_hdf5_of_ann_benchmarks(tmp_path, data, distance, metric):
         check(benchmark, *data)
     else:
         assert np.allclose(benchmark.X, data[0])
+    assert load_benchmark(path, metric=metric).metric == metric
+    other = "cosine" if metric == "l2" else "l2"
+    with pytest.raises(InvalidInputError, match=f"states the distance .*, but the metric {other} was requested"):
+        load_benchmark(path, metric=other)
+
+
+def test_hdf5_with_a_distance_that_is_not_supported_is_refused(tmp_path, data):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "sets.hdf5", "w") as file:
+        file["train"], file["test"] = data
+        file["neighbors"] = np.zeros((2, 1), np.int32)
+        file.attrs["distance"] = "jaccard"
+    with pytest.raises(InvalidInputError, match="unsupported distance 'jaccard'; supported: angular, cosine"):
+        load_benchmark(tmp_path)
+
+
+def write_bin(path, matrix, kind):
+    path.write_bytes(np.array(matrix.shape, "<u4").tobytes() + np.asarray(matrix, kind).tobytes())
+
+
+@pytest.mark.parametrize("metric", ["cosine", "ip", "l2", "euclidean"])
+@pytest.mark.parametrize(("suffix", "kind"), [(".fbin", "<f4"), (".u8bin", "u1")])
+def test_binary_files_of_big_ann_benchmarks(tmp_path, data, metric, suffix, kind):
+    X, Q = (np.abs(matrix * 50) + 1 for matrix in data)
+    write_bin(tmp_path / f"base{suffix}", X, kind)
+    write_bin(tmp_path / f"query{suffix}", Q, kind)
+    benchmark = load_benchmark(tmp_path, metric=metric)
+    assert benchmark.truths == {}
+    with pytest.raises(InvalidInputError, match="has no ground truth"):
+        _ = benchmark.main
+    stored = X.astype(kind)
+    if metric == "cosine":
+        check(benchmark, stored, Q.astype(kind))
+    else:
+        assert benchmark.metric == {"ip": "ip"}.get(metric, "l2")
+        assert (stored == benchmark.X).all()
+    write_bin(tmp_path / "groundtruth.ibin", np.array([[1, 2], [3, 4]]), "<i4")
+    for _ in range(2):
+        truth = load_benchmark(tmp_path, metric=metric).truths["neighbours"]
+        assert [rows.tolist() for rows in truth.positives] == [[1, 2], [3, 4]]
+        with open(tmp_path / "groundtruth.ibin", "ab") as file:
+            file.write(np.ones(4, "<f4").tobytes())  # distances, as big-ann-benchmarks writes them
+    with pytest.raises(InvalidInputError, match=r"groundtruth.ibin is damaged: its header states 2 neighbors of 2"):
+        load_benchmark(tmp_path)
+
+
+def test_vector_files_need_finite_rows_and_a_known_metric(tmp_path, data):
+    write_bin(tmp_path / "vectors.fbin", data[0], "<f4")
+    write_bin(tmp_path / "queries.fbin", data[1] * [[1], [np.inf]], "<f4")
+    with pytest.raises(InvalidInputError, match="metric must be one of"):
+        load_benchmark(tmp_path, metric="manhattan")
+    with pytest.raises(InvalidInputError, match="row 1 of the queries"):
+        load_benchmark(tmp_path, metric="l2")
+    write_bin(tmp_path / "queries.fbin", data[1][:0], "<f4")
+    with pytest.raises(InvalidInputError, match="the matrix has no rows"):
+        load_benchmark(tmp_path, metric="l2")
 
 
 @pytest.mark.parametrize("protocol", range(2, 6))

@@ -21,19 +21,28 @@ from logt.datasets.ground_truth import (
 )
 from logt.datasets.mat_hdf5 import open_hdf5, read_mat
 from logt.datasets.synthetic import synthetic_collection
-from logt.datasets.vector_files import SUFFIXES, read_vectors
+from logt.datasets.vector_files import SUFFIXES, read_neighbors, read_vectors
 from logt.errors import InvalidInputError
 from logt.evaluation import GroundTruth, Score, evaluate
-from logt.metrics import Metric
+from logt.metrics import Metric, parse_metric
 
 IMAGE_LIST = "imlist.txt"
 _GROUND_TRUTH_JSON = "ground_truth.json"
 _HDF5_SUFFIXES = (".hdf5", ".h5")
-_METRICS: dict[str, Metric] = {"angular": "cosine", "euclidean": "l2"}  # by the name of ann-benchmarks
+_NEIGHBORS = ("neighbors.ibin", "groundtruth.ibin")
+_VECTORS, _QUERIES = ("vectors", "base"), ("queries", "query")  # names of files
+_METRICS: dict[str, Metric] = {  # by their names in ann-benchmarks and VIBE
+    "angular": "cosine",
+    "cosine": "cosine",
+    "normalized": "cosine",
+    "euclidean": "l2",
+    "ip": "ip",
+    "dot": "ip",
+}
 _LAYOUTS = (
-    f"vectors and queries (each {', '.join(SUFFIXES)}) with {_GROUND_TRUTH_JSON}; .mat files with X and Q, and "
-    f"gnd_*.pkl, or {IMAGE_LIST} with *{QUERY_SUFFIX}, *_good.txt, *_ok.txt and *_junk.txt; an .hdf5 file of "
-    "ann-benchmarks"
+    f"vectors and queries (each {', '.join(SUFFIXES)}), with {_GROUND_TRUTH_JSON}, {_NEIGHBORS[0]} or neither; .mat "
+    f"files with X and Q, and gnd_*.pkl, or {IMAGE_LIST} with *{QUERY_SUFFIX}, *_good.txt, *_ok.txt and *_junk.txt; "
+    "an .hdf5 file of ann-benchmarks or VIBE"
 )
 
 
@@ -42,7 +51,7 @@ class Benchmark:
     """Vectors, queries and ground truth under one name.
 
     name: for reports. X, Q: vectors and queries, of unit norm if the metric is cosine. truths: the ground truth by
-    protocol; the first is the main one. metric: how vectors are compared.
+    protocol; the first is the main one; none if the files have none. metric: how vectors are compared.
     """
 
     name: str
@@ -74,7 +83,9 @@ class Benchmark:
     @property
     def main(self) -> str:
         """The name of the main protocol."""
-        return next(iter(self.truths))
+        for name in self.truths:
+            return name
+        raise InvalidInputError(f"{self.name} has no ground truth; add {_GROUND_TRUTH_JSON}")
 
     @cached_property
     def fingerprint(self) -> str:
@@ -100,24 +111,26 @@ class Benchmark:
         return self.score(ids, protocol).mean_ap
 
 
-def load_benchmark(path: str | os.PathLike[str]) -> Benchmark:
+def load_benchmark(path: str | os.PathLike[str], *, metric: str | None = None) -> Benchmark:
     """Load a benchmark; the layout is recognized by the files.
 
-    path: a folder, or an .hdf5 file of ann-benchmarks.
+    path: a folder, or an .hdf5 file of ann-benchmarks or VIBE. metric: for files that do not state it, cosine by
+    default; if an .hdf5 file states another one, this is an error.
     """
-    path = Path(path)
+    path, stated = Path(path), None if metric is None else parse_metric(metric)
     if path.is_file() and path.suffix in _HDF5_SUFFIXES:
-        return _load_hdf5(path)
+        return _load_hdf5(path, stated)
     if not path.is_dir():
         raise FileNotFoundError(f"folder not found: {path}")
     hdf5_files = [file for file in sorted(path.iterdir()) if file.suffix in _HDF5_SUFFIXES]
     if (path / _GROUND_TRUTH_JSON).is_file():
-        X, Q = (read_vectors(_find_vectors(path, name)) for name in ("vectors", "queries"))
-        return _cosine_benchmark(path.name, [X], Q, ground_truth_from_json(path / _GROUND_TRUTH_JSON))
+        return _load_vector_files(path, ground_truth_from_json(path / _GROUND_TRUTH_JSON), stated)
     if any(path.glob("*.mat")):
-        return _load_mat_files(path)
+        return _load_mat_files(path, stated)
     if len(hdf5_files) == 1:
-        return _load_hdf5(hdf5_files[0])
+        return _load_hdf5(hdf5_files[0], stated)
+    if _vector_files(path, _VECTORS):
+        return _load_vector_files(path, _load_neighbors(path), stated)
     raise InvalidInputError(f"{path}: unsupported benchmark layout; supported: {_LAYOUTS}")
 
 
@@ -129,16 +142,31 @@ def synthetic_benchmark(N: int = 30_000, dim: int = 512, *, landmarks: int = 64,
     return Benchmark(_title("synthetic collection", collection.X), collection.X, collection.Q, truths)
 
 
-def _find_vectors(folder: Path, name: str) -> Path:
-    files = [folder / f"{name}{suffix}" for suffix in SUFFIXES if (folder / f"{name}{suffix}").is_file()]
+def _vector_files(folder: Path, names: tuple[str, ...]) -> list[Path]:
+    return [folder / f"{name}{end}" for name in names for end in SUFFIXES if (folder / f"{name}{end}").is_file()]
+
+
+def _find_vectors(folder: Path, names: tuple[str, ...]) -> Path:
+    files = _vector_files(folder, names)
     if len(files) != 1:
         raise InvalidInputError(
-            f"{folder} must contain one file {name} with one of the suffixes {', '.join(SUFFIXES)}"
+            f"{folder} must contain one file {names[0]} with one of the suffixes {', '.join(SUFFIXES)}"
         )
     return files[0]
 
 
-def _load_mat_files(folder: Path) -> Benchmark:
+def _load_vector_files(folder: Path, truths: Mapping[str, GroundTruth], metric: Metric | None) -> Benchmark:
+    X, Q = (read_vectors(_find_vectors(folder, names)) for names in (_VECTORS, _QUERIES))
+    return _make_benchmark(folder.name, [X], Q, truths, metric or "cosine")
+
+
+def _load_neighbors(folder: Path) -> dict[str, GroundTruth]:
+    """Load nearest neighbors as ground truth, if the folder has a file of them."""
+    files = [folder / name for name in _NEIGHBORS if (folder / name).is_file()]
+    return {"neighbours": GroundTruth.from_lists(list(read_neighbors(files[0])))} if files else {}
+
+
+def _load_mat_files(folder: Path, metric: Metric | None) -> Benchmark:
     """Load X and Q from .mat files: first the file that has Q, then distractors, sorted by file name."""
     arrays_of = {file: read_mat(file) for file in sorted(folder.glob("*.mat"))}
     with_queries = [file for file, arrays in arrays_of.items() if "Q" in arrays]
@@ -147,7 +175,7 @@ def _load_mat_files(folder: Path) -> Benchmark:
     truths = _load_building_truth(folder)
     main = arrays_of.pop(with_queries[0])
     parts = [main["X"], *(arrays["X"] for arrays in arrays_of.values())]
-    return _cosine_benchmark(folder.name, parts, main["Q"], truths)
+    return _make_benchmark(folder.name, parts, main["Q"], truths, metric or "cosine")
 
 
 def _load_building_truth(folder: Path) -> dict[str, GroundTruth]:
@@ -168,33 +196,44 @@ def _load_building_truth(folder: Path) -> dict[str, GroundTruth]:
     return ground_truth_from_text(query_files[0].parent, (folder / IMAGE_LIST).read_text().split())
 
 
-def _load_hdf5(path: Path) -> Benchmark:
-    """Load train, test and neighbors of an ann-benchmarks file: the neighbors of a query are its positives."""
+def _load_hdf5(path: Path, metric: Metric | None) -> Benchmark:
+    """Load an ann-benchmarks or VIBE file: train, test, and the neighbors of a query as its positives."""
     with open_hdf5(path) as file:
         missing = [name for name in ("train", "test", "neighbors") if name not in file]
         if missing:
             raise InvalidInputError(f"{path} is not an ann-benchmarks file: it has no {missing[0]!r}")
-        distance = str(file.attrs.get("distance", "angular"))
+        distance = file.attrs.get("distance", "angular")
+        distance = distance.decode() if isinstance(distance, bytes) else str(distance)
         if distance not in _METRICS:
             raise InvalidInputError(f"{path}: unsupported distance {distance!r}; supported: {', '.join(_METRICS)}")
         X, Q, neighbors = (np.asarray(file[name]) for name in ("train", "test", "neighbors"))
+    if metric not in (None, _METRICS[distance]):
+        raise InvalidInputError(f"{path} states the distance {distance}, but the metric {metric} was requested")
     truths = {"neighbours": GroundTruth.from_lists(list(neighbors))}
-    if _METRICS[distance] == "cosine":
-        return _cosine_benchmark(path.stem, [X], Q, truths)
-    return Benchmark(_title(path.stem, X), np.asarray(X, np.float32), np.asarray(Q, np.float32), truths, "l2")
+    return _make_benchmark(path.stem, [X], Q, truths, _METRICS[distance])
 
 
-def _cosine_benchmark(name: str, parts: list[Array], Q: Array, truths: Mapping[str, GroundTruth]) -> Benchmark:
-    """Return a benchmark with the cosine metric, whose X is the concatenation of the parts, normalized."""
+def _make_benchmark(
+    name: str, parts: list[Array], Q: Array, truths: Mapping[str, GroundTruth], metric: Metric
+) -> Benchmark:
+    """Return a benchmark whose X is the concatenation of the parts, of unit norm if the metric is cosine."""
     dims = {part.shape[1] for part in parts}
     if len(dims) > 1:
         raise InvalidInputError(f"the vectors of {name} have different dimensions: {sorted(dims)}")
+    convert = _normalize if metric == "cosine" else _to_float
     X = np.empty((sum(map(len, parts)), dims.pop()), np.float32)
     filled = 0
     for part in parts:
-        X[filled : filled + len(part)] = _normalize(part, f"the vectors of {name}")
+        X[filled : filled + len(part)] = convert(part, f"the vectors of {name}")
         filled += len(part)
-    return Benchmark(_title(name, X), X, _normalize(Q, f"the queries of {name}"), truths)
+    return Benchmark(_title(name, X), X, convert(Q, f"the queries of {name}"), truths, metric)
+
+
+def _to_float(matrix: Array, what: str) -> Floats:
+    check_rows(matrix, what, "correct it")
+    if not len(matrix):
+        raise InvalidInputError(f"{what}: the matrix has no rows")
+    return np.asarray(matrix, np.float32)
 
 
 def _normalize(matrix: Array, what: str) -> Floats:

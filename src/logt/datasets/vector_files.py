@@ -76,3 +76,19 @@ def _read_bin(path: Path, dtype: np.dtype[Any]) -> Array:
     if count == 0:
         return np.empty((0, dim), dtype)
     return np.memmap(path, dtype.newbyteorder("<"), "r", offset=8, shape=(count, dim))
+
+
+def read_neighbors(path: str | os.PathLike[str]) -> Array:
+    """Return the rows (nq, k) of an .ibin file of nearest neighbors; distances that follow them are not read.
+
+    path: the file: a uint32 number of queries, a uint32 k, then k int32 rows per query.
+    """
+    path = Path(path)
+    size = path.stat().st_size
+    head = np.fromfile(path, "<u4", 2)
+    count, k = (int(head[0]), int(head[1])) if len(head) == 2 else (0, 0)
+    if k < 1 or size not in (8 + 4 * count * k, 8 + 8 * count * k):
+        raise InvalidInputError(
+            f"{path} is damaged: its header states {k} neighbors of {count:,} queries, but it has {size:,} bytes"
+        )
+    return np.fromfile(path, "<i4", count * k, offset=8).reshape(count, k)
