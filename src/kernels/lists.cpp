@@ -26,11 +26,11 @@ namespace {
 template <size_t SIZE>
 struct Queue {
     uint32_t segment[SIZE], position[SIZE];
-    float estimate[SIZE];
+    float estimate[SIZE], bound[SIZE];
     size_t held = 0;
 
-    bool add(uint32_t s, uint32_t p, float e) {  // whether it is full now
-        segment[held] = s, position[held] = p, estimate[held] = e;
+    bool add(uint32_t s, uint32_t p, float e, float b) {  // whether it is full now
+        segment[held] = s, position[held] = p, estimate[held] = e, bound[held] = b;
         return ++held == SIZE;
     }
 };
@@ -92,13 +92,12 @@ struct Scan {
             if (to - p < LANES) wanted &= (1u << (to - p)) - 1;
             for (; wanted; wanted &= wanted - 1) {
                 const size_t l = static_cast<size_t>(__builtin_ctz(wanted));
-                wait_for_head(segment, static_cast<uint32_t>(p + l), estimate[l]);
+                wait_for_head(segment, static_cast<uint32_t>(p + l), estimate[l], reach[l]);
             }
         }
         for (; p < to; ++p) {
-            const float value = estimate_one(s, p, first);
-            if (value + s.factor[p] * code_reach >= pool.threshold)
-                wait_for_head(segment, static_cast<uint32_t>(p), value);
+            const float value = estimate_one(s, p, first), bound = value + s.factor[p] * code_reach;
+            if (bound >= pool.threshold) wait_for_head(segment, static_cast<uint32_t>(p), value, bound);
         }
     }
 
@@ -109,8 +108,8 @@ struct Scan {
         size_t list = 0;
         for (size_t i = 0; i < s.chosen_count; ++i) {
             const uint32_t p = s.chosen[i];
-            const float value = estimate_one(s, p, first_of(s, p, list));
-            if (value + s.factor[p] * code_reach >= pool.threshold) wait_for_head(segment, p, value);
+            const float value = estimate_one(s, p, first_of(s, p, list)), bound = value + s.factor[p] * code_reach;
+            if (bound >= pool.threshold) wait_for_head(segment, p, value, bound);
         }
     }
 
@@ -153,9 +152,9 @@ struct Scan {
     const uint8_t* head(uint32_t segment, uint32_t p) const { return segments[segment].head + p * codec.head_bytes; }
     const uint8_t* tail(uint32_t segment, uint32_t p) const { return segments[segment].tail + p * codec.tail_bytes; }
 
-    void wait_for_head(uint32_t segment, uint32_t p, float estimate) {
+    void wait_for_head(uint32_t segment, uint32_t p, float estimate, float bound) {
         for (size_t at = 0; at < codec.head_bytes; at += 64) __builtin_prefetch(head(segment, p) + at);
-        if (heads.add(segment, p, estimate)) read_heads();
+        if (heads.add(segment, p, estimate, bound)) read_heads();
     }
 
     void read_heads() {
@@ -173,17 +172,18 @@ struct Scan {
                 const uint32_t segment = heads.segment[n], p = heads.position[n];
                 const ListSegment& s = segments[segment];
                 const float better = heads.estimate[n] + s.factor[p] * w.step * (static_cast<float>(dots[n - i]) - w.half_sum);
-                if (!(better + s.factor[p] * reach >= pool.threshold)) continue;
+                const float bound = std::min(heads.bound[n], better + s.factor[p] * reach);
+                if (!(bound >= pool.threshold)) continue;
                 if (s.visible && !s.visible[s.row[p]]) continue;
-                if (query.one_bit) pool.offer(better, segment, p);
-                else wait_for_tail(segment, p, heads.estimate[n]);
+                if (query.one_bit) pool.offer(bound, better, segment, p);
+                else wait_for_tail(segment, p, heads.estimate[n], bound);
             }
         }
     }
 
-    void wait_for_tail(uint32_t segment, uint32_t p, float estimate) {
+    void wait_for_tail(uint32_t segment, uint32_t p, float estimate, float bound) {
         for (size_t at = 0; at < codec.tail_bytes; at += 64) __builtin_prefetch(tail(segment, p) + at);
-        if (tails.add(segment, p, estimate)) read_tails();
+        if (tails.add(segment, p, estimate, bound)) read_tails();
     }
 
     void read_tails() {
@@ -191,7 +191,7 @@ struct Scan {
         counts.tails += static_cast<int64_t>(count);
         for (size_t i = 0; i < count; ++i) {
             const uint32_t segment = tails.segment[i], p = tails.position[i];
-            pool.offer(with_all_bits(segment, p, tails.estimate[i]), segment, p);
+            pool.offer(tails.bound[i], with_all_bits(segment, p, tails.estimate[i]), segment, p);
         }
     }
 
@@ -254,38 +254,9 @@ struct Scan {
 
 // ---------------------------------------------------------------------------------------------------- search
 
-struct ListScore {
-    float score;
-    uint32_t unit;
-    bool operator<(const ListScore& other) const { return score != other.score ? score > other.score : unit < other.unit; }
-};
-
-// The units of a codec by decreasing expected score of the vectors in their lists; sorted as far as they are used.
-struct ListOrder {
-    std::vector<ListScore> lists;
-    size_t sorted = 0;
-
-    ListOrder(const Codec& codec, const Query& query) : lists(codec.units) {
-        for (size_t j = 0; j < codec.units; ++j) {
-            const float score = codec.list_weight[j] * query.c[j] + codec.list_bias[j];
-            lists[j] = {std::isnan(score) ? -INF : score, static_cast<uint32_t>(j)};  // a NaN has no place in an order
-        }
-    }
-    // The n-th unit; `ahead` will be wanted soon.
-    size_t unit(size_t n, size_t ahead) {
-        if (n >= sorted) {
-            const size_t stop = n < ahead ? std::min(ahead, lists.size()) : lists.size();
-            const auto at = [this](size_t i) { return lists.begin() + static_cast<ptrdiff_t>(i); };
-            if (stop < lists.size()) std::nth_element(at(sorted), at(stop), lists.end());
-            std::sort(at(sorted), at(stop));
-            sorted = stop;
-        }
-        return lists[n].unit;
-    }
-};
-
-// All segments of one codec.
-void scan_codec(Scan& scan, size_t number, size_t segment_count) {
+// All segments of one codec. totals: of this codec, or null if there are no other shards. found: visible vectors of the
+// lists that were read so far, in all shards.
+void scan_codec(Scan& scan, size_t number, size_t segment_count, const Totals* totals, int64_t& found) {
     const ListSegment* segments = scan.segments;
     const Codec& codec = scan.codec;
     const Reading& reading = scan.reading;
@@ -297,6 +268,7 @@ void scan_codec(Scan& scan, size_t number, size_t segment_count) {
         else if (!segment.starts) scan.decode(static_cast<uint32_t>(s), 0, segment.rows, 0);
         else rows += segment.rows, visible += segment.count;
     }
+    if (totals) rows = totals->all_rows, visible = totals->all_visible, found += totals->scanned;
     if (!rows) return scan.finish();
     const double wider = static_cast<double>(rows) / static_cast<double>(visible);  // a filter hides vectors of each list
     const double share = reading.nprobe ? static_cast<double>(reading.nprobe)
@@ -305,13 +277,17 @@ void scan_codec(Scan& scan, size_t number, size_t segment_count) {
                               ? codec.units
                               : static_cast<size_t>(std::min(std::ceil(share * wider), static_cast<double>(codec.units)));
     const int64_t before = scan.counts.decoded, least = static_cast<int64_t>(static_cast<double>(reading.least) * wider);
+    const size_t enough = std::min(scan.pool.R, visible);
+    int64_t decoded = 0;  // in all shards
     ListOrder order(codec, scan.query);
     for (size_t u = 0; u < codec.units; ++u) {
         if (u >= nprobe) {
             scan.finish();  // so that the pool holds all that was found
-            if (scan.counts.decoded - before >= least && scan.pool.list.size() >= std::min(scan.pool.R, visible)) break;
+            if (!totals) decoded = scan.counts.decoded - before, found = static_cast<int64_t>(scan.pool.list.size());
+            if (decoded >= least && found >= static_cast<int64_t>(enough)) break;
         }
         const size_t unit = order.unit(u, nprobe);
+        if (totals) decoded += totals->rows[unit], found += totals->visible[unit];
         ++scan.counts.lists;
         for (size_t s = 0; s < segment_count; ++s) {
             const ListSegment& segment = segments[s];
@@ -324,7 +300,8 @@ void scan_codec(Scan& scan, size_t number, size_t segment_count) {
 }
 
 void search(const Codec* codecs, size_t codec_count, const ListSegment* segments, size_t segment_count, const float* Q,
-            size_t queries, float scale, bool l2, const Reading& reading, size_t k, Results results, Counts* counts) {
+            size_t queries, float scale, bool l2, const Reading& reading, size_t k, const Totals* totals, Results results,
+            Counts* counts) {
     constexpr size_t TOGETHER = 4;
     size_t rows = 0;
     for (size_t s = 0; s < segment_count; ++s) rows += segments[s].rows;
@@ -349,9 +326,10 @@ void search(const Codec* codecs, size_t codec_count, const ListSegment* segments
             Counts& count = counts[first + q];
             std::vector<Scan> scans;
             scans.reserve(codec_count);
+            int64_t found = 0;
             for (size_t m = 0; m < codec_count; ++m) {
                 scans.emplace_back(codecs[m], segments, prepared[m * n + q], reading, pool, count);
-                scan_codec(scans[m], m, segment_count);
+                scan_codec(scans[m], m, segment_count, totals ? totals + m : nullptr, found);
             }
             pool.cut();
             for (Candidate& c : pool.list) {
@@ -360,12 +338,13 @@ void search(const Codec* codecs, size_t codec_count, const ListSegment* segments
                 c.score += scan.refinement(c.segment, c.position, scan.list_of(segment, c.position));
                 if (std::isnan(c.score)) c.score = -INF;
             }
-            pool.R = k;
             pool.sort();
             for (size_t r = 0; r < k; ++r) {
-                const bool found = r < pool.list.size();
-                results.scores[(first + q) * k + r] = found ? pool.list[r].score : -INF;
-                results.ids[(first + q) * k + r] = found ? pool.id(pool.list[r]) : -1;
+                const bool any = r < pool.list.size();
+                const size_t at = (first + q) * k + r;
+                results.scores[at] = any ? pool.list[r].score : -INF;
+                results.ids[at] = any ? pool.id(pool.list[r]) : -1;
+                if (results.keys) results.keys[at] = any ? pool.list[r].key : -INF;
             }
         }
     }

@@ -69,10 +69,22 @@ struct Reading {
     bool everything;     // read all bits of all vectors
 };
 
-// Where results go: (queries, k) scores and ids, padded with -inf and -1; and how much was read, per query.
+// The lists of a codec in all shards of an index, when only the segments of one shard are searched: each shard then reads
+// the same lists as a search of the whole. rows, visible: vectors of each list. scanned: visible vectors without lists,
+// or that a filter chose.
+struct Totals {
+    const int64_t* rows;
+    const int64_t* visible;
+    size_t all_rows, all_visible;
+    int64_t scanned;
+};
+
+// Where results go: (queries, k) scores and ids, padded with -inf and -1, and, unless null, the keys by which shards are
+// merged (pool.hpp); and how much was read, per query.
 struct Results {
     float* scores;
     int64_t* ids;
+    float* keys;
 };
 struct Counts {
     int64_t lists = 0, decoded = 0, heads = 0, tails = 0;
@@ -84,7 +96,8 @@ struct ListTable {
                    bool back);
     // One query (dim values, as the metric compares them) times `scale`, plus `offset`: the k best of all segments.
     void (*search)(const Codec* codecs, size_t codec_count, const ListSegment* segments, size_t segment_count,
-                   const float* Q, size_t queries, float scale, bool l2, const Reading&, size_t k, Results, Counts*);
+                   const float* Q, size_t queries, float scale, bool l2, const Reading&, size_t k, const Totals* totals,
+                   Results, Counts*);
     // Scores of all visible rows of one segment, -inf for hidden ones, by position; all bits and the supplement are read.
     void (*scores)(const Codec* codecs, const ListSegment&, const float* q, float scale, bool l2, float* out);
 };

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -263,13 +264,26 @@ class ListSearcher {
         keep(starts, unit, weight, scale, factor, bias, head, tail, supplement, supplement_scale, row, ids, visible, chosen);
     }
 
-    // Q: (queries, dim); scores, ids: (queries, k); counts: (queries, 4) lists, codes, heads and tails that were read
+    // The next codec's vectors in all shards, by list and in total (lists.hpp); once for each codec, or never.
+    void add_totals(In<int64_t, 1> rows, In<int64_t, 1> visible, int64_t scanned) {
+        const auto sum = [](const In<int64_t, 1>& counts) {
+            return static_cast<size_t>(std::accumulate(counts.data(), counts.data() + counts.shape(0), int64_t{0}));
+        };
+        totals_.push_back({rows.data(), visible.data(), sum(rows), sum(visible), scanned});
+        keep(rows, visible);
+    }
+
+    // Q: (queries, dim); scores, ids: (queries, k); keys: as scores, or empty; counts: (queries, 4) lists, codes, heads and
+    // tails that were read
     void search(In<float, 2> Q, bool l2, double lists, size_t nprobe, size_t least, float code_reach, float head_reach,
-                size_t candidates, bool everything, Out<float, 2> scores, Out<int64_t, 2> ids, Out<int64_t, 2> counts) const {
+                size_t candidates, bool everything, Out<float, 2> scores, Out<int64_t, 2> ids, Out<float, 2> keys,
+                Out<int64_t, 2> counts) const {
         const logt::Reading reading = {lists, nprobe, least, code_reach, head_reach, candidates, everything};
         std::vector<logt::Counts> read(Q.shape(0));
+        const bool sharded = !totals_.empty() && totals_.size() == codecs_.size();
         current.lists->search(codecs_.data(), codecs_.size(), segments_.data(), segments_.size(), Q.data(), Q.shape(0),
-                              l2 ? 2.0f : 1.0f, l2, reading, scores.shape(1), {scores.data(), ids.data()}, read.data());
+                              l2 ? 2.0f : 1.0f, l2, reading, scores.shape(1), sharded ? totals_.data() : nullptr,
+                              {scores.data(), ids.data(), keys.shape(0) ? keys.data() : nullptr}, read.data());
         for (size_t q = 0; q < read.size(); ++q) {
             int64_t* out = counts.data() + 4 * q;
             out[0] = read[q].lists, out[1] = read[q].decoded, out[2] = read[q].heads, out[3] = read[q].tails;
@@ -290,6 +304,7 @@ class ListSearcher {
     std::deque<std::vector<logt::Band>> bands_;
     std::vector<logt::Codec> codecs_;
     std::vector<logt::ListSegment> segments_;
+    std::vector<logt::Totals> totals_;
     std::vector<nb::ndarray<nb::ro>> kept_;
 };
 
@@ -394,8 +409,9 @@ NB_MODULE(_kernels, m) {
         .def("add_segment", &ListSearcher::add_segment, "codec"_a, "starts"_a, "unit"_a, "weight"_a, "scale"_a, "factor"_a,
              "bias"_a, "head"_a, "tail"_a, "supplement"_a, "supplement_scale"_a, "row"_a, "ids"_a, "visible"_a, "count"_a,
              "chosen"_a, "choose"_a)
+        .def("add_totals", &ListSearcher::add_totals, "rows"_a, "visible"_a, "scanned"_a)
         .def("search", &ListSearcher::search, "Q"_a, "l2"_a, "lists"_a, "nprobe"_a, "least"_a, "code_reach"_a,
-             "head_reach"_a, "candidates"_a, "everything"_a, "scores"_a, "ids"_a, "counts"_a, Free())
+             "head_reach"_a, "candidates"_a, "everything"_a, "scores"_a, "ids"_a, "keys"_a, "counts"_a, Free())
         .def("scores", &ListSearcher::scores, "segment"_a, "q"_a, "l2"_a, "out"_a, Free());
     m.def("suppress", suppress, "units"_a, "depth"_a, "order"_a, "counts"_a, Free());
     bind<uint16_t, int8_t>(m);

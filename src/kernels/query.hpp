@@ -179,5 +179,37 @@ void measure(const Codec& codec, Query* const* queries) {
     for (; j < codec.units; ++j) measure_some<1, N>(codec, queries, j);
 }
 
+// ----------------------------------------------------------------------------------------------------- lists
+
+struct ListScore {
+    float score;
+    uint32_t unit;
+    bool operator<(const ListScore& other) const { return score != other.score ? score > other.score : unit < other.unit; }
+};
+
+// The units of a codec by decreasing expected score of the vectors in their lists; sorted as far as they are used.
+struct ListOrder {
+    std::vector<ListScore> lists;
+    size_t sorted = 0;
+
+    ListOrder(const Codec& codec, const Query& query) : lists(codec.units) {
+        for (size_t j = 0; j < codec.units; ++j) {
+            const float score = codec.list_weight[j] * query.c[j] + codec.list_bias[j];
+            lists[j] = {std::isnan(score) ? -INF : score, static_cast<uint32_t>(j)};  // a NaN has no place in an order
+        }
+    }
+    // The n-th unit; `ahead` will be wanted soon.
+    size_t unit(size_t n, size_t ahead) {
+        if (n >= sorted) {
+            const size_t stop = n < ahead ? std::min(ahead, lists.size()) : lists.size();
+            const auto at = [this](size_t i) { return lists.begin() + static_cast<ptrdiff_t>(i); };
+            if (stop < lists.size()) std::nth_element(at(sorted), at(stop), lists.end());
+            std::sort(at(sorted), at(stop));
+            sorted = stop;
+        }
+        return lists[n].unit;
+    }
+};
+
 }  // namespace
 }  // namespace logt

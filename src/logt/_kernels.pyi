@@ -103,6 +103,7 @@ class ListSearcher:
         chosen: Array,
         choose: bool,
     ) -> None: ...
+    def add_totals(self, rows: Array, visible: Array, scanned: int) -> None: ...
     def search(
         self,
         Q: Array,
@@ -116,6 +117,7 @@ class ListSearcher:
         everything: bool,
         scores: Array,
         ids: Array,
+        keys: Array,
         counts: Array,
     ) -> None: ...
     def scores(self, segment: int, q: Array, l2: bool, out: Array) -> None: ...

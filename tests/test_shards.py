@@ -1,0 +1,85 @@
+"""Shards of one index: merging what they find gives the ids and scores of a search of the whole."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import logt
+from logt.engine.list_search import ListSearcher
+from logt.engine.shards import ListTotals, merge_candidates, split_by_bytes
+from logt.stages.inverted_lists import Probe
+
+
+@pytest.fixture(scope="module")
+def segments(vectors):
+    """Segments of two codecs, with lists and without, some with deletions."""
+    index = logt.Index(24, segment_size=2500)
+    index.add(vectors(6000, 24))
+    other = logt.Index(24, segment_size=2500)
+    other.add(vectors(4000, 24, seed=1), ids=np.arange(10_000, 14_000))
+    index.merge_from(other)
+    index.add(vectors(300, 24, seed=2))
+    index.remove(np.arange(0, 5000, 3))
+    found = index._snapshot.list_segments
+    assert len(found) >= 5
+    assert len({id(segment.codec) for segment in found}) == 2
+    assert any(segment.flat for segment in found)
+    assert any(segment.removed is not None for segment in found)
+    return found
+
+
+def in_shards(segments, shards, Q, k, probe, masks=None):
+    codecs = ListSearcher(segments).codecs
+    whole = ListSearcher(segments, masks)
+    parts = [
+        ([segments[i] for i in shard], None if masks is None else [masks[i] for i in shard], codecs)
+        for shard in shards
+    ]
+    each = [ListSearcher(*part).totals() for part in parts]
+    totals = [sum(same[1:], same[0]) for same in zip(*each, strict=True)]
+    reading = probe.reading(k, refine=whole.refine, curves=whole.curves)
+    reading = reading._replace(candidates=max(k, reading.candidates))
+    found = [ListSearcher(*part, totals).candidates(Q, reading) for part in parts]
+    return merge_candidates(found, reading.candidates, k), whole.search(Q, k, reading)
+
+
+@pytest.mark.parametrize("probe", [Probe(0.0), Probe(0.3), Probe(recall=0.9), Probe(1.0), Probe(nprobe=3)])
+@pytest.mark.parametrize("k", [1, 10, 200])
+def test_merged_shards_give_the_ids_and_scores_of_the_whole(segments, vectors, probe, k):
+    Q = vectors(70, 24, seed=9)
+    for shards in ([[i] for i in range(len(segments))], [[0, 2], [1], list(range(3, len(segments)))]):
+        (scores, ids), (all_scores, all_ids, _) = in_shards(segments, shards, Q, k, probe)
+        np.testing.assert_array_equal(ids, all_ids)
+        np.testing.assert_array_equal(scores, all_scores)
+
+
+@pytest.mark.parametrize("fraction", [0.02, 0.5])
+def test_merged_shards_obey_a_filter_as_the_whole(segments, vectors, fraction):
+    rng = np.random.default_rng(3)
+    masks = [(rng.random(len(s)) < fraction) & s.live for s in segments]
+    shards = [[i] for i in range(len(segments))]
+    (scores, ids), (all_scores, all_ids, _) = in_shards(
+        segments, shards, vectors(30, 24, seed=4), 10, Probe(0.4), masks
+    )
+    np.testing.assert_array_equal(ids, all_ids)
+    np.testing.assert_array_equal(scores, all_scores)
+
+
+def test_totals_are_those_of_all_segments(segments):
+    for segment in segments:
+        (total,) = ListSearcher([segment]).totals()
+        assert total.visible.sum() + total.scanned == segment.count
+    empty = ListTotals.empty(segments[0].codec)
+    assert (empty + empty).rows.sum() == 0
+
+
+def test_shards_fit_the_budget_and_are_balanced():
+    sizes = [5, 9, 3, 7, 1, 1]
+    shards = split_by_bytes(sizes, 14)
+    assert sorted(i for shard in shards for i in shard) == list(range(6))
+    loads = [sum(sizes[i] for i in shard) for shard in shards]
+    assert max(loads) <= 14
+    assert len(shards) == 2
+    assert split_by_bytes([20, 1], 14) == [[0], [1]]  # one segment is never split
+    assert split_by_bytes(sizes, 1000) == [[0, 1, 2, 3, 4, 5]]
