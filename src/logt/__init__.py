@@ -7,13 +7,16 @@ from logt.engine.method import Method
 from logt.engine.neighbor_graph import NeighborGraph
 from logt.engine.params import SearchParams
 from logt.errors import (
+    BusyError,
     ConflictError,
     CorruptIndexError,
     FormatVersionError,
     InvalidInputError,
     LockedError,
     MissingExtraError,
+    MissingShardsError,
     ReadOnlyError,
+    WorkerError,
 )
 from logt.index import Index
 from logt.results import RangeResult, Report, SearchResult
@@ -24,6 +27,7 @@ open = Index.open  # noqa: A001
 __version__ = "0.1.0"
 
 __all__ = [
+    "BusyError",
     "ConflictError",
     "CorruptIndexError",
     "Diffusion",
@@ -33,12 +37,14 @@ __all__ = [
     "LockedError",
     "Method",
     "MissingExtraError",
+    "MissingShardsError",
     "NeighborGraph",
     "RangeResult",
     "ReadOnlyError",
     "Report",
     "SearchParams",
     "SearchResult",
+    "WorkerError",
     "from_faiss",
     "methods",
     "open",

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal, Never, Self
 
 from logt._threads import Progress, Workers, available_cores
@@ -21,7 +20,9 @@ from logt.errors import CorruptIndexError, InvalidInputError, ReadOnlyError
 from logt.methods import _check_method, _refuse_unknown
 from logt.metrics import Metric, parse_metric
 from logt.storage.changes import Change, PendingChanges
-from logt.storage.store import Store, StoredIndex
+from logt.storage.locations import create_store, open_store, same_store
+from logt.storage.store import Store
+from logt.storage.writing import StoredIndex
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class IndexBase:
     # ------------------------------------------------------------------------------------------------ storage
 
     def save(self, path: str | os.PathLike[str] | None = None) -> None:
-        """Write the index to a folder; without a path, to the one it was opened from in mode "a".
+        """Write the index to a folder or URL; without a path, to the one it was opened from in mode "a".
 
         The previous state stays valid until the new one is complete, and stays with its readers after that. A few
         changes are appended to a log; many, or a log that has grown, are written as new files.
@@ -113,11 +114,11 @@ class IndexBase:
             raise InvalidInputError("no path to save to: pass one, or open the index with mode='a'")
         with self._writing:
             store = self._store
-            if store is not None and (path is None or Path(path).resolve() == store.folder):
+            if store is not None and (path is None or same_store(path, store)):
                 self._refuse_read_only()
                 self._save_changes(store)
                 return
-            new = Store.create(Path(path or "").resolve())
+            new = create_store(path or "")
             try:
                 new.write(self._stored())
             finally:
@@ -146,12 +147,13 @@ class IndexBase:
     def open(cls, path: str | os.PathLike[str], mode: Literal["r", "a"] = "r", *, threads: int | None = None) -> Self:
         """Open the index that `save` wrote to `path`; every byte is checked, and the arrays are memory-mapped.
 
-        path: the folder. mode: "r" keeps the state that it found (`refresh` moves on) and refuses changes; any number
-        of processes may read. "a" may change and save; it locks the folder until `close`. threads: default of all
-        calls, all cores if None.
+        path: the folder, or a URL (s3://...), which needs `logt-search[cloud]`. mode: "r" keeps the state that it
+        found (`refresh` moves on) and refuses changes; any number of processes may read. "a" may change and save; it
+        locks a folder until `close`. At a URL there is no lock: a save raises ConflictError if another writer has
+        saved. threads: default of all calls, all cores if None.
         """
         check_choice("mode", mode, ("r", "a"))
-        store = Store.open(Path(path).resolve(), write=mode == "a")
+        store = open_store(path, write=mode == "a")
         try:
             index = cls._from_store(store, threads)
         except BaseException:
@@ -183,7 +185,7 @@ class IndexBase:
                 return bool(changes)
             fresh = type(self)._from_store(store, self._threads)
             if (fresh.dim, fresh.metric) != (self.dim, self.metric):
-                raise InvalidInputError(f"{store.folder} now holds another kind of index; open it again")
+                raise InvalidInputError(f"{store.name} now holds another kind of index; open it again")
             self._seed, self._segment_size = fresh._seed, fresh._segment_size
             self._contents = fresh._contents
             return True
@@ -231,7 +233,7 @@ class IndexBase:
             for change in changes:
                 snapshot = index._applied(snapshot, change)
         except (TypeError, KeyError, InvalidInputError) as error:
-            raise CorruptIndexError(f"{store.folder}: the settings cannot be used: {error}") from error
+            raise CorruptIndexError(f"{store.name}: the settings cannot be used: {error}") from error
         index._threads = None if threads is None else check_int("threads", threads)
         index._snapshot = snapshot
         return index
@@ -255,7 +257,7 @@ class IndexBase:
 
     def _refuse_read_only(self) -> None:
         if self._store and not self._store.writable:
-            raise ReadOnlyError(f"{self._store.folder} is open for reading; open it with mode='a' to change it")
+            raise ReadOnlyError(f"{self._store.name} is open for reading; open it with mode='a' to change it")
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copy: the copy is in memory, and belongs to no folder."""

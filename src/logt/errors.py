@@ -29,3 +29,20 @@ class FormatVersionError(OSError):
 
 class MissingExtraError(ImportError):
     """A feature that needs an optional package; the message names the extra to install."""
+
+
+class WorkerError(RuntimeError):
+    """A task that failed on all attempts, because its worker process or machine died."""
+
+
+class MissingShardsError(RuntimeError):
+    """A search that did not get an answer from some shards of an index; `shards` are their numbers."""
+
+    def __init__(self, message: str, shards: tuple[int, ...] = ()):
+        """shards: the numbers of the shards that are missing."""
+        super().__init__(message)
+        self.shards = shards
+
+
+class BusyError(RuntimeError):
+    """A search that was not started, because too many others are running."""

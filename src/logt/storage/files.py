@@ -46,7 +46,7 @@ def checksum(data: Any) -> str:
 
 def replace_file(path: Path, data: bytes) -> None:
     """Write under a temporary name, flush to disk, rename, flush the folder."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = _temporary(path)
     try:
         with open_descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as file:
             write_all(file, data)
@@ -55,6 +55,11 @@ def replace_file(path: Path, data: bytes) -> None:
     finally:
         temporary.unlink(missing_ok=True)
     flush_folder(path.parent)
+
+
+def _temporary(path: Path) -> Path:
+    """Return a name that no other writer uses, even on another machine that shares the folder."""
+    return path.with_name(f".{path.name}.{int.from_bytes(os.urandom(8))}.tmp")
 
 
 def write_all(file: int, data: bytes) -> None:
@@ -91,7 +96,7 @@ def copy_file(source: Path, target: Path, about: Mapping[str, Any]) -> None:
     """
     if target.is_file() and describe_file(target) == dict(about):
         return
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    temporary = _temporary(target)
     digest, size = hashlib.blake2b(digest_size=32), 0
     try:
         with open_regular(source) as old, open_descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as new:

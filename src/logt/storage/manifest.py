@@ -41,9 +41,13 @@ STAGES: dict[str, type[Any]] = {
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Replace the manifest of a folder."""
+    replace_file(folder / MANIFEST, manifest_bytes(manifest))
+
+
+def manifest_bytes(manifest: Mapping[str, Any]) -> bytes:
+    """Return the bytes of the file of a manifest."""
     text = json.dumps(manifest, indent=1, sort_keys=True)
-    outer = {"manifest": manifest, "checksum": checksum(text.encode())}
-    replace_file(folder / MANIFEST, json.dumps(outer, indent=1).encode())
+    return json.dumps({"manifest": manifest, "checksum": checksum(text.encode())}, indent=1).encode()
 
 
 def state_of(manifest: Mapping[str, Any]) -> str:
@@ -58,6 +62,11 @@ def read_manifest(folder: Path) -> Any:
         text = read_bytes(folder / MANIFEST, _MAX_MANIFEST)
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(f"{folder} holds no index: it has no {MANIFEST}") from None
+    return parse_manifest(text, folder / MANIFEST)
+
+
+def parse_manifest(text: bytes, path: object) -> Any:
+    """Return the manifest that a file holds; `path` is its name in errors."""
     try:
         outer = json.loads(text)
         manifest, digest = outer["manifest"], outer["checksum"]
@@ -65,11 +74,11 @@ def read_manifest(folder: Path) -> Any:
         if type(manifest["generation"]) is not int:
             raise ValueError("the generation is not an integer")
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
-        raise CorruptIndexError(f"{folder / MANIFEST} is damaged: {error}") from error
+        raise CorruptIndexError(f"{path} is damaged: {error}") from error
     if checksum(json.dumps(manifest, indent=1, sort_keys=True).encode()) != digest:
-        raise CorruptIndexError(f"{folder / MANIFEST} is damaged: its checksum does not match")
+        raise CorruptIndexError(f"{path} is damaged: its checksum does not match")
     if version not in (1, 2, FORMAT):
-        raise FormatVersionError(f"{folder} has format {version}, this version of logt reads {FORMAT}: update logt")
+        raise FormatVersionError(f"{path} has format {version}, this version of logt reads {FORMAT}: update logt")
     return manifest
 
 

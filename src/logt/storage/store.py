@@ -12,16 +12,12 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from logt._types import Array
 from logt.engine.coded_segment import CodedSegment
 from logt.engine.list_segment import ListSegment
-from logt.engine.method import Method
 from logt.engine.neighbor_graph import Links, LinkState
 from logt.engine.segment import Segment
 from logt.engine.string_ids import Layer, StringIds
@@ -30,7 +26,7 @@ from logt.stages.codec import Codec
 from logt.stages.quantize import CODEBOOKS, Codebook
 from logt.storage import changes, legacy
 from logt.storage.changes import Change
-from logt.storage.files import array_file, checksum, make_folder, read_array_file, replace_file
+from logt.storage.files import make_folder, read_array_file
 from logt.storage.lock import LOCK, Lock
 from logt.storage.manifest import (
     FORMAT,
@@ -41,38 +37,31 @@ from logt.storage.manifest import (
     state_of,
     write_manifest,
 )
+from logt.storage.places import LocalPlace
+from logt.storage.writing import StoredIndex, Writer, key_of, main_parts
 
-_ARRAYS = r"(codec|memory|segment|supplement|sketch|removed|strings|names|graph|unlinked)-[0-9a-f]{16}\.safetensors"
+_KINDS = "codec|memory|segment|supplement|sketch|removed|strings|names|graph|unlinked|sample"
+_ARRAYS = rf"({_KINDS})-[0-9a-f]{{16}}\.safetensors"
+_BUILD = r"build-[0-9a-f]{16}-(plan|[0-9]{8})\.json"  # of a distributed build that has not ended
 _LOG = r"changes-[0-9a-f]{32}\.log"
-INDEX_FILE = re.compile(rf"\.lock|{_ARRAYS}|{_LOG}|\.(manifest\.json|{_ARRAYS})\.\d+\.tmp")
+INDEX_FILE = re.compile(rf"\.lock|{_ARRAYS}|{_LOG}|{_BUILD}|\.(manifest\.json|{_ARRAYS}|{_BUILD})\.\d+\.tmp")
 """The names of all files of an index but the manifest."""
 
 UNUSABLE = (KeyError, TypeError, AttributeError, IndexError, ValueError)
 """What arrays that do not fit together raise."""
 
 
-@dataclass(frozen=True)
-class StoredIndex:
-    """Everything that is stored of an index: settings, method, segments, string ids, neighbor graph."""
-
-    settings: Mapping[str, Any]
-    method: Method
-    segments: tuple[Segment, ...]
-    strings: StringIds | None = None
-    links: LinkState | None = None
-
-
 class Store:
     """The folder of an index, open for reading, or for writing with a lock."""
 
     def __init__(self, folder: Path, lock: Lock | None = None):
-        self.folder = folder
+        self.folder, self.name = folder, str(folder)
         self._lock = lock
         self._state: str | None = None  # of the manifest that was read or written last
         self._end = changes.start_of_log("", 0)
         self._files: dict[str, dict[str, Any]] = {}
         self._names: dict[tuple[int, ...], tuple[str, tuple[object, ...]]] = {}  # what is in which file
-        self._attempt: tuple[str, int, _Writer] | None = None  # a manifest that may or may not have been written
+        self._attempt: tuple[str, int, Writer] | None = None  # a manifest that may or may not have been written
 
     # -------------------------------------------------------------------------------------- opening and closing
 
@@ -159,6 +148,14 @@ class Store:
         log, self._end = changes.read(self._log_path(self._state or ""), self._end)
         return log if self._is_current() else None
 
+    def current_manifest(self) -> Any:
+        """Return the manifest that is there now."""
+        return read_manifest(self.folder)
+
+    def has_log(self, manifest: Any) -> bool:
+        """Return whether there are changes since a manifest was written."""
+        return last_generation(self.folder, manifest) > int(manifest["generation"])
+
     def _is_current(self) -> bool:
         """Whether the manifest on disk is still the one that was read or written last."""
         return bool(read_manifest(self.folder).get("state", "") == self._state)
@@ -172,7 +169,7 @@ class Store:
         try:
             if any(Path(name).name != name for name in manifest["files"]):
                 raise ValueError("a file outside the folder is named")
-            loaded = {n: read_array_file(self.folder / n, about) for n, about in manifest["files"].items()}
+            loaded = {n: self._load(n, about) for n, about in manifest["files"].items()}
             self._names.clear()
             models = {name: self.read_model(name, kind, loaded) for name, kind in manifest["models"].items()}
             segments = tuple(self.read_segment(entry, models, loaded) for entry in manifest["segments"])
@@ -184,8 +181,12 @@ class Store:
             return StoredIndex(manifest["settings"], method, segments, strings, links)
         except UNUSABLE as error:
             raise CorruptIndexError(
-                f"{self.folder}: the manifest and its files do not fit together: {error}"
+                f"{self.name}: the manifest and its files do not fit together: {error}"
             ) from error
+
+    def _load(self, name: str, about: Mapping[str, Any]) -> dict[str, Array]:
+        """Return the arrays of a file, checked and mapped."""
+        return read_array_file(self.folder / name, about)
 
     def read_model(self, name: str, kind: str, loaded: Mapping[str, Mapping[str, Array]]) -> Codec | Codebook:
         """Return the codec or codebook in a file; raise ValueError and others if it is none."""
@@ -202,12 +203,12 @@ class Store:
         segment: Segment
         if isinstance(model, Codec):
             segment = ListSegment.from_arrays(model, arrays)
-            self._know(entry["segment"], *_main_parts(segment))
+            self._know(entry["segment"], *main_parts(segment))
             if "supplement" in entry:
                 self._know(entry["supplement"], segment.supplement)
         else:
             segment = CodedSegment.from_arrays(model, arrays)
-            self._know(entry["segment"], *_main_parts(segment))
+            self._know(entry["segment"], *main_parts(segment))
         if "removed" in entry:
             segment = segment.with_deletions(loaded[entry["removed"]]["bits"])
             self._know(entry["removed"], segment.removed)
@@ -244,22 +245,25 @@ class Store:
 
         Files of older generations, or of a writer that died, are removed at the end.
         """
-        about = {"settings": dict(stored.settings), "method": stage_to_json(stored.method)}
-        json.dumps(about)  # what cannot be written is refused before anything is
+        json.dumps(
+            [dict(stored.settings), stage_to_json(stored.method)]
+        )  # what cannot be written is refused before anything is
         self._check_unchanged()
-        writer = _Writer(self.folder, self._files, self._names)
-        entries = [writer.segment(segment) for segment in stored.segments]
-        strings = None if stored.strings is None else [writer.layer(layer) for layer in stored.strings.layers]
-        manifest = {
-            "format": FORMAT,
-            "generation": self.generation + 1,
-            **about,
-            "models": writer.models,
-            "segments": entries,
-            "strings": strings,
-            **({} if stored.links is None else {"graph": writer.links(stored.links)}),
-            "files": writer.files,
-        }
+        writer = Writer(LocalPlace(self.folder).write, self._files, self._names)
+        self._commit(writer.manifest(stored, self.generation + 1), writer)
+
+    def write_entries(self, contents: Mapping[str, Any], files: Mapping[str, dict[str, Any]]) -> None:
+        """Write a new manifest for files that are there already.
+
+        contents: settings, method, models, segments and strings. files: length and checksum of each file.
+        """
+        self._check_unchanged()
+        writer = Writer(LocalPlace(self.folder).write, {}, {})
+        writer.files = dict(files)
+        manifest = {"format": FORMAT, "generation": self.generation + 1, **contents, "files": writer.files}
+        self._commit(manifest, writer)
+
+    def _commit(self, manifest: dict[str, Any], writer: Writer) -> None:
         state = state_of(manifest)
         self._attempt = state, self.generation + 1, writer
         write_manifest(self.folder, {**manifest, "state": state})
@@ -295,70 +299,7 @@ class Store:
             )
 
     def _know(self, name: str, *parts: object) -> None:
-        self._names[_key(parts)] = name, parts
-
-
-class _Writer:
-    """Writes the array files of one manifest; what an earlier manifest has in a file is not written again."""
-
-    def __init__(self, folder: Path, files: Mapping[str, dict[str, Any]], names: Mapping[Any, Any]):
-        self._folder, self._old_files, self._old_names = folder, files, names
-        self.files: dict[str, dict[str, Any]] = {}
-        self.names: dict[tuple[int, ...], tuple[str, tuple[object, ...]]] = {}
-        self.models: dict[str, str] = {}
-
-    def segment(self, segment: Segment) -> dict[str, Any]:
-        """Write a segment and return its entry."""
-        model: Any = segment.model
-        name = self._write("codec" if isinstance(model, Codec) else "memory", model.arrays, model)
-        self.models[name] = type(model).__name__
-        entry: dict[str, Any] = {"model": name, "vectors": segment.count}
-        entry["segment"] = self._write("segment", segment.arrays, *_main_parts(segment))
-        if isinstance(segment, ListSegment) and segment.codec.refine:
-            entry["supplement"] = self._write("supplement", segment.supplement_arrays, segment.supplement)
-        if segment.removed is not None:
-            entry["removed"] = self._write("removed", {"bits": np.packbits(segment.removed)}, segment.removed)
-        return entry
-
-    def links(self, state: LinkState) -> dict[str, str]:
-        """Write the neighbor graph and return its entry."""
-        entry = {"links": self._write("graph", state.links.arrays, state.links)}
-        if state.gone is not None:
-            entry["unlinked"] = self._write("unlinked", {"bits": np.packbits(state.gone)}, state.gone)
-        return entry
-
-    def layer(self, layer: Layer) -> str:
-        """Write a layer of string ids and return the name of its file."""
-        return self._write("strings", layer.arrays, layer)
-
-    def _write(self, kind: str, arrays: Mapping[str, Array], *parts: object) -> str:
-        """Write one file, unless its content is in a file already; record its length and checksum."""
-        known = self.names.get(_key(parts)) or self._old_names.get(_key(parts))
-        if known is not None and known[0] in {**self._old_files, **self.files}:
-            name = known[0]
-            self.files[name] = self.files.get(name) or self._old_files[name]
-        else:
-            data = array_file(arrays)
-            digest = checksum(data)
-            name = f"{kind}-{digest[:16]}.safetensors"
-            self.files[name] = {"bytes": len(data), "checksum": digest}
-            replace_file(self._folder / name, data)
-        self.names[_key(parts)] = name, parts
-        return name
-
-
-def _key(parts: Sequence[object]) -> tuple[int, ...]:
-    """Objects by identity; whoever keeps a key keeps the objects, so that no other can have their place."""
-    return tuple(map(id, parts))
-
-
-def _main_parts(segment: Segment) -> tuple[object, ...]:
-    """Return the objects that the main file of a segment is made from."""
-    if isinstance(segment, ListSegment):
-        return segment.ids, segment.row, segment.bias
-    if isinstance(segment, CodedSegment):
-        return segment.ids, segment.codes, segment.units, segment.norms
-    raise TypeError(f"a segment of kind {type(segment).__name__} cannot be stored")
+        self._names[key_of(parts)] = name, parts
 
 
 def last_generation(folder: Path, manifest: Any) -> int:

@@ -1,0 +1,122 @@
+"""Segments -> array files and the entries of a manifest, wherever the files are written to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from logt._types import Array
+from logt.engine.coded_segment import CodedSegment
+from logt.engine.list_segment import ListSegment
+from logt.engine.method import Method
+from logt.engine.neighbor_graph import LinkState
+from logt.engine.segment import Segment
+from logt.engine.string_ids import Layer, StringIds
+from logt.stages.codec import Codec
+from logt.storage.files import array_file, checksum
+from logt.storage.manifest import FORMAT, stage_to_json
+
+WriteFile = Callable[[str, bytes], None]
+"""Writes a file, by name and bytes."""
+
+
+@dataclass(frozen=True)
+class StoredIndex:
+    """Everything that is stored of an index: settings, method, segments, string ids, neighbor graph."""
+
+    settings: Mapping[str, Any]
+    method: Method
+    segments: tuple[Segment, ...]
+    strings: StringIds | None = None
+    links: LinkState | None = None
+
+
+class Writer:
+    """Writes the array files of one manifest; what an earlier manifest has in a file is not written again.
+
+    write: of a file, by name and bytes.
+    """
+
+    def __init__(self, write: WriteFile, files: Mapping[str, dict[str, Any]], names: Mapping[Any, Any]):
+        self._write_file, self._old_files, self._old_names = write, files, names
+        self.files: dict[str, dict[str, Any]] = {}
+        self.names: dict[tuple[int, ...], tuple[str, tuple[object, ...]]] = {}
+        self.models: dict[str, str] = {}
+
+    def manifest(self, stored: StoredIndex, generation: int) -> dict[str, Any]:
+        """Write the files of an index, and return its manifest."""
+        entries = [self.segment(segment) for segment in stored.segments]
+        strings = None if stored.strings is None else [self.layer(layer) for layer in stored.strings.layers]
+        return {
+            "format": FORMAT,
+            "generation": generation,
+            "settings": dict(stored.settings),
+            "method": stage_to_json(stored.method),
+            "models": self.models,
+            "segments": entries,
+            "strings": strings,
+            **({} if stored.links is None else {"graph": self.links(stored.links)}),
+            "files": self.files,
+        }
+
+    def segment(self, segment: Segment) -> dict[str, Any]:
+        """Write a segment and return its entry."""
+        model: Any = segment.model
+        name = self._write("codec" if isinstance(model, Codec) else "memory", model.arrays, model)
+        self.models[name] = type(model).__name__
+        entry: dict[str, Any] = {"model": name, "vectors": segment.count}
+        entry["segment"] = self._write("segment", segment.arrays, *main_parts(segment))
+        if isinstance(segment, ListSegment) and segment.codec.refine:
+            entry["supplement"] = self._write("supplement", segment.supplement_arrays, segment.supplement)
+        if segment.removed is not None:
+            entry["removed"] = self._write("removed", {"bits": np.packbits(segment.removed)}, segment.removed)
+        return entry
+
+    def links(self, state: LinkState) -> dict[str, str]:
+        """Write the neighbor graph and return its entry."""
+        entry = {"links": self._write("graph", state.links.arrays, state.links)}
+        if state.gone is not None:
+            entry["unlinked"] = self._write("unlinked", {"bits": np.packbits(state.gone)}, state.gone)
+        return entry
+
+    def layer(self, layer: Layer) -> str:
+        """Write a layer of string ids and return the name of its file."""
+        return self._write("strings", layer.arrays, layer)
+
+    def _write(self, kind: str, arrays: Mapping[str, Array], *parts: object) -> str:
+        """Write one file, unless its content is in a file already; record its length and checksum."""
+        known = self.names.get(key_of(parts)) or self._old_names.get(key_of(parts))
+        if known is not None and known[0] in {**self._old_files, **self.files}:
+            name = known[0]
+            self.files[name] = self.files.get(name) or self._old_files[name]
+        else:
+            data = array_file(arrays)
+            digest = checksum(data)
+            name = f"{kind}-{digest[:16]}.safetensors"
+            self.files[name] = {"bytes": len(data), "checksum": digest}
+            self._write_file(name, data)
+        self.names[key_of(parts)] = name, parts
+        return name
+
+
+def write_segment(write: WriteFile, segment: Segment) -> tuple[dict[str, Any], dict[str, str], dict[str, Any]]:
+    """Write the files of one segment; return its entry of a manifest, the kinds of its models, and all its files."""
+    writer = Writer(write, {}, {})
+    return writer.segment(segment), writer.models, writer.files
+
+
+def key_of(parts: Sequence[object]) -> tuple[int, ...]:
+    """Objects by identity; whoever keeps a key keeps the objects, so that no other can have their place."""
+    return tuple(map(id, parts))
+
+
+def main_parts(segment: Segment) -> tuple[object, ...]:
+    """Return the objects that the main file of a segment is made from."""
+    if isinstance(segment, ListSegment):
+        return segment.ids, segment.row, segment.bias
+    if isinstance(segment, CodedSegment):
+        return segment.ids, segment.codes, segment.units, segment.norms
+    raise TypeError(f"a segment of kind {type(segment).__name__} cannot be stored")

@@ -1,0 +1,191 @@
+"""An index by URL, on a server that speaks the protocol of S3."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import logt
+import logt.distributed
+from logt.errors import ConflictError, CorruptIndexError, InvalidInputError
+from logt.storage import cache
+
+pytest.importorskip("s3fs", reason="s3fs is not installed")
+moto_server = pytest.importorskip("moto.server", reason="moto is not installed")
+
+DIM = 16
+
+
+@pytest.fixture(scope="module")
+def server():
+    """A server on the loopback address."""
+    server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def bucket(server, tmp_path, monkeypatch):
+    """The URL of a new bucket; the cache is empty."""
+    import s3fs
+
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "someone")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("LOGT_CACHE", str(tmp_path / "cache"))
+    s3fs.S3FileSystem.clear_instance_cache()
+    files = s3fs.S3FileSystem()
+    name = f"bucket-{tmp_path.name.replace('_', '-').lower()}"[:60]
+    files.mkdir(name)
+    return f"s3://{name}"
+
+
+@pytest.fixture(scope="module")
+def made(vectors):
+    index = logt.Index(DIM, segment_size=1000)
+    index.add(vectors(2500, DIM))
+    return index
+
+
+def objects(url):
+    import s3fs
+
+    return {name.rsplit("/", 1)[1] for name in s3fs.S3FileSystem().ls(url.removeprefix("s3://"), refresh=True)}
+
+
+def test_an_index_is_saved_to_and_opened_from_a_url(bucket, made, vectors):
+    made.save(f"{bucket}/index")
+    index = logt.open(f"{bucket}/index")
+    Q = vectors(20, DIM, seed=1)
+    for mine, other in zip(index.search(Q, 5), made.search(Q, 5), strict=True):
+        np.testing.assert_array_equal(mine, other)
+    assert index.generation == 1
+    assert "manifest-000000000001.json" in objects(f"{bucket}/index")
+    with pytest.raises(logt.ReadOnlyError, match="s3://"):
+        index.remove([1])
+    with pytest.raises(FileNotFoundError, match="holds no index"):
+        logt.open(f"{bucket}/other")
+
+
+def test_a_new_generation_replaces_the_old_one_and_readers_move_on(bucket, made, vectors):
+    url = f"{bucket}/index"
+    made.save(url)
+    reader = logt.open(url)
+    before = objects(url)
+    with logt.open(url, mode="a") as writer:
+        writer.remove([3])
+        writer.save()
+        assert writer.generation == 2
+        changed = objects(url) - before
+        assert {name.split("-")[0] for name in changed} == {"removed", "manifest"}  # nothing else is written again
+        assert 3 in reader
+        assert reader.refresh()
+        assert 3 not in reader
+        assert not reader.refresh()
+        writer.add(vectors(1, DIM, seed=9))
+        writer.save()
+    assert "manifest-000000000001.json" not in objects(url)  # the last two are kept
+    assert {"manifest-000000000002.json", "manifest-000000000003.json"} <= objects(url)
+
+
+def test_of_two_writers_one_gets_a_conflict(bucket, made):
+    url = f"{bucket}/index"
+    made.save(url)
+    with logt.open(url, mode="a") as one, logt.open(url, mode="a") as two:
+        one.remove([1])
+        two.remove([2])
+        one.save()
+        with pytest.raises(ConflictError, match="written by another"):
+            two.save()
+    assert 2 in logt.open(url)
+    assert 1 not in logt.open(url)
+
+
+def test_writers_at_the_same_moment_never_overwrite_each_other(bucket, made):
+    url = f"{bucket}/index"
+    made.save(url)
+    outcomes = []
+
+    def change(number):
+        with logt.open(url, mode="a") as writer:
+            writer.remove([number])
+            barrier.wait(60)
+            try:
+                writer.save()
+                outcomes.append(number)
+            except ConflictError:
+                outcomes.append(None)
+
+    barrier = threading.Barrier(4)
+    threads = [threading.Thread(target=change, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (winner,) = [number for number in outcomes if number is not None]
+    assert len(outcomes) == 4
+    assert logt.open(url).generation == 2
+    assert winner not in logt.open(url)
+
+
+def test_a_damaged_object_is_reported(bucket, made, tmp_path, monkeypatch):
+    import s3fs
+
+    url = f"{bucket}/index"
+    made.save(url)
+    name = next(name for name in sorted(objects(url)) if name.startswith("segment-"))
+    files = s3fs.S3FileSystem()
+    data = bytearray(files.cat_file(f"{url}/{name}"))
+    data[len(data) // 2] ^= 1
+    files.pipe_file(f"{url}/{name}", bytes(data))
+    with pytest.raises(CorruptIndexError, match=name):
+        logt.open(url).search(np.ones(DIM), 5, effort=1)
+    files.rm_file(f"{url}/{name}")
+    with pytest.raises(CorruptIndexError, match="missing"):
+        logt.open(url)
+
+
+def test_the_cache_stays_within_its_limit(bucket, made, tmp_path, monkeypatch):
+    made.save(f"{bucket}/index")
+    index = logt.open(f"{bucket}/index")
+    index.search(np.ones(DIM), 5, effort=1)
+    whole = sum(path.stat().st_size for path in (tmp_path / "cache").iterdir())
+    assert whole > 0
+    monkeypatch.setenv("LOGT_CACHE_GB", str(whole / 2e9))
+    cache.make_room(tmp_path / "cache", 0)
+    assert sum(path.stat().st_size for path in (tmp_path / "cache").iterdir()) <= whole / 2
+    index.search(np.ones(DIM), 5, effort=1)  # what is mapped stays readable
+    again = logt.open(f"{bucket}/index")
+    np.testing.assert_array_equal(again.search(np.ones(DIM), 5).ids, made.search(np.ones(DIM), 5).ids)
+    monkeypatch.setenv("LOGT_CACHE_GB", "much")
+    with pytest.raises(InvalidInputError, match="LOGT_CACHE_GB"):
+        cache.cache_limit()
+
+
+def test_workers_build_from_urls_to_a_url(bucket, tmp_path, vectors):
+    import s3fs
+
+    files = s3fs.S3FileSystem()
+    X = vectors(2400, DIM)
+    np.save(tmp_path / "a.npy", X[:1500])
+    with open(tmp_path / "b.fbin", "wb") as file:
+        np.array([900, DIM], "<u4").tofile(file)
+        X[1500:].tofile(file)
+    for name in ("a.npy", "b.fbin"):
+        files.put_file(tmp_path / name, f"{bucket}/{name}")
+    sources = [f"{bucket}/a.npy", f"{bucket}/b.fbin"]
+    done = logt.distributed.build(sources, f"{bucket}/index", workers=1, segment_size=1300)
+    assert done.segments == 2
+    logt.distributed.build(
+        [tmp_path / "a.npy", tmp_path / "b.fbin"], tmp_path / "index", workers=1, segment_size=1300
+    )
+    arrays = {path.name for path in (tmp_path / "index").glob("*.safetensors")}
+    assert arrays <= objects(f"{bucket}/index")
+    assert len(logt.open(f"{bucket}/index")) == 2400
+    with pytest.raises(InvalidInputError, match="is an index"):
+        logt.distributed.build(sources, f"{bucket}/index", workers=1)
