@@ -20,7 +20,8 @@ import plain_docstrings
 
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
 WITH_SERVICE = ROOT / "docs" / "how-to" / "serve.md"  # tests/test_server_client.py runs it
-RUNNABLE = [path for path in DOCUMENTS if blocks(path, "python") and path != WITH_SERVICE]
+WITH_RAY = ROOT / "docs" / "how-to" / "cluster.md"  # tests/test_distributed_ray.py runs it
+RUNNABLE = [path for path in DOCUMENTS if blocks(path, "python") and path not in (WITH_SERVICE, WITH_RAY)]
 
 
 def name_of(path):

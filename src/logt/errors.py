@@ -39,7 +39,7 @@ class MissingShardsError(RuntimeError):
     """A search that did not get an answer from some shards of an index; `shards` are their numbers."""
 
     def __init__(self, message: str, shards: tuple[int, ...] = ()):
-        """shards: the numbers of the shards that are missing."""
+        """message: what happened. shards: the numbers of the shards that are missing."""
         super().__init__(message)
         self.shards = shards
 

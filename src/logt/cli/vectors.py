@@ -6,8 +6,9 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import typer
@@ -15,21 +16,26 @@ from rich.table import Table
 from rich.text import Text
 
 from logt import methods
+from logt._threads import Progress
 from logt._types import Array
-from logt.cli.console import AsJson, Threads, err, out, progress
+from logt.cli.console import AsJson, Threads, err, out, progress, say
 from logt.cli.storage import print_report
 from logt.conversion import from_faiss
 from logt.datasets import read_vectors
+from logt.datasets.row_files import SOURCE_SUFFIXES, rows_shape
 from logt.datasets.table_files import read_stream
-from logt.datasets.vector_files import SUFFIXES
+from logt.distributed.build import BuildSummary
+from logt.distributed.build import build as build_distributed
+from logt.distributed.pools import ProcessPool, RayPool
 from logt.engine.costs import memory_per_vector
 from logt.engine.method import Method
 from logt.errors import InvalidInputError
 from logt.index import Index
-from logt.results import SearchResult
+from logt.results import Report, SearchResult
 from logt.stages.residual import MAX_BITS
 from logt.storage.backup import removed_on_failure
 from logt.storage.manifest import MANIFEST
+from logt.storage.places import is_url
 from logt.storage.store import Store
 
 _DEFAULT_METHOD = "sketched"
@@ -45,8 +51,11 @@ IndexPath = Annotated[Path, typer.Argument(help="The folder of the index.")]
 
 
 def build(
-    vectors: Annotated[Path, typer.Argument(help=f"Vectors: a file ({', '.join(SUFFIXES)}), or - for stdin.")],
-    index: Annotated[Path, typer.Argument(help="The folder to write the index to.")],
+    sources: Annotated[
+        list[str],
+        typer.Argument(help=f"Vectors: files or URLs ({', '.join(SOURCE_SUFFIXES)}), or - for stdin."),
+    ],
+    index: Annotated[str, typer.Argument(help="The folder or URL to write the index to.")],
     method: Annotated[
         str, typer.Option(help=f"{_DEFAULT_METHOD}, or a method of the paper: {', '.join(_PAPER_METHODS)}.")
     ] = _DEFAULT_METHOD,
@@ -74,34 +83,88 @@ def build(
     metric: Annotated[str, typer.Option(help="cosine, ip or l2.")] = "cosine",
     seed: Annotated[int, typer.Option(min=0, help="Random seed; the same vectors and seed give the same index.")] = 0,
     threads: Threads = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Build with this many worker processes, one block of vectors at a time each."),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Build on a Ray cluster: its address, auto for the one here, or local."),
+    ] = None,
+    segment_size: Annotated[
+        int | None, typer.Option(min=1, help="Vectors per segment, and per task. Default: a million.")
+    ] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace an existing index.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Build an index from a file of vectors."""
+    """Build an index from files of vectors. Several files, --workers and --ray build it block by block."""
     if method not in (_DEFAULT_METHOD, *_PAPER_METHODS):
         names = ", ".join((_DEFAULT_METHOD, *_PAPER_METHODS))
         raise InvalidInputError(f"--method must be one of {names}, got {method!r}")
-    if (index / MANIFEST).exists() and not overwrite:
+    if not is_url(index) and (Path(index) / MANIFEST).exists() and not overwrite:
         raise InvalidInputError(f"{index} exists; choose another path, or pass --overwrite")
-    X = _read(vectors)
+    spread = workers is not None or ray is not None or len(sources) > 1 or any(map(is_url, (*sources, index)))
+    if spread and "-" in sources:
+        raise InvalidInputError("the standard input can only be read alone and by one process; write it to a file")
+    X = None if spread else _read(Path(sources[0]))
     if method == _DEFAULT_METHOD:
         if bytes_ is not None:
-            bits = _bits_for_bytes(bits, bytes_, X.shape)
+            bits = _bits_for_bytes(bits, bytes_, rows_shape(sources[0]) if X is None else X.shape)
         chosen = methods.sketched(bits=bits, recall=recall, refine=refine)
     else:
         chosen = methods.cascaded(_PAPER_METHODS[method](n=n, m=m, L=entries))
         chosen = chosen if exact else methods.compact(chosen)
-    new = Index(X.shape[1], method=chosen, metric=metric, seed=seed)
+    size: int | Literal["auto"] = "auto" if segment_size is None else segment_size
     start = time.perf_counter()
     try:
-        with removed_on_failure(index.resolve()), progress(quiet=as_json) as report:
-            Store.create(index.resolve()).close()  # a folder that cannot be written to is refused before the work
-            new.add(X, threads=threads, progress=report)
-            new.save(index)
+        with progress(quiet=as_json) as report:
+            if X is None:
+                settings = _BuildSettings(chosen, metric, seed, size)
+                done = _build_with_workers(sources, index, settings, workers, ray, overwrite, report)
+            else:
+                new = Index(X.shape[1], method=chosen, metric=metric, seed=seed, segment_size=size)
+                _build_here(new, X, Path(index).resolve(), threads, report)
     except KeyboardInterrupt:
-        err.print("interrupted; nothing was written")
+        resume = "the same command resumes" if X is None else "nothing was written"
+        err.print(f"interrupted; {resume}")
         raise typer.Exit(130) from None
-    print_report(new, as_json, {"seconds": time.perf_counter() - start, "index": str(index)})
+    about = {"seconds": time.perf_counter() - start, "index": index}
+    if X is not None:
+        print_report(new, as_json, about)
+    elif as_json:
+        out.print_json(json.dumps({**asdict(done), **about}))
+    else:
+        say(str(Report({**asdict(done), **about})))
+
+
+class _BuildSettings(NamedTuple):
+    method: Method
+    metric: str
+    seed: int
+    segment_size: int | Literal["auto"]
+
+
+def _build_here(new: Index, X: Array, folder: Path, threads: int | None, report: Progress) -> None:
+    """Build an index in the memory of this process, and save it."""
+    with removed_on_failure(folder):
+        Store.create(folder).close()  # a folder that cannot be written to is refused before the work
+        new.add(X, threads=threads, progress=report)
+        new.save(folder)
+
+
+def _build_with_workers(
+    sources: list[str],
+    index: str,
+    settings: _BuildSettings,
+    workers: int | None,
+    ray: str | None,
+    overwrite: bool,
+    report: Progress,
+) -> BuildSummary:
+    with ProcessPool(workers) if ray is None else RayPool(ray, workers) as pool:
+        return build_distributed(
+            sources, index, **settings._asdict(), pool=pool, overwrite=overwrite, progress=report
+        )
 
 
 def convert(

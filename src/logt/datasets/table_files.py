@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
@@ -66,6 +66,16 @@ def read_parquet(source: Source, name: str) -> Array:
         table = pq.read_table(source)
     except (pa.ArrowException, OSError) as error:
         raise InvalidInputError(f"{name} is not a Parquet file: {error}") from error
+    return matrix_of_table(table, name)
+
+
+def matrix_of_table(table: Any, name: str) -> Array:
+    """Return the only column of vectors of a table of pyarrow, or all columns if each holds numbers.
+
+    name: of the source in errors.
+    """
+    import pyarrow as pa
+
     lists = [field.name for field in table.schema if str(field.type).startswith(("fixed_size_list", "list", "large"))]
     lists = [column for column in lists if hasattr(table.schema.field(column).type, "value_type")]
     if len(lists) == 1:

@@ -12,8 +12,10 @@ from logt._threads import Workers
 from logt._types import Floats, Ids
 from logt._validation import FloatRows, normalize_rows, row_norms
 from logt.engine.calibration import calibrate
+from logt.engine.coded_segment import CodedSegment
 from logt.engine.list_segment import ListSegment
 from logt.engine.method import Method
+from logt.engine.segment import Segment
 from logt.engine.snapshot import Snapshot
 from logt.engine.tiers import merge_tiers
 from logt.engine.training import codec_for_batch
@@ -48,13 +50,20 @@ class Builder:
         if self.method.probe is not None:
             return self._add_to_lists(snapshot, rows, ids, workers)
         first = len(snapshot.segments)
-        new = []
-        for number, part in enumerate(self._parts(len(rows))):
-            norms = row_norms(rows[part])
-            rng = np.random.default_rng([self.seed, first + number])
-            segment = self.method.build(normalize_rows(rows[part], norms), ids[part], rng, workers)
-            new.append(segment if self.metric == "cosine" else replace(segment, norms=norms.astype(np.float32)))
-        return snapshot.add_segments(new)
+        parts = enumerate(self._parts(len(rows)), first)
+        return snapshot.add_segments([self._code(rows[part], ids[part], number, workers) for number, part in parts])
+
+    def segment(self, rows: Any, ids: Ids, number: int, codec: Codec | None, workers: Workers) -> Segment:
+        """Return the segment of some vectors on its own: the one with this number."""
+        if codec is not None:
+            return self._encode(FloatRows(rows, normalize=self.metric == "cosine"), ids, codec, workers)
+        return self._code(rows[:], ids, number, workers)
+
+    def _code(self, rows: Any, ids: Ids, number: int, workers: Workers) -> CodedSegment:
+        norms = row_norms(rows)
+        rng = np.random.default_rng([self.seed, number])
+        segment = self.method.build(normalize_rows(rows, norms), ids, rng, workers)
+        return segment if self.metric == "cosine" else replace(segment, norms=norms.astype(np.float32))
 
     def _add_to_lists(self, snapshot: Snapshot, rows: Any, ids: Ids, workers: Workers) -> Snapshot:
         normalize = self.metric == "cosine"

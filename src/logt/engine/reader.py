@@ -41,21 +41,11 @@ class Reader:
         if self._lists is not None and isinstance(reading, Probe):
             read = reading.reading(k, refine=self._lists.refine, curves=self._lists.curves)
             scores, ids, _ = self._lists.search(Q, k, read, self._workers)
-            return self._from_distances(scores), ids
+            return list_scores(scores, self._metric), ids
         cascade = reading if isinstance(reading, Cascade) else None
         scaled = scale_queries(Q, self._metric)
         scores, ids = search_by_decoding(self._views, scaled, k, cascade, correct, self._workers, self._prefixes)
         return to_distances(Q, scores, self._metric), ids
-
-    def _from_distances(self, scores: Floats) -> Floats:
-        """Return the scores of lists as users see them: lists give −‖q − x‖², except under inner product.
-
-        Under cosine, vectors have norm 1, so that q·x = 1 − ‖q − x‖² / 2. A distance keeps its precision where all
-        vectors point in nearly the same direction.
-        """
-        if self._metric == "l2":
-            return np.maximum(-scores, 0)
-        return scores if self._metric == "ip" else np.float32(1) + scores / np.float32(2)
 
     def range_search(self, Q: Floats, threshold: float) -> tuple[Array, Floats, Ids]:
         """Return (limits, scores, ids) of all results within the threshold, best first for each query."""
@@ -80,8 +70,19 @@ class Reader:
         """Yield (scores, ids) of all visible vectors, segment by segment."""
         if self._lists is not None:
             for scores, ids in self._lists.all_scores(q):
-                yield self._from_distances(scores), ids
+                yield list_scores(scores, self._metric), ids
         for view in self._views:
             if view.count:
                 scores, ids = search_by_decoding([view], scale_queries(q[None], self._metric), view.count)
                 yield to_distances(q[None], scores, self._metric)[0], ids[0]
+
+
+def list_scores(scores: Floats, metric: Metric) -> Floats:
+    """Return the scores of lists as users see them: lists give −‖q − x‖², except under inner product.
+
+    Under cosine, vectors have norm 1, so that q·x = 1 − ‖q − x‖² / 2. A distance keeps its precision where all
+    vectors point in nearly the same direction.
+    """
+    if metric == "l2":
+        return np.maximum(-scores, 0)
+    return scores if metric == "ip" else np.float32(1) + scores / np.float32(2)

@@ -1,0 +1,267 @@
+"""Build an index with many workers, sources -> index: one task per block, and a manifest that is committed last.
+
+The driver handles descriptions only: vectors go from the sources to the workers, and from there to the files of the
+index. What a finished task wrote is recorded, so that a build that was stopped resumes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from logt._progress import shown_progress
+from logt._threads import Progress
+from logt._validation import check_int
+from logt.datasets.row_files import SOURCE_SUFFIXES
+from logt.distributed.blocks import Block, split_sources
+from logt.distributed.pools import Pool, ProcessPool
+from logt.distributed.tasks import HELD_OUT, Result, files_of
+from logt.engine.building import MAX_ROWS
+from logt.engine.method import Method
+from logt.errors import InvalidInputError
+from logt.methods import _check_method
+from logt.metrics import parse_metric
+from logt.stages.kmeans import KMeans
+from logt.storage.files import checksum
+from logt.storage.manifest import stage_to_json
+from logt.storage.places import Place, is_url, local_path
+from logt.storage.targets import Target, open_target
+
+MEASURED = 4
+"""Segments on which recall by effort is measured, at most."""
+
+
+@dataclass(frozen=True)
+class BuildSummary:
+    """What a build did.
+
+    vectors, segments: of the index. resumed: segments that an earlier run had finished. driver_bytes: received from
+    the workers by the process that started them.
+    """
+
+    vectors: int
+    segments: int
+    resumed: int
+    driver_bytes: int
+
+
+def build(
+    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    *,
+    method: Method | None = None,
+    metric: str = "cosine",
+    seed: int = 0,
+    segment_size: int | Literal["auto"] = "auto",
+    workers: int | None = None,
+    pool: Pool | None = None,
+    overwrite: bool = False,
+    progress: Progress | bool | None = None,
+) -> BuildSummary:
+    """Build an index from files of vectors, with many workers, and return what was done.
+
+    The bytes of the index do not depend on the workers. Until the last moment, `out` is what it was before. A build
+    that was stopped or killed resumes if it is started again with the same arguments.
+
+    sources: files of vectors (.npy, .fbin, .parquet, .h5 and others), by path or URL; ids are the numbers of their
+    rows, in the order of the sources. out: the folder or URL of the index; all workers must be able to write to it.
+    method, metric, seed: as of `logt.Index`. segment_size: the most vectors of a segment, and of one task. workers:
+    processes on this machine, one per core if None. pool: where tasks run instead, such as
+    `logt.distributed.RayPool()`. overwrite: replace an index that is there. progress: True draws bars; a function is
+    called as progress(what, done, total).
+    """
+    given = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
+    recipe = _Recipe.check(method, metric, seed, segment_size)
+    names = [str(source) if is_url(source) else str(local_path(source)) for source in given]
+    if not names:
+        raise InvalidInputError(f"no sources are given; pass files of vectors: {', '.join(SOURCE_SUFFIXES)}")
+    own = ProcessPool(workers) if pool is None else None
+    with shown_progress(progress) as report, open_target(out, overwrite=overwrite) as target:
+        used = pool or own
+        assert used is not None
+        try:
+            return _Build(used, target, recipe, report).run(names)
+        finally:
+            if own is not None:
+                own.close()
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """The parameters of an index."""
+
+    method: Method
+    metric: str
+    seed: int
+    segment_size: int
+
+    @classmethod
+    def check(cls, method: Method | None, metric: str, seed: int, segment_size: int | str) -> _Recipe:
+        checked = _check_method(method)
+        if segment_size == "auto":
+            segment_size = 1 << 20 if checked.probe else 1 << 17
+        size = check_int("segment_size", segment_size)
+        if size > MAX_ROWS:
+            raise InvalidInputError(f"segment_size must be at most {MAX_ROWS:,}, got {size}")
+        return cls(checked, parse_metric(metric), check_int("seed", seed, least=0), size)
+
+
+class _Build:
+    """One build: the steps of the driver."""
+
+    def __init__(self, pool: Pool, target: Target, recipe: _Recipe, progress: Progress | None):
+        self._pool, self._target, self._recipe, self._progress = pool, target, recipe, progress
+        self._place: Place = target.place
+
+    def run(self, sources: Sequence[str]) -> BuildSummary:
+        before = self._pool.received
+        about = self._inspect(sources)
+        dims = {source: shape["dim"] for source, shape in zip(sources, about, strict=True)}
+        dim = about[0]["dim"]
+        for source, other in dims.items():
+            if other != dim or dim < 1:
+                raise InvalidInputError(f"{source} has {other} dimensions, {sources[0]} has {dim}; nothing was built")
+        blocks = split_sources(
+            [(s, a["rows"]) for s, a in zip(sources, about, strict=True)], self._recipe.segment_size
+        )
+        if not blocks:
+            raise InvalidInputError("the sources hold no vectors; nothing was built")
+        task = {
+            "out": self._place.name,
+            "dim": dim,
+            "metric": self._recipe.metric,
+            "seed": self._recipe.seed,
+            "method": stage_to_json(self._recipe.method),
+            "threads": self._pool.threads,
+        }
+        plan = [sources, [a["stamp"] for a in about], {**task, "threads": 0}, self._recipe.segment_size]
+        key = checksum(json.dumps(plan).encode())[:16]
+        codec = self._learn(task, blocks, key) if self._recipe.method.probe else None
+        results, resumed = self._encode(task, blocks, codec, key)
+        measured = codec and self._measure(task, codec, results)
+        self._commit(dim, blocks, results, codec, measured)
+        return BuildSummary(blocks[-1].first + blocks[-1].rows, len(blocks), resumed, self._pool.received - before)
+
+    def _inspect(self, sources: Sequence[str]) -> list[Result]:
+        """Return the shape of each source."""
+        return self._map([{"kind": "inspect", "source": source} for source in sources], "reading headers")
+
+    def _learn(self, task: dict[str, Any], blocks: Sequence[Block], key: str) -> Result:
+        """Return the file of the codec: draw a sample of all blocks, and train on it in one task."""
+        record = f"build-{key}-plan.json"
+        if (done := self._read_record(record)) is not None and self._is_there([done["file"]]):
+            return dict(done["file"])
+        vectors = sum(block.rows for block in blocks)
+        group = self._recipe.method.group
+        wanted = group.sample * group.count(vectors) + HELD_OUT if isinstance(group, KMeans) else vectors
+        share = min(1.0, wanted / vectors)
+        samples = self._map(
+            [{**task, "kind": "draw_sample", "block": b, "rows": math.ceil(share * b.rows)} for b in blocks],
+            "sampling",
+        )
+        drawn = sum(math.ceil(share * block.rows) for block in blocks)
+        files = [sample["file"] for sample in samples]
+        self._report("learning", 0, 1)
+        (trained,) = self._map(
+            [{**task, "kind": "train", "samples": files, "vectors": vectors, "drawn": drawn}], "learning"
+        )
+        self._place.write(record, json.dumps(trained).encode())
+        for name in {file["name"] for file in files}:
+            self._place.remove(name)
+        return dict(trained["file"])
+
+    def _encode(
+        self, task: dict[str, Any], blocks: Sequence[Block], codec: Result | None, key: str
+    ) -> tuple[list[Result], int]:
+        """Return the results of all blocks, and how many were there already."""
+        results: dict[int, Result] = {}
+        tasks = []
+        for block in blocks:
+            record = f"build-{key}-{block.number:08d}.json"
+            done = self._read_record(record)
+            if done is not None and self._is_there([{"name": n, **a} for n, a in done["files"].items()]):
+                results[block.number] = done
+            else:
+                tasks.append({**task, "kind": "encode", "block": block, "codec": codec, "record": record})
+        resumed, total = len(results), sum(block.rows for block in blocks)
+        rows = sum(blocks[number].rows for number in results)
+        self._report("encoding", rows, total)
+
+        def finished(_: int, result: Result) -> None:
+            nonlocal rows
+            results[result["number"]] = result  # one result per block, whichever task wrote it
+            rows += blocks[result["number"]].rows
+            self._report("encoding", rows, total)
+
+        self._pool.run(tasks, finished)
+        return [results[block.number] for block in blocks], resumed
+
+    def _measure(self, task: dict[str, Any], codec: Result, results: Sequence[Result]) -> Result:
+        """Return the file of the codec with its measured recall by effort."""
+        chosen = results[:: -(-len(results) // MEASURED)]
+        segments = [files_of(result["entry"], result["files"]) for result in chosen]
+        (done,) = self._map([{**task, "kind": "measure", "codec": codec, "segments": segments}], "measuring recall")
+        return dict(done["file"])
+
+    def _commit(
+        self,
+        dim: int,
+        blocks: Sequence[Block],
+        results: Sequence[Result],
+        codec: Result | None,
+        measured: Result | None,
+    ) -> None:
+        """Write the manifest; after that, the index is there."""
+        files = {name: about for result in results for name, about in result["files"].items()}
+        models = {name: kind for result in results for name, kind in result["models"].items()}
+        entries = [result["entry"] for result in results]
+        if codec is not None and measured is not None:
+            name = measured.pop("name")
+            files = {n: about for n, about in files.items() if n != codec["name"]} | {name: measured}
+            models, entries = {name: "Codec"}, [{**entry, "model": name} for entry in entries]
+        settings = {
+            "dim": dim,
+            "metric": self._recipe.metric,
+            "seed": self._recipe.seed,
+            "segment_size": self._recipe.segment_size,
+            "next_id": blocks[-1].first + blocks[-1].rows,
+        }
+        contents = {
+            "settings": settings,
+            "method": stage_to_json(self._recipe.method),
+            "models": dict(sorted(models.items())),
+            "segments": entries,
+            "strings": None,
+        }
+        self._target.commit(contents, dict(sorted(files.items())))
+
+    # ------------------------------------------------------------------------------------------------ details
+
+    def _map(self, tasks: Sequence[dict[str, Any]], what: str) -> list[Result]:
+        results: dict[int, Result] = {}
+
+        def finished(number: int, result: Result) -> None:
+            results[number] = result
+            self._report(what, len(results), len(tasks))
+
+        self._pool.run(tasks, finished)
+        return [results[number] for number in range(len(tasks))]
+
+    def _report(self, what: str, done: int, total: int) -> None:
+        if self._progress is not None:
+            self._progress(what, done, total)
+
+    def _read_record(self, name: str) -> Result | None:
+        """Return what an earlier run recorded; None if it did not, or was killed while it did."""
+        try:
+            found: Result = json.loads(self._place.read(name))
+        except (FileNotFoundError, ValueError):
+            return None
+        return found
+
+    def _is_there(self, files: Sequence[Result]) -> bool:
+        return all(self._place.size(file["name"]) == file["bytes"] for file in files)

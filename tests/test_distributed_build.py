@@ -1,0 +1,206 @@
+"""Builds with many workers: the same bytes for any number of them, whatever is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import logt
+import logt.distributed
+from logt.distributed.blocks import split_sources
+from logt.distributed.pools import ProcessPool
+from logt.errors import InvalidInputError, WorkerError
+
+DIM, SIZE = 16, 1500
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with ProcessPool(2) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory, vectors):
+    folder = tmp_path_factory.mktemp("sources")
+    X = vectors(4200, DIM)
+    for name, part in (("a", X[:1000]), ("b", X[1000:1100]), ("c", X[1100:])):
+        np.save(folder / f"{name}.npy", part)
+    return [folder / "a.npy", folder / "b.npy", folder / "c.npy"]
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory, sources):
+    """The index that one worker builds."""
+    out = tmp_path_factory.mktemp("reference") / "index"
+    done = logt.distributed.build(sources, out, workers=1, segment_size=SIZE)
+    assert (done.vectors, done.segments, done.resumed) == (4200, 3, 0)
+    return out
+
+
+def content(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_blocks_are_equal_and_cover_all_sources_in_order():
+    blocks = split_sources([("a", 5), ("b", 0), ("c", 1), ("d", 6)], 5)
+    assert [block.rows for block in blocks] == [4, 4, 4]
+    assert [block.first for block in blocks] == [0, 4, 8]
+    assert blocks[1].pieces == (("a", 4, 5), ("c", 0, 1), ("d", 0, 2))
+
+
+def test_the_bytes_do_not_depend_on_the_number_of_workers(sources, reference, tmp_path, pool):
+    logt.distributed.build(sources, tmp_path / "index", pool=pool, segment_size=SIZE)
+    assert content(tmp_path / "index") == content(reference)
+    assert not [name for name in content(reference) if name.startswith(("build-", "sample-"))]
+
+
+def test_the_index_finds_what_an_index_in_memory_finds(sources, reference, vectors):
+    index = logt.open(reference)
+    X = np.concatenate([np.load(source) for source in sources])
+    Q = vectors(50, DIM, seed=5)
+    exact = np.argsort(-(Q @ X.T), axis=1)[:, :10]
+    found = index.search(Q, 10).ids
+    recall = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(found, exact, strict=True)])
+    assert recall > 0.8
+    assert index.search(X[4100], 1).ids[0] == 4100
+    assert index.generation == 1
+
+
+def test_killed_workers_change_no_byte(sources, reference, tmp_path):
+    killed = []
+    with ProcessPool(2) as pool:
+
+        def kill_one(what, done, total):
+            if what in ("sampling", "encoding") and len(killed) < 4 and pool.pids:
+                victim = pool.pids[len(killed) % len(pool.pids)]
+                killed.append(victim)
+                os.kill(victim, signal.SIGKILL)
+
+        logt.distributed.build(sources, tmp_path / "index", pool=pool, segment_size=SIZE, progress=kill_one)
+    assert len(killed) == 4
+    assert content(tmp_path / "index") == content(reference)
+
+
+def test_a_build_that_was_stopped_resumes(sources, reference, tmp_path, pool):
+    def stop(what, done, total):
+        if what == "encoding" and done >= SIZE:
+            raise KeyboardInterrupt
+
+    with ProcessPool(1) as one, pytest.raises(KeyboardInterrupt):
+        logt.distributed.build(sources, tmp_path / "index", pool=one, segment_size=SIZE, progress=stop)
+    with pytest.raises(FileNotFoundError, match="holds no index"):
+        logt.open(tmp_path / "index")
+    done = logt.distributed.build(sources, tmp_path / "index", pool=pool, segment_size=SIZE)
+    assert done.resumed >= 1
+    assert content(tmp_path / "index") == content(reference)
+
+
+def test_a_killed_driver_leaves_the_old_index_and_resumes(sources, reference, tmp_path, pool):
+    logt.Index(DIM).save(tmp_path / "index")
+    words = [
+        *map(str, sources),
+        str(tmp_path / "index"),
+        "--workers",
+        "1",
+        "--segment-size",
+        str(SIZE),
+        "--overwrite",
+    ]
+    code = "from logt.cli.main import main; main()"
+    driver = subprocess.Popen([sys.executable, "-c", code, "build", *words], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not list((tmp_path / "index").glob("build-*-00000000.json")) and time.monotonic() < deadline:
+        assert driver.poll() is None or list((tmp_path / "index").glob("segment-*"))
+        time.sleep(0.01)
+    driver.kill()
+    driver.wait()
+    old = logt.open(tmp_path / "index")
+    if len(old) == 0:  # the usual case; on a fast machine the build may have ended
+        done = logt.distributed.build(sources, tmp_path / "index", pool=pool, segment_size=SIZE, overwrite=True)
+        assert done.resumed >= 1
+    index = logt.open(tmp_path / "index")
+    assert len(index) == 4200
+    assert index.generation == 2
+    np.testing.assert_array_equal(index.ids, logt.open(reference).ids)
+
+
+def test_sources_may_be_of_different_types(sources, reference, tmp_path, pool):
+    h5py, pa = pytest.importorskip("h5py"), pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    X = np.concatenate([np.load(source) for source in sources])
+    column = pa.FixedSizeListArray.from_arrays(pa.array(X[:2000].ravel()), DIM)
+    pq.write_table(pa.table({"vector": column}), tmp_path / "1.parquet", row_group_size=700)
+    with h5py.File(tmp_path / "2.h5", "w") as file:
+        file["vectors"] = X[2000:3000]
+    with open(tmp_path / "3.fbin", "wb") as file:
+        np.array([1200, DIM], "<u4").tofile(file)
+        X[3000:].tofile(file)
+    files = [tmp_path / name for name in ("1.parquet", "2.h5", "3.fbin")]
+    logt.distributed.build(files, tmp_path / "index", pool=pool, segment_size=SIZE)
+    assert content(tmp_path / "index") == content(reference)
+
+
+def test_methods_of_the_paper_give_the_segments_of_an_index_in_memory(sources, tmp_path, pool):
+    method = logt.methods.compact(logt.methods.lo_gt(n=10, m=2, L=8))
+    logt.distributed.build(sources, tmp_path / "index", method=method, pool=pool, segment_size=SIZE)
+    index = logt.Index(DIM, method=method, segment_size=SIZE)
+    index.add(np.concatenate([np.load(source) for source in sources]))
+    index.save(tmp_path / "other")
+    mine, others = content(tmp_path / "index"), content(tmp_path / "other")
+    assert {n: mine[n] for n in mine if "segment-" in n} == {n: others[n] for n in others if "segment-" in n}
+
+
+def test_what_the_driver_receives_does_not_grow_with_the_vectors(tmp_path, vectors, pool):
+    received = []
+    for rows in (2000, 8000):
+        np.save(tmp_path / f"{rows}.npy", vectors(rows, DIM))
+        done = logt.distributed.build(
+            tmp_path / f"{rows}.npy", tmp_path / f"index {rows}", pool=pool, segment_size=rows // 2
+        )
+        received.append(done.driver_bytes)
+    assert received[1] < received[0] + 100
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda X: X.__setitem__((7, 3), np.nan), "row 7 of .*bad.npy.* holds nan at column 3"),
+        (lambda X: X.__setitem__(9, 0), "row 9 of .*bad.npy is all zeros"),
+    ],
+)
+def test_a_bad_row_is_named_and_leaves_nothing(sources, tmp_path, pool, change, message):
+    X = np.load(sources[0])
+    change(X)
+    np.save(tmp_path / "bad.npy", X)
+    with pytest.raises(InvalidInputError, match=message):
+        logt.distributed.build([sources[0], tmp_path / "bad.npy"], tmp_path / "index", pool=pool)
+    assert not (tmp_path / "index").exists()
+
+
+def test_unusable_arguments_are_refused(sources, reference, tmp_path, pool):
+    np.save(tmp_path / "other.npy", np.ones((5, DIM + 1), np.float32))
+    for given, message in (
+        ([], "no sources"),
+        ([tmp_path / "x.txt"], "unsupported file type '.txt'"),
+        ([sources[0], tmp_path / "other.npy"], f"has {DIM + 1} dimensions"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            logt.distributed.build(given, tmp_path / "index", pool=pool)
+    with pytest.raises(InvalidInputError, match="is an index"):
+        logt.distributed.build(sources, reference, pool=pool)
+    with pytest.raises(OSError, match=r"none\.npy"):
+        logt.distributed.build(tmp_path / "none.npy", tmp_path / "index", pool=pool)
+
+
+def test_a_task_that_always_kills_its_worker_ends_with_an_error(monkeypatch):
+    monkeypatch.setattr("sys.executable", "false")
+    with ProcessPool(1) as pool, pytest.raises(WorkerError, match="died 4 times"):
+        pool.run([{"kind": "inspect", "source": "x.npy"}], lambda *_: None)

@@ -1,0 +1,273 @@
+"""Builds and searches on a Ray cluster of three nodes on this machine: the bytes, ids and scores of one machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+
+import logt
+import logt.distributed
+from logt.errors import BusyError, InvalidInputError, MissingShardsError
+
+ray = pytest.importorskip("ray", reason="Ray has no wheel for this Python or machine")
+
+from test_project import ROOT, blocks  # noqa: E402
+
+DIM = 16
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Three nodes on this machine."""
+    from ray.cluster_utils import Cluster
+
+    memory = 80 << 20
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        nodes = Cluster(
+            initialize_head=True,
+            head_node_args={"num_cpus": 2, "object_store_memory": memory, "include_dashboard": False},
+        )
+        for _ in range(2):
+            nodes.add_node(num_cpus=2, object_store_memory=memory)
+        ray.init(address=nodes.address, log_to_driver=False, logging_level="error")
+        yield nodes
+        ray.shutdown()
+        nodes.shutdown()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, vectors):
+    """An index of five segments, with deletions."""
+    folder = tmp_path_factory.mktemp("sharded") / "index"
+    index = logt.Index(DIM, segment_size=2000)
+    index.add(vectors(9000, DIM))
+    index.remove(np.arange(0, 3000, 7))
+    index.save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def index(cluster, folder):
+    with logt.distributed.open(str(folder), replicas=2, shards=3, seconds=20) as index:
+        yield index
+
+
+def assert_same(mine, other):
+    np.testing.assert_array_equal(mine.ids, other.ids)
+    np.testing.assert_array_equal(mine.scores, other.scores)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_build_on_ray_has_the_bytes_of_a_build_with_processes(cluster, tmp_path, vectors):
+    for number in range(3):
+        np.save(tmp_path / f"{number}.npy", vectors(700, DIM, seed=number))
+    sources = [tmp_path / f"{number}.npy" for number in range(3)]
+    done = logt.distributed.build(sources, tmp_path / "ray", pool=logt.distributed.RayPool(), segment_size=1100)
+    assert done.segments == 2
+    logt.distributed.build(sources, tmp_path / "here", workers=1, segment_size=1100)
+    names = sorted(path.name for path in (tmp_path / "here").iterdir())
+    assert names == sorted(path.name for path in (tmp_path / "ray").iterdir())
+    for name in names:
+        assert (tmp_path / "ray" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
+
+
+@pytest.mark.parametrize("settings", [{}, {"effort": 0.1}, {"effort": 1.0}, {"nprobe": 2}, {"expand": 3}])
+def test_shards_give_the_ids_and_scores_of_one_machine(index, folder, vectors, settings):
+    here, Q = logt.open(folder), vectors(300, DIM, seed=3)
+    assert_same(index.search(Q, 10, **settings), here.search(Q, 10, **settings))
+    assert_same(index.search(Q[0], 3, **settings), here.search(Q[0], 3, **settings))
+    assert len(index) == len(here)
+
+
+def test_shards_give_all_results_of_a_range_and_of_a_large_k(index, folder, vectors):
+    here, Q = logt.open(folder), vectors(5, DIM, seed=4)
+    for mine, other in zip(index.range_search(Q, 0.6), here.range_search(Q, 0.6), strict=True):
+        np.testing.assert_array_equal(mine, other)
+    assert_same(index.search(Q, 10_000), here.search(Q, 10_000))
+    ids = here.ids[[5, 4000, 8000]]
+    np.testing.assert_array_equal(index.reconstruct(ids), here.reconstruct(ids))
+    assert 1 in index
+    assert 0 not in index
+
+
+def test_filters_work_in_shards_and_other_things_are_refused(index, folder, vectors):
+    here, Q = logt.open(folder), vectors(20, DIM, seed=5)
+    some = here.ids[::50]
+    mask = np.arange(len(here)) % 2 == 0
+    for allowed in (some, mask, [int(some[0])], []):
+        assert_same(index.search(Q, 5, filter=allowed), here.search(Q, 5, filter=allowed))
+    with pytest.raises(InvalidInputError, match="a function as a filter"):
+        index.search(Q, 5, filter=lambda ids: ids > 3)
+    with pytest.raises(InvalidInputError, match="re-rank"):
+        index.search(Q, 5, rerank="diffusion")
+    with pytest.raises(InvalidInputError, match="row 0 of Q"):
+        index.search(np.full(DIM, np.nan), 5)
+
+
+def test_replicas_are_on_different_nodes_and_described(index):
+    report = index.info()
+    assert report["vectors"] == len(index)
+    assert [part["replicas"] for part in report["shards"]] == [2, 2, 2]
+    assert all(len(part["nodes"]) == 2 for part in report["shards"])
+    assert sum(part["vectors"] for part in report["shards"]) == len(index)
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_killed_actors_lose_no_search_and_are_replaced(index, folder, vectors):
+    """10,000 searches, in calls of 25, while actors are killed: none is wrong, none is partial."""
+    here, Q = logt.open(folder), vectors(25, DIM, seed=6)
+    expected = here.search(Q, 10)
+    replaced, seconds, wrong = index._actors.replaced, [], []
+    index.search(Q, 10)
+
+    def search_often():
+        done = 0
+        while done < 100 or not stop.is_set():
+            start = time.perf_counter()
+            found = index.search(Q, 10)
+            seconds.append(time.perf_counter() - start)
+            done += 1
+            if not (found.ids == expected.ids).all() or not (found.scores == expected.scores).all() or found.missing:
+                wrong.append(found)
+
+    stop = threading.Event()
+    threads = [threading.Thread(target=search_often) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        for turn in range(2):
+            os.kill(ray.get(index._actors.shards[turn][0].actor.ping.remote())["pid"], signal.SIGKILL)
+            wait_for(lambda turn=turn: index._actors.replaced > replaced + turn)
+            wait_for(lambda turn=turn: len(index._actors.shards[turn]) == 2)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert len(seconds) >= 400, "a search raised an error"
+    assert not wrong
+    print(f"p99 {1e3 * np.quantile(seconds, 0.99):.0f} ms, most {1e3 * max(seconds):.0f} ms")
+
+
+def test_a_shard_without_replicas_is_named(cluster, folder, vectors):
+    with logt.distributed.open(str(folder), replicas=1, shards=2, seconds=20) as index:
+        index._actors._start_again = lambda shard: None  # no replacement
+        os.kill(ray.get(index._actors.shards[1][0].actor.ping.remote())["pid"], signal.SIGKILL)
+        Q = vectors(3, DIM, seed=7)
+        with pytest.raises(MissingShardsError, match="shard 1") as caught:
+            index.search(Q, 5)
+        assert caught.value.shards == (1,)
+        found = index.search(Q, 5, allow_partial=True)
+        assert found.missing == (1,)
+        segments = index._view.layout.shards[0]
+        ends = np.cumsum([0, *index._view.outline.counts])
+        known = np.concatenate([logt.open(folder).ids[ends[n] : ends[n + 1]] for n in segments])
+        assert np.isin(found.ids, known).all()
+
+
+def test_a_slow_replica_is_passed_over(cluster, folder, vectors):
+    with logt.distributed.open(str(folder), replicas=2, shards=1, seconds=5.0) as index:
+        (shard,) = index._actors.shards
+        os.kill(ray.get(shard[0].actor.ping.remote())["pid"], signal.SIGSTOP)
+        here, Q = logt.open(folder), vectors(3, DIM, seed=8)
+        for _ in range(2):
+            assert_same(index.search(Q, 5), here.search(Q, 5))
+        assert shard[0].failures >= 1
+
+
+def test_a_new_generation_is_loaded_without_dropping_a_search(cluster, tmp_path, vectors):
+    X = vectors(5000, DIM)
+    writer = logt.Index(DIM, segment_size=1500)
+    writer.add(X[:4000])
+    writer.save(tmp_path / "index")
+    errors, stop, seen = [], threading.Event(), set()
+    with logt.distributed.open(str(tmp_path / "index"), replicas=2, shards=2, seconds=20) as index:
+
+        def search_often():
+            while not stop.is_set():
+                try:
+                    found = index.search(X[4500], 1)
+                    seen.add(int(found.ids[0]))
+                except Exception as error:
+                    errors.append(error)
+
+        thread = threading.Thread(target=search_often)
+        thread.start()
+        assert not index.refresh()
+        with logt.open(tmp_path / "index", mode="a") as changed:
+            changed.add(X[4000:])
+            changed.compact()
+            changed.save()
+        assert index.refresh()
+        time.sleep(0.3)
+        stop.set()
+        thread.join()
+        assert not errors
+        assert 4500 in seen
+        assert len(index) == 5000
+        assert index.generation == 2
+        assert_same(index.search(X[:9], 5), logt.open(tmp_path / "index").search(X[:9], 5))
+        states = [ray.get(r.actor.ping.remote())["states"] for shard in index._actors.shards for r in shard]
+        assert states == [[index._view.outline.state]] * 4  # the old state is gone
+
+
+def test_too_many_searches_are_refused(index, vectors):
+    slots = index._slots
+    index._slots, index._seconds = threading.BoundedSemaphore(1), 0.05
+    try:
+        with index._slots, pytest.raises(BusyError, match="too many searches"):
+            index.search(vectors(1, DIM), 1)
+    finally:
+        index._slots, index._seconds = slots, 20
+
+
+def test_an_index_that_cannot_be_searched_in_shards_is_refused(cluster, tmp_path, vectors):
+    index = logt.Index(DIM)
+    index.add(vectors(100, DIM))
+    index.save(tmp_path / "logged")
+    with logt.open(tmp_path / "logged", mode="a") as changed:
+        changed.remove([3])
+        changed.save()
+    with pytest.raises(InvalidInputError, match="changes in its log"):
+        logt.distributed.open(str(tmp_path / "logged"))
+    paper = logt.Index(DIM, method=logt.methods.rnd(n=10, m=2, L=4))
+    paper.add(vectors(100, DIM))
+    paper.save(tmp_path / "paper")
+    with pytest.raises(InvalidInputError, match="no inverted lists"):
+        logt.distributed.open(str(tmp_path / "paper"))
+    with pytest.raises(FileNotFoundError, match="holds no index"):
+        logt.distributed.open(str(tmp_path / "none"))
+
+
+def test_string_ids_are_returned_as_strings(cluster, tmp_path, vectors):
+    index = logt.Index(DIM)
+    index.add(vectors(1200, DIM), ids=[f"photo {i}" for i in range(1200)])
+    index.save(tmp_path / "index")
+    with logt.distributed.open(str(tmp_path / "index"), replicas=1) as shards:
+        Q = vectors(1200, DIM)[:4]
+        assert_same(shards.search(Q, 3), logt.open(tmp_path / "index").search(Q, 3))
+        assert shards.search(Q[1], 1).ids[0] == "photo 1"
+        assert_same(
+            shards.search(Q, 3, filter=["photo 7", "photo 9"]),
+            logt.open(tmp_path / "index").search(Q, 3, filter=["photo 7", "photo 9"]),
+        )
+
+
+def test_the_code_of_the_how_to_runs(cluster, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("vectors.npy", np.random.default_rng(0).standard_normal((500, 64)).astype(np.float32))
+    names = {}
+    for example in blocks(ROOT / "docs" / "how-to" / "cluster.md", "python"):
+        exec(compile(example, "cluster.md", "exec"), names)
