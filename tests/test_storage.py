@@ -15,7 +15,6 @@ from logt import CorruptIndexError, FormatVersionError, InvalidInputError
 from logt.methods import compact, lo_gt, sketched, starred
 from logt.stages.residual import ResidualQuantizer
 from logt.storage import changes, files
-from logt.storage import store as storage
 
 
 @pytest.fixture(params=[starred(compact(lo_gt(n=5, m=2, L=4))), sketched()], ids=["lo_gt", "sketched"])
@@ -54,7 +53,7 @@ def test_a_missing_file_is_noticed(saved):
 
 
 def test_a_newer_format_is_refused_by_name_and_not_overwritten(tmp_path, monkeypatch):
-    monkeypatch.setattr(storage, "FORMAT", 99)
+    monkeypatch.setattr("logt.storage.writing.FORMAT", 99)
     logt.Index(8).save(tmp_path / "index")
     monkeypatch.undo()
     for call in (logt.open, logt.Index(8).save):
@@ -313,20 +312,20 @@ def test_files_with_right_checksums_and_wrong_bytes_are_refused_or_harmless(save
         for _ in range(rng.integers(1, 4)):
             data[rng.integers(len(data))] = rng.integers(256)
         path.write_bytes(data)
-        manifest["files"][path.name] = {"bytes": len(data), "checksum": storage.checksum(bytes(data))}
+        manifest["files"][path.name] = {"bytes": len(data), "checksum": files.checksum(bytes(data))}
         sign(saved, manifest)
         try:
             logt.open(saved).search(np.ones((3, 8)), 5)
         except CorruptIndexError:
             refused += 1
         path.write_bytes(original[path])
-        manifest["files"][path.name] = {"bytes": len(data), "checksum": storage.checksum(original[path])}
+        manifest["files"][path.name] = {"bytes": len(data), "checksum": files.checksum(original[path])}
     assert refused > 20
 
 
 def sign(folder, manifest):
     body = json.dumps(manifest, indent=1, sort_keys=True)
-    whole = {"manifest": manifest, "checksum": storage.checksum(body.encode())}
+    whole = {"manifest": manifest, "checksum": files.checksum(body.encode())}
     (folder / "manifest.json").write_text(json.dumps(whole, indent=1))
 
 

@@ -19,7 +19,7 @@ from logt.storage import changes
 from logt.storage.cache import cached_file
 from logt.storage.changes import Change
 from logt.storage.files import read_array_file
-from logt.storage.manifest import manifest_bytes, parse_manifest, state_of
+from logt.storage.manifest import FORMAT, manifest_bytes, parse_manifest, state_of
 from logt.storage.places import RemotePlace
 from logt.storage.store import INDEX_FILE, Store
 from logt.storage.writing import StoredIndex, Writer
@@ -124,7 +124,7 @@ class RemoteStore(Store):
     def write_entries(self, contents: Mapping[str, Any], files: Mapping[str, dict[str, Any]]) -> None:
         writer = Writer(self._put, {}, {})
         writer.files = dict(files)
-        manifest = {"format": 3, "generation": self.generation + 1, **contents, "files": writer.files}
+        manifest = {"format": FORMAT, "generation": self.generation + 1, **contents, "files": writer.files}
         self._commit(manifest, writer)
 
     def _put(self, name: str, data: bytes) -> None:
