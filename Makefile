@@ -10,7 +10,7 @@ PHOTOS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check words format docs figures sanitize torture wheel bench profile updates growth streams diffusion reasons images-bench \
-        serve-bench clean
+        serve-bench page-bench clean
 
 help:           ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -114,6 +114,9 @@ images-bench: $(VENV)/.dev    ## images indexed per second; DATA=folder of photo
 
 serve-bench: $(VENV)/.dev     ## requests per second and latency of logt serve; DATA=vectors, PHOTOS=photos
 	$(BIN)/python -m benchmarks.serve --data "$(DATA)" --photos "$(PHOTOS)"
+
+page-bench: $(VENV)/.dev      ## the web page with 100,000 photos
+	$(BIN)/python -m benchmarks.page
 
 clean:                        ## remove everything that was built
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

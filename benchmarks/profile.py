@@ -55,9 +55,9 @@ def print_profile(index: logt.Index, Q: np.ndarray, probe: Probe, bandwidth: flo
     )
     steps = {
         "rotate and measure": measure,
-        "scan lists": scan - measure,
-        "refine": kernel - scan,
-        "checks, Python": total - kernel,
+        "scan lists": max(0.0, scan - measure),  # a difference of medians, which noise can make negative
+        "refine": max(0.0, kernel - scan),
+        "checks, Python": max(0.0, total - kernel),
         "total": total,
     }
     for name, ms in steps.items():

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import re
+import shutil
+
 import numpy as np
 import pytest
 
@@ -13,6 +16,43 @@ def isa(request):
     _kernels.use_instruction_set(request.param)
     yield request.param
     _kernels.use_instruction_set(before)
+
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+BROWSER_FLAGS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync"),
+]
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A real Chromium; without it, the tests that need it are skipped."""
+    if BROWSER is None:
+        pytest.skip("Chromium is not installed: apt-get install chromium")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=BROWSER, args=BROWSER_FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def new_page(browser, request):
+    """A page with the options that a test parametrizes; fails if the browser reports an error."""
+    options = {"viewport": {"width": 1280, "height": 800}, **getattr(request, "param", {})}
+    context = browser.new_context(**options)
+    page = context.new_page()
+    page.set_default_timeout(30_000)
+    errors = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    page.on("dialog", lambda dialog: errors.append(dialog.message))
+    yield page
+    context.close()
+    # A status of 4xx and a stopped server are errors that the page shows to the user.
+    expected = re.compile("responded with a status of 4|ERR_CONNECTION_REFUSED")
+    assert not [text for text in errors if not expected.search(text)]
 
 
 @pytest.fixture

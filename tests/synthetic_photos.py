@@ -10,6 +10,7 @@ from PIL import Image
 
 import logt
 from logt.errors import InvalidInputError
+from logt.photos.catalog import CatalogPhoto
 
 GRID = 6
 """The descriptor is the mean colours of a GRID x GRID grid of cells."""
@@ -27,6 +28,18 @@ class SyntheticPhotos:
         query = compute_descriptor(image if box is None else image.crop(tuple(map(round, box))))
         result = self.index.search(query, k, rerank=rerank)
         return list(zip(result.ids.tolist(), result.scores.tolist(), strict=True))[: result.counts]
+
+    def descriptor(self, image, box=None):
+        return compute_descriptor(image if box is None else image.crop(tuple(map(round, box))))
+
+    def details(self):
+        """One photo a day, from 2020-01-01 on, in the order of their names."""
+        days = np.datetime64("2020-01-01") + np.arange(len(self.index))
+        names = sorted(self.index.ids.tolist())
+        return [
+            CatalogPhoto(name, 1000 + number, 0, 240, 180, f"{day}T12:00:00")
+            for number, (name, day) in enumerate(zip(names, days, strict=True))
+        ]
 
     def photo_path(self, name):
         if name not in self.index:

@@ -247,7 +247,7 @@ def test_link_rerank_duplicates_and_pairs(tmp_path, vectors):
     assert [row[0] for row in found["ids"]] == ["0.jpg", "1.jpg", "2.jpg"]
     groups = json.loads(run("duplicates", path, "--threshold", 0.98, "--json").stdout)
     assert [sorted(group) for group in groups] == [["20.jpg", "49.jpg", "50.jpg"]]
-    assert "1 groups of 3 vectors" in run("duplicates", path, "--threshold", 0.98).stdout
+    assert "1 group of 3 vectors" in run("duplicates", path, "--threshold", 0.98).stdout
     assert len(run("duplicates", path, "--threshold", 0.98, "--pairs").stdout.splitlines()) == 3
     run("pairs", path, tmp_path / "pairs.txt", "--per-image", 5)
     lines = [line.split(" ") for line in (tmp_path / "pairs.txt").read_text().splitlines()]

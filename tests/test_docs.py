@@ -57,6 +57,11 @@ def test_links_between_documents_lead_to_files():
             assert (path.parent / target).exists(), f"{name_of(path)} links to {target}"
 
 
+def test_no_result_is_a_negative_time():
+    for path in sorted((ROOT / "docs" / "results").rglob("*.md")):
+        assert not re.findall(r"(?<![\w.–-])-\d+(?:\.\d+)? ?(?:ms|s)\b", path.read_text()), path.name
+
+
 def test_the_guarantees_name_tests_that_exist():
     text = (ROOT / "docs" / "reference" / "guarantees.md").read_text()
     listed = re.findall(r"`(test_\w+\.py)`: ((?:`\w+`(?:, )?)+)", text)

@@ -171,7 +171,7 @@ def test_previews_are_made_in_a_process_of_their_own(tmp_path):
     with open_client(photos) as client:
         response = client.get(f"{API}/picture", params={"id": "scene 00/photo 0.jpg"})
         assert Image.open(BytesIO(response.content)).size == (240, 180)
-        assert current_worker(client.app_service._photo_decoder)._process.poll() is None
+        assert current_worker(client.app_service.photo_decoder)._process.poll() is None
         (tmp_path / "photos" / "scene 00" / "photo 0.jpg").write_bytes(b"no image")
         response = client.get(f"{API}/picture", params={"id": "scene 00/photo 0.jpg"})
         assert str(tmp_path) not in error_message(response, 415, "not_a_picture")

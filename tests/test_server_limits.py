@@ -138,9 +138,9 @@ class BlockedPhotos(SyntheticPhotos):
         super().__init__(folder, index)
         self.unblock = threading.Event()
 
-    def search(self, image, k, box=None):
+    def search(self, image, k, box=None, *, rerank=None):
         self.unblock.wait(30)
-        return super().search(image, k, box)
+        return super().search(image, k, box, rerank=rerank)
 
 
 def test_a_slow_request_times_out_and_others_are_served(album):

@@ -10,7 +10,7 @@ import numpy as np
 import typer
 
 from logt._validation import check_fraction
-from logt.cli.console import AsJson, Threads, err, out, progress, say
+from logt.cli.console import AsJson, Threads, count_of, err, out, progress, say
 from logt.engine.neighbor_graph import NeighborGraph
 from logt.errors import InvalidInputError
 from logt.index import Index
@@ -64,7 +64,7 @@ def duplicates(
     if as_json:
         out.print_json(json.dumps(groups))
         return
-    say(f"{len(groups):,} groups of {sum(map(len, groups)):,} vectors")
+    say(f"{count_of(len(groups), 'group')} of {count_of(sum(map(len, groups)), 'vector')}")
     for group in groups[:_MAX_GROUPS]:
         say("  ".join(map(str, group)))
     if len(groups) > _MAX_GROUPS:

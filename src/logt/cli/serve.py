@@ -36,6 +36,9 @@ def serve(
     ] = None,
     read_only: Annotated[bool, typer.Option(help="Do not allow changes to the index.")] = False,
     allow_upload: Annotated[bool, typer.Option(help="Allow clients to add photos, to FOLDER/uploads.")] = False,
+    allow_download: Annotated[
+        bool, typer.Option(help="Allow clients to download the files of photos, with their metadata.")
+    ] = False,
     allow_host: Annotated[list[str] | None, typer.Option(help="Accept this host name; can be repeated.")] = None,
     upload_mb: Annotated[int, typer.Option(min=1, help="Maximum size of a request in MB.")] = 32,
     seconds: Annotated[float, typer.Option(min=0.1, help="Time limit of a request in seconds.")] = 30.0,
@@ -45,7 +48,8 @@ def serve(
     if read_only and allow_upload:
         raise InvalidInputError("--read-only and --allow-upload cannot be combined")
     limits = Limits(body_bytes=upload_mb << 20, seconds=seconds)
-    settings = Settings(token or None, read_only, _host_names(host, allow_host or []), limits)
+    hosts = _host_names(host, allow_host or [])
+    settings = Settings(token or None, read_only, originals=allow_download, hosts=hosts, limits=limits)
     _check_indexed(index)
     collection = open_collection(index, allow_uploads=allow_upload)
     if settings.token is None and not _is_loopback(host):

@@ -23,7 +23,7 @@ DEFAULT_NAME = ".logt"
 
 _MAX_WHITENING = 1 << 30
 _OWN_FILE = re.compile(
-    rf"{re.escape(LOCK)}|{re.escape(CATALOG_FILE)}(-journal)?|vectors-[0-9a-f]{{16}}"
+    rf"{re.escape(LOCK)}|{re.escape(CATALOG_FILE)}(-journal)?|\.?progress\.json(\.tmp)?|vectors-[0-9a-f]{{16}}"
     r"|whitening-[0-9a-f]{16}\.safetensors|\.whitening-[0-9a-f]{16}\.safetensors\.\d+\.tmp"
 )  # but the manifest
 _WAY_OUT = (

@@ -25,6 +25,7 @@ from logt.photos.decoding import read_photo, read_photo_details
 from logt.photos.folder_scan import FolderScan, is_photo_name, scan_folders
 from logt.photos.index_folder import DEFAULT_NAME, IndexFolder
 from logt.photos.manifest import PhotoManifest
+from logt.photos.progress_file import published_progress
 from logt.photos.rebuild import remove_damaged
 
 FINAL_COUNT = 4096
@@ -96,8 +97,9 @@ def update(
             if also is not None:
                 manifest = _with_more_folders(manifest, [photo_folder, *(Path(other).resolve() for other in also)])
                 manifest.write(index.path)
-            indexer = _Indexer(index, photo_folder, catalog, extractor, manifest, Workers(threads, progress))
-            return indexer.run(scan_folders(manifest.photo_folders(index.path), index.path))
+            with published_progress(index.path, progress) as report:
+                indexer = _Indexer(index, photo_folder, catalog, extractor, manifest, Workers(threads, report))
+                return indexer.run(scan_folders(manifest.photo_folders(index.path), index.path))
 
 
 def _with_more_folders(manifest: PhotoManifest, folders: list[Path]) -> PhotoManifest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -11,6 +12,7 @@ from logt._types import Floats
 from logt.descriptors import Box, DescriptorExtractor, Model, Whitening, read_image
 from logt.errors import CorruptIndexError, InvalidInputError
 from logt.index import Index
+from logt.photos.catalog import CATALOG_FILE, Catalog, CatalogPhoto
 from logt.photos.index_folder import IndexFolder, find_index
 from logt.photos.manifest import PhotoManifest
 
@@ -110,6 +112,15 @@ class Photos:
         if not any(path.is_relative_to(folder) for folder in self.folders) or not path.is_file():
             raise InvalidInputError(f"the photo {name!r} is no longer in the folder; update the index")
         return path
+
+    def details(self) -> list[CatalogPhoto]:
+        """Return what the index knows about each photo: bytes, modification time, pixels, and when it was taken."""
+        index = self.index
+        if not (self._path / CATALOG_FILE).is_file():
+            return [CatalogPhoto(name, 0, 0, 0, 0, "") for name in index.ids.tolist()]
+        with closing(Catalog(self._path, create=False)) as catalog:
+            known = {photo.name: photo for photo in catalog.photos()}
+        return [known.get(name) or CatalogPhoto(name, 0, 0, 0, 0, "") for name in index.ids.tolist()]
 
     def refresh(self) -> bool:
         """Switch to the last saved state of the index; return whether it is a new one."""

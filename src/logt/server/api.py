@@ -252,6 +252,8 @@ async def info(service: ServiceDependency) -> Any:
         "rerank": collection.has_graph,
         "read_only": settings.read_only,
         "uploads": collection.allows_uploads,
+        "originals": settings.originals,
+        "indexing": collection.indexing and collection.indexing._asdict(),
         "limits": asdict(settings.limits),
         "report": dict(collection.report()),
     }

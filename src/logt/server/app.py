@@ -13,10 +13,13 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Scope
 
 import logt
-from logt.server import api, web
+from logt.server import api, photo_api, web
 from logt.server.collection import BaseCollection
+from logt.server.duplicate_finder import DuplicateFinder
 from logt.server.errors import LIBRARY_ERROR_TYPES, HTTPError, to_http_error
 from logt.server.middleware import ServerMiddleware
+from logt.server.page_search import PageSearch
+from logt.server.photo_collection import PhotoCollection
 from logt.server.service import Service
 from logt.server.settings import Settings
 
@@ -26,12 +29,14 @@ def create_app(collection: BaseCollection, settings: Settings | None = None) -> 
     service = Service(collection, settings or Settings())
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         refresher = asyncio.create_task(service.refresh_periodically())
         yield
         refresher.cancel()
         with suppress(asyncio.CancelledError):
             await refresher
+        if app.state.duplicates is not None:
+            app.state.duplicates.close()
         service.close()
 
     app = FastAPI(
@@ -45,7 +50,10 @@ def create_app(collection: BaseCollection, settings: Settings | None = None) -> 
         lifespan=lifespan,
     )
     app.state.service = service
+    app.state.page_search = PageSearch(service)
+    app.state.duplicates = DuplicateFinder(collection) if isinstance(collection, PhotoCollection) else None
     app.include_router(api.router)
+    app.include_router(photo_api.router)
     app.include_router(web.router)
 
     def render_error(scope: Scope, error: HTTPError) -> Response:

@@ -14,6 +14,7 @@ from typing import Any
 from logt._types import Array
 from logt.errors import InvalidInputError
 from logt.index import Index
+from logt.photos.progress_file import IndexingProgress
 from logt.results import Report, SearchResult
 from logt.server.errors import id_not_found
 from logt.server.hits import Hit, Id, Rerank
@@ -100,6 +101,11 @@ class BaseCollection(ABC):
     def refresh(self) -> None:
         """Load what other processes have saved."""
 
+    @property
+    def indexing(self) -> IndexingProgress | None:
+        """The progress of a process that updates the index now, if there is one."""
+        return None
+
     def close(self) -> None:  # noqa: B027 - only some collections hold a lock
         """Unlock the folder for other writers."""
 
@@ -118,7 +124,7 @@ class BaseCollection(ABC):
 
     def search(self, Q: Any, k: int, effort: float | None = None, rerank: Rerank = None) -> list[list[Hit]]:
         """Return the k best hits of each row of Q; uses one thread because requests already run in parallel."""
-        return _to_hits(self.index.search(Q, k, effort=effort, rerank=rerank, threads=1))
+        return to_hits(self.index.search(Q, k, effort=effort, rerank=rerank, threads=1))
 
     def search_ids(
         self, ids: list[Id], k: int, effort: float | None = None, rerank: Rerank = None
@@ -129,7 +135,7 @@ class BaseCollection(ABC):
             if query_id not in index:
                 raise id_not_found(query_id)
         Q = index.reconstruct(ids)
-        hits = _to_hits(index.search(Q, k + 1, effort=effort, rerank=rerank, threads=1))
+        hits = to_hits(index.search(Q, k + 1, effort=effort, rerank=rerank, threads=1))
         return [[hit for hit in row if hit.id != query_id][:k] for query_id, row in zip(ids, hits, strict=True)]
 
     def report(self) -> Report:
@@ -236,6 +242,7 @@ def _try_change(index: Index, change: Change) -> Any:
         return error
 
 
-def _to_hits(result: SearchResult) -> list[list[Hit]]:
+def to_hits(result: SearchResult) -> list[list[Hit]]:
+    """Return the hits of each query."""
     rows = zip(result.ids.tolist(), result.scores.tolist(), result.counts.tolist(), strict=True)
     return [[Hit(*pair) for pair in zip(ids[:count], scores[:count], strict=True)] for ids, scores, count in rows]

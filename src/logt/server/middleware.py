@@ -66,7 +66,8 @@ class ServerMiddleware:
             return
         body = _LimitedBody(receive, headers, limits.body_bytes)
         try:
-            async with asyncio.timeout(limits.seconds):
+            async with asyncio.timeout(limits.seconds) as deadline:
+                scope["deadline"] = deadline  # a download may take longer
                 await self._app(scope, body.receive, body.wrap_send(sender.send))
         except TimeoutError:
             raise HTTPError(504, "timeout", f"the request exceeded the limit of {limits.seconds:g} s") from None

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from logt._types import Floats
 from logt.errors import InvalidInputError
 from logt.index import Index
+from logt.photos.catalog import CatalogPhoto
+from logt.photos.progress_file import IndexingProgress, read_progress
+from logt.server.background import Background
 from logt.server.collection import BaseCollection, Change, Remove, Upload, VectorCollection
 from logt.server.errors import HTTPError, id_not_found, photo_file_missing
 from logt.server.hits import Hit, Id, Rerank
+from logt.server.library import Library
 from logt.server.uploads import UploadFolder
 
 if TYPE_CHECKING:
@@ -42,7 +48,11 @@ class PhotoSource(Protocol):
         self, image: Image, k: int, box: Box | None = None, *, rerank: Rerank = None
     ) -> list[tuple[str, float]]: ...
 
+    def descriptor(self, image: Image, box: Box | None = None) -> Floats: ...
+
     def photo_path(self, name: str) -> Path: ...
+
+    def details(self) -> list[CatalogPhoto]: ...
 
     def refresh(self) -> bool: ...
 
@@ -58,6 +68,9 @@ class PhotoCollection(BaseCollection):
         self._uploads = UploadFolder(photos.folder, photos.path)
         if allow_uploads:
             self._uploads.finish_interrupted()
+        self._views_lock = threading.Lock()
+        self._cached_views: tuple[tuple[Index, int | None], Library, Background] | None = None
+        self._views()
 
     @property
     def index(self) -> Index:
@@ -76,6 +89,37 @@ class PhotoCollection(BaseCollection):
         """Return the k most similar photos to an image or to a region of it."""
         box = None if region is None else _to_pixels(region, image.size)
         return [Hit(*pair) for pair in self.photos.search(image, k, box, rerank=rerank)]
+
+    def describe(self, image: Image, region: Region | None) -> tuple[Index, Floats]:
+        """Return the vector of an image or of a region of it, and the index that it belongs to."""
+        box = None if region is None else _to_pixels(region, image.size)
+        while True:
+            index = self.index
+            vector = self.photos.descriptor(image, box)
+            if self.index is index:  # otherwise everything was whitened again meanwhile
+                return index, vector
+
+    @property
+    def library(self) -> Library:
+        """The photos in order."""
+        return self._views()[0]
+
+    @property
+    def background(self) -> Background:
+        """The scores of unrelated photos."""
+        return self._views()[1]
+
+    @property
+    def indexing(self) -> IndexingProgress | None:
+        return read_progress(self.photos.path)
+
+    def _views(self) -> tuple[Library, Background]:
+        """Return the library and the background, computed once per state of the index."""
+        with self._views_lock:
+            state = self.index, self.generation
+            if self._cached_views is None or self._cached_views[0] != state:
+                self._cached_views = state, Library(self.photos.details()), Background(state[0])
+            return self._cached_views[1:]
 
     def photo_path(self, id: Id) -> Path:
         """Return the file of a photo in the index."""
@@ -124,7 +168,8 @@ class PhotoCollection(BaseCollection):
         return len(known)
 
     def refresh(self) -> None:
-        self.photos.refresh()
+        if self.photos.refresh():
+            self._views()
 
     def _update_index(self) -> None:
         from logt.photos import update

@@ -114,6 +114,42 @@ class ChangeResponse(BaseModel):
     error: ErrorDetail | None = Field(None, description="Why the change failed.")
 
 
+class PhotoEntry(BaseModel):
+    id: str
+    date: str = Field(description="When it was taken (EXIF), or else the time of the file: YYYY-MM-DDTHH:MM:SS.")
+    width: int = Field(description="Pixels, 0 if unknown.")
+    height: int
+    bytes: int
+
+
+class PhotoGroup(BaseModel):
+    label: str = Field(description="A month, as YYYY-MM, or a folder.")
+    count: int
+
+
+class PhotoListResponse(BaseModel):
+    total: int = Field(description="Number of photos that meet the filter.")
+    pictures: list[PhotoEntry]
+    groups: list[PhotoGroup] = Field(description="Months or folders of all of them, in order.")
+
+
+class DuplicateGroupEntry(BaseModel):
+    score: float = Field(description="The lowest score of the pairs that connect the photos.")
+    ids: list[str] = Field(description="The photo to keep first: most pixels, most bytes, oldest.")
+
+
+class DuplicatesResponse(BaseModel):
+    done: int = Field(description="Photos that were compared so far.")
+    total: int
+    groups: list[DuplicateGroupEntry] | None = Field(description="null until the search is done: ask again.")
+
+
+class IndexingState(BaseModel):
+    what: str
+    done: int
+    total: int
+
+
 class InfoResponse(BaseModel):
     version: str
     generation: int | None
@@ -124,6 +160,8 @@ class InfoResponse(BaseModel):
     rerank: bool = Field(description="Whether searches can be re-ranked: the index has a neighbor graph.")
     read_only: bool
     uploads: bool = Field(description="Whether photos can be uploaded.")
+    originals: bool = Field(description="Whether a zip file contains the files of photos, or else smaller JPEGs.")
+    indexing: IndexingState | None = Field(description="Progress of a process that updates the index now.")
     limits: dict[str, int | float]
     report: dict[str, Any]
 

@@ -62,9 +62,9 @@ class Service:
         self.changes = ChangeQueue(collection.apply, limits.waiting_changes, 4 * limits.body_bytes)
         processes = min(_MAX_DECODERS, workers)
         uploads = DecodeLimits(limits.pixels, limits.decoded_bytes, limits.seconds, _NICENESS)
-        self._upload_decoder = ImageDecoder(uploads, processes)
+        self.upload_decoder = ImageDecoder(uploads, processes)
         photos = DecodeLimits(seconds=limits.seconds, niceness=_NICENESS)
-        self._photo_decoder = ImageDecoder(photos, processes)
+        self.photo_decoder = ImageDecoder(photos, processes)
         self._thumbnail_cache = ByteCache(limits.cache_bytes)
         self._add_gauges()
 
@@ -72,38 +72,46 @@ class Service:
         """Return function(*args), called in a thread for the bodies of requests."""
         return await self._parse_pool.run_in_thread(function, *args)
 
+    async def run_search(self, function: Callable[..., T], *args: object) -> T:
+        """Return function(*args), called in a thread for searches."""
+        return await self._search_pool.run_in_thread(function, *args)
+
+    async def run_image_search(self, function: Callable[..., T], *args: object) -> T:
+        """Return function(*args), called in a thread for searches by image."""
+        return await self._image_search_pool.run_in_thread(function, *args)
+
     async def search_vectors(
         self, vectors: list[list[float]], k: int, effort: float | None, rerank: Rerank = None
     ) -> TimedHits:
         """Return the k nearest vectors of each row."""
-        self._check_search(len(vectors), k, rerank)
+        self.check_search(len(vectors), k, rerank)
         rows = await self.parse(self._to_rows, vectors)
         return await _time(self._search_pool.run_in_thread(self.collection.search, rows, k, effort, rerank))
 
     async def search_ids(self, ids: list[Id], k: int, effort: float | None, rerank: Rerank = None) -> TimedHits:
         """Return the k nearest vectors of each indexed vector, without the vector itself."""
-        self._check_search(len(ids), k, rerank)
+        self.check_search(len(ids), k, rerank)
         return await _time(self._search_pool.run_in_thread(self.collection.search_ids, ids, k, effort, rerank))
 
     async def search_image(self, photo: BinaryIO, region: Region | None, k: int, rerank: Rerank = None) -> TimedHits:
         """Return the k most similar photos to an uploaded image, or to a region of it."""
-        self._check_search(1, k, rerank)
+        self.check_search(1, k, rerank)
         collection = self.photo_collection
 
         def search() -> list[list[Hit]]:
-            image, _ = self._upload_decoder.decode(photo.read(), collection.side(region))
+            image, _ = self.upload_decoder.decode(photo.read(), collection.side(region))
             return [collection.search_image(image, k, region, rerank)]
 
         return await _time(self._image_search_pool.run_in_thread(search))
 
     async def search_region(self, id: Id, region: Region, k: int, rerank: Rerank = None) -> TimedHits:
         """Return the k most similar photos to a region of an indexed photo, without the photo itself."""
-        self._check_search(1, k, rerank)
+        self.check_search(1, k, rerank)
         collection = self.photo_collection
         path = collection.photo_path(id)
 
         def search() -> list[list[Hit]]:
-            image, _ = self._photo_decoder.decode_file(path, collection.side(region))
+            image, _ = self.photo_decoder.decode_file(path, collection.side(region))
             hits = collection.search_image(image, k + 1, region, rerank)
             return [[hit for hit in hits if hit.id != id][:k]]
 
@@ -127,7 +135,7 @@ class Service:
         """Return a preview as JPEG."""
         jpeg = self._thumbnail_cache.get(thumbnail.key)
         if jpeg is None:
-            render = self._photo_decoder.render_jpeg
+            render = self.photo_decoder.render_jpeg
             jpeg = await self._thumbnail_pool.run_in_thread(render, thumbnail.path, SIZES[thumbnail.size])
             self._thumbnail_cache.put(thumbnail.key, jpeg)
         return jpeg
@@ -141,7 +149,7 @@ class Service:
 
         def check() -> Upload:
             content = photo.read()
-            return Upload(content, self._upload_decoder.decode(content, collection.side(None))[1])
+            return Upload(content, self.upload_decoder.decode(content, collection.side(None))[1])
 
         return str(await self.changes.submit(await self._image_search_pool.run_in_thread(check)))
 
@@ -179,8 +187,8 @@ class Service:
             self._parse_pool,
         ):
             pool.close()
-        self._upload_decoder.close()
-        self._photo_decoder.close()
+        self.upload_decoder.close()
+        self.photo_decoder.close()
         self.collection.close()
 
     def _add_gauges(self) -> None:
@@ -202,7 +210,8 @@ class Service:
         if self.settings.read_only:
             raise HTTPError(403, "read_only", "the server was started with --read-only")
 
-    def _check_search(self, queries: int, k: int, rerank: Rerank) -> None:
+    def check_search(self, queries: int, k: int, rerank: Rerank) -> None:
+        """Raise an error if a search exceeds the limits, or the index cannot be re-ranked."""
         if rerank and not self.collection.has_graph:
             raise HTTPError(409, "no_graph", "this index has no neighbor graph; compute one with: logt link INDEX")
         _check_limit("k", k, self.settings.limits.k)

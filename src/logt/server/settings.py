@@ -58,6 +58,8 @@ class Settings:
 
     token: str | None = None
     read_only: bool = False
+    originals: bool = False
+    """Whether clients can download the files of photos, with their metadata; otherwise they get smaller JPEGs."""
     hosts: tuple[str, ...] = ()
     """Host names to accept in addition to localhost and IP addresses."""
     limits: Limits = field(default_factory=Limits)

@@ -3,129 +3,179 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import parse_qs
 
-from fastapi import APIRouter, File, Form, Query, Request, UploadFile
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from starlette.responses import HTMLResponse, Response
+from fastapi import APIRouter, Depends, File, Form, Query, Request, UploadFile
+from starlette.responses import RedirectResponse, Response
 from starlette.types import Scope
 
+from logt.photos.duplicates import THRESHOLD
 from logt.server.access import LoginAttempts, login_response
-from logt.server.api import PREFIX, ServiceDependency
+from logt.server.api import ServiceDependency
 from logt.server.api_reference import group_operations
-from logt.server.errors import HTTPError, id_not_found, to_http_error
+from logt.server.duplicate_finder import DuplicateFinder
+from logt.server.errors import HTTPError, id_not_found
 from logt.server.hits import Id
+from logt.server.library import Order, PhotoFilter
+from logt.server.page_search import PageQuery, PageSearch
+from logt.server.photo_api import get_duplicates
+from logt.server.photo_collection import PhotoCollection
+from logt.server.rendering import (
+    Card,
+    build_url,
+    describe,
+    find_divider,
+    hit_cards,
+    photo_cards,
+    render,
+    render_login,
+)
+from logt.server.rendering import render_error as render_error_page
 from logt.server.schemas import MAX_K, parse_region
-from logt.server.service import Service, TimedHits
+from logt.server.service import Service
 
 INITIAL_RESULTS, MORE_RESULTS, MAX_RESULTS = 24, 48, 480
 """Results at first, added by "Show more", and at most."""
+PAGE_SIZE = 120
+"""Photos that are browsed in one response."""
 SAMPLE_SIZE = 12
-_FOLDER = Path(__file__).parent
+MAX_GROUPS = 500
+"""Groups of near-duplicates on their page."""
 _MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_ERROR_HEADINGS = {
-    "too_large": "File too large",
-    "not_a_picture": "Not a readable image",
-    "not_found": "Not found",
-    "gone": "Photo file missing",
-    "no_pictures": "This index has no photos",
-    "busy": "The server is busy",
-    "timeout": "Request timed out",
-    "unauthorized": "Please sign in again",
-    "too_many_attempts": "Too many wrong tokens",
-    "internal": "Internal server error",
-}
 
 router = APIRouter(include_in_schema=False)
-_templates = Environment(
-    loader=FileSystemLoader(_FOLDER / "templates"),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
 _static_files = {
     path.name: (path.read_bytes(), _MEDIA_TYPES[path.suffix])
-    for path in sorted((_FOLDER / "static").iterdir())
+    for path in sorted((Path(__file__).parent / "static").iterdir())
     if path.suffix in _MEDIA_TYPES
 }
 
 
-def _build_url(path: str, **params: Any) -> str:
-    """Return a URL of this server; parameters that are None are left out."""
-    query = urlencode({name: value for name, value in params.items() if value is not None}, errors="surrogatepass")
-    return f"{path}?{query}" if query else path
+@dataclass
+class PageParams:
+    """The parameters of the URL of a page: what is searched with, what is searched in, and how it is shown."""
+
+    id: Annotated[str | None, Query(max_length=4096)] = None
+    photo: Annotated[str, Query(max_length=64)] = ""
+    box: Annotated[str, Query(max_length=200)] = ""
+    k: Annotated[int, Query(ge=1, le=MAX_K)] = INITIAL_RESULTS
+    deep: bool = False
+    name: Annotated[str, Query(max_length=1000)] = ""
+    folder: Annotated[str, Query(max_length=4096)] = ""
+    first: Annotated[str, Query(alias="from", max_length=10)] = ""
+    last: Annotated[str, Query(alias="to", max_length=10)] = ""
+    order: Annotated[Order, Query()] = "date"
+    page: Annotated[int, Query(ge=0, le=2**31)] = 0
+    fragment: bool = False
+
+    @property
+    def condition(self) -> PhotoFilter:
+        return PhotoFilter(self.name, self.folder, self.first, self.last)
+
+    @property
+    def is_search(self) -> bool:
+        return self.id is not None or bool(self.photo)
+
+    def url(self, path: str = "/", **changes: Any) -> str:
+        """Return the URL of this page with other parameters; those with default values are left out."""
+        values = {
+            "id": self.id,
+            "photo": self.photo,
+            "box": self.box,
+            "k": None if self.k == INITIAL_RESULTS else self.k,
+            "deep": self.deep,
+            "name": self.name,
+            "folder": self.folder,
+            "from": self.first,
+            "to": self.last,
+            "order": None if self.order == "date" else self.order,
+        }
+        return build_url(path, **{**values, **changes})
 
 
-def _photo_url(id: Id, size: str = "thumb") -> str:
-    return _build_url(f"{PREFIX}/picture", id=id, size=size)
+Params = Annotated[PageParams, Depends()]
 
 
-def _search_url(id: Id, box: str | None = None, k: int | None = None) -> str:
-    return _build_url("/", id=id, box=box, k=k)
+def get_page_search(request: Request) -> PageSearch:
+    page_search: PageSearch = request.app.state.page_search
+    return page_search
 
 
-def _file_name(id: Id) -> str:
-    return str(id).rpartition("/")[2]
-
-
-def _folder_name(id: Id) -> str:
-    return str(id).rpartition("/")[0]
-
-
-def _format_score(score: float, is_cosine: bool) -> str:
-    """Return a score with three digits; a cosine is an estimate and can be slightly above 1."""
-    return f"{min(score, 1.0) if is_cosine else score:.3f}"
-
-
-_templates.globals.update(
-    photo_url=_photo_url, search_url=_search_url, file_name=_file_name, folder_name=_folder_name
-)
+SearchDependency = Annotated[PageSearch, Depends(get_page_search)]
 
 
 @router.get("/")
-async def index_page(
-    service: ServiceDependency,
-    id: Annotated[str | None, Query(max_length=4096)] = None,
-    box: str = "",
-    k: Annotated[int, Query(ge=1, le=MAX_K)] = INITIAL_RESULTS,
-    fragment: bool = False,
-) -> Response:
-    """Return the start page, or the results for a vector or photo in the index."""
-    if id is None:
-        return _render(service, "start.html", fragment, {"sample": service.collection.sample_ids(SAMPLE_SIZE)})
+async def index_page(service: ServiceDependency, searches: SearchDependency, params: Params) -> Response:
+    """Return the photos of the index, or the results for a photo or vector."""
     try:
-        query_id, region, k = _parse_id(service, id), parse_region(box), _limit_k(service, k)
-        if region is None:
-            timed = await service.search_ids([query_id], k, None)
-        else:
-            timed = await service.search_region(query_id, region, k)
+        if params.is_search:
+            return await _results_page(service, searches, params)
+        if isinstance(service.collection, PhotoCollection):
+            return await _browse_page(service, service.collection, params)
+        sample = service.collection.sample_ids(SAMPLE_SIZE)
+        return render(service, "start.html", params.fragment, {"sample": sample, "params": params})
     except Exception as error:
-        return _render_error(service, error, fragment)
-    query = {"id": query_id, "box": box, "name": str(query_id)}
-    return _render_results(service, timed, k, fragment, query)
+        return render_error_page(service, error, params.fragment)
+
+
+@router.get("/cards")
+async def cards(service: ServiceDependency, params: Params) -> Response:
+    """Return one page of the photos that are browsed, as a fragment."""
+    library = service.photo_collection.library
+
+    def select() -> list[Any]:
+        selection = library.select(params.condition, params.order)
+        return photo_cards(library, selection, params.page * PAGE_SIZE, PAGE_SIZE)
+
+    return render(service, "cards.html", True, {"cards": await service.run_search(select)})
 
 
 @router.post("/")
 async def search_photo(
     service: ServiceDependency,
+    searches: SearchDependency,
     photo: Annotated[UploadFile, File()],
-    box: Annotated[str, Form()] = "",
-    k: Annotated[int, Form(ge=1, le=MAX_K)] = INITIAL_RESULTS,
+    fragment: Annotated[bool, Form()] = False,
+) -> Response:
+    """Keep an uploaded photo for a while, and redirect to its results."""
+    try:
+        key = await searches.store(photo.filename or "photo", photo.file)
+    except Exception as error:
+        return render_error_page(service, error, fragment)
+    return RedirectResponse(build_url("/", photo=key, fragment=fragment), 303)
+
+
+@router.get("/query/{key}")
+async def query_photo(searches: SearchDependency, key: str) -> Response:
+    """Return a photo that was searched with."""
+    jpeg = searches.queries.get(key).jpeg
+    return Response(jpeg, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=600"})
+
+
+@router.get("/duplicates")
+async def duplicates_page(
+    service: ServiceDependency,
+    finder: Annotated[DuplicateFinder, Depends(get_duplicates)],
+    threshold: Annotated[float, Query(gt=0, le=1)] = THRESHOLD,
     fragment: bool = False,
 ) -> Response:
-    """Return the results for an uploaded photo."""
-    try:
-        k = _limit_k(service, k)
-        timed = await service.search_image(photo.file, parse_region(box), k)
-    except Exception as error:
-        return _render_error(service, error, fragment)
-    query = {"id": None, "box": box, "name": photo.filename or "photo"}
-    return _render_results(service, timed, k, fragment, query)
+    """Return the near-duplicates, or how far the search for them is."""
+    found = finder.find(threshold)
+    library = service.photo_collection.library
+
+    def to_cards() -> list[Any]:
+        groups = (found.groups or ())[:MAX_GROUPS]
+        return [[Card(name, describe(library, name)) for name in group.names] for group in groups]
+
+    values = {
+        "found": found,
+        "groups": await service.run_search(to_cards),
+        "hidden": max(0, len(found.groups or ()) - MAX_GROUPS),
+    }
+    return render(service, "duplicates.html", fragment, values)
 
 
 @router.get("/docs")
@@ -134,7 +184,7 @@ async def api_reference(request: Request, service: ServiceDependency) -> Respons
     token = '-H "Authorization: Bearer $LOGT_TOKEN" ' if service.settings.token else ""
     command = f"curl {token}{str(request.base_url).rstrip('/')}"
     groups = group_operations(request.app.openapi(), command)
-    return _render(service, "api_reference.html", False, {"groups": groups})
+    return render(service, "api_reference.html", False, {"groups": groups})
 
 
 @router.post("/login")
@@ -145,7 +195,7 @@ async def login(
     expected = service.settings.token
     attempts: LoginAttempts = request.scope["login_attempts"]
     if expected is None or not attempts.check(request.scope, token.strip(), expected):
-        return _render_login(service, "Wrong token.")
+        return render_login(service, "Wrong token.")
     return login_response(request.scope, expected)
 
 
@@ -165,8 +215,53 @@ def render_error(service: Service, scope: Scope, error: HTTPError) -> Response:
     """Return the page for an error outside of the handlers above: the login form if the token is missing."""
     fragment = "fragment" in parse_qs(scope.get("query_string", b"").decode("latin-1"))
     if error.status == 401 and not fragment:
-        return _render_login(service, "")
-    return _render_error(service, error, fragment)
+        return render_login(service, "")
+    return render_error_page(service, error, fragment)
+
+
+async def _browse_page(service: Service, collection: PhotoCollection, params: PageParams) -> Response:
+    library = collection.library
+
+    def select() -> dict[str, Any]:
+        selection = library.select(params.condition, params.order)
+        offset = params.page * PAGE_SIZE
+        return {
+            "cards": photo_cards(library, selection, offset, PAGE_SIZE),
+            "total": len(selection),
+            "groups": [[group.label, group.count] for group in selection.groups],
+            "folders": library.folders,
+            "next_page": params.page + 1 if offset + PAGE_SIZE < len(selection) else None,
+            "page_size": PAGE_SIZE,
+        }
+
+    return render(service, "browse.html", params.fragment, {"params": params, **await service.run_search(select)})
+
+
+async def _results_page(service: Service, searches: PageSearch, params: PageParams) -> Response:
+    collection = service.collection
+    is_photos = isinstance(collection, PhotoCollection)
+    k = _limit_k(service, params.k)
+    query = PageQuery(
+        id=None if params.photo else _parse_id(service, params.id or ""),
+        key=params.photo,
+        region=parse_region(params.box),
+        k=k,
+        rerank="diffusion" if params.deep else None,
+        condition=params.condition,
+    )
+    found = await searches.search(query)
+    library = collection.library if isinstance(collection, PhotoCollection) else None
+    next_k = _limit_k(service, k + MORE_RESULTS)
+    values = {
+        "params": params,
+        "found": found,
+        "cards": hit_cards(found.hits, library, found.limit, collection.index.metric == "cosine"),
+        "divider": find_divider(found.hits, found.limit),
+        "more": next_k if len(found.hits) == k < next_k else None,
+        "folders": library.folders if library is not None else [],
+        "has_graph": is_photos and collection.has_graph,
+    }
+    return render(service, "results.html", params.fragment, values)
 
 
 def _limit_k(service: Service, k: int) -> int:
@@ -181,52 +276,3 @@ def _parse_id(service: Service, text: str) -> Id:
     if text.isascii() and text.isdecimal() and int(text) in index:
         return int(text)
     raise id_not_found(text)
-
-
-def _render_results(service: Service, timed: TimedHits, k: int, fragment: bool, query: Mapping[str, Any]) -> Response:
-    hits = timed.results[0]
-    next_k = _limit_k(service, k + MORE_RESULTS)
-    more = next_k if len(hits) == k < next_k else None
-    return _render(
-        service, "results.html", fragment, {**query, "hits": hits, "milliseconds": timed.milliseconds, "more": more}
-    )
-
-
-def _render_error(service: Service, exception: Exception, fragment: bool) -> Response:
-    error = to_http_error(exception)
-    values = {
-        "heading": _ERROR_HEADINGS.get(error.code, "Request failed"),
-        "message": error.message,
-        "about_file": service.collection.has_photos and error.code in ("not_a_picture", "too_large"),
-    }
-    return _render(service, "error.html", fragment, values, error.status, error.headers)
-
-
-def _render_login(service: Service, message: str) -> Response:
-    return _render(service, "login.html", False, {"message": message}, 401, {"WWW-Authenticate": "Bearer"})
-
-
-def _render(
-    service: Service,
-    template: str,
-    fragment: bool,
-    values: Mapping[str, Any],
-    status: int = 200,
-    headers: Mapping[str, str] | None = None,
-) -> Response:
-    """Render a template as a page, or only its main content for a request by script."""
-    collection, token = service.collection, service.settings.token
-    common = {
-        "layout": "fragment.html" if fragment else "layout.html",
-        "vectors": len(collection.index),
-        "dim": collection.index.dim,
-        "has_photos": collection.has_photos,
-        "title": collection.title,
-        "limits": service.settings.limits,
-        "signed_in": template != "login.html",
-        "needs_token": token is not None,
-        "format_score": partial(_format_score, is_cosine=collection.index.metric == "cosine"),
-    }
-    page = _templates.get_template(template).render(common, **values)
-    content = page.encode("utf-8", "replace")  # ids may contain lone surrogates
-    return HTMLResponse(content, status, headers)

@@ -1,42 +1,89 @@
-// The lightbox: one photo in full size, with buttons and arrow keys for its neighbours.
+// The large view: one photo in full size, with buttons and arrow keys for its neighbours. Back closes it.
 
 import { $ } from "./dom.js";
+import { onPop, saveScroll } from "./navigation.js";
 
 const dialog = $("#lightbox");
+const image = $("#lightbox-image");
 let current = null; // the card whose photo is shown
 
 export function openLightbox(card) {
-  current = card;
-  const image = $("#lightbox-image");
-  const tile = $(".tile", card);
-  image.src = $("[data-large]", card).dataset.large;
-  image.alt = tile.dataset.id;
-  $("#lightbox-name").textContent = tile.dataset.id;
-  $("#lightbox-score").textContent = $(".score", card)?.textContent ?? "";
-  const link = $("#lightbox-search");
-  link.href = tile.href;
-  link.dataset.id = tile.dataset.id;
-  $("[data-step='-1']").disabled = !card.previousElementSibling;
-  $("[data-step='1']").disabled = !card.nextElementSibling;
-  if (!dialog.open) dialog.showModal();
+  show(card);
+  if (dialog.open) return;
+  saveScroll();
+  history.pushState({ ...history.state, large: true }, "");
+  dialog.showModal();
 }
 
-export function closeLightbox() {
+// Close the large view and return whether it was open. The page that comes next takes its place in the history.
+export function leaveLightbox() {
+  if (!dialog?.open) return false;
+  history.replaceState({ ...history.state, large: false }, "");
   dialog.close();
+  return true;
 }
 
-function showNeighbour(step) {
-  const card = step < 0 ? current?.previousElementSibling : current?.nextElementSibling;
-  if (card) openLightbox(card);
+function show(card) {
+  current = card;
+  const tile = $(".tile", card);
+  const { id, about } = card.dataset;
+  const large = new URL($("img", tile).src);
+  large.searchParams.set("size", "large");
+  $("#lightbox-missing").hidden = true;
+  image.hidden = false;
+  image.src = large;
+  image.alt = id;
+  $("#lightbox-name").textContent = id;
+  const score = $(".score", card);
+  $("#lightbox-about").textContent = [score && `${score.textContent}${score.title ? ` (${score.title})` : ""}`, about].filter(Boolean).join(" · ");
+  $("#lightbox-search").href = tile.href;
+  updateButtons();
 }
 
-dialog.addEventListener("click", (event) => {
+function updateButtons() {
+  for (const button of dialog.querySelectorAll("[data-step]")) button.disabled = !step(Number(button.dataset.step));
+}
+
+// Return the card before or after the current one, also in the next list.
+function step(direction) {
+  const cards = [...document.querySelectorAll("#main .card")];
+  return cards[cards.indexOf(current) + direction];
+}
+
+function showNeighbour(direction) {
+  const card = step(direction);
+  if (!card) return;
+  card.scrollIntoView({ block: "nearest" }); // the list of all photos loads what comes next
+  show(card);
+}
+
+dialog?.addEventListener("click", (event) => {
   const button = event.target.closest("[data-step]");
   if (button) showNeighbour(Number(button.dataset.step));
-  else if (event.target.closest("[data-close]") || event.target.matches("dialog, figure, img")) closeLightbox();
+  else if (event.target.closest("[data-close]") || event.target.matches("dialog, .stage, img")) dialog.close();
 });
-dialog.addEventListener("keydown", (event) => {
-  const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-  if (step) { event.preventDefault(); showNeighbour(step); }
+dialog?.addEventListener("keydown", (event) => {
+  const direction = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  if (direction) { event.preventDefault(); showNeighbour(direction); }
 });
-dialog.addEventListener("close", () => $(".tile", current ?? $("#main"))?.focus());
+dialog?.addEventListener("close", () => {
+  if (history.state?.large) {
+    goingBack = true;
+    history.back();
+  }
+  if (current?.isConnected) $(".tile", current).focus({ preventScroll: true });
+});
+image?.addEventListener("error", () => {
+  image.hidden = true;
+  $("#lightbox-missing").hidden = false;
+});
+document.addEventListener("cardschange", () => { if (dialog?.open) updateButtons(); });
+
+// Back closes the large view; the page under it stays as it is.
+let goingBack = false;
+onPop(() => {
+  const handled = goingBack || dialog?.open;
+  goingBack = false;
+  if (dialog?.open) dialog.close();
+  return handled;
+});

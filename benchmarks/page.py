@@ -1,0 +1,208 @@
+"""The web page with many photos: time to start, to browse, to search, to scroll; memory. `make page-bench`.
+
+The photos are small generated JPEG files, and the network is a small one with random weights, so that indexing takes
+minutes. Everything else is as a user would run it. With Chromium, the whole list is scrolled through.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+from PIL import Image
+
+from benchmarks.data import write_rows
+from benchmarks.serve import run_server
+
+PER_FOLDER = 500
+REPEATS = 9
+STEPS = 200
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--photos", type=int, default=100_000, help="number of photos")
+    parser.add_argument("--folder", help="folder to keep the photos and their index in; default a temporary one")
+    parser.add_argument("--out", default="build/bench", help="folder for page.csv")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(args.folder or temporary)
+        rows = [*build(folder, args.photos), *measure(folder / "photos", args.photos)]
+    print(f"written to {write_rows(rows, args.out, 'page.csv')}")
+
+
+def row(what: str, value: float, unit: str) -> dict:
+    print(f"{what}: {value:,.4g} {unit}", flush=True)
+    return {"what": what, "value": round(value, 3), "unit": unit}
+
+
+# ------------------------------------------------------------------------------------------- photos and index
+
+
+def build(folder: Path, count: int) -> list[dict]:
+    """Write the photos and their index, unless they are there; return the time that each took."""
+    photos = folder / "photos"
+    if (photos / ".logt" / "photos.json").exists():
+        return []
+    start = time.perf_counter()
+    write_photos(photos, count)
+    written = time.perf_counter()
+    write_network(folder / "small.onnx")
+    command = [sys.executable, "-m", "logt", "images", "index", str(photos), "--model", str(folder / "small.onnx")]
+    subprocess.run(command, check=True)
+    return [row("write photos", written - start, "s"), row("index photos", time.perf_counter() - written, "s")]
+
+
+def photo_name(number: int) -> str:
+    return f"{2010 + number // PER_FOLDER // 20:04}/folder {number // PER_FOLDER:04}/IMG_{number:06}.jpg"
+
+
+def write_photos(folder: Path, count: int) -> None:
+    """Write photos of random colors, several a day from 2010 on, to folders of 500."""
+    rng = np.random.default_rng(0)
+    exif = Image.Exif()
+    for number in range(count):
+        day = np.datetime64("2010-01-01") + number // 20
+        exif.get_ifd(0x8769)[0x9003] = f"{str(day).replace('-', ':')} {number % 24:02}:00:00"
+        path = folder / photo_name(number)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        colors = Image.fromarray(rng.integers(0, 256, (3, 4, 3), np.uint8))
+        colors.resize((64, 48), Image.Resampling.BICUBIC).save(path, quality=80, exif=exif)
+
+
+def write_network(path: Path) -> None:
+    """Write a network from 64 x 64 pixels to 64 values, with random weights."""
+    import onnx
+
+    helper, floats = onnx.helper, onnx.TensorProto.FLOAT
+    weights = np.random.default_rng(0).standard_normal((64, 3 * 16)).astype(np.float32)
+    nodes = [
+        helper.make_node("AveragePool", ["image"], ["cells"], kernel_shape=[16, 16], strides=[16, 16]),
+        helper.make_node("Flatten", ["cells"], ["flat"]),
+        helper.make_node("Gemm", ["flat", "weights"], ["vector"], transB=1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("image", floats, ["N", 3, 64, 64])],
+        [helper.make_tensor_value_info("vector", floats, ["N", 64])],
+        [onnx.numpy_helper.from_array(weights, "weights")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+
+
+# ------------------------------------------------------------------------------------------------- the server
+
+
+def measure(photos: Path, count: int) -> list[dict]:
+    """Return the times of a server, and its memory."""
+    start = time.perf_counter()
+    with run_server(photos) as url:
+        get(f"{url}api/v1/health")
+        rows = [row("start, to the first response", time.perf_counter() - start, "s")]
+        rows += [row("first page of all photos", 1000 * seconds(lambda: get(url)), "ms")]
+        some = [quote(photo_name(n * 997 % count)) for n in range(REPEATS)]
+        body = query_photo()
+        requests: dict[str, Callable[[int], object]] = {
+            "first page, again": lambda i: get(url),
+            "a page in the middle": lambda i: get(f"{url}cards?page={count // 240 + i}"),
+            "by folder": lambda i: get(f"{url}?order=folder"),
+            "filter by name": lambda i: get(f"{url}?name={1000 + i}"),
+            "search": lambda i: get(f"{url}?id={some[i]}"),
+            "search with a filter": lambda i: get(f"{url}?id={some[i]}&folder={2010 + i % 3}"),
+            "search with a photo": lambda i: post(url, body),
+            "preview": lambda i: get(f"{url}api/v1/picture?id={some[i]}"),
+        }
+        for what, request in requests.items():
+            times = [1000 * seconds(lambda i=i, request=request: request(i)) for i in range(REPEATS)]
+            rows += [row(f"{what}, median", float(np.median(times)), "ms"), row(f"{what}, slowest", max(times), "ms")]
+        rows += [row("memory of the server", memory(), "MB"), *scroll(url)]
+        return rows
+
+
+def seconds(function: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def get(url: str) -> bytes:
+    with urllib.request.urlopen(url) as response:
+        return response.read()
+
+
+def query_photo() -> bytes:
+    out = io.BytesIO()
+    colors = np.random.default_rng(1).integers(0, 256, (3, 4, 3), np.uint8)
+    Image.fromarray(colors).resize((640, 480), Image.Resampling.BICUBIC).save(out, "JPEG")
+    return out.getvalue()
+
+
+def post(url: str, photo: bytes) -> bytes:
+    from logt.server.client import multipart
+
+    body, content_type = multipart({}, "photo", photo)
+    request = urllib.request.Request(url, body, {"Content-Type": content_type})
+    with urllib.request.urlopen(request) as response:
+        return response.read()
+
+
+def memory() -> float:
+    """Return the resident memory of `logt serve`, without its decoding processes, in MB."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes().split(b"\0")
+            if command[1:4] == [b"-m", b"logt", b"serve"]:
+                return int((process / "status").read_text().split("VmRSS:")[1].split()[0]) / 1024
+        except (OSError, IndexError):
+            continue
+    return float("nan")
+
+
+def scroll(url: str) -> list[dict]:
+    """Scroll through the whole list in Chromium; return the times of frames and the most cards in the document."""
+    path = shutil.which("chromium") or shutil.which("google-chrome")
+    if path is None:
+        print("Chromium is not installed; scrolling is not measured")
+        return []
+    from playwright.sync_api import sync_playwright
+
+    script = """async (steps) => {
+        const times = [], counts = [];
+        const height = document.documentElement.scrollHeight - innerHeight;
+        for (let i = 1; i <= steps; i++) {
+            const start = performance.now();
+            window.scrollTo(0, height * i / steps);
+            await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+            times.push(performance.now() - start);
+            counts.push(document.querySelectorAll('.card').length);
+        }
+        return [times, counts];
+    }"""
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.goto(url)
+        page.wait_for_selector(".card")
+        times, counts = page.evaluate(script, STEPS)
+        browser.close()
+    p50, p95 = np.quantile(times, (0.5, 0.95))
+    return [
+        row("scroll by 1/200 of the list, two frames, median", float(p50), "ms"),
+        row("scroll by 1/200 of the list, two frames, 95 %", float(p95), "ms"),
+        row("cards in the document, most", max(counts), ""),
+    ]
+
+
+if __name__ == "__main__":
+    main()

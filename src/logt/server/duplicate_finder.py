@@ -1,0 +1,108 @@
+"""Near-duplicates of a collection, searched in the background once per state of the index."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import cast
+
+from logt.errors import InvalidInputError
+from logt.index import Index
+from logt.photos import Photos
+from logt.photos.duplicates import DuplicateGroup, duplicates
+from logt.server.errors import to_http_error
+from logt.server.library import Library
+from logt.server.photo_collection import PhotoCollection
+
+
+@dataclass(frozen=True)
+class BestFirst:
+    """A group of near-duplicates, the one to keep first: most pixels, most bytes, oldest, shortest name.
+
+    score: the lowest score of the pairs that connect them.
+    """
+
+    score: float
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DuplicateSearch:
+    """A search for near-duplicates: how far it is, its groups when it is done, or why it failed."""
+
+    threshold: float
+    done: int
+    total: int
+    groups: tuple[BestFirst, ...] | None = None
+    error: str = ""
+
+
+class _CancelledError(Exception):
+    """Another search replaces this one."""
+
+
+class DuplicateFinder:
+    """At most one search at a time, in a thread of its own; the last result is kept until the index changes.
+
+    collection: the photos.
+    """
+
+    def __init__(self, collection: PhotoCollection):
+        self._collection = collection
+        self._lock = threading.Lock()
+        self._key: tuple[Index, int | None, float] | None = None
+        self._search: DuplicateSearch | None = None
+
+    def find(self, threshold: float) -> DuplicateSearch:
+        """Return the search with this threshold, running or done; start it if it is not there."""
+        if not 0 < threshold <= 1:
+            raise InvalidInputError(f"threshold must be above 0 and at most 1, got {threshold}")
+        collection = self._collection
+        key = collection.index, collection.generation, threshold
+        with self._lock:
+            if self._search is None or self._key != key:
+                self._key = key
+                self._search = DuplicateSearch(threshold, 0, len(collection.index))
+                threading.Thread(target=self._run, args=(key,), name="logt-duplicates", daemon=True).start()
+            return self._search
+
+    def close(self) -> None:
+        """Stop the search that is running."""
+        with self._lock:
+            self._key = self._search = None
+
+    def _run(self, key: tuple[Index, int | None, float]) -> None:
+        threshold = key[2]
+
+        def report(_: str, done: int, total: int) -> None:
+            if not self._publish(key, DuplicateSearch(threshold, done, total)):
+                raise _CancelledError
+
+        try:
+            found = duplicates(cast(Photos, self._collection.photos), threshold, threads=1, progress=report)
+            groups = tuple(best_first(group, self._collection.library) for group in found)
+            self._publish(key, DuplicateSearch(threshold, len(key[0]), len(key[0]), groups))
+        except _CancelledError:
+            return
+        except Exception as error:
+            message = to_http_error(error).message
+            self._publish(key, DuplicateSearch(threshold, 0, len(key[0]), (), message))
+
+    def _publish(self, key: tuple[Index, int | None, float], search: DuplicateSearch) -> bool:
+        """Replace the state of the search; return False if another search has replaced it."""
+        with self._lock:
+            if self._key == key:
+                self._search = search
+            return self._key == key
+
+
+def best_first(group: DuplicateGroup, library: Library) -> BestFirst:
+    """Return a group with the photo to keep first."""
+
+    def rank(name: str) -> tuple[int, int, str, int, str]:
+        photo = library.find(name)
+        if photo is None:
+            return 0, 0, "", len(name), name
+        return -photo.width * photo.height, -photo.size, library.date(name), len(name), name
+
+    return BestFirst(group.score, tuple(sorted(group.names, key=rank)))

@@ -1,0 +1,71 @@
+"""Photos as a zip file, written while it is sent."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+MAX_PHOTOS = 1000
+"""Photos in one zip file."""
+
+_CHUNK = 1 << 18
+
+
+def stream_zip(photos: Sequence[tuple[str, Path]], render: Callable[[Path], bytes] | None) -> Iterator[bytes]:
+    """Yield the bytes of a zip file that contains photos, not compressed: they are.
+
+    photos: the id of each photo and its file. A photo that cannot be read is left out, and listed in missing.txt.
+    render: returns the JPEG to send instead of a file; None sends the files themselves.
+    """
+    out = _Buffer()
+    missing = []
+    with zipfile.ZipFile(out, "w") as archive:  # type: ignore[call-overload]
+        for name, path in archive_names(photos):
+            try:
+                if render is None:
+                    with path.open("rb") as source:
+                        yield from _copy(source, archive, zipfile.ZipInfo.from_file(path, name), out)
+                else:
+                    archive.writestr(str(Path(name).with_suffix(".jpg")), render(path))
+            except (OSError, ValueError):
+                missing.append(name)
+            yield out.take()
+        if missing:
+            archive.writestr("missing.txt", "\n".join(missing) + "\n")
+    yield out.take()
+
+
+def archive_names(photos: Sequence[tuple[str, Path]]) -> Iterator[tuple[str, Path]]:
+    """Yield a relative name without ".." for each photo, and its file."""
+    for photo_id, path in photos:
+        parts = [part for part in photo_id.replace("\\", "/").split("/") if part not in ("", ".", "..")]
+        yield "/".join(parts).encode("utf-8", "replace").decode(), path
+
+
+def _copy(source: BinaryIO, archive: zipfile.ZipFile, info: zipfile.ZipInfo, out: _Buffer) -> Iterator[bytes]:
+    with archive.open(info, "w", force_zip64=True) as target:
+        while chunk := source.read(_CHUNK):
+            target.write(chunk)
+            yield out.take()
+
+
+class _Buffer:
+    """A file to write to, whose bytes are taken away again and again."""
+
+    def __init__(self) -> None:
+        self._chunks: list[bytes] = []
+
+    def write(self, data: bytes) -> int:
+        self._chunks.append(bytes(data))
+        return len(data)
+
+    def flush(self) -> None:
+        pass
+
+    def take(self) -> bytes:
+        """Return what was written since the last call."""
+        data = b"".join(self._chunks)
+        self._chunks.clear()
+        return data

@@ -1,0 +1,171 @@
+"""The photos of an index in order: browse them by date or folder, and filter them by name, folder and date."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property, lru_cache
+from typing import Literal
+
+import numpy as np
+
+from logt._types import Array, Ids, Mask
+from logt.errors import InvalidInputError
+from logt.photos.catalog import CatalogPhoto
+
+Order = Literal["date", "folder"]
+"""Newest photos first, or folder by folder and name by name."""
+
+_DATE = re.compile(r"\d{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?)?")
+_CACHED_SELECTIONS = 16
+
+
+@dataclass(frozen=True)
+class PhotoFilter:
+    """Conditions that a photo has to meet; empty ones are always met.
+
+    name: words that its id contains, in any case. folder: the folder that it is in, or in a subfolder of it.
+    first, last: dates, as YYYY, YYYY-MM or YYYY-MM-DD.
+    """
+
+    name: str = ""
+    folder: str = ""
+    first: str = ""
+    last: str = ""
+
+    def __post_init__(self) -> None:
+        for date in (self.first, self.last):
+            if date:
+                _parse_date(date)
+
+    def __bool__(self) -> bool:
+        return bool(self.name.strip() or self.folder or self.first or self.last)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Consecutive photos with one heading: a month as YYYY-MM, or a folder."""
+
+    label: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Photos that meet a filter, in order, as rows of a library."""
+
+    rows: Ids
+    groups: tuple[Group, ...]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+class Library:
+    """All photos of one state of an index. The date of a photo without EXIF date is that of its file.
+
+    photos: what the catalog knows about each of them.
+    """
+
+    def __init__(self, photos: Sequence[CatalogPhoto]):
+        photos = sorted(photos, key=lambda photo: _folder_order(photo.name))
+        self._photos = photos
+        self._row = {photo.name: row for row, photo in enumerate(photos)}
+        self._folder = [photo.name.rpartition("/")[0] for photo in photos]
+        self._lower = [photo.name.lower() for photo in photos]
+        self._date = np.array([_date_of(photo) for photo in photos], "datetime64[s]")
+        self._select = lru_cache(_CACHED_SELECTIONS)(self._compute_selection)
+
+    def __len__(self) -> int:
+        return len(self._photos)
+
+    def find(self, name: str) -> CatalogPhoto | None:
+        """Return what is known about a photo; None if the library does not have it."""
+        row = self._row.get(name)
+        return None if row is None else self._photos[row]
+
+    def date(self, name: str) -> str:
+        """Return the date and time of a photo, as YYYY-MM-DDTHH:MM:SS."""
+        return str(self._date[self._row[name]])
+
+    def select(self, condition: PhotoFilter, order: Order = "date") -> Selection:
+        """Return the photos that meet a filter; recent selections are cached."""
+        return self._select(condition, order)
+
+    def page(self, selection: Selection, offset: int, limit: int) -> list[CatalogPhoto]:
+        """Return some of the selected photos."""
+        return [self._photos[row] for row in selection.rows[offset : offset + limit].tolist()]
+
+    def names(self, selection: Selection) -> list[str]:
+        """Return the names of all selected photos."""
+        return [self._photos[row].name for row in selection.rows.tolist()]
+
+    @cached_property
+    def folders(self) -> list[Group]:
+        """All folders, with the number of photos in each and in its subfolders, by name."""
+        totals: Counter[str] = Counter()
+        for folder, count in Counter(self._folder).items():
+            while folder.strip("/"):
+                totals[folder] += count
+                folder = folder.rpartition("/")[0]
+        return [Group(folder, totals[folder]) for folder in sorted(totals, key=str.casefold)]
+
+    def _compute_selection(self, condition: PhotoFilter, order: Order) -> Selection:
+        rows = np.flatnonzero(self._matches(condition))
+        if order == "folder":
+            return Selection(rows, _runs([self._folder[row] for row in rows.tolist()]))
+        rows = rows[np.argsort(-self._date[rows].astype(np.int64), kind="stable")]
+        return Selection(rows, _runs(self._date[rows].astype("datetime64[M]").astype(str).tolist()))
+
+    def _matches(self, condition: PhotoFilter) -> Mask:
+        mask = np.ones(len(self), bool)
+        for word in condition.name.lower().split():
+            mask &= _to_mask([word in name for name in self._lower])
+        if condition.folder:
+            start = condition.folder.rstrip("/") + "/"
+            mask &= _to_mask([f"{folder}/".startswith(start) for folder in self._folder])
+        if condition.first:
+            mask &= self._date >= _parse_date(condition.first)
+        if condition.last:
+            mask &= self._date < _parse_date(condition.last) + np.timedelta64(1)  # a day, a month or a year
+        return mask
+
+
+def _to_mask(values: list[bool]) -> Mask:
+    return np.array(values, bool)
+
+
+def _folder_order(name: str) -> tuple[list[str], str]:
+    """Sort key: folders by name, the photos of a folder before those of its subfolders."""
+    folder, _, file = name.rpartition("/")
+    return (folder.casefold().split("/") if folder else []), file.casefold()
+
+
+def _date_of(photo: CatalogPhoto) -> str:
+    try:
+        return photo.taken or datetime.fromtimestamp(photo.mtime_ns / 1e9).isoformat(timespec="seconds")
+    except (ValueError, OverflowError, OSError):
+        return "1970-01-01T00:00:00"
+
+
+def _parse_date(text: str) -> Array:
+    """Return a date with the precision that it was given with."""
+    try:
+        if _DATE.fullmatch(text):
+            return np.datetime64(text)  # type: ignore[return-value]
+    except ValueError:
+        pass
+    raise InvalidInputError(f"a date must be YYYY, YYYY-MM or YYYY-MM-DD, got {text!r}")
+
+
+def _runs(labels: list[str]) -> tuple[Group, ...]:
+    """Return each label and how often it is repeated."""
+    if not labels:
+        return ()
+    array = np.array(labels, object)
+    starts = np.flatnonzero(np.concatenate([[True], array[1:] != array[:-1]]))
+    counts = np.diff(np.append(starts, len(labels)))
+    return tuple(Group(labels[start], count) for start, count in zip(starts.tolist(), counts.tolist(), strict=True))

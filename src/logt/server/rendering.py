@@ -1,0 +1,177 @@
+"""Templates of the web page, and what they show of a photo and of a search."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.responses import HTMLResponse, Response
+
+from logt.photos.duplicates import THRESHOLD
+from logt.server.api import PREFIX
+from logt.server.errors import to_http_error
+from logt.server.hits import Hit, Id
+from logt.server.library import Library, Selection
+from logt.server.service import Service
+
+_FOLDER = Path(__file__).parent
+_ERROR_HEADINGS = {
+    "too_large": "File too large",
+    "not_a_picture": "Not a readable image",
+    "not_found": "Not found",
+    "gone": "Photo file missing",
+    "expired": "Search expired",
+    "no_pictures": "This index has no photos",
+    "busy": "The server is busy",
+    "timeout": "Request timed out",
+    "unauthorized": "Please sign in again",
+    "too_many_attempts": "Too many wrong tokens",
+    "internal": "Internal server error",
+}
+_templates = Environment(
+    loader=FileSystemLoader(_FOLDER / "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+@dataclass(frozen=True)
+class Card:
+    """A photo or vector on the page; `about` has its date, pixels and bytes, `word` is what its score means."""
+
+    id: Id
+    about: str = ""
+    score: str = ""
+    word: str = ""
+
+
+def build_url(path: str, **params: Any) -> str:
+    """Return a URL of this server; parameters that are None or empty are left out."""
+    given = {name: value for name, value in params.items() if value not in (None, "", False)}
+    query = urlencode({name: 1 if value is True else value for name, value in given.items()}, errors="surrogatepass")
+    return f"{path}?{query}" if query else path
+
+
+def photo_cards(library: Library, selection: Selection, offset: int, limit: int) -> list[Card]:
+    """Return the cards of some photos of a selection."""
+    return [Card(photo.name, describe(library, photo.name)) for photo in library.page(selection, offset, limit)]
+
+
+def hit_cards(hits: list[Hit], library: Library | None, limit: float | None, is_cosine: bool) -> list[Card]:
+    """Return the cards of search results.
+
+    limit: the score that unrelated photos rarely exceed; None if it is unknown, or if scores are no similarities.
+    """
+    cards = []
+    for hit in hits:
+        about = describe(library, str(hit.id)) if library is not None else ""
+        # A cosine is an estimate, and can be slightly above 1.
+        score = f"{min(hit.score, 1.0) if is_cosine else hit.score:.3f}"
+        cards.append(Card(hit.id, about, score, "" if limit is None else _word(hit.score, limit)))
+    return cards
+
+
+def describe(library: Library, name: str) -> str:
+    """Return the date, pixels and size of a photo in words; empty if the library does not have it."""
+    photo = library.find(name)
+    if photo is None:
+        return ""
+    date = library.date(name)
+    parts = [f"{date[:10]} {date[11:16]}"]
+    parts += [f"{photo.width} × {photo.height}"] if photo.width else []
+    parts += (
+        [f"{photo.size / 1e6:,.1f} MB" if photo.size >= 1e5 else f"{photo.size / 1e3:,.0f} kB"] if photo.size else []
+    )
+    return " · ".join(parts)
+
+
+def find_divider(hits: list[Hit], limit: float | None) -> int | None:
+    """Return how many hits are above the limit; None if all are, or if there is no limit."""
+    above = sum(limit is None or hit.score >= limit for hit in hits)
+    return above if above < len(hits) else None
+
+
+def render(
+    service: Service,
+    template: str,
+    fragment: bool,
+    values: Mapping[str, Any],
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """Render a template as a page, or only its main content for a request by script."""
+    collection, settings = service.collection, service.settings
+    common = {
+        "layout": "fragment.html" if fragment else "layout.html",
+        "vectors": len(collection.index),
+        "dim": collection.index.dim,
+        "has_photos": collection.has_photos,
+        "allows_uploads": collection.allows_uploads and not settings.read_only,
+        "originals": settings.originals,
+        "title": collection.title,
+        "limits": settings.limits,
+        "signed_in": template != "login.html",
+        "needs_token": settings.token is not None,
+    }
+    page = _templates.get_template(template).render(common, **values)
+    content = page.encode("utf-8", "replace")  # ids may contain lone surrogates
+    return HTMLResponse(content, status, headers)
+
+
+def render_error(service: Service, exception: Exception, fragment: bool) -> Response:
+    """Render the page for an error."""
+    error = to_http_error(exception)
+    values = {
+        "heading": _ERROR_HEADINGS.get(error.code, "Request failed"),
+        "message": error.message,
+        "about_file": service.collection.has_photos and error.code in ("not_a_picture", "too_large"),
+    }
+    return render(service, "error.html", fragment, values, error.status, error.headers)
+
+
+def render_login(service: Service, message: str) -> Response:
+    """Render the login form, with a message if the last try failed."""
+    return render(service, "login.html", False, {"message": message}, 401, {"WWW-Authenticate": "Bearer"})
+
+
+def _word(score: float, limit: float) -> str:
+    if score < limit:
+        return "probably unrelated"
+    return "nearly the same" if score >= THRESHOLD else "similar"
+
+
+def _photo_url(id: Id, size: str = "thumb") -> str:
+    return build_url(f"{PREFIX}/picture", id=id, size=size)
+
+
+def _search_url(id: Id) -> str:
+    return build_url("/", id=str(id))
+
+
+def _file_name(id: Id) -> str:
+    return str(id).rpartition("/")[2]
+
+
+def _folder_name(id: Id) -> str:
+    return str(id).rpartition("/")[0]
+
+
+def _format_ms(milliseconds: float) -> str:
+    return f"{milliseconds:,.0f} ms" if milliseconds >= 10 else f"{milliseconds:.1f} ms"
+
+
+_templates.globals.update(
+    photo_url=_photo_url,
+    search_url=_search_url,
+    file_name=_file_name,
+    folder_name=_folder_name,
+    format_ms=_format_ms,
+    to_json=lambda value: json.dumps(value, ensure_ascii=True),
+)

@@ -1,0 +1,106 @@
+// Selected photos: export them as a zip file or as a list. On the page of duplicates, the photos to delete are marked
+// instead; the list of them is for the user, and the page deletes nothing.
+
+import { $, $$, createElement } from "./dom.js";
+
+const bar = $("#selection-bar");
+const STORAGE = "logt-selection";
+const selections = { export: new Set(JSON.parse(sessionStorage.getItem(STORAGE) ?? "[]")), delete: new Set() };
+let last = null; // the checkbox that was clicked last, for ranges
+let markedPage = null; // the page of duplicates whose marks were set
+
+function kind() {
+  return $("[data-selection]")?.dataset.selection ?? "export";
+}
+
+// Show in new cards which photos are selected.
+export function syncSelection(root) {
+  if (!bar) return; // an index without photos
+  const page = $(".duplicates-page");
+  if (page && page !== markedPage && $(".group", page)) {
+    markedPage = page;
+    const others = $$(".group .card:not(:first-child)", page).map((card) => card.dataset.id);
+    selections.delete = new Set(others);
+  }
+  for (const box of $$("[data-select]", root)) show(box, selections[kind()].has(box.closest(".card").dataset.id));
+  update();
+}
+
+function show(box, selected) {
+  box.checked = selected;
+  box.closest(".card").classList.toggle("selected", selected);
+}
+
+function update() {
+  const chosen = selections[kind()];
+  bar.hidden = !chosen.size;
+  document.body.classList.toggle("selecting", chosen.size > 0);
+  const photos = `${chosen.size.toLocaleString("en")} photo${chosen.size === 1 ? "" : "s"}`;
+  $("#selection-count").textContent = kind() === "delete" ? `${photos} to delete` : `${photos} selected`;
+  $("#zip-form").hidden = kind() === "delete";
+  sessionStorage.setItem(STORAGE, JSON.stringify([...selections.export]));
+}
+
+function toggle(box, range) {
+  const boxes = $$("#main [data-select]");
+  const [from, to] = [boxes.indexOf(last), boxes.indexOf(box)].sort((a, b) => a - b);
+  const changed = range && from >= 0 ? boxes.slice(from, to + 1) : [box];
+  for (const each of changed) {
+    const { id } = each.closest(".card").dataset;
+    if (box.checked) selections[kind()].add(id);
+    else selections[kind()].delete(id);
+    show(each, box.checked);
+  }
+  last = box;
+  update();
+}
+
+// Return one id per line. An id that contains a line break would read as two, so it is left out.
+function toList(ids, announce) {
+  const safe = ids.filter((id) => !/[\n\r]/.test(id));
+  if (safe.length < ids.length) announce(`${ids.length - safe.length} names with line breaks were left out`);
+  return safe.map((id) => `${id}\n`).join("");
+}
+
+async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch { // not a secure context: http on another machine
+    const area = createElement("textarea", { value: text });
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+}
+
+function save(text) {
+  const name = kind() === "delete" ? "delete.txt" : "photos.txt";
+  const link = createElement("a", { download: name, href: URL.createObjectURL(new Blob([text], { type: "text/plain" })) });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+// announce(message): tell the user what was done.
+export function initExport(announce) {
+  if (!bar) return;
+  document.addEventListener("click", (event) => {
+    const box = event.target.closest("[data-select]");
+    if (box) return void toggle(box, event.shiftKey);
+    const action = event.target.closest("[data-export]")?.dataset.export;
+    if (!action) return;
+    const ids = [...selections[kind()]];
+    if (action === "save") save(toList(ids, announce));
+    if (action === "copy") copy(toList(ids, announce)).then(() => flash(event.target, "Copied"));
+    if (action === "clear") { selections[kind()].clear(); syncSelection(document); }
+  });
+  $("#zip-form").addEventListener("submit", (event) => {
+    event.target.elements.ids.value = JSON.stringify([...selections.export]);
+  });
+}
+
+function flash(button, text) {
+  const before = button.textContent;
+  button.textContent = text;
+  setTimeout(() => { button.textContent = before; }, 1500);
+}

@@ -1,0 +1,166 @@
+// All photos of the index as one long list: only what is near the visible part is in the document. Photos are in groups,
+// a month or a folder each, with a heading; all rows have one height, so that every position is known in advance.
+
+import { $, $$, createElement } from "./dom.js";
+
+const MIN_TILE = 170, CAPTION = 34, HEADING = 56, MAX_PAGES = 40;
+const MONTHS = new Intl.DateTimeFormat("en", { month: "long", year: "numeric", timeZone: "UTC" });
+
+export class VirtualGrid {
+  // element: the list with the first page of photos; onCards(root) is called for each new page of cards.
+  constructor(element, onCards) {
+    this.element = element;
+    this.onCards = onCards;
+    this.list = $("ol", element);
+    this.total = Number(element.dataset.total);
+    this.pageSize = Number(element.dataset.pageSize);
+    this.groups = JSON.parse(element.dataset.groups);
+    this.url = element.dataset.url;
+    this.pages = new Map(); // page number -> its cards, or a promise of them
+    this.shown = new Map(); // number -> element
+    this.headings = element.insertBefore(createElement("div", { className: "headings" }), this.list);
+    this.controller = new AbortController();
+    this.pages.set(Number(element.dataset.firstPage), $$(".card", this.list));
+    this.list.replaceChildren();
+    element.classList.add("active");
+    for (const link of $$(".no-script")) link.hidden = true;
+    const options = { passive: true, signal: this.controller.signal };
+    addEventListener("scroll", () => this.schedule(), options);
+    addEventListener("resize", () => { this.layout(); this.draw(); }, options);
+    this.layout();
+    this.draw();
+  }
+
+  stop() {
+    this.controller.abort();
+  }
+
+  // Compute the size of tiles and the position of each group.
+  layout() {
+    const gap = parseFloat(getComputedStyle(this.list).columnGap) || 12;
+    const width = this.element.clientWidth;
+    this.columns = Math.max(2, Math.floor((width + gap) / (MIN_TILE + gap)));
+    this.tile = (width - gap * (this.columns - 1)) / this.columns;
+    this.step = this.tile + gap;
+    this.row = this.tile + CAPTION;
+    let top = 0, first = 0;
+    this.blocks = this.groups.map(([label, count]) => {
+      const block = { label, count, first, top };
+      first += count;
+      top += HEADING + Math.ceil(count / this.columns) * this.row;
+      return block;
+    });
+    this.element.style.height = `${top}px`;
+    for (const [number, card] of this.shown) this.place(card, number);
+    this.headings.replaceChildren();
+    this.shownHeadings = new Set();
+  }
+
+  schedule() {
+    this.frame ??= requestAnimationFrame(() => { this.frame = null; this.draw(); });
+  }
+
+  // Show the photos that are visible, one screen above and one below; remove the others.
+  draw() {
+    if (!this.element.isConnected) return this.stop();
+    const offset = -this.element.getBoundingClientRect().top;
+    const from = offset - innerHeight, to = offset + 2 * innerHeight;
+    const wanted = new Set();
+    for (let i = Math.max(0, this.blockAt(from)); i < this.blocks.length && this.blocks[i].top < to; i++) {
+      const block = this.blocks[i];
+      this.showHeading(block);
+      const firstRow = Math.max(0, Math.floor((from - block.top - HEADING) / this.row));
+      const lastRow = Math.ceil((to - block.top - HEADING) / this.row);
+      const end = Math.min(block.count, lastRow * this.columns);
+      for (let number = firstRow * this.columns; number < end; number++) wanted.add(block.first + number);
+    }
+    for (const [number, card] of this.shown) {
+      if (wanted.has(number) || card.contains(document.activeElement)) continue;
+      card.remove();
+      this.shown.delete(number);
+    }
+    for (const number of wanted) this.show(number);
+    document.dispatchEvent(new Event("cardschange"));
+  }
+
+  // Return the number of the last group that starts at a position or before.
+  blockAt(position) {
+    let low = 0, high = this.blocks.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.blocks[middle].top <= position) low = middle + 1;
+      else high = middle;
+    }
+    return low - 1;
+  }
+
+  show(number) {
+    const page = Math.floor(number / this.pageSize);
+    const cards = this.pages.get(page);
+    if (!cards) this.fetch(page);
+    if (!Array.isArray(cards)) return;
+    const card = cards[number - page * this.pageSize];
+    if (!card || this.shown.get(number) === card) return;
+    this.place(card, number);
+    card.setAttribute("aria-setsize", this.total);
+    card.setAttribute("aria-posinset", number + 1);
+    card.dataset.number = number;
+    const after = [...this.list.children].find((other) => Number(other.dataset.number) > number);
+    this.list.insertBefore(card, after ?? null);
+    this.shown.set(number, card);
+  }
+
+  async fetch(page) {
+    const url = new URL(this.url, location.href);
+    url.searchParams.set("page", page);
+    const loading = fetch(url, { signal: this.controller.signal }).then((response) => response.text());
+    this.pages.set(page, loading);
+    try {
+      const template = createElement("template", { innerHTML: await loading }); // rendered and escaped by the server
+      const cards = $$(".card", template.content);
+      this.pages.delete(page);
+      this.pages.set(page, cards);
+      for (const old of this.pages.keys()) {
+        if (this.pages.size <= MAX_PAGES) break;
+        if (old !== page && !this.pages.get(old)[0]?.isConnected) this.pages.delete(old);
+      }
+      this.onCards({ querySelectorAll: (selector) => cards.flatMap((card) => [...card.querySelectorAll(selector)]) });
+      this.schedule();
+    } catch {
+      this.pages.delete(page); // the next scroll tries again
+    }
+  }
+
+  place(card, number) {
+    const block = this.blocks[this.groupOf(number)];
+    const position = number - block.first;
+    const top = block.top + HEADING + Math.floor(position / this.columns) * this.row;
+    card.style.transform = `translate(${(position % this.columns) * this.step}px, ${top}px)`;
+    card.style.width = `${this.tile}px`;
+    card.style.height = `${this.row}px`;
+  }
+
+  groupOf(number) {
+    let low = 0, high = this.blocks.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.blocks[middle].first <= number) low = middle + 1;
+      else high = middle;
+    }
+    return low - 1;
+  }
+
+  showHeading(block) {
+    if (this.shownHeadings.has(block)) return;
+    this.shownHeadings.add(block);
+    const heading = createElement("h2", { textContent: headingText(block.label) });
+    heading.append(createElement("small", { textContent: block.count.toLocaleString("en") }));
+    heading.style.transform = `translateY(${block.top}px)`;
+    this.headings.append(heading);
+  }
+}
+
+function headingText(label) {
+  if (!/^\d{4}-\d\d$/.test(label)) return label || "Top folder";
+  return MONTHS.format(new Date(`${label}-15T00:00:00Z`));
+}

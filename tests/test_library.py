@@ -1,0 +1,264 @@
+"""The photos of an index in order: filters, groups by month and folder, and where matches end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import zipfile
+from io import BytesIO
+
+import numpy as np
+import pytest
+from PIL import Image
+from server_testing import API, error_message, open_client, result_ids, wait_until
+from synthetic_photos import SyntheticPhotos, write_photos
+
+import logt
+from logt.errors import InvalidInputError
+from logt.photos.catalog import CatalogPhoto
+from logt.photos.duplicates import DuplicateGroup
+from logt.photos.progress_file import PROGRESS_FILE, published_progress, read_progress
+from logt.server.background import Background
+from logt.server.duplicate_finder import best_first
+from logt.server.library import Group, Library, PhotoFilter
+from logt.server.photo_collection import PhotoCollection
+from logt.server.query_store import QueryStore, StoredQuery
+
+
+def photo(name, taken="2020-01-01T00:00:00", size=1000, width=100, height=80):
+    return CatalogPhoto(name, size, 0, width, height, taken)
+
+
+LIBRARY = Library(
+    [
+        photo("b.jpg", "2021-05-02T10:00:00"),
+        photo("Trip/a.JPG", "2021-05-30T23:59:59"),
+        photo("Trip/deep/c.jpg", "2019-12-31T12:00:00"),
+        photo("trip2/d.jpg", "2021-06-01T00:00:00"),
+        photo("/mnt/other/e.jpg", "2018-01-01T00:00:00"),
+    ]
+)
+
+
+def names(**condition):
+    order = condition.pop("order", "date")
+    return LIBRARY.names(LIBRARY.select(PhotoFilter(**condition), order))
+
+
+def test_photos_are_ordered_by_date_or_by_folder():
+    assert names() == ["trip2/d.jpg", "Trip/a.JPG", "b.jpg", "Trip/deep/c.jpg", "/mnt/other/e.jpg"]
+    assert names(order="folder") == ["b.jpg", "/mnt/other/e.jpg", "Trip/a.JPG", "Trip/deep/c.jpg", "trip2/d.jpg"]
+
+
+def test_filters_are_combined():
+    assert names(name="A trip") == ["Trip/a.JPG"]
+    assert names(folder="Trip") == ["Trip/a.JPG", "Trip/deep/c.jpg"]
+    assert names(folder="/mnt/other") == ["/mnt/other/e.jpg"]
+    assert names(first="2021-05", last="2021-05") == ["Trip/a.JPG", "b.jpg"]
+    assert names(first="2021-05-02", last="2021-05-02") == ["b.jpg"]
+    assert names(last="2019") == ["Trip/deep/c.jpg", "/mnt/other/e.jpg"]
+    assert names(name="jpg", folder="Trip", first="2020") == ["Trip/a.JPG"]
+    assert names(name="nothing") == []
+    for wrong in ("2021-13", "May", "2021-02-31", "21"):
+        with pytest.raises(InvalidInputError, match="YYYY"):
+            PhotoFilter(first=wrong)
+
+
+def test_groups_are_months_or_folders():
+    everything = LIBRARY.select(PhotoFilter())
+    assert [(group.label, group.count) for group in everything.groups] == [
+        *(("2021-06", 1), ("2021-05", 2), ("2019-12", 1), ("2018-01", 1)),
+    ]
+    by_folder = LIBRARY.select(PhotoFilter(), "folder").groups
+    assert [group.label for group in by_folder] == ["", "/mnt/other", "Trip", "Trip/deep", "trip2"]
+    assert Group("Trip", 2) in LIBRARY.folders
+    assert Library([]).select(PhotoFilter()).groups == ()
+
+
+def test_a_photo_without_exif_date_has_the_date_of_its_file():
+    moment = int(time.mktime((2022, 3, 4, 5, 6, 7, 0, 0, -1)) * 1e9)
+    library = Library([CatalogPhoto("a.jpg", 1, moment, 0, 0, ""), CatalogPhoto("b.jpg", 1, 10**30, 0, 0, "")])
+    assert library.date("a.jpg") == "2022-03-04T05:06:07"
+    assert library.date("b.jpg")[:4] == "1970"
+
+
+def test_the_best_of_near_duplicates_comes_first():
+    library = Library(
+        [
+            *(photo("small.jpg", width=50), photo("light.jpg", size=900), photo("copy of x.jpg"), photo("x.jpg")),
+            photo("old.jpg", "2019-01-01T00:00:00"),
+        ]
+    )
+    group = DuplicateGroup(0.9, ("copy of x.jpg", "light.jpg", "old.jpg", "small.jpg", "unknown.jpg", "x.jpg"))
+    expected = ("old.jpg", "x.jpg", "copy of x.jpg", "light.jpg", "small.jpg", "unknown.jpg")
+    assert best_first(group, library).names == expected
+
+
+def test_the_limit_separates_related_vectors_from_unrelated_ones(rng):
+    X = rng.standard_normal((2000, 128)).astype(np.float32)
+    X[1] = X[0] + 0.6 * X[1]
+    index = logt.Index(128)
+    index.add(X)
+    limit = Background(index).limit(X[0])
+    scores = index.search(X[0], 10, effort=1).scores
+    assert scores[1] > limit > scores[5]
+    assert 3 < limit * np.sqrt(128) < 4.2  # a normal distribution: 3.5 deviations for one of 4,000
+    few = logt.Index(8)
+    few.add(X[:10, :8])
+    assert Background(few).limit(X[0, :8]) is None
+
+
+def test_queries_are_dropped_after_a_time_and_by_size(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr("logt.server.query_store.time.monotonic", lambda: now[0])
+    store = QueryStore(60, 100)
+
+    def add(size):
+        return store.add(StoredQuery("a.jpg", b"x" * size, now[0]))
+
+    first = add(60)
+    assert store.get(first).name == "a.jpg"
+    second = add(60)
+    with pytest.raises(Exception, match="expired"):
+        store.get(first)
+    now[0] += 61
+    with pytest.raises(Exception, match="expired"):
+        store.get(second)
+
+
+# ------------------------------------------------------------------------------------------------ over HTTP
+
+
+@pytest.fixture
+def photos(tmp_path):
+    write_photos(tmp_path / "p", tmp_path / "i", 8, 3)
+    return PhotoCollection(SyntheticPhotos(tmp_path / "p", tmp_path / "i"))
+
+
+def test_the_api_lists_photos_with_a_filter(photos):
+    with open_client(photos) as client:
+        found = client.get(f"{API}/pictures", params={"from": "2020-01-02", "to": "2020-01-05", "limit": 2}).json()
+        assert (found["total"], len(found["pictures"])) == (4, 2)
+        newest = {"id": "scene 01/photo 1.jpg", "date": "2020-01-05T12:00:00", "width": 240, "height": 180}
+        assert found["pictures"][0] == newest | {"bytes": 1004}
+        assert found["groups"] == [{"label": "2020-01", "count": 4}]
+        message = error_message(client.get(f"{API}/pictures", params={"from": "soon"}), 422, "invalid_input")
+        assert "YYYY" in message
+
+
+def test_the_page_filters_and_searches_together(photos):
+    with open_client(photos) as client:
+        page = client.get("/", params={"folder": "scene 03"}).text
+        assert page.count('class="card"') == 3
+        page = client.get("/", params={"id": "scene 00/photo 0.jpg", "folder": "scene 03", "k": 5}).text
+        assert page.count('class="card"') == 3
+        assert "scene 00/photo 1.jpg" not in page
+        page = client.get("/", params={"id": "scene 00/photo 0.jpg", "name": "nothing"}).text
+        assert "No other photo matches the filter" in page
+        assert client.get("/", params={"from": "x"}).status_code == 422
+
+
+def test_a_divider_marks_where_matches_end(photos):
+    with open_client(photos) as client:
+        page = client.get("/", params={"id": "scene 00/photo 0.jpg", "k": 10}).text
+        related, divider, others = page.partition('id="divider"')
+        assert divider
+        assert 'data-id="scene 00/photo 1.jpg"' in related
+        assert 'data-id="scene 00/photo 2.jpg"' in related
+        assert "probably unrelated" in others
+        assert "similar" in related
+
+
+def test_duplicates_are_found_in_the_background(photos):
+    with open_client(photos) as client:
+        wait_until(lambda: client.get(f"{API}/duplicates").json()["groups"] is not None)
+        groups = client.get(f"{API}/duplicates").json()["groups"]
+        assert sorted(group["ids"][0] for group in groups) == [f"scene {n:02}/photo 2.jpg" for n in range(8)]
+        assert "8 groups of near-duplicates" in client.get("/duplicates").text
+        wait_until(lambda: client.get(f"{API}/duplicates", params={"threshold": 1}).json()["groups"] == [])
+        assert client.get("/duplicates", params={"threshold": 2}).status_code == 422
+
+
+@pytest.mark.parametrize("originals", [False, True])
+def test_photos_are_exported_as_a_zip_file(photos, originals):
+    ids = ["scene 00/photo 0.jpg", "scene 01/photo 1.jpg"]
+    with open_client(photos, originals=originals) as client:
+        response = client.post(f"{API}/pictures/zip", data={"ids": json.dumps(ids)})
+        archive = zipfile.ZipFile(BytesIO(response.content))
+        assert archive.namelist() == ids
+        assert archive.testzip() is None
+        original = photos.photo_path(ids[0]).read_bytes()
+        assert (archive.read(ids[0]) == original) is originals
+        assert Image.open(BytesIO(archive.read(ids[0]))).size == (240, 180)
+        for wrong in ("[]", "x", '{"a": 1}', "[1]", json.dumps(["a"] * 1001)):
+            error_message(client.post(f"{API}/pictures/zip", data={"ids": wrong}), 422, "invalid_input")
+        error_message(client.post(f"{API}/pictures/zip", data={"ids": '["none"]'}), 404, "not_found")
+
+
+def test_an_uploaded_query_is_searched_by_its_url(photos):
+    content = photos.photo_path("scene 02/photo 0.jpg").read_bytes()
+    with open_client(photos) as client:
+        response = client.post("/", files={"photo": ("mine.jpg", content)}, follow_redirects=False)
+        assert response.status_code == 303
+        url = response.headers["location"]
+        first = client.get(url).text
+        assert "mine.jpg" in first
+        assert "described in" in first
+        assert 'data-id="scene 02/photo 0.jpg"' in first
+        assert "described in" not in client.get(url).text
+        assert "described in" in client.get(f"{url}&box=0,0,0.5,0.5").text
+        jpeg = client.get(f"/query/{url.split('=')[1]}")
+        assert Image.open(BytesIO(jpeg.content)).size == (240, 180)
+        assert client.get("/?photo=guess").status_code == 404
+
+
+def test_searches_are_reranked_on_the_page_if_the_index_has_a_graph(photos, tmp_path):
+    url = {"id": "scene 00/photo 0.jpg", "deep": "1"}
+    with open_client(photos) as client:
+        assert "Deeper search" not in client.get("/", params={"id": "scene 00/photo 0.jpg"}).text
+        assert client.get("/", params=url).status_code == 409
+    with logt.open(tmp_path / "i", "a") as index:
+        index.link(5)
+        index.save()
+    photos = PhotoCollection(SyntheticPhotos(tmp_path / "p", tmp_path / "i"))
+    with open_client(photos) as client:
+        assert 'aria-checked="false"' in client.get("/", params={"id": "scene 00/photo 0.jpg"}).text
+        page = client.get("/", params=url).text
+        assert 'aria-checked="true"' in page
+        assert 'id="divider"' not in page
+        body = {"ids": ["scene 00/photo 0.jpg"], "k": 2, "rerank": "diffusion"}
+        for photo_id in result_ids(client.post(f"{API}/search/ids", json=body))[0]:
+            assert f'data-id="{photo_id}"' in page
+
+
+# ------------------------------------------------------------------------------------- progress of indexing
+
+
+def test_the_progress_of_a_run_is_published_while_it_runs(photos, tmp_path):
+    assert read_progress(tmp_path / "i") is None
+    with open_client(photos) as client, published_progress(tmp_path / "i", None) as report:
+        assert client.get(f"{API}/info").json()["indexing"] is None
+        report("indexing", 3, 10)
+        assert client.get(f"{API}/info").json()["indexing"] == {"what": "indexing", "done": 3, "total": 10}
+    assert read_progress(tmp_path / "i") is None
+
+
+def test_the_progress_of_a_killed_run_is_ignored(tmp_path):
+    code = (
+        "import os, sys; from pathlib import Path; from logt.photos.progress_file import published_progress\n"
+        "with published_progress(Path(sys.argv[1]), None) as report: report('indexing', 1, 2); os._exit(9)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    assert (tmp_path / PROGRESS_FILE).exists()
+    assert read_progress(tmp_path) is None
+    values = {"what": "indexing", "done": 1, "total": 2, "host": "another machine", "pid": 1}
+    (tmp_path / PROGRESS_FILE).write_text(json.dumps(values))
+    assert read_progress(tmp_path) == ("indexing", 1, 2)
+    os.utime(tmp_path / PROGRESS_FILE, (1, 1))
+    assert read_progress(tmp_path) is None
+    for damaged in ("", "[]", '{"what": 1}', "x" * 9000):
+        (tmp_path / PROGRESS_FILE).write_text(damaged)
+        assert read_progress(tmp_path) is None
