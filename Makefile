@@ -102,6 +102,9 @@ profile: $(VENV)/.bench       ## time of one query by step; DATA=folder
 growth: $(VENV)/.bench        ## time and accuracy from 10,000 to 1,000,000 vectors; DATA=folder
 streams: $(VENV)/.bench       ## batches, training again, query expansion, augmentation; DATA=folder
 diffusion: $(VENV)/.bench     ## re-ranking on the neighbor graph; DATA=folder
+diffusion-parameters: $(VENV)/.bench  ## parameters of diffusion, on synthetic collections
+	$(BIN)/python -m benchmarks.diffusion_parameters
+
 reasons: $(VENV)/.bench       ## why the claims of the paper hold or fail; DATA=folder
 profile growth streams diffusion reasons:
 	$(BIN)/python -m benchmarks.$@ --data "$(DATA)"

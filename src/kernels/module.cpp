@@ -24,6 +24,8 @@
 namespace nb = nanobind;
 using namespace nb::literals;
 
+void bind_diffusion(nb::module_& m);  // diffusion.cpp
+
 namespace {
 
 template <typename T, size_t Dims>
@@ -418,4 +420,5 @@ NB_MODULE(_kernels, m) {
     bind<uint16_t, float>(m);
     bind<uint32_t, int8_t>(m);
     bind<uint32_t, float>(m);
+    bind_diffusion(m);
 }

@@ -124,3 +124,22 @@ class ListSearcher:
 
 def rank(scores: Array, id: Array, order: Array) -> None: ...
 def suppress(units: Array, depth: int, order: Array, counts: Array) -> None: ...
+def count_mutual(neighbors: Array, similarity: Array, b: float, counts: Array) -> None: ...
+def fill_mutual(
+    neighbors: Array, similarity: Array, b: float, least: float, starts: Array, columns: Array, weights: Array
+) -> None: ...
+def spread(
+    starts: Array,
+    columns: Array,
+    weights: Array,
+    rows: Array,
+    y: Array,
+    visible: Array,
+    alpha: float,
+    hops: int,
+    limit: int,
+    steps: int,
+    precision: float,
+    nodes: Array,
+    f: Array,
+) -> int: ...

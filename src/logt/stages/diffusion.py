@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from logt import _kernels
 from logt._types import Array, Floats, Ids, Mask
 from logt._validation import check_float, check_int
 from logt.errors import InvalidInputError
@@ -61,31 +62,14 @@ def transition(neighbors: NDArray[np.int32], similarity: Floats, first: int) -> 
     vector takes little from its neighbors, and the plain score decides.
     neighbors: (N, k), nearest first, -1 for none. similarity: (N, k). first: neighbors per vector that are used.
     """
-    N, b = len(neighbors), background(neighbors, similarity)
-    nearest = neighbors[:, :first]
-    above = np.maximum(similarity[:, :first] - np.float32(b), 0)
-    used = (nearest >= 0) & (above > 0)
-    row = np.repeat(np.arange(N, dtype=np.int64), used.sum(axis=1))
-    column, value = nearest[used].astype(np.int64), above[used].astype(np.float64)
-    row, column, value = _mutual(row, column, value, N)
-    scale = np.maximum(above[:, :1].max(axis=1, initial=0), _LEAST_SCALE * (1 - b))
-    weight = (value / np.sqrt(scale[row] * scale[column])) ** EXPONENT
-    degree = np.bincount(row, weight, minlength=N)
-    root = np.sqrt(np.maximum(degree, 1))
-    starts = np.searchsorted(row, np.arange(N + 1)).astype(np.int64)
-    normalized = (weight / (root[row] * root[column])).astype(np.float32)
-    return Transition(starts, column.astype(np.int32), normalized, b)
-
-
-def _mutual(row: Array, column: Array, value: Array, N: int) -> tuple[Array, Array, Array]:
-    """Return the edges whose reverse is there too, by row and column, with the smaller of the two values."""
-    key, reverse = row * N + column, column * N + row
-    order, back = np.argsort(key, kind="stable"), np.argsort(reverse, kind="stable")
-    key, there = key[order], reverse[back]
-    at = np.minimum(np.searchsorted(there, key), max(len(there) - 1, 0))
-    both = there[at] == key if len(there) else np.zeros(0, bool)
-    smaller = np.minimum(value[order], value[back][at]) if len(there) else value
-    return key[both] // N, key[both] % N, smaller[both]
+    b = background(neighbors, similarity)
+    lists = np.ascontiguousarray(neighbors[:, :first]), np.ascontiguousarray(similarity[:, :first])
+    starts = np.zeros(len(neighbors) + 1, np.int64)
+    _kernels.count_mutual(*lists, b, starts[1:])
+    np.cumsum(starts, out=starts)
+    columns, weights = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.float32)
+    _kernels.fill_mutual(*lists, b, _LEAST_SCALE * (1 - b), starts, columns, weights)
+    return Transition(starts, columns, weights, b)
 
 
 @dataclass(frozen=True)
@@ -98,11 +82,11 @@ class Diffusion:
     query spreads to.
     """
 
-    candidates: int = 200
+    candidates: int = 50
     alpha: float = 0.9
     neighbors: int = 30
     hops: int = 2
-    nodes: int = 3000
+    nodes: int = 2000
 
     def __post_init__(self) -> None:
         for name in ("candidates", "neighbors", "nodes"):
@@ -131,84 +115,25 @@ class Diffusion:
         f = y.copy()
         if not len(inside) or not self.alpha:
             return rows, f
-        near = self._reach(S, rows[inside], visible)
-        start = np.zeros(len(near))
-        start[: len(inside)] = y[inside]
-        spread = _solve(_edges(S, near), start, self.alpha)
+        near, spread = self._spread(S, rows[inside], y[inside], visible)
         f[inside] = spread[: len(inside)]
         outside = np.flatnonzero((rows < 0) & (y > 0))
         if len(outside):  # they gain as much as the linked result with the nearest score
             closest = np.abs(scores[outside, None] - scores[None, inside]).argmin(axis=1)
             f[outside] *= f[inside][closest] / y[inside][closest]
-        late = {int(row): at for at, row in enumerate(rows) if row >= 0 and not y[at]}
-        found = near[len(inside) :]
-        new = np.ones(len(found), bool)
-        for at, row in enumerate(found.tolist()):
-            if row in late:  # a result below the background, which was reached
-                f[late[row]], new[at] = spread[len(inside) + at], False
-        return np.concatenate([rows, found[new]]), np.concatenate([f, spread[len(inside) :][new]])
+        found, gained = near[len(inside) :], spread[len(inside) :]
+        late = np.flatnonzero((rows >= 0) & (y == 0))  # results below the background; some were reached
+        _, at, which = np.intersect1d(rows[late], found, return_indices=True)
+        f[late[at]] = gained[which]
+        return np.concatenate([rows, np.delete(found, which)]), np.concatenate([f, np.delete(gained, which)])
 
-    def _reach(self, S: Transition, rows: Ids, visible: Mask | None) -> Ids:
-        """Return the rows, and those that are at most `hops` edges away from them, nearest first."""
-        near = front = rows
-        for _ in range(self.hops):
-            edges = _gather(S, front)[0]
-            fresh, which = np.unique(S.columns[edges].astype(np.int64), return_inverse=True)
-            strength = np.bincount(which, S.weights[edges], minlength=len(fresh))
-            keep = ~np.isin(fresh, near) if visible is None else ~np.isin(fresh, near) & visible[fresh]
-            fresh, strength = fresh[keep], strength[keep]
-            room = max(0, self.nodes - len(near))
-            front = fresh if len(fresh) <= room else fresh[np.argsort(-strength, kind="stable")[:room]]
-            if not len(front):
-                break
-            near = np.concatenate([near, front])
-        return near
-
-
-def _gather(S: Transition, rows: Ids) -> tuple[Ids, Ids]:
-    """Return (the positions of the edges of some rows, how many edges each has)."""
-    first = S.starts[rows]
-    counts = S.starts[rows + 1] - first
-    ends = np.cumsum(counts)
-    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - ends + counts, counts), counts
-
-
-class _Edges(NamedTuple):
-    """Edges among a few nodes."""
-
-    row: Ids
-    column: Ids
-    weight: NDArray[np.float64]
-    nodes: int
-
-    def __matmul__(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        sums = np.bincount(self.row, self.weight * x[self.column], minlength=self.nodes)
-        return sums.astype(np.float64, copy=False)  # without edges, bincount returns integers
-
-
-def _edges(S: Transition, nodes: Ids) -> _Edges:
-    """Return the edges of S whose ends are both among the nodes."""
-    at, counts = _gather(S, nodes)
-    order = np.argsort(nodes)
-    sorted_nodes, columns = nodes[order], S.columns[at]
-    place = np.minimum(np.searchsorted(sorted_nodes, columns), len(nodes) - 1)
-    inside = sorted_nodes[place] == columns
-    row = np.repeat(np.arange(len(nodes)), counts)[inside]
-    return _Edges(row, order[place[inside]], S.weights[at[inside]].astype(np.float64), len(nodes))
-
-
-def _solve(S: _Edges, y: NDArray[np.float64], alpha: float) -> NDArray[np.float64]:
-    """Return f = (I − α S)⁻¹ y by conjugate gradients; S is symmetric and its eigenvalues are at most 1."""
-    f, r = np.zeros_like(y), y.copy()
-    p, square = r.copy(), float(r @ r)
-    enough = _PRECISION**2 * square
-    for _ in range(_STEPS):
-        if square <= enough:
-            break
-        Ap = p - alpha * (S @ p)
-        step = square / float(p @ Ap)
-        f += step * p
-        r -= step * Ap
-        before, square = square, float(r @ r)
-        p = r + square / before * p
-    return np.maximum(f, 0)
+    def _spread(
+        self, S: Transition, rows: Ids, y: NDArray[np.float64], visible: Mask | None
+    ) -> tuple[Ids, NDArray[np.float64]]:
+        """Return f = (I − α S)⁻¹ y on the rows and those that are near them: (rows, those of y first; f)."""
+        most = max(self.nodes, len(rows))
+        near, f = np.empty(most, np.int64), np.empty(most)
+        seen = np.empty(0, bool) if visible is None else visible
+        how = self.alpha, self.hops, self.nodes, _STEPS, _PRECISION
+        count = _kernels.spread(S.starts, S.columns, S.weights, rows, y, seen, *how, near, f)
+        return near[:count], f[:count]
