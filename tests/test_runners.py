@@ -1,0 +1,115 @@
+"""The modules for VIBE and ann-benchmarks, in a stand-in of their runners: the same files, calls and grids.
+
+Neither runner is on the package index. Both import `<module>.module` from a folder of their algorithms, expand the
+grids of config.yml to positional arguments in the order of the file, and then call what is called here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shutil
+import sys
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+import logt
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+RUNNERS = {
+    "vibe": ("vibe", ["euclidean", "cosine", "ip", "normalized"], "image.def"),
+    "ann_benchmarks": ("ann_benchmarks", ["euclidean", "angular"], "Dockerfile"),
+}
+BASE = """
+class BaseANN:
+    def get_memory_usage(self):
+        return None
+
+    def get_additional(self):
+        return {}
+
+    def done(self):
+        pass
+
+    def __str__(self):
+        return self.name
+"""
+
+
+@pytest.fixture(params=RUNNERS)
+def runner(request, tmp_path, monkeypatch):
+    """(package, its metrics, the configuration of logt): the files of the module where the runner has them."""
+    package, metrics, _ = RUNNERS[request.param]
+    algorithms = tmp_path / package / "algorithms"
+    (algorithms / "base").mkdir(parents=True)
+    (algorithms / "base" / "module.py").write_text(BASE)
+    shutil.copytree(BENCHMARKS / package / "logt", algorithms / "logt")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield package, metrics, yaml.safe_load((algorithms / "logt" / "config.yml").read_text())
+    for name in [name for name in sys.modules if name.split(".")[0] == package]:
+        del sys.modules[name]
+
+
+def grid(arguments):
+    """Expand {name: values} or [values]: every combination, in the order of the file."""
+    lists = arguments.values() if isinstance(arguments, dict) else arguments
+    return [list(one) for one in product(*lists)]
+
+
+def algorithm(definition, metric, arguments):
+    constructor = getattr(importlib.import_module(f"{definition['module']}.module"), definition["constructor"])
+    base = [metric if argument == "@metric" else argument for argument in definition["base_args"]]
+    return constructor(*base, *arguments)
+
+
+def distances(X, q, metric):
+    if metric == "euclidean":
+        return np.linalg.norm(X - q, axis=1)
+    products = X @ q
+    return -products if metric == "ip" else -products / np.linalg.norm(X, axis=1)
+
+
+def test_each_metric_and_the_whole_grid_of_queries(runner, vectors):
+    package, metrics, config = runner
+    (definition,) = config["float"]["any"]
+    assert definition["module"] == f"{package}.algorithms.logt"
+    for metric in metrics:
+        scale = np.random.default_rng(0).uniform(0.5, 2, (1500, 1)) if metric in ("euclidean", "ip") else 1
+        X, Q = (vectors(1500, 32) * scale).astype(np.float32), vectors(10, 32, seed=1)
+        exact = [set(np.argsort(distances(X, q, metric))[:10]) for q in Q]
+        group = definition["run_groups"]["refined"]
+        built = algorithm(definition, metric, grid(group["args"])[1])
+        built.fit(X)
+        recalls = []
+        for arguments in grid(group["query_args"]):
+            built.set_query_arguments(*arguments)
+            found = [built.query(q, 10) for q in Q]
+            recalls.append(np.mean([len(set(ids) & near) / 10 for ids, near in zip(found, exact, strict=True)]))
+            assert f"effort={arguments[0]}" in str(built)
+        assert recalls[-1] > 0.97
+        built.batch_query(Q, 10)
+        assert [ids.tolist() for ids in built.get_batch_results()] == [ids.tolist() for ids in found]
+        assert len(built.query(Q[0], 2000)) == 1500  # at most as many as there are, and no padding
+
+
+def test_every_build_of_the_grid_is_a_method(runner):
+    _, metrics, config = runner
+    (definition,) = config["float"]["any"]
+    names = set()
+    for group in definition["run_groups"].values():
+        for arguments in grid(group["args"]):
+            built = algorithm(definition, metrics[0], arguments)
+            logt.methods.sketched(bits=built.bits, refine=built.refine)
+            names.add(str(built))
+    assert len(names) == 6
+
+
+@pytest.mark.parametrize("name", RUNNERS)
+def test_the_image_installs_this_version(name):
+    package, _, image = RUNNERS[name]
+    text = (BENCHMARKS / package / "logt" / image).read_text()
+    assert re.findall(r"logt-search==(\S+)", text) == [logt.__version__]
