@@ -51,6 +51,19 @@ def test_k_of_all_vectors_returns_every_vector_at_any_effort(collection):
     assert (np.sort(index.search(Q[:3], 4000, effort=0).ids, axis=1) == np.arange(4000)).all()
 
 
+def test_k_of_all_vectors_returns_those_of_lists_and_of_small_segments(rng):
+    index = logt.Index(6)
+    index.add(rng.standard_normal((2000, 6)))
+    for _ in range(13):
+        index.add(rng.standard_normal((10, 6)))
+    index.remove([5, 2005])
+    assert index.report()["segments"] > 1
+    for k in (2128, 3000):
+        ids = index.search(np.ones((2, 6)), k, effort=0).ids
+        assert (np.sort(ids[:, :2128], axis=1) == np.delete(np.arange(2130), [5, 2005])).all()
+        assert (ids[:, 2128:] == -1).all()
+
+
 def test_a_narrow_filter_loses_nothing(collection, rng):
     X, Q, index = collection
     few = np.sort(rng.choice(4000, 30, replace=False))

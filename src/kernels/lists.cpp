@@ -260,15 +260,17 @@ void scan_codec(Scan& scan, size_t number, size_t segment_count, const Totals* t
     const ListSegment* segments = scan.segments;
     const Codec& codec = scan.codec;
     const Reading& reading = scan.reading;
-    size_t rows = 0, visible = 0;  // in inverted lists
+    size_t rows = 0, visible = 0;           // in inverted lists
+    size_t others = scan.pool.list.size();  // found before: of other codecs, and those without lists
     for (size_t s = 0; s < segment_count; ++s) {
         const ListSegment& segment = segments[s];
         if (segment.codec != number || !segment.count) continue;
+        if (!segment.starts || segment.chosen) others += segment.chosen ? segment.chosen_count : segment.count;
         if (segment.chosen) scan.decode_chosen(static_cast<uint32_t>(s));
         else if (!segment.starts) scan.decode(static_cast<uint32_t>(s), 0, segment.rows, 0);
         else rows += segment.rows, visible += segment.count;
     }
-    if (totals) rows = totals->all_rows, visible = totals->all_visible, found += totals->scanned;
+    if (totals) rows = totals->all_rows, visible = totals->all_visible, found += totals->scanned, others = found;
     if (!rows) return scan.finish();
     const double wider = static_cast<double>(rows) / static_cast<double>(visible);  // a filter hides vectors of each list
     const double share = reading.nprobe ? static_cast<double>(reading.nprobe)
@@ -277,7 +279,7 @@ void scan_codec(Scan& scan, size_t number, size_t segment_count, const Totals* t
                               ? codec.units
                               : static_cast<size_t>(std::min(std::ceil(share * wider), static_cast<double>(codec.units)));
     const int64_t before = scan.counts.decoded, least = static_cast<int64_t>(static_cast<double>(reading.least) * wider);
-    const size_t enough = std::min(scan.pool.R, visible);
+    const size_t enough = std::min(scan.pool.R, others + visible);
     int64_t decoded = 0;  // in all shards
     ListOrder order(codec, scan.query);
     for (size_t u = 0; u < codec.units; ++u) {
