@@ -71,8 +71,8 @@ class Library:
     """
 
     def __init__(self, photos: Sequence[CatalogPhoto]):
-        photos = sorted(photos, key=lambda photo: _folder_order(photo.name))
-        self._photos = photos
+        order = sorted((_folder_order(photo.name.lower()), row) for row, photo in enumerate(photos))
+        self._photos = photos = [photos[row] for _, row in order]
         self._row = {photo.name: row for row, photo in enumerate(photos)}
         self._folder = [photo.name.rpartition("/")[0] for photo in photos]
         self._lower = [photo.name.lower() for photo in photos]
@@ -138,10 +138,10 @@ def _to_mask(values: list[bool]) -> Mask:
     return np.array(values, bool)
 
 
-def _folder_order(name: str) -> tuple[list[str], str]:
-    """Sort key: folders by name, the photos of a folder before those of its subfolders."""
+def _folder_order(name: str) -> str:
+    """Return a sort key: folders by name, the photos of a folder before those of its subfolders."""
     folder, _, file = name.rpartition("/")
-    return (folder.casefold().split("/") if folder else []), file.casefold()
+    return folder.replace("/", "\1") + "\0" + file
 
 
 def _date_of(photo: CatalogPhoto) -> str:
