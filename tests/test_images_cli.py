@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from logt.cli.main import main
+from logt.server.photo_collection import open_collection
 
 Image = pytest.importorskip("PIL.Image")
 pytest.importorskip("onnxruntime")
@@ -89,6 +90,15 @@ def test_open_shows_the_page_in_a_browser(photos):
     assert "SHOWN file:///" in run("search", photos, photos / "one.png", "--open", before=seen).stdout
     none = "import webbrowser; webbrowser.open = lambda url: False; "
     assert "no browser" in run("search", photos, photos / "one.png", "--open", before=none).stderr
+
+
+def test_photos_are_linked_for_a_deeper_search(photos):
+    command = [sys.executable, "-m", "logt", "link", str(photos), "-k", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "4 vectors linked" in done.stdout
+    assert open_collection(photos).has_graph
+    assert json.loads(run("index", photos, "--json").stdout)["unchanged"] == 4
+    assert open_collection(photos).has_graph
 
 
 def test_duplicates(photos):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,19 +16,22 @@ from logt.cli.console import AsJson, Threads, count_of, err, out, progress, say
 from logt.engine.neighbor_graph import NeighborGraph
 from logt.errors import InvalidInputError
 from logt.index import Index
+from logt.photos.index_folder import IndexFolder, find_index
+from logt.photos.manifest import MANIFEST_FILE as PHOTO_MANIFEST
+from logt.photos.manifest import PhotoManifest
 
 IndexPath = Annotated[Path, typer.Argument(help="The folder of the index.")]
 _MAX_GROUPS = 20  # printed as text
 
 
 def link(
-    index: IndexPath,
+    index: Annotated[Path, typer.Argument(help="The folder of the index, or a folder of photos with an index.")],
     k: Annotated[int, typer.Option("-k", min=1, help="Neighbors per vector.")] = 50,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
     """Compute the neighbor graph of an index and store it with the index."""
-    with Index.open(index, "a") as opened:
+    with _open_vectors(index) as opened:
         try:
             with progress(quiet=as_json) as report:
                 opened.link(k, threads=threads, progress=report)
@@ -40,6 +45,23 @@ def link(
         out.print_json(json.dumps({"linked": linked, "bytes": size}))
     else:
         say(f"{index}: {linked:,} vectors linked, {size:,} bytes")
+
+
+@contextmanager
+def _open_vectors(path: Path) -> Iterator[Index]:
+    """Open an index, or the vectors of an index of photos, for writing."""
+    folder = find_index(path.resolve())
+    if not (folder / PHOTO_MANIFEST).is_file():
+        with Index.open(path, "a") as opened:
+            yield opened
+        return
+    photos = IndexFolder(folder)
+    with photos.lock():
+        checksum = PhotoManifest.read(folder).whitening
+        if checksum is None:
+            raise InvalidInputError(f"{path} contains no photos yet; add them with: logt images index FOLDER")
+        with Index.open(photos.vectors_folder(checksum), "a") as opened:
+            yield opened
 
 
 def duplicates(
