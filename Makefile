@@ -7,9 +7,10 @@ SOURCES := pyproject.toml CMakeLists.txt $(wildcard src/kernels/*)
 DATA ?=
 MODELS ?=
 PHOTOS ?=
+SCALE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check words format docs figures sanitize torture wheel bench profile updates growth streams diffusion reasons images-bench \
+.PHONY: help demo test check words format docs figures sanitize torture wheel bench profile updates scale growth streams diffusion reasons images-bench \
         serve-bench page-bench clean
 
 help:           ## list these targets
@@ -111,6 +112,9 @@ profile growth streams diffusion reasons:
 
 updates: $(VENV)/.bench       ## adds, removals, saves and filters
 	$(BIN)/python -m benchmarks.updates
+
+scale: $(VENV)/.dev           ## builds with many workers and searches in shards; SCALE="--vectors 1000000" is smaller
+	$(BIN)/python -m benchmarks.scale $(SCALE)
 
 images-bench: $(VENV)/.dev    ## images indexed per second; DATA=folder of photos also measures quality
 	$(BIN)/python -m benchmarks.images --data "$(DATA)" --models $(MODELS)

@@ -271,3 +271,38 @@ def test_the_code_of_the_how_to_runs(cluster, tmp_path, monkeypatch):
     names = {}
     for example in blocks(ROOT / "docs" / "how-to" / "cluster.md", "python"):
         exec(compile(example, "cluster.md", "exec"), names)
+
+
+def test_the_service_searches_in_shards_and_reports_each(cluster, index, folder, vectors):
+    from server_testing import API, error_message, open_client, result_ids
+
+    from logt.server.shard_collection import ShardCollection
+
+    class Kept(ShardCollection):
+        def close(self):
+            """The index is used by other tests."""
+
+    here, Q = logt.open(folder), vectors(3, DIM, seed=11)
+    with open_client(Kept(index, str(folder)), read_only=True) as client:
+        found = client.post(f"{API}/search", json={"vectors": Q.tolist(), "k": 4})
+        assert result_ids(found) == here.search(Q, 4).ids.tolist()
+        found = client.post(f"{API}/search/ids", json={"ids": [int(here.ids[5])], "k": 3})
+        assert (
+            result_ids(found)[0]
+            == [i for i in here.search(here.reconstruct(here.ids[5:6]), 4).ids[0] if i != here.ids[5]][:3]
+        )
+        assert client.get(f"{API}/info").json()["report"]["vectors"] == len(here)
+        metrics = client.get(f"{API}/metrics").text
+        assert 'logt_shard_replicas{shard="2"} 2.0' in metrics
+        assert 'logt_shard_calls{shard="0"}' in metrics
+        refused = client.post(f"{API}/vectors", json={"vectors": Q.tolist()})
+        assert "read-only" in error_message(refused, 403, "read_only")
+        missing = client.post(f"{API}/search/ids", json={"ids": [10**9], "k": 3})
+        assert missing.status_code == 404
+        slots = index._slots
+        index._slots, index._seconds = threading.BoundedSemaphore(1), 0.05
+        try:
+            with index._slots:
+                error_message(client.post(f"{API}/search", json={"vectors": Q.tolist()}), 503, "busy")
+        finally:
+            index._slots, index._seconds = slots, 20

@@ -8,6 +8,7 @@ import threading
 import time
 import webbrowser
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
@@ -42,6 +43,12 @@ def serve(
     allow_host: Annotated[list[str] | None, typer.Option(help="Accept this host name; can be repeated.")] = None,
     upload_mb: Annotated[int, typer.Option(min=1, help="Maximum size of a request in MB.")] = 32,
     seconds: Annotated[float, typer.Option(min=0.1, help="Time limit of a request in seconds.")] = 30.0,
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Search in shards on a Ray cluster: its address, auto, or local."),
+    ] = None,
+    replicas: Annotated[int, typer.Option(min=1, help="With --ray: actors of each shard.")] = 2,
+    shards: Annotated[int | None, typer.Option(min=1, help="With --ray: number of shards.")] = None,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Serve an index over HTTP: a web page to search photos, and a JSON API."""
@@ -51,7 +58,11 @@ def serve(
     hosts = _host_names(host, allow_host or [])
     settings = Settings(token or None, read_only, originals=allow_download, hosts=hosts, limits=limits)
     _check_indexed(index)
-    collection = open_collection(index, allow_uploads=allow_upload)
+    if ray is None:
+        collection = open_collection(index, allow_uploads=allow_upload)
+    else:
+        collection = _open_shards(index, ray, replicas, shards)
+        settings = replace(settings, read_only=True)
     if settings.token is None and not _is_loopback(host):
         actions = "search and view" if read_only else "search, view and change"
         _print(
@@ -68,6 +79,15 @@ def serve(
         _open_when_ready(server, url + (f"?token={quote(settings.token, safe='')}" if settings.token else ""))
     server.run(sockets=[listener])
     _print("Stopped")
+
+
+def _open_shards(path: Path, address: str, replicas: int, shards: int | None) -> BaseCollection:
+    from logt.distributed.searching import open as open_shards
+    from logt.server.shard_collection import ShardCollection
+
+    if find_index(path) != path or (path / PHOTO_MANIFEST).exists():
+        raise InvalidInputError(f"{path} is an index of photos; --ray serves indexes of vectors")
+    return ShardCollection(open_shards(str(path), replicas, shards=shards, address=address), str(path))
 
 
 def _check_indexed(path: Path) -> None:

@@ -6,7 +6,15 @@ import logging
 from collections.abc import Mapping
 
 from logt.descriptors.image_io import ImageError
-from logt.errors import CorruptIndexError, InvalidInputError, LockedError, MissingExtraError, ReadOnlyError
+from logt.errors import (
+    BusyError,
+    CorruptIndexError,
+    InvalidInputError,
+    LockedError,
+    MissingExtraError,
+    MissingShardsError,
+    ReadOnlyError,
+)
 
 
 class HTTPError(Exception):
@@ -26,6 +34,8 @@ _LIBRARY_ERRORS: tuple[tuple[type[Exception], int, str], ...] = (
     (LockedError, 409, "locked"),
     (ReadOnlyError, 403, "read_only"),
     (MissingExtraError, 501, "missing_extra"),
+    (BusyError, 503, "busy"),
+    (MissingShardsError, 503, "missing_shards"),
     (CorruptIndexError, 500, "corrupt_index"),
 )
 LIBRARY_ERROR_TYPES = tuple(error_type for error_type, _, _ in _LIBRARY_ERRORS)

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Upper bounds of the latency histogram, in seconds."""
+
+ShardMetrics = Callable[[], Iterable[tuple[str, str, list[tuple[str, float]]]]]
+
+
+class _ShardCollector(Collector):
+    def __init__(self, read: ShardMetrics):
+        self._read = read
+
+    def collect(self) -> Iterable[Metric]:
+        for name, description, values in self._read():
+            family = GaugeMetricFamily(name, description, labels=["shard"])
+            for shard, value in values:
+                family.add_metric([shard], value)
+            yield family
 
 
 class ServerMetrics:
@@ -31,6 +47,10 @@ class ServerMetrics:
     def add_gauge(self, name: str, description: str, read: Callable[[], float]) -> None:
         """Register a gauge; `read` returns its current value."""
         Gauge(name, description, registry=self._registry).set_function(read)
+
+    def add_by_shard(self, read: ShardMetrics) -> None:
+        """Register gauges with a label for the shard; `read` yields their names, descriptions and values."""
+        self._registry.register(_ShardCollector(read))
 
     def render(self) -> bytes:
         """Return all metrics in the Prometheus text format."""

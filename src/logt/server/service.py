@@ -22,6 +22,7 @@ from logt.server.hits import Hit, Id, Rerank
 from logt.server.metrics import ServerMetrics
 from logt.server.photo_collection import PhotoCollection, Region
 from logt.server.settings import Settings
+from logt.server.shard_collection import ShardCollection
 from logt.server.thread_pool import BoundedThreadPool
 from logt.server.thumbnails import SIZES, ByteCache, thumbnail_key
 
@@ -193,6 +194,8 @@ class Service:
 
     def _add_gauges(self) -> None:
         collection, add = self.collection, self.metrics.add_gauge
+        if isinstance(collection, ShardCollection):
+            self.metrics.add_by_shard(collection.shard_metrics)
         add("logt_vectors", "Vectors in the index.", lambda: collection.report()["vectors"])
         add("logt_index_bytes", "Size of the index in memory, in bytes.", lambda: collection.report()["bytes"])
         add("logt_generation", "Generation of the index that is served.", lambda: collection.generation or 0)

@@ -1,0 +1,63 @@
+"""An index in shards as a server works on it: searches go to a Ray cluster; changes are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from logt.distributed.searching import DistributedIndex
+from logt.results import Report
+from logt.server.collection import BaseCollection, Change
+from logt.server.errors import HTTPError
+from logt.server.hits import Id
+
+
+class ShardCollection(BaseCollection):
+    """An index of vectors in shards. It follows what other processes save."""
+
+    has_graph = False
+
+    def __init__(self, index: DistributedIndex, title: str):
+        super().__init__()
+        self._index, self._title = index, title
+
+    @property
+    def index(self) -> Any:
+        return self._index
+
+    @property
+    def title(self) -> str:
+        return Path(self._title).name
+
+    def apply(self, changes: Sequence[Change]) -> list[Any]:
+        raise HTTPError(
+            403, "read_only", "an index in shards cannot be changed over HTTP; build it again and save it"
+        )
+
+    def refresh(self) -> None:
+        self._index.refresh()
+
+    def close(self) -> None:
+        self._index.close()
+
+    def report(self) -> Report:
+        """Return `DistributedIndex.info`, which counts calls and is not cached."""
+        return Report({**self._index.info(), "linked": 0})
+
+    def sample_ids(self, count: int) -> list[Id]:
+        """Return the ids of no vectors: they are in the shards."""
+        return []
+
+    def shard_metrics(self) -> Iterator[tuple[str, str, list[tuple[str, float]]]]:
+        """Yield (name, description, values by shard) of each metric."""
+        parts = self._index.info()["shards"]
+        for name, description, key in (
+            ("logt_shard_vectors", "Vectors in the shard.", "vectors"),
+            ("logt_shard_bytes", "Bytes of the files of the shard.", "bytes"),
+            ("logt_shard_replicas", "Actors of the shard that are alive.", "replicas"),
+            ("logt_shard_calls", "Calls of the shard by its present actors.", "calls"),
+            ("logt_shard_failures", "Calls that failed or were too late.", "failures"),
+            ("logt_shard_milliseconds", "Mean time of a call.", "milliseconds"),
+        ):
+            yield name, description, [(str(part["shard"]), float(part[key])) for part in parts]
