@@ -78,6 +78,20 @@ def test_a_build_on_ray_has_the_bytes_of_a_build_with_processes(cluster, tmp_pat
         assert (tmp_path / "ray" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_dataset_of_ray_is_built_from_its_blocks(cluster, tmp_path, vectors):
+    import ray.data
+
+    X = vectors(1200, DIM)
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    dataset = ray.data.from_numpy([X[:500], X[500:700], X[700:]])
+    done = logt.distributed.build(dataset, tmp_path / "index", workers=1)
+    assert done.vectors == 1200
+    index = logt.open(tmp_path / "index")
+    assert np.isin(index.search(X[[0, 600, 1100]], 1).scores.round(2), [1.0]).all()
+    assert [path.name for path in tmp_path.iterdir()] == ["index"]  # the files of the blocks are removed
+
+
 @pytest.mark.parametrize("settings", [{}, {"effort": 0.1}, {"effort": 1.0}, {"nprobe": 2}, {"expand": 3}])
 def test_shards_give_the_ids_and_scores_of_one_machine(index, folder, vectors, settings):
     here, Q = logt.open(folder), vectors(300, DIM, seed=3)
@@ -306,3 +320,24 @@ def test_the_service_searches_in_shards_and_reports_each(cluster, index, folder,
                 error_message(client.post(f"{API}/search", json={"vectors": Q.tolist()}), 503, "busy")
         finally:
             index._slots, index._seconds = slots, 20
+
+
+def test_descriptors_of_photos_are_computed_on_the_cluster(cluster, tmp_path, small):
+    Image = pytest.importorskip("PIL.Image")
+    from logt.photos import Photos, update
+
+    rng = np.random.default_rng(0)
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        for number in range(20):
+            pixels = np.random.default_rng(number).integers(0, 256, (40, 50, 3), np.uint8)
+            Image.fromarray(pixels).save(tmp_path / name / f"{number}.png")
+        (tmp_path / name / "bad.png").write_bytes(rng.bytes(100))
+    there = update(tmp_path / "one", model=small, extract=logt.distributed.RayExtractor())
+    here = update(tmp_path / "two", model=small)
+    assert there == here
+    assert there.added == 20
+    assert [name for name, _ in there.failed] == ["bad.png"]
+    one, two = Photos.open(tmp_path / "one").index, Photos.open(tmp_path / "two").index
+    names = sorted(one.ids)
+    np.testing.assert_array_equal(one.reconstruct(names), two.reconstruct(names))

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from logt.cli.console import AsJson, Threads, count_of, err, out, progress, say
 from logt.descriptors import Box, Model, read_image
+from logt.distributed.photos import RayExtractor
 from logt.errors import InvalidInputError
 from logt.evaluation import mean_average_precision
 from logt.photos import Photos, Summary, duplicates, update
@@ -65,6 +66,10 @@ def index(
         bool, typer.Option("--rebuild", help="Remove damaged files of the index, and compute them again.")
     ] = False,
     threads: Threads = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Compute descriptors on a Ray cluster: its address, auto, or local."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Create or update the index of a folder of photos. An interrupted run can be resumed."""
@@ -83,6 +88,7 @@ def index(
                 relearn=relearn,
                 rebuild=rebuild,
                 workers=threads,
+                extract=None if ray is None else RayExtractor(ray),
                 progress=report,
             )
     except KeyboardInterrupt:

@@ -2,6 +2,7 @@
 
 from logt.distributed.build import BuildSummary, build
 from logt.distributed.cluster import connect
+from logt.distributed.photos import RayExtractor
 from logt.distributed.pools import ProcessPool, RayPool
 from logt.distributed.searching import DistributedIndex, ShardedResult, open  # noqa: A004
 
@@ -9,6 +10,7 @@ __all__ = [
     "BuildSummary",
     "DistributedIndex",
     "ProcessPool",
+    "RayExtractor",
     "RayPool",
     "ShardedResult",
     "build",

@@ -19,6 +19,7 @@ from logt._validation import check_int
 from logt.datasets.row_files import SOURCE_SUFFIXES
 from logt.distributed.blocks import Block, split_sources
 from logt.distributed.pools import Pool, ProcessPool
+from logt.distributed.staging import Staging, is_dataset
 from logt.distributed.tasks import HELD_OUT, Result, files_of
 from logt.engine.building import MAX_ROWS
 from logt.engine.method import Method
@@ -50,7 +51,7 @@ class BuildSummary:
 
 
 def build(
-    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Any,
     out: str | os.PathLike[str],
     *,
     method: Method | None = None,
@@ -68,15 +69,18 @@ def build(
     that was stopped or killed resumes if it is started again with the same arguments.
 
     sources: files of vectors (.npy, .fbin, .parquet, .h5 and others), by path or URL; ids are the numbers of their
-    rows, in the order of the sources. out: the folder or URL of the index; all workers must be able to write to it.
+    rows, in the order of the sources. Or a Ray Dataset with a column of vectors, whose blocks are written to files
+    next to `out` first. out: the folder or URL of the index; all workers must be able to write to it.
     method, metric, seed: as of `logt.Index`. segment_size: the most vectors of a segment, and of one task. workers:
     processes on this machine, one per core if None. pool: where tasks run instead, such as
     `logt.distributed.RayPool()`. overwrite: replace an index that is there. progress: True draws bars; a function is
     called as progress(what, done, total).
     """
-    given = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
     recipe = _Recipe.check(method, metric, seed, segment_size)
-    names = [str(source) if is_url(source) else str(local_path(source)) for source in given]
+    staging = Staging(sources, out) if is_dataset(sources) else None
+    given: Iterable[Any] = [sources] if isinstance(sources, str | os.PathLike) else sources
+    listed = list(given) if staging is None else staging.write()
+    names = [str(source) if is_url(source) else str(local_path(source)) for source in listed]
     if not names:
         raise InvalidInputError(f"no sources are given; pass files of vectors: {', '.join(SOURCE_SUFFIXES)}")
     own = ProcessPool(workers) if pool is None else None
@@ -84,10 +88,13 @@ def build(
         used = pool or own
         assert used is not None
         try:
-            return _Build(used, target, recipe, report).run(names)
+            done = _Build(used, target, recipe, report).run(names)
         finally:
             if own is not None:
                 own.close()
+    if staging is not None:
+        staging.remove()
+    return done
 
 
 @dataclass(frozen=True)
@@ -166,9 +173,8 @@ class _Build:
         drawn = sum(math.ceil(share * block.rows) for block in blocks)
         files = [sample["file"] for sample in samples]
         self._report("learning", 0, 1)
-        (trained,) = self._map(
-            [{**task, "kind": "train", "samples": files, "vectors": vectors, "drawn": drawn}], "learning"
-        )
+        alone = {**task, "kind": "train", "threads": self._pool.machine_threads}
+        (trained,) = self._map([{**alone, "samples": files, "vectors": vectors, "drawn": drawn}], "learning")
         self._place.write(record, json.dumps(trained).encode())
         for name in {file["name"] for file in files}:
             self._place.remove(name)
@@ -204,7 +210,8 @@ class _Build:
         """Return the file of the codec with its measured recall by effort."""
         chosen = results[:: -(-len(results) // MEASURED)]
         segments = [files_of(result["entry"], result["files"]) for result in chosen]
-        (done,) = self._map([{**task, "kind": "measure", "codec": codec, "segments": segments}], "measuring recall")
+        alone = {**task, "kind": "measure", "threads": self._pool.machine_threads}
+        (done,) = self._map([{**alone, "codec": codec, "segments": segments}], "measuring recall")
         return dict(done["file"])
 
     def _commit(

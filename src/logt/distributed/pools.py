@@ -25,9 +25,14 @@ Finished = Callable[[int, Result], None]
 
 
 class Pool(ABC):
-    """Runs tasks. `received`: bytes of results that have been handed to this process."""
+    """Runs tasks.
+
+    threads: of a task, if as many run as there are workers. machine_threads: of a task that runs alone. received:
+    bytes of results that have been handed to this process.
+    """
 
     threads = 1
+    machine_threads = 1
     received = 0
 
     @abstractmethod
@@ -54,7 +59,7 @@ class ProcessPool(Pool):
     def __init__(self, workers: int | None = None):
         """workers: the number of processes, by default one per core."""
         count = available_cores() if workers is None else check_int("workers", workers)
-        self.threads = max(1, available_cores() // count)
+        self.threads, self.machine_threads = max(1, available_cores() // count), available_cores()
         self._workers = [_Process() for _ in range(count)]
 
     @property
@@ -157,9 +162,9 @@ class RayPool(Pool):
         nodes = [node["Resources"].get("CPU", 0) for node in self._ray.nodes() if node["Alive"]]
         cores = int(max(nodes, default=1)) or 1
         limit = int(sum(nodes)) or 1 if workers is None else check_int("workers", workers)
-        self.threads = max(1, min(cores, int(sum(nodes)) // limit))
+        self.threads, self.machine_threads = max(1, min(cores, int(sum(nodes)) // limit)), cores
         self._limit = limit
-        self._remote = self._ray.remote(run_task).options(num_cpus=self.threads, max_retries=MAX_ATTEMPTS)
+        self._remote = self._ray.remote(run_task)
 
     def run(self, tasks: Sequence[Task], finished: Finished) -> None:
         """Run all tasks; finished: called with the number of each task and its result."""
@@ -169,7 +174,9 @@ class RayPool(Pool):
             while waiting or running:
                 while waiting and len(running) < self._limit:
                     number = waiting.pop()
-                    running[self._remote.remote(json.dumps(tasks[number]))] = number
+                    cores = tasks[number].get("threads", 1)
+                    remote = self._remote.options(num_cpus=cores, max_retries=MAX_ATTEMPTS)
+                    running[remote.remote(json.dumps(tasks[number]))] = number
                 (ready,), _ = self._ray.wait(list(running), num_returns=1)
                 number = running.pop(ready)
                 try:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -65,6 +66,7 @@ def update(
     relearn: bool = False,
     rebuild: bool = False,
     workers: int | None = None,
+    extract: ExtractElsewhere | None = None,
     progress: Progress | None = None,
 ) -> Summary:
     """Synchronize the index with the folder: add new photos, update changed ones, remove deleted ones.
@@ -79,6 +81,7 @@ def update(
     relearn: compute all descriptors and the whitening again, with another model or scales if they are given.
     rebuild: remove the files of the index that are damaged, and compute them again; otherwise they raise an error.
     workers: the number of threads; default all cores.
+    extract: computes descriptors in other processes, such as `logt.distributed.RayExtractor()`; default here.
     progress: called as progress(what, done, total).
     """
     photo_folder = Path(folder).resolve()
@@ -98,7 +101,8 @@ def update(
                 manifest = _with_more_folders(manifest, [photo_folder, *(Path(other).resolve() for other in also)])
                 manifest.write(index.path)
             with published_progress(index.path, progress) as report:
-                indexer = _Indexer(index, photo_folder, catalog, extractor, manifest, Workers(threads, report))
+                run = Workers(threads, report)
+                indexer = _Indexer(index, photo_folder, catalog, extractor, manifest, run, extract)
                 return indexer.run(scan_folders(manifest.photo_folders(index.path), index.path))
 
 
@@ -174,8 +178,31 @@ class _Request:
         return manifest
 
 
-_Extracted = tuple[Floats, ImageDetails]
+Extracted = tuple[Floats, ImageDetails]
 """The raw descriptor of a photo, and the details in its header."""
+
+
+class ExtractElsewhere(Protocol):
+    """Computes the descriptors of photos in other processes.
+
+    block_size: photos that are given to it together.
+    """
+
+    block_size: int
+
+    def __call__(self, manifest: PhotoManifest, index_path: Path, paths: Sequence[Path]) -> Sequence[Extracted | str]:
+        """Return what `extract_photo` returns for each path."""
+
+
+def extract_photo(path: Path, extractor: DescriptorExtractor) -> Extracted | str:
+    """Return the raw descriptor of a photo and its details, or the reason why there are none."""
+    try:
+        image, details = read_photo(path, extractor.side)
+        return extractor(image), details
+    except ImageError as error:
+        return error.reason
+    except InvalidInputError as error:
+        return str(error)
 
 
 @dataclass
@@ -188,6 +215,7 @@ class _Indexer:
     extractor: DescriptorExtractor
     manifest: PhotoManifest
     workers: Workers
+    extract: ExtractElsewhere | None = None
 
     def run(self, scan: FolderScan) -> Summary:
         """Synchronize the index with the files that were found."""
@@ -242,8 +270,9 @@ class _Indexer:
         """Compute and record descriptors, block by block; return (name, reason) of the photos that failed."""
         failed: list[tuple[str, str]] = []
         recorded = 0
-        for start in range(0, len(names), _BLOCK_SIZE):
-            block = names[start : start + _BLOCK_SIZE]
+        size = _BLOCK_SIZE if self.extract is None else self.extract.block_size
+        for start in range(0, len(names), size):
+            block = names[start : start + size]
             results = self._extract_block(block, start, len(names))
             good = [(name, scan.files[name], *result) for name, result in results if not isinstance(result, str)]
             bad = [(name, reason) for name, reason in results if isinstance(reason, str)]
@@ -251,27 +280,24 @@ class _Indexer:
             self.catalog.remove(name for name, _ in bad)
             failed += bad
             recorded += len(good)
-            is_last = start + _BLOCK_SIZE >= len(names)
+            is_last = start + size >= len(names)
             if recorded >= FINAL_COUNT and not is_last and not self.catalog.relearning:
                 self._update_vectors()  # the photos so far can be searched before the run ends
                 recorded = 0
         return failed
 
-    def _extract_block(self, names: list[str], start: int, total: int) -> list[tuple[str, _Extracted | str]]:
+    def _extract_block(self, names: list[str], start: int, total: int) -> list[tuple[str, Extracted | str]]:
         """Return (name, raw descriptor and details, or reason of failure) of each photo."""
         progress = self.workers.progress
         workers = replace(self.workers, progress=progress and _BlockProgress(progress, start, total))
-        return list(zip(names, workers.map(self._extract, names, "indexing"), strict=True))
-
-    def _extract(self, name: str) -> _Extracted | str:
-        """Return the raw descriptor of a photo and its details, or the reason why there are none."""
-        try:
-            image, details = read_photo(self.photo_folder / name, self.extractor.side)
-            return self.extractor(image), details
-        except ImageError as error:
-            return error.reason
-        except InvalidInputError as error:
-            return str(error)
+        paths = [self.photo_folder / name for name in names]
+        results: Sequence[Extracted | str]
+        if self.extract is None:
+            results = workers.map(lambda path: extract_photo(path, self.extractor), paths, "indexing")
+        else:
+            results = self.extract(self.manifest, self.index.path, paths)
+            workers.report("indexing", len(names), len(names))
+        return list(zip(names, results, strict=True))
 
     def _add_missing_details(self, changed: set[str]) -> None:
         """Read the headers of the photos that an earlier version indexed without their details."""
