@@ -20,6 +20,7 @@ class SyntheticPhotos:
     """The interface of `logt.photos.Photos` with the colour descriptor."""
 
     side = 100
+    has_text = False
 
     def __init__(self, folder: Path, index: Path):
         self.folder, self.path, self.index = folder, index, logt.open(index)

@@ -282,7 +282,7 @@ def test_unusable_models_are_refused(given, message):
 def test_a_model_output_that_cannot_be_pooled_is_refused(tmp_path):
     onnx = pytest.importorskip("onnx")
     floats, helper = onnx.TensorProto.FLOAT, onnx.helper
-    node = helper.make_node("ReduceMean", ["x"], ["y"], axes=[1], keepdims=0)
+    node = helper.make_node("ReduceMean", ["x"], ["y"], axes=[1, 2, 3], keepdims=0)
     input_info, output_info = (
         helper.make_tensor_value_info(n, floats, s) for n, s in (("x", ["N", 3, "H", "W"]), ("y", None))
     )
@@ -290,7 +290,9 @@ def test_a_model_output_that_cannot_be_pooled_is_refused(tmp_path):
     onnx.save(
         helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), tmp_path / "flat.onnx"
     )
-    with pytest.raises(InvalidInputError, match="a feature map \\(N, C, H, W\\) or a vector"):
+    with pytest.raises(
+        InvalidInputError, match=r"expected a feature map \(N, C, H, W\), tokens \(N, T, D\) or a vector"
+    ):
         Model.load(tmp_path / "flat.onnx")
 
 

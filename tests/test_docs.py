@@ -39,9 +39,18 @@ def test_the_code_of_a_document_runs(document, tmp_path, monkeypatch):
         (tmp_path / "photos").mkdir()
         for name in ("photos/one.jpg", "photos/two.jpg", "photos/three.jpg", "query.jpg"):
             Image.fromarray(rng.integers(0, 256, (64, 80, 3), np.uint8)).save(name)
+    if document.name == "models.md":
+        for package in ("onnx", "onnxruntime", "tokenizers", "PIL"):
+            pytest.importorskip(package)
+        from text_encoders import example
+
+        for folder in ("photos", "clip"):
+            (tmp_path / folder).mkdir()
+        example.write_encoders(tmp_path / "clip")
+        example.draw("red", "dots", rng).save("photos/one.png")
     names: dict[str, object] = {}
-    for example in blocks(document, "python"):
-        exec(compile(example, name_of(document), "exec"), names)
+    for block in blocks(document, "python"):
+        exec(compile(block, name_of(document), "exec"), names)
 
 
 def test_the_readme_and_the_guides_have_code_that_runs():

@@ -17,6 +17,7 @@ PRINTS = {
     "photos": "12 added, 0 changed, 0 removed, 0 failed",
     "serve": "removed: 1 of 1001",
     "sklearn_pipeline": "accuracy 0.9",
+    "text_search": "blue dots 2.png",
     "updates": "after refresh it sees 1,990 vectors of generation 2",
 }
 NEEDS = {
@@ -25,6 +26,7 @@ NEEDS = {
     "photos": "onnxruntime",
     "serve": "uvicorn",
     "sklearn_pipeline": "sklearn",
+    "text_search": "tokenizers",
 }
 
 

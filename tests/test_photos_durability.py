@@ -102,7 +102,9 @@ def test_the_names_on_disk_are_those_of_format_2(folder, small):
     update(folder, model=small)
     home = folder / ".logt"
     manifest = json.loads((home / "photos.json").read_text())
-    keys = "format folder model sha256 model_path layout mean std side scales p whitening more_folders checksum"
+    keys = (
+        "format folder model sha256 model_path layout mean std side scales p whitening more_folders settings checksum"
+    )
     assert list(manifest) == keys.split()
     checksum = manifest["whitening"]
     files = {".lock", "catalogue.sqlite", "photos.json", f"vectors-{checksum}", f"whitening-{checksum}.safetensors"}

@@ -21,7 +21,6 @@ from logt.distributed.photos import RayExtractor
 from logt.errors import InvalidInputError
 from logt.evaluation import mean_average_precision
 from logt.photos import Photos, Summary, duplicates, update
-from logt.photos.duplicates import THRESHOLD
 from logt.photos.html_report import ReportPhoto, render_report
 from logt.photos.index_folder import DEFAULT_NAME
 from logt.photos.synthetic_scenes import write_synthetic_photos
@@ -39,7 +38,7 @@ _REPORT_FILE = "results.html"
 IndexPath = Annotated[
     Path, typer.Argument(metavar="INDEX", help="An index of photos, or the folder of photos that contains it.")
 ]
-MovedModel = Annotated[Path | None, typer.Option("--model", help="The ONNX model of the index, if it was moved.")]
+MovedModel = Annotated[str | None, typer.Option("--model", help="The model of the index, if it was moved.")]
 OpenReport = Annotated[bool, typer.Option("--open", help="Open the results as a page in the browser.")]
 
 
@@ -55,8 +54,15 @@ def index(
     ] = None,
     only: Annotated[bool, typer.Option("--only", help="Remove the photos of all other folders.")] = False,
     model: Annotated[
-        Path | None,
-        typer.Option(help="ONNX model that returns a feature map or a vector. Default: the included one."),
+        str | None,
+        typer.Option(
+            metavar="NAME|PATH",
+            help="An ONNX image encoder, a folder that contains one, or a name in the folder LOGT_MODELS. "
+            "Default: the included network.",
+        ),
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="Preprocessing of a family of models: clip, siglip, dinov2 or timm.")
     ] = None,
     side: Annotated[
         int | None, typer.Option(min=32, help="Longer side, in pixels, to which photos are resized.")
@@ -76,7 +82,7 @@ def index(
     warnings.filterwarnings("ignore", module=r"PIL\.")  # warnings about metadata would break the progress bar
     if only and also:
         raise InvalidInputError("--only and --also cannot be combined")
-    chosen: Path | Model | None = model if side is None else Model.load(model, side=side)
+    chosen = model if side is None and preset is None else Model.load(model, preset=preset, side=side)
     start = time.perf_counter()
     try:
         with progress(quiet=as_json) as report:
@@ -100,7 +106,10 @@ def index(
 @app.command()
 def search(
     path: IndexPath,
-    photo: Annotated[Path, typer.Argument(help="The photo to search for.")],
+    photo: Annotated[Path | None, typer.Argument(help="The photo to search for.")] = None,
+    text: Annotated[
+        str | None, typer.Option(help="Search for what a text describes, with a model that has a text encoder.")
+    ] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Number of results.")] = 10,
     box: Annotated[
         str | None,
@@ -114,16 +123,22 @@ def search(
     model: MovedModel = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find the photos that are most similar to a photo."""
+    """Find the photos that are most similar to a photo, or that match a text."""
+    if (photo is None) == (text is None) or (text is not None and box is not None):
+        raise InvalidInputError("give a photo, with or without --box, or --text")
     photos = Photos.open(path, model=model)
-    image = read_image(photo, side=photos.side if box is None else None)
-    region = None if box is None else _parse_box(box, image.size)
-    results = photos.search(image, k, region)
+    if photo is None:
+        image, title = None, text or ""
+        results = photos.search_text(title, k)
+    else:
+        image = read_image(photo, side=photos.side if box is None else None)
+        region, title = None if box is None else _parse_box(box, image.size), photo.name
+        results = photos.search(image, k, region)
+        image = image if region is None else image.crop(tuple(map(round, region)))  # type: ignore[arg-type]
     if html is not None or show:
-        query = image if region is None else image.crop(tuple(map(round, region)))  # type: ignore[arg-type]
         note = f"The {len(results)} most similar of {count_of(len(photos.index), 'photo')} in {photos.folder}"
-        section = (ReportPhoto(photo.name, query), _report_photos(photos, results))
-        _write_report(html, render_report(f"Photos similar to {photo.name}", note, [section]), show)
+        section = (ReportPhoto(title, image), _report_photos(photos, results))
+        _write_report(html, render_report(f"Photos similar to {title}", note, [section]), show)
     if as_json:
         out.print_json(json.dumps([{"name": name, "score": score} for name, score in results]))
         return
@@ -136,7 +151,10 @@ def search(
 @app.command("duplicates")
 def near_duplicates(
     path: IndexPath,
-    threshold: Annotated[float, typer.Option(help="Minimum score of near-duplicates, up to 1.")] = THRESHOLD,
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="Minimum score of near-duplicates, up to 1. Default: 0.85; not whitened, 0.95."),
+    ] = None,
     model: MovedModel = None,
     threads: Threads = None,
     as_json: AsJson = False,

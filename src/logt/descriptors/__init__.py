@@ -4,6 +4,7 @@ from logt.descriptors.extractor import SCALES, DescriptorExtractor
 from logt.descriptors.image_io import ImageError, read_image
 from logt.descriptors.model import Model
 from logt.descriptors.preprocessing import Box
+from logt.descriptors.text import TextEncoder
 from logt.descriptors.whitening import Whitening
 
-__all__ = ["SCALES", "Box", "DescriptorExtractor", "ImageError", "Model", "Whitening", "read_image"]
+__all__ = ["SCALES", "Box", "DescriptorExtractor", "ImageError", "Model", "TextEncoder", "Whitening", "read_image"]

@@ -25,16 +25,21 @@ SCALES = (1.0, 1 / math.sqrt(2), 0.5)
 
 @dataclass(frozen=True)
 class DescriptorExtractor:
-    """A model, the scales of the images it sees, and the exponent p of the generalized mean (GeM) pooling."""
+    """Computes the descriptor of an image.
+
+    model: the network. scales: of the images it processes, by default those of the model, or (1, 1/√2, 1/2).
+    p: the exponent of the generalized mean (GeM) pooling of feature maps.
+    """
 
     model: Model
-    scales: Sequence[float] = SCALES
+    scales: Sequence[float] = ()
     p: float = 3.0
 
     def __post_init__(self) -> None:
+        wanted = self.scales or self.model.output.scales or SCALES
         fixed_size = self.model.preprocessing.size
-        scales = (1.0,) if fixed_size else tuple(check_float("scale", scale) for scale in self.scales)
-        if not scales or not all(0 < scale <= 8 for scale in scales):
+        scales = (1.0,) if fixed_size else tuple(check_float("scale", scale) for scale in wanted)
+        if not all(0 < scale <= 8 for scale in scales):
             raise InvalidInputError(f"scales must be above 0 and at most 8, got {self.scales!r}")
         object.__setattr__(self, "scales", scales)
         if not 0 < check_float("p", self.p) < math.inf:
@@ -44,7 +49,8 @@ class DescriptorExtractor:
     def side(self) -> int:
         """The longer side, in pixels, of the network's largest input."""
         preprocessing = self.model.preprocessing
-        return max(preprocessing.size or (math.ceil(preprocessing.side * max(self.scales)),))
+        longest = max(preprocessing.size or (math.ceil(preprocessing.side * max(self.scales)),))
+        return 2 * longest if preprocessing.fit == "crop" else longest
 
     def __call__(self, image: Image, box: Box | None = None) -> Floats:
         """Return the descriptor, not whitened, of an RGB image or of its region in a box."""

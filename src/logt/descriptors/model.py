@@ -1,44 +1,71 @@
-"""Networks: any ONNX model that returns a feature map or a vector, or the one included in the package."""
+"""Networks: any ONNX model that returns a feature map, tokens or a vector, or one that the package includes."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from logt._types import Floats
+from logt._validation import check_choice, check_float, check_int
+from logt.descriptors.model_files import ModelFiles, find_files, find_model, read_settings
+from logt.descriptors.model_settings import INPUT_KEYS, OUTPUT_KEYS
+from logt.descriptors.onnx_session import choose_output, create_session, read_model_file, run_session
+from logt.descriptors.pooling import POOLINGS, pool_tokens
 from logt.descriptors.preprocessing import Box, Preprocessing
-from logt.errors import InvalidInputError, MissingExtraError
-from logt.storage.files import read_bytes
+from logt.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-MAX_BYTES = 1 << 31
-"""Larger files are refused: an ONNX file has at most so many bytes."""
-
-DEFAULT_MODEL = Path(__file__).with_name("efficientnet-lite0.onnx")
 _METADATA_KEY = "logt"
 _INPUT_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+_OUTPUTS = ("image_embeds", "image_features", "pooler_output", "embedding")  # of the usual exports, best first
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a network returns, and what becomes of it.
+
+    name: of the output. pooling, prefix: of tokens, see `logt.descriptors.pooling.pool_tokens`. scales: of the images
+    that the network processes; empty for the default ones. whiten: whether descriptors are whitened.
+    """
+
+    name: str
+    pooling: str = "cls"
+    prefix: int = 1
+    scales: Sequence[float] = ()
+    whiten: bool = True
+
+    def __post_init__(self) -> None:
+        check_choice("pooling", self.pooling, POOLINGS)
+        check_int("prefix", self.prefix, 0)
+        if not isinstance(self.scales, list | tuple):
+            raise InvalidInputError(f"scales must be a list of numbers, got {self.scales!r}")
+        object.__setattr__(self, "scales", tuple(check_float("scale", scale) for scale in self.scales))
+        if not isinstance(self.whiten, bool):
+            raise InvalidInputError(f"whiten must be true or false, got {self.whiten!r}")
 
 
 @dataclass(frozen=True)
 class Model:
     """A network and its preprocessing, created by `Model.load`; threads may share it.
 
-    path: the ONNX file. name: for reports. sha256: of the file. preprocessing: from an image to the input. session:
-    of onnxruntime.
+    path: the ONNX file. name: for reports. sha256: of the file. preprocessing: from an image to the input. output: of
+    the network. files: the text encoder that belongs to it, if there is one. session: of onnxruntime.
     """
 
     path: Path
     name: str
     sha256: str
     preprocessing: Preprocessing
+    output: Output
+    files: ModelFiles
     session: Any = field(repr=False, compare=False)
 
     @classmethod
@@ -46,78 +73,86 @@ class Model:
         cls,
         path: str | Path | None = None,
         *,
+        preset: str | None = None,
         layout: str | None = None,
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
         side: int | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> Model:
         """Load an ONNX file, by default the model included in the package.
 
-        Values that are not given are read from the JSON object in the file's metadata under the key "logt", then
-        from the shape of its input; the last default is NCHW with the mean and std of ImageNet.
+        Values that are not given are read from NAME.json next to NAME.onnx, then from the preset, from the JSON
+        object in the file's metadata under the key "logt", from the files of other libraries, such as
+        preprocessor_config.json, and from the shape of its input. The last default is NCHW with the mean and std of
+        ImageNet.
 
-        path: the ONNX file.
+        path: the ONNX file, a folder that contains one, or the name of a model ("lite", or one in LOGT_MODELS).
+        preset: the usual values of a family of models: "clip", "siglip", "dinov2" or "timm".
         layout: "NCHW" or "NHWC".
         mean, std: three numbers each: the input is (rgb / 255 - mean) / std.
         side: the longer side of an image, in pixels, at scale 1.
+        settings: other values by name, as in NAME.json; no such file is read then.
         """
-        file = DEFAULT_MODEL if path is None else Path(path).resolve()
-        try:
-            data = read_bytes(file, MAX_BYTES)
-        except OSError as error:
-            raise InvalidInputError(f"the model {file} cannot be read: {error.strerror or error}") from error
-        session = _create_session(data, file)
+        file = find_model(path)
+        data = read_model_file(file)
+        session = create_session(data, file)
         arguments = {"layout": layout, "mean": mean, "std": std, "side": side}
         given = {name: value for name, value in arguments.items() if value is not None}
-        metadata = _read_metadata(session, file)
-        preprocessing = _preprocessing(session, {**metadata, **given}, file)
-        name = str(metadata.get("name", file.stem))
-        model = cls(file, name, hashlib.sha256(data).hexdigest(), preprocessing, session)
+        config, chosen = read_settings(file, preset) if settings is None else ({}, dict(settings))
+        values = {**config, **_read_metadata(session, file), **chosen, **given}
+        model = cls(
+            file,
+            str(values.get("name", file.stem)),
+            hashlib.sha256(data).hexdigest(),
+            _preprocessing(session, values, file),
+            _output(session, values, file),
+            find_files(file, values),
+            session,
+        )
         model._check_output()
         return model
+
+    @property
+    def has_text(self) -> bool:
+        """Whether a text encoder belongs to the model."""
+        return self.files.text is not None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All settings except those that are arguments of `load`; `load(settings=…)` gives the same model."""
+        fields = {**asdict(self.preprocessing), **asdict(self.output), "output": self.output.name}
+        names = [name for name in (*INPUT_KEYS, *OUTPUT_KEYS) if name not in ("layout", "mean", "std", "side")]
+        return {**{name: fields[name] for name in names}, **self.files.settings}
 
     def __call__(self, image: Image, box: Box, scale: float = 1.0) -> Floats:
         """Return the feature map, (C, H, W), or the vector, (D,), of the region of an image in the box."""
         return self._run(self.preprocessing(image, box, scale))
 
     def _run(self, x: Floats) -> Floats:
-        first_input, first_output = self.session.get_inputs()[0], self.session.get_outputs()[0]
+        first_input = self.session.get_inputs()[0]
         batch = x.astype(_INPUT_TYPES[first_input.type])
-        try:
-            output = np.asarray(self.session.run([first_output.name], {first_input.name: batch})[0])
-        except Exception as error:  # onnxruntime has no exception class of its own for failed runs
-            raise InvalidInputError(f"the model {self.path} failed on an image: {error}") from error
+        output = np.asarray(run_session(self.session, self.output.name, {first_input.name: batch}, self.path))
+        if not output.size:
+            raise InvalidInputError(f"the model {self.path} has an empty output")
         features: Floats = output[0].astype(np.float32)
+        if features.ndim == 2:
+            return pool_tokens(features, self.output.pooling, self.output.prefix)
         is_nhwc_map = features.ndim == 3 and self.preprocessing.layout == "NHWC"
         return features.transpose(2, 0, 1) if is_nhwc_map else features
 
     def _check_output(self) -> None:
-        """Raise if the output for a black image is neither a feature map nor a vector."""
-        height, width = self.preprocessing.size or (64, 64)
+        """Raise if the output for a black image is neither a feature map nor tokens nor a vector."""
+        side = max(64, self.preprocessing.multiple)
+        side -= side % self.preprocessing.multiple
+        height, width = self.preprocessing.size or (side, side)
         shape = (3, height, width) if self.preprocessing.layout == "NCHW" else (height, width, 3)
         output = self._run(np.zeros((1, *shape), np.float32))
-        if output.ndim not in (1, 3) or not output.size:
+        if output.ndim not in (1, 3) or not output.size or np.isnan(output).any():
             raise InvalidInputError(
                 f"the model {self.path} has an output of shape {(1, *output.shape)}, "
-                "expected a feature map (N, C, H, W) or a vector (N, D)"
+                "expected a feature map (N, C, H, W), tokens (N, T, D) or a vector (N, D)"
             )
-
-
-def _create_session(data: bytes, file: Path) -> Any:
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise MissingExtraError(
-            "computing descriptors needs onnxruntime: pip install 'logt-search[images]'"
-        ) from error
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1  # images are processed in parallel instead
-    options.enable_mem_pattern = False  # it needs inputs of equal size
-    options.log_severity_level = 4  # errors are raised as exceptions
-    try:
-        return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime has no exception class of its own for invalid files
-        raise InvalidInputError(f"{file} cannot be loaded as an ONNX model: {error}") from error
 
 
 def _read_metadata(session: Any, file: Path) -> Mapping[str, Any]:
@@ -137,8 +172,16 @@ def _preprocessing(session: Any, settings: Mapping[str, Any], file: Path) -> Pre
         raise InvalidInputError(
             f"{file} must have one input, a batch of images as floats, (N, 3, H, W) or (N, H, W, 3)"
         )
-    layout = settings.get("layout", "NHWC" if shape[3] == 3 and shape[1] != 3 else "NCHW")
-    values = {name: settings[name] for name in ("mean", "std", "side", "multiple") if name in settings}
-    height, width = shape[2:] if layout == "NCHW" else shape[1:3]
-    size = (height, width) if isinstance(height, int) and isinstance(width, int) else None
-    return Preprocessing(layout=layout, size=size, **values)
+    values = {name: settings[name] for name in INPUT_KEYS if name in settings}
+    values.setdefault("layout", "NHWC" if shape[3] == 3 and shape[1] != 3 else "NCHW")
+    height, width = shape[2:] if values["layout"] == "NCHW" else shape[1:3]
+    if isinstance(height, int) and isinstance(width, int):
+        values["size"] = (height, width)
+    return Preprocessing(**values)
+
+
+def _output(session: Any, settings: Mapping[str, Any], file: Path) -> Output:
+    """Return the output that the settings define; descriptors that texts are compared with are not whitened."""
+    values = {name: settings[name] for name in ("pooling", "prefix", "scales") if name in settings}
+    whiten = settings.get("whiten", not find_files(file, settings).text)
+    return Output(choose_output(session, settings.get("output"), _OUTPUTS, file), whiten=whiten, **values)

@@ -1,4 +1,4 @@
-"""Pooling: feature maps of several scales -> one descriptor."""
+"""Pooling: the output of a network -> one vector, and the descriptors of several scales -> one vector."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from logt._types import Floats
+
+POOLINGS = ("cls", "mean", "gem", "cls+mean")
+"""How the tokens of a transformer become one vector."""
 
 
 def gem(features: Floats, p: float = 3.0) -> Floats:
@@ -17,6 +20,23 @@ def gem(features: Floats, p: float = 3.0) -> Floats:
     powers = np.maximum(features, 1e-6).astype(np.float32) ** np.float32(p)
     pooled: Floats = powers.mean(axis=(1, 2), dtype=np.float32) ** np.float32(1 / p)
     return pooled
+
+
+def pool_tokens(tokens: Floats, pooling: str = "cls", prefix: int = 1, p: float = 3.0) -> Floats:
+    """Return one vector from the tokens of a transformer, (T, D).
+
+    pooling: "cls" is the class token, the first; "mean" is the mean of the patches, "gem" their generalized mean;
+    "cls+mean" is both, each of norm 1, one after the other.
+    prefix: the number of tokens before those of the patches: the class token, and registers.
+    """
+    first: Floats = tokens[0]
+    if pooling == "cls":
+        return first
+    patches = tokens[prefix:]
+    if pooling == "gem":
+        return gem(patches.T[:, :, None], p)
+    mean: Floats = patches.mean(axis=0, dtype=np.float32)
+    return mean if pooling == "mean" else np.concatenate([normalize(first), normalize(mean)])
 
 
 def normalize(x: Floats) -> Floats:

@@ -14,6 +14,9 @@ from logt.errors import CorruptIndexError, InvalidInputError
 RIDGE = 10.0
 """The ridge is RIDGE * trace(covariance) / count: regularization, as few descriptors estimate a covariance poorly."""
 
+IDENTITY_COUNT = 1 << 30
+"""The count of the identity: it is never learned again from more descriptors."""
+
 
 @dataclass(frozen=True)
 class Whitening:
@@ -52,6 +55,17 @@ class Whitening:
         gain = np.sqrt(ridge / (variance[kept] + ridge))
         shrunk = mean * n / (n + 1)  # with the mean itself, a single descriptor would become 0
         return cls(shrunk.astype(np.float32), V[kept].astype(np.float32), gain.astype(np.float32), n)
+
+    @classmethod
+    def identity(cls, dim: int) -> Whitening:
+        """Return the whitening that changes nothing but the norm. dim: the dimension of the descriptors."""
+        empty = np.empty(0, np.float32)
+        return cls(np.zeros(dim, np.float32), empty.reshape(0, dim), empty, IDENTITY_COUNT)
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether it changes nothing but the norm."""
+        return not len(self.gain) and not self.mean.any()
 
     @property
     def dim(self) -> int:

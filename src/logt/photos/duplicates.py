@@ -15,6 +15,9 @@ from logt.photos.photo_index import Photos
 THRESHOLD = 0.85
 """Compressed, enlarged, brightened or slightly cropped copies score above it, other photos of one object below."""
 
+RAW_THRESHOLD = 0.95
+"""The same for descriptors that are not whitened, such as those of CLIP, which have high scores with each other."""
+
 _NEIGHBORS = 32  # neighbors of each photo that are compared; larger groups are connected through other members
 _BATCH_SIZE = 1024
 
@@ -31,16 +34,18 @@ class DuplicateGroup:
 
 
 def duplicates(
-    photos: Photos, threshold: float = THRESHOLD, *, threads: int | None = None, progress: Progress | None = None
+    photos: Photos, threshold: float | None = None, *, threads: int | None = None, progress: Progress | None = None
 ) -> list[DuplicateGroup]:
     """Return the groups of two or more photos that are near-duplicates; largest groups first.
 
     photos: an open index of photos.
-    threshold: the minimum score of a pair, above 0 and at most 1.
+    threshold: the minimum score of a pair, above 0 and at most 1; default 0.85, or 0.95 if the descriptors are not
+    whitened.
     threads: the number of threads; default all cores.
     progress: called as progress(what, done, total).
     """
-    threshold = check_fraction("threshold", threshold)
+    usual = THRESHOLD if photos.is_whitened else RAW_THRESHOLD
+    threshold = usual if threshold is None else check_fraction("threshold", threshold)
     index = photos.index  # one state of it, even if `photos` is refreshed meanwhile
     names: list[str] = index.ids.tolist()
     row_of = {name: row for row, name in enumerate(names)}

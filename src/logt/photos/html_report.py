@@ -41,7 +41,10 @@ figcaption b { color: var(--accent); font-variant-numeric: tabular-nums; margin-
 
 @dataclass(frozen=True)
 class ReportPhoto:
-    """A photo in a report: a query if it has no score, else a result. `image` is None if the file cannot be read."""
+    """A photo in a report: a query if it has no score, else a result.
+
+    `image` is None if the file cannot be read, or if the query is a text.
+    """
 
     name: str
     image: Image | None
@@ -66,7 +69,8 @@ def render_report(title: str, note: str, searches: Sequence[tuple[ReportPhoto, S
 
 def _figure(photo: ReportPhoto) -> str:
     name = _escape(photo.name)
-    image = f'<img alt="{name}" src="{_data_url(photo.image)}">' if photo.image else '<img alt="cannot be read">'
+    missing = "" if photo.score is None else '<img alt="cannot be read">'
+    image = f'<img alt="{name}" src="{_data_url(photo.image)}">' if photo.image else missing
     label = "query" if photo.score is None else f"{photo.score:.3f}"
     return f"<figure>{image}<figcaption><b>{label}</b>{name}</figcaption></figure>"
 

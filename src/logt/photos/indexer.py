@@ -18,7 +18,7 @@ import numpy as np
 from logt._threads import Progress, Workers, available_cores
 from logt._types import Floats
 from logt._validation import check_int
-from logt.descriptors import SCALES, DescriptorExtractor, ImageError, Model, Whitening
+from logt.descriptors import DescriptorExtractor, ImageError, Model, Whitening
 from logt.descriptors.image_io import NOT_AN_IMAGE, ImageDetails
 from logt.errors import CorruptIndexError, InvalidInputError
 from logt.photos.catalog import Catalog, FileStamp
@@ -76,8 +76,9 @@ def update(
     folder: the folder of photos; its subfolders are included.
     path: the folder of the index, created if it does not exist; default FOLDER/.logt.
     also: other folders of photos; the names of their photos are absolute paths. Default: those of the last run.
-    model: an ONNX file or a loaded model; default the model of the index, or the one included in the package.
-    scales: the scales at which images are processed; default those of the index, or (1, 1/√2, 1/2).
+    model: an ONNX file, a folder or a name as in `Model.load`, or a loaded model; default the model of the index, or
+    the one included in the package.
+    scales: the scales at which images are processed; default those of the index, then of the model.
     relearn: compute all descriptors and the whitening again, with another model or scales if they are given.
     rebuild: remove the files of the index that are damaged, and compute them again; otherwise they raise an error.
     workers: the number of threads; default all cores.
@@ -119,7 +120,9 @@ def _with_more_folders(manifest: PhotoManifest, folders: list[Path]) -> PhotoMan
 
 def _create_extractor(model: str | Path | Model | None, scales: Sequence[float] | None) -> DescriptorExtractor:
     loaded = model if isinstance(model, Model) else Model.load(model)
-    return DescriptorExtractor(loaded, SCALES if scales is None else scales)
+    if scales is not None and not len(scales):
+        raise InvalidInputError("scales must have at least one number; None is the default")
+    return DescriptorExtractor(loaded, () if scales is None else scales)
 
 
 @dataclass(frozen=True)
@@ -351,6 +354,8 @@ class _Indexer:
             current = self.index.read_whitening(self.manifest.whitening)
             if current.count >= FINAL_COUNT or self.catalog.count() < GROWTH * current.count:
                 return current
+        if not self.extractor.model.output.whiten:
+            return Whitening.identity(len(self.catalog.sample_descriptors(1, np.random.default_rng(0))[0]))
         return Whitening.learn(self.catalog.sample_descriptors(_SAMPLE_SIZE, np.random.default_rng(0)))
 
 

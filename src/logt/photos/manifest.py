@@ -6,13 +6,13 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from logt.descriptors import DescriptorExtractor, Model
-from logt.descriptors.model import DEFAULT_MODEL
+from logt.descriptors.model_files import BUILT_IN, find_model
 from logt.errors import CorruptIndexError, FormatVersionError, InvalidInputError
 from logt.storage.files import checksum, open_regular, read_bytes, replace_file
 
@@ -29,6 +29,7 @@ class PhotoManifest:
     """The folder of the photos, how descriptors are computed, and the whitening of the vectors, if there are any.
 
     more_folders: absolute paths of other folders of photos; the names of their photos are absolute paths.
+    settings: of the model, see `Model.settings`; None in an index of an earlier version.
     The fields are the keys of the JSON file. `index_path` in the methods is the folder of the index.
     """
 
@@ -44,6 +45,7 @@ class PhotoManifest:
     p: float
     whitening: str | None = None
     more_folders: Sequence[str] = ()
+    settings: Mapping[str, Any] | None = None
 
     @classmethod
     def from_extractor(cls, photo_folder: Path, index_path: Path, extractor: DescriptorExtractor) -> PhotoManifest:
@@ -53,13 +55,14 @@ class PhotoManifest:
             folder=_stored_folder(photo_folder, index_path),
             model=model.name,
             sha256=model.sha256,
-            model_path=None if model.path == DEFAULT_MODEL else str(model.path),
+            model_path=None if model.path in BUILT_IN.values() else str(model.path),
             layout=model.preprocessing.layout,
-            mean=model.preprocessing.mean,
-            std=model.preprocessing.std,
+            mean=list(model.preprocessing.mean),
+            std=list(model.preprocessing.std),
             side=model.preprocessing.side,
             scales=extractor.scales,
             p=extractor.p,
+            settings=_json_values(model.settings),
         )
 
     @classmethod
@@ -108,6 +111,8 @@ class PhotoManifest:
             raise TypeError("mean, std and scales must be lists")
         if not isinstance(self.more_folders, list | tuple) or not all(map(os.path.isabs, self.more_folders)):
             raise ValueError(f"more_folders must be absolute paths, got {self.more_folders!r}")
+        if not isinstance(self.settings, dict | None):
+            raise TypeError("settings must be an object")
 
     def to_json(self) -> str:
         """Return the JSON text of the manifest."""
@@ -131,10 +136,8 @@ class PhotoManifest:
         return [self.photo_folder(index_path), *map(Path, self.more_folders)]
 
     def reload_model(self) -> Model:
-        """Load the model from the same path, or the default model, in their present version, with the same side."""
-        if self.model_path is None:
-            return Model.load(side=self.side)
-        return self._load_model(self.model_path)
+        """Load the model from the same path, or the included one, as it is now, with the same settings."""
+        return self._load_model(self.model_path or self._included)
 
     def load_extractor(self, model: str | Path | Model | None = None) -> DescriptorExtractor:
         """Return the extractor that computed the descriptors; `model` is its model, if the file was moved.
@@ -142,16 +145,19 @@ class PhotoManifest:
         A model with other bytes or another preprocessing is refused.
         """
         if not isinstance(model, Model):
-            path = model or self.model_path
-            if path is not None:
-                self._check_model(_sha256(Path(path)), path)  # before its bytes are used, or take memory
+            path = find_model(model or self.model_path or self._included)
+            self._check_model(_sha256(path), path)  # before its bytes are used, or take memory
             model = self._load_model(path)
         self._check_model(model.sha256, model.path)
-        for name in ("layout", "mean", "std", "side"):
-            given, stored = getattr(model.preprocessing, name), getattr(self, name)
-            if given != (tuple(stored) if isinstance(stored, list) else stored):
+        preprocessing = asdict(model.preprocessing)
+        given = _json_values({name: preprocessing[name] for name in ("layout", "mean", "std", "side")})
+        stored: dict[str, Any] = {name: getattr(self, name) for name in given}
+        if self.settings is not None:
+            given, stored = {**given, **_json_values(model.settings)}, {**stored, **self.settings}
+        for name, value in stored.items():
+            if given.get(name) != value:
                 raise InvalidInputError(
-                    f"the photos were indexed with {name} = {stored}, not {given}; relearn to change it"
+                    f"the photos were indexed with {name} = {value}, not {given.get(name)}; relearn to change it"
                 )
         return DescriptorExtractor(model, tuple(self.scales), self.p)
 
@@ -162,13 +168,31 @@ class PhotoManifest:
                 f"but {path} is a different model; pass the original one, or relearn the index with this one"
             )
 
-    def _load_model(self, path: str | Path | None) -> Model:
-        return Model.load(path, layout=self.layout, mean=self.mean, std=self.std, side=self.side)
+    @property
+    def _included(self) -> Path:
+        """The network of the package that the photos were indexed with."""
+        for path in BUILT_IN.values():
+            if path.stem == self.model:
+                return path
+        raise InvalidInputError(
+            f"the photos were indexed with the model {self.model}, which this version of logt does not include; "
+            "pass its file, or relearn the index with another model"
+        )
+
+    def _load_model(self, path: str | Path) -> Model:
+        settings = {"output": 0} if self.settings is None else self.settings
+        return Model.load(path, layout=self.layout, mean=self.mean, std=self.std, side=self.side, settings=settings)
 
 
 def _checksum(values: dict[str, Any]) -> str:
     """Return the checksum of the keys and values of a manifest."""
     return checksum(json.dumps(values, sort_keys=True).encode())
+
+
+def _json_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values as they are after writing and reading them."""
+    parsed: dict[str, Any] = json.loads(json.dumps(values))
+    return parsed
 
 
 def _sha256(path: Path) -> str:

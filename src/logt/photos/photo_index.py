@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from logt._types import Floats
-from logt.descriptors import Box, DescriptorExtractor, Model, Whitening, read_image
+from logt.descriptors import Box, DescriptorExtractor, Model, TextEncoder, Whitening, read_image
+from logt.descriptors.text import can_encode_text
 from logt.errors import CorruptIndexError, InvalidInputError
 from logt.index import Index
 from logt.photos.catalog import CATALOG_FILE, Catalog, CatalogPhoto
@@ -35,14 +36,15 @@ class Photos:
     def __init__(self, path: Path, view: _View, extractor: DescriptorExtractor):
         """Use `open`. path: the folder of the index. view: its newest state. extractor: of descriptors."""
         self._path, self._view, self._extractor = path, view, extractor
-        self._refresh_lock = threading.Lock()
+        self._refresh_lock, self._text_lock = threading.Lock(), threading.Lock()
+        self._text_encoder: TextEncoder | None = None
 
     @classmethod
     def open(cls, path: str | Path, *, model: str | Path | Model | None = None) -> Photos:
         """Open an index of photos.
 
         path: the folder of the index, or the folder of photos that contains it as .logt.
-        model: the ONNX file that the photos were indexed with, if it was moved.
+        model: the ONNX file or the folder of the model that the photos were indexed with, if it was moved.
         """
         index_path = find_index(Path(path).resolve())
         view = _read_view(index_path)
@@ -73,6 +75,11 @@ class Photos:
         """The `side` to read an image with if all of it is searched for: `read_image(source, side=photos.side)`."""
         return self._extractor.side
 
+    @property
+    def is_whitened(self) -> bool:
+        """Whether descriptors are whitened; those that texts are compared with are not."""
+        return not self._view.whitening.is_identity
+
     def descriptor(self, image: Image | str | Path, box: Box | None = None) -> Floats:
         """Return the vector of an image: whitened, of norm 1, comparable with those of the index.
 
@@ -97,9 +104,31 @@ class Photos:
         rerank: "diffusion" re-ranks the results on the neighbor graph, if there is one.
         """
         view = self._view
-        result = view.index.search(view.whitening(self._extract(image, box)), k, rerank=rerank)
-        names, scores = result.ids.tolist(), result.scores.tolist()
-        return [(name, score) for name, score in zip(names, scores, strict=True) if name is not None]
+        return _search(view.index, view.whitening(self._extract(image, box)), k, rerank)
+
+    @property
+    def has_text(self) -> bool:
+        """Whether `search_text` can be used: the model has a text encoder, and `tokenizers` is installed."""
+        return not self.is_whitened and can_encode_text(self._extractor.model)
+
+    def text_descriptor(self, text: str) -> Floats:
+        """Return the vector of a text, of norm 1, comparable with the vectors of the index.
+
+        text: a few words, such as "a red bus".
+        """
+        return self._encode_text(text, self._view)
+
+    def search_text(self, text: str, k: int = 10) -> list[tuple[str, float]]:
+        """Return (name, score) of the photos that match a text best, best first.
+
+        The photos must have been indexed with a model that has a text encoder, such as CLIP or SigLIP. Scores are
+        cosines; those of matches are much lower than the scores of similar photos.
+
+        text: a few words, such as "a red bus".
+        k: the number of results.
+        """
+        view = self._view
+        return _search(view.index, self._encode_text(text, view), k)
 
     def photo_path(self, name: str) -> Path:
         """Return the file of a photo; raise if it is not in the index or no longer in the folder.
@@ -132,14 +161,52 @@ class Photos:
                     if PhotoManifest.read(self._path) == self._view.manifest:
                         raise  # otherwise a writer has just replaced the vectors
             view = _read_view(self._path)
-            self._extractor = view.manifest.load_extractor(self._extractor.model)
+            self._extractor = self._new_extractor(view.manifest)
             self._view = view
             return True
+
+    def _new_extractor(self, manifest: PhotoManifest) -> DescriptorExtractor:
+        """Return the extractor of a newer manifest: the present one unless everything was indexed again."""
+        model = self._extractor.model
+        if manifest.sha256 != model.sha256:
+            return manifest.load_extractor()
+        same = replace(manifest, whitening=None, more_folders=()) == replace(
+            self._view.manifest, whitening=None, more_folders=()
+        )
+        return self._extractor if same else manifest.load_extractor(model.path)
+
+    def _encode_text(self, text: str, view: _View) -> Floats:
+        model = self._extractor.model
+        if model.has_text and not view.whitening.is_identity:
+            raise InvalidInputError(
+                "the photos were indexed before their model had a text encoder; "
+                f"index them again with: logt images index {self.folder} --model {model.path} --relearn"
+            )
+        x = self._load_text_encoder(model)(text)
+        if len(x) != view.index.dim:
+            raise InvalidInputError(
+                f"the text encoder returns {len(x)} values, the image encoder {view.index.dim}; "
+                "they do not belong to the same model"
+            )
+        return x
+
+    def _load_text_encoder(self, model: Model) -> TextEncoder:
+        """Return the text encoder, loaded when it is first used."""
+        with self._text_lock:
+            if self._text_encoder is None or self._text_encoder.path != model.files.text:
+                self._text_encoder = TextEncoder.load(model)
+            return self._text_encoder
 
     def _extract(self, image: Image | str | Path, box: Box | None) -> Floats:
         if isinstance(image, str | Path):
             image = read_image(image, side=self.side if box is None else None)
         return self._extractor(image if image.mode == "RGB" else image.convert("RGB"), box)
+
+
+def _search(index: Index, x: Floats, k: int, rerank: Literal["diffusion"] | None = None) -> list[tuple[str, float]]:
+    result = index.search(x, k, rerank=rerank)
+    pairs = zip(result.ids.tolist(), result.scores.tolist(), strict=True)
+    return [(name, score) for name, score in pairs if name is not None]
 
 
 def _read_view(index_path: Path) -> _View:

@@ -137,6 +137,21 @@ async def search_by_region(
     return _search_response(await service.search_region(body.id, region, body.k, body.rerank))
 
 
+@router.post(
+    "/search/text",
+    response_model=schemas.SearchResponse,
+    responses=_error_responses(409, 413, 422, 503, 504),
+    openapi_extra=json_schema(schemas.TextSearchRequest),
+    tags=["search"],
+)
+async def search_by_text(
+    body: Annotated[schemas.TextSearchRequest, Depends(json_body(schemas.TextSearchRequest, "queries"))],
+    service: ServiceDependency,
+) -> Any:
+    """Return the photos that match a text best. `text` of /info is whether the index can be searched by text."""
+    return _search_response(await service.search_text(body.text, body.k))
+
+
 @router.get(
     "/picture",
     response_class=Response,
@@ -250,6 +265,7 @@ async def info(service: ServiceDependency) -> Any:
         "metric": collection.index.metric,
         "pictures": collection.has_photos,
         "rerank": collection.has_graph,
+        "text": collection.has_text,
         "read_only": settings.read_only,
         "uploads": collection.allows_uploads,
         "originals": settings.originals,

@@ -105,6 +105,7 @@ _EXAMPLE_VALUES = {
     "vectors": [[0.1, 0.2, 0.3]],
     "ids": ["a.jpg"],
     "id": "a.jpg",
+    "text": "a red bus",
     "k": 10,
     "box": [0.1, 0.2, 0.5, 0.9],
 }

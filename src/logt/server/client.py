@@ -119,6 +119,14 @@ class Client:
         body, content_type = multipart(fields, "photo", _read_bytes(photo))
         return _hits(self._send("POST", "/search/image", body, content_type))[0]
 
+    def search_text(self, text: str, k: int = 10) -> list[Hit]:
+        """Return the k photos that match a text best; the photos need a model with a text encoder.
+
+        text: a few words, such as "a red bus".
+        k: the number of results.
+        """
+        return _hits(self._send("POST", "/search/text", {"text": text, "k": k}))[0]
+
     def add(
         self, vectors: Any, ids: Any = None, *, replace: bool = False, idempotency_key: str | None = None
     ) -> list[Id]:

@@ -70,6 +70,11 @@ class BaseCollection(ABC):
     has_photos = False
     allows_uploads = False
 
+    @property
+    def has_text(self) -> bool:
+        """Whether photos can be searched by text."""
+        return False
+
     def __init__(self) -> None:
         self.refresh_error: str | None = None
         self._cached_report: tuple[tuple[Index, int | None], Report] | None = None

@@ -50,6 +50,11 @@ class PhotoSource(Protocol):
 
     def descriptor(self, image: Image, box: Box | None = None) -> Floats: ...
 
+    @property
+    def has_text(self) -> bool: ...
+
+    def search_text(self, text: str, k: int) -> list[tuple[str, float]]: ...
+
     def photo_path(self, name: str) -> Path: ...
 
     def details(self) -> list[CatalogPhoto]: ...
@@ -120,6 +125,21 @@ class PhotoCollection(BaseCollection):
             if self._cached_views is None or self._cached_views[0] != state:
                 self._cached_views = state, Library(self.photos.details()), Background(state[0])
             return self._cached_views[1:]
+
+    @property
+    def has_text(self) -> bool:
+        return self.photos.has_text
+
+    def search_text(self, text: str, k: int) -> list[Hit]:
+        """Return the k photos that match a text best."""
+        if not self.has_text:
+            raise HTTPError(
+                409,
+                "no_text",
+                "this index cannot be searched by text: it needs a model with a text encoder, "
+                "and pip install 'logt-search[text]'",
+            )
+        return [Hit(*pair) for pair in self.photos.search_text(text, k)]
 
     def photo_path(self, id: Id) -> Path:
         """Return the file of a photo in the index."""

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
+from logt.descriptors.text import MAX_LENGTH
 from logt.server.changes import ChangeState, Ticket
 from logt.server.errors import HTTPError
 from logt.server.hits import Id, Rerank
@@ -58,6 +59,11 @@ class RegionSearchRequest(RequestBody):
     box: RegionField
     k: K = 10
     rerank: RerankField = None
+
+
+class TextSearchRequest(RequestBody):
+    text: Annotated[StrictStr, Field(min_length=1, max_length=MAX_LENGTH, description='What to find: "a red bus".')]
+    k: K = 10
 
 
 class AddRequest(RequestBody):
@@ -158,6 +164,7 @@ class InfoResponse(BaseModel):
     metric: str
     pictures: bool = Field(description="Whether the index contains photos.")
     rerank: bool = Field(description="Whether searches can be re-ranked: the index has a neighbor graph.")
+    text: bool = Field(description="Whether photos can be searched by text.")
     read_only: bool
     uploads: bool = Field(description="Whether photos can be uploaded.")
     originals: bool = Field(description="Whether a zip file contains the files of photos, or else smaller JPEGs.")

@@ -105,6 +105,12 @@ class Service:
 
         return await _time(self._image_search_pool.run_in_thread(search))
 
+    async def search_text(self, text: str, k: int) -> TimedHits:
+        """Return the k photos that match a text best."""
+        self.check_search(1, k, None)
+        collection = self.photo_collection
+        return await _time(self._image_search_pool.run_in_thread(lambda: [collection.search_text(text, k)]))
+
     async def search_region(self, id: Id, region: Region, k: int, rerank: Rerank = None) -> TimedHits:
         """Return the k most similar photos to a region of an indexed photo, without the photo itself."""
         self.check_search(1, k, rerank)

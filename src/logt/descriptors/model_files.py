@@ -1,0 +1,167 @@
+"""Model files: the name or path of a model -> its ONNX files, and the settings in the JSON files next to them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from logt.descriptors.model_settings import (
+    PRESETS,
+    TEXT_KEYS,
+    check_settings,
+    from_open_clip,
+    from_timm,
+    from_transformers,
+)
+from logt.errors import InvalidInputError
+from logt.storage.files import read_bytes
+
+BUILT_IN = {"lite": Path(__file__).with_name("efficientnet-lite0.onnx")}
+"""The networks that the package includes, by name."""
+
+DEFAULT_NAME = "lite"
+
+_IMAGE_FILES = (
+    *("vision_model.onnx", "onnx/vision_model.onnx", "visual.onnx", "visual/model.onnx"),
+    *("image_encoder.onnx", "model.onnx", "onnx/model.onnx"),
+)
+_TEXT_FILES = (
+    *("text_model.onnx", "onnx/text_model.onnx", "textual.onnx", "textual/model.onnx"),
+    "text_encoder.onnx",
+)
+_TOKENIZERS = ("tokenizer.json", "textual/tokenizer.json")
+_PARTS = {"onnx", "visual", "textual"}  # subfolders of a model
+_CONFIGS = {
+    "preprocessor_config.json": from_transformers,
+    "preprocess_cfg.json": from_open_clip,
+    "open_clip_config.json": from_open_clip,
+    "config.json": from_timm,
+}
+_MAX_JSON = 1 << 26
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """The files of a model.
+
+    image: the ONNX file of the image encoder. text, tokenizer: those of its text encoder, None if it has none.
+    settings: of the text encoder.
+    """
+
+    image: Path
+    text: Path | None = None
+    tokenizer: Path | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def find_model(model: str | Path | None) -> Path:
+    """Return the ONNX file of the image encoder of a model.
+
+    model: a file, a folder that contains one, the name of an included network, or the name of a file or folder in the
+    folder of models, which the environment variable LOGT_MODELS names. None is the default network.
+    """
+    name = DEFAULT_NAME if model is None else str(model)
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    path = Path(name)
+    if not path.exists() and len(path.parts) == 1 and (folder := os.environ.get("LOGT_MODELS")):
+        candidates = [Path(folder, name), Path(folder, f"{name}.onnx")]
+        path = next((candidate for candidate in candidates if candidate.exists()), path)
+    if path.is_dir():
+        return _find_in(path, _IMAGE_FILES) or _refuse_folder(path)
+    if not path.exists() and path.suffix != ".onnx":
+        raise InvalidInputError(
+            f"there is no model {name!r}; pass an ONNX file, a folder that contains one, "
+            f"one of {', '.join(map(repr, BUILT_IN))}, or a name in the folder LOGT_MODELS"
+        )
+    return path.resolve()
+
+
+def find_files(image: Path, settings: Mapping[str, Any]) -> ModelFiles:
+    """Return the files of the model that has this image encoder; the settings may name the others."""
+    if image in BUILT_IN.values():
+        return ModelFiles(image)
+    text = _named(image, settings, "text_model") or _find_near(image, _TEXT_FILES)
+    tokenizer = _named(image, settings, "tokenizer") or _find_near(image, _TOKENIZERS)
+    if not text or not tokenizer or text == image:
+        return ModelFiles(image)
+    return ModelFiles(image, text, tokenizer, {key: settings[key] for key in TEXT_KEYS if key in settings})
+
+
+def read_settings(image: Path, preset: str | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the settings in the files of other libraries, and those that were chosen for this model.
+
+    image: its ONNX file. NAME.json next to NAME.onnx, or logt.json, holds the settings that were chosen for it.
+    preset: the usual values of a family of models, which are chosen as well.
+    """
+    if preset is not None and preset not in PRESETS:
+        raise InvalidInputError(f"preset must be one of {', '.join(map(repr, PRESETS))}, got {preset!r}")
+    if image in BUILT_IN.values():
+        return {}, dict(PRESETS[preset]) if preset else {}
+    own: dict[str, Any] = {}
+    for file in (image.with_suffix(".json"), *(folder / "logt.json" for folder in _folders(image))):
+        if file.is_file() and file.name not in _CONFIGS:
+            own = check_settings(read_json(file), file)
+            break
+    return _read_config(image), {**(PRESETS[preset] if preset else {}), **own}
+
+
+def _read_config(image: Path) -> dict[str, Any]:
+    """Return the settings in the configuration files of other tools, {} if there are none."""
+    for folder in _folders(image):
+        for name, convert in _CONFIGS.items():
+            if (folder / name).is_file() and (settings := _convert(folder / name, convert)):
+                return settings
+    return {}
+
+
+def _convert(file: Path, convert: Callable[[Mapping[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    values = read_json(file)
+    try:
+        return convert(values)
+    except (TypeError, ValueError, LookupError, AttributeError, ZeroDivisionError) as error:
+        raise InvalidInputError(f"{file} has an unsupported form: {error!r}") from error
+
+
+def _folders(image: Path) -> Iterator[Path]:
+    """Yield the folder of a file, and the folder of the model if that is a part of it."""
+    yield image.parent
+    if image.parent.name in _PARTS:
+        yield image.parent.parent
+
+
+def _find_in(folder: Path, names: tuple[str, ...]) -> Path | None:
+    return next(((folder / name).resolve() for name in names if (folder / name).is_file()), None)
+
+
+def _find_near(image: Path, names: tuple[str, ...]) -> Path | None:
+    return next((found for folder in _folders(image) if (found := _find_in(folder, names))), None)
+
+
+def _named(image: Path, settings: Mapping[str, Any], key: str) -> Path | None:
+    """Return a file that the settings name, relative to the image encoder."""
+    if key not in settings:
+        return None
+    path = (image.parent / str(settings[key])).resolve()
+    if not path.is_file():
+        raise InvalidInputError(f"{key} of the model {image} is {path}, which is not a file")
+    return path
+
+
+def _refuse_folder(folder: Path) -> Path:
+    raise InvalidInputError(f"the folder {folder} contains no image encoder; expected {', '.join(_IMAGE_FILES)}")
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """Return the object in a JSON file."""
+    try:
+        values = json.loads(read_bytes(file, _MAX_JSON))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidInputError(f"{file} cannot be read as JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise InvalidInputError(f"{file} must contain a JSON object")
+    return values

@@ -1,0 +1,149 @@
+"""Text encoders: a text -> the vector to compare with descriptors of the image encoder of the same model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from logt._types import Array, Floats
+from logt._validation import check_int
+from logt.descriptors.model import Model
+from logt.descriptors.model_files import read_json
+from logt.descriptors.onnx_session import choose_output, create_session, read_model_file, run_session
+from logt.descriptors.pooling import normalize
+from logt.errors import InvalidInputError, MissingExtraError
+from logt.storage.files import read_bytes
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+MAX_LENGTH = 4096
+"""Characters of a text, at most."""
+
+_MAX_TOKENIZER = 1 << 28
+_OUTPUTS = ("text_embeds", "text_features", "pooler_output", "sentence_embedding", "embedding")
+_INTEGERS = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
+_CONTEXT = 77  # tokens of a text at most, if neither the file nor the settings define it
+
+
+@dataclass(frozen=True)
+class TextEncoder:
+    """The text encoder of a model, created by `TextEncoder.load`; threads may share it.
+
+    path: its ONNX file. tokenizer: of the package tokenizers. output: the name of its output. length: the number of
+    tokens that a text is padded to with the token `padding`; None does not pad. session: of onnxruntime.
+    """
+
+    path: Path
+    tokenizer: Tokenizer = field(repr=False, compare=False)
+    output: str
+    length: int | None
+    padding: int
+    session: Any = field(repr=False, compare=False)
+
+    @classmethod
+    def load(cls, model: Model) -> TextEncoder:
+        """Load the text encoder that belongs to a model.
+
+        model: an image encoder with a text encoder and a tokenizer.json next to it.
+        """
+        file, tokenizer_file = model.files.text, model.files.tokenizer
+        if file is None or tokenizer_file is None:
+            raise InvalidInputError(
+                f"the model {model.name} has no text encoder; searching by text needs a model folder with "
+                "text_model.onnx and tokenizer.json, such as an export of CLIP"
+            )
+        session, settings = create_session(read_model_file(file), file), model.files.settings
+        tokenizer, config = _load_tokenizer(tokenizer_file), _read_config(tokenizer_file)
+        length = settings.get("text_length") or _fixed_length(session) or (tokenizer.padding or {}).get("length")
+        longest = config.get("model_max_length")
+        cut = length or (longest if isinstance(longest, int) and 0 < longest <= MAX_LENGTH else _CONTEXT)
+        padding = _padding_token(tokenizer, config)
+        tokenizer.no_padding()
+        tokenizer.enable_truncation(check_int("text_length", cut))
+        output = choose_output(session, settings.get("text_output"), _OUTPUTS, file)
+        return cls(file, tokenizer, output, length, padding, session)
+
+    def __call__(self, text: str) -> Floats:
+        """Return the vector of a text, of norm 1."""
+        if not isinstance(text, str) or not text.strip() or len(text) > MAX_LENGTH:
+            shown = text if not isinstance(text, str) or len(text) <= 100 else f"{len(text):,} characters"
+            raise InvalidInputError(f"text must have 1 to {MAX_LENGTH:,} characters, not only spaces, got {shown!r}")
+        ids = self.tokenizer.encode(_without_surrogates(text)).ids
+        output = np.asarray(run_session(self.session, self.output, self._inputs(ids), self.path))
+        if output.ndim != 2 or not np.isfinite(output).all() or not output.any():
+            raise InvalidInputError(
+                f"the text encoder {self.path} has an output of shape {output.shape}, zeros, NaN or infinity; "
+                "expected a vector (N, D): text_output of the model's settings selects another output"
+            )
+        return normalize(output[0])
+
+    def _inputs(self, ids: list[int]) -> Mapping[str, Array]:
+        """Return the inputs of the network: the tokens, padded, and what the network needs besides them."""
+        length = max(self.length or 0, len(ids), 1)
+        padded = np.full((1, length), self.padding, np.int64)
+        padded[0, : len(ids)] = ids
+        mask = (np.arange(length) < len(ids))[None]
+        values = {
+            "attention_mask": mask,
+            "token_type_ids": np.zeros_like(padded),
+            "position_ids": np.arange(length)[None],
+        }
+        inputs = {}
+        for number, wanted in enumerate(self.session.get_inputs()):
+            if wanted.type not in _INTEGERS or (number and wanted.name not in values):
+                raise InvalidInputError(
+                    f"the text encoder {self.path} has an input {wanted.name!r} of type {wanted.type}; "
+                    "expected tokens (N, T) as integers, and an attention_mask"
+                )
+            array = values.get(wanted.name, padded)
+            inputs[wanted.name] = array.astype(_INTEGERS[wanted.type])
+        return inputs
+
+
+def can_encode_text(model: Model) -> bool:
+    """Return whether the text encoder of a model can be used: its files exist and `tokenizers` is installed."""
+    return model.has_text and find_spec("tokenizers") is not None
+
+
+def _load_tokenizer(file: Path) -> Tokenizer:
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise MissingExtraError("searching by text needs tokenizers: pip install 'logt-search[text]'") from error
+    try:
+        tokenizer = Tokenizer.from_buffer(read_bytes(file, _MAX_TOKENIZER))
+    except Exception as error:  # tokenizers raises the plain Exception
+        raise InvalidInputError(f"{file} cannot be loaded as a tokenizer: {error}") from error
+    return tokenizer
+
+
+def _fixed_length(session: Any) -> int | None:
+    """Return the number of tokens that the network accepts, None if any."""
+    shape = session.get_inputs()[0].shape
+    return shape[1] if len(shape) == 2 and isinstance(shape[1], int) else None
+
+
+def _padding_token(tokenizer: Tokenizer, config: Mapping[str, Any]) -> int:
+    """Return the token that texts are padded with: that of tokenizer.json, of tokenizer_config.json, or 0."""
+    if tokenizer.padding:
+        return int(tokenizer.padding["pad_id"])
+    name = config.get("pad_token")
+    name = name.get("content") if isinstance(name, dict) else name
+    token = tokenizer.token_to_id(name) if isinstance(name, str) else None
+    return token or 0
+
+
+def _read_config(tokenizer_file: Path) -> Mapping[str, Any]:
+    """Return tokenizer_config.json next to the tokenizer, {} if there is none."""
+    file = tokenizer_file.with_name("tokenizer_config.json")
+    return read_json(file) if file.is_file() else {}
+
+
+def _without_surrogates(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()

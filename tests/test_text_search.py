@@ -1,0 +1,269 @@
+"""Search by text with a small pair of encoders that the test trains: the right pictures must come back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+
+import numpy as np
+import pytest
+from server_testing import API, error_message, open_client, result_ids, run_server
+
+from logt.cli.main import main
+from logt.descriptors import Model, TextEncoder
+from logt.errors import InvalidInputError, MissingExtraError
+from logt.photos import Photos, duplicates, update
+from logt.server.app import create_app
+from logt.server.client import Client
+from logt.server.photo_collection import open_collection
+from logt.server.settings import Settings
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+pytest.importorskip("PIL")
+tokenizers = pytest.importorskip("tokenizers")
+
+from text_encoders import example  # noqa: E402
+
+CAPTIONS = [(colour, pattern) for colour in example.COLOURS for pattern in example.PATTERNS]
+
+
+@pytest.fixture(scope="module")
+def encoders(tmp_path_factory):
+    """The folder of a trained image encoder and its text encoder."""
+    folder = tmp_path_factory.mktemp("encoders") / "words"
+    folder.mkdir()
+    example.write_encoders(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def album(tmp_path_factory, encoders):
+    """A folder of pictures that the encoders have not seen, three for each caption, and its index."""
+    folder = tmp_path_factory.mktemp("album")
+    rng = np.random.default_rng(7)
+    for colour, pattern in CAPTIONS:
+        for view in range(3):
+            example.draw(colour, pattern, rng).save(folder / f"{colour} {pattern} {view}.png")
+    update(folder, model=encoders)
+    return folder
+
+
+def expected(colour, pattern):
+    return {f"{colour} {pattern} {view}.png" for view in range(3)}
+
+
+def names(results):
+    return {name for name, _ in results}
+
+
+def test_a_text_finds_the_pictures_it_describes(album):
+    photos = Photos.open(album)
+    assert photos.has_text
+    for caption in CAPTIONS:
+        assert names(photos.search_text(f"a photo of {' '.join(caption)}", 3)) == expected(*caption)
+    assert all(name.startswith("red") for name in names(photos.search_text("red", 9)))
+    assert all("dots" in name for name in names(photos.search_text("Dots", 12)))
+
+
+def test_scores_are_the_cosines_of_the_two_encoders(album, encoders):
+    photos, model = Photos.open(album), Model.load(encoders)
+    text = TextEncoder.load(model)("green checks")
+    np.testing.assert_array_equal(photos.text_descriptor("green checks"), text)
+    for name, score in photos.search_text("green checks", 3):
+        image = photos.descriptor(album / name)
+        assert score == pytest.approx(float(text @ image), abs=0.03)  # the index stores 4 bits per dimension
+    assert not photos.is_whitened
+
+
+def test_the_same_index_is_searched_by_photo(album):
+    photos = Photos.open(album)
+    assert photos.search(album / "blue dots 1.png", 1)[0][0] == "blue dots 1.png"
+    assert all(group.score >= 0.95 for group in duplicates(photos))
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """run("images", ...) -> (exit status, output, errors) of the command `logt`."""
+
+    def run_command(*words):
+        monkeypatch.setattr(sys, "argv", ["logt", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code or 0, *capsys.readouterr()
+
+    return run_command
+
+
+def test_the_command_searches_by_text(album, run, tmp_path):
+    status, printed, _ = run("images", "search", album, "--text", "yellow stripes", "-k", "3", "--json")
+    assert status == 0
+    assert {hit["name"] for hit in json.loads(printed)} == expected("yellow", "stripes")
+    run("images", "search", album, "--text", "red <dots>", "-k", "2", "--html", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "red &lt;dots&gt;" in page
+    assert page.count("<img") == 2
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["photo.png", "--text", "red"], ["--text", "red", "--box", "0,0,1,1"], ["--text", "  "]]
+)
+def test_the_command_needs_a_photo_or_a_text(album, words, run):
+    status, _, errors = run("images", "search", album, *words)
+    assert status == 1
+    assert "text" in errors
+
+
+def test_the_service_searches_by_text(album):
+    with open_client(open_collection(album)) as client:
+        assert client.get(f"{API}/info").json()["text"] is True
+        response = client.post(f"{API}/search/text", json={"text": "green dots", "k": 3})
+        assert set(result_ids(response)[0]) == expected("green", "dots")
+        for bad in ({"text": ""}, {"text": "   "}, {"text": "x" * 5000}, {"text": 3}, {}, {"text": "x", "K": 1}):
+            error_message(client.post(f"{API}/search/text", json=bad), 422, "invalid_input")
+
+
+def test_the_client_searches_by_text(album):
+    with run_server(create_app(open_collection(album), Settings())) as url:
+        hits = Client(url).search_text("red checks", 3)
+        assert {hit.id for hit in hits} == expected("red", "checks")
+        with pytest.raises(InvalidInputError, match="text"):
+            Client(url).search_text("")
+
+
+def test_an_index_without_a_text_encoder_states_what_is_missing(tmp_path, small):
+    example.draw("red", "dots", np.random.default_rng(0)).save(tmp_path / "a.png")
+    update(tmp_path, model=small)
+    photos = Photos.open(tmp_path)
+    assert not photos.has_text
+    with pytest.raises(InvalidInputError, match=r"small has no text encoder; .* tokenizer\.json"):
+        photos.search_text("red")
+    with open_client(open_collection(tmp_path)) as client:
+        assert client.get(f"{API}/info").json()["text"] is False
+        error_message(client.post(f"{API}/search/text", json={"text": "red"}), 409, "no_text")
+
+
+def test_without_tokenizers_the_error_names_the_extra(album, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    photos = Photos.open(album)
+    with pytest.raises(MissingExtraError, match=r"logt-search\[text\]"):
+        photos.search_text("red")
+
+
+def test_photos_that_were_indexed_before_the_text_encoder_came_must_be_relearned(tmp_path, encoders, album):
+    model, folder = tmp_path / "model", tmp_path / "album"
+    shutil.copytree(encoders, model)
+    shutil.copytree(album, folder, ignore=shutil.ignore_patterns(".logt"))
+    (model / "text_model.onnx").rename(tmp_path / "later.onnx")
+    update(folder, model=model)
+    assert Photos.open(folder).is_whitened
+    (tmp_path / "later.onnx").rename(model / "text_model.onnx")
+    photos = Photos.open(folder)
+    assert not photos.has_text
+    with pytest.raises(InvalidInputError, match=r"logt images index .* --relearn"):
+        photos.search_text("red")
+    update(folder, model=model, relearn=True)
+    assert photos.refresh()
+    assert names(photos.search_text("red dots", 3)) == expected("red", "dots")
+
+
+def test_a_model_that_was_moved_is_passed_again(tmp_path, encoders, album):
+    model = tmp_path / "model"
+    shutil.copytree(encoders, model)
+    index = tmp_path / "index"
+    update(album, index, model=model)
+    model.rename(tmp_path / "moved")
+    with pytest.raises(InvalidInputError, match="cannot be read"):
+        Photos.open(index)
+    photos = Photos.open(index, model=tmp_path / "moved")
+    assert names(photos.search_text("red dots", 3)) == expected("red", "dots")
+
+
+# ------------------------------------------------------------------------------- other forms of text encoders
+
+
+def write_text_encoder(folder, *, length="T", integers=onnx.TensorProto.INT64, mask=False, extra=None):
+    """Write a text encoder that returns (sum of the tokens, number of tokens that are not masked, 1)."""
+    helper, floats = onnx.helper, onnx.TensorProto.FLOAT
+    names = ["tokens", *(["attention_mask"] if mask else []), *([extra] if extra else [])]
+    nodes = [
+        helper.make_node("Cast", ["tokens"], ["values"], to=floats),
+        helper.make_node("Cast", [names[1] if mask else "tokens"], ["counted"], to=floats),
+        helper.make_node("ReduceSum", ["values", "axis"], ["sum"], keepdims=1),
+        helper.make_node("ReduceSum", ["counted", "axis"], ["count"], keepdims=1),
+        helper.make_node("Concat", ["sum", "count", "one"], ["vector"], axis=1),
+    ]
+    arrays = {"axis": np.array([1]), "one": np.ones((1, 1), np.float32)}
+    graph = helper.make_graph(
+        nodes,
+        "text",
+        [helper.make_tensor_value_info(name, integers, ["N", length]) for name in names],
+        [helper.make_tensor_value_info("vector", floats, ["N", 3])],
+        [onnx.numpy_helper.from_array(value, name) for name, value in arrays.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(model, folder / "text_model.onnx")
+
+
+@pytest.fixture
+def model_folder(tmp_path, network):
+    """A model folder with an image encoder and a tokenizer: "a" is 5, "b" is 7, all other words are 0."""
+    shutil.copy(network("three", channels=3, vector=True), tmp_path / "vision_model.onnx")
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"?": 0, "a": 5, "b": 7, "pad": 9}, unk_token="?"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    return tmp_path
+
+
+def direction(*values):
+    return np.array(values, np.float32) / np.linalg.norm(values)
+
+
+@pytest.mark.parametrize("integers", [onnx.TensorProto.INT64, onnx.TensorProto.INT32])
+def test_a_text_is_padded_to_the_length_of_the_encoder(model_folder, integers):
+    write_text_encoder(model_folder, length=4, integers=integers, mask=True)
+    encode = TextEncoder.load(Model.load(model_folder))
+    np.testing.assert_allclose(encode("a b"), direction(12, 2, 1), rtol=1e-6)
+    np.testing.assert_allclose(encode("a b a b a b a"), direction(24, 4, 1), rtol=1e-6)  # cut after 4 tokens
+    (model_folder / "tokenizer_config.json").write_text('{"pad_token": {"content": "pad"}}')
+    np.testing.assert_allclose(TextEncoder.load(Model.load(model_folder))("a b"), direction(30, 2, 1), rtol=1e-6)
+
+
+def test_the_settings_give_the_length_of_an_encoder_that_accepts_any(model_folder):
+    write_text_encoder(model_folder)
+    np.testing.assert_allclose(TextEncoder.load(Model.load(model_folder))("b"), direction(7, 7, 1), rtol=1e-6)
+    (model_folder / "tokenizer_config.json").write_text('{"pad_token": "pad", "model_max_length": 3}')
+    assert TextEncoder.load(Model.load(model_folder))("a a a a a a")[0] == pytest.approx(15 / np.sqrt(451))
+    (model_folder / "logt.json").write_text('{"text_length": 2}')
+    np.testing.assert_allclose(TextEncoder.load(Model.load(model_folder))("b"), direction(16, 16, 1), rtol=1e-6)
+
+
+def test_the_padding_of_the_tokenizer_is_used(model_folder):
+    write_text_encoder(model_folder, mask=True)
+    tokenizer = tokenizers.Tokenizer.from_file(str(model_folder / "tokenizer.json"))
+    tokenizer.enable_padding(pad_id=9, pad_token="pad", length=3)
+    tokenizer.save(str(model_folder / "tokenizer.json"))
+    np.testing.assert_allclose(TextEncoder.load(Model.load(model_folder))("a"), direction(23, 1, 1), rtol=1e-6)
+
+
+def test_text_encoders_that_cannot_be_used_are_refused(model_folder):
+    write_text_encoder(model_folder, extra="pixel_values")
+    with pytest.raises(InvalidInputError, match="input 'pixel_values'"):
+        TextEncoder.load(Model.load(model_folder))("a")
+    (model_folder / "logt.json").write_text('{"text_output": "none"}')
+    with pytest.raises(InvalidInputError, match="no output 'none'; its outputs: vector"):
+        TextEncoder.load(Model.load(model_folder))
+    (model_folder / "tokenizer.json").write_text("{}")
+    with pytest.raises(InvalidInputError, match="cannot be loaded as a tokenizer"):
+        TextEncoder.load(Model.load(model_folder))
+
+
+def test_encoders_of_different_dimensions_are_refused(tmp_path, encoders, network):
+    model = tmp_path / "model"
+    shutil.copytree(encoders, model)
+    shutil.copy(network("wide", channels=24, vector=True), model / "vision_model.onnx")
+    example.draw("red", "dots", np.random.default_rng(0)).save(tmp_path / "a.png")
+    update(tmp_path, tmp_path / "index", model=model)
+    with pytest.raises(InvalidInputError, match="text encoder returns 7 values, the image encoder 24"):
+        Photos.open(tmp_path / "index").search_text("red")
