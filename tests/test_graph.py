@@ -10,6 +10,8 @@ import pytest
 import logt
 from logt.datasets.synthetic import synthetic_collection
 from logt.engine import graph as engine_graph
+from logt.storage.backup import copy_index
+from logt.storage.repair import repair
 
 
 def exact(X, k):
@@ -185,15 +187,15 @@ def test_changes_after_linking_are_saved_and_replayed(linked, collection):
         index.save()
         expected = index.search(collection[:20], 10, rerank="diffusion")
     reader = logt.open(path)
-    assert reader.report()["linked"] == 1497
+    assert reader.links is not None
+    assert reader.report()["linked"] == 1508
     np.testing.assert_array_equal(reader.search(collection[:20], 10, rerank="diffusion").ids, expected.ids)
     with logt.open(path, "a") as index:
         index.compact()
         index.save()
     compacted = logt.open(path)
-    assert compacted.report()["linked"] == 1497
-    assert not np.isin(compacted.links.ids, [1, 2, 5]).any()
-    assert sorted(compacted.links.ids) == sorted(set(range(1500)) - {1, 2, 5})
+    assert compacted.report()["linked"] == 1508
+    assert sorted(compacted.links.ids) == sorted(set(range(1510)) - {1, 2})
     assert not list(path.glob("unlinked-*"))
 
 
@@ -217,13 +219,133 @@ def test_unlink_drops_the_graph_and_its_file(linked):
     assert not list(path.glob("graph-*"))
 
 
-def test_merging_keeps_the_graph_of_the_first(linked, collection):
+def mutual(graph, first=30):
+    """The pairs of ids that are among the first neighbors of each other."""
+    pairs = {(int(a), int(b)) for row, a in enumerate(graph.ids) for b in graph.neighbors(row)[0][:first]}
+    return {(a, b) for a, b in pairs if (b, a) in pairs}
+
+
+def similar_sets(a, b):
+    return len(a & b) / len(a | b)
+
+
+def test_batches_that_are_added_are_linked_both_ways(collection):
+    index = logt.Index(64)
+    index.add(collection[:4000])
+    index.link(20)
+    for part in np.split(collection[4000:], [500, 501]):
+        index.add(part)
+    assert index.report()["linked"] == len(collection)
+    computed = index.graph(20)
+    assert similar_sets(mutual(index.links, 15), mutual(computed, 15)) > 0.9
+    assert recall(index.links, exact(collection, 20)) > 0.85
+    for row in range(0, 5000, 100):
+        ids, similarity = index.links.neighbors(row)
+        assert len(np.unique(ids)) == 20
+        assert row not in ids
+        assert (np.diff(similarity) <= 0).all()
+        np.testing.assert_allclose(similarity, collection[ids] @ collection[row], atol=0.03)
+
+
+def test_a_large_batch_and_a_merge_link_across(linked, collection):
     index, _ = linked
     other = logt.Index(64)
-    other.add(collection[2000:2500], ids=np.arange(5000, 5500))
+    other.add(collection[2000:4000], ids=np.arange(5000, 7000))
     index.merge_from(other)
-    assert index.report()["linked"] == 1500
-    assert len(index) == 2000
+    assert index.report()["linked"] == 3500
+    assert similar_sets(mutual(index.links), mutual(index.graph(10))) == 1
+    neighbors = index.links.neighbors(0)[0]
+    assert (neighbors >= 5000).any() or (index.links.neighbors(3000)[0] < 5000).any()
+
+
+def test_vectors_that_lost_their_neighbours_get_new_ones_when_compacted(collection):
+    index = logt.Index(64)
+    index.add(collection[:3000])
+    index.link(10)
+    gone = np.unique(index.links.neighbors(7)[0])
+    index.remove(gone)
+    assert len(index.links.neighbors(7)[0]) == 0
+    index.compact()
+    row = int(np.flatnonzero(index.links.ids == 7)[0])
+    ids, _ = index.links.neighbors(row)
+    assert len(ids) == 10
+    assert not np.isin(ids, gone).any()
+
+
+def test_an_index_that_grows_from_a_few_vectors_reaches_k_neighbours(collection):
+    index = logt.Index(64)
+    index.add(collection[:3])
+    index.link(10)
+    assert np.diff(index.links.starts).tolist() == [2, 2, 2]
+    for row in range(3, 40):
+        index.add(collection[row : row + 1])
+    assert np.diff(index.links.starts).tolist() == [10] * 40
+
+
+def test_other_metrics_keep_their_graph_until_linked_again(collection):
+    index = logt.Index(64, metric="l2")
+    index.add(collection[:1000])
+    index.link(5)
+    index.add(collection[1000:1010])
+    assert index.report()["linked"] == 1000
+    index.link(5)
+    assert index.report()["linked"] == 1010
+
+
+def test_string_ids_are_replaced_in_the_graph(collection):
+    index = logt.Index(64)
+    index.add(collection[:1000], ids=[f"v{i}" for i in range(1000)])
+    index.link(10)
+    index.upsert(collection[500:501], ids=["v3"])  # now equal to v500
+    row = index.links.ids.tolist().index("v3")
+    assert index.links.neighbors(row)[0][0] == "v500"
+    assert len(index.links) == 1000
+    assert not any("v3" in index.links.neighbors(r)[0] for r in range(0, 1000, 50) if r != 500)
+
+
+def test_a_backup_holds_the_graph(linked, tmp_path):
+    _, path = linked
+    copy_index(path, tmp_path / "copy")
+    np.testing.assert_array_equal(logt.open(tmp_path / "copy").links.rows, logt.open(path).links.rows)
+
+
+@pytest.mark.parametrize("kind", ["graph", "unlinked"])
+def test_a_damaged_graph_is_dropped_by_a_repair(linked, kind):
+    _, path = linked
+    with logt.open(path, "a") as index:
+        index.remove([3])
+        index.link(10)
+        index.remove([4])
+        index.save()
+    (file,) = path.glob(f"{kind}-*.safetensors")
+    file.write_bytes(b"no graph")
+    with pytest.raises(logt.CorruptIndexError, match=file.name):
+        logt.open(path)
+    found = repair(path, logt.open)
+    assert [loss.what for loss in found.losses] == ["the neighbor graph"]
+    assert found.losses[0].vectors == 0
+    repaired = logt.open(path)
+    assert len(repaired) == 1498
+    assert repaired.links is None
+
+
+def test_a_repair_without_a_segment_drops_the_graph(linked, collection):
+    _, path = linked
+    with logt.open(path, "a") as index:
+        index.add(np.asarray(collection[4000:4400]))
+        index.merge_from(_other(collection))
+        index.save()
+    file = max(path.glob("segment-*.safetensors"), key=lambda f: f.stat().st_size)
+    file.write_bytes(b"no segment")
+    found = repair(path, logt.open)
+    assert "the neighbor graph" in [loss.what for loss in found.losses]
+    assert logt.open(path).links is None
+
+
+def _other(collection):
+    other = logt.Index(64)
+    other.add(collection[2000:2200], ids=np.arange(8000, 8200))
+    return other
 
 
 def test_a_damaged_graph_is_named(linked):

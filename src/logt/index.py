@@ -17,7 +17,8 @@ from logt.engine import costs
 from logt.engine.calibration import EffortPoint, calibrate, measure_efforts, sample_vectors
 from logt.engine.expansion import expand_queries
 from logt.engine.graph import nearest_neighbors
-from logt.engine.neighbor_graph import Links, LinkState, NeighborGraph
+from logt.engine.linking import compute_links, link_new, refill_links
+from logt.engine.neighbor_graph import NeighborGraph
 from logt.engine.params import SearchParams, SearchSettings
 from logt.engine.reader import Reader
 from logt.engine.rerank import as_diffusion, diffuse
@@ -92,7 +93,8 @@ class Index(IndexBase):
             rows = np.asarray(rows, np.float32)  # as the log keeps them: replaying it gives the same codes
         snapshot, new_ids = snapshot.assign_ids(ids, len(rows))
         strings = None if snapshot.strings is None else tuple(snapshot.to_user_ids(new_ids).tolist())
-        self._snapshot = snapshot = self._builder.add(snapshot, rows, new_ids, workers)
+        snapshot = self._builder.add(snapshot, rows, new_ids, workers)
+        self._snapshot = snapshot = self._link_new(snapshot, workers)
         if removed is not None and len(removed):
             self._pending.record(Change("remove", removed))
         if len(rows):
@@ -120,7 +122,10 @@ class Index(IndexBase):
         """
         with self._change() as snapshot:
             if vectors is None and not relearn:
-                self._snapshot = snapshot.compact(self._segment_size)
+                snapshot = self._link_new(snapshot, self._workers(threads)).compact(self._segment_size)
+                if self._metric == "cosine":
+                    snapshot = refill_links(snapshot, self._dim, self.method, self._workers(threads))
+                self._snapshot = snapshot
                 self._pending.rewrite()
                 return
             ids = snapshot.ids
@@ -145,7 +150,7 @@ class Index(IndexBase):
             if mine != theirs:
                 raise InvalidInputError(f"{name} differs: {mine} here, {theirs} there; nothing was merged")
         with self._change() as snapshot:
-            self._snapshot = snapshot.merge(other._snapshot)
+            self._snapshot = self._link_new(snapshot.merge(other._snapshot), self._workers(None))
             self._pending.rewrite()
 
     # -------------------------------------------------------------------------------------------- neighbor graph
@@ -162,15 +167,27 @@ class Index(IndexBase):
     def link(self, k: int = 50, *, threads: int | None = None, progress: Progress | None = None) -> None:
         """Compute the neighbor graph and keep it with the index; `save` writes it, and `rerank` needs it.
 
-        Removed vectors leave the graph. Vectors that are added later are found, but they have no neighbors until
-        `link` is called again; `report` counts the linked ones. k, threads, progress: as in `graph`.
+        From then on, the graph follows the index: removed vectors leave it, and under cosine, new vectors join it
+        when they are added or merged. `report` counts the linked ones. k, threads, progress: as in `graph`.
         """
         k = check_int("k", k)
         with self._change() as snapshot:
-            found = nearest_neighbors(snapshot, self._dim, k, self._workers(threads, progress))
-            links = LinkState(Links.from_neighbors(found)) if found.neighbors.size else None
-            self._snapshot = replace(snapshot, links=links)
+            self._snapshot = compute_links(snapshot, self._dim, k, self._workers(threads, progress))
             self._pending.rewrite()
+
+    def _link_new(self, snapshot: Snapshot, workers: Workers) -> Snapshot:
+        """Return the snapshot with its new vectors in the neighbor graph, if it has one."""
+        return link_new(snapshot, self._dim, self.method, workers) if self._metric == "cosine" else snapshot
+
+    def _linked(self, workers: Workers) -> Snapshot:
+        """Return the snapshot of this moment; what was read from a log of changes joins the graph first."""
+        snapshot = self._snapshot
+        state = snapshot.links
+        if state is None or state.count == len(snapshot):
+            return snapshot
+        with self._writing:
+            self._snapshot = snapshot = self._link_new(self._snapshot, workers)
+            return snapshot
 
     def unlink(self) -> None:
         """Drop the neighbor graph."""
@@ -180,8 +197,8 @@ class Index(IndexBase):
 
     @property
     def links(self) -> NeighborGraph | None:
-        """The neighbor graph that `link` made, without removed vectors; None if there is none."""
-        snapshot = self._snapshot
+        """The stored neighbor graph, without removed vectors; None if there is none."""
+        snapshot = self._linked(self._workers(None))
         state = None if snapshot.links is None else snapshot.links.compact()
         if state is None:
             return None
@@ -221,6 +238,8 @@ class Index(IndexBase):
         if params.expand and self._metric != "cosine":
             raise InvalidInputError(f"expand works under cosine, not under {self._metric}")
         diffusion = as_diffusion(rerank, snapshot, self._metric)
+        if diffusion is not None:
+            snapshot = self._linked(self._workers(threads))
         all_valid = bool(valid.all())
         used = queries if all_valid else queries[valid]
         correct = method.correct if params.correct else None

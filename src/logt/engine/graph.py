@@ -34,6 +34,11 @@ _PROBE = 0.75  # of M lists, each vector is compared with those of M**0.75
 
 def nearest_neighbors(snapshot: Snapshot, dim: int, k: int, workers: Workers) -> Neighbors:
     """Return the k nearest neighbors of each live vector, by the cosine of the decoded vectors."""
+    return _by_id(*_compare_all(snapshot, dim, k, workers))
+
+
+def _compare_all(snapshot: Snapshot, dim: int, k: int, workers: Workers) -> tuple[Ids, NDArray[np.int32], Floats]:
+    """Return (ids, neighbors, similarities) in list order. The decoded vectors are freed when this returns."""
     vectors = _Vectors.decode(snapshot, dim, workers)
     count = len(vectors.ids)
     k = min(k, max(count - 1, 0))
@@ -46,7 +51,7 @@ def nearest_neighbors(snapshot: Snapshot, dim: int, k: int, workers: Workers) ->
             vectors.compare(rows, centers, found[rows], similarity[rows])
 
         workers.map(fill, split_range(count, _BLOCK), "linking")
-    return vectors.by_id(found, similarity)
+    return vectors.ids, found, similarity
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,15 +142,15 @@ class _Vectors:
         order = np.argsort(-np.take_along_axis(products, nearest, axis=1), axis=1, kind="stable")
         return np.take_along_axis(nearest, order, axis=1)
 
-    def by_id(self, found: NDArray[np.int32], similarity: Floats) -> Neighbors:
-        """Return the neighbors by increasing id."""
-        order = np.argsort(self.ids)
-        row = np.full(len(order) + 1, -1, np.int32)  # the last is for -1
-        row[order] = np.arange(len(order), dtype=np.int32)
-        neighbors = np.empty_like(found)
-        for part in split_range(len(order), 1 << 16):
-            neighbors[part] = row[found[order[part]]]
-        return Neighbors(self.ids[order], neighbors, similarity[order])
+
+def _by_id(ids: Ids, found: NDArray[np.int32], similarity: Floats) -> Neighbors:
+    """Return the neighbors by increasing id; both arrays are overwritten."""
+    order = np.argsort(ids)
+    row = np.full(len(order) + 1, -1, np.int32)  # the last is for -1
+    row[order] = np.arange(len(order), dtype=np.int32)
+    for part in split_range(len(order), 1 << 16):
+        found[part] = row[found[part]]
+    return Neighbors(ids[order], found[order], similarity[order])
 
 
 def _best_of_each(row: Array, other: Array, value: Floats, count: int, k: int) -> tuple[Array, Array, Floats]:

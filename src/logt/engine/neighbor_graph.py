@@ -123,6 +123,18 @@ def _components(a: Ids, b: Ids, count: int) -> Ids:
         label = new
 
 
+def _high_type(count: int) -> Any:
+    """Return the type of the upper bits of row numbers."""
+    return np.uint8 if count <= 1 << 24 else np.uint16
+
+
+def _to_levels(similarity: Floats, bounds: Floats) -> NDArray[np.uint8]:
+    """Return similarities as bytes, from 1 to 255 between the bounds."""
+    step = (bounds[1] - bounds[0]) / (_LEVELS - 1)
+    levels: NDArray[np.uint8] = np.clip(np.rint((similarity - bounds[0]) / step) + 1, 1, _LEVELS).astype(np.uint8)
+    return levels
+
+
 @dataclass(frozen=True, eq=False)
 class Links:
     """The neighbor graph as it is stored: five bytes per neighbor at most, four below 2**24 vectors.
@@ -138,16 +150,18 @@ class Links:
     bounds: Floats
 
     @classmethod
-    def from_neighbors(cls, found: Neighbors) -> Links:
+    def from_neighbors(cls, found: Neighbors, k: int) -> Links:
+        """Create the graph of k neighbors per vector; there may be fewer so far."""
+        N, width = found.neighbors.shape
         known = found.neighbors >= 0
-        values = found.similarity[known]
-        low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
-        step = max(high - low, 1e-6) / (_LEVELS - 1)
-        level = np.where(known, np.rint((found.similarity - low) / step) + 1, 0).astype(np.uint8)
+        least = min(float(found.similarity.min(where=known, initial=1.0)), 1 - 1e-3)
+        bounds = np.array([max(least, -1.0), 1], np.float32)
+        low, level = np.zeros((N, k), np.uint16), np.zeros((N, k), np.uint8)
+        high = np.zeros((N, k), _high_type(N))
         rows = np.where(known, found.neighbors, 0)
-        kind = np.uint8 if len(found.ids) <= 1 << 24 else np.uint16
-        bounds = np.array([low, max(high, low + 1e-6)], np.float32)
-        return cls(found.ids, (rows & 0xFFFF).astype(np.uint16), (rows >> 16).astype(kind), level, bounds)
+        low[:, :width], high[:, :width] = rows & 0xFFFF, rows >> 16
+        level[:, :width] = np.where(known, _to_levels(found.similarity, bounds), 0)
+        return cls(found.ids, low, high, level, bounds)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -196,12 +210,53 @@ class Links:
         return sum(S.starts.nbytes + S.columns.nbytes + S.weights.nbytes for S in parts)
 
     def keep(self, rows: Ids) -> Links:
-        """Return the graph of some rows only."""
-        new = np.full(len(self), -1, np.int32)
-        new[rows] = np.arange(len(rows), dtype=np.int32)
-        neighbors = self.neighbors[rows]
-        moved = np.where(neighbors >= 0, new[neighbors], np.int32(-1))
-        return Links.from_neighbors(Neighbors(self.ids[rows], moved, np.where(moved >= 0, self.similarity[rows], 0)))
+        """Return the graph of some rows only, in this order."""
+        new = np.full(len(self), -1, np.int64)
+        new[rows] = np.arange(len(rows))
+        neighbors, level = self.neighbors[rows], self.level[rows]
+        moved = np.where(neighbors >= 0, new[neighbors], -1)
+        order = np.argsort(moved < 0, axis=1, kind="stable")  # the lists have no gaps
+        return self._with_lists(
+            self.ids[rows], np.take_along_axis(moved, order, 1), np.take_along_axis(level, order, 1)
+        )
+
+    def insert_ids(self, ids: Ids) -> Links:
+        """Return the graph with rows for some more ids, which have no neighbors yet."""
+        together = np.concatenate([self.ids, ids])
+        rows = np.concatenate([self.neighbors, np.full((len(ids), self.k), -1, np.int32)])
+        level = np.concatenate([self.level, np.zeros((len(ids), self.k), np.uint8)])
+        grown = self._with_lists(together, rows, level)
+        return grown if (np.diff(together) > 0).all() else grown.keep(np.argsort(together))
+
+    def with_edges(self, row: Ids, other: Ids, value: Floats, gone: Mask | None) -> Links:
+        """Return the graph with more edges; each list keeps its k nearest, without those that are gone."""
+        touched, place = np.unique(row, return_inverse=True)
+        known = self.neighbors[touched]
+        at, column = np.nonzero((known >= 0) if gone is None else (known >= 0) & ~gone[known])
+        place = np.concatenate([at, place])
+        other = np.concatenate([known[at, column], other]).astype(np.int64)
+        level = np.concatenate([self.level[touched][at, column], _to_levels(value, self.bounds)]).astype(np.int64)
+        order = np.lexsort((other, -level, place))
+        _, first = np.unique((place * len(self) + other)[order], return_index=True)
+        order = order[np.sort(first)]  # each pair once, as near as it was found
+        place, other, level = place[order], other[order], level[order]
+        rank = np.arange(len(place)) - np.searchsorted(place, place)
+        best = rank < self.k
+        place, other, level, rank = place[best], other[best], level[best], rank[best]
+        lists = np.full((len(touched), self.k), -1, np.int64)
+        levels = np.zeros((len(touched), self.k), np.uint8)
+        lists[place, rank], levels[place, rank] = other, level
+        changed = self._with_lists(self.ids[touched], lists, levels, len(self))
+        low, high, all_levels = self.low.copy(), self.high.copy(), self.level.copy()
+        low[touched], high[touched], all_levels[touched] = changed.low, changed.high, changed.level
+        return replace(self, low=low, high=high, level=all_levels)
+
+    def _with_lists(self, ids: Ids, rows: Array, level: NDArray[np.uint8], count: int | None = None) -> Links:
+        """Return a graph with the same bounds; rows: of the neighbors, -1 for none, out of `count`."""
+        known = rows >= 0
+        used = np.where(known, rows, 0)
+        high = (used >> 16).astype(_high_type(len(ids) if count is None else count))
+        return Links(ids, (used & 0xFFFF).astype(np.uint16), high, np.where(known, level, np.uint8(0)), self.bounds)
 
     @property
     def arrays(self) -> dict[str, Array]:
@@ -212,7 +267,7 @@ class Links:
         """Build from stored arrays; raise ValueError if they do not fit together."""
         ids = check_ids(arrays["ids"])
         low, level = check_array(arrays["low"], np.uint16, 2), check_array(arrays["level"], np.uint8, 2)
-        high = check_array(arrays["high"], np.uint8 if len(ids) <= 1 << 24 else np.uint16, 2)
+        high = check_array(arrays["high"], _high_type(len(ids)), 2)
         bounds = check_array(arrays["bounds"], np.float32, 1)
         if not len(ids) == len(low) or not low.shape == level.shape == high.shape:
             raise ValueError("the neighbor graph does not fit together")
@@ -229,7 +284,7 @@ class Links:
 
 @dataclass(frozen=True, eq=False)
 class LinkState:
-    """The neighbor graph of a snapshot. Vectors that were removed since are `gone`; new ones are not linked yet."""
+    """The neighbor graph of a snapshot. Vectors that were removed since are `gone`; some new ones may be missing."""
 
     links: Links
     gone: Mask | None = None
@@ -246,6 +301,15 @@ class LinkState:
         gone = np.zeros(len(self.links), bool) if self.gone is None else self.gone.copy()
         gone[rows[here]] = True
         return replace(self, gone=gone)
+
+    def insert_rows(self, ids: Ids) -> LinkState:
+        """Return the state with rows for those of some increasing ids that have none."""
+        new = ids[~np.isin(ids, self.links.ids)]
+        if not len(new):
+            return self
+        links = self.links.insert_ids(new)
+        gone = None if self.gone is None else ~np.isin(links.ids, np.union1d(self.links.ids[~self.gone], new))
+        return LinkState(links, gone)
 
     def locate(self, ids: Ids) -> tuple[Ids, Mask]:
         """Return (a row for each id, whether the id is linked)."""

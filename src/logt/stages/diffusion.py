@@ -45,12 +45,13 @@ class Transition(NamedTuple):
 def background(neighbors: Array, similarity: Floats) -> float:
     """Return the median similarity of the last neighbor of each vector, from 0 to 1; 0 if there are none.
 
-    Vectors with duplicates only are left out: they say nothing about unrelated vectors. neighbors, similarity:
-    (N, k), nearest first, -1 for no neighbor.
+    Vectors with short lists, or with duplicates only, are left out: they tell nothing about unrelated vectors.
+    neighbors, similarity: (N, k), nearest first, -1 for no neighbor.
     """
-    if not neighbors.shape[1]:
-        return 0.0
-    last = similarity[(neighbors[:, -1] >= 0) & (similarity[:, -1] < DUPLICATE), -1]
+    counts = np.count_nonzero(neighbors >= 0, axis=1)
+    rows = np.flatnonzero((counts > 0) & (4 * counts >= 3 * counts.max(initial=0)))
+    last = similarity[rows, counts[rows] - 1]
+    last = last[last < DUPLICATE]
     return max(float(np.median(last)), 0.0) if len(last) else 0.0
 
 

@@ -148,13 +148,15 @@ class _Examiner:
                 self._losses.append(self._describe_loss(number, entry, reason, layers))
             kept = self._with_deletions(kept, unsure, layers)
             strings = self._strings(kept, layers)
+            graph = self._graph()
         except UNUSABLE as error:
             raise CorruptIndexError(f"{self._folder / MANIFEST} is damaged: {error}") from error
         log, generation, damaged_log = self._read_log()
         entries = [entry for entry, _ in kept]
-        used = {name for entry in entries for name in entry.values()} | set(strings or ())
+        used = {name for entry in entries for name in entry.values()} | set(strings or ()) | set(graph.values())
         repaired = {
-            **{key: value for key, value in manifest.items() if key != "state"},
+            **{key: value for key, value in manifest.items() if key not in ("state", "graph")},
+            **({"graph": graph} if graph else {}),
             "generation": generation + 1,
             "segments": entries,
             "models": {name: kind for name, kind in manifest["models"].items() if name in used},
@@ -311,6 +313,16 @@ class _Examiner:
         ints = np.array(sorted(strings), np.int64)
         layer = Layer(tuple(strings[n] for n in ints.tolist()), ints)
         return [self._new_file("strings", layer.arrays)]
+
+    def _graph(self) -> dict[str, str]:
+        """Return the files of the neighbor graph; none if one of them, or a segment, is lost: it is then dropped."""
+        graph = dict(self._manifest.get("graph", {}))
+        bad = [name for name in graph.values() if name in self._bad]
+        if not graph or not (bad or self._losses):
+            return graph
+        reason = "; ".join(f"{name}: {self._bad[name]}" for name in bad) or "it does not fit what is left"
+        self._losses.append(Loss("the neighbor graph", f"{reason}; compute it again with: logt link", vectors=0))
+        return {}
 
     def _read_log(self) -> tuple[list[Change], int, list[str]]:
         """Return the changes that can be read, their last generation, and the log if the repair replaces it."""
