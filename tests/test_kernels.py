@@ -228,3 +228,25 @@ def test_to_int8(rng):
         step = np.abs(V[row]).max() / np.float32(127)
         assert scale[row] == step
         assert codes[row].tolist() == [round(float(v / step)) if step else 0 for v in V[row]]
+
+
+@pytest.mark.parametrize("dim", [1, 7, 8, 1536])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_norms_agree_with_numpy(dim, normalize):
+    X = np.random.default_rng(dim).standard_normal((5, dim)).astype(np.float32)
+    given, norms = X.copy(), np.empty(5)
+    assert _kernels.divide_by_norms(given, normalize, 1e18, norms)
+    expected = np.linalg.norm(X.astype(np.float64), axis=1)
+    np.testing.assert_allclose(norms, expected, rtol=1e-12)
+    np.testing.assert_allclose(given, X / expected[:, None] if normalize else X, rtol=1e-6)
+
+
+@pytest.mark.parametrize("value", [0, np.nan, np.inf, 1e19])
+def test_rows_without_a_usable_norm_stay_as_they_are(value):
+    X = np.ones((3, 4), np.float32)
+    X[1] = value
+    given, norms = X.copy(), np.empty(3)
+    assert not _kernels.divide_by_norms(given, True, 1e18, norms)
+    np.testing.assert_array_equal(given[1], X[1])
+    np.testing.assert_allclose(given[[0, 2]], 0.5)
+    assert _kernels.divide_by_norms(X.copy(), False, 1e18, norms) == (value == 0)

@@ -40,26 +40,34 @@ struct Weights {
         : values((bytes + WIDTH - 1) / WIDTH * WIDTH * fields), fine((bytes + WIDTH - 1) / WIDTH * WIDTH * fields) {
         step = largest > 1e-30f ? largest / 127 : 1;  // a query of next to nothing is one of nothing
         const float inverse = 1 / step;
-        int32_t sum = 0, fine_sum = 0;
+        typedef float Float __attribute__((vector_size(4 * CHUNK)));
+        typedef int32_t Int __attribute__((vector_size(4 * CHUNK)));
+        typedef int8_t Byte __attribute__((vector_size(CHUNK)));
+        const auto rounded = [](Float v) {  // to the nearest integer, halves away from 0
+            const Int sign = (Int)v & INT32_MIN;
+            const Float half = (Float)(sign | (Int)(Float{} + 0.5f));
+            return __builtin_convertvector(v + half, Int);
+        };
+        Int sums = {}, fine_sums = {};
         int8_t *out = values.data, *more = fine.data;
         for (size_t group = 0; group < bytes; group += WIDTH)
             for (size_t f = 0; f < fields; ++f)
                 for (size_t b = 0; b < WIDTH; b += CHUNK, out += CHUNK, more += CHUNK) {
                     const size_t first = ((group + b) / CHUNK * fields + f) * CHUNK;
                     const size_t there = first < count ? std::min(CHUNK, count - first) : 0;
-                    float scaled[CHUNK] = {};
-                    std::memcpy(scaled, weight + (there ? first : 0), there * sizeof(float));
-                    for (size_t i = 0; i < CHUNK; ++i) {
-                        const float value = scaled[i] * inverse;
-                        const int32_t rounded = static_cast<int32_t>(value + (value < 0 ? -0.5f : 0.5f));
-                        const float rest = (value - static_cast<float>(rounded)) * FINE;
-                        const int32_t finer = static_cast<int32_t>(rest + (rest < 0 ? -0.5f : 0.5f));
-                        out[i] = static_cast<int8_t>(rounded);
-                        more[i] = static_cast<int8_t>(finer);
-                        sum += rounded;
-                        fine_sum += finer;
-                    }
+                    Float v = {};
+                    if (there == CHUNK) std::memcpy(&v, weight + first, sizeof v);
+                    else if (there) std::memcpy(&v, weight + first, there * sizeof(float));
+                    v *= inverse;
+                    const Int coarse = rounded(v), finer = rounded((v - __builtin_convertvector(coarse, Float)) * FINE);
+                    const Byte whole = __builtin_convertvector(coarse, Byte), rest = __builtin_convertvector(finer, Byte);
+                    std::memcpy(out, &whole, CHUNK);
+                    std::memcpy(more, &rest, CHUNK);
+                    sums += coarse;
+                    fine_sums += finer;
                 }
+        int32_t sum = 0, fine_sum = 0;
+        for (size_t i = 0; i < CHUNK; ++i) sum += sums[i], fine_sum += fine_sums[i];
         half_sum = static_cast<float>(sum) * 0.5f;
         fine_half_sum = static_cast<float>(fine_sum) * 0.5f;
     }

@@ -8,6 +8,8 @@
 
 #if defined(__SSE2__)
 #include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
 #endif
 
 namespace logt {
@@ -116,6 +118,11 @@ inline typename Vectors<V>::Float widened(const int8_t* p) {
     if constexpr (V == 4) {
         const __m128i bytes = _mm_cvtsi32_si128(read<int32_t>(p)), twice = _mm_unpacklo_epi8(bytes, bytes);
         return (Float)_mm_cvtepi32_ps(_mm_srai_epi32(_mm_unpacklo_epi16(twice, twice), 24));
+    }
+#elif defined(__ARM_NEON)
+    if constexpr (V == 4) {
+        const int8x8_t bytes = vreinterpret_s8_s32(vdup_n_s32(read<int32_t>(p)));
+        return (Float)vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(bytes))));
     }
 #endif
     Float v;

@@ -22,6 +22,12 @@ namespace {
 
 // -------------------------------------------------------------------------------------------------- scanning
 
+inline void fetch_bytes(const void* data, size_t bytes) {
+    const char* first = static_cast<const char*>(data);
+    for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(first + at);
+    __builtin_prefetch(first + bytes - 1);
+}
+
 // Vectors that wait for their residual to be read, which is fetched into the cache meanwhile.
 template <size_t SIZE>
 struct Queue {
@@ -56,6 +62,18 @@ struct Scan {
     void finish() {
         read_heads();
         read_tails();
+    }
+
+    // Fetches the codes of positions from..to-1 into the cache: they are few, in many places, and the next to be decoded.
+    void fetch(const ListSegment& s, size_t from, size_t to) const {
+        const size_t listed = s.starts ? 1 : 0, unit_size = s.wide ? 4 : 2;
+        for (size_t e = 0; e < s.entries; ++e) fetch_bytes(s.weight + e * s.rows + from, to - from);
+        for (size_t e = listed; e < s.entries; ++e) {
+            const size_t at = (e - listed) * s.rows + from;
+            fetch_bytes(static_cast<const uint8_t*>(s.unit) + at * unit_size, (to - from) * unit_size);
+        }
+        for (const float* values : {s.scale, s.factor, s.bias})
+            if (values) fetch_bytes(values + from, (to - from) * sizeof(float));
     }
 
     // Estimates positions from..to-1 by their codes. With lists, `first` is c of the unit whose list they are in.
@@ -153,7 +171,7 @@ struct Scan {
     const uint8_t* tail(uint32_t segment, uint32_t p) const { return segments[segment].tail + p * codec.tail_bytes; }
 
     void wait_for_head(uint32_t segment, uint32_t p, float estimate, float bound) {
-        for (size_t at = 0; at < codec.head_bytes; at += 64) __builtin_prefetch(head(segment, p) + at);
+        fetch_bytes(head(segment, p), codec.head_bytes);
         if (heads.add(segment, p, estimate, bound)) read_heads();
     }
 
@@ -182,7 +200,7 @@ struct Scan {
     }
 
     void wait_for_tail(uint32_t segment, uint32_t p, float estimate, float bound) {
-        for (size_t at = 0; at < codec.tail_bytes; at += 64) __builtin_prefetch(tail(segment, p) + at);
+        fetch_bytes(tail(segment, p), codec.tail_bytes);
         if (tails.add(segment, p, estimate, bound)) read_tails();
     }
 
@@ -282,6 +300,14 @@ void scan_codec(Scan& scan, size_t number, size_t segment_count, const Totals* t
     const size_t enough = std::min(scan.pool.R, others + visible);
     int64_t decoded = 0;  // in all shards
     ListOrder order(codec, scan.query);
+    const auto for_each_part = [&](size_t unit, auto&& use) {  // of a list: one per segment
+        for (size_t s = 0; s < segment_count; ++s) {
+            const ListSegment& segment = segments[s];
+            if (segment.codec != number || !segment.count || segment.chosen || !segment.starts) continue;
+            const size_t from = static_cast<size_t>(segment.starts[unit]), to = static_cast<size_t>(segment.starts[unit + 1]);
+            if (from < to) use(static_cast<uint32_t>(s), from, to);
+        }
+    };
     for (size_t u = 0; u < codec.units; ++u) {
         if (u >= nprobe) {
             scan.finish();  // so that the pool holds all that was found
@@ -290,15 +316,18 @@ void scan_codec(Scan& scan, size_t number, size_t segment_count, const Totals* t
         }
         const size_t unit = order.unit(u, nprobe);
         if (totals) decoded += totals->rows[unit], found += totals->visible[unit];
+        if (u + 1 < nprobe)
+            for_each_part(order.unit(u + 1, nprobe),
+                          [&](uint32_t s, size_t from, size_t to) { scan.fetch(segments[s], from, to); });
         ++scan.counts.lists;
-        for (size_t s = 0; s < segment_count; ++s) {
-            const ListSegment& segment = segments[s];
-            if (segment.codec != number || !segment.count || segment.chosen || !segment.starts) continue;
-            const size_t from = static_cast<size_t>(segment.starts[unit]), to = static_cast<size_t>(segment.starts[unit + 1]);
-            if (from < to) scan.decode(static_cast<uint32_t>(s), from, to, scan.query.c[unit]);
-        }
+        for_each_part(unit, [&](uint32_t s, size_t from, size_t to) { scan.decode(s, from, to, scan.query.c[unit]); });
     }
     scan.finish();
+}
+
+void fetch_supplement(const Codec* codecs, const ListSegment& s, uint32_t position) {
+    const size_t dim = codecs[s.codec].dim;
+    if (s.supplement) fetch_bytes(s.supplement + s.row[position] * dim, dim);
 }
 
 void search(const Codec* codecs, size_t codec_count, const ListSegment* segments, size_t segment_count, const float* Q,
@@ -334,7 +363,11 @@ void search(const Codec* codecs, size_t codec_count, const ListSegment* segments
                 scan_codec(scans[m], m, segment_count, totals ? totals + m : nullptr, found);
             }
             pool.cut();
-            for (Candidate& c : pool.list) {
+            constexpr size_t AHEAD = 2;
+            for (size_t r = 0; r < pool.list.size() + AHEAD; ++r) {
+                if (r < pool.list.size()) fetch_supplement(codecs, segments[pool.list[r].segment], pool.list[r].position);
+                if (r < AHEAD) continue;
+                Candidate& c = pool.list[r - AHEAD];
                 const ListSegment& segment = segments[c.segment];
                 Scan& scan = scans[segment.codec];
                 c.score += scan.refinement(c.segment, c.position, scan.list_of(segment, c.position));

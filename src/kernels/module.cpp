@@ -20,6 +20,7 @@
 
 #include "kernels.hpp"
 #include "lists.hpp"
+#include "rows.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -329,6 +330,10 @@ void rank(In<float, 2> scores, In<int64_t, 2> id, Out<int64_t, 2> order) {
     }
 }
 
+bool divide_by_norms(Out<float, 2> X, bool normalize, double most, Out<double, 1> norms) {
+    return logt::divide_by_norms(X.data(), X.shape(0), X.shape(1), normalize, most, norms.data());
+}
+
 // One pass down each list. units: (queries, length, m), negative where a place is empty. Among the first `depth`, a
 // vector none of whose units is claimed is kept and claims them; who has a claimed unit and was not kept is
 // suppressed, wherever it stands. order[q]: the places of the others, counts[q] in number, then of the suppressed, each
@@ -415,6 +420,7 @@ NB_MODULE(_kernels, m) {
         .def("search", &ListSearcher::search, "Q"_a, "l2"_a, "lists"_a, "nprobe"_a, "least"_a, "code_reach"_a,
              "head_reach"_a, "candidates"_a, "everything"_a, "scores"_a, "ids"_a, "keys"_a, "counts"_a, Free())
         .def("scores", &ListSearcher::scores, "segment"_a, "q"_a, "l2"_a, "out"_a, Free());
+    m.def("divide_by_norms", divide_by_norms, "X"_a, "normalize"_a, "most"_a, "norms"_a, Free());
     m.def("suppress", suppress, "units"_a, "depth"_a, "order"_a, "counts"_a, Free());
     bind<uint16_t, int8_t>(m);
     bind<uint16_t, float>(m);

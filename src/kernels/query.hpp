@@ -161,6 +161,7 @@ void measure_some(const Codec& codec, Query* const* queries, size_t first) {
     const int8_t* weights[N];
     int32_t dots[M][N];
     for (size_t m = 0; m < M; ++m) code[m] = codec.book + (first + m) * codec.book_bytes;
+    for (size_t at = 0; at < M * codec.book_bytes; at += 64) __builtin_prefetch(code[M - 1] + codec.book_bytes + at);
     for (size_t n = 0; n < N; ++n) weights[n] = queries[n]->book.values.data;
     nibble_dots<M, N>(code, weights, codec.book_bytes, dots);
     for (size_t m = 0; m < M; ++m)

@@ -33,6 +33,7 @@ MAX_K = 1_000_000
 """The largest k, unless there are more vectors: results are padded to k."""
 
 _SEARCH_SETTINGS = tuple(field.name for field in fields(SearchParams))
+_DEFAULTS = SearchParams()
 
 
 class Index(IndexBase):
@@ -240,8 +241,7 @@ class Index(IndexBase):
         diffusion = as_diffusion(rerank, snapshot, self._metric)
         if diffusion is not None:
             snapshot = self._linked(self._workers(threads))
-        all_valid = bool(valid.all())
-        used = queries if all_valid else queries[valid]
+        used = queries if valid is None else queries[valid]
         correct = method.correct if params.correct else None
         reader = Reader(snapshot, self._metric, filter, self._workers(threads), self._prefixes)
         if params.expand and len(used):
@@ -251,8 +251,8 @@ class Index(IndexBase):
         scores, ids = reader.search(used, first_k, reading, correct)
         if diffusion is not None:
             scores, ids = diffuse(snapshot, diffusion, scores, ids, k, filter)
-        if not all_valid or ids.shape[1] < k:
-            scores, ids = pad_results(scores, ids, valid, k, worst_score(self._metric))
+        if valid is not None or ids.shape[1] < k:
+            scores, ids = pad_results(scores, ids, len(queries), valid, k, worst_score(self._metric))
         user_ids = snapshot.to_user_ids(ids)
         single = np.ndim(given) == 1 and matrix.shape[0] == 1
         return SearchResult(scores[0], user_ids[0]) if single else SearchResult(scores, user_ids)
@@ -347,7 +347,7 @@ def _search_params(params: SearchParams | None, settings: SearchSettings) -> Sea
             known = ", ".join(_SEARCH_SETTINGS)
             raise TypeError(f"search has no parameter {name!r}; search parameters are {known}")
     if params is None:
-        return SearchParams(**settings)
+        return SearchParams(**settings) if settings else _DEFAULTS
     if not isinstance(params, SearchParams):
         raise InvalidInputError(f"params must be a logt.SearchParams, got {params!r}")
     return replace(params, **settings) if settings else params

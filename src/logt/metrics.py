@@ -6,8 +6,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from logt import _kernels
 from logt._types import Array, Floats, Mask
-from logt._validation import MAX_NORM, as_matrix, check_choice, check_rows, normalize_rows, row_norms
+from logt._validation import MAX_NORM, as_matrix, check_choice, check_rows, row_norms
 from logt.errors import InvalidInputError
 
 Metric = Literal["cosine", "ip", "l2"]
@@ -35,14 +36,13 @@ def check_vectors(X: Any, dim: int, metric: Metric) -> Array:
 
 def check_queries(
     matrix: Array, metric: Metric, *, ignore: bool, hint: str = "correct it, or pass on_invalid='ignore'"
-) -> tuple[Floats, Mask]:
-    """Return (Q as float32, normalized under cosine; which rows are valid)."""
-    if matrix.dtype == np.float32:
-        Q = matrix.copy()
-    else:
-        with np.errstate(over="ignore"):
-            Q = matrix.astype(np.float32)
-    norms = row_norms(Q)
+) -> tuple[Floats, Mask | None]:
+    """Return (Q as float32, normalized under cosine; which rows are valid, or None if all are)."""
+    with np.errstate(over="ignore"):
+        Q = np.array(matrix, np.float32, order="C")
+    norms = np.empty(len(Q))
+    if _kernels.divide_by_norms(Q, metric == "cosine", MAX_NORM, norms):
+        return Q, None
     valid = norms <= MAX_NORM  # False for NaN and infinity
     if not ignore and not valid.all():
         check_rows(matrix, "Q", hint)
@@ -50,10 +50,6 @@ def check_queries(
         if not ignore:
             _refuse_zero(norms, "Q", hint)
         valid &= norms > 0
-        if valid.all():
-            np.divide(Q, norms[:, None], out=Q, casting="same_kind")
-            return Q, valid
-        Q[valid] = normalize_rows(Q[valid], norms[valid])
     return Q, valid
 
 

@@ -28,11 +28,17 @@ class SearchResult(NamedTuple):
         return np.isfinite(self.scores).sum(axis=-1)
 
 
-def pad_results(scores: Floats, ids: Ids, valid: Mask, k: int, worst: float) -> tuple[Floats, Ids]:
-    """Return k results for all queries from those of the valid ones: empty results have the worst score and id -1."""
-    all_scores = np.full((len(valid), k), worst, np.float32)
-    all_ids = np.full((len(valid), k), -1, np.int64)
-    all_scores[valid, : ids.shape[1]], all_ids[valid, : ids.shape[1]] = scores, ids
+def pad_results(
+    scores: Floats, ids: Ids, queries: int, valid: Mask | None, k: int, worst: float
+) -> tuple[Floats, Ids]:
+    """Return k results for all queries from those of the valid ones, or of all if None.
+
+    Empty results have the worst score and id -1.
+    """
+    rows = slice(None) if valid is None else valid
+    all_scores = np.full((queries, k), worst, np.float32)
+    all_ids = np.full((queries, k), -1, np.int64)
+    all_scores[rows, : ids.shape[1]], all_ids[rows, : ids.shape[1]] = scores, ids
     return all_scores, all_ids
 
 

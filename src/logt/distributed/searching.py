@@ -206,12 +206,12 @@ class DistributedIndex:
                 raise InvalidInputError(f"expand works under cosine, not under {view.outline.metric}")
             missing: list[int] | None = [] if allow_partial else None
             search = _Search(self._actors, view, filter, missing)
-            used = queries[valid]
+            used = queries if valid is None else queries[valid]
             if params.expand and len(used):
                 first = search.run(used, params.expand, probe)
                 used = expand_queries(search, used, *first, params.alpha)  # type: ignore[arg-type]
             scores, ids = search.run(used, k, probe)
-            scores, ids = pad_results(scores, ids, valid, k, worst_score(view.outline.metric))
+            scores, ids = pad_results(scores, ids, len(queries), valid, k, worst_score(view.outline.metric))
             user_ids = view.ids.to_user_ids(ids)
             single = np.ndim(given) == 1 and matrix.shape[0] == 1
             result = ShardedResult(scores[0], user_ids[0]) if single else ShardedResult(scores, user_ids)

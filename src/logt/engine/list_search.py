@@ -12,9 +12,10 @@ from logt._types import Array, Floats, Ids, Mask
 from logt.engine.list_segment import ListSegment
 from logt.engine.shards import Candidates, ListTotals, segment_totals
 from logt.stages.codec import Codec
-from logt.stages.inverted_lists import Reading
+from logt.stages.inverted_lists import Probe, Reading
 
 _TILE = 16  # queries per task
+_KNOWN_READINGS = 64  # kept: most programs use one
 
 NARROW = 8
 """A filter that passes less than 1/NARROW of a segment is searched row by row, not list by list."""
@@ -42,6 +43,7 @@ class ListSearcher:
         self.refine = any(len(segment.supplement_scale) for segment in segments)
         self.curves = [codec.curve for codec in self.codecs if codec.curve]
         self.count = 0
+        self._readings: dict[tuple[Probe, int], Reading] = {}
         numbers = {id(codec): codec.add_to(self._searcher, distances=self.distances) for codec in self.codecs}
         for number, segment in enumerate(segments):
             self.count += self._add(segment, numbers[id(segment.codec)], None if masks is None else masks[number])
@@ -74,6 +76,15 @@ class ListSearcher:
         segment.add_to(self._searcher, codec, visible=visible)
         self._visible.append(visible)
         return count
+
+    def reading(self, probe: Probe, k: int) -> Reading:
+        """Return how a search for k results reads the lists; it follows from the measured curves of the codecs."""
+        known = self._readings.get((probe, k))
+        if known is None:
+            if len(self._readings) >= _KNOWN_READINGS:
+                self._readings = {}
+            known = self._readings[probe, k] = probe.reading(k, refine=self.refine, curves=self.curves)
+        return known
 
     def search(self, Q: Floats, k: int, reading: Reading, workers: Workers = SERIAL) -> tuple[Floats, Ids, Array]:
         """Return (scores, ids, counts): the best k for each row of Q, and what was read for it."""

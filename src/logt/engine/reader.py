@@ -39,8 +39,7 @@ class Reader:
     ) -> tuple[Floats, Ids]:
         """Return (scores, ids), (nq, at most k) each, best first."""
         if self._lists is not None and isinstance(reading, Probe):
-            read = reading.reading(k, refine=self._lists.refine, curves=self._lists.curves)
-            scores, ids, _ = self._lists.search(Q, k, read, self._workers)
+            scores, ids, _ = self._lists.search(Q, k, self._lists.reading(reading, k), self._workers)
             return list_scores(scores, self._metric), ids
         cascade = reading if isinstance(reading, Cascade) else None
         scaled = scale_queries(Q, self._metric)
