@@ -18,8 +18,11 @@ import numpy as np
 import logt
 import logt.distributed
 from benchmarks.data import argument_parser, write_rows
+from logt._threads import single_threaded_blas
 from logt._types import Floats, Ids
 from logt.distributed import ProcessPool
+from logt.stages.codec import Codec
+from logt.stages.inverted_lists import Probe
 
 CLUSTERS, RANK, QUERIES, K = 20_000, 64, 100, 10
 CHUNK = 50_000
@@ -50,6 +53,7 @@ def main() -> None:
     index = folder / f"index-{args.vectors}-{args.dim}"
     measure_build(sources, index, args, note)
     measure_search(model, sources, index, note)
+    measure_parts(args.dim, index, model, note)
     if args.scaling:
         measure_scaling(folder / "scaling", model, args.scaling, note)
     if args.shards:
@@ -164,6 +168,42 @@ def exact_neighbors(Q: Floats, sources: list[Path]) -> Ids:
 
 def recall(found: Ids, truth: Ids) -> float:
     return float(np.mean([len(set(a) & set(b)) / K for a, b in zip(found.tolist(), truth.tolist(), strict=True)]))
+
+
+def measure_parts(dim: int, folder: Path, model: Model, note: Note) -> None:
+    """Measure what docs/scale.md computes larger collections from, in time of one core; waiting does not count."""
+    rng = np.random.default_rng(0)
+    X = model.draw(1024, [3])
+    method = logt.methods.sketched()
+    for units in (2000, 12_649, 40_000):
+        Y = rng.standard_normal((units, dim), np.float32)
+        Y /= np.linalg.norm(Y, axis=1, keepdims=True)
+        codec = Codec.from_memory_vectors(
+            Y, X, np.zeros(dim, np.float32), method.decode, method.residual, unit_norm=True
+        )
+        with single_threaded_blas():
+            seconds = cpu_seconds(lambda codec=codec: codec.encode(X, method.decode))
+            products = cpu_seconds(lambda Y=Y: X @ Y.T)
+        note(f"encode a vector, {units:,} units", 1e3 * seconds / len(X), "core ms")
+        note(f"compare vectors with {units:,} units", 2 * dim * units * len(X) / products / 1e9, "GFlop per core s")
+    searcher = logt.open(folder)._snapshot.searcher()
+    Q = model.draw(QUERIES, [4])
+    for effort in (0.3, 0.5, 0.7):
+        reading = Probe(effort).reading(K, refine=True)
+        counts = searcher.search(Q, K, reading)[2]
+        seconds = cpu_seconds(lambda reading=reading: searcher.search(Q, K, reading))
+        note(f"one query, effort {effort}", 1e3 * seconds / len(Q), "core ms")
+        note(f"codes that it decodes, effort {effort}", counts[:, 1].mean(), "")
+
+
+def cpu_seconds(call: Callable[[], object]) -> float:
+    """Return the time of this process for a call, the least of three."""
+    times = []
+    for _ in range(3):
+        start = time.process_time()
+        call()
+        times.append(time.process_time() - start)
+    return min(times)
 
 
 def measure_scaling(folder: Path, model: Model, vectors: int, note: Note) -> None:
