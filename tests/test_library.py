@@ -193,6 +193,12 @@ def test_photos_are_exported_as_a_zip_file(photos, originals):
         original = photos.photo_path(ids[0]).read_bytes()
         assert (archive.read(ids[0]) == original) is originals
         assert Image.open(BytesIO(archive.read(ids[0]))).size == (240, 180)
+        os.utime(photos.photo_path(ids[0]), (0, 0))  # before the first year of a zip file
+        photos.photo_path(ids[1]).unlink()
+        response = client.post(f"{API}/pictures/zip", data={"ids": json.dumps(ids)})
+        archive = zipfile.ZipFile(BytesIO(response.content))
+        assert archive.namelist() == [ids[0], "missing.txt"]
+        assert archive.read("missing.txt").decode() == f"{ids[1]}\n"
         for wrong in ("[]", "x", '{"a": 1}', "[1]", json.dumps(["a"] * 1001)):
             error_message(client.post(f"{API}/pictures/zip", data={"ids": wrong}), 422, "invalid_input")
         error_message(client.post(f"{API}/pictures/zip", data={"ids": '["none"]'}), 404, "not_found")

@@ -13,10 +13,11 @@ MAX_PHOTOS = 1000
 _CHUNK = 1 << 18
 
 
-def stream_zip(photos: Sequence[tuple[str, Path]], render: Callable[[Path], bytes] | None) -> Iterator[bytes]:
+def stream_zip(photos: Sequence[tuple[str, Path | None]], render: Callable[[Path], bytes] | None) -> Iterator[bytes]:
     """Yield the bytes of a zip file that contains photos, not compressed: they are.
 
-    photos: the id of each photo and its file. A photo that cannot be read is left out, and listed in missing.txt.
+    photos: the id of each photo and its file. A photo without a file, or whose file cannot be read, is left out and
+    listed in missing.txt.
     render: returns the JPEG to send instead of a file; None sends the files themselves.
     """
     out = _Buffer()
@@ -24,9 +25,12 @@ def stream_zip(photos: Sequence[tuple[str, Path]], render: Callable[[Path], byte
     with zipfile.ZipFile(out, "w") as archive:  # type: ignore[call-overload]
         for name, path in archive_names(photos):
             try:
-                if render is None:
+                if path is None:
+                    missing.append(name)
+                elif render is None:
                     with path.open("rb") as source:
-                        yield from _copy(source, archive, zipfile.ZipInfo.from_file(path, name), out)
+                        info = zipfile.ZipInfo.from_file(path, name, strict_timestamps=False)
+                        yield from _copy(source, archive, info, out)
                 else:
                     archive.writestr(str(Path(name).with_suffix(".jpg")), render(path))
             except (OSError, ValueError):
@@ -37,7 +41,7 @@ def stream_zip(photos: Sequence[tuple[str, Path]], render: Callable[[Path], byte
     yield out.take()
 
 
-def archive_names(photos: Sequence[tuple[str, Path]]) -> Iterator[tuple[str, Path]]:
+def archive_names(photos: Sequence[tuple[str, Path | None]]) -> Iterator[tuple[str, Path | None]]:
     """Yield a relative name without ".." for each photo, and its file."""
     for photo_id, path in photos:
         parts = [part for part in photo_id.replace("\\", "/").split("/") if part not in ("", ".", "..")]

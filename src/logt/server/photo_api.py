@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path as FilePath
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Form, Query, Request
@@ -16,6 +17,7 @@ from logt.server.duplicate_finder import DuplicateFinder
 from logt.server.errors import HTTPError
 from logt.server.export import MAX_PHOTOS, stream_zip
 from logt.server.library import Order, PhotoFilter
+from logt.server.photo_collection import PhotoCollection
 from logt.server.thumbnails import SIZES
 
 MAX_LISTED = 1000
@@ -101,7 +103,7 @@ async def list_duplicates(
             "content": {"application/zip": {"schema": {"type": "string", "format": "binary"}}},
             "description": "Zip.",
         },
-        **_error_responses(404, 409, 410, 413, 422),
+        **_error_responses(404, 409, 413, 422),
     },
     tags=["search"],
 )
@@ -112,13 +114,23 @@ async def export_photos(
 ) -> Response:
     """Return photos as a zip file: their files with --allow-download, otherwise JPEGs of at most 2048 pixels."""
     collection = service.photo_collection
-    photos = [(photo_id, collection.photo_path(photo_id)) for photo_id in _parse_ids(ids)]
+    photos = [(photo_id, _find_file(collection, photo_id)) for photo_id in _parse_ids(ids)]
     decoder = service.photo_decoder
     render = None if service.settings.originals else lambda path: decoder.render_jpeg(path, SIZES["large"])
     deadline: asyncio.Timeout = request.scope["deadline"]
     deadline.reschedule(None)  # a client that stops reading is disconnected
     headers = {"Content-Disposition": 'attachment; filename="photos.zip"'}
     return StreamingResponse(stream_zip(photos, render), media_type="application/zip", headers=headers)
+
+
+def _find_file(collection: PhotoCollection, photo_id: str) -> FilePath | None:
+    """Return the file of a photo; None if it was deleted after it was indexed."""
+    try:
+        return collection.photo_path(photo_id)
+    except HTTPError as error:
+        if error.code != "gone":
+            raise
+        return None
 
 
 def _parse_ids(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""JPEG previews of the photos in the index. Original files are never sent."""
+"""JPEG previews of the photos in the index, and a cache of them."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@
 import { $, $$, createElement } from "./dom.js";
 
 const bar = $("#selection-bar");
+const MAX_ZIP = 1000; // photos, as on the server
 const STORAGE = "logt-selection";
 const selections = { export: new Set(JSON.parse(sessionStorage.getItem(STORAGE) ?? "[]")), delete: new Set() };
 let last = null; // the checkbox that was clicked last, for ranges
@@ -95,6 +96,11 @@ export function initExport(announce) {
     if (action === "clear") { selections[kind()].clear(); syncSelection(document); }
   });
   $("#zip-form").addEventListener("submit", (event) => {
+    if (selections.export.size > MAX_ZIP) {
+      event.preventDefault();
+      flash(event.submitter, `At most ${MAX_ZIP.toLocaleString("en")} photos`);
+      return;
+    }
     event.target.elements.ids.value = JSON.stringify([...selections.export]);
   });
 }
