@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from logt._threads import Progress, split_range
-from logt._validation import check_fraction, normalize_rows, row_norms
+from logt._threads import Progress
+from logt._validation import check_fraction
+from logt.engine.neighbor_graph import NeighborGraph
 from logt.index import Index
 from logt.photos.photo_index import Photos
 
@@ -19,7 +19,6 @@ RAW_THRESHOLD = 0.95
 """The same for descriptors that are not whitened, such as those of CLIP, which have high scores with each other."""
 
 _NEIGHBORS = 32  # neighbors of each photo that are compared; larger groups are connected through other members
-_BATCH_SIZE = 1024
 
 
 @dataclass(frozen=True)
@@ -47,29 +46,22 @@ def duplicates(
     usual = THRESHOLD if photos.is_whitened else RAW_THRESHOLD
     threshold = usual if threshold is None else check_fraction("threshold", threshold)
     index = photos.index  # one state of it, even if `photos` is refreshed meanwhile
-    names: list[str] = index.ids.tolist()
-    row_of = {name: row for row, name in enumerate(names)}
+    graph = _neighbors(index, threads, progress)
+    names: list[str] = graph.ids.tolist()
     groups = _ScoredGroups(len(names))
-    for batch in split_range(len(names), _BATCH_SIZE):
-        for name, neighbor, score in _similar_pairs(index, names[batch], threshold, threads):
-            groups.join(row_of[name], row_of[neighbor], score)
-        if progress:
-            progress("comparing", batch.stop, len(names))
+    rows = np.repeat(np.arange(len(names)), np.diff(graph.starts))
+    for at in np.flatnonzero(graph.similarity >= threshold).tolist():
+        groups.join(int(rows[at]), int(graph.rows[at]), float(graph.similarity[at]))
     return groups.to_list(names)
 
 
-def _similar_pairs(
-    index: Index, names: list[str], threshold: float, threads: int | None
-) -> Iterator[tuple[str, str, float]]:
-    """Yield (name, neighbor, score) of each of the named photos and its neighbors above the threshold."""
-    vectors = index.reconstruct(names)
-    k = min(_NEIGHBORS, len(index))
-    result = index.search(normalize_rows(vectors, row_norms(vectors)), k, threads=threads)
-    for name, scores, neighbors in zip(names, result.scores, result.ids, strict=True):
-        for score, neighbor in zip(scores.tolist(), neighbors.tolist(), strict=True):
-            if score < threshold:
-                break
-            yield name, neighbor, score
+def _neighbors(index: Index, threads: int | None, progress: Progress | None) -> NeighborGraph:
+    """Return the neighbor graph that is stored, if it is large enough, otherwise a new one."""
+    stored = index.links
+    wanted = min(_NEIGHBORS, len(index) - 1)
+    if stored is not None and len(stored) == len(index) and np.diff(stored.starts).min(initial=wanted) >= wanted:
+        return stored
+    return index.graph(_NEIGHBORS, threads=threads, progress=progress)
 
 
 class _ScoredGroups:
