@@ -237,3 +237,23 @@ def test_a_run_needs_no_optional_package_writes_its_tables_and_resumes(tmp_path,
     assert "built in" not in run_bench(out, *only, "--resume")
     assert (out / "bench.csv").read_text() == first
     assert {path.name for path in out.glob("*.svg")} == {"held-out.svg", "queries.svg", "map.svg"}
+
+
+def test_growth_compares_sizes_full_reads_and_batches(vectors, monkeypatch):
+    from benchmarks import growth
+
+    monkeypatch.setattr(growth, "BATCH", 500)
+    Q, X = growth.make_collection(vectors(1500, 16), 2000)
+    assert X.shape == (2000, 16)
+    rows = []
+    for size in (1000, 2000):
+        nearest = growth.exact_neighbours(Q, X[:size])
+        for how, parts in zip(growth.HOW, ([slice(0, size)], growth.split_range(size, 500)), strict=True):
+            measured = growth.measure(growth.build_index(X, parts), Q, nearest)
+            assert measured["recall@10"] > 0.85
+            assert 0.85 < measured["of a full read"] <= 1.01
+            rows.append({"vectors": size, "added": how, **measured, "ms": size / 1000})
+    assert growth.summary(rows)[0].startswith("at once: 2,000 vectors take 2.00 times the time of 1,000, and find")
+    assert growth.summary(rows)[3] == (
+        "2,000 vectors: an index that grew takes 1.00 times the time of one built at once"
+    )
