@@ -12,6 +12,7 @@ PRINTS = {
     "filters": "since 2020:",
     "first_index": "recall@10 1.0",
     "from_faiss": "same first neighbor: 1.00",
+    "image_pairs": "100% of the pairs",
     "langchain_store": "after page 1: Boats in the harbour",
     "paper_methods": "LO-GT*, cascade",
     "photos": "12 added, 0 changed, 0 removed, 0 failed",
@@ -22,6 +23,7 @@ PRINTS = {
 }
 NEEDS = {
     "from_faiss": "faiss",
+    "image_pairs": "onnxruntime",
     "langchain_store": "langchain_core",
     "photos": "onnxruntime",
     "serve": "uvicorn",

@@ -94,7 +94,7 @@ def duplicates(
 
 
 def pairs(
-    index: IndexPath,
+    index: Annotated[Path, typer.Argument(help="The folder of the index, or a folder of photos with an index.")],
     output: Annotated[Path, typer.Argument(help="The text file to write: two ids per line.")],
     per_image: Annotated[int, typer.Option(min=1, help="Neighbors of each vector that are paired with it.")] = 20,
     threads: Threads = None,
@@ -103,7 +103,7 @@ def pairs(
     """Write pairs of similar images for structure from motion, in the format that hloc and COLMAP read."""
     if output.exists() and not overwrite:
         raise InvalidInputError(f"{output} exists; choose another path, or pass --overwrite")
-    opened = Index.open(index)
+    opened = _read_vectors(index)
     bad = [str(name) for name in opened.ids if any(c.isspace() for c in str(name))]
     if bad:
         raise InvalidInputError(f"id {bad[0]!r} contains a space, which the format cannot hold; nothing was written")
@@ -112,6 +112,17 @@ def pairs(
     lines = _pairs(graph, chosen=rank < per_image)
     output.write_text("".join(f"{a} {b}\n" for a, b, _ in lines))
     say(f"{output}: {len(lines):,} pairs")
+
+
+def _read_vectors(path: Path) -> Index:
+    """Return an index of vectors, or the vectors of an index of photos."""
+    home = find_index(path)
+    if not (home / PHOTO_MANIFEST).is_file():
+        return Index.open(path)
+    vectors = IndexFolder(home).check()[1]
+    if vectors is None:
+        raise InvalidInputError(f"{path} contains no photos yet; add them with: logt images index FOLDER")
+    return vectors
 
 
 def _graph(index: Index, threads: int | None, *, quiet: bool = False, least: int = 1) -> NeighborGraph:
