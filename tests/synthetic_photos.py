@@ -21,6 +21,7 @@ class SyntheticPhotos:
 
     side = 100
     has_text = False
+    is_whitened = True
 
     def __init__(self, folder: Path, index: Path):
         self.folder, self.path, self.index = folder, index, logt.open(index)

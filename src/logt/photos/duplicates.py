@@ -43,8 +43,9 @@ def duplicates(
     threads: the number of threads; default all cores.
     progress: called as progress(what, done, total).
     """
-    usual = THRESHOLD if photos.is_whitened else RAW_THRESHOLD
-    threshold = usual if threshold is None else check_fraction("threshold", threshold)
+    if threshold is None:
+        threshold = THRESHOLD if photos.is_whitened else RAW_THRESHOLD
+    threshold = check_fraction("threshold", threshold)
     index = photos.index  # one state of it, even if `photos` is refreshed meanwhile
     graph = _neighbors(index, threads, progress)
     names: list[str] = graph.ids.tolist()

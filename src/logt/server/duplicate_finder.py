@@ -53,8 +53,9 @@ class DuplicateFinder:
         self._key: tuple[Index, int | None, float] | None = None
         self._search: DuplicateSearch | None = None
 
-    def find(self, threshold: float) -> DuplicateSearch:
+    def find(self, threshold: float | None) -> DuplicateSearch:
         """Return the search with this threshold, running or done; start it if it is not there."""
+        threshold = self._collection.duplicate_score if threshold is None else threshold
         if not 0 < threshold <= 1:
             raise InvalidInputError(f"threshold must be above 0 and at most 1, got {threshold}")
         collection = self._collection

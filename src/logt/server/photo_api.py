@@ -10,7 +10,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Form, Query, Request
 from starlette.responses import Response, StreamingResponse
 
-from logt.photos.duplicates import THRESHOLD
 from logt.server import schemas
 from logt.server.api import PREFIX, ASCIIJSONResponse, ServiceDependency, _error_responses
 from logt.server.duplicate_finder import DuplicateFinder
@@ -85,7 +84,7 @@ async def list_photos(
 )
 async def list_duplicates(
     finder: Annotated[DuplicateFinder, Depends(get_duplicates)],
-    threshold: Annotated[float, Query(gt=0, le=1, description="Minimum score of a pair.")] = THRESHOLD,
+    threshold: Annotated[float | None, Query(gt=0, le=1, description="Minimum score of a pair.")] = None,
 ) -> Any:
     """Return groups of near-duplicates. The first request starts the search; repeat it until `groups` is not null."""
     found = finder.find(threshold)

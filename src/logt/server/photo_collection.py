@@ -12,6 +12,7 @@ from logt._types import Floats
 from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.photos.catalog import CatalogPhoto
+from logt.photos.duplicates import RAW_THRESHOLD, THRESHOLD
 from logt.photos.progress_file import IndexingProgress, read_progress
 from logt.server.background import Background
 from logt.server.collection import BaseCollection, Change, Remove, Upload, VectorCollection
@@ -43,6 +44,9 @@ class PhotoSource(Protocol):
 
     @property
     def side(self) -> int: ...
+
+    @property
+    def is_whitened(self) -> bool: ...
 
     def search(
         self, image: Image, k: int, box: Box | None = None, *, rerank: Rerank = None
@@ -108,6 +112,11 @@ class PhotoCollection(BaseCollection):
     def library(self) -> Library:
         """The photos in order."""
         return self._views()[0]
+
+    @property
+    def duplicate_score(self) -> float:
+        """The score above which photos are near-duplicates."""
+        return THRESHOLD if self.photos.is_whitened else RAW_THRESHOLD
 
     @property
     def background(self) -> Background:

@@ -12,11 +12,13 @@ from urllib.parse import urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
-from logt.photos.duplicates import THRESHOLD
 from logt.server.api import PREFIX
+from logt.server.collection import BaseCollection
 from logt.server.errors import to_http_error
 from logt.server.hits import Hit, Id
 from logt.server.library import Library, Selection
+from logt.server.page_search import PageResults
+from logt.server.photo_collection import PhotoCollection
 from logt.server.service import Service
 
 _FOLDER = Path(__file__).parent
@@ -64,17 +66,18 @@ def photo_cards(library: Library, selection: Selection, offset: int, limit: int)
     return [Card(photo.name, describe(library, photo.name)) for photo in library.page(selection, offset, limit)]
 
 
-def hit_cards(hits: list[Hit], library: Library | None, limit: float | None, is_cosine: bool) -> list[Card]:
-    """Return the cards of search results.
-
-    limit: the score that unrelated photos rarely exceed; None if it is unknown, or if scores are no similarities.
-    """
+def hit_cards(found: PageResults, collection: BaseCollection) -> list[Card]:
+    """Return the cards of search results."""
+    photos = collection if isinstance(collection, PhotoCollection) else None
+    is_cosine = collection.index.metric == "cosine"
     cards = []
-    for hit in hits:
-        about = describe(library, str(hit.id)) if library is not None else ""
+    for hit in found.hits:
+        about = describe(photos.library, str(hit.id)) if photos else ""
         # A cosine is an estimate, and can be slightly above 1.
         score = f"{min(hit.score, 1.0) if is_cosine else hit.score:.3f}"
-        cards.append(Card(hit.id, about, score, "" if limit is None else _word(hit.score, limit)))
+        known = photos is not None and found.limit is not None
+        word = _word(hit.score, found.limit or 0.0, photos.duplicate_score) if photos and known else ""
+        cards.append(Card(hit.id, about, score, word))
     return cards
 
 
@@ -141,10 +144,10 @@ def render_login(service: Service, message: str) -> Response:
     return render(service, "login.html", False, {"message": message}, 401, {"WWW-Authenticate": "Bearer"})
 
 
-def _word(score: float, limit: float) -> str:
+def _word(score: float, limit: float, same: float) -> str:
     if score < limit:
         return "probably unrelated"
-    return "nearly the same" if score >= THRESHOLD else "similar"
+    return "nearly the same" if score >= same else "similar"
 
 
 def _photo_url(id: Id, size: str = "thumb") -> str:

@@ -12,7 +12,6 @@ from fastapi import APIRouter, Depends, File, Form, Query, Request, UploadFile
 from starlette.responses import RedirectResponse, Response
 from starlette.types import Scope
 
-from logt.photos.duplicates import THRESHOLD
 from logt.server.access import LoginAttempts, login_response
 from logt.server.api import ServiceDependency
 from logt.server.api_reference import group_operations
@@ -159,7 +158,7 @@ async def query_photo(searches: SearchDependency, key: str) -> Response:
 async def duplicates_page(
     service: ServiceDependency,
     finder: Annotated[DuplicateFinder, Depends(get_duplicates)],
-    threshold: Annotated[float, Query(gt=0, le=1)] = THRESHOLD,
+    threshold: Annotated[float | None, Query(gt=0, le=1)] = None,
     fragment: bool = False,
 ) -> Response:
     """Return the near-duplicates, or how far the search for them is."""
@@ -255,7 +254,7 @@ async def _results_page(service: Service, searches: PageSearch, params: PagePara
     values = {
         "params": params,
         "found": found,
-        "cards": hit_cards(found.hits, library, found.limit, collection.index.metric == "cosine"),
+        "cards": hit_cards(found, collection),
         "divider": find_divider(found.hits, found.limit),
         "more": next_k if len(found.hits) == k < next_k else None,
         "folders": library.folders if library is not None else [],
