@@ -5,6 +5,8 @@ import itertools
 import json
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -375,3 +377,30 @@ def test_changes_that_were_not_saved_are_lost_when_an_index_is_locked_again(tmp_
     index.save()
     assert len(logt.open(tmp_path / "i")) == 49
     index.close()
+
+
+def test_without_file_locks_an_index_is_read_and_a_writer_gets_a_clear_error(saved):
+    code = (
+        "import sys; sys.modules['fcntl'] = None\n"
+        "import logt\n"
+        f"assert len(logt.open({str(saved)!r})) == 30\n"
+        f"logt.open({str(saved)!r}, mode='a')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "this system has no file locks; indexes can only be read here" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "segment"])
+def test_a_pipe_in_the_place_of_a_file_is_refused(saved, name):
+    path = next(saved.glob(f"{name}*"))
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(CorruptIndexError):
+        logt.open(saved)
+
+
+def test_a_deeply_nested_manifest_is_refused(saved):
+    (saved / "manifest.json").write_text('{"manifest":' + "[" * 100_000 + "]" * 100_000 + "}")
+    with pytest.raises(CorruptIndexError):
+        logt.open(saved)

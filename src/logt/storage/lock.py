@@ -21,9 +21,9 @@ class Lock:
     """The right to write to one folder; the system releases it when the process ends, however it ends."""
 
     def __init__(self, folder: Path):
+        self._path, self._owner, self._file = folder / LOCK, os.getpid(), -1
         if fcntl is None:
             raise OSError(f"cannot write to {folder}: this system has no file locks; indexes can only be read here")
-        self._path, self._owner, self._file = folder / LOCK, os.getpid(), -1
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
