@@ -1,4 +1,4 @@
-"""`LogtTransformer` as the neighbor search of scanpy, with the real package; it is not in the set of test packages."""
+"""`LogtTransformer` as the neighbor search of scanpy, if it is installed; it is no test dependency."""
 
 from __future__ import annotations
 
