@@ -131,3 +131,15 @@ def test_an_index_that_was_replaced_by_another_of_the_same_generation_is_noticed
     (tmp_path / "new").rename(tmp_path / "old")
     assert reader.refresh()
     assert len(reader) == 30
+
+
+@pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
+def test_the_smallest_numbers_are_vectors_like_others(metric, rng):
+    X = rng.standard_normal((300, 16)).astype(np.float32)
+    index = logt.Index(16, metric=metric)
+    index.add(X * np.float32(1e-42))
+    found = index.search(X[:20] * np.float32(1e-42), 5)
+    assert np.isfinite(found.scores).all()
+    assert (found.ids >= 0).all()
+    if metric == "cosine":
+        assert np.mean(found.ids[:, 0] == np.arange(20)) > 0.9
