@@ -161,6 +161,7 @@ def _vamana(data: Collection, primary: int, residual: int) -> Built:
 
     def save(path: str) -> None:
         folder = Path(path)
+        folder.mkdir(parents=True, exist_ok=True)
         index.save(*(str(folder / part) for part in ("config", "graph", "data")))
 
     return Built(search, lambda: saved_sizes(save))
