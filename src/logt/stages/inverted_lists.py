@@ -27,7 +27,7 @@ class Reading(NamedTuple):
 
     lists: M**lists of M lists are decoded. nprobe: or so many, if not 0. least: and further ones until so many
     vectors are. code_reach, head_reach: deviations of the residual by which a vector may exceed the estimate of its
-    code, or of its head. candidates: kept for the supplement, at least. everything: read all bits of all vectors.
+    code, or of its head. candidates: kept until all is read, at least. everything: read all bits of all vectors.
     """
 
     lists: float
@@ -120,7 +120,7 @@ class Probe:
             least=0 if self.nprobe else round(MIN_SCANNED * effort),
             code_reach=2.5 + 2.75 * effort,
             head_reach=2.0,
-            candidates=max(k + k // 2, round(_CANDIDATES * (2 / 3 + effort))) if refine else 0,
+            candidates=max(k + k // 2, round(_CANDIDATES * (2 / 3 + effort)) if refine else 0),
             everything=effort == 1 and self.nprobe is None,
         )
 
