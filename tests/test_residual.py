@@ -196,7 +196,7 @@ def test_what_is_not_read_could_hardly_be_among_the_best(isa, rng):
     segment = segment_of(X, rng)
     Q = uneven(rng, 50, 200)
     kept = ListSearcher([segment])
-    careful = Reading(1, 16, 0, 5.0, 3.0, 0, everything=False)
+    careful = Reading(1, 16, 0, 5.0, 4.0, 0, everything=False)
     _, some, counts = kept.search(Q, 10, careful)
     _, every, all_counts = kept.search(Q, 10, EVERYTHING)
     assert np.mean([len(set(a) & set(b)) / 10 for a, b in zip(some.tolist(), every.tolist(), strict=True)]) > 0.99

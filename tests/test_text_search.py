@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 
@@ -124,6 +125,19 @@ def test_the_service_searches_by_text(album):
             error_message(client.post(f"{API}/search/text", json=bad), 422, "invalid_input")
 
 
+def test_the_page_searches_by_text(album):
+    with open_client(open_collection(album)) as client:
+        assert 'name="text"' in client.get("/").text
+        page = client.get("/", params={"text": "green dots", "k": 3})
+        assert page.status_code == 200
+        found = re.findall(r'data-id="([^"]+)"', page.text)
+        assert set(found) == expected("green", "dots")
+        assert 'value="green dots"' in page.text
+        assert "described in" in page.text
+        none = client.get("/", params={"text": "green dots", "name": "no such photo"})
+        assert "No other photo matches the filter" in none.text
+
+
 def test_the_client_searches_by_text(album):
     with run_server(create_app(open_collection(album), Settings())) as url:
         hits = Client(url).search_text("red checks", 3)
@@ -141,6 +155,8 @@ def test_an_index_without_a_text_encoder_states_what_is_missing(tmp_path, small)
         photos.search_text("red")
     with open_client(open_collection(tmp_path)) as client:
         assert client.get(f"{API}/info").json()["text"] is False
+        assert 'name="text"' not in client.get("/").text
+        assert client.get("/", params={"text": "red"}).status_code == 409
         error_message(client.post(f"{API}/search/text", json={"text": "red"}), 409, "no_text")
 
 

@@ -1,4 +1,4 @@
-"""Searches of the web page: by id, by region, by an uploaded photo, together with a filter."""
+"""Searches of the web page: by id, by region, by an uploaded photo, by text, together with a filter."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ QUERY_SECONDS, QUERY_BYTES = 1800.0, 64 << 20
 
 @dataclass(frozen=True)
 class PageQuery:
-    """A photo or vector of the index, by `id`, or an uploaded photo, by `key`; and what to search in."""
+    """A photo or vector of the index, by `id`, an uploaded photo, by `key`, or a text; and what to search in."""
 
     id: Id | None = None
     key: str = ""
+    text: str = ""
     region: Region | None = None
     k: int = 24
     rerank: Rerank = None
@@ -82,10 +83,14 @@ class PageSearch:
         service = self._service
         service.check_search(1, query.k, query.rerank)
         if not isinstance(service.collection, PhotoCollection):
+            if query.text:
+                raise HTTPError(409, "no_text", "this index holds vectors, and cannot be searched by text")
             if query.id is None:
                 raise HTTPError(404, "expired", "this search has expired")
             timed = await service.search_ids([query.id], query.k, None, query.rerank)
             return PageResults(str(query.id), timed.results[0], None, timed.milliseconds, None)
+        if query.text:
+            return await self._search_text(service.collection, query)
         if query.key:
             stored = self.queries.get(query.key)
             return await self._search_stored(service.collection, stored, query)
@@ -106,6 +111,13 @@ class PageSearch:
             (index, vector), milliseconds = _time(decode)
             stored.remember(query.region, index, vector)
             return self._search(collection, index, vector, query, stored.name, milliseconds)
+
+        return await self._service.run_image_search(search)
+
+    async def _search_text(self, collection: PhotoCollection, query: PageQuery) -> PageResults:
+        def search() -> PageResults:
+            (index, vector), milliseconds = _time(lambda: collection.describe_text(query.text))
+            return self._search(collection, index, vector, query, query.text, milliseconds)
 
         return await self._service.run_image_search(search)
 
@@ -152,7 +164,7 @@ class PageSearch:
             return [hit for hit in to_hits(result)[0] if hit.id != query.id][: query.k]
 
         hits, search_ms = _time(search)
-        limit = None if query.rerank else collection.background.limit(vector)
+        limit = None if query.rerank or query.text else collection.background.limit(vector)
         return PageResults(name, hits, describe_ms, search_ms, limit)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -59,6 +59,8 @@ class PhotoSource(Protocol):
 
     def search_text(self, text: str, k: int) -> list[tuple[str, float]]: ...
 
+    def text_descriptor(self, text: str) -> Floats: ...
+
     def photo_path(self, name: str) -> Path: ...
 
     def details(self) -> list[CatalogPhoto]: ...
@@ -102,10 +104,18 @@ class PhotoCollection(BaseCollection):
     def describe(self, image: Image, region: Region | None) -> tuple[Index, Floats]:
         """Return the vector of an image or of a region of it, and the index that it belongs to."""
         box = None if region is None else _to_pixels(region, image.size)
+        return self._with_index(lambda: self.photos.descriptor(image, box))
+
+    def describe_text(self, text: str) -> tuple[Index, Floats]:
+        """Return the vector of a text, and the index that it belongs to."""
+        self._check_text()
+        return self._with_index(lambda: self.photos.text_descriptor(text))
+
+    def _with_index(self, describe: Callable[[], Floats]) -> tuple[Index, Floats]:
         while True:
             index = self.index
-            vector = self.photos.descriptor(image, box)
-            if self.index is index:  # otherwise everything was whitened again meanwhile
+            vector = describe()
+            if self.index is index:  # otherwise everything was described again meanwhile
                 return index, vector
 
     @property
@@ -141,6 +151,10 @@ class PhotoCollection(BaseCollection):
 
     def search_text(self, text: str, k: int) -> list[Hit]:
         """Return the k photos that match a text best."""
+        self._check_text()
+        return [Hit(*pair) for pair in self.photos.search_text(text, k)]
+
+    def _check_text(self) -> None:
         if not self.has_text:
             raise HTTPError(
                 409,
@@ -148,7 +162,6 @@ class PhotoCollection(BaseCollection):
                 "this index cannot be searched by text: it needs a model with a text encoder, "
                 "and pip install 'logt-search[text]'",
             )
-        return [Hit(*pair) for pair in self.photos.search_text(text, k)]
 
     def photo_path(self, id: Id) -> Path:
         """Return the file of a photo in the index."""

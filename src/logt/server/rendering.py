@@ -116,6 +116,7 @@ def render(
         "vectors": len(collection.index),
         "dim": collection.index.dim,
         "has_photos": collection.has_photos,
+        "has_text": collection.has_text,
         "allows_uploads": collection.allows_uploads and not settings.read_only,
         "originals": settings.originals,
         "title": collection.title,

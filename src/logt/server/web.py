@@ -12,6 +12,7 @@ from fastapi import APIRouter, Depends, File, Form, Query, Request, UploadFile
 from starlette.responses import RedirectResponse, Response
 from starlette.types import Scope
 
+from logt.descriptors.text import MAX_LENGTH
 from logt.server.access import LoginAttempts, login_response
 from logt.server.api import ServiceDependency
 from logt.server.api_reference import group_operations
@@ -59,6 +60,7 @@ class PageParams:
 
     id: Annotated[str | None, Query(max_length=4096)] = None
     photo: Annotated[str, Query(max_length=64)] = ""
+    text: Annotated[str, Query(max_length=MAX_LENGTH)] = ""
     box: Annotated[str, Query(max_length=200)] = ""
     k: Annotated[int, Query(ge=1, le=MAX_K)] = INITIAL_RESULTS
     deep: bool = False
@@ -76,13 +78,14 @@ class PageParams:
 
     @property
     def is_search(self) -> bool:
-        return self.id is not None or bool(self.photo)
+        return self.id is not None or bool(self.photo or self.text.strip())
 
     def url(self, path: str = "/", **changes: Any) -> str:
         """Return the URL of this page with other parameters; those with default values are left out."""
         values = {
             "id": self.id,
             "photo": self.photo,
+            "text": self.text,
             "box": self.box,
             "k": None if self.k == INITIAL_RESULTS else self.k,
             "deep": self.deep,
@@ -241,8 +244,9 @@ async def _results_page(service: Service, searches: PageSearch, params: PagePara
     is_photos = isinstance(collection, PhotoCollection)
     k = _limit_k(service, params.k)
     query = PageQuery(
-        id=None if params.photo else _parse_id(service, params.id or ""),
-        key=params.photo,
+        id=None if params.photo or params.text else _parse_id(service, params.id or ""),
+        key="" if params.text else params.photo,
+        text=params.text.strip(),
         region=parse_region(params.box),
         k=k,
         rerank="diffusion" if params.deep else None,
