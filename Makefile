@@ -40,7 +40,7 @@ demo: $(VENV)/.installed      ## index and search a synthetic photo collection, 
 	$(BIN)/logt demo
 
 test: check                   ## all checks and tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 check: words $(VENV)/.dev     ## format, lint, types, words, docstrings
 	$(BIN)/ruff format --check --quiet
