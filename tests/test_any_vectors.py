@@ -10,7 +10,7 @@ import pytest
 
 import logt
 from logt import InvalidInputError
-from logt.index import MAX_K
+from logt.engine.params import MAX_K
 from logt.methods import sketched
 from logt.stages.kmeans import KMeans
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, Literal, Unpack
 
 import numpy as np
@@ -19,7 +19,7 @@ from logt.engine.expansion import expand_queries
 from logt.engine.graph import nearest_neighbors
 from logt.engine.linking import compute_links, link_new, refill_links
 from logt.engine.neighbor_graph import NeighborGraph
-from logt.engine.params import SearchParams, SearchSettings
+from logt.engine.params import SearchParams, SearchSettings, as_search_params, check_k
 from logt.engine.reader import Reader
 from logt.engine.rerank import as_diffusion, diffuse
 from logt.engine.snapshot import Snapshot
@@ -28,12 +28,6 @@ from logt.metrics import check_queries, check_vectors, worst_score
 from logt.results import RangeResult, Report, SearchResult, pad_results
 from logt.stages.diffusion import Diffusion
 from logt.storage.changes import Change
-
-MAX_K = 1_000_000
-"""The largest k, unless there are more vectors: results are padded to k."""
-
-_SEARCH_SETTINGS = tuple(field.name for field in fields(SearchParams))
-_DEFAULTS = SearchParams()
 
 
 class Index(IndexBase):
@@ -230,10 +224,10 @@ class Index(IndexBase):
         """
         check_choice("on_invalid", on_invalid, ("raise", "ignore"))
         method, snapshot = self._contents.method, self._contents.snapshot
-        k = _check_k(k, len(snapshot))
+        k = check_k(k, len(snapshot))
         given = to_numpy(Q)
         matrix = as_matrix(given, self._dim, "Q")
-        params = _search_params(params, settings)
+        params = as_search_params(params, settings)
         reading = params.reading(method)
         queries, valid = check_queries(matrix, self._metric, ignore=on_invalid == "ignore")
         if params.expand and self._metric != "cosine":
@@ -329,25 +323,5 @@ class Index(IndexBase):
     def complexity(self, params: SearchParams | None = None, **settings: Unpack[SearchSettings]) -> float:
         """Return the paper's complexity ratio ρ of a search with `params`: operations per query over dim·N."""
         contents = self._contents
-        reading = _search_params(params, settings).reading(contents.method)
+        reading = as_search_params(params, settings).reading(contents.method)
         return costs.complexity(contents.snapshot.segments, self._dim, reading)
-
-
-def _check_k(k: Any, vectors: int) -> int:
-    number = check_int("k", k)
-    if number > max(MAX_K, vectors):
-        raise InvalidInputError(f"k must be at most {max(MAX_K, vectors):,}, got {number}")
-    return number
-
-
-def _search_params(params: SearchParams | None, settings: SearchSettings) -> SearchParams:
-    """Return the parameters with some fields replaced."""
-    for name in settings:
-        if name not in _SEARCH_SETTINGS:
-            known = ", ".join(_SEARCH_SETTINGS)
-            raise TypeError(f"search has no parameter {name!r}; search parameters are {known}")
-    if params is None:
-        return SearchParams(**settings) if settings else _DEFAULTS
-    if not isinstance(params, SearchParams):
-        raise InvalidInputError(f"params must be a logt.SearchParams, got {params!r}")
-    return replace(params, **settings) if settings else params

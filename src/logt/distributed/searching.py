@@ -17,12 +17,11 @@ from logt._validation import as_mask, as_matrix, check_choice, check_float, chec
 from logt.distributed.cluster import connect
 from logt.distributed.replicas import Layout, Replicas
 from logt.engine.expansion import expand_queries
-from logt.engine.params import SearchParams, SearchSettings
+from logt.engine.params import SearchParams, SearchSettings, as_search_params, check_k
 from logt.engine.reader import list_scores
 from logt.engine.shards import ListTotals, balance, merge_candidates, merge_ranges, split_by_bytes
 from logt.engine.snapshot import Snapshot
 from logt.errors import BusyError, ConflictError, InvalidInputError, MissingShardsError
-from logt.index import _check_k, _search_params
 from logt.metrics import Metric, check_queries, worst_score
 from logt.results import RangeResult, Report, SearchResult, pad_results
 from logt.stages.inverted_lists import Probe
@@ -197,9 +196,9 @@ class DistributedIndex:
             raise InvalidInputError("an index in shards cannot re-rank on its neighbor graph; open it on one machine")
         given = to_numpy(Q)
         with self._slot(), self._using() as view:
-            k = _check_k(k, len(view.outline))
+            k = check_k(k, len(view.outline))
             matrix = as_matrix(given, view.outline.dim, "Q")
-            params = _search_params(params, settings)
+            params = as_search_params(params, settings)
             probe = params.reading(view.outline.method)
             queries, valid = check_queries(matrix, view.outline.metric, ignore=on_invalid == "ignore")
             if params.expand and view.outline.metric != "cosine":

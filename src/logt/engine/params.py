@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TypedDict
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypedDict
 
 from logt._validation import check_exponent, check_float, check_fraction, check_int
 from logt.engine.method import Method
 from logt.errors import InvalidInputError
 from logt.stages.cascade import Cascade
 from logt.stages.inverted_lists import Probe, RecallCurve
+
+MAX_K = 1_000_000
+"""The largest k, unless there are more vectors: results are padded to k."""
 
 
 class SearchSettings(TypedDict, total=False):
@@ -84,3 +87,28 @@ class SearchParams:
             return cascade
         cascade = cascade or Cascade()
         return replace(cascade, p=cascade.p if p is None else p, R=cascade.R if self.R is None else self.R)
+
+
+_SEARCH_SETTINGS = tuple(field.name for field in fields(SearchParams))
+_DEFAULTS = SearchParams()
+
+
+def check_k(k: Any, vectors: int) -> int:
+    """Return the number of results as a plain int that an index of so many vectors can return."""
+    number = check_int("k", k)
+    if number > max(MAX_K, vectors):
+        raise InvalidInputError(f"k must be at most {max(MAX_K, vectors):,}, got {number}")
+    return number
+
+
+def as_search_params(params: SearchParams | None, settings: SearchSettings) -> SearchParams:
+    """Return the parameters with some fields replaced."""
+    for name in settings:
+        if name not in _SEARCH_SETTINGS:
+            known = ", ".join(_SEARCH_SETTINGS)
+            raise TypeError(f"search has no parameter {name!r}; search parameters are {known}")
+    if params is None:
+        return SearchParams(**settings) if settings else _DEFAULTS
+    if not isinstance(params, SearchParams):
+        raise InvalidInputError(f"params must be a logt.SearchParams, got {params!r}")
+    return replace(params, **settings) if settings else params
