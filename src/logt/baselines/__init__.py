@@ -1,7 +1,7 @@
 """The systems that the paper compares, and other libraries, with one interface: build, search, cost."""
 
 from logt.baselines.base import BuiltSystem, System
-from logt.baselines.composed import Composed, Smoothed
+from logt.baselines.composed import Composed, Linked, Smoothed
 from logt.baselines.dictionary import LLC, Dictionary
 from logt.baselines.exhaustive import Exhaustive
 from logt.baselines.external import HNSW, Faiss, Flann, Turbovec
@@ -19,6 +19,7 @@ __all__ = [
     "Exhaustive",
     "Faiss",
     "Flann",
+    "Linked",
     "MemoryVectors",
     "Smoothed",
     "System",

@@ -70,8 +70,31 @@ class Smoothed:
         return self.system.build(V, seed=seed, threads=threads, progress=progress)
 
 
+@dataclass(frozen=True)
+class Linked:
+    """A method in an index with a stored neighbor graph, which a search with rerank="diffusion" needs.
+
+    system: the method. k: neighbors per vector.
+    """
+
+    system: Composed
+    k: int = 50
+
+    @property
+    def name(self) -> str:
+        return f"{self.system.name}, linked"
+
+    def build(
+        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
+    ) -> BuiltIndex:
+        """Build from vectors X; seed, threads, progress: as in `System.build`."""
+        index = self.system.build(X, seed=seed, threads=threads, progress=progress).index
+        index.link(min(self.k, len(index)), threads=threads, progress=progress)
+        return BuiltIndex(index)
+
+
 class BuiltIndex(BuiltSystem):
-    """An index as a system."""
+    """An index as a system. ρ leaves re-ranking out: its operations depend on the query."""
 
     index: Index
 
@@ -91,5 +114,5 @@ class BuiltIndex(BuiltSystem):
     def memory_ratio(self) -> float:
         return self._memory_ratio
 
-    def rho(self, *, correct: bool = True, **settings: Any) -> float:
+    def rho(self, *, correct: bool = True, rerank: Any = None, **settings: Any) -> float:
         return self.index.complexity(**settings)

@@ -8,6 +8,7 @@ from logt.reproduce import paper, plots
 from logt.reproduce.claims import Claim
 from logt.reproduce.experiments.comparison_claims import comparison_claims
 from logt.reproduce.experiments.comparison_systems import (
+    DIFFUSED,
     LO_GT_CASCADE,
     SMOOTHED,
     Entry,
@@ -42,6 +43,7 @@ _LABEL_OFFSETS = {
     "logt (default)": (3, 6),
     "GT pinv": (-5, 5),
     SMOOTHED: (-6, 6),
+    DIFFUSED: (5, 4),
 }
 """Systems with a label in the figure, and its offset from the marker; the label is on the left if x is negative."""
 
@@ -52,7 +54,8 @@ class ComparisonExperiment(Experiment):
     source = "Table 1"
     description = (
         "Complexity and memory as the paper counts them, and the true number of bytes. For GT pinv, the counts are "
-        "those of the dense G⁺; the implementation stores G and solves the same equations for each query."
+        "those of the dense G⁺; the implementation stores G and solves the same equations for each query. "
+        "The diffused decoder re-ranks by diffusion; its complexity is that of the search before."
     )
     columns = (
         "system",

@@ -13,6 +13,7 @@ from logt.baselines import (
     Composed,
     Exhaustive,
     Faiss,
+    Linked,
     MemoryVectors,
     Smoothed,
     System,
@@ -32,6 +33,7 @@ LO_GT_INT8 = "LO-GT*, int8"
 LO_GT_SUMS = "LO-GT, sums"
 UNIFORM_DICTIONARY = "dictionary + uniform sample"
 SMOOTHED = "exhaustive, smoothed"
+DIFFUSED = "LO-GT framework, diffused decoder"
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,7 @@ def _current_systems(plan: Plan) -> list[Entry]:
     return [
         Entry("logt (default)", "logt", Trial.from_settings(default_index(), **truncated)),
         Entry("logt, 4 bits", "logt", Trial.from_settings(default_index(bits=4), **truncated)),
+        Entry(DIFFUSED, "logt", Trial.from_settings(Linked(default_index()), **truncated, rerank="diffusion")),
         Entry(SMOOTHED, "exhaustive", Trial.from_settings(Smoothed(Exhaustive()), timed=True)),
         Entry("PCA at LO-GT's cost", "PCA", Trial.from_settings(PCA(float(rho)), timed=True)),
         Entry("PCA at half LO-GT's cost", "PCA", Trial.from_settings(PCA(float(rho / 2)), timed=True)),
