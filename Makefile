@@ -113,7 +113,7 @@ profile growth streams diffusion reasons:
 updates: $(VENV)/.bench       ## adds, removals, saves and filters
 	$(BIN)/python -m benchmarks.updates
 
-scale: $(VENV)/.dev           ## builds with many workers and searches in shards; SCALE="--vectors 1000000" is smaller
+scale: $(VENV)/.dev           ## builds with many workers and searches in shards; SCALE="--rows 1000000" is smaller
 	$(BIN)/python -m benchmarks.scale $(SCALE)
 
 images-bench: $(VENV)/.dev    ## images indexed per second; DATA=folder of photos also measures quality

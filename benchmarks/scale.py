@@ -1,14 +1,19 @@
 """Measure builds with many workers, a large index, and searches in shards. `make scale`; no data is needed.
 
-The vectors are generated block by block into files, and never in memory at once. `--vectors 10000000`, the default,
-is the large run: 27 GB of disk, and hours on two cores; it resumes if it was stopped. `--scaling 0` and `--shards 0`
-leave out the parts with many builds and with Ray.
+The vectors are generated block by block into files, by all workers, and never in memory at once. The default is the
+large run, 10,000,000 x 512: 27 GB of disk. It needs no Ray. A run that was stopped is continued by the same command,
+and scale.json is written after every step. `--scaling 0` and `--shards 0` leave out the parts with many builds and
+with Ray.
 """
 
 from __future__ import annotations
 
-import resource
+import importlib.util
+import json
+import os
+import platform
 import shutil
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,153 +22,184 @@ import numpy as np
 
 import logt
 import logt.distributed
-from benchmarks.data import argument_parser, write_rows
-from logt._threads import single_threaded_blas
-from logt._types import Floats, Ids
+from benchmarks.data import argument_parser
+from benchmarks.synthetic_blocks import BlockFile, Model, exact_neighbors, plan_blocks, write_blocks
+from logt._threads import available_cores, single_threaded_blas
+from logt._types import Ids
 from logt.distributed import ProcessPool
 from logt.stages.codec import Codec
 from logt.stages.inverted_lists import Probe
 
-CLUSTERS, RANK, QUERIES, K = 20_000, 64, 100, 10
-CHUNK = 50_000
+QUERIES, K = 200, 10
+SEGMENT = 1_000_000  # vectors of a segment, at most
 
 Note = Callable[[str, float, str], None]
 
 
 def main() -> None:
-    parser = argument_parser(__doc__, "scale.csv")
-    parser.add_argument("--vectors", type=int, default=10_000_000)
-    parser.add_argument("--dim", type=int, default=512)
-    parser.add_argument("--block", type=int, default=1_000_000, help="vectors of a source and of a segment")
-    parser.add_argument("--workers", type=int, default=2)
+    parser = argument_parser(__doc__, "scale.json")
+    parser.add_argument("--rows", type=int, default=10_000_000, help="vectors")
+    parser.add_argument("--d", type=int, default=512, help="dimensions")
+    parser.add_argument("--block", type=int, help="vectors of a file and of a segment; default: as fits the workers")
+    parser.add_argument("--workers", type=int, default=available_cores())
     parser.add_argument("--scaling", type=int, default=100_000, help="vectors of the builds with 1 to 8 workers")
     parser.add_argument("--shards", type=int, default=4)
     parser.add_argument("--folder", default="build/scale", help="folder for the vectors and the index")
     args = parser.parse_args()
-    rows: list[dict] = []
-
-    def note(what: str, value: float, unit: str) -> None:
-        rows.append({"what": what, "value": round(value, 3), "unit": unit})
-        print(f"{what:<64}{value:14.3f} {unit}", flush=True)
-        write_rows(rows, args.out, "scale.csv")
-
-    folder = Path(args.folder)
-    model = Model(args.dim)
-    sources = generate(model, folder / f"vectors-{args.vectors}-{args.dim}", args.vectors, args.block, note)
-    index = folder / f"index-{args.vectors}-{args.dim}"
-    measure_build(sources, index, args, note)
-    measure_search(model, sources, index, note)
-    measure_parts(args.dim, index, model, note)
+    args.block = args.block or default_block(args.rows, args.workers)
+    note = Report(Path(args.out) / "scale.json", vars(args))
+    folder, model = Path(args.folder), Model(args.d)
+    name = f"{args.rows}-{args.d}-{args.block}"
+    blocks = plan_blocks(folder / f"vectors-{name}", args.rows, args.block)
+    generate(blocks, args, note)
+    measure_build(blocks, folder / f"index-{name}", args, note)
+    measure_search(model, blocks, folder / f"index-{name}", args.workers, note)
+    measure_parts(args.d, folder / f"index-{name}", model, note)
     if args.scaling:
-        measure_scaling(folder / "scaling", model, args.scaling, note)
-    if args.shards:
-        measure_shards(model, index, args.shards, note)
+        measure_scaling(folder / "scaling", args.d, args.scaling, note)
+    if args.shards and importlib.util.find_spec("ray"):
+        measure_shards(model, folder / f"index-{name}", args.shards, note)
+    elif args.shards:
+        print("Ray is not installed; shards are not measured")
+    note.finish()
 
 
-class Model:
-    """Vectors around random centers, which are mixtures of a few directions; the spectrum falls."""
-
-    def __init__(self, dim: int):
-        rng = np.random.default_rng(0)
-        self.dim = dim
-        basis = (
-            rng.standard_normal((RANK, dim), np.float32) * (np.arange(RANK, dtype=np.float32) + 4)[:, None] ** -0.5
-        )
-        self.centers = rng.standard_normal((CLUSTERS, RANK), np.float32) @ basis
-
-    def draw(self, count: int, seed: list[int]) -> Floats:
-        """Return `count` vectors of norm 1."""
-        rng = np.random.default_rng(seed)
-        X = self.centers[rng.integers(0, CLUSTERS, count)]
-        X += rng.standard_normal((count, self.dim), np.float32) * np.float32(0.7 * np.abs(self.centers).mean())
-        return X / np.linalg.norm(X, axis=1, keepdims=True)
+def default_block(rows: int, workers: int) -> int:
+    """Return the vectors of a block, at most SEGMENT: so many that all workers have the same number of blocks."""
+    return -(-rows // (workers * -(-rows // (workers * SEGMENT))))
 
 
-def generate(model: Model, folder: Path, vectors: int, block: int, note: Note) -> list[Path]:
-    """Write the vectors, a block per file; files of an earlier run are kept."""
-    folder.mkdir(parents=True, exist_ok=True)
-    start = time.perf_counter()
-    paths = []
-    for number in range(-(-vectors // block)):
-        path = folder / f"{number:05d}.npy"
-        paths.append(path)
+class Report:
+    """What was measured, printed and written as JSON at once; results of a run with the same parameters are kept."""
+
+    def __init__(self, path: Path, parameters: dict):
+        self._path = path
+        machine = {"cores": available_cores(), "architecture": platform.machine(), "logt": logt.__version__}
+        self._about = {"machine": machine, "parameters": parameters}
+        self.values: dict[str, dict] = {}
         if path.exists():
-            continue
-        rows = min(block, vectors - number * block)
-        unfinished = path.with_suffix(".part")
-        file = np.lib.format.open_memmap(unfinished, "w+", np.float32, (rows, model.dim))
-        for first in range(0, rows, CHUNK):
-            part = model.draw(min(CHUNK, rows - first), [number, first])
-            file[first : first + len(part)] = part
-        file.flush()
-        del file
-        unfinished.rename(path)
-    note("generate the vectors", time.perf_counter() - start, "s")
-    return paths
+            old = json.loads(path.read_text())
+            if {name: old[name] for name in self._about} == self._about:
+                self.values = {row["what"]: row for row in old["measurements"]}
+
+    def __call__(self, what: str, value: float, unit: str) -> None:
+        print(f"{what:<64}{value:16,.3f} {unit}", flush=True)
+        self.values[what] = {"what": what, "value": round(float(value), 4), "unit": unit}
+        self._write(finished=False)
+
+    def before(self, what: str) -> float:
+        """Return what an earlier run measured, 0 if there is nothing."""
+        return float(self.values[what]["value"]) if what in self.values else 0.0
+
+    def finish(self) -> None:
+        self._write(finished=True)
+        print(self._path)
+
+    def _write(self, *, finished: bool) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({**self._about, "finished": finished, "measurements": list(self.values.values())}, indent=1)
+        unfinished = self._path.with_suffix(".part")
+        unfinished.write_text(text + "\n")
+        unfinished.rename(self._path)
 
 
-def measure_build(sources: list[Path], index: Path, args, note: Note) -> None:
+class PeakMemory:
+    """The most memory that any of some processes had, read every 50 ms: without and with mapped files, in bytes."""
+
+    def __init__(self, pids: Callable[[], list[int]]):
+        self._pids, self._stop = pids, threading.Event()
+        self.own = self.mapped = 0
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> PeakMemory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.05):
+            for pid in self._pids():
+                try:
+                    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+                except OSError:  # it has ended, or this system has no /proc
+                    continue
+                about = dict(line.split(":", 1) for line in lines)
+                self.own = max(self.own, _bytes(about.get("RssAnon")))
+                self.mapped = max(self.mapped, _bytes(about.get("VmHWM")))
+
+
+def _bytes(text: str | None) -> int:
+    return 0 if text is None else int(text.split()[0]) * 1024
+
+
+def generate(blocks: list[BlockFile], args, note: Report) -> None:
+    start = time.perf_counter()
+    if write_blocks(blocks, args.d, args.workers):
+        note("generate the vectors", time.perf_counter() - start, "s")
+
+
+def measure_build(blocks: list[BlockFile], index: Path, args, note: Report) -> None:
+    total = f"build {args.rows:,} x {args.d} with {args.workers} workers"
     if (index / "manifest.json").exists():
         print(f"{index} is there; it is not built again")
     else:
-        start, seen = time.perf_counter(), {}
+        before, start, seen = note.before(total), time.perf_counter(), {}
 
-        def progress(what: str, done: int, total: int) -> None:
+        def progress(what: str, done: int, count: int) -> None:
             seen.setdefault(what, time.perf_counter())
-            print(f"  {what} {done:,}/{total:,} at {time.perf_counter() - start:,.0f} s", flush=True)
+            note(total, before + time.perf_counter() - start, "s, in all runs so far")
+            note(f"of that, done: {what}", done / count, "")
 
-        done = logt.distributed.build(
-            sources, index, workers=args.workers, segment_size=args.block, progress=progress
-        )
+        paths, pool = [block.path for block in blocks], ProcessPool(args.workers)
+        with pool, PeakMemory(lambda: pool.pids) as workers, PeakMemory(lambda: [os.getpid()]) as driver:
+            done = logt.distributed.build(paths, index, pool=pool, segment_size=args.block, progress=progress)
         end = time.perf_counter()
-        note(f"build {done.vectors:,} x {args.dim} with {args.workers} workers", end - start, "s")
-        note("of that, sampling and learning", seen["encoding"] - seen["sampling"], "s")
-        note("of that, encoding", seen["measuring recall"] - seen["encoding"], "s")
+        note(total, before + end - start, "s")
+        if "learning" in seen:
+            note("of that, sampling", seen["learning"] - seen["sampling"], "s")
+            note("of that, learning", seen["encoding"] - seen["learning"], "s")
+        if not done.resumed:
+            note("of that, encoding", seen["measuring recall"] - seen["encoding"], "s")
+            note("of that, measuring recall", end - seen["measuring recall"], "s")
+        note("segments", done.segments, "")
         note("segments that an earlier run had finished", done.resumed, "")
         note("bytes that the driver received", done.driver_bytes, "bytes")
-        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
-        note("peak memory of a worker, mapped files included", peak / 1e9, "GB")
+        note("peak memory of a worker", workers.own / 1e9, "GB")
+        note("peak memory of a worker, mapped files included", workers.mapped / 1e9, "GB")
+        note("peak memory of the driver", driver.own / 1e9, "GB")
     size = sum(path.stat().st_size for path in index.iterdir())
     note("index on disk", size / 1e9, "GB")
+    note("index on disk, per vector", size / args.rows, "bytes")
 
 
-def measure_search(model: Model, sources: list[Path], folder: Path, note: Note) -> None:
+def measure_search(model: Model, blocks: list[BlockFile], folder: Path, workers: int, note: Note) -> None:
     """Search for held-out vectors; the truth is computed block by block."""
     Q = model.draw(QUERIES, [1 << 30])
-    truth = exact_neighbors(Q, sources)
+    start = time.perf_counter()
+    truth = exact_neighbors(Q, K, blocks, workers)
+    note("exact neighbors of the queries, all vectors read", time.perf_counter() - start, "s")
     start = time.perf_counter()
     index = logt.open(folder)
     note("open, every byte checked", time.perf_counter() - start, "s")
     report = index.report()
     note("bytes per vector in memory", report["bytes per vector"], "bytes")
-    for name, settings in (("default", {}), ("effort 0.3", {"effort": 0.3}), ("effort 0.7", {"effort": 0.7})):
-        index.search(Q, K, **settings)
+    settings = {f"effort {effort}": {"effort": effort} for effort in (0.1, 0.3, 0.5, 0.7)}
+    for name, used in {"default": {}, **settings}.items():
+        found = index.search(Q, K, **used).ids
+        note(f"recall of the {K} nearest, {name}", recall(found, truth), "")
         times = []
         for q in Q:
             start = time.perf_counter()
-            index.search(q, K, threads=1, **settings)
+            index.search(q, K, threads=1, **used)
             times.append(time.perf_counter() - start)
-        found = index.search(Q, K, **settings).ids
-        note(f"recall of the 10 nearest, {name}", recall(found, truth), "")
-        note(f"one query on one thread, {name}", 1e3 * float(np.median(times)), "ms")
-
-
-def exact_neighbors(Q: Floats, sources: list[Path]) -> Ids:
-    """Return the K nearest vectors of each query, by reading all sources once."""
-    best = np.full((len(Q), 0), 0, np.float32)
-    ids = np.full((len(Q), 0), 0, np.int64)
-    first = 0
-    for source in sources:
-        X = np.load(source, mmap_mode="r")
-        for start in range(0, len(X), CHUNK):
-            scores = Q @ np.asarray(X[start : start + CHUNK]).T
-            top = np.argpartition(-scores, min(K, scores.shape[1] - 1), axis=1)[:, :K]
-            best = np.concatenate([best, np.take_along_axis(scores, top, axis=1)], axis=1)
-            ids = np.concatenate([ids, top + first + start], axis=1)
-            keep = np.argsort(-best, axis=1)[:, :K]
-            best, ids = np.take_along_axis(best, keep, axis=1), np.take_along_axis(ids, keep, axis=1)
-        first += len(X)
-    return ids
+        note(f"one query on one thread, {name}, median", 1e3 * float(np.median(times)), "ms")
+        note(f"one query on one thread, {name}, 99 %", 1e3 * float(np.quantile(times, 0.99)), "ms")
+        start = time.perf_counter()
+        index.search(Q, K, **used)
+        note(f"{QUERIES} queries together, {name}", 1e3 * (time.perf_counter() - start) / QUERIES, "ms per query")
 
 
 def recall(found: Ids, truth: Ids) -> float:
@@ -206,16 +242,17 @@ def cpu_seconds(call: Callable[[], object]) -> float:
     return min(times)
 
 
-def measure_scaling(folder: Path, model: Model, vectors: int, note: Note) -> None:
+def measure_scaling(folder: Path, dim: int, vectors: int, note: Note) -> None:
     """Build with 1 to 8 workers: the same vectors (strong scaling), and as many per worker (weak scaling)."""
     for workers in (1, 2, 4, 8):
         for kind, count in (("strong", vectors), ("weak", vectors // 8 * workers)):
             shutil.rmtree(folder, ignore_errors=True)
-            sources = generate(model, folder / "vectors", count, max(1, vectors // 8), lambda *_: None)
+            blocks = plan_blocks(folder / "vectors", count, max(1, vectors // 8))
+            write_blocks(blocks, dim, min(8, available_cores()))
+            sources = [block.path for block in blocks]
             with ProcessPool(workers) as pool:
-                pool.run(
-                    [{"kind": "inspect", "source": str(s)} for s in sources * workers], lambda *_: None
-                )  # started
+                inspect = [{"kind": "inspect", "source": str(s)} for s in sources * workers]
+                pool.run(inspect, lambda *_: None)  # all have started
                 start = time.perf_counter()
                 logt.distributed.build(sources, folder / "index", pool=pool, segment_size=vectors // 8)
                 seconds = time.perf_counter() - start

@@ -172,7 +172,6 @@ class _Build:
         )
         drawn = sum(math.ceil(share * block.rows) for block in blocks)
         files = [sample["file"] for sample in samples]
-        self._report("learning", 0, 1)
         alone = {**task, "kind": "train", "threads": self._pool.machine_threads}
         (trained,) = self._map([{**alone, "samples": files, "vectors": vectors, "drawn": drawn}], "learning")
         self._place.write(record, json.dumps(trained).encode())
@@ -255,6 +254,7 @@ class _Build:
             results[number] = result
             self._report(what, len(results), len(tasks))
 
+        self._report(what, 0, len(tasks))
         self._pool.run(tasks, finished)
         return [results[number] for number in range(len(tasks))]
 
