@@ -254,3 +254,21 @@ def test_link_rerank_duplicates_and_pairs(tmp_path, vectors):
     assert all(len(line) == 2 and line[0] != line[1] for line in lines)
     assert 500 <= len({frozenset(line) for line in lines}) == len(lines) <= 1000
     assert "--overwrite" in run("pairs", path, tmp_path / "pairs.txt", ok=False).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("build a.npy index --ray", "build a.npy index --ray "),
+        ("build --ray a.npy index", "build --ray  a.npy index"),
+        ("build a.npy index --ray --overwrite", "build a.npy index --ray  --overwrite"),
+        ("build a.npy index --ray local", "build a.npy index --ray local"),
+        ("build a.npy --ray 10.0.0.1:6379 index", "build a.npy --ray 10.0.0.1:6379 index"),
+        ("build a.npy --ray s3://bucket/index", "build a.npy --ray  s3://bucket/index"),
+        ("build -- --ray index", "build -- --ray index"),
+    ],
+)
+def test_ray_takes_an_address_or_none(words, expected):
+    from logt.cli.optional_value import with_value
+
+    assert " ".join(with_value(words.split(" "))) == expected

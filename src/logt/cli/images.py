@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from logt.cli.console import AsJson, Threads, count_of, err, out, progress, say
+from logt.cli.optional_value import Ray
 from logt.descriptors import Box, Model, read_image
 from logt.distributed.photos import RayExtractor
 from logt.errors import InvalidInputError
@@ -72,10 +73,7 @@ def index(
         bool, typer.Option("--rebuild", help="Remove damaged files of the index, and compute them again.")
     ] = False,
     threads: Threads = None,
-    ray: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Compute descriptors on a Ray cluster: its address, auto, or local."),
-    ] = None,
+    ray: Ray = None,
     as_json: AsJson = False,
 ) -> None:
     """Create or update the index of a folder of photos. An interrupted run can be resumed."""
@@ -94,7 +92,7 @@ def index(
                 relearn=relearn,
                 rebuild=rebuild,
                 workers=threads,
-                extract=None if ray is None else RayExtractor(ray),
+                extract=None if ray is None else RayExtractor(ray or None),
                 progress=report,
             )
     except KeyboardInterrupt:

@@ -12,6 +12,7 @@ from logt.cli import images
 from logt.cli.console import err, out
 from logt.cli.demo import demo
 from logt.cli.graph import duplicates, link, pairs
+from logt.cli.optional_value import CommandsWithRay
 from logt.cli.reproduce import reproduce
 from logt.cli.serve import serve
 from logt.cli.storage import backup, info, repair, restore, verify
@@ -20,6 +21,7 @@ from logt.cli.vectors import build, convert, search
 from logt.errors import InvalidInputError
 
 app = typer.Typer(
+    cls=CommandsWithRay,
     help="Search in large collections of image descriptors by group testing.",
     no_args_is_help=True,
     invoke_without_command=True,

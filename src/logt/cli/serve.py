@@ -16,6 +16,7 @@ from urllib.parse import quote
 import typer
 
 from logt.cli.console import count_of, err
+from logt.cli.optional_value import Ray
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.photos.index_folder import find_index
 from logt.photos.manifest import MANIFEST_FILE as PHOTO_MANIFEST
@@ -23,13 +24,17 @@ from logt.server.collection import BaseCollection
 from logt.server.photo_collection import open_collection
 from logt.server.settings import MIN_TOKEN_LENGTH, Limits, Settings
 from logt.storage.manifest import MANIFEST
+from logt.storage.places import is_url
 
 if TYPE_CHECKING:
     import uvicorn
 
 
 def serve(
-    index: Annotated[Path, typer.Argument(help="A folder indexed by logt images index, or an index of vectors.")],
+    index: Annotated[
+        str,
+        typer.Argument(help="A folder indexed by logt images index, or an index of vectors; with --ray also a URL."),
+    ],
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 listens on all interfaces.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 selects a free port.")] = 8000,
     token: Annotated[
@@ -43,10 +48,7 @@ def serve(
     allow_host: Annotated[list[str] | None, typer.Option(help="Accept this host name; can be repeated.")] = None,
     upload_mb: Annotated[int, typer.Option(min=1, help="Maximum size of a request in MB.")] = 32,
     seconds: Annotated[float, typer.Option(min=0.1, help="Time limit of a request in seconds.")] = 30.0,
-    ray: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Search in shards on a Ray cluster: its address, auto, or local."),
-    ] = None,
+    ray: Ray = None,
     replicas: Annotated[int, typer.Option(min=1, help="With --ray: actors of each shard.")] = 2,
     shards: Annotated[int | None, typer.Option(min=1, help="With --ray: number of shards.")] = None,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
@@ -57,9 +59,12 @@ def serve(
     limits = Limits(body_bytes=upload_mb << 20, seconds=seconds)
     hosts = _host_names(host, allow_host or [])
     settings = Settings(token or None, read_only, originals=allow_download, hosts=hosts, limits=limits)
-    _check_indexed(index)
+    if not is_url(index):
+        _check_indexed(Path(index))
+    elif ray is None:
+        raise InvalidInputError(f"{index}: an index by URL is served with --ray; or copy it to a folder")
     if ray is None:
-        collection = open_collection(index, allow_uploads=allow_upload)
+        collection = open_collection(Path(index), allow_uploads=allow_upload)
     else:
         collection = _open_shards(index, ray, replicas, shards)
         settings = replace(settings, read_only=True)
@@ -81,13 +86,14 @@ def serve(
     _print("Stopped")
 
 
-def _open_shards(path: Path, address: str, replicas: int, shards: int | None) -> BaseCollection:
+def _open_shards(index: str, address: str, replicas: int, shards: int | None) -> BaseCollection:
     from logt.distributed.searching import open as open_shards
     from logt.server.shard_collection import ShardCollection
 
-    if find_index(path) != path or (path / PHOTO_MANIFEST).exists():
-        raise InvalidInputError(f"{path} is an index of photos; --ray serves indexes of vectors")
-    return ShardCollection(open_shards(str(path), replicas, shards=shards, address=address), str(path))
+    path = Path(index)
+    if not is_url(index) and (find_index(path) != path or (path / PHOTO_MANIFEST).exists()):
+        raise InvalidInputError(f"{index} is an index of photos; --ray serves indexes of vectors")
+    return ShardCollection(open_shards(index, replicas, shards=shards, address=address or None), index)
 
 
 def _check_indexed(path: Path) -> None:

@@ -19,6 +19,7 @@ from logt import methods
 from logt._threads import Progress
 from logt._types import Array
 from logt.cli.console import AsJson, Threads, err, out, progress, say
+from logt.cli.optional_value import Ray
 from logt.cli.storage import print_report
 from logt.conversion import from_faiss
 from logt.datasets import read_vectors
@@ -48,6 +49,7 @@ _PAPER_METHODS: dict[str, Callable[..., Method]] = {
 _MAX_ROWS = 20  # queries printed in a table
 
 IndexPath = Annotated[Path, typer.Argument(help="The folder of the index.")]
+IndexPlace = Annotated[str, typer.Argument(metavar="INDEX", help="The folder or URL of the index.")]
 
 
 def build(
@@ -87,10 +89,7 @@ def build(
         int | None,
         typer.Option(min=1, help="Build with this many worker processes, one block of vectors at a time each."),
     ] = None,
-    ray: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Build on a Ray cluster: its address, auto for the one here, or local."),
-    ] = None,
+    ray: Ray = None,
     segment_size: Annotated[
         int | None, typer.Option(min=1, help="Vectors per segment, and per task. Default: a million.")
     ] = None,
@@ -161,7 +160,7 @@ def _build_with_workers(
     overwrite: bool,
     report: Progress,
 ) -> BuildSummary:
-    with ProcessPool(workers) if ray is None else RayPool(ray, workers) as pool:
+    with ProcessPool(workers) if ray is None else RayPool(ray or None, workers) as pool:
         return build_distributed(
             sources, index, **settings._asdict(), pool=pool, overwrite=overwrite, progress=report
         )
@@ -189,7 +188,7 @@ def convert(
 
 
 def search(
-    index: IndexPath,
+    index: IndexPlace,
     queries: Annotated[Path, typer.Argument(help="Queries: a file as for `logt build`, or - for stdin.")],
     k: Annotated[int, typer.Option("-k", min=1, help="Number of results per query.")] = 10,
     effort: Annotated[float | None, typer.Option(help="From 0 (fastest) to 1 (everything is scanned).")] = None,
