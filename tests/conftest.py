@@ -115,3 +115,37 @@ def network(tmp_path_factory):
 def small(network):
     """A fast network for small images."""
     return network("small", about='{"side": 64, "mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]}')
+
+
+@pytest.fixture(scope="session")
+def s3_server():
+    """The address of a server that speaks the protocol of S3."""
+    pytest.importorskip("s3fs", reason="s3fs is not installed")
+    moto = pytest.importorskip("moto.server", reason="moto is not installed")
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    yield server.get_host_and_port()
+    server.stop()
+
+
+@pytest.fixture
+def s3_address(s3_server):
+    """The address that clients use; a test file may put something before the server."""
+    return s3_server
+
+
+@pytest.fixture
+def bucket(s3_address, tmp_path, monkeypatch):
+    """The URL of a new bucket; the cache is empty."""
+    import s3fs
+
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://{}:{}".format(*s3_address))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "someone")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("LOGT_CACHE", str(tmp_path / "cache"))
+    s3fs.S3FileSystem.clear_instance_cache()
+    files = s3fs.S3FileSystem()
+    name = f"bucket-{tmp_path.name.replace('_', '-').lower()}"[:60]
+    files.mkdir(name)
+    return f"s3://{name}"

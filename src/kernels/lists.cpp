@@ -281,6 +281,22 @@ inline float reach_of_list(size_t rank, size_t nprobe) {
     return FIRST - (FIRST - LAST) * std::sqrt(place);
 }
 
+// How far a search reads the lists of a codec: `nprobe` lists, and further ones until it has decoded `least` vectors and
+// found `enough`. rows, visible: vectors in lists. others: vectors that were found before.
+struct Extent {
+    size_t nprobe;
+    int64_t least, enough;
+};
+Extent extent(const Codec& codec, const Reading& reading, size_t R, size_t rows, size_t visible, size_t others) {
+    const double wider = static_cast<double>(rows) / static_cast<double>(visible);  // a filter hides vectors of each list
+    const double share = reading.nprobe ? static_cast<double>(reading.nprobe)
+                                        : std::pow(static_cast<double>(codec.units), reading.lists);
+    const double lists = std::min(std::ceil(share * wider), static_cast<double>(codec.units));
+    return {reading.everything ? codec.units : static_cast<size_t>(lists),
+            static_cast<int64_t>(static_cast<double>(reading.least) * wider),
+            static_cast<int64_t>(std::min(R, others + visible))};
+}
+
 // All segments of one codec. totals: of this codec, or null if there are no other shards. found: visible vectors of the
 // lists that were read so far, in all shards.
 void scan_codec(Scan& scan, size_t number, size_t segment_count, const Totals* totals, int64_t& found) {
@@ -299,14 +315,8 @@ void scan_codec(Scan& scan, size_t number, size_t segment_count, const Totals* t
     }
     if (totals) rows = totals->all_rows, visible = totals->all_visible, found += totals->scanned, others = found;
     if (!rows) return scan.finish();
-    const double wider = static_cast<double>(rows) / static_cast<double>(visible);  // a filter hides vectors of each list
-    const double share = reading.nprobe ? static_cast<double>(reading.nprobe)
-                                        : std::pow(static_cast<double>(codec.units), reading.lists);
-    const size_t nprobe = reading.everything
-                              ? codec.units
-                              : static_cast<size_t>(std::min(std::ceil(share * wider), static_cast<double>(codec.units)));
-    const int64_t before = scan.counts.decoded, least = static_cast<int64_t>(static_cast<double>(reading.least) * wider);
-    const size_t enough = std::min(scan.pool.R, others + visible);
+    const auto [nprobe, least, enough] = extent(codec, reading, scan.pool.R, rows, visible, others);
+    const int64_t before = scan.counts.decoded;
     int64_t decoded = 0;  // in all shards
     ListOrder order(codec, scan.query);
     const float plain = scan.code_reach;
@@ -322,7 +332,7 @@ void scan_codec(Scan& scan, size_t number, size_t segment_count, const Totals* t
         if (u >= nprobe) {
             scan.finish();  // so that the pool holds all that was found
             if (!totals) decoded = scan.counts.decoded - before, found = static_cast<int64_t>(scan.pool.list.size());
-            if (decoded >= least && found >= static_cast<int64_t>(enough)) break;
+            if (decoded >= least && found >= enough) break;
         }
         const size_t unit = order.unit(u, nprobe);
         if (totals) decoded += totals->rows[unit], found += totals->visible[unit];
@@ -396,6 +406,33 @@ void search(const Codec* codecs, size_t codec_count, const ListSegment* segments
     }
 }
 
+void probed(const Codec* codecs, size_t codec_count, const float* Q, size_t queries, float scale, bool l2,
+            const Reading& reading, const Totals* totals, uint8_t* read) {
+    const size_t dim = codec_count ? codecs[0].dim : 0;
+    for (const float* q = Q; q < Q + queries * dim; q += dim) {
+        int64_t found = 0;
+        uint8_t* mine = read;
+        for (size_t m = 0; m < codec_count; mine += codecs[m++].units) {
+            const Totals& all = totals[m];
+            found += all.scanned;
+            if (!all.all_rows) continue;
+            const auto [nprobe, least, enough] = extent(codecs[m], reading, reading.candidates, all.all_rows,
+                                                        all.all_visible, static_cast<size_t>(found));
+            Query query(codecs[m], q, scale, l2);
+            Query* one[1] = {&query};
+            measure<1>(codecs[m], one);
+            ListOrder order(codecs[m], query);
+            int64_t decoded = 0;
+            for (size_t u = 0; u < codecs[m].units; ++u) {
+                if (u >= nprobe && decoded >= least && found >= enough) break;
+                const size_t unit = order.unit(u, nprobe);
+                decoded += all.rows[unit], found += all.visible[unit];
+                mine[unit] = 1;
+            }
+        }
+    }
+}
+
 void scores(const Codec* codecs, const ListSegment& segment, const float* q, float scale, bool l2, float* out) {
     const Codec& codec = codecs[segment.codec];
     Query query(codec, q, scale, l2);
@@ -417,6 +454,6 @@ void scores(const Codec* codecs, const ListSegment& segment, const float* q, flo
 
 }  // namespace
 
-const ListTable LOGT_LISTS = {rotate, search, scores};
+const ListTable LOGT_LISTS = {rotate, search, probed, scores};
 
 }  // namespace logt

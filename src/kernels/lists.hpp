@@ -98,6 +98,10 @@ struct ListTable {
     void (*search)(const Codec* codecs, size_t codec_count, const ListSegment* segments, size_t segment_count,
                    const float* Q, size_t queries, float scale, bool l2, const Reading&, size_t k, const Totals* totals,
                    Results, Counts*);
+    // Marks in `read`, codec by codec, the units whose lists a search with these totals reads for any of the queries, for
+    // at most reading.candidates results. No list is read.
+    void (*probed)(const Codec* codecs, size_t codec_count, const float* Q, size_t queries, float scale, bool l2,
+                   const Reading&, const Totals* totals, uint8_t* read);
     // Scores of all visible rows of one segment, -inf for hidden ones, by position; all bits and the supplement are read.
     void (*scores)(const Codec* codecs, const ListSegment&, const float* q, float scale, bool l2, float* out);
 };

@@ -293,6 +293,14 @@ class ListSearcher {
         }
     }
 
+    // Marks the lists that `search` reads for up to `candidates` results, if totals were added. read: the units of all codecs
+    void probed(In<float, 2> Q, bool l2, double lists, size_t nprobe, size_t least, float code_reach, float head_reach,
+                size_t candidates, bool everything, Out<uint8_t, 1> read) const {
+        const logt::Reading reading = {lists, nprobe, least, code_reach, head_reach, candidates, everything};
+        current.lists->probed(codecs_.data(), codecs_.size(), Q.data(), Q.shape(0), l2 ? 2.0f : 1.0f, l2, reading,
+                              totals_.data(), read.data());
+    }
+
     // The scores of all rows of one segment for one query, by position; -inf for hidden rows
     void scores(size_t segment, In<float, 1> q, bool l2, Out<float, 1> out) const {
         current.lists->scores(codecs_.data(), segments_.at(segment), q.data(), l2 ? 2.0f : 1.0f, l2, out.data());
@@ -419,6 +427,8 @@ NB_MODULE(_kernels, m) {
         .def("add_totals", &ListSearcher::add_totals, "rows"_a, "visible"_a, "scanned"_a)
         .def("search", &ListSearcher::search, "Q"_a, "l2"_a, "lists"_a, "nprobe"_a, "least"_a, "code_reach"_a,
              "head_reach"_a, "candidates"_a, "everything"_a, "scores"_a, "ids"_a, "keys"_a, "counts"_a, Free())
+        .def("probed", &ListSearcher::probed, "Q"_a, "l2"_a, "lists"_a, "nprobe"_a, "least"_a, "code_reach"_a,
+             "head_reach"_a, "candidates"_a, "everything"_a, "read"_a, Free())
         .def("scores", &ListSearcher::scores, "segment"_a, "q"_a, "l2"_a, "out"_a, Free());
     m.def("divide_by_norms", divide_by_norms, "X"_a, "normalize"_a, "most"_a, "norms"_a, Free());
     m.def("suppress", suppress, "units"_a, "depth"_a, "order"_a, "counts"_a, Free());

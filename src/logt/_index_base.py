@@ -15,7 +15,7 @@ from logt._validation import check_choice, check_int
 from logt.engine.building import Builder
 from logt.engine.method import Method
 from logt.engine.prefixes import PrefixCache
-from logt.engine.snapshot import Snapshot, check_snapshot
+from logt.engine.snapshot import Snapshot, check_snapshot, damage_is_corruption
 from logt.errors import CorruptIndexError, InvalidInputError, ReadOnlyError
 from logt.methods import _check_method, _refuse_unknown
 from logt.metrics import Metric, parse_metric
@@ -75,6 +75,13 @@ class IndexBase:
 
     @property
     def _snapshot(self) -> Snapshot:
+        """The contents, all of them here; `_contents.snapshot` may be that of an index by URL, fetched in parts."""
+        if self._contents.snapshot.stored:
+            with self._writing:
+                snapshot = self._contents.snapshot.fetch_whole()
+                with damage_is_corruption():
+                    self._check(snapshot, self.method)
+                self._snapshot = snapshot
         return self._contents.snapshot
 
     @_snapshot.setter
@@ -86,7 +93,7 @@ class IndexBase:
         return self._metric
 
     def __len__(self) -> int:
-        return len(self._snapshot)
+        return len(self._contents.snapshot)
 
     @property
     def ntotal(self) -> int:
@@ -94,12 +101,12 @@ class IndexBase:
         return len(self)
 
     def __contains__(self, id: object) -> bool:
-        return id in self._snapshot
+        return id in self._contents.snapshot.fetch_ids()
 
     @property
     def ids(self) -> Array:
         """The ids of all vectors, in the order of a mask that filters them."""
-        snapshot = self._snapshot
+        snapshot = self._contents.snapshot.fetch_ids()
         return snapshot.to_user_ids(snapshot.ids)
 
     # ------------------------------------------------------------------------------------------------ storage
@@ -144,16 +151,26 @@ class IndexBase:
         return StoredIndex(settings, self.method, snapshot.segments, snapshot.strings, snapshot.links)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], mode: Literal["r", "a"] = "r", *, threads: int | None = None) -> Self:
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        mode: Literal["r", "a"] = "r",
+        *,
+        threads: int | None = None,
+        cache: Literal["lists", "all"] = "lists",
+    ) -> Self:
         """Open the index that `save` wrote to `path`; every byte is checked, and the arrays are memory-mapped.
 
         path: the folder, or a URL (s3://...), which needs `logt-search[cloud]`. mode: "r" keeps the state that it
         found (`refresh` moves on) and refuses changes; any number of processes may read. "a" may change and save; it
         locks a folder until `close`. At a URL there is no lock: a save raises ConflictError if another writer has
-        saved. threads: default of all calls, all cores if None.
+        saved. threads: default of all calls, all cores if None. cache: what is fetched from a URL. "lists" reads only
+        headers and memory vectors, and each search fetches the lists that it reads; checksums of files cannot be
+        checked then. "all" fetches and checks everything, as mode "a" does.
         """
         check_choice("mode", mode, ("r", "a"))
-        store = open_store(path, write=mode == "a")
+        check_choice("cache", cache, ("lists", "all"))
+        store = open_store(path, write=mode == "a", whole=cache == "all")
         try:
             index = cls._from_store(store, threads)
         except BaseException:
@@ -223,13 +240,7 @@ class IndexBase:
             next_id = check_int("next_id", settings.pop("next_id"), least=0)
             snapshot = Snapshot(stored.segments, next_id, stored.strings, stored.links)
             index = cls(**settings, method=stored.method)
-            check_snapshot(
-                snapshot,
-                index.dim,
-                index.metric,
-                needs_units=stored.method.correct is not None,
-                needs_lists=stored.method.probe is not None,
-            )
+            index._check(snapshot, stored.method)
             for change in changes:
                 snapshot = index._applied(snapshot, change)
         except (TypeError, KeyError, InvalidInputError) as error:
@@ -237,6 +248,10 @@ class IndexBase:
         index._threads = None if threads is None else check_int("threads", threads)
         index._snapshot = snapshot
         return index
+
+    def _check(self, snapshot: Snapshot, method: Method) -> None:
+        needs_units, needs_lists = method.correct is not None, method.probe is not None
+        check_snapshot(snapshot, self._dim, self._metric, needs_units=needs_units, needs_lists=needs_lists)
 
     def _applied(self, snapshot: Snapshot, change: Change) -> Snapshot:
         """Return a snapshot with one change of the log."""
@@ -261,6 +276,7 @@ class IndexBase:
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copy: the copy is in memory, and belongs to no folder."""
+        assert not self._snapshot.stored  # all of it is here now
         names = ("_metric", "_dim", "_seed", "_threads", "_segment_size", "_contents")
         return {name: getattr(self, name) for name in names}
 

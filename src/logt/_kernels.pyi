@@ -120,6 +120,19 @@ class ListSearcher:
         keys: Array,
         counts: Array,
     ) -> None: ...
+    def probed(
+        self,
+        Q: Array,
+        l2: bool,
+        lists: float,
+        nprobe: int,
+        least: int,
+        code_reach: float,
+        head_reach: float,
+        candidates: int,
+        everything: bool,
+        read: Array,
+    ) -> None: ...
     def scores(self, segment: int, q: Array, l2: bool, out: Array) -> None: ...
 
 def rank(scores: Array, id: Array, order: Array) -> None: ...

@@ -263,10 +263,16 @@ def filter_masks(filter: Any, parts: Sequence[tuple[Ids, Mask]]) -> list[Mask]:
 # ------------------------------------------------------------------------------------------- arrays from disk
 
 
-def check_array(array: Array, dtype: Any, ndim: int) -> Array:
-    """Return an array read from disk if it has the expected type and holds no NaN or infinity."""
+def check_type(array: Array, dtype: Any, ndim: int) -> Array:
+    """Return an array of a file if it has the expected type; its values are not read."""
     if array.dtype != dtype or array.ndim != ndim:
         raise ValueError(f"an array is {array.dtype} with {array.ndim} dimensions, expected {dtype} with {ndim}")
+    return array
+
+
+def check_array(array: Array, dtype: Any, ndim: int) -> Array:
+    """Return an array read from disk if it has the expected type and holds no NaN or infinity."""
+    check_type(array, dtype, ndim)
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise ValueError("an array holds NaN or infinity")
     return array

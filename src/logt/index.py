@@ -176,7 +176,7 @@ class Index(IndexBase):
 
     def _linked(self, workers: Workers) -> Snapshot:
         """Return the snapshot of this moment; what was read from a log of changes joins the graph first."""
-        snapshot = self._snapshot
+        snapshot = self._contents.snapshot
         state = snapshot.links
         if state is None or state.count == len(snapshot):
             return snapshot
@@ -293,18 +293,19 @@ class Index(IndexBase):
 
     def reconstruct(self, ids: SomeIds) -> Floats:
         """Return the approximations (len(ids), dim) of the vectors that the index stores."""
-        snapshot = self._snapshot
+        snapshot = self._contents.snapshot.fetch_ids()
         return snapshot.reconstruct(snapshot.to_int_ids(ids, strict=True), self._dim)
 
     def report(self) -> Report:
         """Return vectors, units, segments, the paper's complexity ratio rho, and true bytes, in total and by part."""
-        snapshot, segments = self._snapshot, self._snapshot.segments
+        snapshot = self._contents.snapshot
+        segments = snapshot.segments
         about = costs.costs(segments, self._dim)
         parts = about.pop("bytes by part")
         parts["prefixes"] = self._prefixes.nbytes(segment.codes for segment in snapshot.coded_segments)
         parts["string ids"] = 0 if snapshot.strings is None else snapshot.strings.nbytes
         state = snapshot.links
-        parts["graph"] = 0 if state is None else state.links.nbytes + state.links.cached_bytes
+        parts["graph"] = 0 if state is None else state.nbytes
         total = sum(parts.values())
         return Report(
             {

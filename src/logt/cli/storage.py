@@ -20,6 +20,8 @@ from logt.photos.index_folder import DEFAULT_NAME, IndexFolder, find_index
 from logt.photos.manifest import MANIFEST_FILE, PhotoManifest
 from logt.results import Report
 from logt.storage.backup import copy_index
+from logt.storage.places import is_url
+from logt.storage.remote import check_files, stored_bytes
 from logt.storage.repair import Examination, Loss, examine
 from logt.storage.repair import repair as repair_index
 
@@ -28,26 +30,33 @@ _MAX_IDS = 20  # printed; --json prints all
 IndexPath = Annotated[
     Path, typer.Argument(metavar="INDEX", help="The folder of an index, or a folder of photos that contains one.")
 ]
+IndexPlace = Annotated[
+    str,
+    typer.Argument(metavar="INDEX", help="The folder or URL of an index, or a folder of photos that contains one."),
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an index that is there.")]
 
 
-def verify(index: IndexPath) -> None:
+def verify(index: IndexPlace) -> None:
     """Check all bytes of an index; report a damaged file."""
     photos = _photo_index(index)
+    if is_url(index):
+        check_files(index)
     if photos is None:
-        opened = Index.open(index)
+        opened = Index.open(index, cache="all")
         say(f"{index}: OK; {count_of(len(opened), 'vector')}, generation {opened.generation}")
     else:
         _, vectors = photos.check()
         say(f"{photos.path}: OK; {count_of(0 if vectors is None else len(vectors), 'photo')}")
 
 
-def info(index: IndexPath, as_json: AsJson = False) -> None:
-    """Print the contents and the size of an index, after checking all its bytes."""
+def info(index: IndexPlace, as_json: AsJson = False) -> None:
+    """Print the contents and the size of an index, after checking all its bytes; at a URL, only headers are read."""
     photos = _photo_index(index)
     if photos is None:
         opened = Index.open(index)
-        print_report(opened, as_json, {"generation": opened.generation, "bytes on disk": _bytes_on_disk(index)})
+        size = stored_bytes(index) if is_url(index) else _bytes_on_disk(Path(index))
+        print_report(opened, as_json, {"generation": opened.generation, "bytes on disk": size})
         return
     manifest, vectors = photos.check()
     if vectors is None:
@@ -92,7 +101,7 @@ def restore(
     else:
         home = index.resolve().parent if index.resolve().name == DEFAULT_NAME else None
         copy_photo_index(photos.path, index, photo_folder=home, overwrite=overwrite)
-    verify(index)
+    verify(str(index))
 
 
 def repair(
@@ -157,9 +166,11 @@ def _amount(loss: Loss) -> str:
     return f", {count_of(loss.vectors, 'vector')}" if loss.vectors else ""
 
 
-def _photo_index(path: Path) -> IndexFolder | None:
+def _photo_index(place: str | Path) -> IndexFolder | None:
     """Return the index of photos at a path, or None if there is none."""
-    found = find_index(path)
+    if is_url(place):
+        return None
+    found = find_index(Path(place))
     return IndexFolder(found.resolve()) if (found / MANIFEST_FILE).exists() else None
 
 

@@ -84,7 +84,10 @@ def _entries(segment: Segment) -> int:
     """Return the entries of U."""
     if isinstance(segment, CodedSegment):
         return segment.nonzeros()
-    return int(np.count_nonzero(segment.weight)) if isinstance(segment, ListSegment) else 0
+    if not isinstance(segment, ListSegment):
+        return 0
+    with segment.having(lambda stored: stored.whole("weight")):
+        return int(np.count_nonzero(segment.weight))
 
 
 def _decoded(segment: CodedSegment, cascade: Cascade | None) -> float:

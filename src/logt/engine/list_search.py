@@ -10,11 +10,13 @@ from logt import _kernels
 from logt._threads import SERIAL, Workers, split_range
 from logt._types import Array, Floats, Ids, Mask
 from logt.engine.list_segment import ListSegment
+from logt.engine.on_demand import Wanted
 from logt.engine.shards import Candidates, ListTotals, segment_totals
 from logt.stages.codec import Codec
 from logt.stages.inverted_lists import Probe, Reading
 
 _TILE = 16  # queries per task
+_FETCHED = 256  # queries whose lists are fetched together
 _KNOWN_READINGS = 64  # kept: most programs use one
 
 NARROW = 8
@@ -37,6 +39,7 @@ class ListSearcher:
         """
         self._searcher = _kernels.ListSearcher()
         self._segments = list(segments)
+        self._stored = [s for s in segments if s.stored is not None]
         self._visible: list[Mask | Ids | None] = []
         self.codecs = list({id(s.codec): s.codec for s in segments}.values()) if codecs is None else list(codecs)
         self.distances = any(len(segment.bias) for segment in segments)
@@ -47,6 +50,8 @@ class ListSearcher:
         numbers = {id(codec): codec.add_to(self._searcher, distances=self.distances) for codec in self.codecs}
         for number, segment in enumerate(segments):
             self.count += self._add(segment, numbers[id(segment.codec)], None if masks is None else masks[number])
+        if self._stored and totals is None:
+            totals = self.totals()  # lists that are read follow from them, so that they can be fetched before
         for part in totals or ():
             part.add_to(self._searcher)
 
@@ -88,6 +93,8 @@ class ListSearcher:
 
     def search(self, Q: Floats, k: int, reading: Reading, workers: Workers = SERIAL) -> tuple[Floats, Ids, Array]:
         """Return (scores, ids, counts): the best k for each row of Q, and what was read for it."""
+        if self._stored:
+            return self._search_stored(Q, min(k, self.count), reading, workers)
         _, scores, ids, counts = self._search(Q, min(k, self.count), reading, workers, keyed=False)
         return scores, ids, counts
 
@@ -113,6 +120,53 @@ class ListSearcher:
         elif k:
             workers.map(fill, split_range(len(Q), _TILE))
         return keys, scores, ids, counts
+
+    def _search_stored(self, Q: Floats, k: int, reading: Reading, workers: Workers) -> tuple[Floats, Ids, Array]:
+        """Search segments that are fetched in parts: first the lists that are read, then what refines candidates.
+
+        The candidates do not depend on the supplement. If some of theirs was missing, the search is repeated.
+        """
+        stored = [segment.stored for segment in self._stored if segment.stored is not None]
+        fetcher, files = stored[0].fetcher, [file for rows in stored for file in rows.files]
+        found = [(np.empty((0, k), np.float32), np.empty((0, k), np.int64), np.empty((0, 4), np.int64))]
+        width = min(reading.candidates, self.count)
+        for rows in split_range(len(Q), _FETCHED):
+            with fetcher.reading():
+                complete = fetcher.have_all(files)
+                if not complete:
+                    fetcher.fetch(self._lists_of(Q[rows], reading))
+                _, scores, ids, counts = self._search(Q[rows], width, reading, workers, keyed=False)
+                if not complete and fetcher.fetch(self._supplement_of(ids)):
+                    _, scores, ids, counts = self._search(Q[rows], width, reading, workers, keyed=False)
+            found.append((scores[:, :k], ids[:, :k], counts))
+        scores, ids, counts = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return scores, ids, counts
+
+    def _lists_of(self, Q: Floats, reading: Reading) -> list[Wanted]:
+        """Return what the search of the lists needs."""
+        read = np.zeros(sum(codec.units for codec in self.codecs), bool)
+        self._searcher.probed(np.ascontiguousarray(Q), self.distances, *reading, read.view(np.uint8))
+        ends = np.cumsum([codec.units for codec in self.codecs])
+        marks = dict(zip(map(id, self.codecs), np.split(read, ends[:-1]), strict=True))
+        wanted: list[Wanted] = []
+        for segment, visible in zip(self._segments, self._visible, strict=True):
+            if segment.stored is None:
+                continue
+            if visible is not None and visible.dtype != bool:
+                at = np.sort(segment.position[visible]).astype(np.int64)
+                wanted += segment.stored.positions(at, at + 1)
+            elif segment.flat:
+                wanted += segment.stored.positions(np.array([0]), np.array([len(segment)]))
+            else:
+                wanted += segment.stored.lists(segment.starts, marks[id(segment.codec)])
+        return wanted
+
+    def _supplement_of(self, ids: Ids) -> list[Wanted]:
+        """Return what refines the scores of some ids."""
+        unique = np.unique(ids[ids >= 0])
+        return [
+            wanted for s in self._stored if s.stored is not None for wanted in s.stored.supplement(s.find(unique))
+        ]
 
     def all_scores(self, q: Floats) -> Iterator[tuple[Floats, Ids]]:
         """Yield, segment by segment, (the scores of its visible rows, their ids), from all that is kept."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 from logt import _kernels
 from logt._threads import SERIAL, Workers
 from logt._types import Array, Floats, Ids, Mask
-from logt._validation import check_array
+from logt._validation import check_array, check_type
+from logt.engine.on_demand import StoredRows, Wanted
 from logt.engine.segment import Segment, check_ids
 from logt.stages.codec import Codec, Encoded
 from logt.stages.codes import unit_dtype
@@ -33,7 +35,8 @@ class ListSegment(Segment):
 
     unit: (L - 1, rows), the first entry being the list's unit; (L, rows) in a small segment, whose `starts` is empty.
     weight: (L, rows). bias: −‖v‖², empty under inner product. head, tail, factor: the residual. supplement,
-    supplement_scale: what the residual's bits leave out, by row; empty if that is not kept.
+    supplement_scale: what the residual's bits leave out, by row; empty if that is not kept. stored: if the arrays are
+    those of files that are fetched in parts, how to fetch them.
     """
 
     codec: Codec
@@ -48,6 +51,7 @@ class ListSegment(Segment):
     tail: NDArray[np.uint8]
     supplement: NDArray[np.int8]
     supplement_scale: Floats
+    stored: StoredRows | None = None
 
     @classmethod
     def build(
@@ -94,15 +98,33 @@ class ListSegment(Segment):
     @cached_property
     def position(self) -> NDArray[np.uint32]:
         """The position of each row."""
-        position = np.empty_like(self.row)
-        position[self.row] = np.arange(len(position), dtype=np.uint32)
+        with self.having(lambda stored: stored.whole("row")):
+            position = np.empty_like(self.row)
+            position[self.row] = np.arange(len(position), dtype=np.uint32)
         return position
+
+    @contextmanager
+    def having(self, wanted: Callable[[StoredRows], list[Wanted]]) -> Iterator[None]:
+        """Have some bytes here while they are read, if the segment is fetched in parts."""
+        if self.stored is None:
+            yield
+            return
+        with self.stored.fetcher.reading():
+            self.stored.fetcher.fetch(wanted(self.stored))
+            yield
 
     # ------------------------------------------------------------------------------------------------ changes
 
     def encoded(self, rows: Array | slice) -> Encoded:
         """Return the codes of some rows, in their order."""
         at = self.position[rows]
+        if self.stored is None:
+            return self._encoded(rows, at)
+        here, places = np.arange(len(self))[rows], at.astype(np.int64)
+        with self.having(lambda stored: stored.positions(places, places + 1) + stored.supplement(here)):
+            return self._encoded(rows, at)
+
+    def _encoded(self, rows: Array | slice, at: Array) -> Encoded:
         unit = self.unit[:, at].T
         if not self.flat:
             first = np.searchsorted(self.starts, at, side="right") - 1
@@ -185,31 +207,51 @@ class ListSegment(Segment):
     @classmethod
     def from_arrays(cls, codec: Codec, arrays: Mapping[str, Array]) -> ListSegment:
         """Build from stored arrays; raise ValueError if they do not fit together."""
-        ids = check_ids(arrays["ids"])
+        segment = cls._of_shapes(codec, arrays)
+        segment.check_values()
+        return segment
+
+    @classmethod
+    def from_stored(cls, codec: Codec, arrays: Mapping[str, Array], stored: StoredRows) -> ListSegment:
+        """Build from arrays whose values are not here yet, but for `starts`."""
+        return replace(cls._of_shapes(codec, arrays), stored=stored)
+
+    def check_values(self) -> None:
+        """Raise ValueError unless the values fit together."""
+        check_ids(self.ids)
+        if self.row.max() >= len(self) or (np.bincount(self.row, minlength=len(self)) != 1).any():
+            raise ValueError("the lists do not hold each vector once")
+        if self.unit.max(initial=0) >= self.codec.units:
+            raise ValueError("a code refers to a memory vector that does not exist")
+        for values in (self.scale, self.factor, self.bias, self.supplement_scale):
+            check_array(values, np.float32, 1)
+
+    @classmethod
+    def _of_shapes(cls, codec: Codec, arrays: Mapping[str, Array]) -> ListSegment:
+        """Build from arrays whose types and shapes are checked, and the values of `starts`."""
+        ids = check_type(arrays["ids"], np.int64, 1)
         rows, L = len(ids), codec.entries
-        row, starts = check_array(arrays["row"], np.uint32, 1), check_array(arrays["starts"], np.int64, 1)
-        if len(row) != rows or row.max() >= rows or (np.bincount(row, minlength=rows) != 1).any():
+        row, starts = check_type(arrays["row"], np.uint32, 1), check_type(arrays["starts"], np.int64, 1)
+        if len(row) != rows or not rows:
             raise ValueError("the lists do not hold each vector once")
         if len(starts):
             fits = len(starts) == codec.units + 1 and starts[0] == 0 and starts[-1] == rows
             if not fits or (np.diff(starts) < 0).any():
                 raise ValueError("the lists do not fit the units")
-        unit = check_array(arrays["unit"], unit_dtype(codec.units), 2)
-        weight = check_array(arrays["weight"], np.int8, 2)
+        unit = check_type(arrays["unit"], unit_dtype(codec.units), 2)
+        weight = check_type(arrays["weight"], np.int8, 2)
         if unit.shape != (L - bool(len(starts)), rows) or weight.shape != (L, rows):
             raise ValueError("the codes do not fit the vectors")
-        if unit.max(initial=0) >= codec.units:
-            raise ValueError("a code refers to a memory vector that does not exist")
-        scale, factor, bias = (check_array(arrays[name], np.float32, 1) for name in ("scale", "factor", "bias"))
-        head, tail = (check_array(arrays[name], np.uint8, 2) for name in ("head", "tail"))
+        scale, factor, bias = (check_type(arrays[name], np.float32, 1) for name in ("scale", "factor", "bias"))
+        head, tail = (check_type(arrays[name], np.uint8, 2) for name in ("head", "tail"))
         if (head.shape[1], tail.shape[1]) != codec.bands.code_bytes or not len(head) == len(tail) == rows:
             raise ValueError("the residual codes do not fit the vectors")
         if not len(scale) == len(factor) == rows or len(bias) not in (0, rows):
             raise ValueError("arrays of one segment differ in length")
         more, more_scale = _NO_BYTES, _NO_FLOATS
         if codec.refine:
-            more = check_array(arrays["supplement"], np.int8, 2)
-            more_scale = check_array(arrays["supplement_scale"], np.float32, 1)
+            more = check_type(arrays["supplement"], np.int8, 2)
+            more_scale = check_type(arrays["supplement_scale"], np.float32, 1)
             if more.shape != (rows, codec.dim) or len(more_scale) != rows:
                 raise ValueError("the supplement does not fit the vectors")
         return cls(ids, None, codec, row, starts, unit, weight, scale, factor, bias, head, tail, more, more_scale)

@@ -325,6 +325,11 @@ class LinkState:
         return LinkState(self.links.keep(rows)) if len(rows) else None
 
     @property
+    def nbytes(self) -> int:
+        """The bytes of the graph, and of what diffusions need, once one was run."""
+        return self.links.nbytes + self.links.cached_bytes
+
+    @property
     def count(self) -> int:
         """The number of vectors that are linked."""
         return len(self.links) if self.gone is None else int(np.count_nonzero(~self.gone))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -16,9 +17,10 @@ from logt.engine.decode_search import View
 from logt.engine.list_search import ListSearcher
 from logt.engine.list_segment import ListSegment, compact_segment, merge_segments
 from logt.engine.neighbor_graph import LinkState
-from logt.engine.segment import Segment
+from logt.engine.on_demand import StoredRows
+from logt.engine.segment import Segment, check_ids
 from logt.engine.string_ids import StringIds, as_strings, check_distinct
-from logt.errors import InvalidInputError
+from logt.errors import CorruptIndexError, InvalidInputError
 from logt.metrics import Metric
 
 _MAX_ID = 1 << 63
@@ -47,6 +49,38 @@ class Snapshot:
     @property
     def list_segments(self) -> list[ListSegment]:
         return [segment for segment in self.segments if isinstance(segment, ListSegment)]
+
+    # ------------------------------------------------------------------------------- segments fetched in parts
+
+    @property
+    def stored(self) -> list[StoredRows]:
+        """The files of segments that are fetched in parts; empty if everything is here."""
+        return [segment.stored for segment in self.list_segments if segment.stored is not None]
+
+    def fetch_ids(self) -> Snapshot:
+        """Fetch the ids of all segments, if they are not here, and return this snapshot."""
+        missing = [segment for segment in self.list_segments if segment.stored and segment.stored.fetch_ids()]
+        if missing:
+            with damage_is_corruption():
+                for segment in missing:
+                    check_ids(segment.ids)
+                check_distinct_ids(self)
+        return self
+
+    def fetch_whole(self) -> Snapshot:
+        """Fetch everything, check it, and return the snapshot without parts to fetch."""
+        stored = self.stored
+        if not stored:
+            return self
+        stored[0].fetcher.fetch_whole([file for rows in stored for file in rows.files])
+        self.fetch_ids()
+        with damage_is_corruption():
+            for segment in self.list_segments:
+                segment.check_values()
+        segments = tuple(replace(s, stored=None) if isinstance(s, ListSegment) else s for s in self.segments)
+        strings = None if self.strings is None else StringIds(self.strings.layers)
+        links = None if self.links is None else LinkState(self.links.links, self.links.gone)
+        return replace(self, segments=segments, strings=strings, links=links)
 
     # ---------------------------------------------------------------------------------------------------- ids
 
@@ -203,6 +237,7 @@ class Snapshot:
 
     def searcher(self, filter: Any = None) -> ListSearcher:
         """Return what a search in the inverted lists with this filter reads."""
+        self.fetch_ids()
         if filter is None:
             return self._unfiltered
         if not callable(filter) and as_mask(filter) is None:
@@ -247,14 +282,14 @@ class Snapshot:
 
 
 def check_snapshot(snapshot: Snapshot, dim: int, metric: Metric, *, needs_units: bool, needs_lists: bool) -> None:
-    """Raise InvalidInputError unless what was read from disk fits together."""
-    ids = snapshot.ids
-    if len(np.unique(ids)) != len(ids) or ids.max(initial=-1) >= snapshot.next_id:
-        raise InvalidInputError("an id occurs twice, or is not below the next id")
+    """Raise InvalidInputError unless what was read from disk fits together; values that are not here are not read."""
     for segment in snapshot.segments:
         if isinstance(segment, ListSegment) != needs_lists:
             raise InvalidInputError("the inverted lists do not fit the method")
         _check_segment(segment, dim, metric, needs_units)
+    if snapshot.stored:
+        return
+    ids = check_distinct_ids(snapshot)
     if snapshot.links is not None:
         linked = snapshot.links.links.ids
         linked = linked if snapshot.links.gone is None else linked[~snapshot.links.gone]
@@ -264,6 +299,23 @@ def check_snapshot(snapshot: Snapshot, dim: int, metric: Metric, *, needs_units:
         known = {number for _, number in snapshot.strings.items()}
         if len(known) != len(snapshot.strings) or not known.issuperset(ids.tolist()):
             raise InvalidInputError("the string ids do not fit the vectors")
+
+
+@contextmanager
+def damage_is_corruption() -> Iterator[None]:
+    """Raise CorruptIndexError where values of stored arrays do not fit together."""
+    try:
+        yield
+    except ValueError as error:
+        raise CorruptIndexError(f"the files of the index do not fit together: {error}") from error
+
+
+def check_distinct_ids(snapshot: Snapshot) -> Ids:
+    """Return all ids; raise InvalidInputError if one occurs twice or will be given again."""
+    ids = snapshot.ids
+    if len(np.unique(ids)) != len(ids) or ids.max(initial=-1) >= snapshot.next_id:
+        raise InvalidInputError("an id occurs twice, or is not below the next id")
+    return ids
 
 
 def _check_segment(segment: Segment, dim: int, metric: Metric, needs_units: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -54,16 +54,23 @@ def cached_file(place: Place, name: str, about: Mapping[str, Any]) -> Path:
     return path
 
 
-def make_room(folder: Path, more: int) -> None:
-    """Remove the files that were used longest ago until `more` bytes fit the limit; mapped files stay readable."""
+def make_room(folder: Path, more: int, keep: Set[Path] = frozenset()) -> int:
+    """Remove the files that were used longest ago until `more` bytes fit the limit, and return what the others take.
+
+    Mapped files stay readable. keep: files that are not removed.
+    """
     limit = cache_limit()
     files = []
     for path in folder.iterdir():
         with suppress(FileNotFoundError):  # another process has removed it
-            files.append((path.stat().st_mtime_ns, path.stat().st_size, path))
+            about = path.stat()
+            size = about.st_blocks * 512 if hasattr(about, "st_blocks") else about.st_size  # without holes
+            files.append((about.st_mtime_ns, size, path))
     total = sum(size for _, size, _ in files)
     for _, size, path in sorted(files):
         if total + more <= limit:
-            return
-        total -= size
-        path.unlink(missing_ok=True)
+            break
+        if path not in keep:
+            total -= size
+            path.unlink(missing_ok=True)
+    return total

@@ -23,6 +23,9 @@ ALIGNMENT = 64
 MAX_HEADER = 1 << 20
 """Bytes of the description of the arrays in a file, at most."""
 
+METADATA = "__metadata__"
+"""The key of a header that is no array."""
+
 _PIECE = 1 << 20  # bytes that are copied at a time
 
 _DTYPES = {
@@ -162,21 +165,35 @@ def read_array_file(path: Path, about: Mapping[str, Any]) -> dict[str, Array]:
 
 def parse_arrays(data: Array) -> tuple[dict[str, Array], Mapping[str, str]]:
     """Return (arrays, metadata) of the bytes of a safetensors file; raise ValueError if they are none."""
-    length = int.from_bytes(data[:8].tobytes(), "little")
-    if length > MAX_HEADER or 8 + length > len(data):
+    start = 8 + header_bytes(data[:8].tobytes())
+    header = parse_header(data[8:start].tobytes())
+    return {n: array_at(data, start, about) for n, about in header.items() if n != METADATA}, header.get(METADATA, {})
+
+
+def header_bytes(first: bytes) -> int:
+    """Return the length of the header of a safetensors file, from its first 8 bytes."""
+    length = int.from_bytes(first, "little")
+    if len(first) != 8 or length > MAX_HEADER:
         raise ValueError(f"a header of {length:,} bytes")
-    start = 8 + length
+    return length
+
+
+def parse_header(text: bytes) -> dict[str, Any]:
+    """Return the description of each array in a header, by name, and the metadata."""
     try:
-        header = json.loads(data[8:start].tobytes())
+        header: dict[str, Any] = json.loads(text)
     except RecursionError:
         raise ValueError("the header is nested too deeply") from None
-    arrays = {}
-    for name, about in header.items():
-        if name != "__metadata__":
-            first, last = about["data_offsets"]
-            values = data[start + first : start + last].view(_DTYPES[about["dtype"]])
-            arrays[name] = values.reshape(about["shape"])
-    return arrays, header.get("__metadata__", {})
+    return header
+
+
+def array_at(data: Array, start: int, about: Mapping[str, Any]) -> Array:
+    """Return an array of the bytes of a file. start: where its arrays start. about: from its header."""
+    first, last = about["data_offsets"]
+    if not 0 <= first <= last <= len(data) - start:
+        raise ValueError("an array is not inside the file")
+    values = data[start + first : start + last].view(_DTYPES[about["dtype"]])
+    return values.reshape(about["shape"])
 
 
 @contextmanager

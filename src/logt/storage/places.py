@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.storage.files import replace_file
+
+_CONTENT = ("ETag", "etag", "md5Hash", "content_md5", "generation")  # of stores that have them
+_TIMES = ("LastModified", "last_modified", "mtime", "created")
 
 
 def is_url(path: object) -> bool:
@@ -97,6 +101,17 @@ class RemotePlace(Place):
     def read(self, name: str, start: int | None = None, stop: int | None = None) -> bytes:
         return bytes(self._files.cat_file(self._at(name), start=start, end=stop))
 
+    def read_ranges(self, ranges: Sequence[tuple[str, int, int]]) -> list[bytes]:
+        """Return the bytes of many ranges (file, from, to); a store that can do it reads several at a time."""
+        some = [(self._at(name), start, stop) for name, start, stop in ranges if start < stop]
+        paths, starts, stops = ([piece[i] for piece in some] for i in range(3))
+        parts = iter(self._files.cat_ranges(paths, starts, stops) if some else ())
+        read = [next(parts) if start < stop else b"" for _, start, stop in ranges]
+        for part in read:
+            if isinstance(part, BaseException):
+                raise part
+        return [bytes(part) for part in read]
+
     def write(self, name: str, data: bytes) -> None:
         self._files.pipe_file(self._at(name), data)
 
@@ -115,12 +130,24 @@ class RemotePlace(Place):
             self._files.pipe_file(self._at(name), data)
 
     def names(self) -> list[str]:
+        return list(self._list())
+
+    def versions(self) -> dict[str, tuple[int, str]]:
+        """Return the bytes of all files, and what changes if a file is written again."""
+        found = {}
+        for name, about in self._list().items():
+            marks = [about[key] for key in _CONTENT if about.get(key)] or [about.get(key) for key in _TIMES]
+            found[name] = int(about["size"] or 0), repr(marks)
+        return found
+
+    def _list(self) -> dict[str, Any]:
+        """Return what the store knows of each file, by name."""
         self._files.invalidate_cache(self._path)
         try:
             found = self._files.ls(self._path, detail=True)
         except FileNotFoundError:
-            return []
-        return [about["name"].rsplit("/", 1)[-1] for about in found if about["type"] == "file"]
+            return {}
+        return {about["name"].rsplit("/", 1)[-1]: about for about in found if about["type"] == "file"}
 
     def ages(self) -> dict[str, float]:
         """Return the seconds since each file was written; 0 where the store does not know."""

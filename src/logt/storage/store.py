@@ -167,8 +167,7 @@ class Store:
         if manifest["format"] < FORMAT:
             return StoredIndex(**legacy.read(self.folder, manifest))
         try:
-            if any(Path(name).name != name for name in manifest["files"]):
-                raise ValueError("a file outside the folder is named")
+            check_names(manifest["files"])
             loaded = {n: self._load(n, about) for n, about in manifest["files"].items()}
             self._names.clear()
             models = {name: self.read_model(name, kind, loaded) for name, kind in manifest["models"].items()}
@@ -200,15 +199,14 @@ class Store:
         """Return the segment of an entry of the manifest; raise ValueError and others if its files do not fit."""
         model = models[entry["model"]]
         arrays = {**loaded[entry["segment"]], **(loaded[entry["supplement"]] if "supplement" in entry else {})}
-        segment: Segment
-        if isinstance(model, Codec):
-            segment = ListSegment.from_arrays(model, arrays)
-            self._know(entry["segment"], *main_parts(segment))
-            if "supplement" in entry:
-                self._know(entry["supplement"], segment.supplement)
-        else:
-            segment = CodedSegment.from_arrays(model, arrays)
-            self._know(entry["segment"], *main_parts(segment))
+        kind: type[ListSegment] | type[CodedSegment] = ListSegment if isinstance(model, Codec) else CodedSegment
+        return self.know_segment(entry, kind.from_arrays(model, arrays), loaded)
+
+    def know_segment(self, entry: Mapping[str, Any], segment: Segment, loaded: Mapping[str, Any]) -> Segment:
+        """Return a segment with its deletions, and note which files it is in."""
+        self._know(entry["segment"], *main_parts(segment))
+        if "supplement" in entry and isinstance(segment, ListSegment):
+            self._know(entry["supplement"], segment.supplement)
         if "removed" in entry:
             segment = segment.with_deletions(loaded[entry["removed"]]["bits"])
             self._know(entry["removed"], segment.removed)
@@ -300,6 +298,12 @@ class Store:
 
     def _know(self, name: str, *parts: object) -> None:
         self._names[key_of(parts)] = name, parts
+
+
+def check_names(files: Mapping[str, Any]) -> None:
+    """Raise ValueError if a manifest names a file outside its folder."""
+    if any(Path(name).name != name for name in files):
+        raise ValueError("a file outside the folder is named")
 
 
 def last_generation(folder: Path, manifest: Any) -> int:
