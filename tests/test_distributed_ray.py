@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
 import time
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -78,6 +80,52 @@ def test_a_build_on_ray_has_the_bytes_of_a_build_with_processes(cluster, tmp_pat
         assert (tmp_path / "ray" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
 
 
+def running_tasks():
+    """The workers of this cluster that run a task: descendants of this process with the name that Ray gives them."""
+    parents, tasks = {}, []
+    for folder in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            pid = int(folder.name)
+            parents[pid] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if (folder / "cmdline").read_bytes().startswith(b"ray::run_task"):
+                tasks.append(pid)
+
+    def is_mine(pid):
+        while pid in parents and pid != os.getpid():
+            pid = parents[pid]
+        return pid == os.getpid()
+
+    return [pid for pid in tasks if is_mine(pid)]
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="this system has no /proc")
+@pytest.mark.filterwarnings("ignore")
+def test_killed_workers_of_ray_change_no_byte(cluster, tmp_path, vectors):
+    np.save(tmp_path / "vectors.npy", vectors(9000, DIM))
+    killed, stop = [], threading.Event()
+
+    def kill_some():
+        while len(killed) < 4 and not stop.is_set():
+            for pid in running_tasks()[:1]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    killed.append(pid)
+            time.sleep(0.05)
+
+    thread = threading.Thread(target=kill_some)
+    thread.start()
+    try:
+        pool = logt.distributed.RayPool()
+        logt.distributed.build(tmp_path / "vectors.npy", tmp_path / "ray", pool=pool, segment_size=1500)
+    finally:
+        stop.set()
+        thread.join()
+    assert killed
+    logt.distributed.build(tmp_path / "vectors.npy", tmp_path / "here", workers=1, segment_size=1500)
+    for path in (tmp_path / "here").iterdir():
+        assert path.read_bytes() == (tmp_path / "ray" / path.name).read_bytes()
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_a_dataset_of_ray_is_built_from_its_blocks(cluster, tmp_path, vectors):
     import ray.data
@@ -119,10 +167,33 @@ def test_filters_work_in_shards_and_other_things_are_refused(index, folder, vect
         assert_same(index.search(Q, 5, filter=allowed), here.search(Q, 5, filter=allowed))
     with pytest.raises(InvalidInputError, match="a function as a filter"):
         index.search(Q, 5, filter=lambda ids: ids > 3)
-    with pytest.raises(InvalidInputError, match="re-rank"):
+    with pytest.raises(InvalidInputError, match="no neighbor graph"):
         index.search(Q, 5, rerank="diffusion")
     with pytest.raises(InvalidInputError, match="row 0 of Q"):
         index.search(np.full(DIM, np.nan), 5)
+
+
+def test_results_are_re_ranked_on_the_graph_as_on_one_machine(cluster, tmp_path, vectors):
+    here = logt.Index(DIM, segment_size=1500)
+    here.add(vectors(3000, DIM), ids=[f"photo {i}" for i in range(3000)])
+    here.link(k=20)
+    here.remove(["photo 3", "photo 4"])
+    here.save(tmp_path / "index")
+    Q, some = vectors(6, DIM, seed=12), [f"photo {i}" for i in range(0, 3000, 3)]
+    with logt.distributed.open(str(tmp_path / "index"), replicas=1, shards=2, seconds=20) as index:
+        assert index.linked
+        assert_same(index.search(Q, 5, rerank="diffusion"), here.search(Q, 5, rerank="diffusion"))
+        for allowed in (some, []):
+            mine = index.search(Q, 5, rerank=logt.Diffusion(), filter=allowed)
+            assert_same(mine, here.search(Q, 5, rerank=logt.Diffusion(), filter=allowed))
+        with pytest.raises(InvalidInputError, match="with a filter of ids, not with a mask"):
+            index.search(Q, 5, rerank="diffusion", filter=np.ones(len(here), bool))
+        with logt.open(tmp_path / "index", mode="a") as writer:
+            writer.unlink()
+            writer.save()
+        assert index.refresh()
+        with pytest.raises(InvalidInputError, match="no neighbor graph"):
+            index.search(Q, 5, rerank="diffusion")
 
 
 def test_replicas_are_on_different_nodes_and_described(index):
@@ -141,10 +212,10 @@ def wait_for(condition):
 
 
 def test_killed_actors_lose_no_search_and_are_replaced(index, folder, vectors):
-    """10,000 searches, in calls of 25, while actors are killed: none is wrong, none is partial."""
+    """10,000 searches, in calls of 25, while all actors of a node are killed, twice: none is wrong or partial."""
     here, Q = logt.open(folder), vectors(25, DIM, seed=6)
     expected = here.search(Q, 10)
-    replaced, seconds, wrong = index._actors.replaced, [], []
+    seconds, wrong = [], []
     index.search(Q, 10)
 
     def search_often():
@@ -162,10 +233,14 @@ def test_killed_actors_lose_no_search_and_are_replaced(index, folder, vectors):
     for thread in threads:
         thread.start()
     try:
-        for turn in range(2):
-            os.kill(ray.get(index._actors.shards[turn][0].actor.ping.remote())["pid"], signal.SIGKILL)
-            wait_for(lambda turn=turn: index._actors.replaced > replaced + turn)
-            wait_for(lambda turn=turn: len(index._actors.shards[turn]) == 2)
+        for _ in range(2):
+            node = index._actors.shards[0][0].node
+            mine = [r for shard in index._actors.shards for r in shard if r.node == node]
+            expected_count = index._actors.replaced + len(mine)
+            for pid in [ray.get(replica.actor.ping.remote())["pid"] for replica in mine]:
+                os.kill(pid, signal.SIGKILL)
+            wait_for(lambda count=expected_count: index._actors.replaced >= count)
+            wait_for(lambda: all(len(shard) == 2 for shard in index._actors.shards))
     finally:
         stop.set()
         for thread in threads:

@@ -15,15 +15,18 @@ from logt._arrays import to_numpy
 from logt._types import Array, Floats, Ids, SomeIds, Vectors
 from logt._validation import as_mask, as_matrix, check_choice, check_float, check_int
 from logt.distributed.cluster import connect
+from logt.distributed.graph import StateGraph
 from logt.distributed.replicas import Layout, Replicas
 from logt.engine.expansion import expand_queries
 from logt.engine.params import SearchParams, SearchSettings, as_search_params, check_k
 from logt.engine.reader import list_scores
+from logt.engine.rerank import as_diffusion, diffuse
 from logt.engine.shards import ListTotals, balance, merge_candidates, merge_ranges, split_by_bytes
 from logt.engine.snapshot import Snapshot
 from logt.errors import BusyError, ConflictError, InvalidInputError, MissingShardsError
 from logt.metrics import Metric, check_queries, worst_score
 from logt.results import RangeResult, Report, SearchResult, pad_results
+from logt.stages.diffusion import Diffusion
 from logt.stages.inverted_lists import Probe
 from logt.storage.parts import Outline, read_outline
 from logt.storage.places import is_url, local_path
@@ -96,6 +99,7 @@ class DistributedIndex:
     def __init__(self, path: str, actors: Replicas, seconds: float, max_searches: int):
         """Use `open`. path: of the index. actors: of its shards. seconds, max_searches: as in `open`."""
         self._path, self._actors, self._seconds = path, actors, seconds
+        self._graph = StateGraph(path)
         self._slots = threading.BoundedSemaphore(max_searches)
         self._refreshing = threading.Lock()
         self._users: dict[str, int] = {}
@@ -124,6 +128,11 @@ class DistributedIndex:
     def ntotal(self) -> int:
         """The number of vectors, `len(index)`."""
         return len(self)
+
+    @property
+    def linked(self) -> bool:
+        """Whether there is a neighbor graph, which `rerank` needs."""
+        return self._view.outline.linked
 
     def __repr__(self) -> str:
         return (
@@ -178,7 +187,7 @@ class DistributedIndex:
         *,
         params: SearchParams | None = None,
         filter: Any = None,
-        rerank: None = None,
+        rerank: Literal["diffusion"] | Diffusion | None = None,
         threads: int | None = None,
         on_invalid: Literal["raise", "ignore"] = "raise",
         allow_partial: bool = False,
@@ -188,12 +197,13 @@ class DistributedIndex:
 
         A result is complete, or this raises MissingShardsError. allow_partial: leave out shards that do not return;
         `missing` of the result has their numbers. filter: ids, or a mask over all ids; functions cannot be sent to
-        the shards. rerank: not in shards. threads: has no effect; actors use theirs. params, on_invalid: as of
+        the shards. rerank: as of `Index.search`; the graph is read by this process, at the first search that needs
+        it, and a filter must be one of ids. threads: has no effect; actors use theirs. params, on_invalid: as of
         `Index.search`.
         """
         check_choice("on_invalid", on_invalid, ("raise", "ignore"))
-        if rerank is not None:
-            raise InvalidInputError("an index in shards cannot re-rank on its neighbor graph; open it on one machine")
+        if rerank is not None and as_mask(filter) is not None:
+            raise InvalidInputError("an index in shards re-ranks with a filter of ids, not with a mask; pass the ids")
         given = to_numpy(Q)
         with self._slot(), self._using() as view:
             k = check_k(k, len(view.outline))
@@ -209,7 +219,13 @@ class DistributedIndex:
             if params.expand and len(used):
                 first = search.run(used, params.expand, probe)
                 used = expand_queries(search, used, *first, params.alpha)  # type: ignore[arg-type]
-            scores, ids = search.run(used, k, probe)
+            diffusion = None
+            if rerank is not None:
+                snapshot = self._graph.snapshot(view.outline)
+                diffusion = as_diffusion(rerank, snapshot, view.outline.metric)
+            scores, ids = search.run(used, k if diffusion is None else diffusion.results(k), probe)
+            if diffusion is not None:
+                scores, ids = diffuse(snapshot, diffusion, scores, ids, k, filter)
             scores, ids = pad_results(scores, ids, len(queries), valid, k, worst_score(view.outline.metric))
             user_ids = view.ids.to_user_ids(ids)
             single = np.ndim(given) == 1 and matrix.shape[0] == 1

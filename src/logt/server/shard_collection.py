@@ -16,8 +16,6 @@ from logt.server.hits import Id
 class ShardCollection(BaseCollection):
     """An index of vectors in shards. It follows what other processes save."""
 
-    has_graph = False
-
     def __init__(self, index: DistributedIndex, title: str):
         super().__init__()
         self._index, self._title = index, title
@@ -25,6 +23,10 @@ class ShardCollection(BaseCollection):
     @property
     def index(self) -> Any:
         return self._index
+
+    @property
+    def has_graph(self) -> bool:
+        return self._index.linked
 
     @property
     def title(self) -> str:
@@ -43,7 +45,7 @@ class ShardCollection(BaseCollection):
 
     def report(self) -> Report:
         """Return `DistributedIndex.info`, which counts calls and is not cached."""
-        return Report({**self._index.info(), "linked": 0})
+        return Report({**self._index.info(), "linked": len(self._index) if self._index.linked else 0})
 
     def sample_ids(self, count: int) -> list[Id]:
         """Return the ids of no vectors: they are in the shards."""

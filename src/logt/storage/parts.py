@@ -8,6 +8,7 @@ from typing import Any
 
 from logt.engine.list_segment import ListSegment
 from logt.engine.method import Method
+from logt.engine.neighbor_graph import LinkState
 from logt.engine.string_ids import Layer, StringIds
 from logt.errors import ConflictError, CorruptIndexError, InvalidInputError
 from logt.metrics import Metric, parse_metric
@@ -22,7 +23,7 @@ class Outline:
     """What a stored index holds, without its segments.
 
     state, generation: of its manifest. codecs: in the order of the segments. sizes: the bytes of each segment.
-    counts: the vectors of each segment. strings: if ids are strings.
+    counts: the vectors of each segment. strings: if ids are strings. linked: if there is a neighbor graph.
     """
 
     state: str
@@ -33,6 +34,7 @@ class Outline:
     sizes: tuple[int, ...]
     counts: tuple[int, ...]
     strings: StringIds | None
+    linked: bool
 
     @property
     def dim(self) -> int:
@@ -76,6 +78,7 @@ def read_outline(path: object) -> Outline:
             tuple(sizes),
             tuple(int(entry["vectors"]) for entry in entries),
             strings,
+            "graph" in manifest,
         )
     except UNUSABLE as error:
         raise CorruptIndexError(f"{path}: the manifest and its files do not fit together: {error}") from error
@@ -99,6 +102,23 @@ def read_part(path: object, state: str, numbers: Sequence[int]) -> tuple[list[Li
                 raise ValueError("a segment has no inverted lists")
             segments.append(segment)
         return segments, list(codecs.values())
+    except UNUSABLE as error:
+        raise CorruptIndexError(f"{path}: the manifest and its files do not fit together: {error}") from error
+
+
+def read_links(path: object, state: str) -> LinkState | None:
+    """Return the neighbor graph, None if there is none; raise ConflictError if there is another state now."""
+    store = open_store(path, write=False)
+    manifest = store.current_manifest()
+    if manifest["state"] != state:
+        raise ConflictError(f"{path} was written by another meanwhile; call refresh()")
+    if "graph" not in manifest:
+        return None
+    try:
+        names = manifest["graph"].values()
+        return store.read_links(
+            manifest["graph"], {name: store._load(name, manifest["files"][name]) for name in names}
+        )
     except UNUSABLE as error:
         raise CorruptIndexError(f"{path}: the manifest and its files do not fit together: {error}") from error
 

@@ -151,7 +151,7 @@ class RemoteStore(Store):
 
     def _deferred_links(self, entry: Mapping[str, str], files: Mapping[str, Any], parts: PartialFiles) -> LinkState:
         def read() -> LinkState:
-            return self._links(entry, {name: self._load(name, files[name]) for name in entry.values()})
+            return self.read_links(entry, {name: self._load(name, files[name]) for name in entry.values()})
 
         parts.read_headers([entry["links"]])
         count = parts.rows(entry["links"], "ids")

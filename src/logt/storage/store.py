@@ -176,7 +176,7 @@ class Store:
             if manifest["strings"] is not None:
                 strings = StringIds(tuple(self._layer(name, loaded) for name in manifest["strings"]))
             method = method_from_json(manifest["method"])
-            links = self._links(manifest["graph"], loaded) if "graph" in manifest else None
+            links = self.read_links(manifest["graph"], loaded) if "graph" in manifest else None
             return StoredIndex(manifest["settings"], method, segments, strings, links)
         except UNUSABLE as error:
             raise CorruptIndexError(
@@ -214,7 +214,8 @@ class Store:
             raise ValueError(f"a segment has {segment.count} vectors, not {entry['vectors']}")
         return segment
 
-    def _links(self, entry: Mapping[str, str], loaded: Mapping[str, Mapping[str, Array]]) -> LinkState:
+    def read_links(self, entry: Mapping[str, str], loaded: Mapping[str, Mapping[str, Array]]) -> LinkState:
+        """Return the neighbor graph of an entry of the manifest; raise ValueError and others if it cannot be used."""
         state = LinkState(Links.from_arrays(loaded[entry["links"]]))
         self._know(entry["links"], state.links)
         if "unlinked" in entry:
