@@ -1,0 +1,181 @@
+"""The input of an index: what is accepted, what is refused, and how."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import logt
+from logt import InvalidInputError
+from logt.stages.decoder import Sparse
+from logt.stages.grouping import Random
+from logt.stages.memory_vectors import Pinv
+from logt.stages.quantize import Float32
+
+EXACT = logt.Method(Random(4, 4), Pinv(), Float32(), Sparse(64, "free", weights="float32"))
+
+
+@pytest.fixture
+def index(vectors):
+    """Nine dimensions, exact enough to know the results: 30 vectors with ids 100, 101, …"""
+    made = logt.Index(8, method=EXACT, seed=1)
+    made.add(vectors(30, 8), ids=np.arange(100, 130))
+    return made
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda X: X.astype(np.float64),
+        lambda X: X.astype(np.float16),
+        lambda X: X.tolist(),
+        lambda X: np.asfortranarray(X),
+        lambda X: np.repeat(X, 2, axis=0)[::2],
+        lambda X: np.repeat(X, 2, axis=1)[:, ::2],
+        lambda X: X[::-1][::-1],
+    ],
+    ids=["float64", "float16", "list", "fortran", "rows strided", "columns strided", "reversed"],
+)
+def test_arrays_of_any_type_and_order_are_accepted(vectors, given):
+    X = vectors(30, 8)
+    plain, other = logt.Index(8, method=EXACT), logt.Index(8, method=EXACT)
+    plain.add(X)
+    other.add(given(X))
+    for made, Q in ((other, X), (plain, given(X))):
+        assert (made.search(Q, 1).ids[:, 0] == np.arange(30)).all()
+    assert np.allclose(other.search(X, 3).scores, plain.search(X, 3).scores, atol=2e-3)
+
+
+def test_a_single_query_returns_one_dimensional_results(index, vectors):
+    scores, ids = index.search(vectors(30, 8)[4], 3)
+    assert scores.shape == ids.shape == (3,)
+    assert ids[0] == 104
+
+
+def test_results_beyond_the_number_of_vectors_are_padding(index, vectors):
+    for metric, worst in (("cosine", -np.inf), ("l2", np.inf)):
+        made = logt.Index(8, method=EXACT, metric=metric)
+        made.add(vectors(30, 8))
+        found = made.search(vectors(2, 8), 40)
+        assert found.ids.shape == (2, 40)
+        assert (found.ids[:, 30:] == -1).all()
+        assert (found.scores[:, 30:] == worst).all()
+        assert found.counts.tolist() == [30, 30]
+
+
+def test_no_queries_and_no_vectors(index):
+    assert index.search(np.empty((0, 8)), 5).ids.shape == (0, 5)
+    assert index.search([], 5).ids.shape == (0, 5)
+    empty = logt.Index(8).search(np.ones((2, 8)), 5)
+    assert (empty.ids == -1).all()
+    assert (empty.scores == -np.inf).all()
+
+
+def test_results_unpack_and_have_the_usual_types(index, vectors):
+    found = index.search(vectors(2, 8), 5)
+    scores, ids = found
+    assert (scores.dtype, ids.dtype) == (np.float32, np.int64)
+    assert found.scores is scores
+    assert found.ids is ids
+
+
+@pytest.mark.parametrize("k", [0, -1, 2.5, "3", None, True])
+def test_k_must_be_a_positive_integer(index, vectors, k):
+    with pytest.raises(InvalidInputError, match="k must be"):
+        index.search(vectors(1, 8), k)
+
+
+def test_k_may_be_a_numpy_integer(index, vectors):
+    assert index.search(vectors(1, 8), np.int32(2)).ids.shape == (1, 2)
+
+
+BAD = {
+    "NaN": (lambda X: X.__setitem__((3, 5), np.nan), r"row 3 of \w holds nan at column 5"),
+    "infinity": (lambda X: X.__setitem__((3, 5), -np.inf), r"row 3 of \w holds -inf at column 5"),
+    "zero": (lambda X: X.__setitem__(3, 0), r"row 3 of \w is all zeros"),
+    "too long": (lambda X: X.__setitem__((3, 5), 3e20), r"row 3 of \w has norm 3e\+20"),
+    "beyond float32": (lambda X: X.__setitem__((3, 5), 1e300), r"row 3 of \w holds 1e\+300 at column 5"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_bad_rows_are_named_and_nothing_is_added(index, vectors, bad):
+    spoil, message = BAD[bad]
+    X = vectors(6, 8).astype(np.float64)
+    spoil(X)
+    with pytest.raises(InvalidInputError, match=message):
+        index.add(X)
+    assert len(index) == 30
+    with pytest.raises(InvalidInputError, match=message):
+        index.search(X, 3)
+    found = index.search(X, 3, on_invalid="ignore")
+    assert (found.ids[3] == -1).all()
+    assert (found.scores[3] == -np.inf).all()
+    fine = [0, 1, 2, 4, 5]
+    assert (found.ids[fine] == index.search(X[fine], 3).ids).all()
+
+
+def test_a_zero_vector_has_an_inner_product(vectors):
+    X = vectors(30, 8)
+    X[3] = 0
+    for metric in ("ip", "l2"):
+        made = logt.Index(8, method=EXACT, metric=metric)
+        made.add(X)
+        scores, ids = made.search(np.zeros(8), 30)
+        assert scores[list(ids).index(3)] == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(3, 7), (3, 9), (7,), (2, 3, 8), (1, 1, 8), ()])
+def test_a_wrong_dimension_names_both_shapes(index, shape):
+    for call in (index.add, lambda X: index.search(X, 3)):
+        with pytest.raises(InvalidInputError, match=r"shape \(.*dimension 8"):
+            call(np.ones(shape))
+    assert len(index) == 30
+
+
+@pytest.mark.parametrize("X", [[[1, 2], [3]], "text", [["a"] * 8], np.ones((2, 8), complex), [None] * 8, object()])
+def test_input_that_is_not_a_matrix_of_numbers_is_refused(index, X):
+    for call in (index.add, lambda X: index.search(X, 3)):
+        with pytest.raises(InvalidInputError):
+            call(X)
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([1, 2, 2], "id 2 is given twice"),
+        ([1, 2, 110], "id 110 is already in the index"),
+        ([1, 2, -1], "got -1"),
+        ([1, 2], r"shape \(2,\), but there are 3"),
+        ([1.0, 2.0, 3.0], r"integers .* got dtype float64"),
+        (["a", "b", "c"], "integers"),
+        ([[1], [2], [3]], r"shape \(3, 1\)"),
+        (np.array([1, 2, 2**63], np.uint64), "got 9223372036854775808"),
+    ],
+)
+def test_invalid_ids_are_named(index, vectors, ids, message):
+    with pytest.raises(InvalidInputError, match=message):
+        index.add(vectors(3, 8), ids=ids)
+    assert len(index) == 30
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"dim": 0}, "dim"),
+        ({"dim": 2.5}, "dim"),
+        ({"metric": "manhattan"}, "metric"),
+        ({"seed": -1}, "seed"),
+        ({"threads": 0}, "threads"),
+        ({"segment_size": 0}, "segment_size"),
+    ],
+)
+def test_wrong_settings_are_named(wrong, message):
+    with pytest.raises(InvalidInputError, match=message):
+        logt.Index(**{"dim": 8, **wrong})
+
+
+@pytest.mark.parametrize("wrong", [{"p": 0}, {"p": 1.5}, {"R": 0}, {"threads": 0}, {"on_invalid": "guess"}])
+def test_wrong_search_arguments_are_named(index, vectors, wrong):
+    with pytest.raises(InvalidInputError, match=next(iter(wrong))):
+        index.search(vectors(1, 8), 3, **wrong)
