@@ -1,4 +1,4 @@
-"""Changing an index: remove, upsert, filter, merge, compact, and a machine that does all of it at random."""
+"""Changing an index: remove, upsert, merge, compact, and a machine that does all of it at random."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from exact_index import EXACT, METRICS
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -15,14 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 import logt
 from logt import InvalidInputError, ReadOnlyError
 from logt.engine.coded_segment import CodedSegment as Segment
-from logt.methods import cascaded, gt, rnd, sketched, starred
-from logt.stages.decoder import Sparse
-from logt.stages.grouping import Random
-from logt.stages.memory_vectors import Pinv
-from logt.stages.quantize import Float32
+from logt.methods import gt, rnd, sketched, starred
 
-EXACT = logt.Method(Random(1, 1), Pinv(), Float32(), Sparse(64, "free", weights="float32"))
-METRICS = ("cosine", "ip", "l2")
 TORTURE = "LOGT_TORTURE" in os.environ  # `make torture`: 200,000 steps
 
 
@@ -92,65 +87,6 @@ def test_reconstructions_are_near_the_vectors(index, vectors):
     assert index.reconstruct([]).shape == (0, 8)
     with pytest.raises(InvalidInputError, match="id 77 is not in the index"):
         index.reconstruct([1, 77])
-
-
-@pytest.mark.parametrize("kind", ["ids", "mask", "function"])
-def test_filters_of_every_kind_pass_the_same_vectors(index, vectors, kind):
-    index.remove([8])
-    even = {
-        "ids": np.arange(0, 60, 2),
-        "mask": index.ids % 2 == 0,
-        "function": lambda ids: ids % 2 == 0,
-    }[kind]
-    Q = vectors(5, 8, seed=2)
-    found = index.search(Q, 40, filter=even).ids
-    assert set(found.ravel().tolist()) == set(range(0, 40, 2)) - {8} | {-1}
-    every = index.search(Q, 40).ids
-    for mine, whole in zip(found, every, strict=True):
-        assert mine[mine >= 0].tolist() == [i for i in whole.tolist() if i >= 0 and i % 2 == 0]
-
-
-def test_a_narrow_filter_is_decoded_in_full(vectors):
-    X, Q = vectors(500, 32), vectors(6, 32, seed=1)
-    made = logt.Index(32, method=cascaded(rnd(n=20, m=3, L=20), p=0.2, R=30))
-    made.add(X)
-    allowed = np.arange(0, 500, 20)
-    assert (made.search(Q, 25, filter=allowed).ids == made.search(Q, 25, filter=allowed, p=1.0).ids).all()
-
-
-def test_an_empty_filter_finds_nothing(index):
-    assert (index.search(np.ones(8), 3, filter=[]).ids == -1).all()
-    assert (index.search(np.ones(8), 3, filter=lambda ids: np.zeros(len(ids), bool)).ids == -1).all()
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (np.ones(5, bool), r"shape \(5,\), but there are 40"),
-        (lambda ids: ids, "must return a mask"),
-        (lambda ids: True, "must return a mask"),
-        ([0.5], "integers"),
-        ("text", "integers"),
-    ],
-)
-def test_wrong_filters_are_named(index, wrong, message):
-    with pytest.raises(InvalidInputError, match=message):
-        index.search(np.ones(8), 3, filter=wrong)
-
-
-def test_range_search_finds_all_that_score_enough(index, vectors):
-    index.remove([2])
-    Q = vectors(20, 8, seed=2)
-    scores, ids = index.search(Q, 39)
-    threshold = float(np.median(scores))
-    found = index.range_search(Q, threshold)
-    assert found.limits.shape == (21,)
-    for q in range(20):
-        part = slice(found.limits[q], found.limits[q + 1])
-        enough = scores[q] <= threshold if index.metric == "l2" else scores[q] >= threshold
-        assert found.ids[part].tolist() == ids[q][enough].tolist()
-        assert np.allclose(found.scores[part], scores[q][enough], atol=1e-6)
-    assert len(index.range_search(np.empty((0, 8)), 0).ids) == 0
 
 
 def test_merging_adds_the_other_index_and_does_not_change_it(index, vectors):
@@ -249,97 +185,6 @@ def test_an_interrupted_compact_changes_nothing(index, monkeypatch, error):
         index.compact()
     assert (index.search(np.ones(8), 40).ids == before.ids).all()
     assert index.report()["removed"] == 3
-
-
-# ------------------------------------------------------------------------------------------------ string ids
-
-
-@pytest.fixture
-def with_string_ids(vectors):
-    made = logt.Index(8, method=EXACT, segment_size=4)
-    made.add(vectors(10, 8), ids=[f"photo {i}.jpg" for i in range(9)] + ["Zürich \N{SNOWMAN}.png"])
-    return made
-
-
-def test_string_ids_are_returned(with_string_ids, vectors, tmp_path):
-    scores, ids = with_string_ids.search(vectors(10, 8), 2)
-    assert ids[:, 0].tolist() == with_string_ids.ids.tolist()
-    assert ids[9, 0] == "Zürich \N{SNOWMAN}.png"
-    assert with_string_ids.search(vectors(1, 8), 12).ids[0, 10:].tolist() == [None, None]
-    assert scores.shape == (10, 2)
-    with_string_ids.remove("photo 3.jpg")
-    with_string_ids.save(tmp_path / "index")
-    opened = logt.open(tmp_path / "index", mode="a")
-    assert opened.ids.tolist() == with_string_ids.ids.tolist()
-    assert "photo 3.jpg" not in opened
-    assert "photo 4.jpg" in opened
-    assert 4 not in opened
-    assert opened.add(vectors(1, 8), ids=["photo 3.jpg"]).tolist() == ["photo 3.jpg"]
-
-
-def test_string_ids_remove_filter_reconstruct_and_replace(with_string_ids, vectors):
-    assert with_string_ids.remove(["photo 1.jpg", "nothing"]) == 1
-    query = vectors(1, 8)[0]
-    assert set(with_string_ids.search(query, 9, filter=["photo 1.jpg", "photo 2.jpg"]).ids) == {"photo 2.jpg", None}
-    ends = with_string_ids.search(query, 9, filter=lambda ids: np.array([i.endswith(".png") for i in ids], bool)).ids
-    assert set(ends) == {"Zürich \N{SNOWMAN}.png", None}
-    X = vectors(2, 8, seed=9)
-    with_string_ids.upsert(X, ["photo 2.jpg", "new"])
-    assert len(with_string_ids) == 10
-    assert np.allclose(with_string_ids.reconstruct(["new", "photo 2.jpg"]), X[::-1], atol=1e-2)
-    with pytest.raises(InvalidInputError, match="'old' is not in the index"):
-        with_string_ids.reconstruct(["old"])
-    assert with_string_ids.range_search(X, 0.99).ids.tolist() == ["photo 2.jpg", "new"]
-
-
-def test_string_ids_merge(with_string_ids, vectors):
-    other = logt.Index(8, method=EXACT)
-    X = vectors(3, 8, seed=9)
-    other.add(X, ids=["a", "b", "c"])
-    with_string_ids.merge_from(other)
-    assert with_string_ids.search(X, 1).ids[:, 0].tolist() == ["a", "b", "c"]
-    assert other.search(X, 1).ids[:, 0].tolist() == ["a", "b", "c"]
-    with pytest.raises(InvalidInputError, match="'a' is in both"):
-        with_string_ids.merge_from(other)
-    numbered = logt.Index(8, method=EXACT)
-    numbered.add(X)
-    with pytest.raises(InvalidInputError, match="ids of one index are strings, of the other integers"):
-        with_string_ids.merge_from(numbered)
-
-
-@pytest.mark.parametrize(
-    ("ids", "message"),
-    [
-        (["x", "x"], "'x' is given twice"),
-        (["x", "photo 4.jpg"], "'photo 4.jpg' is already in the index"),
-        (["x"], "1 ids are given, but there are 2"),
-        ([1, 2], "ids of this index are strings"),
-        (None, "ids of this index are strings"),
-        (["x", 5], "ids of this index are strings"),
-    ],
-)
-def test_invalid_string_ids_are_named(with_string_ids, vectors, ids, message):
-    with pytest.raises(InvalidInputError, match=message):
-        with_string_ids.add(vectors(2, 8), ids=ids)
-    assert len(with_string_ids) == 10
-
-
-def test_an_emptied_index_takes_ids_of_either_kind(with_string_ids, vectors, tmp_path):
-    with_string_ids.remove(list(with_string_ids.ids))
-    with_string_ids.save(tmp_path / "index")
-    assert len(logt.open(tmp_path / "index")) == 0
-    numbered = logt.Index(8, method=EXACT)
-    numbered.add(vectors(3, 8))
-    numbered.merge_from(with_string_ids)
-    assert numbered.ids.tolist() == [0, 1, 2]
-    with_string_ids.merge_from(numbered)
-    assert with_string_ids.ids.tolist() == [0, 1, 2]
-    assert with_string_ids.add(vectors(1, 8)).dtype == np.int64
-
-
-def test_integer_and_string_ids_do_not_mix(index, vectors):
-    with pytest.raises(InvalidInputError, match="ids of this index are integers"):
-        index.add(vectors(1, 8), ids=["x"])
 
 
 class Machine(RuleBasedStateMachine):

@@ -433,7 +433,8 @@ void probed(const Codec* codecs, size_t codec_count, const float* Q, size_t quer
     }
 }
 
-void scores(const Codec* codecs, const ListSegment& segment, const float* q, float scale, bool l2, float* out) {
+void scores(const Codec* codecs, const ListSegment& segment, const float* q, float scale, bool l2, size_t begin,
+            size_t end, float* out) {
     const Codec& codec = codecs[segment.codec];
     Query query(codec, q, scale, l2);
     Query* one[1] = {&query};
@@ -443,12 +444,12 @@ void scores(const Codec* codecs, const ListSegment& segment, const float* q, flo
     Counts counts;
     Scan scan(codec, &segment, query, all, pool, counts);
     size_t list = 0;
-    for (size_t p = 0; p < segment.rows; ++p) {
+    for (size_t p = begin; p < end; ++p) {
         const uint32_t at = static_cast<uint32_t>(p);
         const float first = scan.first_of(segment, p, list);
         const bool hidden = segment.visible && !segment.visible[segment.row[p]];
         const float estimate = scan.with_all_bits(0, at, scan.estimate_one(segment, p, first));
-        out[p] = hidden ? -INF : estimate + scan.refinement(0, at, list);
+        out[p - begin] = hidden ? -INF : estimate + scan.refinement(0, at, list);
     }
 }
 

@@ -103,7 +103,8 @@ struct ListTable {
     void (*probed)(const Codec* codecs, size_t codec_count, const float* Q, size_t queries, float scale, bool l2,
                    const Reading&, const Totals* totals, uint8_t* read);
     // Scores of all visible rows of one segment, -inf for hidden ones, by position; all bits and the supplement are read.
-    void (*scores)(const Codec* codecs, const ListSegment&, const float* q, float scale, bool l2, float* out);
+    void (*scores)(const Codec* codecs, const ListSegment&, const float* q, float scale, bool l2, size_t begin, size_t end,
+                   float* out);
 };
 
 extern const ListTable lists_baseline;

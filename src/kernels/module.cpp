@@ -301,9 +301,10 @@ class ListSearcher {
                               totals_.data(), read.data());
     }
 
-    // The scores of all rows of one segment for one query, by position; -inf for hidden rows
-    void scores(size_t segment, In<float, 1> q, bool l2, Out<float, 1> out) const {
-        current.lists->scores(codecs_.data(), segments_.at(segment), q.data(), l2 ? 2.0f : 1.0f, l2, out.data());
+    // The scores of one segment for one query, by position from `begin` on; -inf for hidden rows
+    void scores(size_t segment, In<float, 1> q, bool l2, size_t begin, Out<float, 1> out) const {
+        current.lists->scores(codecs_.data(), segments_.at(segment), q.data(), l2 ? 2.0f : 1.0f, l2, begin,
+                              begin + out.shape(0), out.data());
     }
 
   private:
@@ -429,7 +430,7 @@ NB_MODULE(_kernels, m) {
              "head_reach"_a, "candidates"_a, "everything"_a, "scores"_a, "ids"_a, "keys"_a, "counts"_a, Free())
         .def("probed", &ListSearcher::probed, "Q"_a, "l2"_a, "lists"_a, "nprobe"_a, "least"_a, "code_reach"_a,
              "head_reach"_a, "candidates"_a, "everything"_a, "read"_a, Free())
-        .def("scores", &ListSearcher::scores, "segment"_a, "q"_a, "l2"_a, "out"_a, Free());
+        .def("scores", &ListSearcher::scores, "segment"_a, "q"_a, "l2"_a, "begin"_a, "out"_a, Free());
     m.def("divide_by_norms", divide_by_norms, "X"_a, "normalize"_a, "most"_a, "norms"_a, Free());
     m.def("suppress", suppress, "units"_a, "depth"_a, "order"_a, "counts"_a, Free());
     bind<uint16_t, int8_t>(m);

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from logt.stages.decoder import solve_group_inverse
 TILE = LANES
 """Queries decoded together, one per SIMD lane."""
 
+_BLOCK = 1 << 13  # rows whose scores are held at a time where all are computed
 _FEW = 4  # up to this many queries are faster one by one
 _NO_BIAS = np.empty(0, np.float32)
 
@@ -41,6 +42,14 @@ class View:
         seen = segment.live if allowed is None else segment.live & allowed
         masked = np.where(seen, bias if len(bias) else np.float32(0), np.float32(-np.inf))
         return cls(segment, masked, int(seen.sum()))
+
+    def rows(self, part: slice) -> View:
+        """Return the view of some rows only; their codes are copied."""
+        segment, bias = self.segment, self.bias[part]
+        norms = None if segment.norms is None else segment.norms[part]
+        some = replace(segment, ids=segment.ids[part], codes=segment.codes.take(part), norms=norms, removed=None)
+        count = int(np.count_nonzero(bias > -np.inf)) if len(bias) else len(some)
+        return View(some, bias, count)
 
 
 @dataclass(frozen=True)
@@ -100,6 +109,15 @@ def search_by_decoding(
     for tile, candidates in zip(tiles, found, strict=True):
         scores[tile], ids[tile] = candidates.scores[:, :k], candidates.ids[:, :k]
     return scores, ids
+
+
+def all_scores(view: View, q: Floats) -> Iterator[tuple[Floats, Ids]]:
+    """Yield, block by block, (the scores of visible rows, their ids) for one query of shape (1, dim)."""
+    C = _solve(view.segment, _measure([view], q)[id(view.segment.codebook)])
+    for block in split_range(len(view.segment), _BLOCK):
+        part = view if len(view.segment) <= _BLOCK else view.rows(block)
+        found = _estimate(part, C, FULL, 0, part.count)
+        yield found.scores[0], found.ids[0]
 
 
 # ------------------------------------------------------------------------------------------------- decoding

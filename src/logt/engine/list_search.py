@@ -15,6 +15,7 @@ from logt.engine.shards import Candidates, ListTotals, segment_totals
 from logt.stages.codec import Codec
 from logt.stages.inverted_lists import Probe, Reading
 
+_BLOCK = 1 << 16  # rows whose scores are held at a time where all are computed
 _TILE = 16  # queries per task
 _FETCHED = 256  # queries whose lists are fetched together
 _KNOWN_READINGS = 64  # kept: most programs use one
@@ -169,9 +170,21 @@ class ListSearcher:
         ]
 
     def all_scores(self, q: Floats) -> Iterator[tuple[Floats, Ids]]:
-        """Yield, segment by segment, (the scores of its visible rows, their ids), from all that is kept."""
+        """Yield, block by block, (the scores of visible rows, their ids), from all that is kept."""
         for number, segment in enumerate(self._segments):
-            scores = np.empty(len(segment), np.float32)
-            self._searcher.scores(number, q, self.distances, scores)
-            visible = np.flatnonzero(scores > -np.inf)
-            yield scores[visible], segment.ids[segment.row[visible]]
+            listed = self._listed_positions(number)
+            for block in split_range(len(segment), _BLOCK):
+                scores = np.empty(block.stop - block.start, np.float32)
+                self._searcher.scores(number, q, self.distances, block.start, scores)
+                chosen = np.flatnonzero(scores > -np.inf)
+                if listed is not None:
+                    first, last = np.searchsorted(listed, (block.start, block.stop))
+                    chosen = listed[first:last].astype(np.int64) - block.start
+                yield scores[chosen], segment.ids[segment.row[block][chosen]]
+
+    def _listed_positions(self, number: int) -> Array | None:
+        """Return the positions of the rows that a narrow filter lists, in order; None without one."""
+        visible = self._visible[number]
+        if visible is None or visible.dtype == bool:
+            return None
+        return np.sort(self._segments[number].position[visible])

@@ -206,7 +206,7 @@ class Links:
     @property
     def cached_bytes(self) -> int:
         """The bytes in memory of what diffusions need, once one was run."""
-        parts = self._transitions.values() if "_transitions" in vars(self) else ()
+        parts = list(self._transitions.values()) if "_transitions" in vars(self) else []  # searches add to it
         return sum(S.starts.nbytes + S.columns.nbytes + S.weights.nbytes for S in parts)
 
     def keep(self, rows: Ids) -> Links:

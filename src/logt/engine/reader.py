@@ -9,7 +9,7 @@ import numpy as np
 
 from logt._threads import SERIAL, Workers
 from logt._types import Array, Floats, Ids
-from logt.engine.decode_search import search_by_decoding
+from logt.engine.decode_search import all_scores, search_by_decoding
 from logt.engine.prefixes import PrefixCache
 from logt.engine.snapshot import Snapshot
 from logt.metrics import Metric, scale_queries, to_distances
@@ -55,7 +55,7 @@ class Reader:
         return limits, scores, ids
 
     def _within(self, q: Floats, threshold: float) -> tuple[Floats, Ids]:
-        """Return (scores, ids) of the results of one query; only the scores of one segment are held at a time."""
+        """Return (scores, ids) of the results of one query; only the scores of one block are held at a time."""
         l2 = self._metric == "l2"
         parts = [(np.empty(0, np.float32), np.empty(0, np.int64))]
         for scores, ids in self._all_scores(q):
@@ -66,14 +66,13 @@ class Reader:
         return scores[order], ids[order]
 
     def _all_scores(self, q: Floats) -> Iterator[tuple[Floats, Ids]]:
-        """Yield (scores, ids) of all visible vectors, segment by segment."""
+        """Yield (scores, ids) of all visible vectors, block by block."""
         if self._lists is not None:
             for scores, ids in self._lists.all_scores(q):
                 yield list_scores(scores, self._metric), ids
         for view in self._views:
-            if view.count:
-                scores, ids = search_by_decoding([view], scale_queries(q[None], self._metric), view.count)
-                yield to_distances(q[None], scores, self._metric)[0], ids[0]
+            for scores, ids in all_scores(view, scale_queries(q[None], self._metric)):
+                yield to_distances(q[None], scores[None], self._metric)[0], ids
 
 
 def list_scores(scores: Floats, metric: Metric) -> Floats:

@@ -1,0 +1,100 @@
+"""String ids: returned, filtered, replaced, merged and saved."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from exact_index import EXACT
+
+import logt
+from logt import InvalidInputError
+
+
+@pytest.fixture
+def with_string_ids(vectors):
+    made = logt.Index(8, method=EXACT, segment_size=4)
+    made.add(vectors(10, 8), ids=[f"photo {i}.jpg" for i in range(9)] + ["Zürich \N{SNOWMAN}.png"])
+    return made
+
+
+def test_string_ids_are_returned(with_string_ids, vectors, tmp_path):
+    scores, ids = with_string_ids.search(vectors(10, 8), 2)
+    assert ids[:, 0].tolist() == with_string_ids.ids.tolist()
+    assert ids[9, 0] == "Zürich \N{SNOWMAN}.png"
+    assert with_string_ids.search(vectors(1, 8), 12).ids[0, 10:].tolist() == [None, None]
+    assert scores.shape == (10, 2)
+    with_string_ids.remove("photo 3.jpg")
+    with_string_ids.save(tmp_path / "index")
+    opened = logt.open(tmp_path / "index", mode="a")
+    assert opened.ids.tolist() == with_string_ids.ids.tolist()
+    assert "photo 3.jpg" not in opened
+    assert "photo 4.jpg" in opened
+    assert 4 not in opened
+    assert opened.add(vectors(1, 8), ids=["photo 3.jpg"]).tolist() == ["photo 3.jpg"]
+
+
+def test_string_ids_remove_filter_reconstruct_and_replace(with_string_ids, vectors):
+    assert with_string_ids.remove(["photo 1.jpg", "nothing"]) == 1
+    query = vectors(1, 8)[0]
+    assert set(with_string_ids.search(query, 9, filter=["photo 1.jpg", "photo 2.jpg"]).ids) == {"photo 2.jpg", None}
+    ends = with_string_ids.search(query, 9, filter=lambda ids: np.array([i.endswith(".png") for i in ids], bool)).ids
+    assert set(ends) == {"Zürich \N{SNOWMAN}.png", None}
+    X = vectors(2, 8, seed=9)
+    with_string_ids.upsert(X, ["photo 2.jpg", "new"])
+    assert len(with_string_ids) == 10
+    assert np.allclose(with_string_ids.reconstruct(["new", "photo 2.jpg"]), X[::-1], atol=1e-2)
+    with pytest.raises(InvalidInputError, match="'old' is not in the index"):
+        with_string_ids.reconstruct(["old"])
+    assert with_string_ids.range_search(X, 0.99).ids.tolist() == ["photo 2.jpg", "new"]
+
+
+def test_string_ids_merge(with_string_ids, vectors):
+    other = logt.Index(8, method=EXACT)
+    X = vectors(3, 8, seed=9)
+    other.add(X, ids=["a", "b", "c"])
+    with_string_ids.merge_from(other)
+    assert with_string_ids.search(X, 1).ids[:, 0].tolist() == ["a", "b", "c"]
+    assert other.search(X, 1).ids[:, 0].tolist() == ["a", "b", "c"]
+    with pytest.raises(InvalidInputError, match="'a' is in both"):
+        with_string_ids.merge_from(other)
+    numbered = logt.Index(8, method=EXACT)
+    numbered.add(X)
+    with pytest.raises(InvalidInputError, match="ids of one index are strings, of the other integers"):
+        with_string_ids.merge_from(numbered)
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (["x", "x"], "'x' is given twice"),
+        (["x", "photo 4.jpg"], "'photo 4.jpg' is already in the index"),
+        (["x"], "1 ids are given, but there are 2"),
+        ([1, 2], "ids of this index are strings"),
+        (None, "ids of this index are strings"),
+        (["x", 5], "ids of this index are strings"),
+    ],
+)
+def test_invalid_string_ids_are_named(with_string_ids, vectors, ids, message):
+    with pytest.raises(InvalidInputError, match=message):
+        with_string_ids.add(vectors(2, 8), ids=ids)
+    assert len(with_string_ids) == 10
+
+
+def test_an_emptied_index_takes_ids_of_either_kind(with_string_ids, vectors, tmp_path):
+    with_string_ids.remove(list(with_string_ids.ids))
+    with_string_ids.save(tmp_path / "index")
+    assert len(logt.open(tmp_path / "index")) == 0
+    numbered = logt.Index(8, method=EXACT)
+    numbered.add(vectors(3, 8))
+    numbered.merge_from(with_string_ids)
+    assert numbered.ids.tolist() == [0, 1, 2]
+    with_string_ids.merge_from(numbered)
+    assert with_string_ids.ids.tolist() == [0, 1, 2]
+    assert with_string_ids.add(vectors(1, 8)).dtype == np.int64
+
+
+def test_integer_and_string_ids_do_not_mix(vectors):
+    index = logt.Index(8, method=EXACT)
+    index.add(vectors(3, 8))
+    with pytest.raises(InvalidInputError, match="ids of this index are integers"):
+        index.add(vectors(1, 8), ids=["x"])
