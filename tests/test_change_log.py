@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
 import numpy as np
@@ -154,6 +155,70 @@ def test_a_reader_follows_the_log(path, vectors):
         index.save()
         assert reader.refresh()
         assert set(reader.ids.tolist()) == set(index.ids.tolist())
+
+
+def test_a_log_has_a_limited_number_of_changes(path, vectors, monkeypatch):
+    """Opening repeats them one by one."""
+    monkeypatch.setattr(changes, "MAX_CHANGES", 5)
+    counts = []
+    with logt.open(path, mode="a") as index:
+        for n in range(12):
+            index.add(vectors(1, 8, seed=n))
+            index.save()
+            counts.append(logt.open(path)._store._end.changes)
+            assert index._store._end.changes == counts[-1]
+        for n in range(6):
+            index.remove([n])
+        index.save()
+        assert not list(path.glob("changes-*.log"))
+        assert logt.open(path).ids.tolist() == index.ids.tolist()
+    assert counts == [1, 2, 3, 4, 5, 0] * 2
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_reader_goes_back_if_a_record_could_not_be_flushed(path, vectors, monkeypatch, size):
+    """A reader may see a record that is not flushed yet. If flushing fails, the record is removed or replaced."""
+    reader, real = logt.open(path), os.fsync
+    with logt.open(path, mode="a") as index:
+        index.add(vectors(1, 8, seed=1), ids=[100])
+
+        def failing(file):
+            assert reader.refresh()
+            raise OSError(5, "Input/output error")
+
+        monkeypatch.setattr(os, "fsync", failing)
+        with pytest.raises(OSError, match="Input/output"):
+            index.save()
+        monkeypatch.setattr(os, "fsync", real)
+        assert 100 in reader
+        index.remove([100])
+        index._pending.restart()
+        index.add(vectors(size, 8, seed=2), ids=range(200, 200 + size))
+        index.save()
+        assert reader.refresh()
+        assert sorted(reader.ids) == sorted(index.ids) == [*range(30), *range(200, 200 + size)]
+        assert not reader.refresh()
+
+
+def test_a_refresh_that_failed_is_repeated(path, vectors, monkeypatch):
+    reader = logt.open(path)
+    with logt.open(path, mode="a") as index:
+        for rewrite in (False, True):
+            index.add(vectors(3, 8, seed=1))
+            if rewrite:
+                index.compact()
+            index.save()
+            for name in ("_applied", "_from_store"):
+                monkeypatch.setattr(type(reader), name, interrupted)
+            with pytest.raises(MemoryError):
+                reader.refresh()
+            monkeypatch.undo()
+            assert reader.refresh()
+            assert sorted(reader.ids) == sorted(index.ids)
+
+
+def interrupted(*args):
+    raise MemoryError
 
 
 @pytest.mark.parametrize("rewrite", [False, True])

@@ -98,8 +98,9 @@ def test_only_the_writer_of_a_folder_saves_to_it(path, monkeypatch):
 def test_a_folder_that_became_another_kind_of_index_is_not_refreshed_to(path):
     reader = logt.open(path)
     logt.Index(6, metric="l2").save(path)
-    with pytest.raises(InvalidInputError, match="another kind"):
-        reader.refresh()
+    for _ in range(2):
+        with pytest.raises(InvalidInputError, match="another kind"):
+            reader.refresh()
 
 
 def test_a_forked_child_does_not_write(path):

@@ -133,7 +133,7 @@ class IndexBase:
 
     def _save_changes(self, store: Store) -> None:
         pending = self._pending.changes
-        if pending is None or not store.has_room(self._pending.nbytes):
+        if pending is None or not store.has_room(self._pending.nbytes, len(pending)):
             store.write(self._stored())
         elif pending:
             store.append(pending)
@@ -193,19 +193,27 @@ class IndexBase:
         with self._writing:
             if store.writable:
                 return False
-            changes = store.read_changes()
-            if changes is not None:
-                snapshot = self._snapshot
-                for change in changes:
-                    snapshot = self._applied(snapshot, change)
-                self._snapshot = snapshot
-                return bool(changes)
-            fresh = type(self)._from_store(store, self._threads)
-            if (fresh.dim, fresh.metric) != (self.dim, self.metric):
-                raise InvalidInputError(f"{store.name} now holds another kind of index; open it again")
-            self._seed, self._segment_size = fresh._seed, fresh._segment_size
-            self._contents = fresh._contents
-            return True
+            try:
+                return self._read_newer(store)
+            except BaseException:
+                store.forget()  # what was read is not in this index
+                raise
+
+    def _read_newer(self, store: Store) -> bool:
+        """Move to the state of the store; return whether it is a newer one."""
+        changes = store.read_changes()
+        if changes is not None:
+            snapshot = self._snapshot
+            for change in changes:
+                snapshot = self._applied(snapshot, change)
+            self._snapshot = snapshot
+            return bool(changes)
+        fresh = type(self)._from_store(store, self._threads)
+        if (fresh.dim, fresh.metric) != (self.dim, self.metric):
+            raise InvalidInputError(f"{store.name} now holds another kind of index; open it again")
+        self._seed, self._segment_size = fresh._seed, fresh._segment_size
+        self._contents = fresh._contents
+        return True
 
     def close(self) -> None:
         """Unlock the folder of an index opened in mode "a"; unsaved changes are lost."""

@@ -12,7 +12,7 @@ import os
 import struct
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -29,6 +29,9 @@ MAX_PENDING = 8 << 20
 
 MAX_LOG = 16 << 20
 """Bytes of a log; a larger one is folded into segments by the next save."""
+
+MAX_CHANGES = 1000
+"""Changes in a log: opening an index repeats them one by one, which takes a few milliseconds each."""
 
 _MAX_FILE = 1 << 34
 _MAGIC = b"LOGT"
@@ -66,7 +69,9 @@ class PendingChanges:
         self.changes = None
 
     def has_room(self, more: int) -> bool:
-        return self.changes is not None and self.nbytes + more <= MAX_PENDING
+        if self.changes is None or len(self.changes) >= MAX_CHANGES:
+            return False
+        return self.nbytes + more <= MAX_PENDING
 
     def record(self, change: Change) -> None:
         if not self.has_room(change.nbytes):
@@ -78,11 +83,20 @@ class PendingChanges:
 
 @dataclass(frozen=True)
 class Position:
-    """The end of the last complete record of a log: where it is, the record's generation and its checksum."""
+    """The end of the last complete record of a log.
+
+    offset: where it is. generation, digest: of that record. start: where that record begins. changes: in all records.
+    """
 
     offset: int
     generation: int
     digest: bytes
+    start: int = 0
+    changes: int = 0
+
+    def has_room(self, nbytes: int, count: int) -> bool:
+        """Return whether the log can take so many bytes and changes more."""
+        return self.offset + nbytes <= MAX_LOG and self.changes + count <= MAX_CHANGES
 
 
 def start_of_log(state: str, generation: int) -> Position:
@@ -112,25 +126,19 @@ def append(path: Path, at: Position, changes: Sequence[Change]) -> Position:
             raise
     if new:
         flush_folder(path.parent)
-    return Position(at.offset + len(record), generation, digest)
+    return Position(at.offset + len(record), generation, digest, at.offset, at.changes + len(changes))
 
 
 def read(path: Path, at: Position) -> tuple[list[Change], Position]:
-    """Return the changes of the complete records after `at`, and where they end."""
-    try:
-        data = read_bytes(path, _MAX_FILE)
-    except FileNotFoundError:
-        return [], at
-    changes: list[Change] = []
-    while True:
-        record = _next_record(path, data, at)
-        if record is None:
-            return changes, at
-        payload, at = record
-        try:
-            changes += _decode(payload)
-        except (KeyError, TypeError, ValueError) as error:
-            raise CorruptIndexError(f"{path} is damaged at byte {at.offset}: {error}") from error
+    """Return the changes of the complete records after `at`, and where they end.
+
+    Raise CorruptIndexError if a record is damaged, or if the last one that was read is no longer there: a writer
+    removes a record that could not be flushed to disk.
+    """
+    changes, end, wrong = read_undamaged(path, at)
+    if wrong is not None:
+        raise CorruptIndexError(wrong)
+    return changes, end
 
 
 def read_undamaged(path: Path, at: Position) -> tuple[list[Change], Position, str | None]:
@@ -138,14 +146,21 @@ def read_undamaged(path: Path, at: Position) -> tuple[list[Change], Position, st
     try:
         data = read_bytes(path, _MAX_FILE)
     except FileNotFoundError:
-        return [], at, None
+        data = b""
+    known = at.start + _HEADER.size
+    if at.offset and data[known : known + _DIGEST] != at.digest:
+        return [], at, f"{path} has another record at byte {at.start} than before"
     changes: list[Change] = []
     try:
         while record := _next_record(path, data, at):
-            changes += _decode(record[0])
-            at = record[1]
-    except (CorruptIndexError, KeyError, TypeError, ValueError) as error:
+            payload, end = record
+            new = _decode(payload)
+            changes += new
+            at = replace(end, changes=at.changes + len(new))
+    except CorruptIndexError as error:
         return changes, at, str(error)
+    except (KeyError, TypeError, ValueError) as error:
+        return changes, at, f"{path} is damaged at byte {at.offset}: {error}"
     return changes, at, None
 
 
@@ -163,7 +178,7 @@ def _next_record(path: Path, data: bytes, at: Position) -> tuple[bytes, Position
     payload, digest = data[start : start + length], data[start - _DIGEST : start]
     if hashlib.blake2b(at.digest + payload, digest_size=_DIGEST).digest() != digest:
         raise CorruptIndexError(f"{path} is damaged at byte {at.offset}: the checksum of a record does not match")
-    return payload, Position(start + length, generation, digest)
+    return payload, Position(start + length, generation, digest, at.offset)
 
 
 def _encode(change: Change) -> bytes:

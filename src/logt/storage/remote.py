@@ -71,7 +71,7 @@ class RemoteStore(Store):
     @contextmanager
     def locking(self, *, reread: bool) -> Iterator[None]:
         if reread:
-            self._state = None
+            self.forget()
         yield
         self._write_mode = True
 
@@ -165,7 +165,7 @@ class RemoteStore(Store):
 
     # -------------------------------------------------------------------------------------------------- writing
 
-    def has_room(self, more: int) -> bool:
+    def has_room(self, nbytes: int, count: int) -> bool:
         """Return False: there is no log of changes."""
         return False
 

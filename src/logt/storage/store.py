@@ -106,6 +106,10 @@ class Store:
         if self._lock:
             self._lock.close()
 
+    def forget(self) -> None:
+        """Forget which state was read last, so that the next read reads everything."""
+        self._state = None
+
     @contextmanager
     def locking(self, *, reread: bool) -> Iterator[None]:
         """Lock a folder that is open for reading, and keep the lock unless the body raises.
@@ -115,7 +119,7 @@ class Store:
         lock = Lock(self.folder)
         try:
             if reread:
-                self._state = None
+                self.forget()
             yield
         except BaseException:
             lock.close()
@@ -142,11 +146,17 @@ class Store:
                 return stored, log
 
     def read_changes(self) -> list[Change] | None:
-        """Return the changes since the last read, or None if the manifest was replaced."""
+        """Return the changes since the last read, or None if everything must be read again.
+
+        That is so if the manifest was replaced, or a record that was read could not be flushed and was removed.
+        """
         if not self._is_current():
             return None
-        log, self._end = changes.read(self._log_path(self._state or ""), self._end)
-        return log if self._is_current() else None
+        log, end, wrong = changes.read_undamaged(self._log_path(self._state or ""), self._end)
+        if wrong is not None or not self._is_current():
+            return None
+        self._end = end
+        return log
 
     def current_manifest(self) -> Any:
         """Return the manifest that is there now."""
@@ -230,9 +240,9 @@ class Store:
 
     # -------------------------------------------------------------------------------------------------- writing
 
-    def has_room(self, more: int) -> bool:
-        """Return whether the log can take so many bytes more; one that has grown is folded into segments."""
-        return bool(self._state) and self._end.offset + more <= changes.MAX_LOG
+    def has_room(self, nbytes: int, count: int) -> bool:
+        """Return whether the log can take so many bytes and changes; one that has grown is folded into segments."""
+        return bool(self._state) and self._end.has_room(nbytes, count)
 
     def append(self, pending: Sequence[Change]) -> None:
         """Add changes to the log as one generation; they are on disk when this returns."""
