@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -10,8 +12,9 @@ import pytest
 
 import logt
 from logt import InvalidInputError
+from logt.engine import building
 from logt.engine.params import MAX_K
-from logt.methods import sketched
+from logt.methods import compact, lo_gt, rnd, sketched
 from logt.stages.kmeans import KMeans
 
 
@@ -121,6 +124,46 @@ def test_searches_during_refresh_see_one_state(tmp_path, rng):
     assert not errors
 
 
+def test_reports_during_searches_with_any_p(rng):
+    """Each p has a cached prefix of the codes, and a report counts the bytes of all of them."""
+    index = logt.Index(8, method=rnd(n=5, m=2, L=4))
+    index.add(rng.standard_normal((200, 8)))
+    q, done, reports = rng.standard_normal(8), threading.Event(), []
+
+    def look():
+        while not done.is_set():
+            reports.append(index.report()["bytes by part"]["prefixes"])
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(3) as pool:
+            looking = [pool.submit(look) for _ in range(2)]
+            pool.submit(lambda: [index.search(q, 3, p=p) for p in np.linspace(0.1, 0.9, 300)]).result()
+            done.set()
+            for future in looking:
+                future.result()
+    finally:
+        done.set()
+        sys.setswitchinterval(interval)
+    assert max(reports) > 0
+
+
+def test_more_rows_than_a_segment_can_have_are_refused(rng, monkeypatch):
+    """Rows have numbers of 32 bits."""
+    assert building.MAX_ROWS == 2**31 - 1
+    monkeypatch.setattr(building, "MAX_ROWS", 100)
+    for method in (sketched(), rnd(n=5, m=2, L=4)):
+        index = logt.Index(8, method=method, segment_size=None)
+        index.add(rng.standard_normal((100, 8)))
+        with pytest.raises(InvalidInputError, match="at most 100 vectors: pass a segment_size; nothing was added"):
+            index.add(rng.standard_normal((101, 8)))
+        assert len(index) == 100
+        split = logt.Index(8, method=method, segment_size=100)
+        split.add(rng.standard_normal((250, 8)))
+        assert len(split) == 250
+
+
 def test_an_index_that_was_replaced_by_another_of_the_same_generation_is_noticed(tmp_path, rng):
     for name in ("old", "new"):
         index = logt.Index(8)
@@ -134,9 +177,10 @@ def test_an_index_that_was_replaced_by_another_of_the_same_generation_is_noticed
 
 
 @pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
-def test_the_smallest_numbers_are_vectors_like_others(metric, rng):
+@pytest.mark.parametrize("method", [sketched(), compact(lo_gt(n=10, m=3, L=12))], ids=["default", "LO-GT in bytes"])
+def test_the_smallest_numbers_are_vectors_like_others(metric, method, rng):
     X = rng.standard_normal((300, 16)).astype(np.float32)
-    index = logt.Index(16, metric=metric)
+    index = logt.Index(16, metric=metric, method=method)
     index.add(X * np.float32(1e-42))
     found = index.search(X[:20] * np.float32(1e-42), 5)
     assert np.isfinite(found.scores).all()
