@@ -241,6 +241,7 @@ def test_killed_actors_lose_no_search_and_are_replaced(index, folder, vectors):
                 os.kill(pid, signal.SIGKILL)
             wait_for(lambda count=expected_count: index._actors.replaced >= count)
             wait_for(lambda: all(len(shard) == 2 for shard in index._actors.shards))
+            assert all(shard[0].node != shard[1].node for shard in index._actors.shards)
     finally:
         stop.set()
         for thread in threads:
@@ -253,6 +254,7 @@ def test_killed_actors_lose_no_search_and_are_replaced(index, folder, vectors):
 def test_a_shard_without_replicas_is_named(cluster, folder, vectors):
     with logt.distributed.open(str(folder), replicas=1, shards=2, seconds=20) as index:
         index._actors._start_again = lambda shard: None  # no replacement
+        index._actors._seconds = 0.5
         os.kill(ray.get(index._actors.shards[1][0].actor.ping.remote())["pid"], signal.SIGKILL)
         Q = vectors(3, DIM, seed=7)
         with pytest.raises(MissingShardsError, match="shard 1") as caught:
@@ -264,6 +266,14 @@ def test_a_shard_without_replicas_is_named(cluster, folder, vectors):
         ends = np.cumsum([0, *index._view.outline.counts])
         known = np.concatenate([logt.open(folder).ids[ends[n] : ends[n + 1]] for n in segments])
         assert np.isin(found.ids, known).all()
+
+
+def test_a_search_waits_for_an_actor_that_replaces_the_only_one(cluster, folder, vectors):
+    with logt.distributed.open(str(folder), replicas=1, shards=2, seconds=60) as index:
+        os.kill(ray.get(index._actors.shards[1][0].actor.ping.remote())["pid"], signal.SIGKILL)
+        Q = vectors(3, DIM, seed=13)
+        assert_same(index.search(Q, 5), logt.open(folder).search(Q, 5))
+        assert index._actors.replaced == 1
 
 
 def test_a_slow_replica_is_passed_over(cluster, folder, vectors):

@@ -21,6 +21,8 @@ from logt.errors import MissingShardsError
 LOAD_SECONDS = 3600.0
 """The deadline for opening the segments of a shard, which may have to be fetched first."""
 
+_POLL = 0.02  # seconds between looks for an actor that replaces a dead one
+
 Arguments = Callable[[int], tuple[Any, ...]]
 """The arguments of a call, by the number of the shard."""
 
@@ -55,6 +57,15 @@ class _Call:
     tried: list[Replica] = field(default_factory=list)
 
 
+@dataclass
+class _Wait:
+    """A shard without a replica that could be called: how long a new one is waited for, and why there is none."""
+
+    until: float
+    reason: str
+    tried: list[Replica] = field(default_factory=list)
+
+
 class Replicas:
     """`count` actors of each shard. seconds: the deadline of a call to one of them."""
 
@@ -65,8 +76,11 @@ class Replicas:
         self._turn = itertools.count()
         self._lock = threading.Lock()
         self._closed = False
-        self.shards = [[self._create(shard + number) for number in range(count)] for shard in range(shards)]
+        self.shards: list[list[Replica]] = [[] for _ in range(shards)]
         self.replaced = 0
+        for number in range(count):
+            for shard in range(shards):
+                self.shards[shard].append(self._create(shard, number))
 
     # ---------------------------------------------------------------------------------------------------- states
 
@@ -112,23 +126,29 @@ class Replicas:
         lost: dict[int, str] = {}
         pending: dict[Any, _Call] = {}
         turn = next(self._turn)
+        waiting: dict[int, _Wait] = {}
         for shard, replicas in enumerate(list(self.shards)):
             alive = list(replicas)
             chosen = alive if everyone else alive[turn % max(len(alive), 1) :][:1]
             for replica in chosen:
                 self._send(pending, method, arguments, _Call(shard, replica, 0.0))
             if not chosen:
-                lost[shard] = "no replica is alive"
-        while pending:
+                waiting[shard] = _Wait(time.monotonic() + seconds, "no replica is alive")
+        while pending or waiting:
+            self._call_replacements(pending, method, arguments, waiting, lost)
+            if not pending:
+                time.sleep(_POLL if waiting else 0)
+                continue
             oldest = min(call.started for call in pending.values())
             wait = max(oldest + seconds - time.monotonic(), 0)
-            ready, _ = self._ray.wait(list(pending), num_returns=1, timeout=wait)
+            ready, _ = self._ray.wait(list(pending), num_returns=1, timeout=min(wait, _POLL) if waiting else wait)
             late = [ref for ref, call in pending.items() if time.monotonic() - call.started >= seconds]
             for ref in ready or late:
                 call = pending.pop(ref)
                 reason = self._finish(ref, call, results, late=not ready)
                 if reason is not None and not everyone:
-                    self._retry(pending, method, arguments, call, lost, reason)
+                    wait_for = _Wait(time.monotonic() + (seconds if ready else 0), reason, call.tried)
+                    self._retry(pending, method, arguments, call, waiting, wait_for)
                 elif reason is not None and call.shard not in results:
                     lost[call.shard] = reason
         lost = {shard: reason for shard, reason in lost.items() if shard not in results}
@@ -171,24 +191,45 @@ class Replicas:
         method: str,
         arguments: Arguments,
         call: _Call,
-        lost: dict[int, str],
-        reason: str,
+        waiting: dict[int, _Wait],
+        wait: _Wait,
     ) -> None:
-        """Call a replica of the shard that was not tried; note the shard as lost if there is none."""
+        """Call a replica of the shard that was not tried; if there is none, wait for one that replaces a dead one."""
         others = [replica for replica in self.shards[call.shard] if not any(replica is t for t in call.tried)]
         if others:
             self._send(pending, method, arguments, _Call(call.shard, others[0], 0.0, call.tried))
         else:
-            lost[call.shard] = reason
+            waiting[call.shard] = wait
+
+    def _call_replacements(
+        self,
+        pending: dict[Any, _Call],
+        method: str,
+        arguments: Arguments,
+        waiting: dict[int, _Wait],
+        lost: dict[int, str],
+    ) -> None:
+        """Call replicas that have been started for shards that wait for one; give up those past their deadline."""
+        for shard, wait in list(waiting.items()):
+            fresh = [replica for replica in self.shards[shard] if not any(replica is t for t in wait.tried)]
+            if fresh:
+                self._send(pending, method, arguments, _Call(shard, fresh[0], 0.0, wait.tried))
+                del waiting[shard]
+            elif time.monotonic() > wait.until or self._closed:
+                lost[shard] = wait.reason
+                del waiting[shard]
 
     # ------------------------------------------------------------------------------------------------ replacement
 
-    def _create(self, place: int) -> Replica:
-        """Start an actor on one of the nodes, by turns."""
+    def _create(self, shard: int, number: int = 0) -> Replica:
+        """Start an actor on a node that has none of the shard, if there is one, and few others."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         nodes = sorted(node["NodeID"] for node in self._ray.nodes() if node["Alive"])
-        node = nodes[place % len(nodes)]
+        mine = [replica.node for replica in self.shards[shard]]
+        every = [replica.node for replica in self._all()]
+        turn = nodes[(shard + number) % len(nodes) :] + nodes[: (shard + number) % len(nodes)]
+        node = min(turn, key=lambda name: (mine.count(name), every.count(name)))
         strategy = NodeAffinitySchedulingStrategy(node, soft=True)
         options = {"num_cpus": 0, "max_concurrency": 16, "scheduling_strategy": strategy}
         return Replica(self._actor_class.options(**options).remote(self._path), node)
@@ -204,7 +245,7 @@ class Replicas:
 
     def _start_again(self, shard: int) -> None:
         with suppress(self._ray.exceptions.RayError, OSError, RuntimeError):
-            fresh = self._create(shard + self.replaced)
+            fresh = self._create(shard)
             done: set[str] = set()
             while True:
                 with self._lock:
