@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, File, Form, Header, Path, Query, Request, UploadFile
+from pydantic import BaseModel
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 import logt
@@ -48,12 +50,6 @@ def _error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def _change_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    description = "The time limit was reached while the change was being applied. Its state is at /api/v1/changes/ID."
-    accepted = {"model": schemas.ChangeResponse, "description": description}
-    return {202: accepted, **_error_responses(403, 409, 413, 422, 503, 504, *statuses)}
-
-
 class ASCIIJSONResponse(JSONResponse):
     """JSON in ASCII: string ids may contain lone surrogates, which UTF-8 cannot encode."""
 
@@ -62,6 +58,33 @@ class ASCIIJSONResponse(JSONResponse):
 
 
 router = APIRouter(prefix=PREFIX)
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def _search_route(path: str, *statuses: int, body: type[BaseModel] | None = None) -> Decorator:
+    """Return the decorator of a search. statuses: of errors that not every search has. body: of a JSON request."""
+    return router.post(
+        path,
+        response_model=schemas.SearchResponse,
+        responses=_error_responses(409, 413, 422, 503, 504, *statuses),
+        openapi_extra=None if body is None else json_schema(body),
+        tags=["search"],
+    )
+
+
+def _change_route(
+    path: str, response: type[BaseModel], *statuses: int, body: type[BaseModel] | None = None
+) -> Decorator:
+    """Return the decorator of a change. response: if it ended in time. statuses, body: as in `_search_route`."""
+    description = "The time limit was reached while the change was being applied. Its state is at /api/v1/changes/ID."
+    accepted = {"model": schemas.ChangeResponse, "description": description}
+    return router.post(
+        path,
+        response_model=response,
+        responses={202: accepted, **_error_responses(403, 409, 413, 422, 503, 504, *statuses)},
+        openapi_extra=None if body is None else json_schema(body),
+        tags=["change"],
+    )
 
 
 def _search_response(timed: TimedHits) -> Response:
@@ -70,13 +93,7 @@ def _search_response(timed: TimedHits) -> Response:
     return ASCIIJSONResponse({"results": results, "milliseconds": timed.milliseconds})
 
 
-@router.post(
-    "/search",
-    response_model=schemas.SearchResponse,
-    responses=_error_responses(409, 413, 422, 503, 504),
-    openapi_extra=json_schema(schemas.VectorSearchRequest),
-    tags=["search"],
-)
+@_search_route("/search", body=schemas.VectorSearchRequest)
 async def search_by_vector(
     body: Annotated[schemas.VectorSearchRequest, Depends(json_body(schemas.VectorSearchRequest, "queries"))],
     service: ServiceDependency,
@@ -85,13 +102,7 @@ async def search_by_vector(
     return _search_response(await service.search_vectors(body.vectors, body.k, body.effort, body.rerank))
 
 
-@router.post(
-    "/search/ids",
-    response_model=schemas.SearchResponse,
-    responses=_error_responses(404, 409, 413, 422, 503, 504),
-    openapi_extra=json_schema(schemas.IdSearchRequest),
-    tags=["search"],
-)
+@_search_route("/search/ids", 404, body=schemas.IdSearchRequest)
 async def search_by_id(
     body: Annotated[schemas.IdSearchRequest, Depends(json_body(schemas.IdSearchRequest, "queries"))],
     service: ServiceDependency,
@@ -100,12 +111,7 @@ async def search_by_id(
     return _search_response(await service.search_ids(body.ids, body.k, body.effort, body.rerank))
 
 
-@router.post(
-    "/search/image",
-    response_model=schemas.SearchResponse,
-    responses=_error_responses(409, 413, 415, 422, 503, 504),
-    tags=["search"],
-)
+@_search_route("/search/image", 415)
 async def search_by_image(
     service: ServiceDependency,
     photo: Annotated[UploadFile, File(description="The image to search with. It is not stored.")],
@@ -121,13 +127,7 @@ async def search_by_image(
     return _search_response(await service.search_image(photo.file, schemas.parse_region(box), k, rerank or None))
 
 
-@router.post(
-    "/search/region",
-    response_model=schemas.SearchResponse,
-    responses=_error_responses(404, 409, 410, 413, 415, 422, 503, 504),
-    openapi_extra=json_schema(schemas.RegionSearchRequest),
-    tags=["search"],
-)
+@_search_route("/search/region", 404, 410, 415, body=schemas.RegionSearchRequest)
 async def search_by_region(
     body: Annotated[schemas.RegionSearchRequest, Depends(json_body(schemas.RegionSearchRequest, "queries"))],
     service: ServiceDependency,
@@ -137,13 +137,7 @@ async def search_by_region(
     return _search_response(await service.search_region(body.id, region, body.k, body.rerank))
 
 
-@router.post(
-    "/search/text",
-    response_model=schemas.SearchResponse,
-    responses=_error_responses(409, 413, 422, 503, 504),
-    openapi_extra=json_schema(schemas.TextSearchRequest),
-    tags=["search"],
-)
+@_search_route("/search/text", body=schemas.TextSearchRequest)
 async def search_by_text(
     body: Annotated[schemas.TextSearchRequest, Depends(json_body(schemas.TextSearchRequest, "queries"))],
     service: ServiceDependency,
@@ -179,13 +173,7 @@ async def get_photo(
     return Response(await service.render(thumbnail), media_type="image/jpeg", headers=headers)
 
 
-@router.post(
-    "/vectors",
-    response_model=schemas.AddResponse,
-    responses=_change_responses(),
-    openapi_extra=json_schema(schemas.AddRequest),
-    tags=["change"],
-)
+@_change_route("/vectors", schemas.AddResponse, body=schemas.AddRequest)
 async def add_vectors(
     body: Annotated[schemas.AddRequest, Depends(json_body(schemas.AddRequest, "vectors"))],
     service: ServiceDependency,
@@ -199,42 +187,27 @@ async def add_vectors(
     ] = None,
 ) -> Any:
     """Add vectors, all or none. The index is saved before the response is sent."""
-    try:
-        ids = await service.add(body.vectors, body.ids, body.replace, idempotency_key)
-    except ChangeRunningError as running:
-        return _accepted(running)
+    ids = await service.add(body.vectors, body.ids, body.replace, idempotency_key)
     return {"ids": ids, "vectors": len(service.collection.index)}
 
 
-@router.post(
-    "/vectors/remove",
-    response_model=schemas.RemoveResponse,
-    responses=_change_responses(),
-    openapi_extra=json_schema(schemas.RemoveRequest),
-    tags=["change"],
-)
+@_change_route("/vectors/remove", schemas.RemoveResponse, body=schemas.RemoveRequest)
 async def remove_vectors(
     body: Annotated[schemas.RemoveRequest, Depends(json_body(schemas.RemoveRequest, "vectors"))],
     service: ServiceDependency,
 ) -> Any:
     """Remove vectors by id, or uploaded photos with their files. Unknown ids are ignored."""
-    try:
-        removed = await service.remove(body.ids)
-    except ChangeRunningError as running:
-        return _accepted(running)
+    removed = await service.remove(body.ids)
     return {"removed": removed, "vectors": len(service.collection.index)}
 
 
-@router.post("/pictures", response_model=schemas.UploadResponse, responses=_change_responses(415), tags=["change"])
+@_change_route("/pictures", schemas.UploadResponse, 415)
 async def upload_photo(
     service: ServiceDependency,
     photo: Annotated[UploadFile, File(description="The photo. It is stored in the upload folder.")],
 ) -> Any:
     """Add a photo to the index. Requires that the server was started with --allow-upload."""
-    try:
-        photo_id = await service.upload(photo.file)
-    except ChangeRunningError as running:
-        return _accepted(running)
+    photo_id = await service.upload(photo.file)
     return {"id": photo_id, "vectors": len(service.collection.index)}
 
 
@@ -248,7 +221,8 @@ async def get_change(
     return ASCIIJSONResponse(schemas.describe_change(service.changes.find(id)))
 
 
-def _accepted(running: ChangeRunningError) -> Response:
+def accepted(running: ChangeRunningError) -> Response:
+    """Return the response to a change that is still being applied."""
     location = f"{PREFIX}/changes/{running.ticket.id}"
     return ASCIIJSONResponse(schemas.describe_change(running.ticket), 202, {"Location": location})
 

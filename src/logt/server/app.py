@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Scope
 
 import logt
 from logt.server import api, photo_api, web
+from logt.server.changes import ChangeRunningError
 from logt.server.collection import BaseCollection
 from logt.server.duplicate_finder import DuplicateFinder
 from logt.server.errors import LIBRARY_ERROR_TYPES, HTTPError, to_http_error
@@ -64,6 +65,11 @@ def create_app(collection: BaseCollection, settings: Settings | None = None) -> 
     async def handle_exception(request: Request, exception: Exception) -> Response:
         return render_error(request.scope, _convert_exception(exception))
 
+    async def accept_change(request: Request, running: Exception) -> Response:
+        assert isinstance(running, ChangeRunningError)
+        return api.accepted(running)
+
+    app.add_exception_handler(ChangeRunningError, accept_change)
     for exception_type in (HTTPError, RequestValidationError, HTTPException, *LIBRARY_ERROR_TYPES, Exception):
         app.add_exception_handler(exception_type, handle_exception)
     return ServerMiddleware(app, service.settings, service.metrics, render_error)
