@@ -124,6 +124,35 @@ def test_searches_during_refresh_see_one_state(tmp_path, rng):
     assert not errors
 
 
+@pytest.mark.parametrize("rerank", [None, "diffusion"])
+def test_a_search_reads_method_and_vectors_together(rng, rerank):
+    """A refresh to another method may come between any two steps of a search."""
+    first, second = logt.Index(8), logt.Index(8, method=rnd(n=5, m=2, L=4))
+    for index in (first, second):
+        index.add(rng.standard_normal((50, 8)))
+        index.link(5)
+
+    class Refreshed(logt.Index):
+        reads = 0
+
+        @property
+        def _contents(self):
+            self.reads += 1
+            return self._first if self.reads == 1 else self._second
+
+        @_contents.setter
+        def _contents(self, contents):
+            pass
+
+    index = Refreshed(8)
+    index._first, index._second = first._contents, second._contents
+    index.reads = 0
+    q = rng.standard_normal(8)
+    found, expected = index.search(q, 5, rerank=rerank), first.search(q, 5, rerank=rerank)
+    assert index.reads == 1
+    assert found.ids.tolist() == expected.ids.tolist()
+
+
 def test_reports_during_searches_with_any_p(rng):
     """Each p has a cached prefix of the codes, and a report counts the bytes of all of them."""
     index = logt.Index(8, method=rnd(n=5, m=2, L=4))

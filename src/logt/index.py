@@ -8,7 +8,7 @@ from typing import Any, Literal, Unpack
 import numpy as np
 
 from logt._arrays import to_numpy
-from logt._index_base import IndexBase
+from logt._index_base import Contents, IndexBase
 from logt._progress import shown_progress
 from logt._threads import Progress, Workers
 from logt._types import Array, Filter, Floats, Ids, SomeIds, Vectors
@@ -174,15 +174,15 @@ class Index(IndexBase):
         """Return the snapshot with its new vectors in the neighbor graph, if it has one."""
         return link_new(snapshot, self._dim, self.method, workers) if self._metric == "cosine" else snapshot
 
-    def _linked(self, workers: Workers) -> Snapshot:
-        """Return the snapshot of this moment; what was read from a log of changes joins the graph first."""
-        snapshot = self._contents.snapshot
-        state = snapshot.links
-        if state is None or state.count == len(snapshot):
-            return snapshot
+    def _linked(self, workers: Workers) -> Contents:
+        """Return the contents of this moment; what was read from a log of changes joins the graph first."""
+        contents = self._contents
+        state = contents.snapshot.links
+        if state is None or state.count == len(contents.snapshot):
+            return contents
         with self._writing:
-            self._snapshot = snapshot = self._link_new(self._snapshot, workers)
-            return snapshot
+            self._snapshot = self._link_new(self._snapshot, workers)
+            return self._contents
 
     def unlink(self) -> None:
         """Drop the neighbor graph."""
@@ -193,7 +193,7 @@ class Index(IndexBase):
     @property
     def links(self) -> NeighborGraph | None:
         """The stored neighbor graph, without removed vectors; None if there is none."""
-        snapshot = self._linked(self._workers(None))
+        snapshot = self._linked(self._workers(None)).snapshot
         state = None if snapshot.links is None else snapshot.links.compact()
         if state is None:
             return None
@@ -223,7 +223,8 @@ class Index(IndexBase):
         returns ids of -1 for queries with NaN, infinity or, under cosine, norm 0, instead of raising.
         """
         check_choice("on_invalid", on_invalid, ("raise", "ignore"))
-        method, snapshot = self._contents.method, self._contents.snapshot
+        contents = self._contents if rerank is None else self._linked(self._workers(threads))  # one state, read once
+        method, snapshot = contents.method, contents.snapshot
         k = check_k(k, len(snapshot))
         given = to_numpy(Q)
         matrix = as_matrix(given, self._dim, "Q")
@@ -233,8 +234,6 @@ class Index(IndexBase):
         if params.expand and self._metric != "cosine":
             raise InvalidInputError(f"expand works under cosine, not under {self._metric}")
         diffusion = as_diffusion(rerank, snapshot, self._metric)
-        if diffusion is not None:
-            snapshot = self._linked(self._workers(threads))
         used = queries if valid is None else queries[valid]
         correct = method.correct if params.correct else None
         reader = Reader(snapshot, self._metric, filter, self._workers(threads), self._prefixes)
