@@ -62,10 +62,12 @@ format: $(VENV)/.dev          ## format the code
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
+TORTURE_TESTS := $(addprefix tests/test_,changes.py change_log.py flushing.py durability.py storage.py backup.py repair.py \
+                   any_vectors.py filters.py photos_durability.py) \
+                 $(addprefix tests/test_server_,changes.py connections.py images.py limits.py photos.py security.py)
+
 torture: $(VENV)/.dev         ## the long form of the reliability tests (half an hour)
-	LOGT_TORTURE=1 $(BIN)/python -m pytest tests/test_changes.py tests/test_change_log.py \
-	  tests/test_durability.py tests/test_storage.py tests/test_repair.py tests/test_photos_durability.py \
-	  tests/test_server_changes.py tests/test_server_connections.py tests/test_server_limits.py
+	LOGT_TORTURE=1 $(BIN)/python -m pytest $(TORTURE_TESTS)
 
 docs: $(VENV)/.dev            ## the documentation site, in build/docs; warnings are errors
 	$(BIN)/python scripts/build_docs.py build/docs
@@ -80,7 +82,7 @@ wheel: $(VENV)/.dev           ## a wheel for this Python and machine, in dist
 # A build of its own, with the sanitizers of GCC. Their run-time libraries must be loaded before Python's, and Python
 # itself leaks on purpose. PYTHONMALLOC=malloc lets the address sanitizer see each array.
 SANITIZE := build/sanitize
-KERNEL_TESTS := $(addprefix tests/test_,kernels.py residual.py decoder.py dictionary.py grouping.py search.py)
+KERNEL_TESTS := $(addprefix tests/test_,kernels.py residual.py decoder.py dictionary.py grouping.py search.py filters.py diffusion.py)
 
 sanitize: $(SANITIZE)/.installed  ## build the kernels with address and undefined-behaviour sanitizers and test them
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \

@@ -1,11 +1,15 @@
-"""What is flushed to disk before a save returns, and in which order."""
+"""What is flushed to disk before a save returns, in which order, and what a kill at each of these steps leaves."""
 
 from __future__ import annotations
 
+import itertools
 import os
+import shutil
+import signal
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import logt
@@ -71,3 +75,78 @@ def test_a_record_of_the_log_is_flushed_and_so_is_the_folder_of_a_new_log(tmp_pa
             index.save()
             (log,) = path.glob("changes-*.log")
             assert events == [("flush", log), ("flush", path)][:expected]
+
+
+CHANGES = {
+    "add": lambda index: index.add(np.eye(8)[:5]),
+    "add and remove": lambda index: (index.add(np.eye(8)[:5]), index.remove([3, 25])),
+    "compact": lambda index: (index.remove(range(0, 30, 2)), index.compact()),
+    "link": lambda index: index.link(4),
+}
+
+
+@pytest.mark.parametrize("logged", [False, True], ids=["first record", "later record"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_writer_killed_at_every_step_leaves_the_old_or_the_new_state(tmp_path, vectors, change, logged):
+    """The n-th write, flush, rename or removal never happens, for every n; of a write, the first half does."""
+    whole = tmp_path / "whole"
+    made(vectors).save(whole)
+    if logged:
+        with logt.open(whole, mode="a") as index:
+            index.add(vectors(1, 8, seed=5))
+            index.save()
+    old = state_of(logt.open(whole))
+    for n in itertools.count():
+        path = tmp_path / f"{n}"
+        shutil.copytree(whole, path)
+        killed = in_child(lambda path=path, n=n: save_until_killed(path, CHANGES[change], n))
+        with logt.open(path, mode="a") as left:
+            if state_of(left) == old:
+                CHANGES[change](left)
+            new = state_of(left)
+            left.add(np.eye(8)[:1], ids=[1000])
+            left.save()
+        opened = logt.open(path)
+        assert state_of(opened) == (new[0] + [1000], new[1])
+        assert not list(path.glob(".*.tmp"))
+        if not killed:
+            assert n >= 2
+            break
+
+
+def state_of(index):
+    return sorted(index.ids.tolist()), index.report()["linked"] > 0
+
+
+def save_until_killed(path, change, n):
+    left = iter(range(n))
+
+    def dying(real):
+        def call(*args, **kwargs):
+            if next(left, None) is None:
+                if real is os.write:
+                    real(args[0], args[1][: len(args[1]) // 2])
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*args, **kwargs)
+
+        return call
+
+    with logt.open(path, mode="a") as index:
+        change(index)
+        for name in ("write", "fsync", "replace", "unlink", "ftruncate"):
+            setattr(os, name, dying(getattr(os, name)))
+        index.save()
+
+
+def in_child(call):
+    """Call a function in a forked child; return whether it was killed."""
+    child = os.fork()
+    if not child:
+        try:
+            call()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status in (0, -signal.SIGKILL)
+    return status != 0
