@@ -1,47 +1,58 @@
-"""Rate of indexing photos, and the mAP of searches in them.
+"""Rate of indexing photos, the mAP of searches in them, and the scores of altered copies.
 
     make images-bench                                  # the rate, on synthetic photos of 1 and 12 megapixels
     make images-bench DATA=photos MODELS="a.onnx …"    # also the mAP, on photos with a known ground truth
 
-DATA contains collection/, queries/ and relevant.json: {"queries/x.jpg": ["collection/y.jpg", …], …}.
+The included models are measured, and those of MODELS. DATA contains collection/, queries/ and relevant.json:
+{"queries/x.jpg": ["collection/y.jpg", …], …}.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import math
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+from PIL.Image import Image, Transpose
 
 from logt._threads import Workers, available_cores
 from logt._types import Floats
-from logt.descriptors import SCALES, DescriptorExtractor, Model, Whitening, read_image
+from logt.descriptors import DescriptorExtractor, Model, Whitening, read_image
+from logt.descriptors.model_files import BUILT_IN
 from logt.evaluation import mean_average_precision
 from logt.photos import Photos, update
 from logt.photos.synthetic_scenes import draw_scene
 
-SCALE_SETS: dict[str, Sequence[float]] = {
-    "1": (1.0,),
-    "1, 1/√2, 1/2": SCALES,
-    "√2, 1, 1/√2": (math.sqrt(2), 1.0, 1 / math.sqrt(2)),
+COPIES: dict[str, Callable[[Image], Image]] = {
+    "JPEG, quality 30": lambda image: _compressed(image, 30),
+    "enlarged twice": lambda image: image.resize((2 * image.width, 2 * image.height)),
+    "half the size": lambda image: image.resize((image.width // 2, image.height // 2)),
+    "brighter by a fifth": lambda image: image.point(lambda value: min(255, round(1.2 * value))),
+    "cropped by a twentieth": lambda image: image.crop(
+        (image.width // 40, image.height // 40, image.width - image.width // 40, image.height - image.height // 40)
+    ),
+    "mirrored": lambda image: image.transpose(Transpose.FLIP_LEFT_RIGHT),
+    "gray": lambda image: image.convert("L").convert("RGB"),
 }
+"""Ways to alter a photo, as people and services do."""
 
 
-def quality(data: Path, model: Model, scales: Sequence[float] = SCALES) -> dict[str, float]:
+def quality(data: Path, model: Model) -> dict[str, float]:
     """Return the mAP of exhaustive search with raw and with whitened descriptors, and of the index."""
     relevant = json.loads((data / "relevant.json").read_text())
-    names = sorted(f"collection/{path.name}" for path in (data / "collection").iterdir())
+    names = _collection(data)
     positives = [[names.index(name) for name in of_query] for of_query in relevant.values()]
-    extractor = DescriptorExtractor(model, scales)
+    extractor = DescriptorExtractor(model)
     X, Q = (_descriptors(extractor, [data / name for name in photos]) for photos in (names, list(relevant)))
     whitening = Whitening.learn(X)
     with tempfile.TemporaryDirectory() as folder:
-        update(data / "collection", folder, model=model, scales=scales)
+        update(data / "collection", folder, model=model)
         photos = Photos.open(folder)
         results = [photos.search(read_image(data / name), len(names)) for name in relevant]
     rankings = [[names.index(f"collection/{name}") for name, _ in result] for result in results]
@@ -52,6 +63,41 @@ def quality(data: Path, model: Model, scales: Sequence[float] = SCALES) -> dict[
     }
 
 
+def copies(data: Path, model: Model, count: int) -> dict[str, Floats]:
+    """Return the scores of altered copies with their originals, and of different photos with each other.
+
+    count: the number of photos that are altered. The whitening is that of the collection.
+    """
+    extractor, names = DescriptorExtractor(model), _collection(data)
+    X = _descriptors(extractor, [data / name for name in names])
+    whitening = Whitening.learn(X)
+    X = whitening(X)
+    relevant = json.loads((data / "relevant.json").read_text())
+    same = {(names.index(a), names.index(b)) for group in relevant.values() for a in group for b in group if a < b}
+    pairs = [(a, b) for a in range(len(names)) for b in range(a + 1, len(names))]
+    scores = {
+        "different photos of one building": np.array([X[a] @ X[b] for a, b in pairs if (a, b) in same]),
+        "other photos": np.array([X[a] @ X[b] for a, b in pairs if (a, b) not in same]),
+    }
+    chosen = range(0, len(names), max(1, len(names) // count))
+    for name, alter in COPIES.items():
+        altered = Workers(available_cores()).map(
+            lambda row, f=alter: extractor(f(read_image(data / names[row]))), chosen
+        )
+        scores[name] = (whitening(np.array(altered)) * X[list(chosen)]).sum(axis=1)
+    return scores
+
+
+def _compressed(image: Image, quality: int) -> Image:
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=quality)
+    return read_image(file.getvalue())
+
+
+def _collection(data: Path) -> list[str]:
+    return sorted(f"collection/{path.name}" for path in (data / "collection").iterdir())
+
+
 def _descriptors(extractor: DescriptorExtractor, paths: Sequence[Path]) -> Floats:
     return np.array(Workers(available_cores()).map(lambda path: extractor(read_image(path)), paths))
 
@@ -60,7 +106,7 @@ def _rank(Q: Floats, X: Floats) -> np.ndarray:
     return np.argsort(-(Q @ X.T), axis=1, kind="stable")
 
 
-def rate(count: int, threads: int, megapixels: float) -> tuple[float, float]:
+def rate(model: Model, count: int, threads: int, megapixels: float) -> tuple[float, float]:
     """Return photos per second, from JPEG files to an index, and the CPU time of one photo in milliseconds."""
     with tempfile.TemporaryDirectory() as folder:
         width = round(1000 * math.sqrt(megapixels * 4 / 3))
@@ -68,7 +114,7 @@ def rate(count: int, threads: int, megapixels: float) -> tuple[float, float]:
         for number in range(count):
             scenes[number % 4].save(Path(folder) / f"{number}.jpg", quality=90)
         start, cpu_start = time.perf_counter(), time.process_time()
-        update(folder, workers=threads)
+        update(folder, model=model, workers=threads)
         return count / (time.perf_counter() - start), 1000 * (time.process_time() - cpu_start) / count
 
 
@@ -77,31 +123,43 @@ def main() -> None:
     parser.add_argument(
         "--data", type=lambda text: Path(text) if text else None, help="photos with a known ground truth"
     )
-    parser.add_argument("--models", nargs="*", default=[], help="ONNX files to compare with the included model")
+    parser.add_argument("--models", nargs="*", default=[], help="ONNX files to compare with the included models")
     parser.add_argument("--count", type=int, default=64, help="photos to measure the rate on; 0 skips it")
+    parser.add_argument("--copies", type=int, default=40, help="photos whose altered copies are compared; 0 skips it")
     args = parser.parse_args()
+    models = [Model.load(name) for name in (*BUILT_IN, *args.models)]
     if args.count:
-        print_rates(args.count)
+        print_rates(models, args.count)
     if args.data:
-        print_quality(args.data, args.models)
+        print_quality(args.data, models)
+    if args.data and args.copies:
+        print_copies(args.data, models, args.copies)
 
 
-def print_rates(count: int) -> None:
-    print("| JPEG files | threads | photos per second | CPU ms per photo |\n|---|---|---|---|")
+def print_rates(models: Sequence[Model], count: int) -> None:
+    print("| model | JPEG files | threads | photos per second | CPU ms per photo |\n|---|---|---|---|---|")
     for megapixels in (1, 12):
         for threads in sorted({1, available_cores()}):
-            per_second, cpu_ms = rate(count, threads, megapixels)
-            print(f"| {megapixels} megapixels | {threads} | {per_second:.1f} | {cpu_ms:.0f} |", flush=True)
+            for model in models:
+                per_second, cpu_ms = rate(model, count, threads, megapixels)
+                row = (model.name, f"{megapixels} megapixels", threads, f"{per_second:.1f}", f"{cpu_ms:.0f}")
+                print(f"| {' | '.join(map(str, row))} |", flush=True)
 
 
-def print_quality(data: Path, models: Sequence[str]) -> None:
-    print("\n| model | bytes | scales | raw | whitened | index |\n|---|---|---|---|---|---|")
-    for path in (None, *models):
-        model = Model.load(path)
-        size = model.path.stat().st_size
-        for name, scales in SCALE_SETS.items():
-            values = " | ".join(f"{value:.2f}" for value in quality(data, model, scales).values())
-            print(f"| {model.path.stem} | {size:,} | {name} | {values} |", flush=True)
+def print_quality(data: Path, models: Sequence[Model]) -> None:
+    print("\n| model | bytes | longer side | raw | whitened | index |\n|---|---|---|---|---|---|")
+    for model in models:
+        values = " | ".join(f"{value:.2f}" for value in quality(data, model).values())
+        sides = ", ".join(f"{model.preprocessing.side * scale:.0f}" for scale in DescriptorExtractor(model).scales)
+        print(f"| {model.name} | {model.path.stat().st_size:,} | {sides} | {values} |", flush=True)
+
+
+def print_copies(data: Path, models: Sequence[Model], count: int) -> None:
+    print("\n| model | pairs | count | lowest | 5 % | median | 95 % | highest |\n|---|---|---|---|---|---|---|---|")
+    for model in models:
+        for name, scores in copies(data, model, count).items():
+            values = " | ".join(f"{value:.2f}" for value in np.quantile(scores, [0, 0.05, 0.5, 0.95, 1]))
+            print(f"| {model.name} | {name} | {len(scores):,} | {values} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 import shutil
 
@@ -7,6 +8,8 @@ import numpy as np
 import pytest
 
 from logt import _kernels
+
+os.environ["LOGT_MODEL"] = "lite"  # the small model, where the model does not matter; processes inherit it
 
 
 @pytest.fixture(params=_kernels.instruction_sets())

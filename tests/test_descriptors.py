@@ -214,8 +214,41 @@ def test_scales_have_equal_weight_and_the_sum_has_norm_one(rng):
     np.testing.assert_allclose(both @ a / np.linalg.norm(a), both @ b / np.linalg.norm(b), rtol=1e-5)
 
 
-def test_the_descriptor_of_the_default_model_is_gem_of_its_feature_maps():
-    model = Model.load()
+def test_the_default_model_is_dinov2(monkeypatch):
+    monkeypatch.delenv("LOGT_MODEL")
+    assert Model.load().name == "dinov2-vits14"
+    monkeypatch.setenv("LOGT_MODEL", "lite")
+    assert Model.load().name == "efficientnet-lite0"
+
+
+@pytest.mark.parametrize("size", [(97, 64), (64, 140)])
+def test_the_descriptor_of_dinov2_is_its_class_token(size):
+    model = Model.load("dinov2")
+    image = pixels(*size)
+    extractor = DescriptorExtractor(model)
+    assert (model.preprocessing.multiple, model.preprocessing.size, extractor.scales) == (14, None, (1.0,))
+    factor = model.preprocessing.side / max(size)
+    width, height = (14 * math.ceil(length * factor / 14 - 0.5) for length in size)
+    small = np.asarray(image.resize((width, height), Image.Resampling.BICUBIC, reducing_gap=2.0), np.float32) / 255
+    mean, std = np.array([(0.485, 0.456, 0.406), (0.229, 0.224, 0.225)], np.float32)
+    x = ((small - mean) / std).transpose(2, 0, 1)[None]  # in float32: the network rounds it to 8 bits
+    tokens = model.session.run(None, {model.session.get_inputs()[0].name: x})[0][0]
+    assert tokens.shape == (1 + width * height // 14**2, 384)
+    np.testing.assert_allclose(extractor(image), tokens[0] / np.linalg.norm(tokens[0]), atol=1e-4)
+
+
+def test_positions_of_dinov2_matter_at_every_size():
+    """The embeddings of positions are interpolated: patches of one colour give different tokens."""
+    model = Model.load("dinov2")
+    name = model.session.get_inputs()[0].name
+    for height, width in ((28, 70), (224, 168), (518, 518)):
+        tokens = model.session.run(None, {name: np.zeros((1, 3, height, width), np.float32)})[0][0]
+        assert tokens.shape == (1 + height * width // 14**2, 384)
+        assert tokens[1:].std(axis=0).mean() > 0.01
+
+
+def test_the_descriptor_of_the_small_model_is_gem_of_its_feature_maps():
+    model = Model.load("lite")
     image = pixels(96, 64)
     assert (model.name, model.preprocessing.side, model.preprocessing.size) == ("efficientnet-lite0", 448, None)
     expected = np.zeros(1280)

@@ -340,6 +340,23 @@ def test_an_index_of_an_earlier_version_keeps_working(album, tmp_path):
     update(album)
 
 
+def test_an_index_of_the_small_network_keeps_it_although_the_default_is_another(album, monkeypatch):
+    update(album, model="lite")
+    monkeypatch.delenv("LOGT_MODEL")
+    picture(seed=9).save(album / "9.png")
+    assert update(album).added == 1
+    photos = Photos.open(album)
+    assert photos.search(album / "9.png", 1)[0][0] == "9.png"
+    update(album, relearn=True)
+    assert PhotoManifest.read(album / ".logt").model == "efficientnet-lite0"
+    with pytest.raises(InvalidInputError, match="were indexed with the model efficientnet-lite0"):
+        update(album, model="dinov2")
+    update(album, relearn=True, model="dinov2")
+    photos.refresh()
+    assert photos.index.dim == 384
+    assert photos.search(album / "9.png", 1)[0][0] == "9.png"
+
+
 def test_a_reader_follows_an_index_that_is_relearned_with_another_model(album, tmp_path):
     update(album, model=write_transformer(tmp_path / "one.onnx"))
     photos = Photos.open(album)

@@ -152,4 +152,5 @@ def test_relevant_photos_of_a_real_collection_are_found():
         pytest.skip("LOGT_PHOTOS is not set to a folder with collection/, queries/ and relevant.json")
     from benchmarks.images import quality
 
-    assert quality(Path(given), Model.load())["mAP"] > 60
+    assert quality(Path(given), Model.load("lite"))["mAP"] > 60
+    assert quality(Path(given), Model.load("dinov2"))["mAP"] > 75

@@ -58,8 +58,8 @@ def index(
         str | None,
         typer.Option(
             metavar="NAME|PATH",
-            help="An ONNX image encoder, a folder that contains one, or a name in the folder LOGT_MODELS. "
-            "Default: the included network.",
+            help="dinov2 (the default) or lite, both included; an ONNX image encoder, a folder that contains one, "
+            "or a name in the folder LOGT_MODELS.",
         ),
     ] = None,
     preset: Annotated[

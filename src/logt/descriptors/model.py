@@ -87,7 +87,8 @@ class Model:
         preprocessor_config.json, and from the shape of its input. The last default is NCHW with the mean and std of
         ImageNet.
 
-        path: the ONNX file, a folder that contains one, or the name of a model ("lite", or one in LOGT_MODELS).
+        path: the ONNX file, a folder that contains one, or the name of a model: "dinov2" (the default, unless
+        the environment variable LOGT_MODEL names another one), "lite", or one in the folder LOGT_MODELS.
         preset: the usual values of a family of models: "clip", "siglip", "dinov2" or "timm".
         layout: "NCHW" or "NHWC".
         mean, std: three numbers each: the input is (rgb / 255 - mean) / std.

@@ -20,10 +20,13 @@ from logt.descriptors.model_settings import (
 from logt.errors import InvalidInputError
 from logt.storage.files import read_bytes
 
-BUILT_IN = {"lite": Path(__file__).with_name("efficientnet-lite0.onnx")}
+BUILT_IN = {
+    "dinov2": Path(__file__).with_name("dinov2-vits14.onnx"),
+    "lite": Path(__file__).with_name("efficientnet-lite0.onnx"),
+}
 """The networks that the package includes, by name."""
 
-DEFAULT_NAME = "lite"
+DEFAULT_NAME = "dinov2"
 
 _IMAGE_FILES = (
     *("vision_model.onnx", "onnx/vision_model.onnx", "visual.onnx", "visual/model.onnx"),
@@ -62,9 +65,10 @@ def find_model(model: str | Path | None) -> Path:
     """Return the ONNX file of the image encoder of a model.
 
     model: a file, a folder that contains one, the name of an included network, or the name of a file or folder in the
-    folder of models, which the environment variable LOGT_MODELS names. None is the default network.
+    folder of models, which the environment variable LOGT_MODELS names. None is the model that the variable LOGT_MODEL
+    names, or the default network.
     """
-    name = DEFAULT_NAME if model is None else str(model)
+    name = os.environ.get("LOGT_MODEL", DEFAULT_NAME) if model is None else str(model)
     if name in BUILT_IN:
         return BUILT_IN[name]
     path = Path(name)

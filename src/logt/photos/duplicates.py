@@ -13,7 +13,7 @@ from logt.index import Index
 from logt.photos.photo_index import Photos
 
 THRESHOLD = 0.85
-"""Compressed, enlarged, brightened or slightly cropped copies score above it, other photos of one object below."""
+"""Altered copies score above it, other photos of one object below: docs/how-to/photos.md has the measurements."""
 
 RAW_THRESHOLD = 0.95
 """The same for descriptors that are not whitened, such as those of CLIP, which have high scores with each other."""

