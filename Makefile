@@ -10,7 +10,7 @@ PHOTOS ?=
 SCALE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check words format docs figures sanitize torture wheel bench profile updates scale growth streams diffusion reasons images-bench \
+.PHONY: help demo test check words format docs figures sanitize torture wheel bench profile updates scale failures fronts growth streams diffusion reasons images-bench \
         serve-bench page-bench clean
 
 help:           ## list these targets
@@ -117,6 +117,13 @@ updates: $(VENV)/.bench       ## adds, removals, saves and filters
 
 scale: $(VENV)/.dev           ## builds with many workers and searches in shards; SCALE="--rows 1000000" is smaller
 	$(BIN)/python -m benchmarks.scale $(SCALE)
+
+failures: $(VENV)/.dev        ## 10,000 searches in shards while all actors of a node are killed
+	$(BIN)/python -m benchmarks.failures
+
+fronts: $(VENV)/.dev          ## logt serve --ray next to Ray Serve, which it installs
+	$(PIP) 'ray[serve]'
+	$(BIN)/python -m benchmarks.fronts
 
 images-bench: $(VENV)/.dev    ## images indexed per second; DATA=folder of photos also measures quality
 	$(BIN)/python -m benchmarks.images --data "$(DATA)" --models $(MODELS)

@@ -52,13 +52,15 @@ class Snapshot:
 
     # ------------------------------------------------------------------------------- segments fetched in parts
 
-    @property
+    @cached_property
     def stored(self) -> list[StoredRows]:
         """The files of segments that are fetched in parts; empty if everything is here."""
         return [segment.stored for segment in self.list_segments if segment.stored is not None]
 
     def fetch_ids(self) -> Snapshot:
         """Fetch the ids of all segments, if they are not here, and return this snapshot."""
+        if not self.stored:
+            return self
         missing = [segment for segment in self.list_segments if segment.stored and segment.stored.fetch_ids()]
         if missing:
             with damage_is_corruption():
