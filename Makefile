@@ -10,7 +10,7 @@ PHOTOS ?=
 SCALE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check words format docs figures sanitize torture wheel bench profile updates scale failures fronts growth streams diffusion reasons images-bench \
+.PHONY: help demo test check words format docs figures sanitize torture wheel bench profile updates scale failures fronts growth streams diffusion reasons images-bench text-bench \
         serve-bench page-bench clean
 
 help:           ## list these targets
@@ -127,6 +127,9 @@ fronts: $(VENV)/.dev          ## logt serve --ray next to Ray Serve, which it in
 
 images-bench: $(VENV)/.dev    ## images indexed per second; DATA=folder of photos also measures quality
 	$(BIN)/python -m benchmarks.images --data "$(DATA)" --models $(MODELS)
+
+text-bench: $(VENV)/.dev      ## quality of searches by text; DATA=photos with texts.json, MODELS=folders of models
+	$(BIN)/python -m benchmarks.texts --data "$(DATA)" --models $(MODELS)
 
 serve-bench: $(VENV)/.dev     ## requests per second and latency of logt serve; DATA=vectors, PHOTOS=photos
 	$(BIN)/python -m benchmarks.serve --data "$(DATA)" --photos "$(PHOTOS)"

@@ -283,3 +283,21 @@ def test_encoders_of_different_dimensions_are_refused(tmp_path, encoders, networ
     update(tmp_path, tmp_path / "index", model=model)
     with pytest.raises(InvalidInputError, match="text encoder returns 7 values, the image encoder 24"):
         Photos.open(tmp_path / "index").search_text("red")
+
+
+def test_the_benchmark_of_text_searches_measures_a_model(album, encoders, tmp_path):
+    from benchmarks.texts import text_quality
+
+    (tmp_path / "collection").mkdir()
+    texts = {"red dots": [], "blue": []}
+    for path in sorted(album.glob("*.png")):
+        shutil.copy(path, tmp_path / "collection")
+        if path.name.startswith("red dots"):
+            texts["red dots"].append(f"collection/{path.name}")
+    (tmp_path / "texts.json").write_text(json.dumps(texts))
+    result = text_quality(tmp_path, encoders)
+    assert result.map > 95
+    assert list(result.best) == ["blue"]
+    assert all(name.startswith("collection/blue") for name in result.best["blue"])
+    with pytest.raises(InvalidInputError, match="has no text encoder"):
+        text_quality(tmp_path, "lite")
