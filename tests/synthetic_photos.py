@@ -21,7 +21,7 @@ class SyntheticPhotos:
 
     side = 100
     has_text = False
-    is_whitened = True
+    duplicate_score = 0.85
 
     def __init__(self, folder: Path, index: Path):
         self.folder, self.path, self.index = folder, index, logt.open(index)

@@ -342,6 +342,7 @@ def test_an_index_of_an_earlier_version_keeps_working(album, tmp_path):
 
 def test_an_index_of_the_small_network_keeps_it_although_the_default_is_another(album, monkeypatch):
     update(album, model="lite")
+    assert Photos.open(album).duplicate_score == 0.85
     monkeypatch.delenv("LOGT_MODEL")
     picture(seed=9).save(album / "9.png")
     assert update(album).added == 1
@@ -353,6 +354,7 @@ def test_an_index_of_the_small_network_keeps_it_although_the_default_is_another(
         update(album, model="dinov2")
     update(album, relearn=True, model="dinov2")
     photos.refresh()
+    assert photos.duplicate_score == 0.9
     assert photos.index.dim == 384
     assert photos.search(album / "9.png", 1)[0][0] == "9.png"
 

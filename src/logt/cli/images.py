@@ -151,7 +151,7 @@ def near_duplicates(
     path: IndexPath,
     threshold: Annotated[
         float | None,
-        typer.Option(help="Minimum score of near-duplicates, up to 1. Default: 0.85; not whitened, 0.95."),
+        typer.Option(help="Minimum score of near-duplicates, up to 1. Default: 0.9; lite, 0.85; not whitened, 0.95."),
     ] = None,
     model: MovedModel = None,
     threads: Threads = None,

@@ -12,12 +12,6 @@ from logt.engine.neighbor_graph import NeighborGraph
 from logt.index import Index
 from logt.photos.photo_index import Photos
 
-THRESHOLD = 0.85
-"""Altered copies score above it, other photos of one object below: docs/how-to/photos.md has the measurements."""
-
-RAW_THRESHOLD = 0.95
-"""The same for descriptors that are not whitened, such as those of CLIP, which have high scores with each other."""
-
 _NEIGHBORS = 32  # neighbors of each photo that are compared; larger groups are connected through other members
 
 
@@ -38,14 +32,12 @@ def duplicates(
     """Return the groups of two or more photos that are near-duplicates; largest groups first.
 
     photos: an open index of photos.
-    threshold: the minimum score of a pair, above 0 and at most 1; default 0.85, or 0.95 if the descriptors are not
-    whitened.
+    threshold: the minimum score of a pair, above 0 and at most 1; default `photos.duplicate_score`: 0.9 for the
+    default model, 0.85 for others, 0.95 if the descriptors are not whitened.
     threads: the number of threads; default all cores.
     progress: called as progress(what, done, total).
     """
-    if threshold is None:
-        threshold = THRESHOLD if photos.is_whitened else RAW_THRESHOLD
-    threshold = check_fraction("threshold", threshold)
+    threshold = check_fraction("threshold", photos.duplicate_score if threshold is None else threshold)
     index = photos.index  # one state of it, even if `photos` is refreshed meanwhile
     graph = _neighbors(index, threads, progress)
     names: list[str] = graph.ids.tolist()

@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
+# Altered copies score above these, other photos of one object below: docs/how-to/photos.md has the measurements.
+_DUPLICATE_SCORES = {"dinov2-vits14": 0.9, "efficientnet-lite0": 0.85}
+_DUPLICATE_SCORE = 0.85  # of other models
+_RAW_DUPLICATE_SCORE = 0.95  # of descriptors that are not whitened, such as those of CLIP; their scores are high
+
+
 @dataclass(frozen=True)
 class _View:
     """A whitening and the vectors with it; they are only ever replaced together."""
@@ -79,6 +85,13 @@ class Photos:
     def is_whitened(self) -> bool:
         """Whether descriptors are whitened; those that texts are compared with are not."""
         return not self._view.whitening.is_identity
+
+    @property
+    def duplicate_score(self) -> float:
+        """The score from which photos are near-duplicates, by default: it depends on the model."""
+        if not self.is_whitened:
+            return _RAW_DUPLICATE_SCORE
+        return _DUPLICATE_SCORES.get(self._extractor.model.name, _DUPLICATE_SCORE)
 
     def descriptor(self, image: Image | str | Path, box: Box | None = None) -> Floats:
         """Return the vector of an image: whitened, of norm 1, comparable with those of the index.

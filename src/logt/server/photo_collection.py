@@ -12,7 +12,6 @@ from logt._types import Floats
 from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.photos.catalog import CatalogPhoto
-from logt.photos.duplicates import RAW_THRESHOLD, THRESHOLD
 from logt.photos.progress_file import IndexingProgress, read_progress
 from logt.server.background import Background
 from logt.server.collection import BaseCollection, Change, Remove, Upload, VectorCollection
@@ -46,7 +45,7 @@ class PhotoSource(Protocol):
     def side(self) -> int: ...
 
     @property
-    def is_whitened(self) -> bool: ...
+    def duplicate_score(self) -> float: ...
 
     def search(
         self, image: Image, k: int, box: Box | None = None, *, rerank: Rerank = None
@@ -126,7 +125,7 @@ class PhotoCollection(BaseCollection):
     @property
     def duplicate_score(self) -> float:
         """The score above which photos are near-duplicates."""
-        return THRESHOLD if self.photos.is_whitened else RAW_THRESHOLD
+        return self.photos.duplicate_score
 
     @property
     def background(self) -> Background:
