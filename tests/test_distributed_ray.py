@@ -80,6 +80,20 @@ def test_a_build_on_ray_has_the_bytes_of_a_build_with_processes(cluster, tmp_pat
         assert (tmp_path / "ray" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_the_command_builds_on_a_cluster_that_is_not_named(cluster, tmp_path, vectors):
+    from typer.testing import CliRunner
+
+    from logt.cli.main import app
+
+    np.save(tmp_path / "vectors.npy", vectors(300, DIM))
+    done = CliRunner().invoke(
+        app, ["build", "--ray", str(tmp_path / "vectors.npy"), str(tmp_path / "index"), "--json"]
+    )
+    assert '"vectors": 300' in done.output
+    assert len(logt.open(tmp_path / "index")) == 300
+
+
 def running_tasks():
     """The workers of this cluster that run a task: descendants of this process with the name that Ray gives them."""
     parents, tasks = {}, []

@@ -40,7 +40,7 @@ FINE_BLOCK = 1 << 14
 
 _NEAR = 2  # blocks between two missing ones, up to which all are fetched in one request
 _REQUEST = 1 << 23  # bytes of a request, at most
-_PAGE = 1 << 16  # the pages of all systems divide it
+_PAGE = 1 << 16  # the pages of all systems divide it: a hole in the data leaves the digests
 
 Check = Callable[[int, int], None]
 """Raises ValueError unless the bytes from, to are values that can be used."""
@@ -56,12 +56,12 @@ class SparseFile:
         count = -(-self.size // block)
         self.here: Mask = np.zeros(count, bool)
         self.used: Ids = np.zeros(count, np.int64)  # when each block was requested last
-        first = -(-self.size // _PAGE) * _PAGE  # of the digests
+        self._end = -(-self.size // _PAGE) * _PAGE  # where the digests start
         self.path = cache_folder() / f"{self.checksum}-{name}.{block}"
-        self._file, self.owned = _open_locked(self.path, first + 8 * count)
+        self._file, self.owned = _open_locked(self.path, self._end + 8 * count)
         weakref.finalize(self, os.close, self._file)
         self.data: Array = np.frombuffer(mmap.mmap(self._file, self.size, access=mmap.ACCESS_READ), np.uint8)
-        self._digests: Array = np.frombuffer(mmap.mmap(self._file, 8 * count, offset=first), np.uint64)
+        self._digests: Array = np.frombuffer(os.pread(self._file, 8 * count, self._end), np.uint64).copy()
 
     def missing(self, wanted: Mask) -> Mask:
         """Return the wanted blocks that have to be fetched; those that an earlier process left are checked."""
@@ -85,18 +85,14 @@ class SparseFile:
 
     def write(self, first: int, last: int, data: bytes) -> None:
         """Keep the bytes of the blocks first to last - 1."""
-        start, _ = self.span(first, last)
-        done = 0
-        while done < len(data):
-            done += os.pwrite(self._file, memoryview(data)[done:], start + done)
+        _write_at(self._file, data, first * self.block)
         self._accept(first, last)
-        for number in range(first, last):
-            self._digests[number] = self._digest(number)
+        self._note(first, [self._digest(number) for number in range(first, last)])
 
     def drop(self, first: int, last: int) -> None:
         """Make a hole of the blocks first to last - 1."""
         self.here[first:last] = False
-        self._digests[first:last] = 0
+        self._note(first, [np.uint64(0)] * (last - first))
         start, stop = self.span(first, last)
         punch_hole(self._file, start, stop - start)
 
@@ -110,10 +106,21 @@ class SparseFile:
             check(*self.span(first, last))
         self.here[first:last] = True
 
+    def _note(self, first: int, digests: Sequence[np.uint64]) -> None:
+        """Keep the digests of some blocks."""
+        self._digests[first : first + len(digests)] = digests
+        _write_at(self._file, np.array(digests, np.uint64).tobytes(), self._end + 8 * first)
+
     def _digest(self, number: int) -> np.uint64:
         start, stop = self.span(number, number + 1)
         digest = hashlib.blake2b(self.data[start:stop].tobytes(), digest_size=8).digest()
         return np.uint64(int.from_bytes(digest) or 1)
+
+
+def _write_at(file: int, data: bytes, start: int) -> None:
+    done = 0
+    while done < len(data):
+        done += os.pwrite(file, memoryview(data)[done:], start + done)
 
 
 def _open_locked(path: Path, length: int) -> tuple[int, bool]:
@@ -174,7 +181,7 @@ class _Blocks:
         """Drop what no reader uses and what was used longest ago, until `more` bytes fit the limit."""
         with self.lock:
             files = [file for file in self.files.values() if file.path.parent == cache_folder()]
-            hidden = sum(file.nbytes for file in files if not file.owned)  # in temporary files
+            hidden = sum(file.nbytes for file in files if not file.owned or not file.path.exists())
             used = make_room(cache_folder(), more + hidden, keep={file.path for file in files if file.owned})
             over = used + hidden + more - cache_limit()
             if over <= 0 or self.forked or not can_punch():
