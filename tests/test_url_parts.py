@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import logt
 from logt.cli.main import app
+from logt.engine.list_search import ListSearcher
 from logt.errors import CorruptIndexError
 from logt.storage import sparse
 
@@ -218,6 +219,22 @@ def test_the_cache_stays_within_its_limit_and_searches_stay_right(bucket, made, 
     assert_same(found, expected)
 
 
+def test_a_search_is_repeated_if_another_one_fetches_its_supplement_meanwhile(bucket, made, vectors, monkeypatch):
+    made.save(f"{bucket}/index")
+    index, other, Q = logt.open(f"{bucket}/index"), logt.open(f"{bucket}/index"), vectors(3, DIM, seed=16)
+    run, first = ListSearcher._search, []
+
+    def run_and_search(searcher, *given, **named):
+        found = run(searcher, *given, **named)
+        if not first:
+            first.append(found)
+            other.search(Q, 5)
+        return found
+
+    monkeypatch.setattr(ListSearcher, "_search", run_and_search)
+    assert_same(index.search(Q, 5), made.search(Q, 5))
+
+
 def test_later_processes_use_what_is_in_the_cache(bucket, made, vectors, tmp_path, proxy):
     url, Q = f"{bucket}/index", vectors(3, DIM, seed=11)
     made.save(url)
@@ -309,7 +326,7 @@ def test_the_commands_take_urls(bucket, made, vectors, tmp_path, proxy):
 
 def test_the_lists_that_are_fetched_are_those_that_a_search_reads(changed, vectors):
     searcher = changed._snapshot.searcher()
-    totals = logt.engine.list_search.ListSearcher(changed._snapshot.list_segments, totals=searcher.totals())
+    totals = ListSearcher(changed._snapshot.list_segments, totals=searcher.totals())
     for effort in (0.0, 0.3, 1.0):
         reading = logt.stages.inverted_lists.Probe(effort).reading(5, refine=True)
         for q in vectors(20, 16, seed=14):

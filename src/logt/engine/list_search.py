@@ -132,12 +132,12 @@ class ListSearcher:
         found = [(np.empty((0, k), np.float32), np.empty((0, k), np.int64), np.empty((0, 4), np.int64))]
         width = min(reading.candidates, self.count)
         for rows in split_range(len(Q), _FETCHED):
-            with fetcher.reading():
+            with fetcher.reading() as start:
                 complete = fetcher.have_all(files)
                 if not complete:
                     fetcher.fetch(self._lists_of(Q[rows], reading))
                 _, scores, ids, counts = self._search(Q[rows], width, reading, workers, keyed=False)
-                if not complete and fetcher.fetch(self._supplement_of(ids)):
+                if not complete and fetcher.fetch(self._supplement_of(ids), since=start):
                     _, scores, ids, counts = self._search(Q[rows], width, reading, workers, keyed=False)
             found.append((scores[:, :k], ids[:, :k], counts))
         scores, ids, counts = (np.concatenate(parts) for parts in zip(*found, strict=True))

@@ -18,11 +18,14 @@ Wanted = tuple[Any, Ids]
 class Fetcher(Protocol):
     """Fetches parts of files. What was fetched within `reading` stays until that ends."""
 
-    def reading(self) -> AbstractContextManager[None]:
-        """Return a context in which nothing that is fetched or requested again is dropped."""
+    def reading(self) -> AbstractContextManager[int]:
+        """Return a context in which nothing that is fetched or requested again is dropped; its value is the time."""
 
-    def fetch(self, wanted: Sequence[Wanted]) -> bool:
-        """Fetch what is not there; return whether anything was missing. Only within `reading`."""
+    def fetch(self, wanted: Sequence[Wanted], since: int = 0) -> bool:
+        """Fetch what is not there; return whether anything was missing, or has come after the time `since`.
+
+        Only within `reading`.
+        """
 
     def have_all(self, files: Sequence[Any]) -> bool:
         """Return whether all of some files is there; it stays then. Only within `reading`."""

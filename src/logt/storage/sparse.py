@@ -56,6 +56,7 @@ class SparseFile:
         count = -(-self.size // block)
         self.here: Mask = np.zeros(count, bool)
         self.used: Ids = np.zeros(count, np.int64)  # when each block was requested last
+        self.came: Ids = np.zeros(count, np.int64)  # when each block was fetched
         self._end = -(-self.size // _PAGE) * _PAGE  # where the digests start
         self.path = cache_folder() / f"{self.checksum}-{name}.{block}"
         self._file, self.owned = _open_locked(self.path, self._end + 8 * count)
@@ -156,6 +157,11 @@ class _Blocks:
         self.readers: list[int] = []  # when each started
         self.forked = False  # a child may read what this process would drop
 
+    def tick(self) -> int:
+        """Return a new time."""
+        self.clock += 1
+        return self.clock
+
     def open(self, name: str, about: Mapping[str, Any], block: int, key: object) -> SparseFile:
         """Return the file with this content. key: of the checks that its blocks pass."""
         whole_key = (cache_folder(), about["checksum"], about["bytes"], name, block, key)
@@ -166,13 +172,12 @@ class _Blocks:
             return known
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
+    def reading(self) -> Iterator[int]:
         with self.lock:
-            self.clock += 1
-            start = self.clock
+            start = self.tick()
             self.readers.append(start)
         try:
-            yield
+            yield start
         finally:
             with self.lock:
                 self.readers.remove(start)
@@ -226,16 +231,18 @@ class BlockFetcher:
         return _blocks.open(name, about, block, key)
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
-        with _blocks.reading():
-            yield
+    def reading(self) -> Iterator[int]:
+        with _blocks.reading() as start:
+            yield start
 
-    def fetch(self, wanted: Sequence[tuple[SparseFile, Ids]]) -> bool:
+    def fetch(self, wanted: Sequence[tuple[SparseFile, Ids]], since: int = 0) -> bool:
         together: dict[int, tuple[SparseFile, Mask]] = {}
         for file, ranges in wanted:
             mask = together.setdefault(id(file), (file, np.zeros(len(file.here), bool)))[1]
             mask |= file.blocks(ranges)
-        return self._fetch(list(together.values()))
+        fetched = self._fetch(list(together.values()))
+        with _blocks.lock:  # another search may have fetched some meanwhile
+            return fetched or any((file.came[mask] > since).any() for file, mask in together.values())
 
     def _fetch(self, wanted: Sequence[tuple[SparseFile, Mask]]) -> bool:
         requests: list[tuple[SparseFile, int, int]] = []
@@ -249,12 +256,13 @@ class BlockFetcher:
         spans = [(file.name, *file.span(first, last)) for file, first, last in requests]
         parts = self.read_ranges(spans)
         with _blocks.lock:
+            now = _blocks.tick()
             for (file, first, last), data in zip(requests, parts, strict=True):
                 try:
                     file.write(first, last, data)
                 except ValueError as error:
                     raise self._damaged(file, error) from error
-                file.used[first:last] = _blocks.clock
+                file.used[first:last] = file.came[first:last] = now
         return True
 
     def have_all(self, files: Sequence[SparseFile]) -> bool:
