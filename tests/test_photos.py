@@ -13,6 +13,7 @@ import pytest
 from drawn_images import best_match, counts, draw, draw_folder, finds_itself, indexed_names
 from PIL import Image
 
+import logt
 from logt.descriptors import ImageError, Model, image_decoder, read_image
 from logt.errors import InvalidInputError
 from logt.photos import Photos, indexer, update
@@ -278,6 +279,21 @@ def test_a_whitening_from_few_photos_is_learned_again_and_one_from_many_is_final
         assert all(finds_itself(photos, tmp_path / f"{seed}.png") for seed in range(count))
     assert learned == [4, 5, 7, 9, 9]
     assert len([p for p in (tmp_path / ".logt").iterdir() if p.name.startswith(("vectors-", "whitening-"))]) == 2
+
+
+def test_the_neighbor_graph_stays_when_photos_are_added_and_the_whitening_is_learned_again(folder, small):
+    update(folder, model=small)
+    with logt.open(Photos.open(folder).index._store.folder, mode="a") as vectors:
+        vectors.link(4)
+        vectors.save()
+    for count in (1, 10):  # of 5 photos, 10 more change the whitening
+        for seed in range(count):
+            draw(folder / f"{count}-{seed}.png", 300 + 10 * count + seed)
+        update(folder)
+        index = Photos.open(folder).index
+        assert len(index.links) == len(index)
+    assert len(index) == 16
+    assert index.links.neighbors(0)[0].shape == (4,)
 
 
 def test_photos_of_a_long_run_are_searchable_before_its_end(tmp_path, small, monkeypatch):

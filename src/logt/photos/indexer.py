@@ -333,7 +333,7 @@ class _Indexer:
 
     def _write_vectors(self, whitening: Whitening, compact: bool) -> None:
         with self.index.open_vectors(whitening) as vectors:
-            modified = vectors.generation is None
+            modified = is_new = vectors.generation is None
             for names, X in self.catalog.unindexed(whitening.checksum, _BATCH_SIZE):
                 vectors.upsert(whitening(X), names, threads=self.workers.threads)
                 modified = True
@@ -345,8 +345,18 @@ class _Indexer:
             if compact and (report["segments"] > _MAX_SEGMENTS or report["removed"] > len(vectors) // 4):
                 vectors.compact(threads=self.workers.threads)
                 modified = True
+            if is_new and (k := self._linked_neighbors()):
+                vectors.link(k, threads=self.workers.threads)
             if modified:
                 vectors.save(self.index.vectors_folder(whitening.checksum))
+
+    def _linked_neighbors(self) -> int:
+        """Return the neighbors per photo in the graph of the present vectors, 0 if they have none."""
+        if self.manifest.whitening is None or self.catalog.relearning:
+            return 0
+        with self.index.open_vectors(self.index.read_whitening(self.manifest.whitening)) as vectors:
+            state = vectors._contents.snapshot.links
+            return 0 if state is None else state.links.k
 
     def _choose_whitening(self) -> Whitening:
         """Return the whitening of the present vectors, or a new one if the folder has grown or is relearned."""
