@@ -1,4 +1,4 @@
-"""Measure small changes: adds, removals, saves, filters. `make updates`; no data is needed.
+"""Measure small changes: adds, removals, saves, filters, range searches. `make updates`; no data is needed.
 
 Each time is a median; "ratio" compares with the state before the changes, measured in turn.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,9 @@ import numpy as np
 import logt
 from benchmarks.data import argument_parser, write_rows
 from benchmarks.serve import run_server
+from logt.methods import sketched
 from logt.server.client import Client
+from logt.stages.kmeans import KMeans
 
 N, DIM, K = 100_000, 256, 10
 
@@ -45,6 +49,7 @@ def main() -> None:
     note("segments after 1,000 adds", index.report()["segments"], "")
     measure_saves(index, new, note)
     measure_service(index, new, note)
+    measure_many_units(note)
     measure_strings(X, note)
     measure_filter(note)
     measure_upserts(X, note)
@@ -81,6 +86,15 @@ def measure_service(index: logt.Index, new: Iterator[np.ndarray], note: Callable
             note("durable adds over HTTP, 8 clients", len(rows) / (time.perf_counter() - start), "per second")
 
 
+def measure_many_units(note: Callable[[str, float, str], None]) -> None:
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((20_000, 512), np.float32)
+    index = logt.Index(512, method=replace(sketched(), group=KMeans(units=4000)))
+    index.add(X)
+    more = iter(rng.standard_normal((100, 1, 512)))
+    note("add one vector, 4,000 units, 512 dimensions", median_ms(lambda: index.add(next(more)), 20), "ms")
+
+
 def measure_strings(X: np.ndarray, note: Callable[[str, float, str], None]) -> None:
     index = logt.Index(32)
     names = [f"photos/{i:07}.jpg" for i in range(200_000)]
@@ -103,6 +117,11 @@ def measure_filter(note: Callable[[str, float, str], None]) -> None:
     note(
         "filter by 100 ids among 1,000,000", median_ms(lambda: index.search(q, K, filter=chosen, threads=1), 30), "ms"
     )
+    tracemalloc.start()
+    found = index.range_search(q, 0.9, threads=1)
+    peak = tracemalloc.get_traced_memory()[1] - 12 * len(found.ids)
+    tracemalloc.stop()
+    note("memory of a range search among 1,000,000, without its results", peak / 1e6, "MB")
 
 
 def measure_upserts(X: np.ndarray, note: Callable[[str, float, str], None]) -> None:
