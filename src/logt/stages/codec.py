@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from logt import _kernels
 from logt._threads import SERIAL, Workers, split_range
 from logt._types import Array, Floats
-from logt._validation import check_array
+from logt._validation import check_array, row_norms
 from logt.stages.codes import unit_dtype
 from logt.stages.decoder import Sparse
 from logt.stages.inverted_lists import RecallCurve
@@ -157,6 +157,10 @@ class Codec:
         levels = fields[:, : self.dim] - np.float32(7.5)
         return levels * self.bands.per_dim(self.book_deviation) * self.book_scale[:, None]
 
+    @cached_property
+    def _memory_norms(self) -> Floats:
+        return row_norms(self.memory_vectors).astype(np.float32)
+
     # ------------------------------------------------------------------------------------------------ encoding
 
     def encode(self, rows: Any, decode: Sparse, workers: Workers = SERIAL) -> Encoded:
@@ -194,7 +198,7 @@ class Codec:
 
     def pursuit(self, decode: Sparse, rows: int) -> _NearestPursuit:
         """Return the encoder of `rows` rotated vectors."""
-        return _NearestPursuit(self.memory_vectors, self.entries, decode.candidates, rows)
+        return _NearestPursuit(self.memory_vectors, self._memory_norms, self.entries, decode.candidates, rows)
 
     def _combine(self, unit: Array, weight: Floats) -> Floats:
         """Return Σ_t weight_t · y[unit_t]."""
@@ -298,20 +302,24 @@ class Codec:
 class _NearestPursuit:
     """Encodes rotated vectors: the nearest memory vector first, then orthogonal matching pursuit."""
 
-    def __init__(self, Y: Floats, entries: int, candidates: int, rows: int):
-        norms = np.linalg.norm(Y, axis=1)
+    def __init__(self, Y: Floats, norms: Floats, entries: int, candidates: int, rows: int):
+        self._Y, self._norms, self._entries = Y, norms, entries
         self._rescale = (1 / np.where(norms > 0, norms, 1)).astype(np.float32)
-        self._atoms = Y * self._rescale[:, None]
-        self._norms, self._entries = norms.astype(np.float32), entries
         self._capacity = min(len(Y), max(candidates, entries))
         bulk = rows >= len(Y) // 4 and 4 * len(Y) ** 2 <= _GRAM_BYTES
-        self._gram = self._atoms @ self._atoms.T if bulk else None
+        self._gram = self._gram_of(slice(None)) if bulk else None
+
+    def _gram_of(self, units: Array | slice) -> Floats:
+        """Return the inner products of some memory vectors, scaled to norm 1."""
+        atoms = self._Y[units] * self._rescale[units][:, None]
+        gram: Floats = atoms @ atoms.T
+        return gram
 
     def __call__(self, Z: Floats) -> tuple[NDArray[np.int64], Floats]:
         """Return (units, weights), (rows, entries) each; the first is the nearest in Euclidean distance."""
-        corr = Z @ self._atoms.T
+        corr = (Z @ self._Y.T) * self._rescale  # no copy of Y: it is large next to a few rows
         nearest = (corr * self._norms - np.square(self._norms) / 2).argmax(axis=1)
-        if self._entries == 1 or len(self._atoms) == 1:
+        if self._entries == 1 or len(self._Y) == 1:
             unit = np.zeros((len(Z), self._entries), np.int64)
             weight = np.zeros(unit.shape, np.float32)
             unit[:, 0] = nearest
@@ -336,9 +344,8 @@ class _NearestPursuit:
             return unit.astype(np.int64), weight
         counts, every = np.full(1, support.shape[1], np.int32), np.arange(support.shape[1], dtype=np.int32)[None]
         for i, mine in enumerate(support):
-            atoms = self._atoms[mine]
             first = np.flatnonzero(mine == nearest[i]).astype(np.int32)
-            gram, rescale = atoms @ atoms.T, self._rescale[mine]
+            gram, rescale = self._gram_of(mine), self._rescale[mine]
             _kernels.omp_path(
                 *(gram, corr[i : i + 1], every, counts, first, rescale, lengths, unit[i : i + 1], weight[i : i + 1])
             )
