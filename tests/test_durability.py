@@ -117,6 +117,23 @@ def test_a_forked_child_does_not_write(path):
     logt.open(path, mode="a").close()
 
 
+def test_a_forked_child_does_not_keep_the_lock_of_a_writer_that_died(path):
+    code = (
+        f"import logt, os, signal\nindex = logt.open({str(path)!r}, mode='a')\n"
+        "if os.fork():\n    os._exit(0)\nprint(os.getpid(), flush=True)\nsignal.pause()\n"
+    )
+    writer = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    child = int(writer.stdout.readline())
+    try:
+        assert writer.wait(30) == 0
+        os.kill(child, 0)  # it lives
+        logt.open(path, mode="a").close()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        writer.stdout.close()
+
+
 def test_readers_in_threads_see_only_saved_states(path):
     writer = threading.Thread(target=grow, args=(path, 10**6 if TORTURE else 25, 60))
     wrong = []

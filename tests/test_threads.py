@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
 
 import pytest
 
+from logt import _threads
 from logt._threads import Workers, available_cores, split_range
 
 
@@ -68,6 +70,29 @@ assert threads() == before
 
 def test_blas_runs_on_one_thread_inside_and_is_restored():
     subprocess.run([sys.executable, "-c", BLAS], check=True)
+
+
+def in_child(call):
+    """Return the exit status of a forked child: what the call returns."""
+    child = os.fork()
+    if not child:
+        status = 99
+        try:
+            status = int(call())
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_child_has_no_lock_and_no_limit_of_another_thread():
+    """A thread of the parent may be inside at the moment of the fork, and does not exist in the child."""
+    with _threads._blas_lock:
+        assert in_child(lambda: _threads._blas_lock.acquire(timeout=5)) == 1
+    with _threads.single_threaded_blas():
+        assert in_child(lambda: _threads._blas_users) == 0
+        assert in_child(lambda: Workers(2).map(lambda i: i, [4, 5]) == [4, 5]) == 1
+    assert _threads._blas_users == 0
 
 
 def test_no_thread_outlives_its_call():
