@@ -140,6 +140,21 @@ def test_the_cache_stays_within_its_limit(bucket, made, tmp_path, monkeypatch):
         cache.cache_limit()
 
 
+def test_a_damaged_file_of_the_cache_is_fetched_again_and_one_that_is_written_stays(
+    bucket, made, tmp_path, monkeypatch
+):
+    made.save(f"{bucket}/index")
+    logt.open(f"{bucket}/index", cache="all")
+    for path in (tmp_path / "cache").iterdir():
+        path.write_bytes(bytes(path.stat().st_size))
+    expected = made.search(np.ones(DIM), 5)
+    np.testing.assert_array_equal(logt.open(f"{bucket}/index", cache="all").search(np.ones(DIM), 5).ids, expected.ids)
+    (tmp_path / "cache" / ".a file.1.tmp").write_bytes(b"so far")
+    monkeypatch.setenv("LOGT_CACHE_GB", "0")
+    cache.make_room(tmp_path / "cache", 1)
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == [".a file.1.tmp"]
+
+
 def test_workers_build_from_urls_to_a_url(bucket, tmp_path, vectors):
     import s3fs
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Set
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 from logt.errors import CorruptIndexError, InvalidInputError
 from logt.storage.files import checksum, make_folder, replace_file
 from logt.storage.places import Place
+
+_WRITING = 3600 * 10**9  # ns: a temporary file that is younger is being written
 
 FOLDER_VARIABLE, LIMIT_VARIABLE = "LOGT_CACHE", "LOGT_CACHE_GB"
 
@@ -67,10 +70,10 @@ def make_room(folder: Path, more: int, keep: Set[Path] = frozenset()) -> int:
             size = about.st_blocks * 512 if hasattr(about, "st_blocks") else about.st_size  # without holes
             files.append((about.st_mtime_ns, size, path))
     total = sum(size for _, size, _ in files)
-    for _, size, path in sorted(files):
+    for used, size, path in sorted(files):
         if total + more <= limit:
             break
-        if path not in keep:
+        if path not in keep and not (path.name.startswith(".") and time.time_ns() - used < _WRITING):
             total -= size
             path.unlink(missing_ok=True)
     return total

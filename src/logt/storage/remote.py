@@ -32,6 +32,8 @@ from logt.storage.writing import StoredIndex, Writer
 
 _MANIFEST = re.compile(r"manifest-(\d{12})\.json")
 
+_ATTEMPTS = 3  # to read a file from the cache, which other processes use too
+
 ORPHAN_SECONDS = 7 * 24 * 3600
 """After this time, files that no manifest names are removed by the next commit: no build takes as long."""
 
@@ -161,7 +163,15 @@ class RemoteStore(Store):
         return DeferredLinks(read, count, sum(files[name]["bytes"] for name in entry.values()))
 
     def _load(self, name: str, about: Mapping[str, Any]) -> dict[str, Array]:
-        return read_array_file(cached_file(self.place, name, about), about)
+        for attempt in range(_ATTEMPTS):
+            path = cached_file(self.place, name, about)
+            try:
+                return read_array_file(path, about)
+            except CorruptIndexError:  # damaged in the cache, or removed from it meanwhile
+                path.unlink(missing_ok=True)
+                if attempt == _ATTEMPTS - 1:
+                    raise
+        raise AssertionError
 
     # -------------------------------------------------------------------------------------------------- writing
 
