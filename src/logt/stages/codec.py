@@ -311,8 +311,7 @@ class _NearestPursuit:
 
     def _gram_of(self, units: Array | slice) -> Floats:
         """Return the inner products of some memory vectors, scaled to norm 1."""
-        atoms = self._Y[units] * self._rescale[units][:, None]
-        gram: Floats = atoms @ atoms.T
+        gram: Floats = (atoms := self._Y[units] * self._rescale[units][:, None]) @ atoms.T
         return gram
 
     def __call__(self, Z: Floats) -> tuple[NDArray[np.int64], Floats]:
