@@ -44,7 +44,7 @@ def print_profile(index: logt.Index, Q: np.ndarray, probe: Probe, bandwidth: flo
     searcher = ListSearcher([segment])
     reading = probe.reading(K, refine=searcher.refine)
     lists, decoded, heads, tails = searcher.search(Q, K, reading)[2].mean(axis=0)
-    one_list = Reading(0, 1, 0, 0, 0, 0, everything=False)
+    one_list = Reading(0, 1, 0, 0, 0, 0, 0, everything=False)
     measure = median_ms(lambda q: searcher.search(Q[q : q + 1], 1, one_list), len(Q))
     scan = median_ms(lambda q: searcher.search(Q[q : q + 1], K, reading._replace(candidates=0)), len(Q))
     kernel = median_ms(lambda q: searcher.search(Q[q : q + 1], K, reading), len(Q))

@@ -133,6 +133,7 @@ def own_systems() -> list[System]:
     return [
         System("exhaustive float32", _exhaustive, DEFAULT, "logt-search", "logt", full_ranking=True),
         _index("logt", sketched(), {**DEFAULT, **RECALLS, **EFFORTS}),
+        _index("logt linked", sketched(), {**DEFAULT, **RECALLS, **EFFORTS}, link=True),
         _index("logt without supplement", sketched(refine=False), {**DEFAULT, **few}),
         _index("logt 1 bit", sketched(bits=1), {**DEFAULT, **few}),
         _index("logt 4 bits", sketched(bits=4), {**DEFAULT, **few}),
@@ -144,20 +145,22 @@ def own_systems() -> list[System]:
     ]
 
 
-def _index(name: str, method: logt.Method, settings: Settings, *, smooth: bool = False) -> System:
+def _index(name: str, method: logt.Method, settings: Settings, *, smooth: bool = False, link: bool = False) -> System:
     def build(data: Collection) -> Built:
-        return _build_index(data, method, smooth)
+        return _build_index(data, method, smooth, link)
 
     return System(name, build, settings, "logt-search", "logt", full_ranking=True)
 
 
-def _build_index(data: Collection, method: logt.Method, smooth: bool) -> Built:
+def _build_index(data: Collection, method: logt.Method, smooth: bool, link: bool) -> Built:
     """Build an index, save it and search it as it is opened again: its supplement stays on disk."""
     if smooth and data.metric != "cosine":
         raise UnsupportedError("smoothed vectors are compared by cosine only")
     X = logt.smoothed(data.X, threads=data.threads) if smooth else data.X
     index = logt.Index(data.dim, method=method, metric=data.metric, threads=data.threads, segment_size=None)
     index.add(X)
+    if link:
+        index.link()
     folder = Path(tempfile.mkdtemp(prefix="index-", dir=data.folder))
     index.save(folder)
     opened = logt.Index.open(folder, threads=1)

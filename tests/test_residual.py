@@ -19,7 +19,7 @@ from logt.stages.inverted_lists import Probe, Reading, sort_into_lists
 from logt.stages.kmeans import KMeans
 from logt.stages.residual import ERRORS, STEPS, Bands, ResidualQuantizer, signs
 
-EVERYTHING = Reading(lists=1, nprobe=0, least=0, code_reach=0, head_reach=0, candidates=0, everything=True)
+EVERYTHING = Reading(lists=1, nprobe=0, least=0, code_reach=0, head_reach=0, candidates=0, beam=0, everything=True)
 FAR = 1e6  # deviations: nothing is skipped
 
 
@@ -178,7 +178,7 @@ def test_lists_are_probed_in_the_order_of_their_expected_scores(isa, rng, nprobe
     X = uneven(rng, 2000, 48)
     segment = segment_of(X, rng)
     codec = segment.codec
-    reading = Reading(1, nprobe, 0, FAR, FAR, 60, everything=False)
+    reading = Reading(1, nprobe, 0, FAR, FAR, 60, 0, everything=False)
     for q in uneven(rng, 5, 48):
         c = 2 * codec.memory_vectors @ codec.bands.rotate((q - codec.mean)[None])[0]
         best = np.argsort(-(codec.list_weight * c + codec.list_bias))[:nprobe]
@@ -196,7 +196,7 @@ def test_what_is_not_read_could_hardly_be_among_the_best(isa, rng):
     segment = segment_of(X, rng)
     Q = uneven(rng, 50, 200)
     kept = ListSearcher([segment])
-    careful = Reading(1, 16, 0, 5.0, 4.0, 0, everything=False)
+    careful = Reading(1, 16, 0, 5.0, 4.0, 0, 0, everything=False)
     _, some, counts = kept.search(Q, 10, careful)
     _, every, all_counts = kept.search(Q, 10, EVERYTHING)
     assert np.mean([len(set(a) & set(b)) / 10 for a, b in zip(some.tolist(), every.tolist(), strict=True)]) > 0.99

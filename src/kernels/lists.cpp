@@ -8,268 +8,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <utility>
 #include <vector>
 
-#include "bits.hpp"
-#include "lanes.hpp"
 #include "pool.hpp"
 #include "query.hpp"
+#include "scan.hpp"
+#include "walk.hpp"
 
 namespace logt {
 namespace {
-
-// -------------------------------------------------------------------------------------------------- scanning
-
-inline void fetch_bytes(const void* data, size_t bytes) {
-    const char* first = static_cast<const char*>(data);
-    for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(first + at);
-    __builtin_prefetch(first + bytes - 1);
-}
-
-// Vectors that wait for their residual to be read, which is fetched into the cache meanwhile.
-template <size_t SIZE>
-struct Queue {
-    uint32_t segment[SIZE], position[SIZE];
-    float estimate[SIZE], bound[SIZE];
-    size_t held = 0;
-
-    bool add(uint32_t s, uint32_t p, float e, float b) {  // whether it is full now
-        segment[held] = s, position[held] = p, estimate[held] = e, bound[held] = b;
-        return ++held == SIZE;
-    }
-};
-
-struct Scan {
-    const Codec& codec;
-    const ListSegment* segments;
-    Query& query;
-    const Reading& reading;
-    Pool& pool;
-    Counts& counts;
-    Queue<64> heads;
-    Queue<16> tails;
-    float code_reach;
-    const float head_reach;
-    static constexpr float FAR = 3e38f;
-
-    Scan(const Codec& codec, const ListSegment* segments, Query& query, const Reading& reading, Pool& pool,
-         Counts& counts)
-        : codec(codec), segments(segments), query(query), reading(reading), pool(pool), counts(counts),
-          code_reach(reading.everything ? FAR : reading.code_reach * query.deviation),
-          head_reach(reading.everything ? FAR : reading.head_reach * query.head_error) {}
-
-    void finish() {
-        read_heads();
-        read_tails();
-    }
-
-    // Fetches the codes of positions from..to-1 into the cache: they are few, in many places, and the next to be decoded.
-    void fetch(const ListSegment& s, size_t from, size_t to) const {
-        const size_t listed = s.starts ? 1 : 0, unit_size = s.wide ? 4 : 2;
-        for (size_t e = 0; e < s.entries; ++e) fetch_bytes(s.weight + e * s.rows + from, to - from);
-        for (size_t e = listed; e < s.entries; ++e) {
-            const size_t at = (e - listed) * s.rows + from;
-            fetch_bytes(static_cast<const uint8_t*>(s.unit) + at * unit_size, (to - from) * unit_size);
-        }
-        for (const float* values : {s.scale, s.factor, s.bias})
-            if (values) fetch_bytes(values + from, (to - from) * sizeof(float));
-    }
-
-    // Estimates positions from..to-1 by their codes. With lists, `first` is c of the unit whose list they are in.
-    void decode(uint32_t segment, size_t from, size_t to, float first) {
-        counts.decoded += static_cast<int64_t>(to - from);
-        if (segments[segment].wide) decode_as<uint32_t>(segment, from, to, first);
-        else decode_as<uint16_t>(segment, from, to, first);
-    }
-
-    template <typename Unit>
-    void decode_as(uint32_t segment, size_t from, size_t to, float first) {
-        const ListSegment& s = segments[segment];
-        using Part = Vectors<GATHER>::Float;
-        const size_t listed = s.starts ? 1 : 0;
-        const Unit* unit = static_cast<const Unit*>(s.unit);
-        alignas(64) float estimate[LANES], reach[LANES];
-        size_t p = from;
-        for (; p + LANES <= s.rows && p < to; p += LANES) {
-            LanesOf<GATHER> sum = {};
-            if (listed)
-                for (size_t i = 0; i < sum.PARTS; ++i) sum.part[i] = widened<GATHER>(s.weight + p + i * GATHER) * first;
-            for (size_t e = listed; e < s.entries; ++e)
-                sum.add(weights<GATHER>(s.weight + e * s.rows + p, 0, LANES),
-                        gather(query.c.data, unit + (e - listed) * s.rows + p));
-            for (size_t i = 0; i < sum.PARTS; ++i) {
-                const size_t at = p + i * GATHER;
-                Part value = sum.part[i] * read<Part>(s.scale + at) + query.offset;
-                if (s.bias) value += read<Part>(s.bias + at);
-                std::memcpy(estimate + i * GATHER, &value, sizeof value);
-                value += read<Part>(s.factor + at) * code_reach;
-                std::memcpy(reach + i * GATHER, &value, sizeof value);
-            }
-            uint32_t wanted = not_below(reach, pool.threshold);
-            if (to - p < LANES) wanted &= (1u << (to - p)) - 1;
-            for (; wanted; wanted &= wanted - 1) {
-                const size_t l = static_cast<size_t>(__builtin_ctz(wanted));
-                wait_for_head(segment, static_cast<uint32_t>(p + l), estimate[l], reach[l]);
-            }
-        }
-        for (; p < to; ++p) {
-            const float value = estimate_one(s, p, first), bound = value + s.factor[p] * code_reach;
-            if (bound >= pool.threshold) wait_for_head(segment, static_cast<uint32_t>(p), value, bound);
-        }
-    }
-
-    // The positions that a filter passes, in increasing order.
-    void decode_chosen(uint32_t segment) {
-        const ListSegment& s = segments[segment];
-        counts.decoded += static_cast<int64_t>(s.chosen_count);
-        size_t list = 0;
-        for (size_t i = 0; i < s.chosen_count; ++i) {
-            const uint32_t p = s.chosen[i];
-            const float value = estimate_one(s, p, first_of(s, p, list)), bound = value + s.factor[p] * code_reach;
-            if (bound >= pool.threshold) wait_for_head(segment, p, value, bound);
-        }
-    }
-
-    // c of the unit whose list holds p; `list` is the list of an earlier position, and then of p.
-    float first_of(const ListSegment& s, size_t p, size_t& list) const {
-        if (!s.starts) return 0;
-        while (s.starts[list + 1] <= static_cast<int64_t>(p)) ++list;
-        return query.c[list];
-    }
-    // The unit whose list holds p.
-    size_t list_of(const ListSegment& s, size_t p) const {
-        if (!s.starts) return 0;
-        const int64_t* end = std::upper_bound(s.starts, s.starts + codec.units + 1, static_cast<int64_t>(p));
-        return static_cast<size_t>(end - s.starts) - 1;
-    }
-
-    float estimate_one(const ListSegment& s, size_t p, float first) const {
-        const size_t listed = s.starts ? 1 : 0;
-        float sum = listed ? static_cast<float>(s.weight[p]) * first : 0;
-        for (size_t e = listed; e < s.entries; ++e)
-            sum += static_cast<float>(s.weight[e * s.rows + p]) * query.c[unit_of(s, e - listed, p)];
-        return sum * s.scale[p] + query.offset + (s.bias ? s.bias[p] : 0);
-    }
-
-    static uint32_t not_below(const float (&values)[LANES], float threshold) {
-#if defined(__ARM_NEON) && defined(__aarch64__)
-        const float32x4_t t = vdupq_n_f32(threshold);
-        const uint32x4_t bits = {1, 2, 4, 8};
-        uint32_t mask = 0;
-        for (size_t i = 0; i < LANES; i += 4)
-            mask |= vaddvq_u32(vandq_u32(vcgeq_f32(vld1q_f32(values + i), t), bits)) << i;
-        return mask;
-#else
-        uint32_t mask = 0;
-        for (size_t l = 0; l < LANES; ++l) mask |= static_cast<uint32_t>(values[l] >= threshold) << l;
-        return mask;
-#endif
-    }
-
-    const uint8_t* head(uint32_t segment, uint32_t p) const { return segments[segment].head + p * codec.head_bytes; }
-    const uint8_t* tail(uint32_t segment, uint32_t p) const { return segments[segment].tail + p * codec.tail_bytes; }
-
-    void wait_for_head(uint32_t segment, uint32_t p, float estimate, float bound) {
-        fetch_bytes(head(segment, p), codec.head_bytes);
-        if (heads.add(segment, p, estimate, bound)) read_heads();
-    }
-
-    void read_heads() {
-        const size_t count = std::exchange(heads.held, 0);
-        counts.heads += static_cast<int64_t>(count);
-        const Weights& w = query.signs;
-        const float reach = query.one_bit ? 0 : head_reach;
-        for (size_t i = 0; i < count; i += 2) {
-            const size_t last = std::min(i + 1, count - 1);
-            const uint8_t* code[2] = {head(heads.segment[i], heads.position[i]),
-                                      head(heads.segment[last], heads.position[last])};
-            int32_t dots[2];
-            bit_dots<2>(code, w.values.data, codec.head_bytes, dots);
-            for (size_t n = i; n <= last; ++n) {
-                const uint32_t segment = heads.segment[n], p = heads.position[n];
-                const ListSegment& s = segments[segment];
-                const float better = heads.estimate[n] + s.factor[p] * w.step * (static_cast<float>(dots[n - i]) - w.half_sum);
-                const float bound = std::min(heads.bound[n], better + s.factor[p] * reach);
-                if (!(bound >= pool.threshold)) continue;
-                if (s.visible && !s.visible[s.row[p]]) continue;
-                if (query.one_bit) pool.offer(bound, better, segment, p);
-                else wait_for_tail(segment, p, heads.estimate[n], bound);
-            }
-        }
-    }
-
-    void wait_for_tail(uint32_t segment, uint32_t p, float estimate, float bound) {
-        fetch_bytes(tail(segment, p), codec.tail_bytes);
-        if (tails.add(segment, p, estimate, bound)) read_tails();
-    }
-
-    void read_tails() {
-        const size_t count = std::exchange(tails.held, 0);
-        counts.tails += static_cast<int64_t>(count);
-        for (size_t i = 0; i < count; ++i) {
-            const uint32_t segment = tails.segment[i], p = tails.position[i];
-            pool.offer(tails.bound[i], with_all_bits(segment, p, tails.estimate[i]), segment, p);
-        }
-    }
-
-    float with_all_bits(uint32_t segment, uint32_t p, float estimate) const {
-        const Weights& w = query.one_bit ? query.signs : query.head;
-        const uint8_t* code[1] = {head(segment, p)};
-        int32_t dot[1];
-        bit_dots<1>(code, w.values.data, codec.head_bytes, dot);
-        float sum = static_cast<float>(dot[0]) - w.half_sum;
-        if (!query.one_bit) {
-            code[0] = tail(segment, p);
-            bit_dots<1>(code, query.tail.values.data, codec.tail_bytes, dot);
-            sum += static_cast<float>(dot[0]) - query.tail.half_sum;
-        }
-        return estimate + segments[segment].factor[p] * w.step * sum;
-    }
-
-    // What rounding the query to int8 leaves out of the score of a vector, and what its supplement adds.
-    float refinement(uint32_t segment, uint32_t p, size_t first) {
-        const ListSegment& s = segments[segment];
-        if (!s.supplement) return 0;
-        float sum = s.starts ? static_cast<float>(s.weight[p]) * fine_of(first) : 0;
-        const size_t listed = s.starts ? 1 : 0;
-        for (size_t e = listed; e < s.entries; ++e)
-            sum += static_cast<float>(s.weight[e * s.rows + p]) * fine_of(unit_of(s, e - listed, p));
-        sum *= s.scale[p];
-        const Weights& w = query.one_bit ? query.signs : query.head;
-        const uint8_t* code[1] = {head(segment, p)};
-        int32_t dot[1];
-        bit_dots<1>(code, w.fine.data, codec.head_bytes, dot);
-        float bits = static_cast<float>(dot[0]) - w.fine_half_sum;
-        if (!query.one_bit) {
-            code[0] = tail(segment, p);
-            bit_dots<1>(code, query.tail.fine.data, codec.tail_bytes, dot);
-            bits += static_cast<float>(dot[0]) - query.tail.fine_half_sum;
-        }
-        sum += s.factor[p] * (w.step / Weights::FINE) * bits;
-        const size_t row = s.row[p];
-        return sum + s.supplement_scale[row] * byte_dot(s.supplement + row * codec.dim, query.z.data, codec.dim);
-    }
-
-    float fine_of(size_t unit) {
-        float& value = query.fine[unit];
-        if (std::isnan(value)) {
-            const uint8_t* code[1] = {codec.book + unit * codec.book_bytes};
-            const int8_t* weights[1] = {query.book.fine.data};
-            int32_t dot[1][1];
-            nibble_dots<1, 1>(code, weights, codec.book_bytes, dot);
-            const float step = query.book.step / Weights::FINE;
-            value = codec.book_scale[unit] * step * (static_cast<float>(dot[0][0]) - 15 * query.book.fine_half_sum);
-        }
-        return value;
-    }
-
-    static size_t unit_of(const ListSegment& s, size_t entry, size_t p) {
-        const size_t at = entry * s.rows + p;
-        return s.wide ? static_cast<const uint32_t*>(s.unit)[at] : static_cast<const uint16_t*>(s.unit)[at];
-    }
-};
 
 // ---------------------------------------------------------------------------------------------------- search
 
@@ -315,7 +62,7 @@ void scan_codec(Scan& scan, size_t number, size_t segment_count, const Totals* t
     }
     if (totals) rows = totals->all_rows, visible = totals->all_visible, found += totals->scanned, others = found;
     if (!rows) return scan.finish();
-    const auto [nprobe, least, enough] = extent(codec, reading, scan.pool.R, rows, visible, others);
+    const auto [nprobe, least, enough] = extent(codec, reading, scan.pool.wanted, rows, visible, others);
     const int64_t before = scan.counts.decoded;
     int64_t decoded = 0;  // in all shards
     ListOrder order(codec, scan.query);
@@ -352,8 +99,8 @@ void fetch_supplement(const Codec* codecs, const ListSegment& s, uint32_t positi
 }
 
 void search(const Codec* codecs, size_t codec_count, const ListSegment* segments, size_t segment_count, const float* Q,
-            size_t queries, float scale, bool l2, const Reading& reading, size_t k, const Totals* totals, Results results,
-            Counts* counts) {
+            size_t queries, float scale, bool l2, const Reading& reading, size_t k, const Totals* totals, const Graph* graph,
+            Results results, Counts* counts) {
     constexpr size_t TOGETHER = 4;
     size_t rows = 0;
     for (size_t s = 0; s < segment_count; ++s) rows += segments[s].rows;
@@ -374,7 +121,8 @@ void search(const Codec* codecs, size_t codec_count, const ListSegment* segments
             else measure<1>(codecs[m], each);
         }
         for (size_t q = 0; q < n; ++q) {
-            Pool pool(segments, std::max(k, reading.candidates), rows);
+            const size_t beam = graph && !reading.everything ? reading.beam : 0;
+            Pool pool(segments, std::max(k, reading.candidates), beam, rows);
             Counts& count = counts[first + q];
             std::vector<Scan> scans;
             scans.reserve(codec_count);
@@ -383,6 +131,8 @@ void search(const Codec* codecs, size_t codec_count, const ListSegment* segments
                 scans.emplace_back(codecs[m], segments, prepared[m * n + q], reading, pool, count);
                 scan_codec(scans[m], m, segment_count, totals ? totals + m : nullptr, found);
             }
+            if (beam) Walk{*graph, segments, scans, pool}.run(beam);
+            pool.R = pool.wanted;
             pool.cut();
             constexpr size_t AHEAD = 2;
             for (size_t r = 0; r < pool.list.size() + AHEAD; ++r) {
@@ -394,7 +144,7 @@ void search(const Codec* codecs, size_t codec_count, const ListSegment* segments
                 c.score += scan.refinement(c.segment, c.position, scan.list_of(segment, c.position));
                 if (std::isnan(c.score)) c.score = -INF;
             }
-            pool.sort();
+            pool.sort(k);
             for (size_t r = 0; r < k; ++r) {
                 const bool any = r < pool.list.size();
                 const size_t at = (first + q) * k + r;
@@ -439,8 +189,8 @@ void scores(const Codec* codecs, const ListSegment& segment, const float* q, flo
     Query query(codec, q, scale, l2);
     Query* one[1] = {&query};
     measure<1>(codec, one);
-    const Reading all = {1, 0, 0, 0, 0, 0, true};
-    Pool pool(&segment, 1, 1);
+    const Reading all = {1, 0, 0, 0, 0, 0, 0, true};
+    Pool pool(&segment, 1, 0, 1);
     Counts counts;
     Scan scan(codec, &segment, query, all, pool, counts);
     size_t list = 0;

@@ -66,7 +66,40 @@ struct Reading {
     float code_reach;    // deviations of the residual by which a vector may exceed the estimate of its code
     float head_reach;    // deviations of the residual by which it may exceed the estimate of its head
     size_t candidates;   // kept for the supplement, at least
+    size_t beam;         // candidates whose neighbors in the graph are read too, if there is a graph
     bool everything;     // read all bits of all vectors
+};
+
+// The neighbor graph of the vectors of all segments: each node is a vector. Positions are counted over all segments.
+struct Graph {
+    static constexpr uint32_t NONE = 0xFFFFFFFF;
+    size_t k;
+    const uint16_t* low;   // (nodes, k): the neighbors of a node, nearest first, are the nodes low + 65536 * high
+    const void* high;      // (nodes, k): uint8, or uint16 if wide
+    bool wide;
+    const uint8_t* level;  // (nodes, k): 0 means no neighbor, here and after it
+    const uint32_t* place;  // (nodes, 2): the position of the node's vector, or NONE, and the list that it is in
+    const uint32_t* node;   // by position, or NONE
+    const size_t* first;    // segments + 1: the first position of each segment
+
+    uint32_t neighbor(size_t row, size_t j) const {
+        const size_t at = row * k + j;
+        if (!level[at]) return NONE;
+        const uint32_t upper = wide ? static_cast<const uint16_t*>(high)[at] : static_cast<const uint8_t*>(high)[at];
+        return low[at] | upper << 16;
+    }
+    uint32_t position(uint32_t segment, uint32_t p) const { return static_cast<uint32_t>(first[segment]) + p; }
+    uint32_t segment_of(uint32_t position) const {
+        uint32_t segment = 0;
+        while (first[segment + 1] <= position) ++segment;
+        return segment;
+    }
+    template <typename Fetch>
+    void fetch(size_t row, Fetch&& bytes) const {
+        bytes(low + row * k, 2 * k);
+        bytes(static_cast<const uint8_t*>(high) + row * k * (wide ? 2 : 1), k * (wide ? 2 : 1));
+        bytes(level + row * k, k);
+    }
 };
 
 // The lists of a codec in all shards of an index, when only the segments of one shard are searched: each shard then reads
@@ -94,10 +127,11 @@ struct ListTable {
     // Each row by `rounds` of signs (rounds, dim) and a Hadamard transform of the first or the last 2^k values, in turn.
     void (*rotate)(float* X, size_t rows, size_t stride, size_t dim, const float* signs, size_t sign_stride, size_t rounds,
                    bool back);
-    // One query (dim values, as the metric compares them) times `scale`, plus `offset`: the k best of all segments.
+    // One query (dim values, as the metric compares them) times `scale`, plus `offset`: the k best of all segments. totals,
+    // graph: or null.
     void (*search)(const Codec* codecs, size_t codec_count, const ListSegment* segments, size_t segment_count,
                    const float* Q, size_t queries, float scale, bool l2, const Reading&, size_t k, const Totals* totals,
-                   Results, Counts*);
+                   const Graph* graph, Results, Counts*);
     // Marks in `read`, codec by codec, the units whose lists a search with these totals reads for any of the queries, for
     // at most reading.candidates results. No list is read.
     void (*probed)(const Codec* codecs, size_t codec_count, const float* Q, size_t queries, float scale, bool l2,

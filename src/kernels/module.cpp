@@ -276,16 +276,26 @@ class ListSearcher {
         keep(rows, visible);
     }
 
+    // The neighbor graph (lists.hpp), once all segments are added.
+    void set_graph(In<uint16_t, 2> low, Any high, In<uint8_t, 2> level, In<uint32_t, 2> place, In<uint32_t, 1> node) {
+        first_.assign(1, 0);
+        for (const logt::ListSegment& s : segments_) first_.push_back(first_.back() + s.rows);
+        graph_ = {low.shape(1), low.data(), high.data(), high.dtype() == nb::dtype<uint16_t>(), level.data(), place.data(),
+                  node.data(), first_.data()};
+        keep(low, high, level, place, node);
+    }
+
     // Q: (queries, dim); scores, ids: (queries, k); keys: as scores, or empty; counts: (queries, 4) lists, codes, heads and
     // tails that were read
     void search(In<float, 2> Q, bool l2, double lists, size_t nprobe, size_t least, float code_reach, float head_reach,
-                size_t candidates, bool everything, Out<float, 2> scores, Out<int64_t, 2> ids, Out<float, 2> keys,
+                size_t candidates, size_t beam, bool everything, Out<float, 2> scores, Out<int64_t, 2> ids, Out<float, 2> keys,
                 Out<int64_t, 2> counts) const {
-        const logt::Reading reading = {lists, nprobe, least, code_reach, head_reach, candidates, everything};
+        const logt::Reading reading = {lists, nprobe, least, code_reach, head_reach, candidates, beam, everything};
         std::vector<logt::Counts> read(Q.shape(0));
         const bool sharded = !totals_.empty() && totals_.size() == codecs_.size();
         current.lists->search(codecs_.data(), codecs_.size(), segments_.data(), segments_.size(), Q.data(), Q.shape(0),
                               l2 ? 2.0f : 1.0f, l2, reading, scores.shape(1), sharded ? totals_.data() : nullptr,
+                              graph_.k ? &graph_ : nullptr,
                               {scores.data(), ids.data(), keys.shape(0) ? keys.data() : nullptr}, read.data());
         for (size_t q = 0; q < read.size(); ++q) {
             int64_t* out = counts.data() + 4 * q;
@@ -295,8 +305,8 @@ class ListSearcher {
 
     // Marks the lists that `search` reads for up to `candidates` results, if totals were added. read: the units of all codecs
     void probed(In<float, 2> Q, bool l2, double lists, size_t nprobe, size_t least, float code_reach, float head_reach,
-                size_t candidates, bool everything, Out<uint8_t, 1> read) const {
-        const logt::Reading reading = {lists, nprobe, least, code_reach, head_reach, candidates, everything};
+                size_t candidates, size_t beam, bool everything, Out<uint8_t, 1> read) const {
+        const logt::Reading reading = {lists, nprobe, least, code_reach, head_reach, candidates, beam, everything};
         current.lists->probed(codecs_.data(), codecs_.size(), Q.data(), Q.shape(0), l2 ? 2.0f : 1.0f, l2, reading,
                               totals_.data(), read.data());
     }
@@ -317,6 +327,8 @@ class ListSearcher {
     std::vector<logt::Codec> codecs_;
     std::vector<logt::ListSegment> segments_;
     std::vector<logt::Totals> totals_;
+    std::vector<size_t> first_;
+    logt::Graph graph_ = {};
     std::vector<nb::ndarray<nb::ro>> kept_;
 };
 
@@ -426,10 +438,11 @@ NB_MODULE(_kernels, m) {
              "bias"_a, "head"_a, "tail"_a, "supplement"_a, "supplement_scale"_a, "row"_a, "ids"_a, "visible"_a, "count"_a,
              "chosen"_a, "choose"_a)
         .def("add_totals", &ListSearcher::add_totals, "rows"_a, "visible"_a, "scanned"_a)
+        .def("set_graph", &ListSearcher::set_graph, "low"_a, "high"_a, "level"_a, "place"_a, "node"_a)
         .def("search", &ListSearcher::search, "Q"_a, "l2"_a, "lists"_a, "nprobe"_a, "least"_a, "code_reach"_a,
-             "head_reach"_a, "candidates"_a, "everything"_a, "scores"_a, "ids"_a, "keys"_a, "counts"_a, Free())
+             "head_reach"_a, "candidates"_a, "beam"_a, "everything"_a, "scores"_a, "ids"_a, "keys"_a, "counts"_a, Free())
         .def("probed", &ListSearcher::probed, "Q"_a, "l2"_a, "lists"_a, "nprobe"_a, "least"_a, "code_reach"_a,
-             "head_reach"_a, "candidates"_a, "everything"_a, "read"_a, Free())
+             "head_reach"_a, "candidates"_a, "beam"_a, "everything"_a, "read"_a, Free())
         .def("scores", &ListSearcher::scores, "segment"_a, "q"_a, "l2"_a, "begin"_a, "out"_a, Free());
     m.def("divide_by_norms", divide_by_norms, "X"_a, "normalize"_a, "most"_a, "norms"_a, Free());
     m.def("suppress", suppress, "units"_a, "depth"_a, "order"_a, "counts"_a, Free());

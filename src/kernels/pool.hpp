@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -12,22 +13,27 @@
 namespace logt {
 namespace {
 
-// key: the score, or the least bound by which it might have been left out while it was read, if that is lower. The R
-// best by key do not depend on the order in which vectors are read, nor on other segments: shards can be merged.
+// key: the score, or, if keys are bounded, the least bound by which it might have been left out while it was read, if that is
+// lower. The R best by such a key do not depend on the order in which vectors are read, nor on other segments: shards can be
+// merged.
 struct Candidate {
     float key, score;
     uint32_t segment, position;
+    bool walked = false;  // its neighbors in the graph were read
 };
 
-// The R candidates of a stream with the highest keys, equal keys by id.
+// The R candidates of a stream with the highest keys, equal keys by id. A walk on the graph keeps `beam` of them, if that is more
+// than are `wanted` in the end, and uses the plain scores as keys.
 struct Pool {
     const ListSegment* segments;
-    size_t R, slack;
+    size_t wanted, R, slack;
+    bool bounded;  // keys are bounded
     std::vector<Candidate> list;
+    std::vector<float> scores;  // scratch
     float threshold = -INF;
 
-    Pool(const ListSegment* segments, size_t R, size_t rows)
-        : segments(segments), R(R), slack(std::max<size_t>(R / 4, 16)) {
+    Pool(const ListSegment* segments, size_t wanted, size_t beam, size_t rows)
+        : segments(segments), wanted(wanted), R(std::max(wanted, beam)), slack(std::max<size_t>(R / 4, 16)), bounded(!beam) {
         list.reserve(std::min(rows, R + slack) + 1);
     }
     int64_t id(const Candidate& c) const { return segments[c.segment].ids[segments[c.segment].row[c.position]]; }
@@ -43,7 +49,7 @@ struct Pool {
     }
     // bound: the least value that was compared with the threshold before the score was known.
     void offer(float bound, float score, uint32_t segment, uint32_t position) {
-        const float key = std::min(bound, score);
+        const float key = bounded ? std::min(bound, score) : score;
         if (!(key >= threshold) || !(score > -INF)) return;
         list.push_back({key, score, segment, position});
         if (list.size() == R && threshold == -INF) {
@@ -53,8 +59,20 @@ struct Pool {
             threshold = list[R - 1].key;
         }
     }
-    // Sorts by score.
-    void sort() { std::sort(list.begin(), list.end(), order(&Candidate::score)); }
+    // The score of the n-th best by score; -inf if there are fewer.
+    float score_of_place(size_t n) {
+        if (list.size() < n) return -INF;
+        scores.clear();
+        for (const Candidate& c : list) scores.push_back(c.score);
+        const auto place = scores.begin() + static_cast<ptrdiff_t>(n) - 1;
+        std::nth_element(scores.begin(), place, scores.end(), std::greater<float>());
+        return *place;
+    }
+    // Sorts by score, as far as the first `count`.
+    void sort(size_t count) {
+        const auto middle = list.begin() + static_cast<ptrdiff_t>(std::min(count, list.size()));
+        std::partial_sort(list.begin(), middle, list.end(), order(&Candidate::score));
+    }
 };
 
 }  // namespace

@@ -104,6 +104,7 @@ class ListSearcher:
         choose: bool,
     ) -> None: ...
     def add_totals(self, rows: Array, visible: Array, scanned: int) -> None: ...
+    def set_graph(self, low: Array, high: Array, level: Array, place: Array, node: Array) -> None: ...
     def search(
         self,
         Q: Array,
@@ -114,6 +115,7 @@ class ListSearcher:
         code_reach: float,
         head_reach: float,
         candidates: int,
+        beam: int,
         everything: bool,
         scores: Array,
         ids: Array,
@@ -130,6 +132,7 @@ class ListSearcher:
         code_reach: float,
         head_reach: float,
         candidates: int,
+        beam: int,
         everything: bool,
         read: Array,
     ) -> None: ...

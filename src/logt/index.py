@@ -14,7 +14,7 @@ from logt._threads import Progress, Workers
 from logt._types import Array, Filter, Floats, Ids, SomeIds, Vectors
 from logt._validation import as_matrix, check_choice, check_float, check_int
 from logt.engine import costs
-from logt.engine.calibration import EffortPoint, calibrate, measure_efforts, sample_vectors
+from logt.engine.calibration import EffortPoint, calibrate, calibrate_links, measure_efforts, sample_vectors
 from logt.engine.expansion import expand_queries
 from logt.engine.graph import nearest_neighbors
 from logt.engine.linking import compute_links, link_new, refill_links
@@ -160,8 +160,10 @@ class Index(IndexBase):
         return NeighborGraph.from_neighbors(snapshot.to_user_ids(found.ids), found.neighbors, found.similarity)
 
     def link(self, k: int = 50, *, threads: int | None = None, progress: Progress | None = None) -> None:
-        """Compute the neighbor graph and keep it with the index; `save` writes it, and `rerank` needs it.
+        """Compute the neighbor graph and keep it with the index; `save` writes it.
 
+        Searches then find their results in less time, by going from good candidates to their neighbors (`beam` in
+        `logt.SearchParams`), and `rerank` becomes possible.
         From then on, the graph follows the index: removed vectors leave it, and under cosine, new vectors join it
         when they are added or merged. `report` counts the linked ones. k, threads, progress: as in `graph`.
         """
@@ -283,12 +285,16 @@ class Index(IndexBase):
         rng = np.random.default_rng(self._seed)
         if self._store is None or self._store.writable:
             with self._change() as snapshot:
-                self._snapshot = replace(snapshot, segments=calibrate(snapshot.segments, queries, rng, workers))
+                links = snapshot.links
+                if links is not None:
+                    links = calibrate_links(snapshot.segments, links, queries, rng, workers)
+                segments = calibrate(snapshot.segments, queries, rng, workers)
+                self._snapshot = replace(snapshot, segments=segments, links=links)
                 self._pending.rewrite()
         own = None
         if queries is None:
             queries, own = sample_vectors(snapshot.segments, 128, rng)
-        return measure_efforts(snapshot.list_segments, queries, own, workers)
+        return measure_efforts(snapshot.list_segments, queries, own, workers, snapshot.links)
 
     def reconstruct(self, ids: SomeIds) -> Floats:
         """Return the approximations (len(ids), dim) of the vectors that the index stores."""
@@ -303,8 +309,7 @@ class Index(IndexBase):
         parts = about.pop("bytes by part")
         parts["prefixes"] = self._prefixes.nbytes(segment.codes for segment in snapshot.coded_segments)
         parts["string ids"] = 0 if snapshot.strings is None else snapshot.strings.nbytes
-        state = snapshot.links
-        parts["graph"] = 0 if state is None else state.nbytes
+        parts["graph"] = snapshot.graph_bytes
         total = sum(parts.values())
         return Report(
             {
@@ -312,7 +317,7 @@ class Index(IndexBase):
                 "dim": self._dim,
                 "metric": self._metric,
                 **about,
-                "linked": 0 if state is None else state.count,
+                "linked": 0 if snapshot.links is None else snapshot.links.count,
                 "bytes": total,
                 "bytes per vector": total / len(snapshot) if len(snapshot) else 0.0,
                 "bytes by part": parts,

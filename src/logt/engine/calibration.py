@@ -12,6 +12,7 @@ from logt._threads import SERIAL, Workers
 from logt._types import Floats, Ids
 from logt.engine.list_search import ListSearcher
 from logt.engine.list_segment import ListSegment
+from logt.engine.neighbor_graph import LinkState
 from logt.engine.segment import Segment
 from logt.stages.inverted_lists import Probe, RecallCurve
 
@@ -34,10 +35,22 @@ class EffortPoint:
 
 
 def measure_efforts(
-    segments: Sequence[ListSegment], Q: Floats, own: Ids | None = None, workers: Workers = SERIAL
+    segments: Sequence[ListSegment],
+    Q: Floats,
+    own: Ids | None = None,
+    workers: Workers = SERIAL,
+    links: LinkState | None = None,
 ) -> list[EffortPoint]:
-    """Search for Q at each effort of a curve, and compare with a full read; `own`: ids of Q, which do not count."""
+    """Search for Q at each effort of a curve, and compare with a full read.
+
+    own: ids of Q, if these are vectors of the segments; they do not count. links: the neighbor graph.
+    """
     searcher = ListSearcher(segments)
+    if links is not None:  # a query that is in the graph would start from its own neighbors
+        hidden = np.empty(0, np.int64) if own is None else own
+        masks = [segment.live & ~np.isin(segment.ids, hidden) for segment in segments]
+        searcher = ListSearcher(segments, masks, links=links.remove(hidden))
+    linked = links is not None
     few, many = RecallCurve.KS
     excluded = np.full(len(Q), -1) if own is None else own
     full = searcher.search(Q, many + 1, Probe(1.0).reading(many + 1, refine=searcher.refine), workers)[1]
@@ -45,7 +58,7 @@ def measure_efforts(
     for effort in RecallCurve.EFFORTS:
         recall = {}
         for k in (many, few):
-            reading = Probe(effort).reading(k, refine=searcher.refine)
+            reading = Probe(effort).reading(k, refine=searcher.refine, linked=linked)
             start = time.perf_counter()
             _, found, counts = searcher.search(Q, k + 1, reading, workers)
             seconds = time.perf_counter() - start
@@ -69,6 +82,15 @@ def calibrate(
     return with_curves(segments, curves)
 
 
+def calibrate_links(
+    segments: Sequence[Segment], links: LinkState, Q: Floats | None, rng: np.random.Generator, workers: Workers
+) -> LinkState:
+    """Return the neighbor graph with the measured curve of searches that use it, as `calibrate` does for codecs."""
+    listed = [segment for segment in segments if isinstance(segment, ListSegment)]
+    curve = _curve(listed, Q, rng, workers, links)
+    return links if curve is None else replace(links, links=replace(links.links, recall=curve.recall))
+
+
 def with_curves(segments: Sequence[Segment], curves: dict[int, RecallCurve | None]) -> tuple[Segment, ...]:
     """Return the segments with new curves, given by the identity of codecs; segments still share their codecs."""
     codecs = {
@@ -83,14 +105,18 @@ def with_curves(segments: Sequence[Segment], curves: dict[int, RecallCurve | Non
 
 
 def _curve(
-    segments: Sequence[ListSegment], Q: Floats | None, rng: np.random.Generator, workers: Workers
+    segments: Sequence[ListSegment],
+    Q: Floats | None,
+    rng: np.random.Generator,
+    workers: Workers,
+    links: LinkState | None = None,
 ) -> RecallCurve | None:
     if all(segment.flat for segment in segments):
         return None  # everything is scanned at any effort
     own = None
     if Q is None:
         Q, own = sample_vectors(segments, _QUERIES, rng)
-    points = measure_efforts(segments, Q, own, workers)
+    points = measure_efforts(segments, Q, own, workers, links)
     recall = np.array([[p.recall for p in points], [p.recall_100 for p in points]], np.float32)
     return RecallCurve(np.maximum.accumulate(recall, axis=1))
 

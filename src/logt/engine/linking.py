@@ -14,6 +14,7 @@ import numpy as np
 from logt._threads import Workers, split_range
 from logt._types import Ids
 from logt._validation import normalize_rows, row_norms
+from logt.engine.calibration import calibrate_links
 from logt.engine.graph import nearest_neighbors
 from logt.engine.method import Method
 from logt.engine.neighbor_graph import Links, LinkState
@@ -30,8 +31,10 @@ _PROBE = Probe(recall=0.99, recall_at=100)
 def compute_links(snapshot: Snapshot, dim: int, k: int, workers: Workers) -> Snapshot:
     """Return the snapshot with a new neighbor graph; without one if there are fewer than two vectors."""
     found = nearest_neighbors(snapshot, dim, k, workers)
-    links = LinkState(Links.from_neighbors(found, k)) if found.neighbors.size else None
-    return replace(snapshot, links=links)
+    if not found.neighbors.size:
+        return replace(snapshot, links=None)
+    links = LinkState(Links.from_neighbors(found, k))
+    return replace(snapshot, links=calibrate_links(snapshot.segments, links, None, np.random.default_rng(0), workers))
 
 
 def link_new(snapshot: Snapshot, dim: int, method: Method, workers: Workers) -> Snapshot:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from logt import _kernels
 from logt._threads import SERIAL, Workers, split_range
 from logt._types import Array, Floats, Ids, Mask
 from logt.engine.list_segment import ListSegment
+from logt.engine.neighbor_graph import LinkState
 from logt.engine.on_demand import Wanted
 from logt.engine.shards import Candidates, ListTotals, segment_totals
 from logt.stages.codec import Codec
@@ -19,6 +21,10 @@ _BLOCK = 1 << 16  # rows whose scores are held at a time where all are computed
 _TILE = 16  # queries per task
 _FETCHED = 256  # queries whose lists are fetched together
 _KNOWN_READINGS = 64  # kept: most programs use one
+_NONE = 0xFFFFFFFF  # Graph::NONE
+
+MOST_WALKED = 1000
+"""For more results than this, a search does not use the neighbor graph: reading lists is faster."""
 
 NARROW = 8
 """A filter that passes less than 1/NARROW of a segment is searched row by row, not list by list."""
@@ -33,10 +39,11 @@ class ListSearcher:
         masks: Sequence[Mask | Ids] | None = None,
         codecs: Sequence[Codec] | None = None,
         totals: Sequence[ListTotals] | None = None,
+        links: LinkState | None = None,
     ):
         """With masks, only the rows of each segment that are set, or listed, are visible.
 
-        codecs, totals: of the whole index, if the segments are those of one shard.
+        codecs, totals: of the whole index, if the segments are those of one shard. links: the neighbor graph.
         """
         self._searcher = _kernels.ListSearcher()
         self._segments = list(segments)
@@ -46,7 +53,7 @@ class ListSearcher:
         self.distances = any(len(segment.bias) for segment in segments)
         self.refine = any(len(segment.supplement_scale) for segment in segments)
         self.curves = [codec.curve for codec in self.codecs if codec.curve]
-        self.count = 0
+        self.count = self.graph_bytes = 0
         self._readings: dict[tuple[Probe, int], Reading] = {}
         numbers = {id(codec): codec.add_to(self._searcher, distances=self.distances) for codec in self.codecs}
         for number, segment in enumerate(segments):
@@ -55,6 +62,11 @@ class ListSearcher:
             totals = self.totals()  # lists that are read follow from them, so that they can be fetched before
         for part in totals or ():
             part.add_to(self._searcher)
+        self.links = None if self._stored else links  # on the graph, a search may go to any list
+        if self.links is not None:
+            graph, places = self.links.links, _places(segments, self.links)
+            self.graph_bytes = sum(array.nbytes for array in places)
+            self._searcher.set_graph(graph.low, graph.high, graph.level, *places)
 
     def totals(self) -> list[ListTotals]:
         """Return the vectors of each codec by list; the sums of all shards are the totals of a search."""
@@ -89,7 +101,11 @@ class ListSearcher:
         if known is None:
             if len(self._readings) >= _KNOWN_READINGS:
                 self._readings = {}
-            known = self._readings[probe, k] = probe.reading(k, refine=self.refine, curves=self.curves)
+            linked = self.links is not None and probe.beam != 0 and k <= MOST_WALKED
+            curves = self.curves
+            if self.links is not None and linked and self.links.links.curve is not None:
+                curves = [self.links.links.curve]
+            known = self._readings[probe, k] = probe.reading(k, refine=self.refine, curves=curves, linked=linked)
         return known
 
     def search(self, Q: Floats, k: int, reading: Reading, workers: Workers = SERIAL) -> tuple[Floats, Ids, Array]:
@@ -188,3 +204,19 @@ class ListSearcher:
         if visible is None or visible.dtype == bool:
             return None
         return np.sort(self._segments[number].position[visible])
+
+
+def _places(segments: Sequence[ListSegment], links: LinkState) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """Return (the position of the vector of each node and the list it is in, the node at each position).
+
+    Positions are counted over all segments.
+    """
+    place, nodes = np.full((len(links.links), 2), _NONE, np.uint32), [np.empty(0, np.uint32)]
+    for first, segment in zip(np.cumsum([0, *map(len, segments)]), segments, strict=False):
+        rows, here = links.locate(segment.ids)
+        node = np.where(here, rows, _NONE).astype(np.uint32)[segment.row]
+        at = np.flatnonzero(node != _NONE)
+        place[node[at], 0] = first + at
+        place[node[at], 1] = np.searchsorted(segment.starts, at, side="right") - 1 if not segment.flat else 0
+        nodes.append(node)
+    return place, np.concatenate(nodes)

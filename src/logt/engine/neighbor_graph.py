@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,7 @@ from logt._validation import check_array
 from logt.engine.segment import check_ids
 from logt.errors import MissingExtraError
 from logt.stages.diffusion import Transition, transition
+from logt.stages.inverted_lists import RecallCurve
 
 _LEVELS = 255  # similarities as bytes; 0 means no neighbor
 
@@ -140,7 +141,8 @@ class Links:
     """The neighbor graph as it is stored: five bytes per neighbor at most, four below 2**24 vectors.
 
     ids: increasing. low, high: the row of each neighbor is low + 65536 · high, (N, k). level: its similarity, from 1
-    to 255 between the two bounds; 0 means no neighbor.
+    to 255 between the two bounds; 0 means no neighbor. recall: how accurate searches that use the graph are by effort
+    (RecallCurve), empty if that was not measured.
     """
 
     ids: Ids
@@ -148,6 +150,7 @@ class Links:
     high: Array
     level: NDArray[np.uint8]
     bounds: Floats
+    recall: Floats = field(default_factory=lambda: np.empty((0, 0), np.float32))
 
     @classmethod
     def from_neighbors(cls, found: Neighbors, k: int) -> Links:
@@ -169,6 +172,11 @@ class Links:
     @property
     def k(self) -> int:
         return int(self.level.shape[1])
+
+    @cached_property
+    def curve(self) -> RecallCurve | None:
+        """How accurate searches that use the graph are, if it was measured."""
+        return RecallCurve(self.recall) if self.recall.size else None
 
     @property
     def neighbors(self) -> NDArray[np.int32]:
@@ -256,7 +264,8 @@ class Links:
         known = rows >= 0
         used = np.where(known, rows, 0)
         high = (used >> 16).astype(_high_type(len(ids) if count is None else count))
-        return Links(ids, (used & 0xFFFF).astype(np.uint16), high, np.where(known, level, np.uint8(0)), self.bounds)
+        lists = (used & 0xFFFF).astype(np.uint16), high, np.where(known, level, np.uint8(0))
+        return Links(ids, *lists, self.bounds, self.recall)
 
     @property
     def arrays(self) -> dict[str, Array]:
@@ -273,7 +282,9 @@ class Links:
             raise ValueError("the neighbor graph does not fit together")
         if len(bounds) != 2 or not np.isfinite(bounds).all() or not -1.01 <= bounds[0] < bounds[1] <= 1.01:
             raise ValueError("the neighbor graph has impossible similarities")
-        links = cls(ids, low, high, level, bounds)
+        recall = arrays.get("recall")  # indexes of earlier versions have none
+        measured = () if recall is None or not recall.size else (RecallCurve.from_array(recall).recall,)
+        links = cls(ids, low, high, level, bounds, *measured)
         if links.neighbors.max(initial=-1) >= len(ids):
             raise ValueError("the neighbor graph refers to a vector that does not exist")
         return links

@@ -21,6 +21,7 @@ class SearchSettings(TypedDict, total=False):
     effort: float | None
     recall: float | None
     nprobe: int | None
+    beam: int | None
     p: float | None
     R: int | None
     correct: bool
@@ -37,6 +38,8 @@ class SearchParams:
         0.95 of the 10 best results, for any k.
     effort: from 0 (fastest) to 1 (everything is scanned); trades time for accuracy.
     nprobe: for methods with inverted lists, the number of lists to scan, instead of effort.
+    beam: if the index has a neighbor graph (`Index.link`), the number of best candidates whose neighbors are compared
+        too; more finds more. By default it follows from the effort; 0 leaves the graph out.
     p, R: for other methods, the cascade: rank all by the fraction p of each code's energy, re-rank the best R.
     correct: apply the method's correction, if it has one.
     expand: query expansion (αQE, cosine only): search a second time with this many results added to each query.
@@ -46,6 +49,7 @@ class SearchParams:
     recall: float | None = None
     effort: float | None = None
     nprobe: int | None = None
+    beam: int | None = None
     p: float | None = None
     R: int | None = None
     correct: bool = True
@@ -62,6 +66,8 @@ class SearchParams:
             if not 0 <= effort <= 1:
                 raise InvalidInputError(f"effort must be from 0 to 1, got {self.effort!r}")
             object.__setattr__(self, "effort", effort)
+        if self.beam is not None:
+            object.__setattr__(self, "beam", check_int("beam", self.beam, least=0))
         object.__setattr__(self, "expand", check_int("expand", self.expand, least=0))
         object.__setattr__(self, "alpha", check_exponent("alpha", self.alpha))
 
@@ -72,14 +78,16 @@ class SearchParams:
     def _probe(self, probe: Probe) -> Probe:
         if self.p is not None or self.R is not None:
             raise InvalidInputError("p and R set a cascade; this method probes inverted lists: set effort or nprobe")
+        if self.beam is not None:
+            probe = replace(probe, beam=self.beam)
         if self.recall is not None:
-            return Probe(recall=self.recall, recall_at=RecallCurve.KS[-1])
+            return Probe(recall=self.recall, recall_at=RecallCurve.KS[-1], beam=self.beam)
         if self.effort is not None:
             probe = replace(probe, effort=self.effort, nprobe=None)
         return probe if self.nprobe is None else replace(probe, nprobe=self.nprobe)
 
     def _cascade(self, cascade: Cascade | None) -> Cascade | None:
-        for name in ("nprobe", "recall"):
+        for name in ("nprobe", "recall", "beam"):
             if getattr(self, name) is not None:
                 raise InvalidInputError(f"{name} is for methods with inverted lists; set effort, or p and R")
         p = self.p if self.p is not None or self.effort is None else max(self.effort, 1e-3)

@@ -249,7 +249,13 @@ class Snapshot:
 
     @cached_property
     def _unfiltered(self) -> ListSearcher:
-        return ListSearcher(self.list_segments)
+        return ListSearcher(self.list_segments, links=self.links)
+
+    @property
+    def graph_bytes(self) -> int:
+        """The bytes of the neighbor graph, with what searches on it keep in memory."""
+        searcher = vars(self).get("_unfiltered")
+        return (0 if self.links is None else self.links.nbytes) + (0 if searcher is None else searcher.graph_bytes)
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # without what is cached

@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logt._types import Array, Floats, Ids
-from logt._validation import check_array, check_float, check_fraction, check_positive
+from logt._validation import check_array, check_float, check_fraction, check_int, check_positive
 from logt.errors import InvalidInputError
 
 MIN_SCANNED = 4096
 """Vectors whose codes are decoded at least, at effort 1; in proportion at less."""
 
 _CANDIDATES = 30  # re-ranked by the supplement, at effort 1/3
+_BEAM = 240  # more than results, at effort 1
 _UNKNOWN = 0.5  # effort without a curve
 
 
@@ -27,7 +28,8 @@ class Reading(NamedTuple):
 
     lists: M**lists of M lists are decoded. nprobe: or so many, if not 0. least: and further ones until so many
     vectors are. code_reach, head_reach: deviations of the residual by which a vector may exceed the estimate of its
-    code, or of its head. candidates: kept until all is read, at least. everything: read all bits of all vectors.
+    code, or of its head. candidates: kept until all is read, at least. beam: candidates whose neighbors in the graph
+    are read too, if there is a graph. everything: read all bits of all vectors.
     """
 
     lists: float
@@ -36,6 +38,7 @@ class Reading(NamedTuple):
     code_reach: float
     head_reach: float
     candidates: int
+    beam: int
     everything: bool
 
 
@@ -81,18 +84,24 @@ class Probe:
     A search decodes the codes of the M**(0.55 + 0.45 · effort) lists with the highest scores, of all M, and reads the
     residual of vectors that can still be among the results: whose estimate is too low by at most 2.5 + 2.75 · effort
     deviations; 1.6 times as many in the first list, 0.85 times as many in the last.
+    With a neighbor graph it decodes fewer lists, M**(0.35 + 0.65 · effort), with 3 + 0.8 · effort deviations, and
+    goes on to the neighbors of the best k + 240 · effort³ candidates, and to theirs, until all of the best are known.
 
     effort: 1 reads everything. None uses the effort that finds the fraction `recall` of what a full read finds, by
     the measured curve of the collection. nprobe: the number of lists, instead of the one above. recall_at: `recall`
-    is that of at most this many of the best results, so that by default the effort does not grow with k.
+    is that of at most this many of the best results, so that by default the effort does not grow with k. beam: the
+    number of candidates whose neighbors are compared too, instead of the one above; 0 leaves the graph out.
     """
 
     effort: float | None = None
     nprobe: int | None = None
     recall: float = 0.95
     recall_at: int = 10
+    beam: int | None = None
 
     def __post_init__(self) -> None:
+        if self.beam is not None:
+            object.__setattr__(self, "beam", check_int("beam", self.beam, least=0))
         if self.nprobe is not None:
             check_positive(self, "nprobe")
         check_positive(self, "recall_at")
@@ -108,19 +117,20 @@ class Probe:
             return self.effort
         return max((curve.effort(self.recall, min(k, self.recall_at)) for curve in curves), default=_UNKNOWN)
 
-    def reading(self, k: int, *, refine: bool, curves: Sequence[RecallCurve] = ()) -> Reading:
+    def reading(self, k: int, *, refine: bool, curves: Sequence[RecallCurve] = (), linked: bool = False) -> Reading:
         """Return how a search for k results reads the lists.
 
-        refine: there is a supplement. curves: of the codecs that the search uses.
+        refine: there is a supplement. curves: of the codecs that the search uses. linked: there is a neighbor graph.
         """
         effort = self.effort_for(k, curves)
         return Reading(
-            lists=0.55 + 0.45 * effort,
+            lists=0.35 + 0.65 * effort if linked else 0.55 + 0.45 * effort,
             nprobe=min(self.nprobe or 0, 1 << 62),
-            least=0 if self.nprobe else round(MIN_SCANNED * effort),
-            code_reach=2.5 + 2.75 * effort,
+            least=0 if self.nprobe or linked else round(MIN_SCANNED * effort),
+            code_reach=3.0 + 0.8 * effort if linked else 2.5 + 2.75 * effort,
             head_reach=2.0,
             candidates=max(k + k // 2, round(_CANDIDATES * (2 / 3 + effort)) if refine else 0),
+            beam=(k + round(_BEAM * effort**3) if self.beam is None else self.beam) if linked else 0,
             everything=effort == 1 and self.nprobe is None,
         )
 

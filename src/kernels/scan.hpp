@@ -1,0 +1,274 @@
+// Reading candidates: codes, then signs, then all bits of what can still be among the best. With internal linkage, as all that is
+// compiled per instruction set.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "bits.hpp"
+#include "lanes.hpp"
+#include "pool.hpp"
+#include "query.hpp"
+
+namespace logt {
+namespace {
+
+inline void fetch_bytes(const void* data, size_t bytes) {
+    const char* first = static_cast<const char*>(data);
+    for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(first + at);
+    __builtin_prefetch(first + bytes - 1);
+}
+
+// Vectors that wait for their residual to be read, which is fetched into the cache meanwhile.
+template <size_t SIZE>
+struct Queue {
+    uint32_t segment[SIZE], position[SIZE];
+    float estimate[SIZE], bound[SIZE];
+    size_t held = 0;
+
+    bool add(uint32_t s, uint32_t p, float e, float b) {  // whether it is full now
+        segment[held] = s, position[held] = p, estimate[held] = e, bound[held] = b;
+        return ++held == SIZE;
+    }
+};
+
+struct Scan {
+    const Codec& codec;
+    const ListSegment* segments;
+    Query& query;
+    const Reading& reading;
+    Pool& pool;
+    Counts& counts;
+    Queue<64> heads;
+    Queue<16> tails;
+    float code_reach;
+    const float head_reach;
+    static constexpr float FAR = 3e38f;
+
+    Scan(const Codec& codec, const ListSegment* segments, Query& query, const Reading& reading, Pool& pool,
+         Counts& counts)
+        : codec(codec), segments(segments), query(query), reading(reading), pool(pool), counts(counts),
+          code_reach(reading.everything ? FAR : reading.code_reach * query.deviation),
+          head_reach(reading.everything ? FAR : reading.head_reach * query.head_error) {}
+
+    void finish() {
+        read_heads();
+        read_tails();
+    }
+
+    // Fetches the codes of positions from..to-1 into the cache: they are few, in many places, and the next to be decoded.
+    void fetch(const ListSegment& s, size_t from, size_t to) const {
+        const size_t listed = s.starts ? 1 : 0, unit_size = s.wide ? 4 : 2;
+        for (size_t e = 0; e < s.entries; ++e) fetch_bytes(s.weight + e * s.rows + from, to - from);
+        for (size_t e = listed; e < s.entries; ++e) {
+            const size_t at = (e - listed) * s.rows + from;
+            fetch_bytes(static_cast<const uint8_t*>(s.unit) + at * unit_size, (to - from) * unit_size);
+        }
+        for (const float* values : {s.scale, s.factor, s.bias})
+            if (values) fetch_bytes(values + from, (to - from) * sizeof(float));
+    }
+
+    // Estimates positions from..to-1 by their codes. With lists, `first` is c of the unit whose list they are in.
+    void decode(uint32_t segment, size_t from, size_t to, float first) {
+        counts.decoded += static_cast<int64_t>(to - from);
+        if (segments[segment].wide) decode_as<uint32_t>(segment, from, to, first);
+        else decode_as<uint16_t>(segment, from, to, first);
+    }
+
+    template <typename Unit>
+    void decode_as(uint32_t segment, size_t from, size_t to, float first) {
+        const ListSegment& s = segments[segment];
+        using Part = Vectors<GATHER>::Float;
+        const size_t listed = s.starts ? 1 : 0;
+        const Unit* unit = static_cast<const Unit*>(s.unit);
+        alignas(64) float estimate[LANES], reach[LANES];
+        size_t p = from;
+        for (; p + LANES <= s.rows && p < to; p += LANES) {
+            LanesOf<GATHER> sum = {};
+            if (listed)
+                for (size_t i = 0; i < sum.PARTS; ++i) sum.part[i] = widened<GATHER>(s.weight + p + i * GATHER) * first;
+            for (size_t e = listed; e < s.entries; ++e)
+                sum.add(weights<GATHER>(s.weight + e * s.rows + p, 0, LANES),
+                        gather(query.c.data, unit + (e - listed) * s.rows + p));
+            for (size_t i = 0; i < sum.PARTS; ++i) {
+                const size_t at = p + i * GATHER;
+                Part value = sum.part[i] * read<Part>(s.scale + at) + query.offset;
+                if (s.bias) value += read<Part>(s.bias + at);
+                std::memcpy(estimate + i * GATHER, &value, sizeof value);
+                value += read<Part>(s.factor + at) * code_reach;
+                std::memcpy(reach + i * GATHER, &value, sizeof value);
+            }
+            uint32_t wanted = not_below(reach, pool.threshold);
+            if (to - p < LANES) wanted &= (1u << (to - p)) - 1;
+            for (; wanted; wanted &= wanted - 1) {
+                const size_t l = static_cast<size_t>(__builtin_ctz(wanted));
+                wait_for_head(segment, static_cast<uint32_t>(p + l), estimate[l], reach[l]);
+            }
+        }
+        for (; p < to; ++p) {
+            const float value = estimate_one(s, p, first), bound = value + s.factor[p] * code_reach;
+            if (bound >= pool.threshold) wait_for_head(segment, static_cast<uint32_t>(p), value, bound);
+        }
+    }
+
+    // The positions that a filter passes, in increasing order.
+    void decode_chosen(uint32_t segment) {
+        const ListSegment& s = segments[segment];
+        counts.decoded += static_cast<int64_t>(s.chosen_count);
+        size_t list = 0;
+        for (size_t i = 0; i < s.chosen_count; ++i) {
+            const uint32_t p = s.chosen[i];
+            const float value = estimate_one(s, p, first_of(s, p, list)), bound = value + s.factor[p] * code_reach;
+            if (bound >= pool.threshold) wait_for_head(segment, p, value, bound);
+        }
+    }
+
+    // A single position, in the given list; it is not left out by its code.
+    void decode_one(uint32_t segment, uint32_t p, uint32_t list) {
+        const ListSegment& s = segments[segment];
+        ++counts.decoded;
+        wait_for_head(segment, p, estimate_one(s, p, s.starts ? query.c[list] : 0), FAR);
+    }
+
+    // c of the unit whose list holds p; `list` is the list of an earlier position, and then of p.
+    float first_of(const ListSegment& s, size_t p, size_t& list) const {
+        if (!s.starts) return 0;
+        while (s.starts[list + 1] <= static_cast<int64_t>(p)) ++list;
+        return query.c[list];
+    }
+    // The unit whose list holds p.
+    size_t list_of(const ListSegment& s, size_t p) const {
+        if (!s.starts) return 0;
+        const int64_t* end = std::upper_bound(s.starts, s.starts + codec.units + 1, static_cast<int64_t>(p));
+        return static_cast<size_t>(end - s.starts) - 1;
+    }
+
+    float estimate_one(const ListSegment& s, size_t p, float first) const {
+        const size_t listed = s.starts ? 1 : 0;
+        float sum = listed ? static_cast<float>(s.weight[p]) * first : 0;
+        for (size_t e = listed; e < s.entries; ++e)
+            sum += static_cast<float>(s.weight[e * s.rows + p]) * query.c[unit_of(s, e - listed, p)];
+        return sum * s.scale[p] + query.offset + (s.bias ? s.bias[p] : 0);
+    }
+
+    static uint32_t not_below(const float (&values)[LANES], float threshold) {
+#if defined(__ARM_NEON) && defined(__aarch64__)
+        const float32x4_t t = vdupq_n_f32(threshold);
+        const uint32x4_t bits = {1, 2, 4, 8};
+        uint32_t mask = 0;
+        for (size_t i = 0; i < LANES; i += 4)
+            mask |= vaddvq_u32(vandq_u32(vcgeq_f32(vld1q_f32(values + i), t), bits)) << i;
+        return mask;
+#else
+        uint32_t mask = 0;
+        for (size_t l = 0; l < LANES; ++l) mask |= static_cast<uint32_t>(values[l] >= threshold) << l;
+        return mask;
+#endif
+    }
+
+    const uint8_t* head(uint32_t segment, uint32_t p) const { return segments[segment].head + p * codec.head_bytes; }
+    const uint8_t* tail(uint32_t segment, uint32_t p) const { return segments[segment].tail + p * codec.tail_bytes; }
+
+    void wait_for_head(uint32_t segment, uint32_t p, float estimate, float bound) {
+        fetch_bytes(head(segment, p), codec.head_bytes);
+        if (heads.add(segment, p, estimate, bound)) read_heads();
+    }
+
+    void read_heads() {
+        const size_t count = std::exchange(heads.held, 0);
+        counts.heads += static_cast<int64_t>(count);
+        const Weights& w = query.signs;
+        const float reach = query.one_bit ? 0 : head_reach;
+        for (size_t i = 0; i < count; i += 2) {
+            const size_t last = std::min(i + 1, count - 1);
+            const uint8_t* code[2] = {head(heads.segment[i], heads.position[i]),
+                                      head(heads.segment[last], heads.position[last])};
+            int32_t dots[2];
+            bit_dots<2>(code, w.values.data, codec.head_bytes, dots);
+            for (size_t n = i; n <= last; ++n) {
+                const uint32_t segment = heads.segment[n], p = heads.position[n];
+                const ListSegment& s = segments[segment];
+                const float better = heads.estimate[n] + s.factor[p] * w.step * (static_cast<float>(dots[n - i]) - w.half_sum);
+                const float bound = std::min(heads.bound[n], better + s.factor[p] * reach);
+                if (!(bound >= pool.threshold)) continue;
+                if (s.visible && !s.visible[s.row[p]]) continue;
+                if (query.one_bit) pool.offer(bound, better, segment, p);
+                else wait_for_tail(segment, p, heads.estimate[n], bound);
+            }
+        }
+    }
+
+    void wait_for_tail(uint32_t segment, uint32_t p, float estimate, float bound) {
+        fetch_bytes(tail(segment, p), codec.tail_bytes);
+        if (tails.add(segment, p, estimate, bound)) read_tails();
+    }
+
+    void read_tails() {
+        const size_t count = std::exchange(tails.held, 0);
+        counts.tails += static_cast<int64_t>(count);
+        for (size_t i = 0; i < count; ++i) {
+            const uint32_t segment = tails.segment[i], p = tails.position[i];
+            pool.offer(tails.bound[i], with_all_bits(segment, p, tails.estimate[i]), segment, p);
+        }
+    }
+
+    float with_all_bits(uint32_t segment, uint32_t p, float estimate) const {
+        const Weights& w = query.one_bit ? query.signs : query.head;
+        const uint8_t* code[1] = {head(segment, p)};
+        int32_t dot[1];
+        bit_dots<1>(code, w.values.data, codec.head_bytes, dot);
+        float sum = static_cast<float>(dot[0]) - w.half_sum;
+        if (!query.one_bit) {
+            code[0] = tail(segment, p);
+            bit_dots<1>(code, query.tail.values.data, codec.tail_bytes, dot);
+            sum += static_cast<float>(dot[0]) - query.tail.half_sum;
+        }
+        return estimate + segments[segment].factor[p] * w.step * sum;
+    }
+
+    // What rounding the query to int8 leaves out of the score of a vector, and what its supplement adds.
+    float refinement(uint32_t segment, uint32_t p, size_t first) {
+        const ListSegment& s = segments[segment];
+        if (!s.supplement) return 0;
+        float sum = s.starts ? static_cast<float>(s.weight[p]) * fine_of(first) : 0;
+        const size_t listed = s.starts ? 1 : 0;
+        for (size_t e = listed; e < s.entries; ++e)
+            sum += static_cast<float>(s.weight[e * s.rows + p]) * fine_of(unit_of(s, e - listed, p));
+        sum *= s.scale[p];
+        const Weights& w = query.one_bit ? query.signs : query.head;
+        const uint8_t* code[1] = {head(segment, p)};
+        int32_t dot[1];
+        bit_dots<1>(code, w.fine.data, codec.head_bytes, dot);
+        float bits = static_cast<float>(dot[0]) - w.fine_half_sum;
+        if (!query.one_bit) {
+            code[0] = tail(segment, p);
+            bit_dots<1>(code, query.tail.fine.data, codec.tail_bytes, dot);
+            bits += static_cast<float>(dot[0]) - query.tail.fine_half_sum;
+        }
+        sum += s.factor[p] * (w.step / Weights::FINE) * bits;
+        const size_t row = s.row[p];
+        return sum + s.supplement_scale[row] * byte_dot(s.supplement + row * codec.dim, query.z.data, codec.dim);
+    }
+
+    float fine_of(size_t unit) {
+        float& value = query.fine[unit];
+        if (std::isnan(value)) {
+            const uint8_t* code[1] = {codec.book + unit * codec.book_bytes};
+            const int8_t* weights[1] = {query.book.fine.data};
+            int32_t dot[1][1];
+            nibble_dots<1, 1>(code, weights, codec.book_bytes, dot);
+            const float step = query.book.step / Weights::FINE;
+            value = codec.book_scale[unit] * step * (static_cast<float>(dot[0][0]) - 15 * query.book.fine_half_sum);
+        }
+        return value;
+    }
+
+    static size_t unit_of(const ListSegment& s, size_t entry, size_t p) {
+        const size_t at = entry * s.rows + p;
+        return s.wide ? static_cast<const uint32_t*>(s.unit)[at] : static_cast<const uint16_t*>(s.unit)[at];
+    }
+};
+
+}  // namespace
+}  // namespace logt

@@ -1,0 +1,115 @@
+// A walk on the neighbor graph: the neighbors of the best candidates become candidates, until those of the best are all
+// known. With internal linkage, as all that is compiled per instruction set.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "lists.hpp"
+#include "pool.hpp"
+#include "scan.hpp"
+
+namespace logt {
+namespace {
+
+// A set of positions, by open addressing.
+class Seen {
+  public:
+    Seen() : slots_(1024, Graph::NONE) {}
+
+    bool insert(uint32_t value) {  // whether it is new
+        if (2 * ++held_ > slots_.size()) grow();
+        uint32_t& slot = find(value);
+        if (slot == value) return --held_, false;
+        slot = value;
+        return true;
+    }
+
+  private:
+    uint32_t& find(uint32_t value) {
+        const size_t mask = slots_.size() - 1;
+        size_t at = value * 0x9E3779B97F4A7C15ull >> 32 & mask;
+        while (slots_[at] != value && slots_[at] != Graph::NONE) at = (at + 1) & mask;
+        return slots_[at];
+    }
+    void grow() {
+        std::vector<uint32_t> old(4 * slots_.size(), Graph::NONE);
+        old.swap(slots_);
+        for (uint32_t value : old)
+            if (value != Graph::NONE) find(value) = value;
+    }
+
+    std::vector<uint32_t> slots_;
+    size_t held_ = 0;
+};
+
+struct Found {
+    uint32_t segment, position, list;
+};
+
+struct Walk {
+    const Graph& graph;
+    const ListSegment* segments;
+    std::vector<Scan>& scans;  // by codec
+    Pool& pool;
+    Seen seen = {};
+    std::vector<size_t> next = {};      // places in the pool
+    std::vector<uint32_t> nodes = {};   // of them
+    std::vector<Found> found = {};
+
+    // Until the neighbors of the `beam` best candidates were read.
+    void run(size_t beam) {
+        for (const Candidate& c : pool.list) seen.insert(graph.position(c.segment, c.position));
+        while (choose(beam)) {
+            find_neighbors();
+            for (const Found& f : found) scans[segments[f.segment].codec].decode_one(f.segment, f.position, f.list);
+            for (Scan& scan : scans) scan.finish();
+        }
+    }
+
+  private:
+    // Takes some of the best candidates whose neighbors were not read; whether there are any.
+    bool choose(size_t beam) {
+        constexpr size_t TOGETHER = 4;
+        pool.cut();
+        const float least = pool.score_of_place(beam);
+        next.clear();
+        for (size_t r = 0; r < pool.list.size(); ++r) {
+            const Candidate& c = pool.list[r];
+            if (c.walked || c.score < least) continue;
+            const auto better = [this, &c](size_t other) { return pool.list[other].score >= c.score; };
+            next.insert(std::partition_point(next.begin(), next.end(), better), r);
+            if (next.size() > TOGETHER) next.pop_back();
+        }
+        nodes.clear();
+        for (size_t r : next) {
+            Candidate& c = pool.list[r];
+            c.walked = true;
+            const uint32_t node = graph.node[graph.position(c.segment, c.position)];
+            if (node == Graph::NONE) continue;
+            graph.fetch(node, fetch_bytes);
+            nodes.push_back(node);
+        }
+        return !next.empty();
+    }
+
+    void find_neighbors() {
+        found.clear();
+        for (uint32_t node : nodes)
+            for (size_t j = 0; j < graph.k; ++j) {
+                const uint32_t other = graph.neighbor(node, j);
+                if (other == Graph::NONE) break;  // lists have no gaps
+                const uint32_t position = graph.place[2 * other];
+                if (position == Graph::NONE || !seen.insert(position)) continue;
+                const uint32_t segment = graph.segment_of(position);
+                const uint32_t p = static_cast<uint32_t>(position - graph.first[segment]);
+                found.push_back({segment, p, graph.place[2 * other + 1]});
+                const Scan& scan = scans[segments[segment].codec];
+                scan.fetch(segments[segment], p, p + 1);
+                fetch_bytes(scan.head(segment, p), scan.codec.head_bytes);
+            }
+    }
+};
+
+}  // namespace
+}  // namespace logt

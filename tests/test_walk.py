@@ -1,0 +1,189 @@
+"""Searches that go along the neighbor graph: against a naive walk, with removals and several segments, calibrated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import reference
+
+import logt
+from logt.datasets.synthetic import synthetic_collection
+from logt.engine.list_search import ListSearcher
+from logt.errors import InvalidInputError
+from logt.stages.inverted_lists import Probe, Reading
+
+FAR = 1e30
+K = 10
+
+
+@pytest.fixture(scope="module")
+def collection():
+    data = synthetic_collection(5000, 64, seed=1)
+    return data.X, data.Q
+
+
+@pytest.fixture(scope="module")
+def index(collection):
+    index = logt.Index(64)
+    index.add(collection[0])
+    index.link(12)
+    return index
+
+
+def reached(segment, links, start):
+    """Return all rows that the graph connects with some rows, these included."""
+    rows, waiting = set(start), list(start)
+    neighbors = links.neighbors
+    while waiting:
+        for other in neighbors[waiting.pop()].tolist():
+            if other >= 0 and other not in rows:
+                rows.add(other)
+                waiting.append(other)
+    return np.array(sorted(rows))
+
+
+def first_lists(segment, q, count):
+    """Return the rows of the lists that a search reads first."""
+    codec = segment.codec
+    c = 2 * codec.memory_vectors @ codec.bands.rotate((q - codec.mean)[None])[0]
+    best = np.argsort(-(codec.list_weight * c + codec.list_bias))[:count]
+    return np.concatenate([segment.row[segment.starts[j] : segment.starts[j + 1]] for j in best]).tolist()
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_walk_without_limit_finds_what_a_naive_one_reaches(index, collection, wide):
+    (segment,) = index._snapshot.list_segments
+    state = index._snapshot.links
+    if wide:
+        state = replace(state, links=replace(state.links, high=state.links.high.astype(np.uint16)))
+    few = replace(state.links, level=np.where(np.arange(12) < 2, state.links.level, 0).astype(np.uint8))
+    searcher = ListSearcher([segment], links=replace(state, links=few))
+    reading = Reading(1, 1, 0, FAR, FAR, 3 * K, 5000, everything=False)
+    for q in collection[1][:8]:
+        _, ids, counts = searcher.search(q[None], K, reading)
+        start = first_lists(segment, q, counts[0, 0])
+        rows = reached(segment, few, start)
+        assert len(start) < len(rows) < 5000  # the graph of two neighbors has several components
+        assert counts[0, 1] == len(rows)  # each vector is read once
+        truth = np.array(reference.list_scores(segment, q))
+        wanted = rows[np.argsort(-truth[rows])[:K]]
+        assert len(set(ids[0].tolist()) & set(wanted.tolist())) >= K - 1
+
+
+def recall(found, truth):
+    return np.mean([len(set(a[:K]) & set(b[:K])) / K for a, b in zip(found.tolist(), truth.tolist(), strict=True)])
+
+
+def test_the_graph_finds_what_the_lists_miss(index, collection):
+    X, Q = collection
+    truth = np.argsort(-(Q @ X.T), axis=1)[:, :K]
+    without, some, more = (recall(index.search(Q, K, nprobe=1, beam=beam).ids, truth) for beam in (0, K, 10 * K))
+    assert without < some < more
+    assert more > 0.8
+
+
+def test_without_a_beam_the_graph_has_no_part(index, collection):
+    X, Q = collection
+    plain = logt.Index(64)
+    plain.add(X)
+    for settings in ({"effort": 0.3}, {"nprobe": 2}, {"recall": 0.9}, {}):
+        a, b = index.search(Q, K, beam=0, **settings), plain.search(Q, K, **settings)
+        np.testing.assert_array_equal(a.ids, b.ids)
+        np.testing.assert_array_equal(a.scores, b.scores)
+
+
+def test_a_full_read_is_the_same_with_a_graph(index, collection):
+    a, b = (index.search(collection[1], K, effort=1, **how) for how in ({}, {"beam": 0}))
+    np.testing.assert_array_equal(a.ids, b.ids)
+
+
+def test_removed_and_filtered_vectors_are_not_found(collection):
+    X, Q = collection
+    index = logt.Index(64)
+    index.add(X)
+    index.link(12)
+    best = index.search(Q, 3).ids
+    index.remove(np.unique(best))
+    found = index.search(Q, K, nprobe=1, beam=40).ids
+    assert not np.isin(found, best).any()
+    allowed = np.arange(1, 5000, 2)
+    odd = index.search(Q, K, filter=allowed[~np.isin(allowed, best)]).ids
+    assert (odd[odd >= 0] % 2 == 1).all()
+
+
+def test_segments_and_codecs_are_walked_through_together(collection):
+    X, Q = collection
+    index = logt.Index(64, segment_size=1500)
+    for part in (X[:2500], X[2500:4900], X[4900:]):
+        index.add(part)
+    index.link(12)
+    assert len(index._snapshot.segments) > 2
+    truth = np.argsort(-(Q @ X.T), axis=1)[:, :K]
+    assert recall(index.search(Q, K, nprobe=1, beam=100).ids, truth) > 0.8
+    assert recall(index.search(Q, K).ids, truth) > 0.85
+
+
+def test_every_vector_is_found_if_k_is_their_number(index):
+    found = index.search(index.reconstruct([3]), 5000, beam=20).ids
+    assert sorted(found[0].tolist()) == list(range(5000))
+
+
+def test_the_curve_is_measured_without_the_queries_own_neighbors(index):
+    curve = index._snapshot.links.links.curve
+    assert curve is not None
+    assert curve.recall[0, 0] < 1  # vectors that start at their own node would find nearly all
+    assert curve.recall[0, -1] == 1
+
+
+def test_the_default_search_of_a_linked_index_has_its_recall(index, collection):
+    Q = collection[1]
+    full = index.search(Q, K, effort=1).ids
+    assert recall(index.search(Q, K, recall=0.95).ids, full) > 0.85
+    read = [index._snapshot.searcher().reading(Probe(beam=beam), K) for beam in (None, 0)]
+    assert read[0].lists < read[1].lists
+
+
+def test_the_curve_is_stored_with_the_graph(index, tmp_path):
+    index.save(tmp_path / "i")
+    opened = logt.open(tmp_path / "i")
+    a, b = opened._snapshot.links.links.curve, index._snapshot.links.links.curve
+    assert a is not None
+    assert b is not None
+    np.testing.assert_array_equal(a.recall, b.recall)
+    Q = opened.reconstruct([5, 7])
+    np.testing.assert_array_equal(opened.search(Q, K).ids, index.search(Q, K).ids)
+
+
+def test_tune_measures_searches_with_the_graph(collection):
+    X, Q = collection
+    index = logt.Index(64)
+    index.add(X[:3000])
+    index.link(8)
+    before = index._snapshot.links.links.recall
+    points = index.tune(Q)
+    after = index._snapshot.links.links.recall
+    assert not np.array_equal(before, after)
+    assert [p.recall for p in points] == pytest.approx([p.recall for p in index.tune(Q)])
+
+
+def test_a_graph_without_a_curve_is_read(index):
+    links = index._snapshot.links.links
+    arrays = {name: array for name, array in links.arrays.items() if name != "recall"}
+    assert type(links).from_arrays(arrays).curve is None
+    with pytest.raises(ValueError, match="impossible"):
+        type(links).from_arrays({**arrays, "recall": np.full((2, 11), 2, np.float32)})
+
+
+@pytest.mark.parametrize("beam", [-1, 1.5, "10"])
+def test_wrong_beams_are_named(index, beam):
+    with pytest.raises(InvalidInputError, match="beam"):
+        index.search(index.reconstruct([0]), K, beam=beam)
+
+
+def test_methods_without_lists_have_no_beam():
+    index = logt.Index(16, method=logt.methods.lo_gt(n=5, L=8))
+    index.add(np.eye(16, dtype=np.float32).repeat(4, axis=0))
+    with pytest.raises(InvalidInputError, match="beam"):
+        index.search(np.ones(16, np.float32), 3, beam=5)
