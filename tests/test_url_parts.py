@@ -335,10 +335,17 @@ def test_the_lists_that_are_fetched_are_those_that_a_search_reads(changed, vecto
             assert read.sum() == searcher.search(q[None], 5, reading)[2][0, 0]
 
 
-def test_after_a_fork_nothing_is_dropped(monkeypatch):
-    monkeypatch.setattr(sparse._blocks, "forked", False)
+def test_after_a_fork_nothing_is_dropped_that_a_child_may_read(bucket, made, vectors, tmp_path, monkeypatch, fine):
+    made.save(f"{bucket}/index")
+    Q = vectors(30, DIM, seed=10)
+    before = logt.open(f"{bucket}/index")
+    before.search(Q[0], 5, nprobe=1)
     child = os.fork()
     if not child:
         os._exit(0)
     os.waitpid(child, 0)
-    assert sparse._blocks.forked
+    monkeypatch.setenv("LOGT_CACHE_GB", str(size(f"{bucket}/index") / 10e9))
+    files = [file for file in sparse._blocks.files.values() if file.path.parent == tmp_path / "cache"]
+    here = [file.here.copy() for file in files]
+    assert_same(before.search(Q, 5, nprobe=1), made.search(Q, 5, nprobe=1))
+    assert all(file.forked and (file.here >= was).all() for file, was in zip(files, here, strict=True))

@@ -53,6 +53,7 @@ class SparseFile:
         self.name, self.size, self.checksum, self.block = name, int(about["bytes"]), str(about["checksum"]), block
         self.checks: list[Check] = []
         self.kept = False  # whole, checked, and never dropped
+        self.forked = False  # a child may read what this process would drop
         count = -(-self.size // block)
         self.here: Mask = np.zeros(count, bool)
         self.used: Ids = np.zeros(count, np.int64)  # when each block was requested last
@@ -155,7 +156,6 @@ class _Blocks:
         self.files: weakref.WeakValueDictionary[tuple[Any, ...], SparseFile] = weakref.WeakValueDictionary()
         self.clock = 0
         self.readers: list[int] = []  # when each started
-        self.forked = False  # a child may read what this process would drop
 
     def tick(self) -> int:
         """Return a new time."""
@@ -189,12 +189,12 @@ class _Blocks:
             hidden = sum(file.nbytes for file in files if not file.owned or not file.path.exists())
             used = make_room(cache_folder(), more + hidden, keep={file.path for file in files if file.owned})
             over = used + hidden + more - cache_limit()
-            if over <= 0 or self.forked or not can_punch():
+            if over <= 0 or not can_punch():
                 return
             oldest = min(self.readers, default=self.clock + 1)
             old = []
             for file in files:
-                if not file.kept:
+                if not file.kept and not file.forked:
                     idle = np.flatnonzero(file.here & (file.used < oldest)).tolist()
                     old += [(int(file.used[number]), number, file) for number in idle]
             for _, number, file in sorted(old, key=lambda entry: entry[:2]):
@@ -208,7 +208,8 @@ _blocks = _Blocks()
 
 
 def _note_fork() -> None:
-    _blocks.forked = True
+    for file in list(_blocks.files.values()):
+        file.forked = True
 
 
 def _reset_after_fork() -> None:
