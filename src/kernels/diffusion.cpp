@@ -1,12 +1,11 @@
 // Diffusion on a neighbor graph. Plain loops over short lists: nothing here gains from an instruction set.
 #include "diffusion.hpp"
 
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+
+#include "binding.hpp"
 
 namespace logt {
 namespace {
@@ -202,15 +201,7 @@ std::vector<int64_t> spread(const Edges& S, const Spread& how, const int64_t* ro
 
 // ----------------------------------------------------------------------------------------------- Python face
 
-namespace nb = nanobind;
-using namespace nb::literals;
-
 namespace {
-
-template <typename T, size_t Dims>
-using In = nb::ndarray<const T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu>;
-template <typename T, size_t Dims>
-using Out = nb::ndarray<T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu>;
 
 logt::NearestLists lists_of(const In<int32_t, 2>& neighbors, const In<float, 2>& similarity) {
     return {neighbors.data(), similarity.data(), neighbors.shape(0), neighbors.shape(1)};
@@ -242,7 +233,6 @@ size_t spread(In<int64_t, 1> starts, In<int32_t, 1> columns, In<float, 1> weight
 }  // namespace
 
 void bind_diffusion(nb::module_& m) {
-    using Free = nb::call_guard<nb::gil_scoped_release>;
     m.def("count_mutual", count_mutual, "neighbors"_a, "similarity"_a, "b"_a, "counts"_a, Free());
     m.def("fill_mutual", fill_mutual, "neighbors"_a, "similarity"_a, "b"_a, "least"_a, "starts"_a, "columns"_a, "weights"_a,
           Free());

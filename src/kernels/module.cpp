@@ -1,15 +1,12 @@
 // The Python face of the kernels, the choice of instruction set, and the small kernels that gain nothing from one.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
+#include "binding.hpp"
+
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
-#include <numeric>
 #include <stdexcept>
-#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -18,30 +15,11 @@
 #include <sys/auxv.h>
 #endif
 
-#include "kernels.hpp"
-#include "lists.hpp"
 #include "rows.hpp"
-
-namespace nb = nanobind;
-using namespace nb::literals;
-
-void bind_diffusion(nb::module_& m);  // diffusion.cpp
 
 namespace {
 
-template <typename T, size_t Dims>
-using In = nb::ndarray<const T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu>;
-template <typename T, size_t Dims>
-using Out = nb::ndarray<T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu>;
-using Any = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
-
 // ------------------------------------------------------------------------------------------ instruction sets
-
-struct Isa {
-    std::string name;
-    const logt::Table* table;
-    const logt::ListTable* lists;
-};
 
 std::vector<Isa> supported() {
     std::vector<Isa> found = {{"baseline", &logt::table_baseline, &logt::lists_baseline}};
@@ -64,7 +42,11 @@ std::vector<Isa> supported() {
     return found;
 }
 
+}  // namespace
+
 Isa current = supported().back();
+
+namespace {
 
 void use_instruction_set(const std::string& name) {
     for (const Isa& isa : supported())
@@ -205,133 +187,6 @@ void to_int8(In<float, 2> V, Out<int8_t, 2> codes, Out<float, 1> scale) {
     }
 }
 
-// The columns start..start+size-1 of the rows of X, in place; signs: (rounds, dim)
-void rotate(Out<float, 2> X, In<float, 2> signs, size_t start, size_t size, bool back) {
-    const size_t dim = X.shape(1);
-    current.lists->rotate(X.data() + start, X.shape(0), dim, size, signs.data() + start, dim, signs.shape(0), back);
-}
-
-// The segments that one search reads. Holds their arrays, so that a call passes the queries only.
-class ListSearcher {
-  public:
-    // bands: (bands, 5) of start, size, bits, deviation, deviation of the book. Returns the number of the codec.
-    size_t add_codec(In<float, 1> mean, In<int32_t, 1> order, In<float, 2> signs, In<double, 2> bands, In<uint8_t, 2> book,
-                     In<float, 1> book_scale, In<float, 1> list_weight, In<float, 1> list_bias, size_t head_bytes,
-                     size_t tail_bytes) {
-        std::vector<logt::Band>& mine = bands_.emplace_back();
-        size_t head_bits = 0, tail_bits = 0;
-        for (size_t b = 0; b < bands.shape(0); ++b) {
-            const double* values = bands.data() + 5 * b;
-            const logt::Band band = {static_cast<size_t>(values[0]), static_cast<size_t>(values[1]),
-                                     static_cast<size_t>(values[2]), static_cast<float>(values[3]),
-                                     static_cast<float>(values[4])};
-            mine.push_back(band);
-            head_bits += band.bits ? band.size : 0;
-            tail_bits += band.bits ? band.size * (band.bits - 1) : 0;
-        }
-        codecs_.push_back({mean.shape(0), book.shape(0), mine.size(), mean.data(), order.data(), signs.data(),
-                           signs.shape(0), nullptr, book.data(), book.shape(1), book_scale.data(), list_weight.data(),
-                           list_bias.data(), head_bits, tail_bits, head_bytes, tail_bytes});
-        for (size_t m = 0; m < codecs_.size(); ++m) codecs_[m].band = bands_[m].data();
-        keep(mean, order, signs, book, book_scale, list_weight, list_bias);
-        return codecs_.size() - 1;
-    }
-
-    // Optional arrays are empty where there are none; `count` rows are visible.
-    void add_segment(size_t codec, In<int64_t, 1> starts, Any unit, In<int8_t, 2> weight, In<float, 1> scale,
-                     In<float, 1> factor, In<float, 1> bias, In<uint8_t, 2> head, In<uint8_t, 2> tail,
-                     In<int8_t, 2> supplement, In<float, 1> supplement_scale, In<uint32_t, 1> row, In<int64_t, 1> ids,
-                     In<bool, 1> visible, size_t count, In<uint32_t, 1> chosen, bool choose) {
-        logt::ListSegment s = {};
-        s.codec = codec;
-        s.rows = row.shape(0);
-        s.entries = weight.shape(0);
-        s.starts = starts.shape(0) ? starts.data() : nullptr;
-        s.unit = unit.data();
-        s.wide = unit.dtype() == nb::dtype<uint32_t>();
-        s.weight = weight.data();
-        s.scale = scale.data();
-        s.factor = factor.data();
-        s.bias = bias.shape(0) ? bias.data() : nullptr;
-        s.head = head.data();
-        s.tail = tail.data();
-        s.supplement = supplement.shape(0) ? supplement.data() : nullptr;
-        s.supplement_scale = supplement_scale.data();
-        s.row = row.data();
-        s.ids = ids.data();
-        s.visible = visible.shape(0) ? reinterpret_cast<const uint8_t*>(visible.data()) : nullptr;
-        s.count = count;
-        s.chosen = choose ? chosen.data() : nullptr;
-        s.chosen_count = chosen.shape(0);
-        segments_.push_back(s);
-        keep(starts, unit, weight, scale, factor, bias, head, tail, supplement, supplement_scale, row, ids, visible, chosen);
-    }
-
-    // The next codec's vectors in all shards, by list and in total (lists.hpp); once for each codec, or never.
-    void add_totals(In<int64_t, 1> rows, In<int64_t, 1> visible, int64_t scanned) {
-        const auto sum = [](const In<int64_t, 1>& counts) {
-            return static_cast<size_t>(std::accumulate(counts.data(), counts.data() + counts.shape(0), int64_t{0}));
-        };
-        totals_.push_back({rows.data(), visible.data(), sum(rows), sum(visible), scanned});
-        keep(rows, visible);
-    }
-
-    // The neighbor graph (lists.hpp), once all segments are added.
-    void set_graph(In<uint16_t, 2> low, Any high, In<uint8_t, 2> level, In<uint32_t, 2> place, In<uint32_t, 1> node) {
-        first_.assign(1, 0);
-        for (const logt::ListSegment& s : segments_) first_.push_back(first_.back() + s.rows);
-        graph_ = {low.shape(1), low.data(), high.data(), high.dtype() == nb::dtype<uint16_t>(), level.data(), place.data(),
-                  node.data(), first_.data()};
-        keep(low, high, level, place, node);
-    }
-
-    // Q: (queries, dim); scores, ids: (queries, k); keys: as scores, or empty; counts: (queries, 4) lists, codes, heads and
-    // tails that were read
-    void search(In<float, 2> Q, bool l2, double lists, size_t nprobe, size_t least, float code_reach, float head_reach,
-                size_t candidates, size_t beam, bool everything, Out<float, 2> scores, Out<int64_t, 2> ids, Out<float, 2> keys,
-                Out<int64_t, 2> counts) const {
-        const logt::Reading reading = {lists, nprobe, least, code_reach, head_reach, candidates, beam, everything};
-        std::vector<logt::Counts> read(Q.shape(0));
-        const bool sharded = !totals_.empty() && totals_.size() == codecs_.size();
-        current.lists->search(codecs_.data(), codecs_.size(), segments_.data(), segments_.size(), Q.data(), Q.shape(0),
-                              l2 ? 2.0f : 1.0f, l2, reading, scores.shape(1), sharded ? totals_.data() : nullptr,
-                              graph_.k ? &graph_ : nullptr,
-                              {scores.data(), ids.data(), keys.shape(0) ? keys.data() : nullptr}, read.data());
-        for (size_t q = 0; q < read.size(); ++q) {
-            int64_t* out = counts.data() + 4 * q;
-            out[0] = read[q].lists, out[1] = read[q].decoded, out[2] = read[q].heads, out[3] = read[q].tails;
-        }
-    }
-
-    // Marks the lists that `search` reads for up to `candidates` results, if totals were added. read: the units of all codecs
-    void probed(In<float, 2> Q, bool l2, double lists, size_t nprobe, size_t least, float code_reach, float head_reach,
-                size_t candidates, size_t beam, bool everything, Out<uint8_t, 1> read) const {
-        const logt::Reading reading = {lists, nprobe, least, code_reach, head_reach, candidates, beam, everything};
-        current.lists->probed(codecs_.data(), codecs_.size(), Q.data(), Q.shape(0), l2 ? 2.0f : 1.0f, l2, reading,
-                              totals_.data(), read.data());
-    }
-
-    // The scores of one segment for one query, by position from `begin` on; -inf for hidden rows
-    void scores(size_t segment, In<float, 1> q, bool l2, size_t begin, Out<float, 1> out) const {
-        current.lists->scores(codecs_.data(), segments_.at(segment), q.data(), l2 ? 2.0f : 1.0f, l2, begin,
-                              begin + out.shape(0), out.data());
-    }
-
-  private:
-    template <typename... Arrays>
-    void keep(const Arrays&... arrays) {
-        (kept_.push_back(nb::ndarray<nb::ro>(arrays)), ...);
-    }
-
-    std::deque<std::vector<logt::Band>> bands_;
-    std::vector<logt::Codec> codecs_;
-    std::vector<logt::ListSegment> segments_;
-    std::vector<logt::Totals> totals_;
-    std::vector<size_t> first_;
-    logt::Graph graph_ = {};
-    std::vector<nb::ndarray<nb::ro>> kept_;
-};
-
 // order[q]: the positions of the best order.shape(1) of scores[q], by falling score, then by rising id
 void rank(In<float, 2> scores, In<int64_t, 2> id, Out<int64_t, 2> order) {
     struct Place {
@@ -397,7 +252,6 @@ void suppress(In<int64_t, 3> units, size_t depth, Out<int64_t, 2> order, Out<int
 
 template <typename Unit, typename Weight>
 void bind(nb::module_& m) {
-    using Free = nb::call_guard<nb::gil_scoped_release>;
     m.def("decode_one", decode_one<Unit, Weight>, "unit"_a, "weight"_a, "scale"_a, "bias"_a, "length"_a,
           "c"_a, "scores"_a, "rows"_a, Free());
     m.def("decode_prefix", decode_prefix<Unit, Weight>, "row"_a, "starts"_a, "unit"_a, "weight"_a, "scale"_a, "bias"_a,
@@ -412,7 +266,6 @@ void bind(nb::module_& m) {
 }  // namespace
 
 NB_MODULE(_kernels, m) {
-    using Free = nb::call_guard<nb::gil_scoped_release>;
     m.doc() = "Compiled hot loops: arrays in, arrays out, nothing checked but types. For the stages, not for users.";
     m.def("instruction_sets", [] {
         std::vector<std::string> names;
@@ -428,27 +281,13 @@ NB_MODULE(_kernels, m) {
           "weight"_a, Free());
     m.def("normal_rows", normal_rows, "unit"_a, "weight"_a, "X"_a, "first"_a, "A"_a, "B"_a, Free());
     m.def("to_int8", to_int8, "V"_a, "codes"_a, "scale"_a, Free());
-    m.def("rotate", rotate, "X"_a, "signs"_a, "start"_a, "size"_a, "back"_a, Free());
     m.def("rank", rank, "scores"_a, "id"_a, "order"_a, Free());
-    nb::class_<ListSearcher>(m, "ListSearcher")
-        .def(nb::init<>())
-        .def("add_codec", &ListSearcher::add_codec, "mean"_a, "order"_a, "signs"_a, "bands"_a, "book"_a, "book_scale"_a,
-             "list_weight"_a, "list_bias"_a, "head_bytes"_a, "tail_bytes"_a)
-        .def("add_segment", &ListSearcher::add_segment, "codec"_a, "starts"_a, "unit"_a, "weight"_a, "scale"_a, "factor"_a,
-             "bias"_a, "head"_a, "tail"_a, "supplement"_a, "supplement_scale"_a, "row"_a, "ids"_a, "visible"_a, "count"_a,
-             "chosen"_a, "choose"_a)
-        .def("add_totals", &ListSearcher::add_totals, "rows"_a, "visible"_a, "scanned"_a)
-        .def("set_graph", &ListSearcher::set_graph, "low"_a, "high"_a, "level"_a, "place"_a, "node"_a)
-        .def("search", &ListSearcher::search, "Q"_a, "l2"_a, "lists"_a, "nprobe"_a, "least"_a, "code_reach"_a,
-             "head_reach"_a, "candidates"_a, "beam"_a, "everything"_a, "scores"_a, "ids"_a, "keys"_a, "counts"_a, Free())
-        .def("probed", &ListSearcher::probed, "Q"_a, "l2"_a, "lists"_a, "nprobe"_a, "least"_a, "code_reach"_a,
-             "head_reach"_a, "candidates"_a, "beam"_a, "everything"_a, "read"_a, Free())
-        .def("scores", &ListSearcher::scores, "segment"_a, "q"_a, "l2"_a, "begin"_a, "out"_a, Free());
     m.def("divide_by_norms", divide_by_norms, "X"_a, "normalize"_a, "most"_a, "norms"_a, Free());
     m.def("suppress", suppress, "units"_a, "depth"_a, "order"_a, "counts"_a, Free());
     bind<uint16_t, int8_t>(m);
     bind<uint16_t, float>(m);
     bind<uint32_t, int8_t>(m);
     bind<uint32_t, float>(m);
+    bind_lists(m);
     bind_diffusion(m);
 }

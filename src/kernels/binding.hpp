@@ -1,0 +1,29 @@
+// What the files of the Python face share: array types, and the kernels of the instruction set in use.
+#pragma once
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <string>
+
+#include "kernels.hpp"
+#include "lists.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+template <typename T, size_t Dims>
+using In = nb::ndarray<const T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu>;
+template <typename T, size_t Dims>
+using Out = nb::ndarray<T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu>;
+using Any = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
+using Free = nb::call_guard<nb::gil_scoped_release>;  // other threads run meanwhile
+
+struct Isa {
+    std::string name;
+    const logt::Table* table;
+    const logt::ListTable* lists;
+};
+extern Isa current;  // module.cpp
+
+void bind_lists(nb::module_& m);      // list_searcher.cpp
+void bind_diffusion(nb::module_& m);  // diffusion.cpp
