@@ -168,7 +168,11 @@ def _build_index(data: Collection, method: logt.Method, smooth: bool, link: bool
     def search(Q: np.ndarray, k: int, **setting: Any) -> np.ndarray:
         return opened.search(Q, k, **setting).ids
 
-    return Built(search, lambda: (int(opened.report()["bytes"]), bytes_of(folder)))
+    def sizes() -> tuple[int, int]:
+        search(np.asarray(data.X[:1], np.float32), 1)  # a first search keeps where the nodes of the graph are
+        return int(opened.report()["bytes"]), bytes_of(folder)
+
+    return Built(search, sizes)
 
 
 def _exhaustive(data: Collection) -> Built:

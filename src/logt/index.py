@@ -326,7 +326,10 @@ class Index(IndexBase):
         )
 
     def complexity(self, params: SearchParams | None = None, **settings: Unpack[SearchSettings]) -> float:
-        """Return the paper's complexity ratio ρ of a search with `params`: operations per query over dim·N."""
+        """Return the paper's complexity ratio ρ of a search with `params`: operations per query over dim·N.
+
+        The neighbor graph is not counted: of a linked index, this is the ratio of a search with `beam=0`.
+        """
         contents = self._contents
         reading = as_search_params(params, settings).reading(contents.method)
         return costs.complexity(contents.snapshot.segments, self._dim, reading)
