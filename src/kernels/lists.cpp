@@ -131,7 +131,10 @@ void search(const Codec* codecs, size_t codec_count, const ListSegment* segments
                 scans.emplace_back(codecs[m], segments, prepared[m * n + q], reading, pool, count);
                 scan_codec(scans[m], m, segment_count, totals ? totals + m : nullptr, found);
             }
-            if (beam) Walk{*graph, segments, scans, pool}.run(beam);
+            if (beam) {
+                pool.widen(beam);
+                Walk{*graph, segments, scans, pool}.run(beam);
+            }
             pool.R = pool.wanted;
             pool.cut();
             constexpr size_t AHEAD = 2;

@@ -22,8 +22,8 @@ struct Candidate {
     bool walked = false;  // its neighbors in the graph were read
 };
 
-// The R candidates of a stream with the highest keys, equal keys by id. A walk on the graph keeps `beam` of them, if that is more
-// than are `wanted` in the end, and uses the plain scores as keys.
+// The R candidates of a stream with the highest keys, equal keys by id. Before a walk on the graph the keys are the plain scores,
+// and the walk may keep more (`widen`) than are `wanted` in the end.
 struct Pool {
     const ListSegment* segments;
     size_t wanted, R, slack;
@@ -33,8 +33,14 @@ struct Pool {
     float threshold = -INF;
 
     Pool(const ListSegment* segments, size_t wanted, size_t beam, size_t rows)
-        : segments(segments), wanted(wanted), R(std::max(wanted, beam)), slack(std::max<size_t>(R / 4, 16)), bounded(!beam) {
-        list.reserve(std::min(rows, R + slack) + 1);
+        : segments(segments), wanted(wanted), R(wanted), slack(std::max<size_t>(R / 4, 16)), bounded(!beam) {
+        list.reserve(std::min(rows, std::max(R, beam) + slack) + 1);
+    }
+    // Keeps `count` candidates from now on, if that is more.
+    void widen(size_t count) {
+        cut();
+        R = std::max(R, count);
+        if (list.size() < R) threshold = -INF;
     }
     int64_t id(const Candidate& c) const { return segments[c.segment].ids[segments[c.segment].row[c.position]]; }
     auto order(float Candidate::* by) const {

@@ -55,6 +55,7 @@ struct Walk {
     Seen seen = {};
     std::vector<size_t> next = {};      // places in the pool
     std::vector<uint32_t> nodes = {};   // of them
+    std::vector<uint32_t> others = {};  // their neighbors
     std::vector<Found> found = {};
 
     // Until the neighbors of the `beam` best candidates were read.
@@ -94,20 +95,25 @@ struct Walk {
     }
 
     void find_neighbors() {
-        found.clear();
+        others.clear();
         for (uint32_t node : nodes)
             for (size_t j = 0; j < graph.k; ++j) {
                 const uint32_t other = graph.neighbor(node, j);
                 if (other == Graph::NONE) break;  // lists have no gaps
-                const uint32_t position = graph.place[2 * other];
-                if (position == Graph::NONE || !seen.insert(position)) continue;
-                const uint32_t segment = graph.segment_of(position);
-                const uint32_t p = static_cast<uint32_t>(position - graph.first[segment]);
-                found.push_back({segment, p, graph.place[2 * other + 1]});
-                const Scan& scan = scans[segments[segment].codec];
-                scan.fetch(segments[segment], p, p + 1);
-                fetch_bytes(scan.head(segment, p), scan.codec.head_bytes);
+                __builtin_prefetch(graph.place + 2 * other);
+                others.push_back(other);
             }
+        found.clear();
+        for (uint32_t other : others) {
+            const uint32_t position = graph.place[2 * other];
+            if (position == Graph::NONE || !seen.insert(position)) continue;
+            const uint32_t segment = graph.segment_of(position);
+            const uint32_t p = static_cast<uint32_t>(position - graph.first[segment]);
+            found.push_back({segment, p, graph.place[2 * other + 1]});
+            const Scan& scan = scans[segments[segment].codec];
+            scan.fetch(segments[segment], p, p + 1);
+            fetch_bytes(scan.head(segment, p), scan.codec.head_bytes);
+        }
     }
 };
 
