@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -130,7 +130,9 @@ class Library:
         if condition.first:
             mask &= self._date >= _parse_date(condition.first)
         if condition.last:
-            mask &= self._date < _parse_date(condition.last) + np.timedelta64(1)  # a day, a month or a year
+            last = _parse_date(condition.last)
+            unit: Any = np.datetime_data(last.dtype)[0]  # a day, a month or a year
+            mask &= self._date < last + np.timedelta64(1, unit)
         return mask
 
 
