@@ -6,13 +6,26 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <new>
 #include <utility>
+#include <vector>
 
 namespace logt {
 namespace {
 
 constexpr float INF = std::numeric_limits<float>::infinity();
+
+// std::vector with internal linkage. The linker would keep only one of the copies of std::vector<float>, which may use
+// instructions that the processor does not have.
+template <typename T>
+struct Allocator : std::allocator<T> {
+    Allocator() = default;
+    template <typename U>
+    Allocator(const Allocator<U>&) {}
+};
+template <typename T>
+using Vector = std::vector<T, Allocator<T>>;
 
 template <typename T>
 struct Buffer {

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "pool.hpp"
 #include "query.hpp"
@@ -107,7 +106,7 @@ void search(const Codec* codecs, size_t codec_count, const ListSegment* segments
     const size_t dim = codec_count ? codecs[0].dim : 0;
     for (size_t first = 0; first < queries; first += TOGETHER) {
         const size_t n = std::min(TOGETHER, queries - first);
-        std::vector<Query> prepared;  // codec by codec
+        Vector<Query> prepared;  // codec by codec
         prepared.reserve(codec_count * n);
         for (size_t m = 0; m < codec_count; ++m) {
             Query* each[TOGETHER];
@@ -124,7 +123,7 @@ void search(const Codec* codecs, size_t codec_count, const ListSegment* segments
             const size_t beam = graph && !reading.everything ? reading.beam : 0;
             Pool pool(segments, std::max(k, reading.candidates), beam, rows);
             Counts& count = counts[first + q];
-            std::vector<Scan> scans;
+            Vector<Scan> scans;
             scans.reserve(codec_count);
             int64_t found = 0;
             for (size_t m = 0; m < codec_count; ++m) {

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <functional>
 #include <utility>
-#include <vector>
 
 #include "best.hpp"
 #include "lists.hpp"
@@ -28,8 +27,8 @@ struct Pool {
     const ListSegment* segments;
     size_t wanted, R, slack;
     bool bounded;  // keys are bounded
-    std::vector<Candidate> list;
-    std::vector<float> scores;  // scratch
+    Vector<Candidate> list;
+    Vector<float> scores;  // scratch
     float threshold = -INF;
 
     Pool(const ListSegment* segments, size_t wanted, size_t beam, size_t rows)

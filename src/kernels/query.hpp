@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 #include <utility>
-#include <vector>
 
 #include "best.hpp"
 #include "bits.hpp"
@@ -190,7 +189,7 @@ struct ListScore {
 
 // The units of a codec by decreasing expected score of the vectors in their lists; sorted as far as they are used.
 struct ListOrder {
-    std::vector<ListScore> lists;
+    Vector<ListScore> lists;
     size_t sorted = 0;
 
     ListOrder(const Codec& codec, const Query& query) : lists(codec.units) {

@@ -3,7 +3,6 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
-#include <vector>
 
 #include "lists.hpp"
 #include "pool.hpp"
@@ -33,13 +32,13 @@ class Seen {
         return slots_[at];
     }
     void grow() {
-        std::vector<uint32_t> old(4 * slots_.size(), Graph::NONE);
+        Vector<uint32_t> old(4 * slots_.size(), Graph::NONE);
         old.swap(slots_);
         for (uint32_t value : old)
             if (value != Graph::NONE) find(value) = value;
     }
 
-    std::vector<uint32_t> slots_;
+    Vector<uint32_t> slots_;
     size_t held_ = 0;
 };
 
@@ -50,13 +49,13 @@ struct Found {
 struct Walk {
     const Graph& graph;
     const ListSegment* segments;
-    std::vector<Scan>& scans;  // by codec
+    Vector<Scan>& scans;  // by codec
     Pool& pool;
     Seen seen = {};
-    std::vector<size_t> next = {};      // places in the pool
-    std::vector<uint32_t> nodes = {};   // of them
-    std::vector<uint32_t> others = {};  // their neighbors
-    std::vector<Found> found = {};
+    Vector<size_t> next = {};      // places in the pool
+    Vector<uint32_t> nodes = {};   // of them
+    Vector<uint32_t> others = {};  // their neighbors
+    Vector<Found> found = {};
 
     // Until the neighbors of the `beam` best candidates were read.
     void run(size_t beam) {
