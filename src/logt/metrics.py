@@ -38,8 +38,11 @@ def check_queries(
     matrix: Array, metric: Metric, *, ignore: bool, hint: str = "correct it, or pass on_invalid='ignore'"
 ) -> tuple[Floats, Mask | None]:
     """Return (Q as float32, normalized under cosine; which rows are valid, or None if all are)."""
-    with np.errstate(over="ignore"):
-        Q = np.array(matrix, np.float32, order="C")
+    if matrix.dtype == np.float32:
+        Q = matrix.copy()
+    else:
+        with np.errstate(over="ignore"):
+            Q = np.array(matrix, np.float32, order="C")
     norms = np.empty(len(Q))
     if _kernels.divide_by_norms(Q, metric == "cosine", MAX_NORM, norms):
         return Q, None

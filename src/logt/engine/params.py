@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any, TypedDict
 
 from logt._validation import check_exponent, check_float, check_fraction, check_int
@@ -73,7 +75,7 @@ class SearchParams:
 
     def reading(self, method: Method) -> Probe | Cascade | None:
         """Return how a search with this method reads its codes; None decodes all of U."""
-        return self._probe(method.probe) if method.probe is not None else self._cascade(method.cascade)
+        return _probe(self, method.probe) if method.probe is not None else self._cascade(method.cascade)
 
     def _probe(self, probe: Probe) -> Probe:
         if self.p is not None or self.R is not None:
@@ -97,8 +99,9 @@ class SearchParams:
         return replace(cascade, p=cascade.p if p is None else p, R=cascade.R if self.R is None else self.R)
 
 
+_probe = lru_cache(maxsize=64)(SearchParams._probe)  # checks and copies take longer than the search of a small index
+_checked: Callable[..., SearchParams] = lru_cache(maxsize=64, typed=True)(SearchParams)
 _SEARCH_SETTINGS = tuple(field.name for field in fields(SearchParams))
-_DEFAULTS = SearchParams()
 
 
 def check_k(k: Any, vectors: int) -> int:
@@ -116,7 +119,10 @@ def as_search_params(params: SearchParams | None, settings: SearchSettings) -> S
             known = ", ".join(_SEARCH_SETTINGS)
             raise TypeError(f"search has no parameter {name!r}; search parameters are {known}")
     if params is None:
-        return SearchParams(**settings) if settings else _DEFAULTS
+        try:
+            return _checked(**settings)
+        except TypeError:  # a value that has no hash, such as an array
+            return SearchParams(**settings)
     if not isinstance(params, SearchParams):
         raise InvalidInputError(f"params must be a logt.SearchParams, got {params!r}")
     return replace(params, **settings) if settings else params
