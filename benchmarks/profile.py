@@ -42,7 +42,7 @@ def print_profile(index: logt.Index, Q: np.ndarray, probe: Probe, bandwidth: flo
     (segment,) = index._snapshot.segments
     codec = segment.codec
     searcher = ListSearcher([segment])
-    reading = probe.reading(K, refine=searcher.refine)
+    reading = probe.reading(K, ranks=searcher.ranks)
     lists, decoded, heads, tails = searcher.search(Q, K, reading)[2].mean(axis=0)
     one_list = Reading(0, 1, 0, 0, 0, 0, 0, everything=False)
     measure = median_ms(lambda q: searcher.search(Q[q : q + 1], 1, one_list), len(Q))

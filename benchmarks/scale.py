@@ -225,7 +225,7 @@ def measure_parts(dim: int, folder: Path, model: Model, note: Note) -> None:
     searcher = logt.open(folder)._snapshot.searcher()
     Q = model.draw(QUERIES, [4])
     for effort in (0.3, 0.5, 0.7):
-        reading = Probe(effort).reading(K, refine=True)
+        reading = Probe(effort).reading(K, ranks=searcher.ranks)
         counts = searcher.search(Q, K, reading)[2]
         seconds = cpu_seconds(lambda reading=reading: searcher.search(Q, K, reading))
         note(f"one query, effort {effort}", 1e3 * seconds / len(Q), "core ms")

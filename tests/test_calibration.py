@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import logt
 from logt import InvalidInputError
 from logt.cli.main import app
 from logt.methods import lo_gt, sketched
-from logt.stages.inverted_lists import Probe, RecallCurve
+from logt.stages.inverted_lists import Probe, Ranks, RecallCurve
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +67,47 @@ def test_the_effort_of_a_recall_is_interpolated():
     assert two.effort(0.9, 100) == two.effort(0.9, 10**6) == pytest.approx(0.9)
     assert 0.4 < two.effort(0.9, 32) < 0.5
     assert Probe().effort_for(10, [curve, two]) == pytest.approx(curve.effort(0.95, 10))
+
+
+def exact_recall(index, X, Q, **settings):
+    """Return the fraction of the exact ten nearest neighbours that a search finds."""
+    X, Q = (V / np.linalg.norm(V, axis=1, keepdims=True) for V in (X, Q))
+    exact, found = np.argsort(-(Q @ X.T), axis=1)[:, :10], index.search(Q, 10, **settings).ids
+    return np.mean([len(set(a) & set(b)) / 10 for a, b in zip(found.tolist(), exact.tolist(), strict=True)])
+
+
+def test_where_hundreds_are_about_equally_near_more_candidates_are_compared(tmp_path):
+    """Two bits cannot tell such vectors apart: the supplement must be read of more than a few."""
+    rng = np.random.default_rng(2)
+    centres = rng.standard_normal((12, 320))
+    X, Q = (centres[rng.integers(0, 12, n)] + 0.56 * rng.standard_normal((n, 320)) for n in (6000, 100))
+    index = logt.Index(320)
+    index.add(X)
+    ranks = index._snapshot.list_segments[0].codec.ranks
+    assert 60 < ranks.few < ranks.many
+    assert exact_recall(index, X, Q) > 0.9
+    measured = exact_recall(index, X, Q, effort=0.3)
+    index.save(tmp_path / "index")
+    assert logt.open(tmp_path / "index")._snapshot.list_segments[0].codec.ranks == pytest.approx(ranks)
+    old = replace(index._snapshot.list_segments[0].codec, ranks=Ranks())
+    index._snapshot = replace(
+        index._snapshot, segments=tuple(replace(s, codec=old) for s in index._snapshot.list_segments)
+    )
+    assert exact_recall(index, X, Q, effort=0.3) < measured - 0.05
+
+
+def test_candidates_follow_the_ranks():
+    usual = Ranks()
+    assert [usual.candidates(10, effort) for effort in (0, 1 / 3, 0.5)] == [20, 30, 35]
+    assert usual.candidates(1, 0.5) == usual.candidates(10, 0.5)
+    assert usual.candidates(10, 1) == usual.candidates(101, 1)
+    assert usual.candidates(1000, 0.5) == 1500
+    assert Ranks(120, 300).candidates(10, 1 / 3) == 120
+    assert 120 < Ranks(120, 300).candidates(30, 1 / 3) < Ranks(120, 300).candidates(100, 1 / 3) == 300
+    assert Ranks.largest([Ranks(40, 100), usual]) == Ranks(40, 150)
+    for wrong in ([0, 1], [1], [1, 1e9]):
+        with pytest.raises(ValueError, match="ranks"):
+            Ranks.from_array(np.array(wrong, np.float32))
 
 
 @pytest.mark.parametrize(

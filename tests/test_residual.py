@@ -15,7 +15,7 @@ from logt.engine.list_segment import ListSegment, merge_segments
 from logt.methods import lo_gt, sketched, starred
 from logt.stages.codec import Codec
 from logt.stages.decoder import Sparse
-from logt.stages.inverted_lists import Probe, Reading, sort_into_lists
+from logt.stages.inverted_lists import Probe, Ranks, Reading, sort_into_lists
 from logt.stages.kmeans import KMeans
 from logt.stages.residual import ERRORS, STEPS, Bands, ResidualQuantizer, signs
 
@@ -168,7 +168,7 @@ def test_search_agrees_between_instruction_sets(isa, rng):
     X = uneven(rng, 2000, 300)
     segment = segment_of(X, rng)
     Q = uneven(rng, 20, 300)
-    scores, _, _ = ListSearcher([segment]).search(Q, 10, Probe(0.5).reading(10, refine=True))
+    scores, _, _ = ListSearcher([segment]).search(Q, 10, Probe(0.5).reading(10, ranks=Ranks()))
     truth = np.array([reference.list_scores(segment, q) for q in Q[:3]])
     assert np.allclose(scores[:3, 0], truth.max(axis=1), rtol=1e-2)
 

@@ -38,7 +38,7 @@ def in_shards(segments, shards, Q, k, probe, masks=None):
     ]
     each = [ListSearcher(*part).totals() for part in parts]
     totals = [sum(same[1:], same[0]) for same in zip(*each, strict=True)]
-    reading = probe.reading(k, refine=whole.refine, curves=whole.curves)
+    reading = probe.reading(k, ranks=whole.ranks, curves=whole.curves)
     reading = reading._replace(candidates=max(k, reading.candidates))
     found = [ListSearcher(*part, totals).candidates(Q, reading) for part in parts]
     return merge_candidates(found, reading.candidates, k), whole.search(Q, k, reading)

@@ -27,7 +27,7 @@ from logt.errors import BusyError, ConflictError, InvalidInputError, MissingShar
 from logt.metrics import Metric, check_queries, worst_score
 from logt.results import RangeResult, Report, SearchResult, pad_results
 from logt.stages.diffusion import Diffusion
-from logt.stages.inverted_lists import Probe
+from logt.stages.inverted_lists import Probe, Ranks
 from logt.storage.parts import Outline, read_outline
 from logt.storage.places import is_url, local_path
 
@@ -340,7 +340,8 @@ class _Search:
             totals = [sum(same[1:], same[0]) for same in zip(*each, strict=True)]
             count = sum(int(total.visible.sum()) + total.scanned for total in totals)
         refine = any(codec.refine for codec in outline.codecs)
-        reading = probe.reading(k, refine=refine, curves=[codec.curve for codec in outline.codecs if codec.curve])
+        ranks = Ranks.largest(codec.ranks for codec in outline.codecs) if refine else None
+        reading = probe.reading(k, ranks=ranks, curves=[codec.curve for codec in outline.codecs if codec.curve])
         k = min(k, count)
         reading = reading._replace(candidates=max(k, reading.candidates))
         if not k or not len(Q):

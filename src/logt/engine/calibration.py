@@ -9,14 +9,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from logt._threads import SERIAL, Workers
-from logt._types import Floats, Ids
+from logt._types import Array, Floats, Ids
 from logt.engine.list_search import ListSearcher
 from logt.engine.list_segment import ListSegment
 from logt.engine.neighbor_graph import LinkState
 from logt.engine.segment import Segment
-from logt.stages.inverted_lists import Probe, RecallCurve
+from logt.stages.codec import Codec
+from logt.stages.inverted_lists import Probe, Ranks, RecallCurve
 
 _QUERIES = 128
+_DEPTH = 1024  # candidates by code, of which the nearest are searched for
 
 
 @dataclass(frozen=True)
@@ -53,12 +55,12 @@ def measure_efforts(
     linked = links is not None
     few, many = RecallCurve.KS
     excluded = np.full(len(Q), -1) if own is None else own
-    full = searcher.search(Q, many + 1, Probe(1.0).reading(many + 1, refine=searcher.refine), workers)[1]
+    full = searcher.search(Q, many + 1, Probe(1.0).reading(many + 1, ranks=searcher.ranks), workers)[1]
     points = []
     for effort in RecallCurve.EFFORTS:
         recall = {}
         for k in (many, few):
-            reading = Probe(effort).reading(k, refine=searcher.refine, linked=linked)
+            reading = Probe(effort).reading(k, ranks=searcher.ranks, linked=linked)
             start = time.perf_counter()
             _, found, counts = searcher.search(Q, k + 1, reading, workers)
             seconds = time.perf_counter() - start
@@ -73,13 +75,13 @@ def measure_efforts(
 def calibrate(
     segments: Sequence[Segment], Q: Floats | None, rng: np.random.Generator, workers: Workers
 ) -> tuple[Segment, ...]:
-    """Return the segments with a measured curve for each codec: with queries Q, or with vectors of the segments."""
-    curves: dict[int, RecallCurve | None] = {}
+    """Return the segments with a measured accuracy of each codec: with queries Q, or with vectors of the segments."""
+    codecs: dict[int, Codec] = {}
     for segment in segments:
-        if isinstance(segment, ListSegment) and id(segment.codec) not in curves:
+        if isinstance(segment, ListSegment) and id(segment.codec) not in codecs:
             same = [s for s in segments if isinstance(s, ListSegment) and s.codec is segment.codec]
-            curves[id(segment.codec)] = _curve(same, Q, rng, workers)
-    return with_curves(segments, curves)
+            codecs[id(segment.codec)] = _measured(same, Q, rng, workers)
+    return tuple(replace(s, codec=codecs[id(s.codec)]) if isinstance(s, ListSegment) else s for s in segments)
 
 
 def calibrate_links(
@@ -87,35 +89,45 @@ def calibrate_links(
 ) -> LinkState:
     """Return the neighbor graph with the measured curve of searches that use it, as `calibrate` does for codecs."""
     listed = [segment for segment in segments if isinstance(segment, ListSegment)]
-    curve = _curve(listed, Q, rng, workers, links)
-    return links if curve is None else replace(links, links=replace(links.links, recall=curve.recall))
+    if all(segment.flat for segment in listed):
+        return links
+    own = None
+    if Q is None:
+        Q, own = sample_vectors(listed, _QUERIES, rng)
+    return replace(links, links=replace(links.links, recall=_curve(listed, Q, own, workers, links).recall))
 
 
-def with_curves(segments: Sequence[Segment], curves: dict[int, RecallCurve | None]) -> tuple[Segment, ...]:
-    """Return the segments with new curves, given by the identity of codecs; segments still share their codecs."""
-    codecs = {
-        id(s.codec): replace(s.codec, curve=curves[id(s.codec)])
-        for s in segments
-        if isinstance(s, ListSegment) and curves.get(id(s.codec)) is not None
-    }
-    return tuple(
-        replace(s, codec=codecs[id(s.codec)]) if isinstance(s, ListSegment) and id(s.codec) in codecs else s
-        for s in segments
-    )
+def measure_ranks(segments: Sequence[ListSegment], Q: Floats, own: Ids | None, workers: Workers) -> Ranks:
+    """Return how far down the ranking by codes the best results of a full read are. own: as of `measure_efforts`."""
+    searcher = ListSearcher(segments)
+    reading = Probe(1.0).reading(1, ranks=None)._replace(candidates=_DEPTH)
+    found = searcher.candidates(Q, reading, workers)
+    excluded = np.full(len(Q), -1) if own is None else own
+    places: dict[int, list[Array]] = {k: [] for k in RecallCurve.KS}
+    for keys, scores, ids, mine in zip(found.keys, found.scores, found.ids, excluded, strict=True):
+        others = (ids != mine) & (ids >= 0)
+        place = np.argsort(np.argsort(-keys[others], kind="stable"), kind="stable")
+        order = np.argsort(-scores[others], kind="stable")
+        for k, of in places.items():
+            of.append(place[order[:k]] + 1)
+    return Ranks(*(max(1.0, float(np.quantile(np.concatenate(of), 0.99))) for of in places.values()))
+
+
+def _measured(segments: Sequence[ListSegment], Q: Floats | None, rng: np.random.Generator, workers: Workers) -> Codec:
+    """Return the codec of some segments with its ranks and its curve."""
+    codec, own = segments[0].codec, None
+    if all(segment.flat for segment in segments):
+        return codec  # everything is scanned at any effort
+    if Q is None:
+        Q, own = sample_vectors(segments, _QUERIES, rng)
+    if codec.refine:
+        codec = replace(codec, ranks=measure_ranks(segments, Q, own, workers))
+    return replace(codec, curve=_curve([replace(s, codec=codec) for s in segments], Q, own, workers))
 
 
 def _curve(
-    segments: Sequence[ListSegment],
-    Q: Floats | None,
-    rng: np.random.Generator,
-    workers: Workers,
-    links: LinkState | None = None,
-) -> RecallCurve | None:
-    if all(segment.flat for segment in segments):
-        return None  # everything is scanned at any effort
-    own = None
-    if Q is None:
-        Q, own = sample_vectors(segments, _QUERIES, rng)
+    segments: Sequence[ListSegment], Q: Floats, own: Ids | None, workers: Workers, links: LinkState | None = None
+) -> RecallCurve:
     points = measure_efforts(segments, Q, own, workers, links)
     recall = np.array([[p.recall for p in points], [p.recall_100 for p in points]], np.float32)
     return RecallCurve(np.maximum.accumulate(recall, axis=1))

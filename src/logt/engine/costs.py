@@ -100,7 +100,7 @@ def _decoded(segment: CodedSegment, cascade: Cascade | None) -> float:
 def _scanned(segment: ListSegment, dim: int, probe: Probe, share: float) -> float:
     """Return the operations of one query in inverted lists; `share` is the segment's share of all vectors."""
     M, curve = segment.codec.units, segment.codec.curve
-    reading = probe.reading(1, refine=False, curves=[curve] if curve else [])
+    reading = probe.reading(1, ranks=None, curves=[curve] if curve else [])
     lists = M if reading.everything else min(reading.nprobe or M**reading.lists, M)
     rows = min(len(segment), max(len(segment) * lists / M, reading.least * share))
     if segment.flat:

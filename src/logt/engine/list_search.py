@@ -15,7 +15,7 @@ from logt.engine.neighbor_graph import LinkState
 from logt.engine.on_demand import Wanted
 from logt.engine.shards import Candidates, ListTotals, segment_totals
 from logt.stages.codec import Codec
-from logt.stages.inverted_lists import Probe, Reading
+from logt.stages.inverted_lists import Probe, Ranks, Reading
 
 _BLOCK = 1 << 16  # rows whose scores are held at a time where all are computed
 _TILE = 16  # queries per task
@@ -53,6 +53,7 @@ class ListSearcher:
         self.distances = any(len(segment.bias) for segment in segments)
         self.refine = any(len(segment.supplement_scale) for segment in segments)
         self.curves = [codec.curve for codec in self.codecs if codec.curve]
+        self.ranks = Ranks.largest(codec.ranks for codec in self.codecs) if self.refine else None
         self.count = self.graph_bytes = 0
         self._readings: dict[tuple[Probe, int], Reading] = {}
         numbers = {id(codec): codec.add_to(self._searcher, distances=self.distances) for codec in self.codecs}
@@ -105,7 +106,7 @@ class ListSearcher:
             curves = self.curves
             if self.links is not None and linked and self.links.links.curve is not None:
                 curves = [self.links.links.curve]
-            known = self._readings[probe, k] = probe.reading(k, refine=self.refine, curves=curves, linked=linked)
+            known = self._readings[probe, k] = probe.reading(k, ranks=self.ranks, curves=curves, linked=linked)
         return known
 
     def search(self, Q: Floats, k: int, reading: Reading, workers: Workers = SERIAL) -> tuple[Floats, Ids, Array]:

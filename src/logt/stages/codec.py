@@ -8,7 +8,7 @@ else is computed from what is kept, so that their rounding costs nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,7 +21,7 @@ from logt._types import Array, Floats
 from logt._validation import check_array, row_norms
 from logt.stages.codes import unit_dtype
 from logt.stages.decoder import Sparse
-from logt.stages.inverted_lists import RecallCurve
+from logt.stages.inverted_lists import Ranks, RecallCurve
 from logt.stages.kmeans import KMeans
 from logt.stages.memory_vectors import Mean
 from logt.stages.residual import CHUNK, STEPS, Bands, ResidualQuantizer, signs
@@ -60,7 +60,8 @@ class Codec:
     in 4 bits per coordinate. book_scale: of each. book_deviation: of their coordinates in each band.
     list_weight, list_bias: the mean first weight and the mean −‖v‖² of the vectors of each list. entries: L. refine:
     a supplement is kept. unit_norm: vectors have norm 1, as under cosine. captured: the energy of vectors that the
-    memory vectors capture, 0 if unknown. curve: the accuracy of searches by effort, if it was measured.
+    memory vectors capture, 0 if unknown. curve: the accuracy of searches by effort, if it was measured. ranks:
+    how far down the ranking by codes the nearest vectors are.
 
     The methods take decode, the stage that chooses entries; residual, the stage that sets the bits; and workers, the
     threads.
@@ -78,6 +79,7 @@ class Codec:
     unit_norm: bool
     captured: float = 0.0
     curve: RecallCurve | None = None
+    ranks: Ranks = field(default_factory=Ranks)
 
     # ----------------------------------------------------------------------------------------------- training
 
@@ -243,6 +245,7 @@ class Codec:
             "numbers": np.array([self.entries, int(self.refine), int(self.unit_norm)], np.int64),
             "captured": np.array([self.captured], np.float32),
             "curve": np.empty((0, 0), np.float32) if self.curve is None else self.curve.recall,
+            "ranks": np.array(self.ranks, np.float32),
         }
 
     @classmethod
@@ -280,6 +283,7 @@ class Codec:
             bool(numbers[2]),
             float(given["captured"][0]),
             RecallCurve.from_array(arrays["curve"]) if arrays["curve"].size else None,
+            Ranks.from_array(arrays["ranks"]) if "ranks" in arrays else Ranks(),  # not measured by version 0.1
         )
 
     def add_to(self, searcher: _kernels.ListSearcher, *, distances: bool) -> int:

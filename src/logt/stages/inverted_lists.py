@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -18,7 +18,6 @@ from logt.errors import InvalidInputError
 MIN_SCANNED = 4096
 """Vectors whose codes are decoded at least, at effort 1; in proportion at less."""
 
-_CANDIDATES = 30  # re-ranked by the supplement, at effort 1/3
 _BEAM = 240  # more than results, at effort 1
 _UNKNOWN = 0.5  # effort without a curve
 
@@ -77,6 +76,38 @@ class RecallCurve:
         return self.EFFORTS[at - 1] + (self.EFFORTS[at] - self.EFFORTS[at - 1]) * (recall - low) / (high - low)
 
 
+class Ranks(NamedTuple):
+    """How far down the ranking by codes the nearest vectors are, as measured with vectors of the collection.
+
+    few: 99 of 100 of the 10 nearest, by their supplement, are among so many of the best by code. many: the same for
+    the 100 nearest. Where hundreds of vectors are about equally near, it is far.
+    """
+
+    few: float = 30.0
+    many: float = 150.0
+
+    @classmethod
+    def from_array(cls, ranks: Array) -> Ranks:
+        """Build from a stored array; raise ValueError if no ranks can be as given."""
+        ranks = check_array(ranks, np.float32, 1)
+        if len(ranks) != 2 or not (ranks >= 1).all() or not (ranks <= 1 << 20).all():
+            raise ValueError("the ranks of the nearest vectors are impossible")
+        return cls(*ranks.tolist())
+
+    @classmethod
+    def largest(cls, ranks: Iterable[Ranks]) -> Ranks:
+        """Return the ranks of several codecs that are searched together."""
+        return cls(*map(max, zip(*ranks, strict=True)))
+
+    def candidates(self, k: int, effort: float) -> int:
+        """Return how many candidates a search for k results reads the supplement of: those up to the rank at 1/3."""
+        low, high = RecallCurve.KS
+        k = max(k, low if effort < 1 else high + 1)  # a full read has the same candidates for any number of results
+        share = math.log(min(k, high) / low) / math.log(high / low)
+        rank: float = self.few ** (1 - share) * self.many**share + 1.5 * max(k - high, 0)
+        return round(1.5 * k + max(rank - 1.5 * k, 0) * (1 / 3 + 2 * effort))
+
+
 @dataclass(frozen=True)
 class Probe:
     """How much a search reads, by one number: effort, from 0 to 1.
@@ -117,10 +148,13 @@ class Probe:
             return self.effort
         return max((curve.effort(self.recall, min(k, self.recall_at)) for curve in curves), default=_UNKNOWN)
 
-    def reading(self, k: int, *, refine: bool, curves: Sequence[RecallCurve] = (), linked: bool = False) -> Reading:
+    def reading(
+        self, k: int, *, ranks: Ranks | None, curves: Sequence[RecallCurve] = (), linked: bool = False
+    ) -> Reading:
         """Return how a search for k results reads the lists.
 
-        refine: there is a supplement. curves: of the codecs that the search uses. linked: there is a neighbor graph.
+        ranks: of the codecs that the search uses, None without a supplement. curves: theirs. linked: there is a
+        neighbor graph.
         """
         effort = self.effort_for(k, curves)
         return Reading(
@@ -129,7 +163,7 @@ class Probe:
             least=0 if self.nprobe or linked else round(MIN_SCANNED * effort),
             code_reach=3.0 + 0.8 * effort if linked else 2.5 + 2.75 * effort,
             head_reach=2.0,
-            candidates=max(k + k // 2, round(_CANDIDATES * (2 / 3 + effort)) if refine else 0),
+            candidates=max(k + k // 2, 0 if ranks is None else ranks.candidates(k, effort)),
             beam=(k + round(_BEAM * effort**3) if self.beam is None else self.beam) if linked else 0,
             everything=effort == 1 and self.nprobe is None,
         )
