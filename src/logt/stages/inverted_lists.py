@@ -100,7 +100,10 @@ class Ranks(NamedTuple):
         return cls(*map(max, zip(*ranks, strict=True)))
 
     def candidates(self, k: int, effort: float) -> int:
-        """Return how many candidates a search for k results reads the supplement of: those up to the rank at 1/3."""
+        """Return how many candidates a search for k results reads the supplement of.
+
+        effort: at 1/3 they are those up to the rank, at more effort more.
+        """
         low, high = RecallCurve.KS
         k = max(k, low if effort < 1 else high + 1)  # a full read has the same candidates for any number of results
         share = math.log(min(k, high) / low) / math.log(high / low)
