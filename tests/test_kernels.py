@@ -250,3 +250,20 @@ def test_rows_without_a_usable_norm_stay_as_they_are(value):
     np.testing.assert_array_equal(given[1], X[1])
     np.testing.assert_allclose(given[[0, 2]], 0.5)
     assert _kernels.divide_by_norms(X.copy(), False, 1e18, norms) == (value == 0)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 16), (7, 41), (0, 5), (5, 0)])
+def test_find_above_equals_a_naive_search(shape):
+    rng = np.random.default_rng(0)
+    products = rng.integers(-1000, 1000, shape).astype(np.int32)
+    scale, least = rng.random(shape[1], np.float32), rng.normal(0, 300, shape[0]).astype(np.float32)
+    least[:1] = -np.inf
+    i, j, value = (
+        np.empty(products.size, np.int32),
+        np.empty(products.size, np.int32),
+        np.empty(products.size, np.float32),
+    )
+    found = _kernels.find_above(products, scale, least, i, j, value)
+    expected = [(r, c) for r in range(shape[0]) for c in range(shape[1]) if products[r, c] * scale[c] > least[r]]
+    assert list(zip(i[:found].tolist(), j[:found].tolist(), strict=True)) == expected
+    assert (value[:found] == [np.float32(products[r, c]) * scale[c] for r, c in expected]).all()

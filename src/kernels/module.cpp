@@ -206,6 +206,35 @@ void rank(In<float, 2> scores, In<int64_t, 2> id, Out<int64_t, 2> order) {
     }
 }
 
+// The places (i, j) of products, row by row, where products[i][j] * scale[j] > least[i], and these values. Returns how many; i, j and
+// value have room for all.
+size_t find_above(In<int32_t, 2> products, In<float, 1> scale, In<float, 1> least, Out<int32_t, 1> i, Out<int32_t, 1> j,
+                  Out<float, 1> value) {
+    constexpr size_t TOGETHER = 16;  // most are not above: they are passed over together
+    const size_t columns = products.shape(1);
+    size_t found = 0;
+    for (size_t r = 0; r < products.shape(0); ++r) {
+        const int32_t* row = products.data() + r * columns;
+        const float limit = least.data()[r];
+        for (size_t c = 0; c < columns; c += TOGETHER) {
+            const size_t stop = std::min(columns, c + TOGETHER);
+            float values[TOGETHER];
+            int above = 0;
+            for (size_t l = c; l < stop; ++l) {
+                values[l - c] = static_cast<float>(row[l]) * scale.data()[l];
+                above |= values[l - c] > limit;
+            }
+            for (size_t l = c; above && l < stop; ++l) {
+                if (!(values[l - c] > limit)) continue;
+                i.data()[found] = static_cast<int32_t>(r);
+                j.data()[found] = static_cast<int32_t>(l);
+                value.data()[found++] = values[l - c];
+            }
+        }
+    }
+    return found;
+}
+
 bool divide_by_norms(Out<float, 2> X, bool normalize, double most, Out<double, 1> norms) {
     return logt::divide_by_norms(X.data(), X.shape(0), X.shape(1), normalize, most, norms.data());
 }
@@ -282,6 +311,7 @@ NB_MODULE(_kernels, m) {
     m.def("normal_rows", normal_rows, "unit"_a, "weight"_a, "X"_a, "first"_a, "A"_a, "B"_a, Free());
     m.def("to_int8", to_int8, "V"_a, "codes"_a, "scale"_a, Free());
     m.def("rank", rank, "scores"_a, "id"_a, "order"_a, Free());
+    m.def("find_above", find_above, "products"_a, "scale"_a, "least"_a, "i"_a, "j"_a, "value"_a, Free());
     m.def("divide_by_norms", divide_by_norms, "X"_a, "normalize"_a, "most"_a, "norms"_a, Free());
     m.def("suppress", suppress, "units"_a, "depth"_a, "order"_a, "counts"_a, Free());
     bind<uint16_t, int8_t>(m);

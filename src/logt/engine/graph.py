@@ -122,14 +122,17 @@ class _Vectors:
         who, lists = order // max(probes.shape[1], 1), probes.ravel()[order]
         bounds = np.flatnonzero(np.diff(lists, prepend=-1, append=-1))
         out = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))]
+        i, j, value = np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.float32)
         for start, stop in itertools.pairwise(bounds):
             mine, (first, last) = who[start:stop], self.starts[lists[start] : lists[start] + 2]
             packed = numkong.dots_pack(self.codes[first:last])
-            products = np.asarray(numkong.dots_packed(self.codes[rows.start + mine], packed)) * self.scale[first:last]
-            i, j = np.nonzero(products > least[mine, None])
-            row, other = mine[i], j + first
+            products = np.asarray(numkong.dots_packed(self.codes[rows.start + mine], packed))
+            if products.size > len(value):
+                i, j, value = (np.empty(2 * products.size, part.dtype) for part in (i, j, value))
+            found = _kernels.find_above(products, self.scale[first:last], least[mine], i, j, value)
+            row, other = mine[i[:found]], j[:found] + first
             apart = other != row + rows.start  # not itself
-            out.append((row[apart], other[apart], products[i, j][apart]))
+            out.append((row[apart], other[apart], value[:found][apart]))
         row, other, value = (np.concatenate(part) for part in zip(*out, strict=True))
         return row, other, value
 
