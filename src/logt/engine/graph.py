@@ -122,13 +122,13 @@ class _Vectors:
         who, lists = order // max(probes.shape[1], 1), probes.ravel()[order]
         bounds = np.flatnonzero(np.diff(lists, prepend=-1, append=-1))
         out = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))]
-        i, j, value = np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.float32)
+        i, j, value = _room(0)
         for start, stop in itertools.pairwise(bounds):
             mine, (first, last) = who[start:stop], self.starts[lists[start] : lists[start] + 2]
             packed = numkong.dots_pack(self.codes[first:last])
             products = np.asarray(numkong.dots_packed(self.codes[rows.start + mine], packed))
             if products.size > len(value):
-                i, j, value = (np.empty(2 * products.size, part.dtype) for part in (i, j, value))
+                i, j, value = _room(2 * products.size)
             found = _kernels.find_above(products, self.scale[first:last], least[mine], i, j, value)
             row, other = mine[i[:found]], j[:found] + first
             apart = other != row + rows.start  # not itself
@@ -144,6 +144,10 @@ class _Vectors:
         nearest = np.argpartition(-products, wanted - 1, axis=1)[:, :wanted]
         order = np.argsort(-np.take_along_axis(products, nearest, axis=1), axis=1, kind="stable")
         return np.take_along_axis(nearest, order, axis=1)
+
+
+def _room(size: int) -> tuple[Array, Array, Floats]:
+    return np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.float32)
 
 
 def _by_id(ids: Ids, found: NDArray[np.int32], similarity: Floats) -> Neighbors:
