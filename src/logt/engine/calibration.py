@@ -77,11 +77,16 @@ def calibrate(
 ) -> tuple[Segment, ...]:
     """Return the segments with a measured accuracy of each codec: with queries Q, or with vectors of the segments."""
     codecs: dict[int, Codec] = {}
+    measured: list[Segment] = []
     for segment in segments:
-        if isinstance(segment, ListSegment) and id(segment.codec) not in codecs:
-            same = [s for s in segments if isinstance(s, ListSegment) and s.codec is segment.codec]
-            codecs[id(segment.codec)] = _measured(same, Q, rng, workers)
-    return tuple(replace(s, codec=codecs[id(s.codec)]) if isinstance(s, ListSegment) else s for s in segments)
+        if isinstance(segment, ListSegment):
+            if id(segment.codec) not in codecs:
+                same = [s for s in segments if isinstance(s, ListSegment) and s.codec is segment.codec]
+                codecs[id(segment.codec)] = _measured(same, Q, rng, workers)
+            codec = codecs[id(segment.codec)]
+            segment = segment if codec is segment.codec else replace(segment, codec=codec)
+        measured.append(segment)
+    return tuple(measured)
 
 
 def calibrate_links(
