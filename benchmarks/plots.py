@@ -18,7 +18,7 @@ _LABELS = {
 def draw_figures(title: str, rows: list[dict], folder: Path) -> None:
     """Draw recall, held out and of queries, over time and over bytes; also mAP, if the data has relevant images."""
     try:
-        from matplotlib import pyplot
+        from matplotlib import pyplot, ticker
     except ImportError:
         print("no figures: pip install matplotlib")
         return
@@ -31,6 +31,9 @@ def draw_figures(title: str, rows: list[dict], folder: Path) -> None:
         for axes, (column, label) in zip(panels, _LABELS.items(), strict=True):
             _draw_systems(axes, shown, column, accuracy, pyplot.get_cmap("tab20"))
             axes.set(xscale="log", xlabel=label)
+            axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.xaxis.set_minor_formatter("")
             axes.grid(alpha=0.3)
         panels[0].set_ylabel(accuracy)
         panels[2].legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
