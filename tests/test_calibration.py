@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 
 import logt
 from logt import InvalidInputError
+from logt._threads import SERIAL
 from logt.cli.main import app
+from logt.engine.calibration import measure_ranks, sample_vectors
 from logt.methods import lo_gt, sketched
 from logt.stages.inverted_lists import Probe, Ranks, RecallCurve
 
@@ -101,13 +103,58 @@ def test_candidates_follow_the_ranks():
     assert [usual.candidates(10, effort) for effort in (0, 1 / 3, 0.5)] == [20, 30, 35]
     assert usual.candidates(1, 0.5) == usual.candidates(10, 0.5)
     assert usual.candidates(10, 1) == usual.candidates(101, 1)
-    assert usual.candidates(1000, 0.5) == 1500
+    assert usual.candidates(1000, 0.3) == 1500
     assert Ranks(120, 300).candidates(10, 1 / 3) == 120
-    assert 120 < Ranks(120, 300).candidates(30, 1 / 3) < Ranks(120, 300).candidates(100, 1 / 3) == 300
-    assert Ranks.largest([Ranks(40, 100), usual]) == Ranks(40, 150)
+    assert Ranks.total([Ranks(40, 100), usual]) == Ranks(70, 250)
+    for ranks in (usual, Ranks(400, 450), Ranks(1, 1)):
+        for effort in (0, 0.3, 0.9, 1):
+            counts = [ranks.candidates(k, effort) for k in (1, 10, 11, 50, 100, 101, 300, 5000)]
+            assert counts == sorted(counts)
+        assert all(ranks.candidates(k, 0.99) <= ranks.candidates(k, 1) for k in (1, 50, 100, 1000))
     for wrong in ([0, 1], [1], [1, 1e9]):
         with pytest.raises(ValueError, match="ranks"):
             Ranks.from_array(np.array(wrong, np.float32))
+
+
+def test_ranks_of_a_part_are_those_of_all():
+    rng = np.random.default_rng(3)
+    centres = rng.standard_normal((6, 320))
+    X = centres[rng.integers(0, 6, 4000)] + 0.56 * rng.standard_normal((4000, 320))
+    index = logt.Index(320, segment_size=1000)
+    index.add(X)
+    segments = index._snapshot.list_segments
+    Q, own = sample_vectors(segments, 128, rng)
+    whole = measure_ranks(segments, Q, own, SERIAL)
+    part = measure_ranks(segments[:1], Q, own, SERIAL, 1 / len(segments))
+    assert len(segments) == 4
+    assert 0.5 < part.few / whole.few < 2
+
+
+def test_small_collections_have_ranks_and_a_single_vector_the_usual_ones():
+    rng = np.random.default_rng(4)
+    small = logt.Index(320)
+    small.add(1 + 0.3 * rng.standard_normal((800, 320)))
+    (segment,) = small._snapshot.list_segments
+    assert segment.flat
+    assert segment.codec.ranks != Ranks()
+    index = logt.Index(64)
+    index.add(rng.standard_normal((2000, 64)))
+    index.remove(np.arange(1999))
+    index.tune()
+    assert index._snapshot.list_segments[0].codec.ranks == Ranks()
+
+
+def test_tuning_reports_what_later_searches_do():
+    rng = np.random.default_rng(5)
+    index = logt.Index(64)
+    index.add(rng.standard_normal((3000, 64)))
+    index.link(12)
+    index.tune()
+    (segment,) = index._snapshot.list_segments
+    before = index._snapshot.links.links.recall
+    index.tune()
+    assert np.abs(index._snapshot.links.links.recall - before).max() < 0.1
+    assert segment.codec.ranks.few == pytest.approx(index._snapshot.list_segments[0].codec.ranks.few)
 
 
 @pytest.mark.parametrize(

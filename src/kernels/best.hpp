@@ -16,8 +16,7 @@ namespace {
 
 constexpr float INF = std::numeric_limits<float>::infinity();
 
-// std::vector with internal linkage. The linker would keep only one of the copies of std::vector<float>, which may use
-// instructions that the processor does not have.
+// std::vector with internal linkage. Of the copies of std::vector<float>, the linker would keep one for all instruction sets.
 template <typename T>
 struct Allocator : std::allocator<T> {
     Allocator() = default;

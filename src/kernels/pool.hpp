@@ -32,13 +32,15 @@ struct Pool {
     float threshold = -INF;
 
     Pool(const ListSegment* segments, size_t wanted, size_t beam, size_t rows)
-        : segments(segments), wanted(wanted), R(wanted), slack(std::max<size_t>(R / 4, 16)), bounded(!beam) {
-        list.reserve(std::min(rows, std::max(R, beam) + slack) + 1);
+        : segments(segments), wanted(wanted), R(wanted), slack(slack_of(R)), bounded(!beam) {
+        list.reserve(std::min(rows, slack_of(std::max(R, beam)) + std::max(R, beam)) + 1);
     }
+    static size_t slack_of(size_t R) { return std::max<size_t>(R / 4, 16); }
     // Keeps `count` candidates from now on, if that is more.
     void widen(size_t count) {
         cut();
         R = std::max(R, count);
+        slack = slack_of(R);
         if (list.size() < R) threshold = -INF;
     }
     int64_t id(const Candidate& c) const { return segments[c.segment].ids[segments[c.segment].row[c.position]]; }

@@ -285,11 +285,10 @@ class Index(IndexBase):
         rng = np.random.default_rng(self._seed)
         if self._store is None or self._store.writable:
             with self._change() as snapshot:
-                links = snapshot.links
+                links, segments = snapshot.links, calibrate(snapshot.segments, queries, rng, workers)
                 if links is not None:
-                    links = calibrate_links(snapshot.segments, links, queries, rng, workers)
-                segments = calibrate(snapshot.segments, queries, rng, workers)
-                self._snapshot = replace(snapshot, segments=segments, links=links)
+                    links = calibrate_links(segments, links, queries, rng, workers)
+                self._snapshot = snapshot = replace(snapshot, segments=segments, links=links)
                 self._pending.rewrite()
         own = None
         if queries is None:

@@ -33,7 +33,7 @@ from logt.storage.places import Place, is_url, local_path
 from logt.storage.targets import Target, open_target
 
 MEASURED = 4
-"""Segments on which recall by effort is measured, at most."""
+"""Segments on which recall by effort, and the ranks of the nearest vectors, are measured, at most."""
 
 
 @dataclass(frozen=True)
@@ -206,11 +206,12 @@ class _Build:
         return [results[block.number] for block in blocks], resumed
 
     def _measure(self, task: dict[str, Any], codec: Result, results: Sequence[Result]) -> Result:
-        """Return the file of the codec with its measured recall by effort."""
+        """Return the file of the codec with its measured accuracy."""
         chosen = results[:: -(-len(results) // MEASURED)]
         segments = [files_of(result["entry"], result["files"]) for result in chosen]
         alone = {**task, "kind": "measure", "threads": self._pool.machine_threads}
-        (done,) = self._map([{**alone, "codec": codec, "segments": segments}], "measuring recall")
+        about = {"codec": codec, "segments": segments, "share": len(chosen) / len(results)}
+        (done,) = self._map([{**alone, **about}], "measuring recall")
         return dict(done["file"])
 
     def _commit(

@@ -340,7 +340,7 @@ class _Search:
             totals = [sum(same[1:], same[0]) for same in zip(*each, strict=True)]
             count = sum(int(total.visible.sum()) + total.scanned for total in totals)
         refine = any(codec.refine for codec in outline.codecs)
-        ranks = Ranks.largest(codec.ranks for codec in outline.codecs) if refine else None
+        ranks = Ranks.total(codec.ranks for codec in outline.codecs) if refine else None
         reading = probe.reading(k, ranks=ranks, curves=[codec.curve for codec in outline.codecs if codec.curve])
         k = min(k, count)
         reading = reading._replace(candidates=max(k, reading.candidates))

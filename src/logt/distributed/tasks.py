@@ -119,7 +119,7 @@ def encode(task: Task) -> Result:
 
 
 def measure(task: Task) -> Result:
-    """Measure recall by effort on some segments; write the codec with its curve, and return its file."""
+    """Measure the accuracy of searches on some segments; write the codec with it, and return its file."""
     place = place_at(task["out"])
     codec = _codec(task["out"], json.dumps(task["codec"]))
     segments = [
@@ -127,7 +127,7 @@ def measure(task: Task) -> Result:
         for files in task["segments"]
     ]
     rng = np.random.default_rng(task["seed"])
-    measured = calibrate(segments, None, rng, Workers(task["threads"]))
+    measured = calibrate(segments, None, rng, Workers(task["threads"]), task["share"])
     found = Snapshot(measured).list_segments
     return _write(place, "codec", (found[0].codec if found else codec).arrays)
 

@@ -1,4 +1,4 @@
-"""Calibration, (segments, queries) -> the accuracy and the cost of searches by effort."""
+"""Calibration, (segments, queries) -> the accuracy and the cost of searches by effort, and ranks of the nearest."""
 
 from __future__ import annotations
 
@@ -73,16 +73,19 @@ def measure_efforts(
 
 
 def calibrate(
-    segments: Sequence[Segment], Q: Floats | None, rng: np.random.Generator, workers: Workers
+    segments: Sequence[Segment], Q: Floats | None, rng: np.random.Generator, workers: Workers, share: float = 1.0
 ) -> tuple[Segment, ...]:
-    """Return the segments with a measured accuracy of each codec: with queries Q, or with vectors of the segments."""
+    """Return the segments with a measured accuracy of each codec: with queries Q, or with vectors of the segments.
+
+    share: that of all vectors which the segments have.
+    """
     codecs: dict[int, Codec] = {}
     measured: list[Segment] = []
     for segment in segments:
         if isinstance(segment, ListSegment):
             if id(segment.codec) not in codecs:
                 same = [s for s in segments if isinstance(s, ListSegment) and s.codec is segment.codec]
-                codecs[id(segment.codec)] = _measured(same, Q, rng, workers)
+                codecs[id(segment.codec)] = _measured(same, Q, rng, workers, share)
             codec = codecs[id(segment.codec)]
             segment = segment if codec is segment.codec else replace(segment, codec=codec)
         measured.append(segment)
@@ -102,31 +105,44 @@ def calibrate_links(
     return replace(links, links=replace(links.links, recall=_curve(listed, Q, own, workers, links).recall))
 
 
-def measure_ranks(segments: Sequence[ListSegment], Q: Floats, own: Ids | None, workers: Workers) -> Ranks:
-    """Return how far down the ranking by codes the best results of a full read are. own: as of `measure_efforts`."""
-    searcher = ListSearcher(segments)
+def measure_ranks(
+    segments: Sequence[ListSegment], Q: Floats, own: Ids | None, workers: Workers, share: float = 1.0
+) -> Ranks:
+    """Return how far down the ranking by codes the best results of a full read are.
+
+    own: as of `measure_efforts`. share: that of all vectors which the segments have. Of the k nearest of all, they
+    have about share · k, and there are 1 / share times as many before each of them.
+    """
     reading = Probe(1.0).reading(1, ranks=None)._replace(candidates=_DEPTH)
-    found = searcher.candidates(Q, reading, workers)
+    found = ListSearcher(segments).candidates(Q, reading, workers)
     excluded = np.full(len(Q), -1) if own is None else own
-    places: dict[int, list[Array]] = {k: [] for k in RecallCurve.KS}
+    nearest: list[list[Array]] = [[] for _ in RecallCurve.KS]
     for keys, scores, ids, mine in zip(found.keys, found.scores, found.ids, excluded, strict=True):
         others = (ids != mine) & (ids >= 0)
-        place = np.argsort(np.argsort(-keys[others], kind="stable"), kind="stable")
+        rank = np.argsort(np.argsort(-keys[others], kind="stable"), kind="stable") + 1
         order = np.argsort(-scores[others], kind="stable")
-        for k, of in places.items():
-            of.append(place[order[:k]] + 1)
-    return Ranks(*(max(1.0, float(np.quantile(np.concatenate(of), 0.99))) for of in places.values()))
+        for ranks, k in zip(nearest, RecallCurve.KS, strict=True):
+            ranks.append(rank[order[: max(1, round(share * k))]])
+    if not sum(map(len, nearest[0])):
+        return Ranks()
+    few, many = (np.quantile(np.concatenate(ranks), 0.99) / share for ranks in nearest)
+    return Ranks(float(np.float32(few)), float(np.float32(max(few, many))))
 
 
-def _measured(segments: Sequence[ListSegment], Q: Floats | None, rng: np.random.Generator, workers: Workers) -> Codec:
+def _measured(
+    segments: Sequence[ListSegment], Q: Floats | None, rng: np.random.Generator, workers: Workers, share: float
+) -> Codec:
     """Return the codec of some segments with its ranks and its curve."""
     codec, own = segments[0].codec, None
-    if all(segment.flat for segment in segments):
-        return codec  # everything is scanned at any effort
+    flat = all(segment.flat for segment in segments)
+    if flat and not codec.refine:
+        return codec
     if Q is None:
         Q, own = sample_vectors(segments, _QUERIES, rng)
     if codec.refine:
-        codec = replace(codec, ranks=measure_ranks(segments, Q, own, workers))
+        codec = replace(codec, ranks=measure_ranks(segments, Q, own, workers, share))
+    if flat:
+        return codec  # everything is scanned at any effort
     return replace(codec, curve=_curve([replace(s, codec=codec) for s in segments], Q, own, workers))
 
 

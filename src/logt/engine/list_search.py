@@ -53,7 +53,7 @@ class ListSearcher:
         self.distances = any(len(segment.bias) for segment in segments)
         self.refine = any(len(segment.supplement_scale) for segment in segments)
         self.curves = [codec.curve for codec in self.codecs if codec.curve]
-        self.ranks = Ranks.largest(codec.ranks for codec in self.codecs) if self.refine else None
+        self.ranks = Ranks.total(codec.ranks for codec in self.codecs) if self.refine else None
         self.count = self.graph_bytes = 0
         self._readings: dict[tuple[Probe, int], Reading] = {}
         numbers = {id(codec): codec.add_to(self._searcher, distances=self.distances) for codec in self.codecs}

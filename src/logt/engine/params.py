@@ -68,18 +68,23 @@ class SearchParams:
             if not 0 <= effort <= 1:
                 raise InvalidInputError(f"effort must be from 0 to 1, got {self.effort!r}")
             object.__setattr__(self, "effort", effort)
+        if self.nprobe is not None:
+            object.__setattr__(self, "nprobe", check_int("nprobe", self.nprobe))
         if self.beam is not None:
             object.__setattr__(self, "beam", check_int("beam", self.beam, least=0))
+        object.__setattr__(self, "correct", bool(self.correct))
         object.__setattr__(self, "expand", check_int("expand", self.expand, least=0))
         object.__setattr__(self, "alpha", check_exponent("alpha", self.alpha))
 
     def reading(self, method: Method) -> Probe | Cascade | None:
         """Return how a search with this method reads its codes; None decodes all of U."""
-        return _probe(self, method.probe) if method.probe is not None else self._cascade(method.cascade)
-
-    def _probe(self, probe: Probe) -> Probe:
+        if method.probe is None:
+            return self._cascade(method.cascade)
         if self.p is not None or self.R is not None:
             raise InvalidInputError("p and R set a cascade; this method probes inverted lists: set effort or nprobe")
+        return _known_probe(self, method.probe)
+
+    def _probe(self, probe: Probe) -> Probe:
         if self.beam is not None:
             probe = replace(probe, beam=self.beam)
         if self.recall is not None:
@@ -99,8 +104,10 @@ class SearchParams:
         return replace(cascade, p=cascade.p if p is None else p, R=cascade.R if self.R is None else self.R)
 
 
-_probe = lru_cache(maxsize=64)(SearchParams._probe)  # checks and copies take longer than the search of a small index
-_checked: Callable[..., SearchParams] = lru_cache(maxsize=64, typed=True)(SearchParams)
+# Checks and copies take longer than the search of a small index.
+_known_probe = lru_cache(maxsize=64)(SearchParams._probe)
+_known_params: Callable[..., SearchParams] = lru_cache(maxsize=64, typed=True)(SearchParams)
+_PLAIN = {int, float, bool, type(None)}
 _SEARCH_SETTINGS = tuple(field.name for field in fields(SearchParams))
 
 
@@ -119,10 +126,8 @@ def as_search_params(params: SearchParams | None, settings: SearchSettings) -> S
             known = ", ".join(_SEARCH_SETTINGS)
             raise TypeError(f"search has no parameter {name!r}; search parameters are {known}")
     if params is None:
-        try:
-            return _checked(**settings)
-        except TypeError:  # a value that has no hash, such as an array
-            return SearchParams(**settings)
+        plain = all(type(value) in _PLAIN for value in settings.values())
+        return _known_params(**settings) if plain else SearchParams(**settings)
     if not isinstance(params, SearchParams):
         raise InvalidInputError(f"params must be a logt.SearchParams, got {params!r}")
     return replace(params, **settings) if settings else params

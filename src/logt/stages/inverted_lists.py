@@ -79,8 +79,8 @@ class RecallCurve:
 class Ranks(NamedTuple):
     """How far down the ranking by codes the nearest vectors are, as measured with vectors of the collection.
 
-    few: 99 of 100 of the 10 nearest, by their supplement, are among so many of the best by code. many: the same for
-    the 100 nearest. Where hundreds of vectors are about equally near, it is far.
+    few: 99 % of the 10 nearest vectors, by their supplement, are among this many of the best by code. many: the same
+    for the 100 nearest. Where hundreds of vectors are about equally near, the ranks are large.
     """
 
     few: float = 30.0
@@ -88,27 +88,28 @@ class Ranks(NamedTuple):
 
     @classmethod
     def from_array(cls, ranks: Array) -> Ranks:
-        """Build from a stored array; raise ValueError if no ranks can be as given."""
+        """Build from a stored array; raise ValueError if the ranks are impossible."""
         ranks = check_array(ranks, np.float32, 1)
         if len(ranks) != 2 or not (ranks >= 1).all() or not (ranks <= 1 << 20).all():
             raise ValueError("the ranks of the nearest vectors are impossible")
         return cls(*ranks.tolist())
 
     @classmethod
-    def largest(cls, ranks: Iterable[Ranks]) -> Ranks:
-        """Return the ranks of several codecs that are searched together."""
-        return cls(*map(max, zip(*ranks, strict=True)))
+    def total(cls, ranks: Iterable[Ranks]) -> Ranks:
+        """Return the ranks of several codecs that are searched together: the nearest may be in each."""
+        return cls(*map(sum, zip(*ranks, strict=True)))
 
     def candidates(self, k: int, effort: float) -> int:
         """Return how many candidates a search for k results reads the supplement of.
 
-        effort: at 1/3 they are those up to the rank, at more effort more.
+        effort: at 1/3 they are those up to the rank of the k nearest, at more effort more. A full read has as many
+        for any k up to 101, so that its first results do not depend on k.
         """
         low, high = RecallCurve.KS
-        k = max(k, low if effort < 1 else high + 1)  # a full read has the same candidates for any number of results
+        k = max(k, low if effort < 1 else high + 1)
         share = math.log(min(k, high) / low) / math.log(high / low)
-        rank: float = self.few ** (1 - share) * self.many**share + 1.5 * max(k - high, 0)
-        return round(1.5 * k + max(rank - 1.5 * k, 0) * (1 / 3 + 2 * effort))
+        rank: float = self.few ** (1 - share) * self.many**share + max(k - high, 0)
+        return max(k + k // 2, round(rank * (2 / 3 + effort)))
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ class Probe:
             least=0 if self.nprobe or linked else round(MIN_SCANNED * effort),
             code_reach=3.0 + 0.8 * effort if linked else 2.5 + 2.75 * effort,
             head_reach=2.0,
-            candidates=max(k + k // 2, 0 if ranks is None else ranks.candidates(k, effort)),
+            candidates=k + k // 2 if ranks is None else ranks.candidates(k, effort),
             beam=(k + round(_BEAM * effort**3) if self.beam is None else self.beam) if linked else 0,
             everything=effort == 1 and self.nprobe is None,
         )
