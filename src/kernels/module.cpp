@@ -206,8 +206,8 @@ void rank(In<float, 2> scores, In<int64_t, 2> id, Out<int64_t, 2> order) {
     }
 }
 
-// The places (i, j) of products, row by row, where products[i][j] * scale[j] > least[i], and these values. Returns how many; i, j and
-// value have room for all.
+// The places (i, j) of products, row by row, where products[i][j] * scale[j] > least[i], and these values. Returns how
+// many; i, j and value have room for all.
 size_t find_above(In<int32_t, 2> products, In<float, 1> scale, In<float, 1> least, Out<int32_t, 1> i, Out<int32_t, 1> j,
                   Out<float, 1> value) {
     constexpr size_t TOGETHER = 16;  // most are not above: they are passed over together

@@ -270,6 +270,8 @@ class Index(IndexBase):
     def tune(self, Q: Vectors | None = None, *, threads: int | None = None) -> list[EffortPoint]:
         """Measure accuracy and time by effort, and let later searches for a recall follow from that.
 
+        It also measures how many candidates searches must compare by their supplements.
+
         An index measures itself when it is built; tune again after it has changed much, or with queries Q of your
         own, if they differ from the vectors of the collection. An index that is open for reading only reports.
         threads: as in `search`.

@@ -37,7 +37,7 @@ class ResidualQuantizer:
     """Keep `bits` bits per dimension of the residual, on average, and one factor per vector.
 
     bits: 1 to 8; None uses 4 up to 256 dimensions, where they take few bytes, and 2 above. refine: also keep a
-    supplement, what those bits leave out in one byte per dimension; it is read for a few dozen candidates of each
+    supplement, what those bits leave out in one byte per dimension; it is read for the best candidates of each
     search only, and may stay on disk.
     """
 
