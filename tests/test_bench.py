@@ -243,13 +243,15 @@ def test_growth_compares_sizes_full_reads_and_batches(vectors, monkeypatch):
     from benchmarks import growth
 
     monkeypatch.setattr(growth, "BATCH", 500)
-    Q, X = growth.make_collection(vectors(1500, 16), 2000)
-    assert X.shape == (2000, 16)
+    Q, tuning, X = growth.make_collection(vectors(1500, 16), 2000)
+    assert (len(Q), len(tuning), X.shape) == (200, 128, (2000, 16))
     rows = []
     for size in (1000, 2000):
         nearest = growth.exact_neighbours(Q, X[:size])
         for how, parts in zip(growth.HOW, ([slice(0, size)], growth.split_range(size, 500)), strict=True):
-            measured = growth.measure(growth.build_index(X, parts), Q, nearest)
+            index = growth.build_index(X, parts)
+            index.tune(tuning)
+            measured = growth.measure(index, Q, nearest)
             assert measured["recall@10"] > 0.85
             assert 0.85 < measured["of a full read"] <= 1.01
             rows.append({"vectors": size, "added": how, **measured, "ms": size / 1000})
