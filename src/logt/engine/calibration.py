@@ -111,7 +111,8 @@ def measure_ranks(
     """Return how far down the ranking by codes the best results of a full read are.
 
     own: as of `measure_efforts`. share: that of all vectors which the segments have. Of the k nearest of all, they
-    have about share · k, and there are 1 / share times as many before each of them.
+    have about share · k, and there are 1 / share times as many before each of them. Not less than usual: queries may
+    be harder than the vectors of a collection.
     """
     reading = Probe(1.0).reading(1, ranks=None)._replace(candidates=_DEPTH)
     found = ListSearcher(segments).candidates(Q, reading, workers)
@@ -123,10 +124,11 @@ def measure_ranks(
         order = np.argsort(-scores[others], kind="stable")
         for ranks, k in zip(nearest, RecallCurve.KS, strict=True):
             ranks.append(rank[order[: max(1, round(share * k))]])
+    usual = Ranks()
     if not sum(map(len, nearest[0])):
-        return Ranks()
-    few, many = (np.quantile(np.concatenate(ranks), 0.99) / share for ranks in nearest)
-    return Ranks(float(np.float32(few)), float(np.float32(max(few, many))))
+        return usual
+    few, many = (float(np.float32(np.quantile(np.concatenate(ranks), 0.99) / share)) for ranks in nearest)
+    return Ranks(max(few, usual.few), max(few, many, usual.many))
 
 
 def _measured(
