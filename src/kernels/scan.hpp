@@ -214,17 +214,24 @@ struct Scan {
     }
 
     float with_all_bits(uint32_t segment, uint32_t p, float estimate) const {
-        const Weights& w = query.one_bit ? query.signs : query.head;
+        const float sum = sum_of_bits<&Weights::values, &Weights::half_sum>(segment, p);
+        return estimate + segments[segment].factor[p] * head_weights().step * sum;
+    }
+
+    const Weights& head_weights() const { return query.one_bit ? query.signs : query.head; }
+
+    // The sum of the weights of all bits of a vector, each times plus or minus one half. values, half_sum: of the weights as int8,
+    // or of what that leaves out of them.
+    template <auto values, auto half_sum>
+    float sum_of_bits(uint32_t segment, uint32_t p) const {
         const uint8_t* code[1] = {head(segment, p)};
         int32_t dot[1];
-        bit_dots<1>(code, w.values.data, codec.head_bytes, dot);
-        float sum = static_cast<float>(dot[0]) - w.half_sum;
-        if (!query.one_bit) {
-            code[0] = tail(segment, p);
-            bit_dots<1>(code, query.tail.values.data, codec.tail_bytes, dot);
-            sum += static_cast<float>(dot[0]) - query.tail.half_sum;
-        }
-        return estimate + segments[segment].factor[p] * w.step * sum;
+        bit_dots<1>(code, (head_weights().*values).data, codec.head_bytes, dot);
+        float sum = static_cast<float>(dot[0]) - head_weights().*half_sum;
+        if (query.one_bit) return sum;
+        code[0] = tail(segment, p);
+        bit_dots<1>(code, (query.tail.*values).data, codec.tail_bytes, dot);
+        return sum + (static_cast<float>(dot[0]) - query.tail.*half_sum);
     }
 
     // What rounding the query to int8 leaves out of the score of a vector, and what its supplement adds.
@@ -236,17 +243,8 @@ struct Scan {
         for (size_t e = listed; e < s.entries; ++e)
             sum += static_cast<float>(s.weight[e * s.rows + p]) * fine_of(unit_of(s, e - listed, p));
         sum *= s.scale[p];
-        const Weights& w = query.one_bit ? query.signs : query.head;
-        const uint8_t* code[1] = {head(segment, p)};
-        int32_t dot[1];
-        bit_dots<1>(code, w.fine.data, codec.head_bytes, dot);
-        float bits = static_cast<float>(dot[0]) - w.fine_half_sum;
-        if (!query.one_bit) {
-            code[0] = tail(segment, p);
-            bit_dots<1>(code, query.tail.fine.data, codec.tail_bytes, dot);
-            bits += static_cast<float>(dot[0]) - query.tail.fine_half_sum;
-        }
-        sum += s.factor[p] * (w.step / Weights::FINE) * bits;
+        const float bits = sum_of_bits<&Weights::fine, &Weights::fine_half_sum>(segment, p);
+        sum += s.factor[p] * (head_weights().step / Weights::FINE) * bits;
         const size_t row = s.row[p];
         return sum + s.supplement_scale[row] * byte_dot(s.supplement + row * codec.dim, query.z.data, codec.dim);
     }
