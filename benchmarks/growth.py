@@ -28,9 +28,9 @@ HOW = AT_ONCE, IN_BATCHES = "at once", f"batches of {BATCH:,}"
 
 def main() -> None:
     parser = argument_parser(__doc__, "growth.csv")
-    parser.add_argument("--most", type=int, default=SIZES[-1], help="largest size; a million take 6 GB at 1536 dims")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="a million take 6 GB at 1536 dimensions")
     args = parser.parse_args()
-    sizes = [size for size in SIZES if size <= args.most] or [args.most]
+    sizes = sorted(args.sizes)
     Q, tuning, X = make_collection(load(args.data or None).X, sizes[-1])
     rows = []
     for size in sizes:

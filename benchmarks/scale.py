@@ -23,7 +23,7 @@ import numpy as np
 import logt
 import logt.distributed
 from benchmarks.data import argument_parser
-from benchmarks.synthetic_blocks import BlockFile, Model, exact_neighbors, plan_blocks, write_blocks
+from benchmarks.synthetic_blocks import CLUSTERS, BlockFile, Model, exact_neighbors, plan_blocks, write_blocks
 from logt._threads import available_cores, single_threaded_blas
 from logt._types import Ids
 from logt.distributed import ProcessPool
@@ -40,6 +40,7 @@ def main() -> None:
     parser = argument_parser(__doc__, "scale.json")
     parser.add_argument("--rows", type=int, default=10_000_000, help="vectors")
     parser.add_argument("--d", type=int, default=512, help="dimensions")
+    parser.add_argument("--clusters", type=int, default=CLUSTERS, help="around which the vectors are; few are hard")
     parser.add_argument("--block", type=int, help="vectors of a file and of a segment; default: as fits the workers")
     parser.add_argument("--workers", type=int, default=available_cores())
     parser.add_argument("--scaling", type=int, default=100_000, help="vectors of the builds with 1 to 8 workers")
@@ -48,8 +49,8 @@ def main() -> None:
     args = parser.parse_args()
     args.block = args.block or default_block(args.rows, args.workers)
     note = Report(Path(args.out) / "scale.json", vars(args))
-    folder, model = Path(args.folder), Model(args.d)
-    name = f"{args.rows}-{args.d}-{args.block}"
+    folder, model = Path(args.folder), Model(args.d, args.clusters)
+    name = f"{args.rows}-{args.d}-{args.block}-{args.clusters}"
     blocks = plan_blocks(folder / f"vectors-{name}", args.rows, args.block)
     generate(blocks, args, note)
     measure_build(blocks, folder / f"index-{name}", args, note)
@@ -137,7 +138,7 @@ def _bytes(text: str | None) -> int:
 
 def generate(blocks: list[BlockFile], args, note: Report) -> None:
     start = time.perf_counter()
-    if write_blocks(blocks, args.d, args.workers):
+    if write_blocks(blocks, args.d, args.workers, args.clusters):
         note("generate the vectors", time.perf_counter() - start, "s")
 
 

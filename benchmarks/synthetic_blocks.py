@@ -23,18 +23,18 @@ CHUNK = 20_000  # vectors in memory at a time
 class Model:
     """Vectors around random centers, which are mixtures of a few directions; the spectrum falls."""
 
-    def __init__(self, dim: int):
+    def __init__(self, dim: int, clusters: int = CLUSTERS):
         rng = np.random.default_rng(0)
-        self.dim = dim
+        self.dim, self.clusters = dim, clusters
         falling = (np.arange(RANK, dtype=np.float32) + 4)[:, None] ** -0.5
         basis = rng.standard_normal((RANK, dim), np.float32) * falling
-        self.centers = rng.standard_normal((CLUSTERS, RANK), np.float32) @ basis
+        self.centers = rng.standard_normal((clusters, RANK), np.float32) @ basis
         self.deviation = np.float32(0.7 * np.abs(self.centers).mean())
 
     def draw(self, count: int, seed: Sequence[int]) -> Floats:
         """Return `count` vectors of norm 1."""
         rng = np.random.default_rng(list(seed))
-        cluster = rng.integers(0, CLUSTERS, count)
+        cluster = rng.integers(0, self.clusters, count)
         X = rng.standard_normal((count, self.dim), np.float32)
         X *= self.deviation
         X += self.centers[cluster]
@@ -57,24 +57,24 @@ def plan_blocks(folder: Path, rows: int, block: int) -> list[BlockFile]:
     return [BlockFile(folder / f"{n:05d}.npy", n, s, min(block, rows - s)) for n, s in enumerate(starts)]
 
 
-def write_blocks(blocks: Sequence[BlockFile], dim: int, workers: int) -> int:
+def write_blocks(blocks: Sequence[BlockFile], dim: int, workers: int, clusters: int = CLUSTERS) -> int:
     """Write the files that are not there yet, and return how many were missing."""
     missing = [block for block in blocks if not block.path.exists()]
     for folder in {block.path.parent for block in missing}:
         folder.mkdir(parents=True, exist_ok=True)
     with processes(workers) as pool:
-        list(pool.map(write_block, missing, [dim] * len(missing)))
+        list(pool.map(write_block, missing, [dim] * len(missing), [clusters] * len(missing)))
     return len(missing)
 
 
-def write_block(block: BlockFile, dim: int) -> None:
+def write_block(block: BlockFile, dim: int, clusters: int) -> None:
     """Write one file, under another name until it is complete."""
     unfinished = block.path.with_suffix(f".{os.getpid()}.part")
     with open(unfinished, "wb") as file, single_threaded_blas():
         shape = {"descr": "<f4", "fortran_order": False, "shape": (block.rows, dim)}
         np.lib.format.write_array_header_1_0(file, shape)
         for start in range(0, block.rows, CHUNK):
-            file.write(_model(dim).draw(min(CHUNK, block.rows - start), [block.number, start]).data)
+            file.write(_model(dim, clusters).draw(min(CHUNK, block.rows - start), [block.number, start]).data)
     unfinished.rename(block.path)
 
 
@@ -101,8 +101,8 @@ def _nearest_in(Q: Floats, k: int, block: BlockFile) -> tuple[Floats, Ids]:
 
 
 @lru_cache(maxsize=1)
-def _model(dim: int) -> Model:
-    return Model(dim)
+def _model(dim: int, clusters: int) -> Model:
+    return Model(dim, clusters)
 
 
 @contextmanager
