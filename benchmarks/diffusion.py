@@ -22,20 +22,28 @@ SEARCHES = {
 def main() -> None:
     args = argument_parser(__doc__, "diffusion.csv").parse_args()
     data = load(args.data or None)
-    index = logt.Index(data.X.shape[1])
-    index.add(data.X)
+    exact = np.argsort(-(data.Q @ data.X.T), axis=1, kind="stable")
+    rows = [row("exhaustive", data, exact), *searches(data, data.X, "")]
+    rows += searches(data, logt.smoothed(data.X), "smoothed, ")
+    write_rows(rows, args.out, "diffusion.csv")
+
+
+def searches(data: Benchmark, X: np.ndarray, prefix: str) -> list[dict]:
+    """Build and link an index, and return a row for each way to search it. prefix: of the rows' names."""
+    index = logt.Index(X.shape[1])
+    index.add(X)
     start, cpu = time.perf_counter(), time.process_time()
     index.link(K)
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-    size = index.report()["bytes by part"]["graph"] / len(data.X)
-    print(f"graph: {seconds:.0f} s ({cpu:.0f} s of processor time), {size:.0f} bytes a vector,", end=" ")
-    print(f"recall@{K} {graph_recall(index.links, data.X):.3f}", flush=True)
-    exact = np.argsort(-(data.Q @ data.X.T), axis=1, kind="stable")
-    rows = [row("exhaustive", data, exact)]
+    print(f"graph: {seconds:.0f} s ({cpu:.0f} s of processor time), recall@{K} {graph_recall(index.links, X):.3f}")
+    rows = []
     for name, settings in SEARCHES.items():
-        ids = index.search(data.Q, len(data.X), **settings).ids
-        rows.append(row(name, data, ids, milliseconds(index, data.Q, settings)))
-    write_rows(rows, args.out, "diffusion.csv")
+        ids = index.search(data.Q, len(X), **settings).ids
+        rows.append(row(prefix + name, data, ids, milliseconds(index, data.Q, settings)))
+    report = index.report()
+    print(f"{report['bytes per vector']:.0f} bytes a vector:", end=" ")
+    print(*(f"{name} {size / len(X):.0f}" for name, size in report["bytes by part"].items()), sep=", ", flush=True)
+    return rows
 
 
 def row(name: str, data: Benchmark, ids: np.ndarray, ms: float = float("nan")) -> dict:

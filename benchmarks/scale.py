@@ -8,6 +8,7 @@ with Ray.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -15,7 +16,7 @@ import platform
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=available_cores())
     parser.add_argument("--scaling", type=int, default=100_000, help="vectors of the builds with 1 to 8 workers")
     parser.add_argument("--shards", type=int, default=4)
+    parser.add_argument("--link", type=int, default=0, help="neighbors per vector of a graph to compute")
     parser.add_argument("--folder", default="build/scale", help="folder for the vectors and the index")
     args = parser.parse_args()
     args.block = args.block or default_block(args.rows, args.workers)
@@ -56,6 +58,8 @@ def main() -> None:
     measure_build(blocks, folder / f"index-{name}", args, note)
     measure_search(model, blocks, folder / f"index-{name}", args.workers, note)
     measure_parts(args.d, folder / f"index-{name}", model, note)
+    if args.link:
+        measure_link(folder / f"index-{name}", args.link, note)
     if args.scaling:
         measure_scaling(folder / "scaling", args.d, args.scaling, note)
     if args.shards and importlib.util.find_spec("ray"):
@@ -243,15 +247,39 @@ def cpu_seconds(call: Callable[[], object]) -> float:
     return min(times)
 
 
+def measure_link(folder: Path, k: int, note: Note) -> None:
+    """Compute the neighbor graph, which is not saved: time, memory beyond that of the index, bytes."""
+    index = logt.open(folder, mode="a")
+    with PeakMemory(lambda: [os.getpid()]) as idle:
+        time.sleep(0.2)
+    start = time.perf_counter()
+    with PeakMemory(lambda: [os.getpid()]) as during:
+        index.link(k)
+    note(f"link, k = {k}", time.perf_counter() - start, "s")
+    note("peak memory beyond that of the index", (during.own - idle.own) / 2**30, "GiB")
+    note("graph, per vector", index.report()["bytes by part"]["graph"] / len(index), "bytes")
+
+
+@contextlib.contextmanager
+def only_cores(count: int) -> Iterator[None]:
+    """Let this process, and those that it starts, use so many cores."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, set(sorted(before)[:count]))
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 def measure_scaling(folder: Path, dim: int, vectors: int, note: Note) -> None:
-    """Build with 1 to 8 workers: the same vectors (strong scaling), and as many per worker (weak scaling)."""
+    """Build with 1 to 8 workers of one core: the same vectors (strong scaling), as many per worker (weak scaling)."""
     for workers in (1, 2, 4, 8):
         for kind, count in (("strong", vectors), ("weak", vectors // 8 * workers)):
             shutil.rmtree(folder, ignore_errors=True)
             blocks = plan_blocks(folder / "vectors", count, max(1, vectors // 8))
             write_blocks(blocks, dim, min(8, available_cores()))
             sources = [block.path for block in blocks]
-            with ProcessPool(workers) as pool:
+            with only_cores(workers), ProcessPool(workers) as pool:
                 inspect = [{"kind": "inspect", "source": str(s)} for s in sources * workers]
                 pool.run(inspect, lambda *_: None)  # all have started
                 start = time.perf_counter()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import logt
 from logt.evaluation import GroundTruth, evaluate
 from logt.stages.diffusion import Diffusion, background, transition
+from logt.stages.neighbor_lists import NeighborLists
 
 
 def unit(X):
@@ -21,6 +24,10 @@ def exact_neighbors(X, k):
     return best, np.take_along_axis(S, best, axis=1).astype(np.float32)
 
 
+def listed(neighbors, similarity):
+    return NeighborLists.encode(neighbors, similarity, neighbors.shape[1])
+
+
 def clusters(seed=0, count=12, size=25, dim=16):
     """Chains: the vectors of a cluster lie along an arc, so that its ends are connected only through the others."""
     rng = np.random.default_rng(seed)
@@ -30,17 +37,19 @@ def clusters(seed=0, count=12, size=25, dim=16):
     return unit(np.concatenate(chains) + 0.02 * rng.standard_normal((count * size, dim)))
 
 
-def dense(S, N):
-    D = np.zeros((N, N))
-    for row in range(N):
-        mine = slice(S.starts[row], S.starts[row + 1])
-        D[row, S.columns[mine]] = S.weights[mine]
-    return D
+def dense(S):
+    """S as the kernel spread reads it."""
+    D = np.zeros((len(S.lists), len(S.lists)))
+    edge = np.unpackbits(S.mutual, axis=1, bitorder="little")
+    for i, a in zip(*edge.nonzero(), strict=True):
+        j = S.lists.neighbors[i, a]
+        D[i, j] = S.cube[S.lists.level[i, a]] * S.gain[i] * S.gain[j]
+    return np.minimum(D, D.T)
 
 
-def naive_transition(neighbors, similarity, first, b):
-    """S as a dense matrix, edge by edge; as the kernels count_mutual and fill_mutual."""
-    N = len(neighbors)
+def naive_transition(lists, first, b):
+    """S as a dense matrix, edge by edge; as the kernel find_mutual."""
+    N, neighbors, similarity = len(lists), lists.neighbors, lists.similarity.astype(np.float64)
     value = np.zeros((N, N))
     for i in range(N):
         for j, s in zip(neighbors[i, :first], similarity[i, :first], strict=True):
@@ -68,15 +77,20 @@ def naive_spread(D, rows, y, alpha, hops, limit, visible):
 
 
 @pytest.mark.parametrize("first", [1, 7, 20])
-def test_the_compiled_transition_equals_the_naive_one(first):
+@pytest.mark.parametrize("wide", [False, True])
+def test_the_compiled_transition_equals_the_naive_one(first, wide):
     X = clusters(8)
     neighbors, similarity = exact_neighbors(X, 20)
     neighbors[5:9, 3:] = -1  # short lists
     similarity[5:9, 3:] = 0
     neighbors[9] = -1
-    S = transition(neighbors, similarity, first)
-    expected = naive_transition(neighbors, similarity.astype(np.float64), first, S.background)
-    np.testing.assert_allclose(dense(S, len(X)), expected, atol=1e-5)
+    similarity[::2] -= 0.004  # the two lists of a pair may differ
+    lists = listed(neighbors, similarity)
+    if wide:
+        lists = replace(lists, high=lists.high.astype(np.uint16))
+    S = transition(lists, first)
+    np.testing.assert_allclose(dense(S), naive_transition(lists, first, S.background), atol=1e-5)
+    assert S.nbytes == len(X) * (4 + -(-first // 8))
 
 
 @pytest.mark.parametrize("hops", [0, 1, 3])
@@ -84,20 +98,20 @@ def test_the_compiled_transition_equals_the_naive_one(first):
 @pytest.mark.parametrize("hidden", [False, True])
 def test_the_compiled_solver_equals_the_naive_one(hops, limit, hidden):
     X = clusters(9)
-    S = transition(*exact_neighbors(X, 20), 12)
+    S = transition(listed(*exact_neighbors(X, 20)), 12)
     scores = X @ X[60]
     visible = np.random.default_rng(0).random(len(X)) < (0.7 if hidden else 2)
     rows = np.array([row for row in np.argsort(-scores)[:50] if visible[row] and scores[row] > S.background])
     found, f = Diffusion(hops=hops, nodes=limit)(S, rows, scores[rows], visible if hidden else None)
     y = ((scores[rows] - S.background) / (1 - S.background)) ** 3
-    near, expected = naive_spread(dense(S, len(X)), rows, y, 0.9, hops, limit, visible)
+    near, expected = naive_spread(dense(S), rows, y, 0.9, hops, limit, visible)
     assert found.tolist() == near
     np.testing.assert_allclose(f, expected, atol=1e-5)
 
 
 def test_components_without_a_result_are_not_reached():
     X = np.concatenate([np.pad(clusters(10), ((0, 0), (0, 16))), np.pad(clusters(11), ((0, 0), (16, 0)))])
-    S = transition(*exact_neighbors(X, 20), 12)
+    S = transition(listed(*exact_neighbors(X, 20)), 12)
     scores = X @ X[0]
     rows = np.argsort(-scores)[:20]
     found, f = Diffusion(hops=100, nodes=10_000)(S, rows, scores[rows])
@@ -108,14 +122,16 @@ def test_components_without_a_result_are_not_reached():
 @pytest.mark.parametrize("alpha", [0.5, 0.9, 0.99])
 def test_scores_equal_a_dense_solve(alpha):
     X = clusters()
-    S = transition(*exact_neighbors(X, 20), 12)
+    neighbors, similarity = exact_neighbors(X, 20)
+    similarity[::2] -= 0.004  # the two lists of a pair may differ
+    S = transition(listed(neighbors, similarity), 12)
     q = unit(X[40:41] + 0.1 * X[3:4])[0]
     scores = X @ q
     rows = np.argsort(-scores)[:30]
     found, f = Diffusion(alpha=alpha, hops=100, nodes=10_000)(S, rows, scores[rows])
     y = np.zeros(len(X))
     y[rows] = (np.maximum(scores[rows] - S.background, 0) / (1 - S.background)) ** 3
-    expected = np.linalg.solve(np.eye(len(X)) - alpha * dense(S, len(X)), y)
+    expected = np.linalg.solve(np.eye(len(X)) - alpha * dense(S), y)
     got = np.zeros(len(X))
     got[found] = f
     np.testing.assert_allclose(got, expected, atol=1e-5)
@@ -124,7 +140,7 @@ def test_scores_equal_a_dense_solve(alpha):
 
 def test_the_transition_is_symmetric_with_eigenvalues_of_at_most_one():
     X = clusters(1)
-    D = dense(transition(*exact_neighbors(X, 20), 12), len(X))
+    D = dense(transition(listed(*exact_neighbors(X, 20)), 12))
     np.testing.assert_allclose(D, D.T, atol=1e-6)
     assert np.abs(np.linalg.eigvalsh(D)).max() <= 1 + 1e-6
     assert (D >= 0).all()
@@ -133,25 +149,22 @@ def test_the_transition_is_symmetric_with_eigenvalues_of_at_most_one():
 
 def test_an_edge_needs_both_directions():
     neighbors = np.array([[1], [2], [1]], np.int32)  # 0 -> 1, 1 <-> 2
-    S = transition(neighbors, np.array([[0.9], [0.95], [0.95]], np.float32), 1)
-    assert dense(S, 3).nonzero()[0].tolist() in ([], [1, 2])
-    S = transition(
-        np.array([[1, 2], [2, 0], [1, -1]], np.int32),
-        np.array([[0.9, 0.1], [0.95, 0.1], [0.95, 0]], np.float32),
-        1,
-    )
-    assert list(zip(*dense(S, 3).nonzero(), strict=True)) == [(1, 2), (2, 1)]
+    S = transition(listed(neighbors, np.array([[0.9], [0.95], [0.95]], np.float32)), 1)
+    assert dense(S).nonzero()[0].tolist() in ([], [1, 2])
+    neighbors = np.array([[1, 2], [2, 0], [1, -1]], np.int32)
+    S = transition(listed(neighbors, np.array([[0.9, 0.1], [0.95, 0.1], [0.95, 0]], np.float32)), 1)
+    assert list(zip(*dense(S).nonzero(), strict=True)) == [(1, 2), (2, 1)]
 
 
 def test_the_background_is_what_the_last_neighbors_have():
     similarity = np.array([[0.9, 0.2], [0.9, 0.3], [0.9, 0.4], [0.9, 0.0]], np.float32)
     neighbors = np.array([[1, 2], [0, 2], [0, 1], [0, -1]], np.int32)
-    assert background(neighbors, similarity) == pytest.approx(0.3)
-    assert background(np.empty((3, 0), np.int32), np.empty((3, 0), np.float32)) == 0
+    assert background(listed(neighbors, similarity)) == pytest.approx(0.3, abs=0.002)
+    assert background(listed(np.empty((3, 0), np.int32), np.empty((3, 0), np.float32))) == 0
 
 
 def test_a_vector_without_edges_keeps_its_plain_score():
-    S = transition(np.full((4, 3), -1, np.int32), np.zeros((4, 3), np.float32), 3)
+    S = transition(listed(np.full((4, 3), -1, np.int32), np.zeros((4, 3), np.float32)), 3)
     found, f = Diffusion()(S, np.array([2, 0]), np.array([0.9, 0.5], np.float32))
     assert found.tolist() == [2, 0]
     np.testing.assert_allclose(f, [0.9**3, 0.5**3], rtol=1e-6)
@@ -218,8 +231,8 @@ def test_relabelling_changes_nothing():
     order = np.argsort(name)
     for nodes in (2000, 50):
         diffusion = Diffusion(nodes=nodes)
-        found, f = diffusion(transition(neighbors, similarity, 10), rows, scores[rows])
-        renamed = transition(name[neighbors[order]], similarity[order], 10)
+        found, f = diffusion(transition(listed(neighbors, similarity), 10), rows, scores[rows])
+        renamed = transition(listed(name[neighbors[order]], similarity[order]), 10)
         names, g = diffusion(renamed, name[rows], scores[rows])
         expected, got = np.zeros(len(X)), np.zeros(len(X))
         expected[name[found]], got[names] = f, g

@@ -35,7 +35,7 @@ def index(collection):
 def reached(segment, links, start):
     """Return all rows that the graph connects with some rows, these included."""
     rows, waiting = set(start), list(start)
-    neighbors = links.neighbors
+    neighbors = links.lists.neighbors
     while waiting:
         for other in neighbors[waiting.pop()].tolist():
             if other >= 0 and other not in rows:
@@ -56,9 +56,11 @@ def first_lists(segment, q, count):
 def test_a_walk_without_limit_finds_what_a_naive_one_reaches(index, collection, wide):
     (segment,) = index._snapshot.list_segments
     state = index._snapshot.links
+    lists = state.links.lists
     if wide:
-        state = replace(state, links=replace(state.links, high=state.links.high.astype(np.uint16)))
-    few = replace(state.links, level=np.where(np.arange(12) < 2, state.links.level, 0).astype(np.uint8))
+        lists = replace(lists, high=lists.high.astype(np.uint16))
+    lists = replace(lists, level=np.where(np.arange(12) < 2, lists.level, 0).astype(np.uint8))
+    few = replace(state.links, lists=lists)
     searcher = ListSearcher([segment], links=replace(state, links=few))
     reading = Reading(1, 1, 0, FAR, FAR, 3 * K, 5000, everything=False)
     for q in collection[1][:8]:

@@ -18,6 +18,10 @@ using Out = nb::ndarray<T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu>;
 using Any = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 using Free = nb::call_guard<nb::gil_scoped_release>;  // other threads run meanwhile
 
+inline logt::NeighborLists lists_of(const In<uint16_t, 2>& low, const Any& high, const In<uint8_t, 2>& level) {
+    return {low.shape(0), low.shape(1), low.data(), high.data(), high.dtype() == nb::dtype<uint16_t>(), level.data()};
+}
+
 struct Isa {
     std::string name;
     const logt::Table* table;

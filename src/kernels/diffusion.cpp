@@ -10,20 +10,11 @@
 namespace logt {
 namespace {
 
-// Calls edge(j, value) for each neighbor j of row i that has i as a neighbor too; value: the smaller similarity, less b.
-template <typename Edge>
-void each_mutual(const NearestLists& lists, float b, size_t i, Edge edge) {
-    const int32_t* mine = lists.neighbor + i * lists.width;
-    for (size_t a = 0; a < lists.width; ++a) {
-        const float there = lists.similarity[i * lists.width + a] - b;
-        if (mine[a] < 0 || !(there > 0)) continue;
-        const size_t j = static_cast<size_t>(mine[a]);
-        const int32_t* other = lists.neighbor + j * lists.width;
-        const int32_t* found = std::find(other, other + lists.width, static_cast<int32_t>(i));
-        if (found == other + lists.width) continue;
-        const float back = lists.similarity[j * lists.width + static_cast<size_t>(found - other)] - b;
-        if (back > 0) edge(mine[a], std::min(there, back));
-    }
+// The place of row i among the first neighbors of row j, `first` if it is not there.
+size_t find_neighbor(const NeighborLists& lists, size_t first, size_t j, uint32_t i) {
+    size_t a = 0;
+    while (a < first && lists.neighbor(j, a) != i) ++a;
+    return a;
 }
 
 // Rows -> places 0, 1, ...: open addressing, at most half full.
@@ -61,24 +52,23 @@ class Places {
 // The rows that edges lead to from near[first..], without those in near, by row; at most `room`, those with the most weight.
 std::vector<int64_t> next_front(const Edges& S, const Spread& how, const std::vector<int64_t>& near, size_t first,
                                 size_t room) {
-    size_t edges = near.size();
-    for (size_t p = first; p < near.size(); ++p) edges += S.starts[near[p] + 1] - S.starts[near[p]];
-    Places places(edges);
-    for (int64_t row : near) places.insert(static_cast<int32_t>(row), -1);
     struct Fresh {
         int64_t row;
         double strength;
     };
     std::vector<Fresh> fresh;
+    size_t most = near.size();
+    for (size_t p = first; p < near.size(); ++p) most += S.degree(static_cast<size_t>(near[p]));
+    Places places(most);
+    for (int64_t row : near) places.insert(static_cast<int32_t>(row), -1);
     for (size_t p = first; p < near.size(); ++p)
-        for (int64_t e = S.starts[near[p]]; e < S.starts[near[p] + 1]; ++e) {
-            const int32_t row = S.column[e];
-            if (how.visible && !how.visible[row]) continue;
-            const int32_t place = places.insert(row, static_cast<int32_t>(fresh.size()));
-            if (place < 0) continue;
+        S.each(static_cast<size_t>(near[p]), [&](uint32_t row, float weight) {
+            if (how.visible && !how.visible[row]) return;
+            const int32_t place = places.insert(static_cast<int32_t>(row), static_cast<int32_t>(fresh.size()));
+            if (place < 0) return;
             if (static_cast<size_t>(place) == fresh.size()) fresh.push_back({row, 0.0});
-            fresh[place].strength += S.weight[e];
-        }
+            fresh[place].strength += weight;
+        });
     if (fresh.size() > room) {
         std::nth_element(fresh.begin(), fresh.begin() + static_cast<ptrdiff_t>(room), fresh.end(), [](auto& a, auto& b) {
             return a.strength != b.strength ? a.strength > b.strength : a.row < b.row;
@@ -98,23 +88,30 @@ struct Subgraph {
 
     Subgraph(const Edges& S, const std::vector<int64_t>& rows) : starts{0} {
         Places places(rows.size());
-        size_t most = 0;
-        for (size_t p = 0; p < rows.size(); ++p) {
-            places.insert(static_cast<int32_t>(rows[p]), static_cast<int32_t>(p));
-            most += S.starts[rows[p] + 1] - S.starts[rows[p]];
-        }
-        column.reserve(most);
-        weight.reserve(most);
+        for (size_t p = 0; p < rows.size(); ++p) places.insert(static_cast<int32_t>(rows[p]), static_cast<int32_t>(p));
         for (int64_t row : rows) {
-            for (int64_t e = S.starts[row]; e < S.starts[row + 1]; ++e) {
-                const int32_t place = places.find(S.column[e]);
-                if (place < 0) continue;
+            S.each(static_cast<size_t>(row), [&](uint32_t other, float value) {
+                const int32_t place = places.find(static_cast<int32_t>(other));
+                if (place < 0) return;
                 column.push_back(place);
-                weight.push_back(S.weight[e]);
-            }
+                weight.push_back(value);
+            });
             starts.push_back(static_cast<int32_t>(column.size()));
         }
+        use_smaller_weights();
     }
+
+    // Makes the matrix symmetric: each edge is there in both directions, maybe with two similarities.
+    void use_smaller_weights() {
+        for (int32_t i = 0; i + 1 < static_cast<int32_t>(starts.size()); ++i)
+            for (int32_t e = starts[i]; e < starts[i + 1]; ++e) {
+                if (column[e] < i) continue;
+                const auto of_other = column.begin() + starts[column[e]];
+                const auto back = std::find(of_other, column.begin() + starts[column[e] + 1], i) - column.begin();
+                weight[e] = weight[back] = std::min(weight[e], weight[back]);
+            }
+    }
+
     // out = p - alpha S p; returns p . out
     double apply(double alpha, const std::vector<double>& p, std::vector<double>& out) const {
         double product = 0;
@@ -151,34 +148,30 @@ std::vector<double> solve(const Subgraph& S, const Spread& how, std::vector<doub
 
 }  // namespace
 
-void count_mutual(const NearestLists& lists, float b, int64_t* counts) {
+void find_mutual(const NeighborLists& lists, size_t first, const double* above, double least, uint8_t* mutual, float* gain) {
+    const size_t width = (first + 7) / 8;
+    const auto cube = [](double value) { return value * value * value; };
+    std::vector<double> local(lists.rows);  // the part of the gains that comes from the nearest neighbor
     for (size_t i = 0; i < lists.rows; ++i) {
-        int64_t count = 0;
-        each_mutual(lists, b, i, [&](int32_t, float) { ++count; });
-        counts[i] = count;
+        const double nearest = lists.k && lists.level[i * lists.k] ? above[lists.level[i * lists.k]] : 0.0;
+        local[i] = 1 / std::sqrt(cube(std::max(nearest, least)));
     }
-}
-
-void fill_mutual(const NearestLists& lists, float b, float least, const int64_t* starts, int32_t* column, float* weight) {
-    const auto scale = [&](size_t i) {  // of the nearest neighbor
-        const bool any = lists.width && lists.neighbor[i * lists.width] >= 0;
-        return std::max(any ? lists.similarity[i * lists.width] - b : 0.0f, least);
-    };
-    std::vector<double> root(lists.rows);
+    std::fill(mutual, mutual + lists.rows * width, uint8_t{0});
     for (size_t i = 0; i < lists.rows; ++i) {
-        int64_t e = starts[i];
         double degree = 0;
-        each_mutual(lists, b, i, [&](int32_t j, float value) {
-            const double ratio = value / std::sqrt(static_cast<double>(scale(i)) * scale(static_cast<size_t>(j)));
-            column[e] = j;
-            weight[e] = static_cast<float>(ratio * ratio * ratio);
-            degree += weight[e++];
-        });
-        root[i] = std::sqrt(std::max(degree, 1.0));
+        for (size_t a = 0; a < first; ++a) {
+            const uint32_t j = lists.neighbor(i, a);
+            if (j == NeighborLists::NONE) break;
+            const double there = above[lists.level[i * lists.k + a]];
+            if (!(there > 0)) continue;
+            const size_t place = find_neighbor(lists, first, j, static_cast<uint32_t>(i));
+            const double back = place < first ? above[lists.level[j * lists.k + place]] : 0.0;
+            if (!(back > 0)) continue;
+            mutual[i * width + a / 8] |= static_cast<uint8_t>(1 << a % 8);
+            degree += cube(std::min(there, back)) * local[i] * local[j];
+        }
+        gain[i] = static_cast<float>(local[i] / std::sqrt(std::max(degree, 1.0)));
     }
-    for (size_t i = 0; i < lists.rows; ++i)
-        for (int64_t e = starts[i]; e < starts[i + 1]; ++e)
-            weight[e] = static_cast<float>(weight[e] / (root[i] * root[static_cast<size_t>(column[e])]));
 }
 
 std::vector<int64_t> spread(const Edges& S, const Spread& how, const int64_t* rows, const double* y, size_t count,
@@ -203,28 +196,20 @@ std::vector<int64_t> spread(const Edges& S, const Spread& how, const int64_t* ro
 
 namespace {
 
-logt::NearestLists lists_of(const In<int32_t, 2>& neighbors, const In<float, 2>& similarity) {
-    return {neighbors.data(), similarity.data(), neighbors.shape(0), neighbors.shape(1)};
-}
-
-void count_mutual(In<int32_t, 2> neighbors, In<float, 2> similarity, float b, Out<int64_t, 1> counts) {
-    logt::count_mutual(lists_of(neighbors, similarity), b, counts.data());
-}
-
-void fill_mutual(In<int32_t, 2> neighbors, In<float, 2> similarity, float b, float least, In<int64_t, 1> starts,
-                 Out<int32_t, 1> columns, Out<float, 1> weights) {
-    logt::fill_mutual(lists_of(neighbors, similarity), b, least, starts.data(), columns.data(), weights.data());
+void find_mutual(In<uint16_t, 2> low, Any high, In<uint8_t, 2> level, size_t first, In<double, 1> above, double least,
+                 Out<uint8_t, 2> mutual, Out<float, 1> gain) {
+    logt::find_mutual(lists_of(low, high, level), first, above.data(), least, mutual.data(), gain.data());
 }
 
 // visible: one per row, or empty for all. nodes, f: at least max(limit, rows) places. Returns how many were filled.
-size_t spread(In<int64_t, 1> starts, In<int32_t, 1> columns, In<float, 1> weights, In<int64_t, 1> rows, In<double, 1> y,
-              In<bool, 1> visible, double alpha, size_t hops, size_t limit, size_t steps, double precision,
-              Out<int64_t, 1> nodes, Out<double, 1> f) {
+size_t spread(In<uint16_t, 2> low, Any high, In<uint8_t, 2> level, In<uint8_t, 2> mutual, In<float, 1> gain,
+              In<double, 1> cube, In<int64_t, 1> rows, In<double, 1> y, In<bool, 1> visible, double alpha, size_t hops,
+              size_t limit, size_t steps, double precision, Out<int64_t, 1> nodes, Out<double, 1> f) {
     const uint8_t* seen = visible.shape(0) ? reinterpret_cast<const uint8_t*>(visible.data()) : nullptr;
+    const logt::Edges S = {lists_of(low, high, level), mutual.shape(1), mutual.data(), gain.data(), cube.data()};
     const logt::Spread how = {alpha, hops, limit, steps, precision, seen};
     std::vector<double> scores;
-    const std::vector<int64_t> near =
-        logt::spread({starts.data(), columns.data(), weights.data()}, how, rows.data(), y.data(), rows.shape(0), scores);
+    const std::vector<int64_t> near = logt::spread(S, how, rows.data(), y.data(), rows.shape(0), scores);
     std::copy(near.begin(), near.end(), nodes.data());
     std::copy(scores.begin(), scores.end(), f.data());
     return near.size();
@@ -233,9 +218,8 @@ size_t spread(In<int64_t, 1> starts, In<int32_t, 1> columns, In<float, 1> weight
 }  // namespace
 
 void bind_diffusion(nb::module_& m) {
-    m.def("count_mutual", count_mutual, "neighbors"_a, "similarity"_a, "b"_a, "counts"_a, Free());
-    m.def("fill_mutual", fill_mutual, "neighbors"_a, "similarity"_a, "b"_a, "least"_a, "starts"_a, "columns"_a, "weights"_a,
+    m.def("find_mutual", find_mutual, "low"_a, "high"_a, "level"_a, "first"_a, "above"_a, "least"_a, "mutual"_a, "gain"_a,
           Free());
-    m.def("spread", spread, "starts"_a, "columns"_a, "weights"_a, "rows"_a, "y"_a, "visible"_a, "alpha"_a, "hops"_a,
-          "limit"_a, "steps"_a, "precision"_a, "nodes"_a, "f"_a, Free());
+    m.def("spread", spread, "low"_a, "high"_a, "level"_a, "mutual"_a, "gain"_a, "cube"_a, "rows"_a, "y"_a, "visible"_a,
+          "alpha"_a, "hops"_a, "limit"_a, "steps"_a, "precision"_a, "nodes"_a, "f"_a, Free());
 }

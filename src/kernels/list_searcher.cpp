@@ -82,8 +82,7 @@ class ListSearcher {
     void set_graph(In<uint16_t, 2> low, Any high, In<uint8_t, 2> level, In<uint32_t, 2> place, In<uint32_t, 1> node) {
         first_.assign(1, 0);
         for (const logt::ListSegment& s : segments_) first_.push_back(first_.back() + s.rows);
-        graph_ = {low.shape(1), low.data(), high.data(), high.dtype() == nb::dtype<uint16_t>(), level.data(), place.data(),
-                  node.data(), first_.data()};
+        graph_ = {lists_of(low, high, level), place.data(), node.data(), first_.data()};
         keep(low, high, level, place, node);
     }
 
@@ -97,7 +96,7 @@ class ListSearcher {
         const bool sharded = !totals_.empty() && totals_.size() == codecs_.size();
         current.lists->search(codecs_.data(), codecs_.size(), segments_.data(), segments_.size(), Q.data(), Q.shape(0),
                               l2 ? 2.0f : 1.0f, l2, reading, scores.shape(1), sharded ? totals_.data() : nullptr,
-                              graph_.k ? &graph_ : nullptr,
+                              graph_.lists.k ? &graph_ : nullptr,
                               {scores.data(), ids.data(), keys.shape(0) ? keys.data() : nullptr}, read.data());
         for (size_t q = 0; q < read.size(); ++q) {
             int64_t* out = counts.data() + 4 * q;

@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "neighbor_lists.hpp"
+
 namespace logt {
 
 constexpr size_t CHUNK = 16;    // bytes of a code that are one unit of the layout: bit f of byte b is bit f * 16 + b
@@ -72,33 +74,17 @@ struct Reading {
 
 // The neighbor graph of the vectors of all segments: each node is a vector. Positions are counted over all segments.
 struct Graph {
-    static constexpr uint32_t NONE = 0xFFFFFFFF;
-    size_t k;
-    const uint16_t* low;   // (nodes, k): the neighbors of a node, nearest first, are the nodes low + 65536 * high
-    const void* high;      // (nodes, k): uint8, or uint16 if wide
-    bool wide;
-    const uint8_t* level;  // (nodes, k): 0 means no neighbor, here and after it
+    static constexpr uint32_t NONE = NeighborLists::NONE;
+    NeighborLists lists;    // by node
     const uint32_t* place;  // (nodes, 2): the position of the node's vector, or NONE, and the list that it is in
     const uint32_t* node;   // by position, or NONE
     const size_t* first;    // segments + 1: the first position of each segment
 
-    uint32_t neighbor(size_t row, size_t j) const {
-        const size_t at = row * k + j;
-        if (!level[at]) return NONE;
-        const uint32_t upper = wide ? static_cast<const uint16_t*>(high)[at] : static_cast<const uint8_t*>(high)[at];
-        return low[at] | upper << 16;
-    }
     uint32_t position(uint32_t segment, uint32_t p) const { return static_cast<uint32_t>(first[segment]) + p; }
     uint32_t segment_of(uint32_t position) const {
         uint32_t segment = 0;
         while (first[segment + 1] <= position) ++segment;
         return segment;
-    }
-    template <typename Fetch>
-    void fetch(size_t row, Fetch&& bytes) const {
-        bytes(low + row * k, 2 * k);
-        bytes(static_cast<const uint8_t*>(high) + row * k * (wide ? 2 : 1), k * (wide ? 2 : 1));
-        bytes(level + row * k, k);
     }
 };
 

@@ -87,7 +87,7 @@ struct Walk {
             c.walked = true;
             const uint32_t node = graph.node[graph.position(c.segment, c.position)];
             if (node == Graph::NONE) continue;
-            graph.fetch(node, fetch_bytes);
+            graph.lists.fetch(node, fetch_bytes);
             nodes.push_back(node);
         }
         return !next.empty();
@@ -96,8 +96,8 @@ struct Walk {
     void find_neighbors() {
         others.clear();
         for (uint32_t node : nodes)
-            for (size_t j = 0; j < graph.k; ++j) {
-                const uint32_t other = graph.neighbor(node, j);
+            for (size_t j = 0; j < graph.lists.k; ++j) {
+                const uint32_t other = graph.lists.neighbor(node, j);
                 if (other == Graph::NONE) break;  // lists have no gaps
                 __builtin_prefetch(graph.place + 2 * other);
                 others.push_back(other);

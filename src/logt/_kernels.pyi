@@ -142,14 +142,16 @@ def rank(scores: Array, id: Array, order: Array) -> None: ...
 def find_above(products: Array, scale: Array, least: Array, i: Array, j: Array, value: Array) -> int: ...
 def divide_by_norms(X: Array, normalize: bool, most: float, norms: Array) -> bool: ...
 def suppress(units: Array, depth: int, order: Array, counts: Array) -> None: ...
-def count_mutual(neighbors: Array, similarity: Array, b: float, counts: Array) -> None: ...
-def fill_mutual(
-    neighbors: Array, similarity: Array, b: float, least: float, starts: Array, columns: Array, weights: Array
+def find_mutual(
+    low: Array, high: Array, level: Array, first: int, above: Array, least: float, mutual: Array, gain: Array
 ) -> None: ...
 def spread(
-    starts: Array,
-    columns: Array,
-    weights: Array,
+    low: Array,
+    high: Array,
+    level: Array,
+    mutual: Array,
+    gain: Array,
+    cube: Array,
     rows: Array,
     y: Array,
     visible: Array,

@@ -199,8 +199,8 @@ class Index(IndexBase):
         state = None if snapshot.links is None else snapshot.links.compact()
         if state is None:
             return None
-        links = state.links
-        return NeighborGraph.from_neighbors(snapshot.to_user_ids(links.ids), links.neighbors, links.similarity)
+        ids, lists = snapshot.to_user_ids(state.links.ids), state.links.lists
+        return NeighborGraph.from_neighbors(ids, lists.neighbors, lists.similarity)
 
     # ------------------------------------------------------------------------------------------------- search
 

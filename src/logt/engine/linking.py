@@ -60,7 +60,7 @@ def refill_links(snapshot: Snapshot, dim: int, method: Method, workers: Workers)
         return snapshot
     links = state.links
     least = _FULL * min(links.k, len(snapshot) - 1)
-    short = links.ids[np.count_nonzero(links.level, axis=1) < least]
+    short = links.ids[links.lists.counts < least]
     if len(short) * _MANY > len(snapshot):
         return compute_links(snapshot, dim, links.k, workers)
     if not len(short):

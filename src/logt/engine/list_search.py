@@ -65,7 +65,7 @@ class ListSearcher:
             part.add_to(self._searcher)
         self.links = None if self._stored else links  # on the graph, a search may go to any list
         if self.links is not None:
-            graph, places = self.links.links, _places(segments, self.links)
+            graph, places = self.links.links.lists, _places(segments, self.links)
             self.graph_bytes = sum(array.nbytes for array in places)
             self._searcher.set_graph(graph.low, graph.high, graph.level, *places)
 

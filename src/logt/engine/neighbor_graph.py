@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,8 +16,7 @@ from logt.engine.segment import check_ids
 from logt.errors import MissingExtraError
 from logt.stages.diffusion import Transition, transition
 from logt.stages.inverted_lists import RecallCurve
-
-_LEVELS = 255  # similarities as bytes; 0 means no neighbor
+from logt.stages.neighbor_lists import NeighborLists
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,75 +123,34 @@ def _components(a: Ids, b: Ids, count: int) -> Ids:
         label = new
 
 
-def _high_type(count: int) -> Any:
-    """Return the type of the upper bits of row numbers."""
-    return np.uint8 if count <= 1 << 24 else np.uint16
-
-
-def _to_levels(similarity: Floats, bounds: Floats) -> NDArray[np.uint8]:
-    """Return similarities as bytes, from 1 to 255 between the bounds."""
-    step = (bounds[1] - bounds[0]) / (_LEVELS - 1)
-    levels: NDArray[np.uint8] = np.clip(np.rint((similarity - bounds[0]) / step) + 1, 1, _LEVELS).astype(np.uint8)
-    return levels
-
-
 @dataclass(frozen=True, eq=False)
 class Links:
-    """The neighbor graph as it is stored: five bytes per neighbor at most, four below 2**24 vectors.
+    """The neighbor graph as it is stored.
 
-    ids: increasing. low, high: the row of each neighbor is low + 65536 · high, (N, k). level: its similarity, from 1
-    to 255 between the two bounds; 0 means no neighbor. recall: how accurate searches that use the graph are by effort
-    (RecallCurve), empty if that was not measured.
+    ids: increasing. lists: the neighbors of each, by row. recall: how accurate searches that use the graph are by
+    effort (RecallCurve), empty if that was not measured.
     """
 
     ids: Ids
-    low: NDArray[np.uint16]
-    high: Array
-    level: NDArray[np.uint8]
-    bounds: Floats
+    lists: NeighborLists
     recall: Floats = field(default_factory=lambda: np.empty((0, 0), np.float32))
 
     @classmethod
     def from_neighbors(cls, found: Neighbors, k: int) -> Links:
         """Create the graph of k neighbors per vector; there may be fewer so far."""
-        N, width = found.neighbors.shape
-        known = found.neighbors >= 0
-        least = min(float(found.similarity.min(where=known, initial=1.0)), 1 - 1e-3)
-        bounds = np.array([max(least, -1.0), 1], np.float32)
-        low, level = np.zeros((N, k), np.uint16), np.zeros((N, k), np.uint8)
-        high = np.zeros((N, k), _high_type(N))
-        rows = np.where(known, found.neighbors, 0)
-        low[:, :width], high[:, :width] = rows & 0xFFFF, rows >> 16
-        level[:, :width] = np.where(known, _to_levels(found.similarity, bounds), 0)
-        return cls(found.ids, low, high, level, bounds)
+        return cls(found.ids, NeighborLists.encode(found.neighbors, found.similarity, k))
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @property
     def k(self) -> int:
-        return int(self.level.shape[1])
+        return self.lists.k
 
     @cached_property
     def curve(self) -> RecallCurve | None:
         """How accurate searches that use the graph are, if it was measured."""
         return RecallCurve(self.recall) if self.recall.size else None
-
-    @property
-    def neighbors(self) -> NDArray[np.int32]:
-        """(N, k), -1 for no neighbor."""
-        rows = self.low.astype(np.int32) | self.high.astype(np.int32) << 16
-        return np.where(self.level > 0, rows, np.int32(-1))
-
-    @property
-    def similarity(self) -> Floats:
-        """(N, k), 0 for no neighbor."""
-        step = (self.bounds[1] - self.bounds[0]) / np.float32(_LEVELS - 1)
-        values = np.arange(_LEVELS + 1, dtype=np.float32)
-        values = self.bounds[0] + (values - 1) * step
-        values[0] = 0
-        found: Floats = values[self.level]
-        return found
 
     @cached_property
     def _transitions(self) -> dict[int, Transition]:
@@ -203,7 +161,7 @@ class Links:
         first = min(first, self.k)
         known = self._transitions.get(first)
         if known is None:
-            known = self._transitions[first] = transition(self.neighbors, self.similarity, first)
+            known = self._transitions[first] = transition(self.lists, first)
         return known
 
     @property
@@ -215,82 +173,36 @@ class Links:
     def cached_bytes(self) -> int:
         """The bytes in memory of what diffusions need, once one was run."""
         parts = list(self._transitions.values()) if "_transitions" in vars(self) else []  # searches add to it
-        return sum(S.starts.nbytes + S.columns.nbytes + S.weights.nbytes for S in parts)
+        return sum(S.nbytes for S in parts)
 
     def keep(self, rows: Ids) -> Links:
         """Return the graph of some rows only, in this order."""
-        new = np.full(len(self), -1, np.int64)
-        new[rows] = np.arange(len(rows))
-        neighbors, level = self.neighbors[rows], self.level[rows]
-        moved = np.where(neighbors >= 0, new[neighbors], -1)
-        order = np.argsort(moved < 0, axis=1, kind="stable")  # the lists have no gaps
-        return self._with_lists(
-            self.ids[rows], np.take_along_axis(moved, order, 1), np.take_along_axis(level, order, 1)
-        )
+        return Links(self.ids[rows], self.lists.keep(rows), self.recall)
 
     def insert_ids(self, ids: Ids) -> Links:
         """Return the graph with rows for some more ids, which have no neighbors yet."""
         together = np.concatenate([self.ids, ids])
-        rows = np.concatenate([self.neighbors, np.full((len(ids), self.k), -1, np.int32)])
-        level = np.concatenate([self.level, np.zeros((len(ids), self.k), np.uint8)])
-        grown = self._with_lists(together, rows, level)
+        grown = Links(together, self.lists.grow(len(ids)), self.recall)
         return grown if (np.diff(together) > 0).all() else grown.keep(np.argsort(together))
 
     def with_edges(self, row: Ids, other: Ids, value: Floats, gone: Mask | None) -> Links:
         """Return the graph with more edges; each list keeps its k nearest, without those that are gone."""
-        touched, place = np.unique(row, return_inverse=True)
-        known = self.neighbors[touched]
-        at, column = np.nonzero((known >= 0) if gone is None else (known >= 0) & ~gone[known])
-        place = np.concatenate([at, place])
-        other = np.concatenate([known[at, column], other]).astype(np.int64)
-        level = np.concatenate([self.level[touched][at, column], _to_levels(value, self.bounds)]).astype(np.int64)
-        order = np.lexsort((other, -level, place))
-        _, first = np.unique((place * len(self) + other)[order], return_index=True)
-        order = order[np.sort(first)]  # each pair once, as near as it was found
-        place, other, level = place[order], other[order], level[order]
-        rank = np.arange(len(place)) - np.searchsorted(place, place)
-        best = rank < self.k
-        place, other, level, rank = place[best], other[best], level[best], rank[best]
-        lists = np.full((len(touched), self.k), -1, np.int64)
-        levels = np.zeros((len(touched), self.k), np.uint8)
-        lists[place, rank], levels[place, rank] = other, level
-        changed = self._with_lists(self.ids[touched], lists, levels, len(self))
-        low, high, all_levels = self.low.copy(), self.high.copy(), self.level.copy()
-        low[touched], high[touched], all_levels[touched] = changed.low, changed.high, changed.level
-        return replace(self, low=low, high=high, level=all_levels)
-
-    def _with_lists(self, ids: Ids, rows: Array, level: NDArray[np.uint8], count: int | None = None) -> Links:
-        """Return a graph with the same bounds; rows: of the neighbors, -1 for none, out of `count`."""
-        known = rows >= 0
-        used = np.where(known, rows, 0)
-        high = (used >> 16).astype(_high_type(len(ids) if count is None else count))
-        lists = (used & 0xFFFF).astype(np.uint16), high, np.where(known, level, np.uint8(0))
-        return Links(ids, *lists, self.bounds, self.recall)
+        return replace(self, lists=self.lists.with_edges(row, other, value, gone))
 
     @property
     def arrays(self) -> dict[str, Array]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {"ids": self.ids, **self.lists.arrays, "recall": self.recall}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array]) -> Links:
         """Build from stored arrays; raise ValueError if they do not fit together."""
         ids = check_ids(arrays["ids"])
-        low, level = check_array(arrays["low"], np.uint16, 2), check_array(arrays["level"], np.uint8, 2)
-        high = check_array(arrays["high"], _high_type(len(ids)), 2)
-        bounds = check_array(arrays["bounds"], np.float32, 1)
-        if not len(ids) == len(low) or not low.shape == level.shape == high.shape:
-            raise ValueError("the neighbor graph does not fit together")
-        if len(bounds) != 2 or not np.isfinite(bounds).all() or not -1.01 <= bounds[0] < bounds[1] <= 1.01:
-            raise ValueError("the neighbor graph has impossible similarities")
         recall = arrays.get("recall")  # indexes of earlier versions have none
         measured = () if recall is None or not recall.size else (RecallCurve.from_array(recall).recall,)
-        links = cls(ids, low, high, level, bounds, *measured)
-        if links.neighbors.max(initial=-1) >= len(ids):
-            raise ValueError("the neighbor graph refers to a vector that does not exist")
-        return links
+        return cls(ids, NeighborLists.from_arrays(arrays, len(ids)), *measured)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.arrays  # without what is cached
+        return {"ids": self.ids, "lists": self.lists, "recall": self.recall}  # without what is cached
 
 
 @dataclass(frozen=True, eq=False)

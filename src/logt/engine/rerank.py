@@ -59,5 +59,6 @@ def _diffuse_one(
     used[len(first) :] = f[len(first) :] > 0
     order = np.argsort(-f[used], kind="stable")  # equal scores stay in the order of the plain search
     found, f = found[used][order], f[used][order]
-    rest = rest[~np.isin(rest, found)]
+    if len(rest):
+        rest = rest[~np.isin(rest, found)]
     return np.concatenate([f, np.zeros(len(rest))]).astype(np.float32), np.concatenate([found, rest])

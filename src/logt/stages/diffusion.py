@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logt import _kernels
-from logt._types import Array, Floats, Ids, Mask
+from logt._types import Floats, Ids, Mask
 from logt._validation import check_float, check_int
 from logt.errors import InvalidInputError
+from logt.stages.neighbor_lists import NeighborLists
 
 EXPONENT = 3
 """Similarities above the background are raised to it, as usual for diffusion and query expansion."""
@@ -30,47 +31,50 @@ _LEAST_SCALE = 0.1  # of 1 - b: the smallest local scale
 
 
 class Transition(NamedTuple):
-    """S as CSR, and the background b that it was made with.
+    """S, as the edges of neighbor lists and what their weights are made of; and the background b.
 
-    starts: the edges of row i are starts[i]:starts[i + 1]. columns: the other end of each edge. weights: of the
-    edges. background: b.
+    mutual: (N, bytes), bit a of a row is set if there is an edge to its a-th neighbor. gain: of each row. cube:
+    (s − b)³ of each level of similarity; S_ij = (s_ij − b)³ gain_i gain_j, with the smaller s of the two lists.
     """
 
-    starts: Ids
-    columns: NDArray[np.int32]
-    weights: Floats
+    lists: NeighborLists
+    mutual: NDArray[np.uint8]
+    gain: Floats
+    cube: NDArray[np.float64]
     background: float
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes beyond those of the lists."""
+        return self.mutual.nbytes + self.gain.nbytes
 
-def background(neighbors: Array, similarity: Floats) -> float:
+
+def background(lists: NeighborLists) -> float:
     """Return the median similarity of the last neighbor of each vector, from 0 to 1; 0 if there are none.
 
     Vectors with short lists, or with duplicates only, are left out: they tell nothing about unrelated vectors.
-    neighbors, similarity: (N, k), nearest first, -1 for no neighbor.
     """
-    counts = np.count_nonzero(neighbors >= 0, axis=1)
+    counts = lists.counts
     rows = np.flatnonzero((counts > 0) & (4 * counts >= 3 * counts.max(initial=0)))
-    last = similarity[rows, counts[rows] - 1]
+    last = lists.values[lists.level[rows, counts[rows] - 1]]
     last = last[last < DUPLICATE]
     return max(float(np.median(last)), 0.0) if len(last) else 0.0
 
 
-def transition(neighbors: NDArray[np.int32], similarity: Floats, first: int) -> Transition:
+def transition(lists: NeighborLists, first: int) -> Transition:
     """Return S: the edges of pairs that are among the first neighbors of each other, weighted and normalized.
 
     An edge weighs ((s_ij − b) / √(r_i r_j))³. The local scale r_i is that of the nearest neighbor of i, s − b. A
     vector whose neighbors are all little above the background has a degree below 1; it counts as 1, so that such a
     vector takes little from its neighbors, and the plain score decides.
-    neighbors: (N, k), nearest first, -1 for none. similarity: (N, k). first: neighbors per vector that are used.
+    lists: of all neighbors; the background comes from the last ones. first: neighbors per vector that are used.
     """
-    b = background(neighbors, similarity)
-    lists = np.ascontiguousarray(neighbors[:, :first]), np.ascontiguousarray(similarity[:, :first])
-    starts = np.zeros(len(neighbors) + 1, np.int64)
-    _kernels.count_mutual(*lists, b, starts[1:])
-    np.cumsum(starts, out=starts)
-    columns, weights = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.float32)
-    _kernels.fill_mutual(*lists, b, _LEAST_SCALE * (1 - b), starts, columns, weights)
-    return Transition(starts, columns, weights, b)
+    b = background(lists)
+    above = lists.values.astype(np.float64) - b
+    mutual, gain = np.empty((len(lists), -(-first // 8)), np.uint8), np.empty(len(lists), np.float32)
+    stored = lists.low, lists.high, lists.level
+    _kernels.find_mutual(*stored, first, above, _LEAST_SCALE * (1 - b), mutual, gain)
+    return Transition(lists, mutual, gain, above**EXPONENT, b)
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,8 @@ class Diffusion:
             f[outside] *= f[inside][closest] / y[inside][closest]
         found, gained = near[len(inside) :], spread[len(inside) :]
         late = np.flatnonzero((rows >= 0) & (y == 0))  # results below the background; some were reached
+        if not len(late):
+            return np.concatenate([rows, found]), np.concatenate([f, gained])
         _, at, which = np.intersect1d(rows[late], found, return_indices=True)
         f[late[at]] = gained[which]
         return np.concatenate([rows, np.delete(found, which)]), np.concatenate([f, np.delete(gained, which)])
@@ -136,5 +142,6 @@ class Diffusion:
         near, f = np.empty(most, np.int64), np.empty(most)
         seen = np.empty(0, bool) if visible is None else visible
         how = self.alpha, self.hops, self.nodes, _STEPS, _PRECISION
-        count = _kernels.spread(S.starts, S.columns, S.weights, rows, y, seen, *how, near, f)
+        edges = S.lists.low, S.lists.high, S.lists.level, S.mutual, S.gain, S.cube
+        count = _kernels.spread(*edges, rows, y, seen, *how, near, f)
         return near[:count], f[:count]

@@ -1,0 +1,30 @@
+// The stored neighbors of each row of a graph (stages/neighbor_lists.py).
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace logt {
+
+struct NeighborLists {
+    static constexpr uint32_t NONE = 0xFFFFFFFF;
+    size_t rows, k;
+    const uint16_t* low;   // (rows, k): the neighbors of a row, nearest first, are the rows low + 65536 * high
+    const void* high;      // (rows, k): uint8, or uint16 if wide
+    bool wide;
+    const uint8_t* level;  // (rows, k): the similarity as a byte; 0 means no neighbor, here and after it
+
+    uint32_t neighbor(size_t row, size_t j) const {
+        const size_t at = row * k + j;
+        if (!level[at]) return NONE;
+        const uint32_t upper = wide ? static_cast<const uint16_t*>(high)[at] : static_cast<const uint8_t*>(high)[at];
+        return low[at] | upper << 16;
+    }
+    template <typename Fetch>
+    void fetch(size_t row, Fetch&& bytes) const {
+        bytes(low + row * k, 2 * k);
+        bytes(static_cast<const uint8_t*>(high) + row * k * (wide ? 2 : 1), k * (wide ? 2 : 1));
+        bytes(level + row * k, k);
+    }
+};
+
+}  // namespace logt
