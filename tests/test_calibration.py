@@ -13,7 +13,7 @@ import logt
 from logt import InvalidInputError
 from logt._threads import SERIAL
 from logt.cli.main import app
-from logt.engine.calibration import measure_ranks, sample_vectors
+from logt.engine.calibration import calibrate, measure_ranks, sample_vectors
 from logt.methods import lo_gt, sketched
 from logt.stages.inverted_lists import Probe, Ranks, RecallCurve
 
@@ -128,6 +128,19 @@ def test_ranks_of_a_part_are_those_of_all():
     part = measure_ranks(segments[:1], Q, own, SERIAL, 1 / len(segments))
     assert len(segments) == 4
     assert 0.5 < part.few / whole.few < 2
+
+
+def test_the_curve_of_a_part_is_that_of_all():
+    rng = np.random.default_rng(6)
+    centres = rng.standard_normal((12, 320))
+    X = centres[rng.integers(0, 12, 24_000)] + 0.56 * rng.standard_normal((24_000, 320))
+    index = logt.Index(320, segment_size=2000)
+    index.add(X)
+    segments = index._snapshot.segments
+    whole = calibrate(segments, None, np.random.default_rng(0), SERIAL)[0].codec
+    part = calibrate(segments[::4], None, np.random.default_rng(0), SERIAL, 1 / 4)[0].codec
+    assert whole.curve.recall[0, 0] < 0.5
+    np.testing.assert_allclose(part.curve.recall, whole.curve.recall, atol=0.12)
 
 
 def test_small_collections_have_ranks_and_a_single_vector_the_usual_ones():

@@ -32,8 +32,11 @@ from logt.storage.manifest import stage_to_json
 from logt.storage.places import Place, is_url, local_path
 from logt.storage.targets import Target, open_target
 
-MEASURED = 4
-"""Segments on which recall by effort, and the ranks of the nearest vectors, are measured, at most."""
+MEASURED, MEASURED_BY_URL = 8 << 30, 2 << 30
+"""Bytes of the segments on which recall by effort, and the ranks of the nearest vectors, are measured, at most.
+
+One task reads them: files are mapped, what comes by URL is in memory. At least one segment is read.
+"""
 
 
 @dataclass(frozen=True)
@@ -207,7 +210,9 @@ class _Build:
 
     def _measure(self, task: dict[str, Any], codec: Result, results: Sequence[Result]) -> Result:
         """Return the file of the codec with its measured accuracy."""
-        chosen = results[:: -(-len(results) // MEASURED)]
+        most = MEASURED_BY_URL if is_url(self._place.name) else MEASURED
+        size = sum(about["bytes"] for result in results for about in result["files"].values())
+        chosen = results[:: min(-(-size // most), len(results))]
         segments = [files_of(result["entry"], result["files"]) for result in chosen]
         alone = {**task, "kind": "measure", "threads": self._pool.machine_threads}
         about = {"codec": codec, "segments": segments, "share": len(chosen) / len(results)}

@@ -42,10 +42,12 @@ def measure_efforts(
     own: Ids | None = None,
     workers: Workers = SERIAL,
     links: LinkState | None = None,
+    share: float = 1.0,
 ) -> list[EffortPoint]:
     """Search for Q at each effort of a curve, and compare with a full read.
 
-    own: ids of Q, if these are vectors of the segments; they do not count. links: the neighbor graph.
+    own: ids of Q, if these are vectors of the segments; they do not count. links: the neighbor graph. share: that of
+    all vectors which the segments have; they have as much of the results, of the candidates and of what is scanned.
     """
     searcher = ListSearcher(segments)
     if links is not None:  # a query that is in the graph would start from its own neighbors
@@ -60,11 +62,14 @@ def measure_efforts(
     for effort in RecallCurve.EFFORTS:
         recall = {}
         for k in (many, few):
+            here = max(1, round(share * k))
             reading = Probe(effort).reading(k, ranks=searcher.ranks, linked=linked)
+            candidates = max(here + 1, round(share * reading.candidates))
+            reading = reading._replace(least=round(share * reading.least), candidates=candidates)
             start = time.perf_counter()
-            _, found, counts = searcher.search(Q, k + 1, reading, workers)
+            _, found, counts = searcher.search(Q, here + 1, reading, workers)
             seconds = time.perf_counter() - start
-            recall[k] = _overlap(found, full, excluded, k)
+            recall[k] = _overlap(found, full, excluded, here)
         threads = min(workers.threads, max(1, len(Q) // 16))
         points.append(
             EffortPoint(effort, recall[few], recall[many], 1e3 * threads * seconds / len(Q), counts[:, 1].mean())
@@ -145,13 +150,18 @@ def _measured(
         codec = replace(codec, ranks=measure_ranks(segments, Q, own, workers, share))
     if flat:
         return codec  # everything is scanned at any effort
-    return replace(codec, curve=_curve([replace(s, codec=codec) for s in segments], Q, own, workers))
+    return replace(codec, curve=_curve([replace(s, codec=codec) for s in segments], Q, own, workers, share=share))
 
 
 def _curve(
-    segments: Sequence[ListSegment], Q: Floats, own: Ids | None, workers: Workers, links: LinkState | None = None
+    segments: Sequence[ListSegment],
+    Q: Floats,
+    own: Ids | None,
+    workers: Workers,
+    links: LinkState | None = None,
+    share: float = 1.0,
 ) -> RecallCurve:
-    points = measure_efforts(segments, Q, own, workers, links)
+    points = measure_efforts(segments, Q, own, workers, links, share)
     recall = np.array([[p.recall for p in points], [p.recall_100 for p in points]], np.float32)
     return RecallCurve(np.maximum.accumulate(recall, axis=1))
 
