@@ -56,10 +56,10 @@ def main() -> None:
     blocks = plan_blocks(folder / f"vectors-{name}", args.rows, args.block)
     generate(blocks, args, note)
     measure_build(blocks, folder / f"index-{name}", args, note)
-    measure_search(model, blocks, folder / f"index-{name}", args.workers, note)
-    measure_parts(args.d, folder / f"index-{name}", model, note)
     if args.link:
         measure_link(folder / f"index-{name}", args.link, note)
+    measure_search(model, blocks, folder / f"index-{name}", args.workers, note)
+    measure_parts(args.d, folder / f"index-{name}", model, note)
     if args.scaling:
         measure_scaling(folder / "scaling", args.d, args.scaling, note)
     if args.shards and importlib.util.find_spec("ray"):

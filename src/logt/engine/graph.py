@@ -27,7 +27,7 @@ EXHAUSTIVE = 4096
 """Up to this many vectors, all pairs are compared; each vector is compared with about as many at least."""
 
 _ROWS = 1024  # vectors decoded together
-_BLOCK = 1024  # vectors compared with others together
+_BLOCK = 1 << 20  # vectors times lists: so many are compared together
 _FIRST = 4  # lists that are read first; of the others, only what is nearer than their best k
 _PROBE = 0.75  # of M lists, each vector is compared with those of M**0.75
 
@@ -50,7 +50,7 @@ def _compare_all(snapshot: Snapshot, dim: int, k: int, workers: Workers) -> tupl
         def fill(rows: slice) -> None:
             vectors.compare(rows, centers, found[rows], similarity[rows])
 
-        workers.map(fill, split_range(count, _BLOCK), "linking")
+        workers.map(fill, split_range(count, max(128, _BLOCK // len(centers))), "linking")
     return vectors.ids, found, similarity
 
 
