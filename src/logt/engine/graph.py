@@ -7,7 +7,6 @@ matrices per list.
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from logt import _kernels
 from logt._threads import Workers, split_range
-from logt._types import Array, Floats, Ids
+from logt._types import Floats, Ids
 from logt._validation import normalize_rows, row_norms
 from logt.engine.list_segment import ListSegment
 from logt.engine.neighbor_graph import Neighbors
@@ -27,8 +26,8 @@ EXHAUSTIVE = 4096
 """Up to this many vectors, all pairs are compared; each vector is compared with about as many at least."""
 
 _ROWS = 1024  # vectors decoded together
-_BLOCK = 1 << 20  # vectors times lists: so many are compared together
-_FIRST = 4  # lists that are read first; of the others, only what is nearer than their best k
+_BLOCK = 2048  # vectors compared with others together, at most
+_PRODUCTS = 1 << 20  # of vectors and lists that are computed together
 _PROBE = 0.75  # of M lists, each vector is compared with those of M**0.75
 
 
@@ -50,7 +49,8 @@ def _compare_all(snapshot: Snapshot, dim: int, k: int, workers: Workers) -> tupl
         def fill(rows: slice) -> None:
             vectors.compare(rows, centers, found[rows], similarity[rows])
 
-        workers.map(fill, split_range(count, max(128, _BLOCK // len(centers))), "linking")
+        rows = min(_BLOCK, max(_ROWS // 4, count // (4 * workers.threads)))
+        workers.map(fill, split_range(count, rows), "linking")
     return vectors.ids, found, similarity
 
 
@@ -99,55 +99,37 @@ class _Vectors:
 
     def compare(self, rows: slice, centers: Floats, found: NDArray[np.int32], similarity: Floats) -> None:
         """Write the nearest neighbors of some vectors among those of the lists that each is nearest to."""
-        M, count = len(centers), rows.stop - rows.start
-        wanted = min(M, int(np.ceil(max(M**_PROBE, EXHAUSTIVE * M / len(self.ids)))))
-        probes = self._probes(rows, centers, wanted)
-        least = np.full(count, -np.inf, np.float32)
-        row, other, value = _best_of_each(*self._products(rows, probes[:, :_FIRST], least), count, found.shape[1])
-        counts = np.bincount(row, minlength=count)
-        full = counts == found.shape[1]
-        least[full] = value[np.cumsum(counts)[full] - 1]
-        more = self._products(rows, probes[:, _FIRST:], least)
-        row, other = np.concatenate([row, more[0]]), np.concatenate([other, more[1]])
-        row, other, value = _best_of_each(row, other, np.concatenate([value, more[2]]), count, found.shape[1])
-        rank = np.arange(len(row)) - np.searchsorted(row, row)
-        found[row, rank] = other
-        similarity[row, rank] = np.clip(value * self.scale[rows][row], -1, 1)
-
-    def _products(self, rows: slice, probes: Ids, least: Floats) -> tuple[Array, Array, Floats]:
-        """Return (row, other, product) of the vectors of the probed lists that are above the least of the row."""
         import numkong
 
-        order = np.argsort(probes.ravel(), kind="stable")
-        who, lists = order // max(probes.shape[1], 1), probes.ravel()[order]
-        bounds = np.flatnonzero(np.diff(lists, prepend=-1, append=-1))
-        out = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))]
-        i, j, value = _room(0)
-        for start, stop in itertools.pairwise(bounds):
-            mine, (first, last) = who[start:stop], self.starts[lists[start] : lists[start] + 2]
+        starts, mine = self._probing(rows, centers)
+        value = np.full(found.shape, -np.inf, np.float32)
+        for j in np.flatnonzero(np.diff(starts)).tolist():
+            who, (first, last) = mine[starts[j] : starts[j + 1]], self.starts[j : j + 2].tolist()
             packed = numkong.dots_pack(self.codes[first:last])
-            products = np.asarray(numkong.dots_packed(self.codes[rows.start + mine], packed))
-            if products.size > len(value):
-                i, j, value = _room(2 * products.size)
-            found = _kernels.find_above(products, self.scale[first:last], least[mine], i, j, value)
-            row, other = mine[i[:found]], j[:found] + first
-            apart = other != row + rows.start  # not itself
-            out.append((row[apart], other[apart], value[:found][apart]))
-        row, other, value = (np.concatenate(part) for part in zip(*out, strict=True))
-        return row, other, value
+            products = np.asarray(numkong.dots_packed(self.codes[rows.start + who], packed))
+            _kernels.keep_best(products, self.scale[first:last], who, first, rows.start, found, value)
+        known = found >= 0
+        similarity[known] = np.clip(value * self.scale[rows, None], -1, 1)[known]
 
-    def _probes(self, rows: slice, centers: Floats, wanted: int) -> Ids:
-        """Return the lists that each vector is nearest to, its own first."""
+    def _probing(self, rows: slice, centers: Floats) -> tuple[Ids, NDArray[np.uint32]]:
+        """Return the vectors that are compared with each list: those of list j are starts[j]:starts[j + 1]."""
+        M, count = len(centers), rows.stop - rows.start
+        wanted = min(M, int(np.ceil(max(M**_PROBE, EXHAUSTIVE * M / len(self.ids)))))
+        probes = np.empty((count, wanted), np.uint32)
+        for part in split_range(count, max(1, _PRODUCTS // M)):
+            probes[part] = self._nearest_lists(
+                slice(rows.start + part.start, rows.start + part.stop), centers, wanted
+            )
+        starts, mine = np.empty(M + 1, np.int64), np.empty(probes.size, np.uint32)
+        _kernels.group_rows(probes, starts, mine)
+        return starts, mine
+
+    def _nearest_lists(self, rows: slice, centers: Floats, wanted: int) -> Ids:
+        """Return the lists that each vector is nearest to, its own included."""
         products = self._rows(rows) @ centers.T
         own = np.searchsorted(self.starts, np.arange(rows.start, rows.stop), side="right") - 1
         products[np.arange(len(own)), own] = np.inf
-        nearest = np.argpartition(-products, wanted - 1, axis=1)[:, :wanted]
-        order = np.argsort(-np.take_along_axis(products, nearest, axis=1), axis=1, kind="stable")
-        return np.take_along_axis(nearest, order, axis=1)
-
-
-def _room(size: int) -> tuple[Array, Array, Floats]:
-    return np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.float32)
+        return np.argpartition(products, -wanted, axis=1)[:, -wanted:]
 
 
 def _by_id(ids: Ids, found: NDArray[np.int32], similarity: Floats) -> Neighbors:
@@ -158,15 +140,6 @@ def _by_id(ids: Ids, found: NDArray[np.int32], similarity: Floats) -> Neighbors:
     for part in split_range(len(order), 1 << 16):
         found[part] = row[found[part]]
     return Neighbors(ids[order], found[order], similarity[order])
-
-
-def _best_of_each(row: Array, other: Array, value: Floats, count: int, k: int) -> tuple[Array, Array, Floats]:
-    """Return the k entries of each row with the largest values, by row, largest first."""
-    span = 2 * float(np.abs(value).max(initial=0)) + 1
-    order = np.argsort(row * span - value, kind="stable")  # as lexsort((-value, row)), but faster
-    starts = np.searchsorted(row[order], np.arange(count))
-    order = order[np.arange(len(order)) - starts[row[order]] < k]
-    return row[order], other[order], value[order]
 
 
 def _in_list_order(segment: Any, count: int) -> tuple[Ids, Ids | None]:
