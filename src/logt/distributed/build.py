@@ -32,10 +32,10 @@ from logt.storage.manifest import stage_to_json
 from logt.storage.places import Place, is_url, local_path
 from logt.storage.targets import Target, open_target
 
-MEASURED, MEASURED_BY_URL = 8 << 30, 2 << 30
+MEASURED = 2 << 30
 """Bytes of the segments on which recall by effort, and the ranks of the nearest vectors, are measured, at most.
 
-One task reads them: files are mapped, what comes by URL is in memory. At least one segment is read.
+One task reads them. At least one segment is read.
 """
 
 
@@ -210,9 +210,8 @@ class _Build:
 
     def _measure(self, task: dict[str, Any], codec: Result, results: Sequence[Result]) -> Result:
         """Return the file of the codec with its measured accuracy."""
-        most = MEASURED_BY_URL if is_url(self._place.name) else MEASURED
         size = sum(about["bytes"] for result in results for about in result["files"].values())
-        chosen = results[:: min(-(-size // most), len(results))]
+        chosen = results[:: min(-(-size // MEASURED), len(results))]
         segments = [files_of(result["entry"], result["files"]) for result in chosen]
         alone = {**task, "kind": "measure", "threads": self._pool.machine_threads}
         about = {"codec": codec, "segments": segments, "share": len(chosen) / len(results)}
