@@ -5,7 +5,8 @@ size is built at once, and again in batches of 20,000 that are compacted at the 
 that are not in the index. Most vectors of a large collection are synthetic and have no clusters, so that they are
 much harder to find than the queries: each index is tuned with 128 other real vectors (`Index.tune`). The queries are
 searched with the default settings; recall@10 is that of exhaustive search over the same vectors, and is compared with
-that of a full read of the index (effort=1).
+that of a full read of the index (effort=1). With --link, the index that was built at once is searched again with a
+neighbor graph of so many neighbors.
 """
 
 from __future__ import annotations
@@ -23,25 +24,36 @@ SIZES = (10_000, 31_600, 100_000, 316_000, 1_000_000)
 BATCH = 20_000
 REFERENCE = 100_000  # the size that times are compared with
 K = 10
-HOW = AT_ONCE, IN_BATCHES = "at once", f"batches of {BATCH:,}"
+HOW = AT_ONCE, LINKED, IN_BATCHES = "at once", "at once, linked", f"batches of {BATCH:,}"
 
 
 def main() -> None:
     parser = argument_parser(__doc__, "growth.csv")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="a million take 6 GB at 1536 dimensions")
+    parser.add_argument("--recall", type=float, default=0.95, help="of a full read, that a search should have")
+    parser.add_argument("--link", type=int, default=0, help="neighbors per vector of the graph; 0: no graph")
     args = parser.parse_args()
     sizes = sorted(args.sizes)
     Q, tuning, X = make_collection(load(args.data or None).X, sizes[-1])
-    rows = []
+    rows: list[dict] = []
+
+    def add(how: str, index: logt.Index, start: float) -> None:
+        row = {"vectors": len(index), "added": how, "build s": round(time.perf_counter() - start, 1)}
+        index.tune(tuning)
+        rows.append(row | measure(index, Q, nearest, args.recall))
+        print(*(f"{name} {value}" for name, value in rows[-1].items()), sep="; ", flush=True)
+
     for size in sizes:
         nearest = exact_neighbours(Q, X[:size])
-        for how, parts in ((AT_ONCE, [slice(0, size)]), (IN_BATCHES, split_range(size, BATCH))):
+        start = time.perf_counter()
+        index = build_index(X, [slice(0, size)])
+        add(AT_ONCE, index, start)
+        if args.link:
             start = time.perf_counter()
-            index = build_index(X, parts)
-            row = {"vectors": size, "added": how, "build s": round(time.perf_counter() - start, 1)}
-            index.tune(tuning)
-            rows.append(row | measure(index, Q, nearest))
-            print(*(f"{name} {value}" for name, value in rows[-1].items()), sep="; ", flush=True)
+            index.link(args.link)
+            add(LINKED, index, start)
+        start = time.perf_counter()
+        add(IN_BATCHES, build_index(X, split_range(size, BATCH)), start)
     for line in summary(rows):
         print(line)
     write_rows(rows, args.out, "growth.csv")
@@ -84,27 +96,28 @@ def exact_neighbours(Q: np.ndarray, X: np.ndarray) -> np.ndarray:
     return np.take_along_axis(np.concatenate(ids, axis=1), order, axis=1)
 
 
-def measure(index: logt.Index, Q: np.ndarray, nearest: np.ndarray) -> dict[str, float]:
-    """Return segments, bytes, recall of the default and of a full read, and the time of one query."""
+def measure(index: logt.Index, Q: np.ndarray, nearest: np.ndarray, wanted: float) -> dict[str, float]:
+    """Return segments, bytes, recall as wanted and of a full read, and the time of one query."""
     report = index.report()
-    recall, full = (recall_at(K, index.search(Q, K, effort=effort).ids, nearest) for effort in (None, 1.0))
+    settings = {"recall": wanted}, {"effort": 1.0}
+    recall, full = (recall_at(K, index.search(Q, K, **how).ids, nearest) for how in settings)
     return {
         "segments": report["segments"],
         "bytes per vector": round(report["bytes per vector"]),
         "recall@10": round(recall, 3),
         "recall@10 of a full read": round(full, 3),
         "of a full read": round(recall / full, 3),
-        "ms": round(milliseconds(index, Q), 3),
+        "ms": round(milliseconds(index, Q, wanted), 3),
     }
 
 
-def milliseconds(index: logt.Index, Q: np.ndarray) -> float:
+def milliseconds(index: logt.Index, Q: np.ndarray, recall: float) -> float:
     """Return the median time of one query on one thread."""
     times = []
     with single_threaded_blas():
         for q in Q:
             start = time.perf_counter()
-            index.search(q, K, threads=1)
+            index.search(q, K, threads=1, recall=recall)
             times.append(time.perf_counter() - start)
     return 1000 * float(np.median(times))
 
@@ -112,15 +125,19 @@ def milliseconds(index: logt.Index, Q: np.ndarray) -> float:
 def summary(rows: list[dict]) -> list[str]:
     """Return the growth from 100,000 vectors, or the smallest size, to the largest, and the cost of batches."""
     lines = []
-    for how in (AT_ONCE, IN_BATCHES):
+    for how in HOW:
         of = {row["vectors"]: row for row in rows if row["added"] == how}
+        if not of:
+            continue
         first, last = of.get(REFERENCE, next(iter(of.values()))), of[max(of)]
         lines.append(
             f"{how}: {last['vectors']:,} vectors take {last['ms'] / first['ms']:.2f} times the time of "
             f"{first['vectors']:,}, and find {last['of a full read']:.3f} of what a full read finds"
         )
     for size in dict.fromkeys(row["vectors"] for row in rows):
-        once, grown = (next(r["ms"] for r in rows if r["vectors"] == size and r["added"] == how) for how in HOW)
+        once, grown = (
+            next(r["ms"] for r in rows if r["vectors"] == size and r["added"] == how) for how in (AT_ONCE, IN_BATCHES)
+        )
         lines.append(
             f"{size:,} vectors: an index that grew takes {grown / once:.2f} times the time of one built at once"
         )
