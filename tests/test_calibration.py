@@ -143,6 +143,52 @@ def test_the_curve_of_a_part_is_that_of_all():
     np.testing.assert_allclose(part.curve.recall, whole.curve.recall, atol=0.12)
 
 
+def dense_vectors(count, seed=6):
+    """Return (vectors in few clusters, queries): hundreds of vectors are about equally near."""
+    rng = np.random.default_rng(seed)
+    centres = rng.standard_normal((25, 256))
+    X = centres[rng.integers(0, 25, count + 100)] + 0.5 * rng.standard_normal((count + 100, 256))
+    return np.split(X.astype(np.float32), [count])
+
+
+@pytest.mark.parametrize("batch", [1000, 12_000])
+def test_an_index_that_grew_measures_itself_again(tmp_path, batch):
+    X, Q = dense_vectors(18_000)
+    index = logt.Index(256)
+    index.add(X[:6000])
+    index.save(tmp_path / "index")
+    index = logt.open(tmp_path / "index", mode="a")
+    first = index._snapshot.list_segments[0].codec
+    assert first.measured == 6000
+    for start in range(6000, 18_000, batch):
+        index.add(X[start : start + batch])
+        index.save()
+    codecs = {id(segment.codec): segment.codec for segment in index._snapshot.list_segments}
+    (codec,) = codecs.values()
+    assert codec.units == first.units
+    assert codec.measured >= 10_000
+    assert shared(index, Q) > 0.92
+    opened = logt.open(tmp_path / "index")._snapshot.list_segments[0].codec
+    assert opened.measured == codec.measured
+    assert opened.ranks == codec.ranks
+    np.testing.assert_array_equal(opened.curve.recall, codec.curve.recall)
+
+
+def test_compact_measures_an_index_that_grew(monkeypatch):
+    X, Q = dense_vectors(9000)
+    index = logt.Index(256)
+    index.add(X[:5000])
+    monkeypatch.setattr("logt.engine.building.may_pause", lambda *_: False)
+    index.add(X[5000:])
+    assert {s.codec.measured for s in index._snapshot.list_segments} == {5000}
+    index.compact()
+    assert {s.codec.measured for s in index._snapshot.list_segments} == {9000}
+    index.tune(Q)
+    index.add(X)
+    index.compact()
+    assert {s.codec.measured for s in index._snapshot.list_segments} == {0}  # what was tuned with queries stays
+
+
 def test_small_collections_have_ranks_and_a_single_vector_the_usual_ones():
     rng = np.random.default_rng(4)
     small = logt.Index(320)

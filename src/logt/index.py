@@ -14,7 +14,14 @@ from logt._threads import Progress, Workers
 from logt._types import Array, Filter, Floats, Ids, SomeIds, Vectors
 from logt._validation import as_matrix, check_choice, check_float, check_int
 from logt.engine import costs
-from logt.engine.calibration import EffortPoint, calibrate, calibrate_links, measure_efforts, sample_vectors
+from logt.engine.calibration import (
+    EffortPoint,
+    calibrate,
+    calibrate_grown,
+    calibrate_links,
+    measure_efforts,
+    sample_vectors,
+)
 from logt.engine.expansion import expand_queries
 from logt.engine.graph import nearest_neighbors
 from logt.engine.linking import compute_links, link_new, refill_links
@@ -111,15 +118,20 @@ class Index(IndexBase):
     def compact(self, vectors: Vectors | None = None, *, relearn: bool = False, threads: int | None = None) -> None:
         """Free the memory of removed vectors and merge small segments; the estimates of the others do not change.
 
+        An index that has grown by half since it last measured its recall measures it again.
+
         With `relearn`, everything is built again as one batch: from `vectors`, the originals in the order of
         `index.ids`, or without them from the output of `reconstruct`, which costs some accuracy.
         threads: all cores if None.
         """
         with self._change() as snapshot:
             if vectors is None and not relearn:
-                snapshot = self._link_new(snapshot, self._workers(threads)).compact(self._segment_size)
+                workers = self._workers(threads)
+                snapshot = self._link_new(snapshot, workers).compact(self._segment_size)
+                segments = calibrate_grown(snapshot.segments, np.random.default_rng(self._seed), workers)
+                snapshot = replace(snapshot, segments=segments)
                 if self._metric == "cosine":
-                    snapshot = refill_links(snapshot, self._dim, self.method, self._workers(threads))
+                    snapshot = refill_links(snapshot, self._dim, self.method, workers)
                 self._snapshot = snapshot
                 self._pending.rewrite()
                 return

@@ -11,14 +11,14 @@ import numpy as np
 from logt._threads import Workers
 from logt._types import Floats, Ids
 from logt._validation import FloatRows, normalize_rows, row_norms
-from logt.engine.calibration import calibrate
+from logt.engine.calibration import calibrate, calibrate_grown
 from logt.engine.coded_segment import CodedSegment
 from logt.engine.list_segment import ListSegment
 from logt.engine.method import Method
 from logt.engine.segment import Segment
 from logt.engine.snapshot import Snapshot
 from logt.engine.tiers import merge_tiers
-from logt.engine.training import codec_for_batch
+from logt.engine.training import codec_for_batch, may_pause
 from logt.errors import InvalidInputError
 from logt.metrics import Metric
 from logt.stages.codec import Codec
@@ -82,6 +82,8 @@ class Builder:
             own = [s for s in segments if isinstance(s, ListSegment) and s.codec is training.codec]
             measured = calibrate(own, None, rng, workers)
             segments = (*(s for s in segments if s not in own), *measured)
+        elif may_pause(len(snapshot), max(len(s) for s in segments if s not in snapshot.segments)):  # even if merged
+            segments = calibrate_grown(segments, rng, workers)
         return replace(grown, segments=segments)
 
     def _encode(self, vectors: Any, ids: Ids, codec: Codec, workers: Workers) -> ListSegment:

@@ -17,6 +17,9 @@ from logt.engine.segment import Segment
 from logt.stages.codec import Codec
 from logt.stages.inverted_lists import Probe, Ranks, RecallCurve
 
+GROWN = 1.5
+"""A codec is measured again when it has so many times as many vectors as when it was measured."""
+
 _QUERIES = 128
 _DEPTH = 1024  # candidates by code, of which the nearest are searched for
 
@@ -97,6 +100,25 @@ def calibrate(
     return tuple(measured)
 
 
+def calibrate_grown(segments: Sequence[Segment], rng: np.random.Generator, workers: Workers) -> tuple[Segment, ...]:
+    """Return the segments with the accuracy of each codec measured again, if it has many more vectors than then.
+
+    Codecs that were measured with given queries stay as they are.
+    """
+    counts: dict[int, int] = {}
+    for segment in segments:
+        if isinstance(segment, ListSegment) and segment.codec.measured:
+            counts[id(segment.codec)] = counts.get(id(segment.codec), 0) + segment.count
+    grown = [
+        segment
+        for segment in segments
+        if isinstance(segment, ListSegment)
+        and counts.get(id(segment.codec), 0) >= GROWN * max(segment.codec.measured, 1)
+    ]
+    measured = dict(zip(map(id, grown), calibrate(grown, None, rng, workers), strict=True))
+    return tuple(measured.get(id(segment), segment) for segment in segments)
+
+
 def calibrate_links(
     segments: Sequence[Segment], links: LinkState, Q: Floats | None, rng: np.random.Generator, workers: Workers
 ) -> LinkState:
@@ -144,8 +166,11 @@ def _measured(
     flat = all(segment.flat for segment in segments)
     if flat and not codec.refine:
         return codec
+    measured = 0
     if Q is None:
         Q, own = sample_vectors(segments, _QUERIES, rng)
+        measured = round(sum(segment.count for segment in segments) / share)
+    codec = replace(codec, measured=measured)
     if codec.refine:
         codec = replace(codec, ranks=measure_ranks(segments, Q, own, workers, share))
     if flat:

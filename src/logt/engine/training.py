@@ -23,8 +23,8 @@ DRIFT = 0.8
 """Train a new codec when the best existing one captures less than this fraction of what it captured at first."""
 
 MAX_PAUSE = 4096
-"""Growth alone trains a new codec only if at most so many vectors are there, or if the batch is at least an eighth of
-them: adding few vectors to a large index takes no time."""
+"""Growth alone trains or measures a codec only if at most so many vectors are there, or if the batch is at least an
+eighth of them: adding few vectors to a large index takes no time."""
 
 _SAMPLE = 512  # vectors, at most an eighth of a batch, that measure how well a codec fits
 _MIN_SAMPLE = 64  # fewer say nothing
@@ -37,6 +37,11 @@ class Training:
     codec: Codec
     again: tuple[ListSegment, ...] = ()
     new: bool = True
+
+
+def may_pause(existing: int, new: int) -> bool:
+    """Return whether adding so many vectors to the existing ones may take longer than to encode them."""
+    return existing <= MAX_PAUSE or 8 * new >= existing
 
 
 def codec_for_batch(
@@ -58,7 +63,7 @@ def codec_for_batch(
     units = group.count(existing + len(rows))
     if served:
         grown = units >= GROWTH * served[0].codec.units
-        if not grown or (existing > MAX_PAUSE and 8 * len(rows) < existing):
+        if not grown or not may_pause(existing, len(rows)):
             return Training(served[0].codec, new=False)
     fraction = min(1.0, group.sample * units / (existing + len(rows)))
     parts = [rows[np.sort(others[: math.ceil(fraction * len(rows))])]]

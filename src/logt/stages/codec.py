@@ -61,7 +61,8 @@ class Codec:
     list_weight, list_bias: the mean first weight and the mean −‖v‖² of the vectors of each list. entries: L. refine:
     a supplement is kept. unit_norm: vectors have norm 1, as under cosine. captured: the energy of vectors that the
     memory vectors capture, 0 if unknown. curve: the accuracy of searches by effort, if it was measured. ranks:
-    how far down the ranking by codes the nearest vectors are.
+    how far down the ranking by codes the nearest vectors are. measured: the number of vectors that curve and ranks
+    were measured with, 0 if unknown, or if queries were given for it.
 
     The methods take decode, the stage that chooses entries; residual, the stage that sets the bits; and workers, the
     threads.
@@ -80,6 +81,7 @@ class Codec:
     captured: float = 0.0
     curve: RecallCurve | None = None
     ranks: Ranks = field(default_factory=Ranks)
+    measured: int = 0
 
     # ----------------------------------------------------------------------------------------------- training
 
@@ -242,7 +244,7 @@ class Codec:
             "book_deviation": self.book_deviation,
             "list_weight": self.list_weight,
             "list_bias": self.list_bias,
-            "numbers": np.array([self.entries, int(self.refine), int(self.unit_norm)], np.int64),
+            "numbers": np.array([self.entries, int(self.refine), int(self.unit_norm), self.measured], np.int64),
             "captured": np.array([self.captured], np.float32),
             "curve": np.empty((0, 0), np.float32) if self.curve is None else self.curve.recall,
             "ranks": np.array(self.ranks, np.float32),
@@ -263,7 +265,7 @@ class Codec:
         bands_fit = len(size) == len(bits) == len(given["deviation"]) == len(given["book_deviation"]) > 0
         if not bands_fit or size.sum() != dim or (size < 1).any() or (np.diff(bits) > 0).any():
             raise ValueError("the bands do not fit the dimension")
-        if bits.max() > 8 or bits.min() < 0 or bits.max() < 1 or len(given["captured"]) != 1 or len(numbers) != 3:
+        if bits.max() > 8 or bits.min() < 0 or bits.max() < 1 or len(given["captured"]) != 1 or len(numbers) < 3:
             raise ValueError("the codec has impossible numbers")
         if units < 1 or any(len(given[n]) != units for n in ("book_scale", "list_weight", "list_bias")):
             raise ValueError("the memory vectors do not fit together")
@@ -284,6 +286,7 @@ class Codec:
             float(given["captured"][0]),
             RecallCurve.from_array(arrays["curve"]) if arrays["curve"].size else None,
             Ranks.from_array(arrays["ranks"]) if "ranks" in arrays else Ranks(),  # not measured by version 0.1
+            max(0, *numbers[3:4].tolist(), 0),
         )
 
     def add_to(self, searcher: _kernels.ListSearcher, *, distances: bool) -> int:
