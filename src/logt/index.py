@@ -284,8 +284,9 @@ class Index(IndexBase):
 
         It also measures how many candidates searches must compare by their supplements.
 
-        An index measures itself when it is built; tune again after it has changed much, or with queries Q of your
-        own, if they differ from the vectors of the collection. An index that is open for reading only reports.
+        An index measures itself when it is built, and when it has grown by half. Tune with queries Q of your own if
+        they differ from the vectors of the collection, and again when it has changed much: it then does not measure
+        itself any more. An index that is open for reading only reports.
         threads: as in `search`.
         """
         snapshot, workers = self._snapshot, self._workers(threads)
