@@ -15,7 +15,7 @@ import json
 import math
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -63,29 +63,30 @@ def quality(data: Path, model: Model) -> dict[str, float]:
     }
 
 
-def copies(data: Path, model: Model, count: int) -> dict[str, Floats]:
+def copies(data: Path, model: Model, count: int) -> Iterator[tuple[str, str, Floats]]:
     """Return the scores of altered copies with their originals, and of different photos with each other.
 
-    count: the number of photos that are altered. The whitening is that of the collection.
+    count: the number of photos that are altered. The whitening is that of the collection; scores of raw descriptors
+    follow those of whitened ones, as (the name of the model and the kind, the pairs, their scores).
     """
     extractor, names = DescriptorExtractor(model), _collection(data)
     X = _descriptors(extractor, [data / name for name in names])
-    whitening = Whitening.learn(X)
-    X = whitening(X)
+    chosen = range(0, len(names), max(1, len(names) // count))
+    altered = {
+        name: np.array(
+            Workers(available_cores()).map(lambda row, f=alter: extractor(f(read_image(data / names[row]))), chosen)
+        )
+        for name, alter in COPIES.items()
+    }
     relevant = json.loads((data / "relevant.json").read_text())
     same = {(names.index(a), names.index(b)) for group in relevant.values() for a in group for b in group if a < b}
     pairs = [(a, b) for a in range(len(names)) for b in range(a + 1, len(names))]
-    scores = {
-        "different photos of one building": np.array([X[a] @ X[b] for a, b in pairs if (a, b) in same]),
-        "other photos": np.array([X[a] @ X[b] for a, b in pairs if (a, b) not in same]),
-    }
-    chosen = range(0, len(names), max(1, len(names) // count))
-    for name, alter in COPIES.items():
-        altered = Workers(available_cores()).map(
-            lambda row, f=alter: extractor(f(read_image(data / names[row]))), chosen
-        )
-        scores[name] = (whitening(np.array(altered)) * X[list(chosen)]).sum(axis=1)
-    return scores
+    for kind, whitened in ((model.name, Whitening.learn(X)), (f"{model.name}, raw", lambda V: V)):
+        V = whitened(X)
+        yield kind, "different photos of one building", np.array([V[a] @ V[b] for a, b in pairs if (a, b) in same])
+        yield kind, "other photos", np.array([V[a] @ V[b] for a, b in pairs if (a, b) not in same])
+        for name, copy in altered.items():
+            yield kind, name, (whitened(copy) * V[list(chosen)]).sum(axis=1)
 
 
 def _compressed(image: Image, quality: int) -> Image:
@@ -157,9 +158,9 @@ def print_quality(data: Path, models: Sequence[Model]) -> None:
 def print_copies(data: Path, models: Sequence[Model], count: int) -> None:
     print("\n| model | pairs | count | lowest | 5 % | median | 95 % | highest |\n|---|---|---|---|---|---|---|---|")
     for model in models:
-        for name, scores in copies(data, model, count).items():
+        for kind, name, scores in copies(data, model, count):
             values = " | ".join(f"{value:.2f}" for value in np.quantile(scores, [0, 0.05, 0.5, 0.95, 1]))
-            print(f"| {model.name} | {name} | {len(scores):,} | {values} |", flush=True)
+            print(f"| {kind} | {name} | {len(scores):,} | {values} |", flush=True)
 
 
 if __name__ == "__main__":
