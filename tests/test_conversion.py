@@ -79,6 +79,34 @@ def test_what_cannot_be_converted_is_refused(X, tmp_path):
         logt.from_faiss(tmp_path / "wrong.faiss")
 
 
+def shards_and_parts():
+    """Return an index of two shards, and these: faiss does not keep them alive."""
+    index, parts = faiss.IndexShards(32), [faiss.IndexFlatL2(32) for _ in range(2)]
+    for part in parts:
+        index.add_shard(part)
+    return index, parts
+
+
+def test_an_index_that_cannot_reconstruct_is_refused_before_faiss_starts_threads(X):
+    (alone, _alone), (inner, _inner), (copy, _copy) = (shards_and_parts() for _ in range(3))
+    with_ids, replicas = faiss.IndexIDMap(inner), faiss.IndexReplicas(32)
+    replicas.add_replica(copy)
+    alone.add(X)
+    with_ids.add_with_ids(X, np.arange(2000))
+    replicas.add(X)
+    for index in (alone, with_ids, replicas):
+        with pytest.raises(logt.InvalidInputError, match=f"{type(index).__name__} cannot reconstruct its vectors"):
+            logt.from_faiss(index)
+
+
+def test_replicas_give_the_vectors_of_one_of_them(X):
+    replicas, parts = faiss.IndexReplicas(32), [faiss.IndexFlatL2(32) for _ in range(2)]
+    for part in parts:
+        replicas.add_replica(part)
+    replicas.add(X)
+    assert len(logt.from_faiss(replicas)) == 2000
+
+
 def test_without_faiss_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(logt.MissingExtraError, match=r"pip install 'logt-search\[faiss\]'"):

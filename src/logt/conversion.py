@@ -97,6 +97,9 @@ def _read_vectors(faiss: Any, index: Any) -> tuple[Floats, Ids | None]:
         if not index.ntotal:
             return np.empty((0, index.d), np.float32), None
         return faiss.rev_swig_ptr(index.get_xb(), index.ntotal * index.d).reshape(-1, index.d), None
+    if index.ntotal:  # reconstruct_n has threads, and an error in one of them would end the process
+        index.reconstruct(0)
+        index.reconstruct(index.ntotal - 1)
     return index.reconstruct_n(0, index.ntotal), None
 
 
