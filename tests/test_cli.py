@@ -43,6 +43,14 @@ def test_build_search_and_info(files):
     assert (report["vectors"], report["dim"]) == (300, 32)
 
 
+def test_build_and_search_read_hdf5(files, vectors, tmp_path):
+    with pytest.importorskip("h5py").File(tmp_path / "x.h5", "w") as file:
+        file["train"] = vectors(300, 32)
+    run("build", tmp_path / "x.h5", tmp_path / "index")
+    found = json.loads(run("search", tmp_path / "index", tmp_path / "x.h5", "-k", 1, "--json").stdout)
+    assert found["ids"] == [[row] for row in range(300)]
+
+
 def test_output_as_tables(files):
     shown = run("search", files / "index", files / "q.npy", "--save", files / "out.npz").stdout
     assert "query" in shown

@@ -1,4 +1,4 @@
-"""Vectors from .csv, .npz and .parquet files and from streams."""
+"""Vectors from .csv, .npz, .parquet and .h5 files and from streams."""
 
 from __future__ import annotations
 
@@ -45,12 +45,24 @@ def write_parquet_numbers(path, X):
     pytest.importorskip("pyarrow.parquet").write_table(table, path)
 
 
+def write_hdf5(path, X):
+    with pytest.importorskip("h5py").File(path, "w") as file:
+        file["vectors"] = X
+
+
+def write_ann_benchmarks(path, X):
+    with pytest.importorskip("h5py").File(path, "w") as file:
+        file["train"], file["test"] = X, X[:2]
+
+
 WRITERS = [
     ("x.csv", write_csv),
     ("x.csv", write_csv_with_header),
     ("x.npz", write_npz),
     ("x.parquet", write_parquet_vectors),
     ("x.parquet", write_parquet_numbers),
+    ("x.h5", write_hdf5),
+    ("x.hdf5", write_ann_benchmarks),
     ("x.npy", lambda path, X: np.save(path, X)),
 ]
 
@@ -72,11 +84,12 @@ def test_files_and_streams_are_read_as_they_were_written(tmp_path, X, name, writ
         ("x.csv", b"1,2\n3,x\n", "x.csv is not a table of numbers"),
         ("x.npz", b"PK nothing", "x.npz is not a .npz file"),
         ("x.parquet", b"PAR1 nothing", "x.parquet is not a Parquet file"),
+        ("x.h5", b"\x89HDF\r\n nothing", "x.h5 cannot be read as an HDF5 file"),
     ],
 )
 def test_a_damaged_file_is_refused(tmp_path, name, content, message):
-    if name.endswith("parquet"):
-        pytest.importorskip("pyarrow")
+    if name.endswith(("parquet", "h5")):
+        pytest.importorskip("pyarrow" if name.endswith("parquet") else "h5py")
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InvalidInputError, match=re.escape(message)):
         read_vectors(tmp_path / name)
@@ -88,14 +101,19 @@ def test_the_error_lists_what_a_file_holds(tmp_path, X):
     np.savez(tmp_path / "two.npz", X=X, Q=X[:2])
     with pytest.raises(InvalidInputError, match=re.escape("one 2-D array; it holds: X (7, 3), Q (2, 3)")):
         read_vectors(tmp_path / "two.npz")
+    with pytest.importorskip("h5py").File(tmp_path / "two.h5", "w") as file:
+        file["X"], file["Q"] = X, X[:2]
+    with pytest.raises(InvalidInputError, match=re.escape("or one called train; it holds: Q (2, 3), X (7, 3)")):
+        read_vectors(tmp_path / "two.h5")
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     pq.write_table(pa.table({"name": ["a"], "size": [1.0]}), tmp_path / "words.parquet")
     with pytest.raises(InvalidInputError, match=re.escape("it holds: name (string), size (double)")):
         read_vectors(tmp_path / "words.parquet")
 
 
-def test_without_pyarrow_the_error_names_the_extra(tmp_path, monkeypatch):
-    (tmp_path / "x.parquet").write_bytes(b"PAR1")
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingExtraError, match=re.escape("pip install 'logt-search[data]'")):
-        read_vectors(tmp_path / "x.parquet")
+@pytest.mark.parametrize(("name", "package"), [("x.parquet", "pyarrow"), ("x.h5", "h5py")])
+def test_without_a_package_the_error_names_the_extra(tmp_path, monkeypatch, name, package):
+    (tmp_path / name).write_bytes(b"")
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtraError, match=rf"{name} needs {package}: pip install 'logt-search\[data\]'"):
+        read_vectors(tmp_path / name)

@@ -23,8 +23,9 @@ from logt.cli.optional_value import Ray
 from logt.cli.storage import print_report
 from logt.conversion import from_faiss
 from logt.datasets import read_vectors
-from logt.datasets.row_files import SOURCE_SUFFIXES, rows_shape
+from logt.datasets.row_files import rows_shape
 from logt.datasets.table_files import read_stream
+from logt.datasets.vector_files import SUFFIXES
 from logt.distributed.build import BuildSummary
 from logt.distributed.build import build as build_distributed
 from logt.distributed.pools import ProcessPool, RayPool
@@ -55,7 +56,7 @@ IndexPlace = Annotated[str, typer.Argument(metavar="INDEX", help="The folder or 
 def build(
     sources: Annotated[
         list[str],
-        typer.Argument(help=f"Vectors: files or URLs ({', '.join(SOURCE_SUFFIXES)}), or - for stdin."),
+        typer.Argument(help=f"Vectors: files or URLs ({', '.join(SUFFIXES)}), or - for stdin."),
     ],
     index: Annotated[str, typer.Argument(help="The folder or URL to write the index to.")],
     method: Annotated[

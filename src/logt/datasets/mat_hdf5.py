@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -51,15 +51,33 @@ def _read_mat_5(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
 
 
 @contextmanager
-def open_hdf5(path: Path) -> Iterator[Any]:
-    """Open an HDF5 file for reading."""
+def open_hdf5(source: Path | BinaryIO, name: str | None = None) -> Iterator[Any]:
+    """Open an HDF5 file for reading. source: a path or an open file. name: of the source in errors."""
+    name = str(source) if name is None else name
     try:
         import h5py
     except ImportError as error:
-        raise MissingExtraError("reading HDF5 files needs h5py: pip install 'logt-search[data]'") from error
+        raise MissingExtraError(f"reading {name} needs h5py: pip install 'logt-search[data]'") from error
     try:
-        file = h5py.File(path, "r")
+        file = h5py.File(source, "r")
     except OSError as error:
-        raise InvalidInputError(f"{path} cannot be read as an HDF5 file: {error}") from error
+        raise InvalidInputError(f"{name} cannot be read as an HDF5 file: {error}") from error
     with file:
         yield file
+
+
+def only_matrix(file: Any, name: str) -> Any:
+    """Return the dataset `train` of an HDF5 file, as ann-benchmarks has it, or its only matrix; name: in errors."""
+    found = {key: file[key] for key in file if getattr(file[key], "ndim", 0) == 2}
+    if "train" in found:
+        return found["train"]
+    if len(found) != 1:
+        names = ", ".join(f"{key} {matrix.shape}" for key, matrix in found.items())
+        raise InvalidInputError(f"{name} must hold one matrix, or one called train; it holds: {names or 'none'}")
+    return next(iter(found.values()))
+
+
+def read_hdf5(source: Path | BinaryIO, name: str) -> Array:
+    """Return the dataset `train`, or the only matrix, of an HDF5 file; source, name: as in `open_hdf5`."""
+    with open_hdf5(source, name) as file:
+        return np.asarray(only_matrix(file, name))

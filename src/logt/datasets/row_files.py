@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from logt._types import Array
+from logt.datasets.mat_hdf5 import only_matrix, open_hdf5
 from logt.datasets.table_files import matrix_of_table, read_csv, read_npz
 from logt.datasets.vector_files import SUFFIXES, read_vectors
 from logt.errors import InvalidInputError, MissingExtraError
@@ -20,8 +21,6 @@ from logt.storage.places import file_system, is_url
 _TABLES = {".npz": read_npz, ".csv": read_csv}
 _BIN = {".fbin": "<f4", ".u8bin": "u1", ".i8bin": "i1"}
 _HDF5 = (".h5", ".hdf5")
-SOURCE_SUFFIXES = (*SUFFIXES, *_HDF5)
-"""The types of files that rows are read from."""
 
 
 def rows_shape(source: str) -> tuple[int, int]:
@@ -71,8 +70,8 @@ def source_stamp(source: str) -> list[Any]:
 
 def _suffix(source: str) -> str:
     suffix = Path(source.partition("?")[0]).suffix
-    if suffix not in SOURCE_SUFFIXES:
-        supported = ", ".join(SOURCE_SUFFIXES)
+    if suffix not in SUFFIXES:
+        supported = ", ".join(SUFFIXES)
         raise InvalidInputError(f"{source}: unsupported file type {suffix!r}; supported: {supported}")
     return suffix
 
@@ -143,24 +142,8 @@ def _parquet_rows(file: Any, source: str, start: int, stop: int) -> Array:
 
 @contextmanager
 def _hdf5(source: str) -> Iterator[Any]:
-    try:
-        import h5py
-    except ImportError as error:
-        raise MissingExtraError(f"reading {source} needs h5py: pip install 'logt-search[data]'") from error
-    if is_url(source):
-        with _opened(source) as opened, h5py.File(opened, "r") as file:
-            yield _only_matrix(file, source)
-    else:
-        with h5py.File(source, "r") as file:
-            yield _only_matrix(file, source)
-
-
-def _only_matrix(file: Any, source: str) -> Any:
-    """Return the dataset `train` of an hdf5 file, as ann-benchmarks has it, or its only matrix of numbers."""
-    found = {name: file[name] for name in file if getattr(file[name], "ndim", 0) == 2}
-    if "train" in found:
-        return found["train"]
-    if len(found) != 1:
-        names = ", ".join(f"{name} {matrix.shape}" for name, matrix in found.items())
-        raise InvalidInputError(f"{source} must hold one matrix, or one called train; it holds: {names or 'none'}")
-    return next(iter(found.values()))
+    with (
+        _opened(source) if is_url(source) else nullcontext(Path(source)) as opened,
+        open_hdf5(opened, source) as file,
+    ):
+        yield only_matrix(file, source)

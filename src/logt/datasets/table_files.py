@@ -11,6 +11,7 @@ import numpy as np
 
 from logt._arrays import to_numpy
 from logt._types import Array
+from logt.datasets.mat_hdf5 import read_hdf5
 from logt.errors import InvalidInputError, MissingExtraError
 
 Source = Path | BinaryIO
@@ -90,7 +91,7 @@ def matrix_of_table(table: Any, name: str) -> Array:
 
 
 def read_stream(stream: BinaryIO, name: str = "the standard input") -> Array:
-    """Return the vectors of a stream of .npy, .npz, Parquet or comma-separated numbers; the content decides which.
+    """Return the vectors of a stream of .npy, .npz, Parquet, HDF5 or comma-separated numbers: the content decides.
 
     name: of the stream in errors.
     """
@@ -106,4 +107,6 @@ def read_stream(stream: BinaryIO, name: str = "the standard input") -> Array:
         return read_npz(content, name)
     if start.startswith(b"PAR1"):
         return read_parquet(content, name)
+    if start == b"\x89HDF\r\n":
+        return read_hdf5(content, name)
     return read_csv(content, name)

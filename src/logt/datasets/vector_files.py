@@ -9,20 +9,28 @@ from typing import Any
 import numpy as np
 
 from logt._types import Array
+from logt.datasets.mat_hdf5 import read_hdf5
 from logt.datasets.table_files import read_csv, read_npz, read_parquet
 from logt.errors import InvalidInputError
 
 _VECS = {".fvecs": np.float32, ".bvecs": np.uint8}
 _BIN = {".fbin": np.float32, ".u8bin": np.uint8, ".i8bin": np.int8}
-_TABLES = {".npz": read_npz, ".csv": read_csv, ".parquet": read_parquet}  # read into memory
+_TABLES = {  # read into memory
+    ".npz": read_npz,
+    ".csv": read_csv,
+    ".parquet": read_parquet,
+    ".h5": read_hdf5,
+    ".hdf5": read_hdf5,
+}
 SUFFIXES = (".npy", *_VECS, *_BIN, *_TABLES)
+"""The types of files that vectors are read from."""
 
 
 def read_vectors(path: str | os.PathLike[str]) -> Array:
     """Return the vectors of a file as the rows of a matrix.
 
-    path: a .npy, .fvecs, .bvecs, .fbin, .u8bin or .i8bin file, which is memory-mapped; or a .npz, .csv or .parquet
-    file.
+    path: a .npy, .fvecs, .bvecs, .fbin, .u8bin or .i8bin file, which is memory-mapped; or a .npz, .csv, .parquet,
+    .h5 or .hdf5 file. Of a .h5 file, `train` is read, or its only matrix.
     """
     path = Path(path)
     if not path.is_file():

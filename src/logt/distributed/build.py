@@ -16,7 +16,7 @@ from typing import Any, Literal
 from logt._progress import shown_progress
 from logt._threads import Progress
 from logt._validation import check_int
-from logt.datasets.row_files import SOURCE_SUFFIXES
+from logt.datasets.vector_files import SUFFIXES
 from logt.distributed.blocks import Block, split_sources
 from logt.distributed.pools import Pool, ProcessPool
 from logt.distributed.staging import Staging, is_dataset
@@ -85,7 +85,7 @@ def build(
     listed = list(given) if staging is None else staging.write()
     names = [str(source) if is_url(source) else str(local_path(source)) for source in listed]
     if not names:
-        raise InvalidInputError(f"no sources are given; pass files of vectors: {', '.join(SOURCE_SUFFIXES)}")
+        raise InvalidInputError(f"no sources are given; pass files of vectors: {', '.join(SUFFIXES)}")
     own = ProcessPool(workers) if pool is None else None
     with shown_progress(progress) as report, open_target(out, overwrite=overwrite) as target:
         used = pool or own
