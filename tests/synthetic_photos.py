@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image
 
 import logt
+from logt.descriptors.boxes import to_pixels
 from logt.errors import InvalidInputError
 from logt.photos.catalog import CatalogPhoto
 
@@ -27,12 +28,11 @@ class SyntheticPhotos:
         self.folder, self.path, self.index = folder, index, logt.open(index)
 
     def search(self, image, k, box=None, *, rerank=None):
-        query = compute_descriptor(image if box is None else image.crop(tuple(map(round, box))))
-        result = self.index.search(query, k, rerank=rerank)
+        result = self.index.search(self.descriptor(image, box), k, rerank=rerank)
         return list(zip(result.ids.tolist(), result.scores.tolist(), strict=True))[: result.counts]
 
     def descriptor(self, image, box=None):
-        return compute_descriptor(image if box is None else image.crop(tuple(map(round, box))))
+        return compute_descriptor(image if box is None else image.crop(tuple(map(round, to_pixels(box, image.size)))))
 
     def details(self):
         """One photo a day, from 2020-01-01 on, in the order of their names."""

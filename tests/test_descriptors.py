@@ -333,13 +333,25 @@ def test_the_descriptor_of_a_box_is_that_of_the_cropped_image(small):
     extract = DescriptorExtractor(Model.load(small))
     image = pixels(200, 150)
     np.testing.assert_allclose(extract(image, (20, 30, 120, 90)), extract(image.crop((20, 30, 120, 90))), atol=1e-3)
-    np.testing.assert_array_equal(extract(image, (-5, -5, 999, 999)), extract(image))
+    np.testing.assert_array_equal(extract(image, (0, 0, 200, 150)), extract(image))
+
+
+def test_numbers_from_0_to_1_are_fractions_and_others_pixels(small):
+    extract = DescriptorExtractor(Model.load(small))
+    image = pixels(200, 150)
+    np.testing.assert_array_equal(extract(image, (0.1, 0.2, 0.6, 0.6)), extract(image, (20, 30, 120, 90)))
+    np.testing.assert_array_equal(extract(image, (0, 0, 1, 1)), extract(image))
+    np.testing.assert_array_equal(extract(image, (0.999, 0.5, 1, 0.5001)), extract(image, (199, 75, 200, 76)))
 
 
 @pytest.mark.parametrize(
-    "box", [(10, 10, 10, 20), (300, 0, 400, 50), (1, 2, 3), ("a", 0, 1, 1), (math.nan, 0, 9, 9), 7]
+    "box",
+    [
+        *((10, 10, 10, 20), (300, 0, 400, 50), (0, 0, 201, 150), (-1, 0, 50, 50), (0.2, 0.2, 1.2, 1.2)),
+        *((1, 2, 3), ("a", 0, 1, 1), (math.nan, 0, 9, 9), (0, 0, math.inf, 9), 7),
+    ],
 )
-def test_empty_boxes_are_refused(small, box):
+def test_what_is_not_a_region_of_the_image_is_refused(small, box):
     with pytest.raises(InvalidInputError, match="box"):
         DescriptorExtractor(Model.load(small))(pixels(200, 150), box)
 

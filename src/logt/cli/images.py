@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 import time
 import warnings
@@ -18,6 +19,7 @@ from rich.text import Text
 from logt.cli.console import AsJson, Threads, count_of, err, out, progress, say
 from logt.cli.optional_value import Ray
 from logt.descriptors import Box, Model, read_image
+from logt.descriptors.boxes import parse_box, to_pixels
 from logt.distributed.photos import RayExtractor
 from logt.errors import InvalidInputError
 from logt.evaluation import mean_average_precision
@@ -112,8 +114,8 @@ def search(
     box: Annotated[
         str | None,
         typer.Option(
-            help="Search for a region of the photo: left,top,right,bottom in pixels, "
-            "or as fractions of its width and height (0 to 1), as in the API."
+            help="Search for a region of the photo: left,top,right,bottom as fractions of its width and height "
+            "(0 to 1), or in whole pixels."
         ),
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write the results as an HTML page to this file.")] = None,
@@ -124,15 +126,15 @@ def search(
     """Find the photos that are most similar to a photo, or that match a text."""
     if (photo is None) == (text is None) or (text is not None and box is not None):
         raise InvalidInputError("give a photo, with or without --box, or --text")
+    region = None if box is None else parse_box(box)
     photos = Photos.open(path, model=model)
     if photo is None:
         image, title = None, text or ""
         results = photos.search_text(title, k)
     else:
-        image = read_image(photo, side=photos.side if box is None else None)
-        region, title = None if box is None else _parse_box(box, image.size), photo.name
+        image, title = read_image(photo, side=photos.side if region is None else None), photo.name
         results = photos.search(image, k, region)
-        image = image if region is None else image.crop(tuple(map(round, region)))  # type: ignore[arg-type]
+        image = image if region is None else _crop(image, region)
     if html is not None or show:
         note = f"The {len(results)} most similar of {count_of(len(photos.index), 'photo')} in {photos.folder}"
         section = (ReportPhoto(title, image), _report_photos(photos, results))
@@ -254,16 +256,9 @@ def _print_summary(summary: Summary, path: Path, seconds: float, as_json: bool) 
     say(f"index: {path}")
 
 
-def _parse_box(text: str, size: tuple[int, int]) -> Box:
-    """Return a box in pixels. A box that ends at 1 or before is in fractions: in pixels it would be one pixel."""
-    try:
-        left, top, right, bottom = (float(part) for part in text.split(","))
-    except ValueError:
-        raise InvalidInputError(
-            f"--box must be left,top,right,bottom in pixels, or as fractions from 0 to 1, got {text!r}"
-        ) from None
-    width, height = size if right <= 1 and bottom <= 1 else (1, 1)
-    return left * width, top * height, right * width, bottom * height
+def _crop(image: Image, region: Box) -> Image:
+    left, top, right, bottom = to_pixels(region, image.size)
+    return image.crop((math.floor(left), math.floor(top), math.ceil(right), math.ceil(bottom)))
 
 
 def _report_photos(photos: Photos, results: list[tuple[str, float]]) -> list[ReportPhoto]:

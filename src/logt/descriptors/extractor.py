@@ -11,9 +11,9 @@ import numpy as np
 
 from logt._types import Floats
 from logt._validation import check_float
+from logt.descriptors.boxes import Box, to_pixels
 from logt.descriptors.model import Model
 from logt.descriptors.pooling import combine_scales, gem
-from logt.descriptors.preprocessing import Box
 from logt.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -54,24 +54,9 @@ class DescriptorExtractor:
 
     def __call__(self, image: Image, box: Box | None = None) -> Floats:
         """Return the descriptor, not whitened, of an RGB image or of its region in a box."""
-        bounds = (0.0, 0.0, float(image.width), float(image.height))
-        region = bounds if box is None else clip_box(box, bounds)
+        region = to_pixels((0, 0, 1, 1) if box is None else box, image.size)
         outputs = [self.model(image, region, scale) for scale in self.scales]
         descriptor = combine_scales([gem(out, self.p) if out.ndim == 3 else out for out in outputs])
         if not np.isfinite(descriptor).all() or not descriptor.any():
             raise InvalidInputError(f"the model {self.model.name} returns zeros, NaN or infinity for this image")
         return descriptor
-
-
-def clip_box(box: Box, bounds: Box) -> Box:
-    """Return the part of a box inside the bounds of the image; raise if it is smaller than a pixel."""
-    try:
-        left, top, right, bottom = (check_float("a side of the box", value) for value in box)
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"a box is left, top, right, bottom in pixels, got {box!r}") from error
-    clipped = (max(left, bounds[0]), max(top, bounds[1]), min(right, bounds[2]), min(bottom, bounds[3]))
-    if clipped[2] - clipped[0] < 1 or clipped[3] - clipped[1] < 1:
-        raise InvalidInputError(
-            f"the box {box} contains less than a pixel of the image, which has {bounds[2]:.0f} x {bounds[3]:.0f}"
-        )
-    return clipped

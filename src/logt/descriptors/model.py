@@ -13,11 +13,12 @@ import numpy as np
 
 from logt._types import Floats
 from logt._validation import check_choice, check_float, check_int
+from logt.descriptors.boxes import Box
 from logt.descriptors.model_files import ModelFiles, find_files, find_model, read_settings
 from logt.descriptors.model_settings import INPUT_KEYS, OUTPUT_KEYS
 from logt.descriptors.onnx_session import choose_output, create_session, read_model_file, run_session
 from logt.descriptors.pooling import POOLINGS, pool_tokens
-from logt.descriptors.preprocessing import Box, Preprocessing
+from logt.descriptors.preprocessing import Preprocessing
 from logt.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class Model:
         return {**{name: fields[name] for name in names}, **self.files.settings}
 
     def __call__(self, image: Image, box: Box, scale: float = 1.0) -> Floats:
-        """Return the feature map, (C, H, W), or the vector, (D,), of the region of an image in the box."""
+        """Return the feature map, (C, H, W), or the vector, (D,), of a region of an image, in pixels."""
         return self._run(self.preprocessing(image, box, scale))
 
     def _run(self, x: Floats) -> Floats:

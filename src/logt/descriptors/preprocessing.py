@@ -11,14 +11,12 @@ import numpy as np
 
 from logt._types import Floats
 from logt._validation import check_choice, check_float, check_fraction, check_int
+from logt.descriptors.boxes import Box
 from logt.descriptors.image_io import pillow
 from logt.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-Box = tuple[float, float, float, float]
-"""Left, top, right, bottom, in pixels of the upright image."""
 
 FITS = ("stretch", "crop")
 """How a region is fitted to a fixed size: all of it, with another aspect ratio, or its centre."""
@@ -72,7 +70,7 @@ class Preprocessing:
             object.__setattr__(self, "size", _check_size(self.size))
 
     def __call__(self, image: Image, box: Box, scale: float) -> Floats:
-        """Return the region of the image in the box as a batch of one."""
+        """Return the region of the image in the box, in pixels, as a batch of one."""
         height, width = self._input_size(box, scale)
         resample = getattr(pillow().Resampling, self.resample.upper())
         resized = image.resize((width, height), resample, box=self._fitted(box), reducing_gap=2.0)

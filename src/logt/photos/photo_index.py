@@ -97,7 +97,7 @@ class Photos:
         """Return the vector of an image: whitened, of norm 1, comparable with those of the index.
 
         image: an image, or the path of an image file.
-        box: a region of the image: left, top, right, bottom in pixels.
+        box: a region of the image, as in `search`.
         """
         return self._view.whitening(self._extract(image, box))
 
@@ -113,7 +113,8 @@ class Photos:
 
         image: an image, or the path of an image file.
         k: the number of results.
-        box: search for a region of the image: left, top, right, bottom in pixels.
+        box: search for a region of the upright image: left, top, right, bottom. Four numbers from 0 to 1 are
+        fractions of its width and height; other numbers are whole pixels inside it.
         rerank: "diffusion" re-ranks the results on the neighbor graph, if there is one.
         """
         view = self._view

@@ -97,13 +97,11 @@ class PhotoCollection(BaseCollection):
 
     def search_image(self, image: Image, k: int, region: Region | None, rerank: Rerank = None) -> list[Hit]:
         """Return the k most similar photos to an image or to a region of it."""
-        box = None if region is None else _to_pixels(region, image.size)
-        return [Hit(*pair) for pair in self.photos.search(image, k, box, rerank=rerank)]
+        return [Hit(*pair) for pair in self.photos.search(image, k, region, rerank=rerank)]
 
     def describe(self, image: Image, region: Region | None) -> tuple[Index, Floats]:
         """Return the vector of an image or of a region of it, and the index that it belongs to."""
-        box = None if region is None else _to_pixels(region, image.size)
-        return self._with_index(lambda: self.photos.descriptor(image, box))
+        return self._with_index(lambda: self.photos.descriptor(image, region))
 
     def describe_text(self, text: str) -> tuple[Index, Floats]:
         """Return the vector of a text, and the index that it belongs to."""
@@ -237,10 +235,3 @@ def _follows_folder(action: str) -> HTTPError:
         "follows_folder",
         f"cannot {action}: this index follows its folder; change the folder and run logt images index",
     )
-
-
-def _to_pixels(region: Region, size: tuple[int, int]) -> Box:
-    """Return the region as a box in pixels, at least one pixel wide and high."""
-    (width, height), (left, top, right, bottom) = size, region
-    x0, y0 = min(left * width, width - 1.0), min(top * height, height - 1.0)
-    return x0, y0, max(x0 + 1, right * width), max(y0 + 1, bottom * height)
