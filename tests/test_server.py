@@ -126,7 +126,7 @@ def test_a_search_by_image_finds_the_other_photos_of_the_scene(photo_client, alb
 
 def test_a_search_by_region_finds_the_scene_in_the_region(photo_client, album):
     files = {"photo": encode_jpeg(draw_two_scenes(1, 2))}
-    for box, number in (("0,0,0.5,1", 1), ("0.5,0,1,1", 2)):
+    for box, number in (("0,0,0.5,1", 1), ("0.5,0,1,1", 2), ("0,0,240,180", 1), ("240,0,480,180", 2)):
         response = photo_client.post(f"{API}/search/image", files=files, data={"k": 3, "box": box})
         assert set(result_ids(response)[0]) == set(album[2][3 * number : 3 * number + 3])
 
@@ -139,12 +139,19 @@ def test_a_search_by_region_of_an_indexed_photo_excludes_the_photo(photo_client,
 
 
 @pytest.mark.parametrize(
-    "box", ["0,0,1", "a,b,c,d", "0.5,0,0.5,1", "0,0,2,1", "nan,0,1,1", "-0.1,0,1,1", "0,0,1,1,1"]
+    "box", ["0,0,1", "a,b,c,d", "0.5,0,0.5,1", "0,0,1.5,1", "nan,0,1,1", "-0.1,0,1,1", "0,0,1,1,1"]
 )
 def test_an_invalid_region_is_an_error(photo_client, box):
     files = {"photo": encode_jpeg(draw_scene(0))}
     response = photo_client.post(f"{API}/search/image", files=files, data={"box": box})
     assert "left < right" in error_message(response, 422, "bad_box")
+
+
+def test_a_region_in_pixels_is_inside_the_photo(photo_client, album):
+    body = {"id": album[2][0], "box": [0, 0, 240, 180], "k": 2}
+    assert set(result_ids(photo_client.post(f"{API}/search/region", json=body))[0]) == set(album[2][1:3])
+    response = photo_client.post(f"{API}/search/region", json=body | {"box": [0, 0, 241, 180]})
+    assert "beyond the image, which has 240 x 180 pixels" in error_message(response, 422, "bad_box")
 
 
 def test_previews_are_upright_small_and_without_metadata(tmp_path):

@@ -48,6 +48,14 @@ def has_fractions(box: Box) -> bool:
     return max(box) <= 1
 
 
+def to_fractions(box: Box, size: tuple[int, int]) -> Box:
+    """Return the box in fractions; raise if it goes beyond the image. size: of the image."""
+    if has_fractions(check_box(box)):
+        return box
+    (width, height), (left, top, right, bottom) = size, to_pixels(box, size)
+    return left / width, top / height, right / width, bottom / height
+
+
 def to_pixels(box: Any, size: tuple[int, int]) -> Box:
     """Return the box in pixels, at least one wide and high; raise if it goes beyond the image. size: of the image."""
     left, top, right, bottom = checked = check_box(box)

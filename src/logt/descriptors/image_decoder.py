@@ -65,9 +65,10 @@ class ImageDecoder:
         image, reply = self._decode({"side": side, "path": str(path)})
         return image, ImageDetails(*reply["details"])
 
-    def read_details(self, path: Path) -> ImageDetails:
-        """Return the size of an image file and when it was taken, from its header."""
-        return ImageDetails(*self._send({"action": "details", "path": str(path)}, None)[0]["details"])
+    def read_details(self, source: Path | bytes) -> ImageDetails:
+        """Return the size of an image and when it was taken, from the header of its file."""
+        request, content = ({}, source) if isinstance(source, bytes) else ({"path": str(source)}, None)
+        return ImageDetails(*self._send({"action": "details", **request}, content)[0]["details"])
 
     def render_jpeg(self, source: Path | bytes, side: int) -> bytes:
         """Return an image as a JPEG of at most `side` pixels, upright and without metadata."""

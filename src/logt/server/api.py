@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 import logt
+from logt.descriptors.boxes import check_box
 from logt.server import schemas
 from logt.server.changes import ChangeRunningError
 from logt.server.metrics import CONTENT_TYPE
@@ -116,7 +117,8 @@ async def search_by_image(
     service: ServiceDependency,
     photo: Annotated[UploadFile, File(description="The image to search with. It is not stored.")],
     box: Annotated[
-        str, Form(description="Region to search with: left,top,right,bottom as fractions. Empty: the whole image.")
+        str,
+        Form(description="Region to search with: left,top,right,bottom as fractions or in pixels. Empty: all of it."),
     ] = "",
     k: Annotated[int, Form(ge=1, le=schemas.MAX_K, description="Number of results.")] = 10,
     rerank: Annotated[
@@ -124,7 +126,7 @@ async def search_by_image(
     ] = "",
 ) -> Any:
     """Return the photos that are most similar to an uploaded image, or to a region of it."""
-    return _search_response(await service.search_image(photo.file, schemas.parse_region(box), k, rerank or None))
+    return _search_response(await service.search_image(photo.file, schemas.parse_box_field(box), k, rerank or None))
 
 
 @_search_route("/search/region", 404, 410, 415, body=schemas.RegionSearchRequest)
@@ -133,8 +135,7 @@ async def search_by_region(
     service: ServiceDependency,
 ) -> Any:
     """Return the photos that are most similar to a region of a photo in the index, without that photo."""
-    region = schemas.check_region(body.box)
-    return _search_response(await service.search_region(body.id, region, body.k, body.rerank))
+    return _search_response(await service.search_region(body.id, check_box(body.box), body.k, body.rerank))
 
 
 @_search_route("/search/text", body=schemas.TextSearchRequest)

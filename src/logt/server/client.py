@@ -112,7 +112,8 @@ class Client:
 
         photo: path, bytes or open file of the image.
         k: the number of results.
-        box: search with this region of the image: left, top, right, bottom as fractions (0 to 1).
+        box: search with this region of the upright image: left, top, right, bottom. Four numbers from 0 to 1 are
+        fractions of its width and height; other numbers are whole pixels inside it.
         rerank: as in `search`.
         """
         fields = {"k": str(k), "box": ",".join(map(str, box or ())), "rerank": rerank or ""}

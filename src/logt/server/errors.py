@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from logt.descriptors.boxes import BoxError
 from logt.descriptors.image_io import ImageError
 from logt.errors import (
     BusyError,
@@ -30,6 +31,7 @@ class HTTPError(Exception):
 
 
 _LIBRARY_ERRORS: tuple[tuple[type[Exception], int, str], ...] = (
+    (BoxError, 422, "bad_box"),
     (InvalidInputError, 422, "invalid_input"),
     (LockedError, 409, "locked"),
     (ReadOnlyError, 403, "read_only"),

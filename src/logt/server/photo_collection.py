@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from logt._types import Floats
+from logt.descriptors.boxes import Box
 from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.photos.catalog import CatalogPhoto
@@ -23,10 +24,8 @@ from logt.server.uploads import UploadFolder
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from logt.descriptors import Box
-
-Region = tuple[float, float, float, float]
-"""Left, top, right, bottom as fractions (0 to 1) of the upright photo. `logt.descriptors.Box` is in pixels."""
+Region = Box
+"""A box in fractions: the service decodes photos at a smaller size."""
 
 
 class PhotoSource(Protocol):

@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
+from logt.descriptors.boxes import Box, parse_box
 from logt.descriptors.text import MAX_LENGTH
 from logt.server.changes import ChangeState, Ticket
 from logt.server.errors import HTTPError
 from logt.server.hits import Id, Rerank
-from logt.server.photo_collection import Region
 
 StrictId = Annotated[StrictInt, Field(ge=0, le=2**63 - 2)] | Annotated[StrictStr, Field(max_length=4096)]
 # fail_fast: without it, a million bad values are a million errors, which take gigabytes.
@@ -28,9 +28,9 @@ RerankField = Annotated[
     Rerank,
     Field(description="Re-rank the results on the neighbor graph, if the index has one (`rerank` in /info is true)."),
 ]
-RegionField = Annotated[
+BoxField = Annotated[
     tuple[float, float, float, float],
-    Field(description="Left, top, right, bottom as fractions (0 to 1) of the upright photo."),
+    Field(description="Left, top, right, bottom of the upright photo, as fractions (0 to 1) or in whole pixels."),
 ]
 
 
@@ -56,7 +56,7 @@ class IdSearchRequest(RequestBody):
 
 class RegionSearchRequest(RequestBody):
     id: Annotated[StrictStr, Field(max_length=4096, description="Id of a photo in the index.")]
-    box: RegionField
+    box: BoxField
     k: K = 10
     rerank: RerankField = None
 
@@ -194,25 +194,6 @@ def describe_change(ticket: Ticket) -> dict[str, Any]:
     return body
 
 
-def parse_region(text: str) -> Region | None:
-    """Return the region in a string such as "0.1,0.2,0.5,0.9"; None if the string is empty."""
-    if not text.strip():
-        return None
-    try:
-        left, top, right, bottom = (float(part) for part in text.split(","))
-    except ValueError:
-        raise _invalid_region(text) from None
-    return check_region((left, top, right, bottom))
-
-
-def check_region(region: Region) -> Region:
-    """Return the region, or raise a 422 error if it is empty or outside the photo."""
-    left, top, right, bottom = region
-    if not (0 <= left < right <= 1 and 0 <= top < bottom <= 1):
-        raise _invalid_region(region)
-    return region
-
-
-def _invalid_region(value: object) -> HTTPError:
-    message = "box must be left, top, right, bottom from 0 to 1 with left < right and top < bottom"
-    return HTTPError(422, "bad_box", f"{message}, got {value!r}")
+def parse_box_field(text: str) -> Box | None:
+    """Return the box in a field such as "0.1,0.2,0.5,0.9"; None if the field is empty."""
+    return parse_box(text) if text.strip() else None

@@ -13,6 +13,7 @@ from typing import BinaryIO, TypeVar
 import numpy as np
 
 from logt._types import Array
+from logt.descriptors.boxes import Box, has_fractions, to_fractions
 from logt.descriptors.image_decoder import DecodeLimits, ImageDecoder
 from logt.errors import InvalidInputError
 from logt.server.changes import ChangeQueue, fingerprint
@@ -94,13 +95,15 @@ class Service:
         self.check_search(len(ids), k, rerank)
         return await _time(self._search_pool.run_in_thread(self.collection.search_ids, ids, k, effort, rerank))
 
-    async def search_image(self, photo: BinaryIO, region: Region | None, k: int, rerank: Rerank = None) -> TimedHits:
+    async def search_image(self, photo: BinaryIO, box: Box | None, k: int, rerank: Rerank = None) -> TimedHits:
         """Return the k most similar photos to an uploaded image, or to a region of it."""
         self.check_search(1, k, rerank)
         collection = self.photo_collection
 
         def search() -> list[list[Hit]]:
-            image, _ = self.upload_decoder.decode(photo.read(), collection.side(region))
+            content = photo.read()
+            region = _to_region(box, self.upload_decoder, content)
+            image, _ = self.upload_decoder.decode(content, collection.side(region))
             return [collection.search_image(image, k, region, rerank)]
 
         return await _time(self._image_search_pool.run_in_thread(search))
@@ -111,13 +114,14 @@ class Service:
         collection = self.photo_collection
         return await _time(self._image_search_pool.run_in_thread(lambda: [collection.search_text(text, k)]))
 
-    async def search_region(self, id: Id, region: Region, k: int, rerank: Rerank = None) -> TimedHits:
+    async def search_region(self, id: Id, box: Box, k: int, rerank: Rerank = None) -> TimedHits:
         """Return the k most similar photos to a region of an indexed photo, without the photo itself."""
         self.check_search(1, k, rerank)
         collection = self.photo_collection
         path = collection.photo_path(id)
 
         def search() -> list[list[Hit]]:
+            region = _to_region(box, self.photo_decoder, path)
             image, _ = self.photo_decoder.decode_file(path, collection.side(region))
             hits = collection.search_image(image, k + 1, region, rerank)
             return [[hit for hit in hits if hit.id != id][:k]]
@@ -225,6 +229,14 @@ class Service:
             raise HTTPError(409, "no_graph", "this index has no neighbor graph; compute one with: logt link INDEX")
         _check_limit("k", k, self.settings.limits.k)
         _check_limit("queries", queries, self.settings.limits.queries)
+
+
+def _to_region(box: Box | None, decoder: ImageDecoder, source: Path | bytes) -> Region | None:
+    """Return a box as fractions; the size of the image is read only if the box is in pixels."""
+    if box is None or has_fractions(box):
+        return box
+    details = decoder.read_details(source)
+    return to_fractions(box, (details.width, details.height))
 
 
 def _check_limit(name: str, value: int, limit: int) -> None:

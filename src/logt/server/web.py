@@ -12,6 +12,7 @@ from fastapi import APIRouter, Depends, File, Form, Query, Request, UploadFile
 from starlette.responses import RedirectResponse, Response
 from starlette.types import Scope
 
+from logt.descriptors.boxes import BoxError, has_fractions
 from logt.descriptors.text import MAX_LENGTH
 from logt.server.access import LoginAttempts, login_response
 from logt.server.api import ServiceDependency
@@ -22,7 +23,7 @@ from logt.server.hits import Id
 from logt.server.library import Order, PhotoFilter
 from logt.server.page_search import PageQuery, PageSearch
 from logt.server.photo_api import get_duplicates
-from logt.server.photo_collection import PhotoCollection
+from logt.server.photo_collection import PhotoCollection, Region
 from logt.server.rendering import (
     Card,
     build_url,
@@ -34,7 +35,7 @@ from logt.server.rendering import (
     render_login,
 )
 from logt.server.rendering import render_error as render_error_page
-from logt.server.schemas import MAX_K, parse_region
+from logt.server.schemas import MAX_K, parse_box_field
 from logt.server.service import Service
 
 INITIAL_RESULTS, MORE_RESULTS, MAX_RESULTS = 24, 48, 480
@@ -247,7 +248,7 @@ async def _results_page(service: Service, searches: PageSearch, params: PagePara
         id=None if params.photo or params.text else _parse_id(service, params.id or ""),
         key="" if params.text else params.photo,
         text=params.text.strip(),
-        region=parse_region(params.box),
+        region=_parse_region(params.box),
         k=k,
         rerank="diffusion" if params.deep else None,
         condition=params.condition,
@@ -269,6 +270,14 @@ async def _results_page(service: Service, searches: PageSearch, params: PagePara
 
 def _limit_k(service: Service, k: int) -> int:
     return min(k, MAX_RESULTS, service.settings.limits.k)
+
+
+def _parse_region(text: str) -> Region | None:
+    """Return the region in a URL; the page sends fractions, as it shows photos at other sizes."""
+    region = parse_box_field(text)
+    if region is not None and not has_fractions(region):
+        raise BoxError(f"the box in a URL must be in fractions from 0 to 1, got {text!r}")
+    return region
 
 
 def _parse_id(service: Service, text: str) -> Id:
