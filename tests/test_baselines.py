@@ -39,6 +39,14 @@ def test_exhaustive_search_takes_any_norm_and_pads_short_lists(data):
     assert (ids[0, 900:] == -1).all()
 
 
+@pytest.mark.parametrize(
+    "system", [Composed(rnd(n=10, m=2, L=8), batches=2), BackPropagation(n=10), MemoryVectors(), PCA(8), Exhaustive()]
+)
+def test_builds_accept_true_as_progress(data, system, capfd):
+    system.build(data[0], progress=True)
+    assert capfd.readouterr().out == ""
+
+
 def test_equal_scores_are_ranked_by_row():
     assert (top_k(np.ones((2, 30), np.float32), 7) == np.arange(7)).all()
 

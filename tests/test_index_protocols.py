@@ -83,6 +83,14 @@ def test_progress_is_a_bar_a_callback_or_nothing(X, capfd):
     assert len(index) == 500
 
 
+def test_the_neighbor_graph_draws_bars_too(X, capfd):
+    index = logt.Index(32)
+    index.add(X)
+    for method in (index.graph, index.link):
+        method(5, progress=True)
+        assert "linking" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -31,7 +31,7 @@ def folder(tmp_path):
 
 def test_new_changed_and_deleted_photos_are_synchronized(folder, small):
     index = folder / ".logt"
-    assert counts(update(folder, model=small)) == (5, 0, 0, 0, 0)
+    assert counts(update(folder, model=small, progress=True)) == (5, 0, 0, 0, 0)
     assert indexed_names(index) == ["a.png", "b.jpg", "trip/c.png", "trip/deep/ü – 写真.png", "x [red] <b>.png"]
     assert counts(update(folder)) == (0, 0, 0, 5, 0)
     generation = Photos.open(index).index.generation

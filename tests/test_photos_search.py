@@ -114,7 +114,7 @@ def test_near_duplicates_are_grouped(tmp_path, small):
     Image.open(tmp_path / "07.png").save(tmp_path / "seven.bmp")
     update(tmp_path, model=small)
     photos = Photos.open(tmp_path / ".logt")
-    groups = duplicates(photos)
+    groups = duplicates(photos, progress=True)
     assert [group.names for group in groups] == [("03.png", "copy.jpg", "larger.png"), ("07.png", "seven.bmp")]
     assert all(0.85 <= group.score <= 1.01 for group in groups)
     assert duplicates(photos, 1.0) == [] or len(duplicates(photos, 1.0)) <= 2

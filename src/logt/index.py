@@ -162,16 +162,19 @@ class Index(IndexBase):
 
     # -------------------------------------------------------------------------------------------- neighbor graph
 
-    def graph(self, k: int = 50, *, threads: int | None = None, progress: Progress | None = None) -> NeighborGraph:
+    def graph(
+        self, k: int = 50, *, threads: int | None = None, progress: Progress | bool | None = None
+    ) -> NeighborGraph:
         """Return the k nearest neighbors of every vector by cosine, computed from the stored codes.
 
-        threads: all cores by default. progress: called as progress(what, done, total).
+        k: neighbors per vector. threads, progress: as in `add`.
         """
-        snapshot = self._snapshot
-        found = nearest_neighbors(snapshot, self._dim, check_int("k", k), self._workers(threads, progress))
+        k, snapshot = check_int("k", k), self._snapshot
+        with shown_progress(progress) as report:
+            found = nearest_neighbors(snapshot, self._dim, k, self._workers(threads, report))
         return NeighborGraph.from_neighbors(snapshot.to_user_ids(found.ids), found.neighbors, found.similarity)
 
-    def link(self, k: int = 50, *, threads: int | None = None, progress: Progress | None = None) -> None:
+    def link(self, k: int = 50, *, threads: int | None = None, progress: Progress | bool | None = None) -> None:
         """Compute the neighbor graph and keep it with the index; `save` writes it.
 
         Searches then find their results in less time, by going from good candidates to their neighbors (`beam` in
@@ -180,8 +183,8 @@ class Index(IndexBase):
         when they are added or merged. `report` counts the linked ones. k, threads, progress: as in `graph`.
         """
         k = check_int("k", k)
-        with self._change() as snapshot:
-            self._snapshot = compute_links(snapshot, self._dim, k, self._workers(threads, progress))
+        with shown_progress(progress) as report, self._change() as snapshot:
+            self._snapshot = compute_links(snapshot, self._dim, k, self._workers(threads, report))
             self._pending.rewrite()
 
     def _link_new(self, snapshot: Snapshot, workers: Workers) -> Snapshot:

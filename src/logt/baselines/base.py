@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
 
+from logt._progress import shown_progress
 from logt._threads import Progress, Workers, available_cores, split_range
 from logt._types import Floats, Ids
 from logt._validation import as_matrix, check_int, infer_dim, normalize_rows, row_norms
@@ -58,12 +61,12 @@ class System(Protocol):
     @property
     def name(self) -> str: ...
     def build(
-        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
+        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
     ) -> BuiltSystem:
         """Build the system from vectors.
 
         X: vectors, (N, d). seed: the same vectors and seed give the same system. threads: the number of threads, all
-        cores if None. progress: called as progress(what, done, total).
+        cores if None. progress: True draws bars; a function is called as progress(what, done, total).
         """
         ...
 
@@ -87,6 +90,13 @@ class ScoringSystem(BuiltSystem):
 def workers_for(threads: int | None, progress: Progress | None = None) -> Workers:
     """Return workers on the given number of threads; None means all cores."""
     return Workers(available_cores() if threads is None else check_int("threads", threads), progress)
+
+
+@contextmanager
+def shown_workers(threads: int | None, progress: Progress | bool | None) -> Iterator[Workers]:
+    """Return workers that report to a callback, or to bars if it is True, until the end of the block."""
+    with shown_progress(progress) as report:
+        yield workers_for(threads, report)
 
 
 def normalize_vectors(X: Any) -> Floats:

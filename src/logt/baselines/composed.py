@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from logt._progress import shown_progress
 from logt._threads import Progress
 from logt._types import Floats, Ids
 from logt._validation import check_positive, infer_dim
@@ -32,19 +33,20 @@ class Composed:
         check_positive(self, "batches")
 
     def build(
-        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
+        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
     ) -> BuiltIndex:
         """Build from vectors X; seed, threads, progress: as in `System.build`."""
         check_not_empty(X)
-        workers = workers_for(threads, progress)
-        index = Index(infer_dim(X), method=self.method, seed=seed, threads=workers.threads, segment_size=None)
-        if self.batches == 1:
-            index.add(X, progress=progress)
-        else:
-            order = np.random.default_rng([seed, 2]).permutation(len(X))
-            for batch in np.array_split(order, self.batches):
-                rows = np.sort(batch)
-                index.add(X[rows], ids=rows, progress=progress)
+        count = workers_for(threads).threads
+        index = Index(infer_dim(X), method=self.method, seed=seed, threads=count, segment_size=None)
+        with shown_progress(progress) as report:
+            if self.batches == 1:
+                index.add(X, progress=report)
+            else:
+                order = np.random.default_rng([seed, 2]).permutation(len(X))
+                for batch in np.array_split(order, self.batches):
+                    rows = np.sort(batch)
+                    index.add(X[rows], ids=rows, progress=report)
         return BuiltIndex(index)
 
 
@@ -63,7 +65,7 @@ class Smoothed:
         return f"{self.system.name}, smoothed"
 
     def build(
-        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
+        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
     ) -> BuiltSystem:
         """Build from vectors X; seed, threads, progress: as in `System.build`."""
         V = smoothed(X, n=self.n, threads=workers_for(threads).threads)
@@ -85,7 +87,7 @@ class Linked:
         return f"{self.system.name}, linked"
 
     def build(
-        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
+        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
     ) -> BuiltIndex:
         """Build from vectors X; seed, threads, progress: as in `System.build`."""
         index = self.system.build(X, seed=seed, threads=threads, progress=progress).index

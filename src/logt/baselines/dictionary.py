@@ -42,7 +42,7 @@ class Dictionary:
         return "dictionary" + coreset + (", unit norm" if self.unit_norm else "")
 
     def build(
-        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
+        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
     ) -> BuiltIndex:
         """Build from vectors X; seed, threads, progress: as in `System.build`."""
         method = dictionary(
@@ -68,7 +68,7 @@ class LLC:
         _check_atoms(self, self.atoms)
 
     def build(
-        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
+        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
     ) -> BuiltIndex:
         """Build from vectors X; seed, threads, progress: as in `System.build`."""
         method = llc(n=_vectors_per_atom(self.atoms, len(X)), L=self.L)

@@ -16,7 +16,7 @@ class Exhaustive:
     name: str = "exhaustive float32"
 
     def build(
-        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
+        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
     ) -> BuiltExhaustive:
         """Build from vectors X; seed, threads, progress: as in `System.build`."""
         return BuiltExhaustive(normalize_vectors(X))

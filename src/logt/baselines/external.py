@@ -70,7 +70,7 @@ class Faiss:
         return f"faiss {self.description}"
 
     def build(
-        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
+        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
     ) -> BuiltFaiss:
         """Build from vectors X; seed, threads, progress: as in `System.build`."""
         faiss = import_extra("faiss")
@@ -104,7 +104,7 @@ class HNSW:
         return f"faiss HNSW{self.M}"
 
     def build(
-        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
+        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
     ) -> BuiltHNSW:
         """Build from vectors X; seed, threads, progress: as in `System.build`."""
         faiss = import_extra("faiss")
@@ -220,7 +220,7 @@ class Flann:
         return f"FLANN {self.algorithm}"
 
     def build(
-        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
+        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
     ) -> BuiltFlann:
         """Build from vectors X; seed, threads, progress: as in `System.build`."""
         pyflann = import_extra("pyflann_ibeis", " (x86-64 only)")
@@ -254,7 +254,7 @@ class Turbovec:
         return f"turbovec {self.bits} bit"
 
     def build(
-        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
+        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
     ) -> BuiltTurbovec:
         """Build from vectors X; seed, threads, progress: as in `System.build`."""
         turbovec = import_extra("turbovec")

@@ -17,6 +17,7 @@ from logt.baselines.base import (
     normalize_vectors,
     pad_ids,
     sample_queries,
+    shown_workers,
     workers_for,
 )
 from logt.errors import InvalidInputError
@@ -47,12 +48,13 @@ class BackPropagation:
         check_positive(self, "n", "m", "batches")
 
     def build(
-        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
+        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
     ) -> BuiltBackPropagation:
         """Build from vectors X; seed, threads, progress: as in `System.build`."""
-        V, workers = normalize_vectors(X), workers_for(threads, progress)
-        units = Random(self.n, self.m)(V, np.random.default_rng(seed), workers)
-        return BuiltBackPropagation(V, Sum()(V, units, workers), units, self.batches)
+        V = normalize_vectors(X)
+        with shown_workers(threads, progress) as workers:
+            units = Random(self.n, self.m)(V, np.random.default_rng(seed), workers)
+            return BuiltBackPropagation(V, Sum()(V, units, workers), units, self.batches)
 
 
 @dataclass(frozen=True)
@@ -78,12 +80,13 @@ class MemoryVectors:
         return f"memory vectors, {type(self.group).__name__}, {type(self.memory).__name__}"
 
     def build(
-        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
+        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
     ) -> BuiltMemoryVectors:
         """Build from vectors X; seed, threads, progress: as in `System.build`."""
-        V, workers = normalize_vectors(X), workers_for(threads, progress)
-        units = self.group(V, np.random.default_rng(seed), workers)
-        return BuiltMemoryVectors(V, self.memory(V, units, workers), units, seed)
+        V = normalize_vectors(X)
+        with shown_workers(threads, progress) as workers:
+            units = self.group(V, np.random.default_rng(seed), workers)
+            return BuiltMemoryVectors(V, self.memory(V, units, workers), units, seed)
 
 
 class _BuiltGroupTesting(BuiltSystem):

@@ -10,7 +10,7 @@ import numpy as np
 from logt._threads import Progress, Workers, single_threaded_blas, split_range
 from logt._types import Array, Floats
 from logt._validation import check_float, check_int
-from logt.baselines.base import ScoringSystem, normalize_vectors, workers_for
+from logt.baselines.base import ScoringSystem, normalize_vectors, shown_workers
 from logt.errors import InvalidInputError
 from logt.stages.quantize import Codebook, Float32, Int8
 
@@ -53,19 +53,20 @@ class PCA:
         return min(max(wanted, 1), d)
 
     def build(
-        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
+        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
     ) -> BuiltPCA:
         """Build from vectors X; seed, threads, progress: as in `System.build`."""
-        V, workers = normalize_vectors(X), workers_for(threads, progress)
+        V = normalize_vectors(X)
         N, d = V.shape
         mean: Floats = V.mean(axis=0, dtype=np.float64).astype(np.float32)
-        P = np.ascontiguousarray(principal_axes(V, mean, workers)[: self.count(N, d)])
-        projected = np.empty((N, len(P)), np.float32)
+        with shown_workers(threads, progress) as workers:
+            P = np.ascontiguousarray(principal_axes(V, mean, workers)[: self.count(N, d)])
+            projected = np.empty((N, len(P)), np.float32)
 
-        def project(rows: slice) -> None:
-            np.matmul(V[rows] - mean, P.T, out=projected[rows])
+            def project(rows: slice) -> None:
+                np.matmul(V[rows] - mean, P.T, out=projected[rows])
 
-        workers.map(project, split_range(N, _BLOCK), "projection")
+            workers.map(project, split_range(N, _BLOCK), "projection")
         return BuiltPCA(P, self.quantize(projected, np.random.default_rng(seed)))
 
 

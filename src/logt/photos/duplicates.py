@@ -27,7 +27,11 @@ class DuplicateGroup:
 
 
 def duplicates(
-    photos: Photos, threshold: float | None = None, *, threads: int | None = None, progress: Progress | None = None
+    photos: Photos,
+    threshold: float | None = None,
+    *,
+    threads: int | None = None,
+    progress: Progress | bool | None = None,
 ) -> list[DuplicateGroup]:
     """Return the groups of two or more photos that are near-duplicates; largest groups first.
 
@@ -35,7 +39,7 @@ def duplicates(
     threshold: the minimum score of a pair, above 0 and at most 1; default `photos.duplicate_score`: 0.9 for the
     default model, 0.85 for others, 0.95 if the descriptors are not whitened.
     threads: the number of threads; default all cores.
-    progress: called as progress(what, done, total).
+    progress: True draws bars; a function is called as progress(what, done, total).
     """
     threshold = check_fraction("threshold", photos.duplicate_score if threshold is None else threshold)
     index = photos.index  # one state of it, even if `photos` is refreshed meanwhile
@@ -48,7 +52,7 @@ def duplicates(
     return groups.to_list(names)
 
 
-def _neighbors(index: Index, threads: int | None, progress: Progress | None) -> NeighborGraph:
+def _neighbors(index: Index, threads: int | None, progress: Progress | bool | None) -> NeighborGraph:
     """Return the neighbor graph that is stored, if it is large enough, otherwise a new one."""
     stored = index.links
     wanted = min(_NEIGHBORS, len(index) - 1)

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
+from logt._progress import shown_progress
 from logt._threads import Progress, Workers, available_cores
 from logt._types import Floats
 from logt._validation import check_int
@@ -67,7 +68,7 @@ def update(
     rebuild: bool = False,
     workers: int | None = None,
     extract: ExtractElsewhere | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> Summary:
     """Synchronize the index with the folder: add new photos, update changed ones, remove deleted ones.
 
@@ -83,7 +84,7 @@ def update(
     rebuild: remove the files of the index that are damaged, and compute them again; otherwise they raise an error.
     workers: the number of threads; default all cores.
     extract: computes descriptors in other processes, such as `logt.distributed.RayExtractor()`; default here.
-    progress: called as progress(what, done, total).
+    progress: True draws bars; a function is called as progress(what, done, total).
     """
     photo_folder = Path(folder).resolve()
     if not photo_folder.is_dir():
@@ -101,7 +102,7 @@ def update(
             if also is not None:
                 manifest = _with_more_folders(manifest, [photo_folder, *(Path(other).resolve() for other in also)])
                 manifest.write(index.path)
-            with published_progress(index.path, progress) as report:
+            with shown_progress(progress) as shown, published_progress(index.path, shown) as report:
                 run = Workers(threads, report)
                 indexer = _Indexer(index, photo_folder, catalog, extractor, manifest, run, extract)
                 return indexer.run(scan_folders(manifest.photo_folders(index.path), index.path))

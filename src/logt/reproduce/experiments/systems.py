@@ -69,7 +69,7 @@ class Sampled:
         return f"{self.system.name} on a sample of {self.count:,}"
 
     def build(
-        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | None = None
+        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
     ) -> BuiltSample:
         rng = np.random.default_rng([seed, 3])
         rows = np.sort(rng.choice(len(X), min(self.count, len(X)), replace=False))
