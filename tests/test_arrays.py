@@ -82,8 +82,31 @@ def polars_frame(X):
     return pl.DataFrame({f"x{column}": X[:, column] for column in range(X.shape[1])})
 
 
-SHARING = [Tensor, torch_tensor, arrow_fixed, arrow_lists, arrow_chunks, arrow_slice, arrow_list_slice, polars_array]
-COPYING = [pandas_series, polars_list, polars_frame, two_chunks]
+def polars_frame_of_vectors(X):
+    return polars_array(X).to_frame()
+
+
+def pandas_frame_of_vectors(X):
+    return pandas_series(X).to_frame()
+
+
+def arrow_table(X):
+    return pytest.importorskip("pyarrow").table({"vector": arrow_fixed(X)})
+
+
+def arrow_batch(X):
+    return pytest.importorskip("pyarrow").record_batch({"vector": arrow_lists(X)})
+
+
+def arrow_numbers(X):
+    return pytest.importorskip("pyarrow").table({f"x{column}": X[:, column] for column in range(X.shape[1])})
+
+
+SHARING = [
+    *(Tensor, torch_tensor, polars_array, polars_frame_of_vectors),
+    *(arrow_fixed, arrow_lists, arrow_chunks, arrow_slice, arrow_list_slice, arrow_table, arrow_batch),
+]
+COPYING = [pandas_series, pandas_frame_of_vectors, polars_list, polars_frame, two_chunks, arrow_numbers]
 
 
 @pytest.fixture(scope="module")
@@ -161,6 +184,18 @@ def test_rows_that_are_missing_or_differ_in_length_are_named(X):
         index.add(pd.Series([[1.0, 2.0], None]))
     with pytest.raises(logt.InvalidInputError, match="row 0 of X holds nan at column 1"):
         index.add(pa.array([[1.0, None]], pa.list_(pa.float32(), 2)))
+    assert len(index) == 0
+
+
+def test_a_lazy_frame_is_refused_with_the_way_out(X):
+    index = logt.Index(16)
+    with pytest.raises(logt.InvalidInputError, match=r"a polars LazyFrame has no values yet; pass lazy\.collect\(\)"):
+        index.add(polars_frame(X).lazy())
+
+
+def test_an_empty_column_of_pandas_has_no_vectors():
+    index = logt.Index(16)
+    index.add(pytest.importorskip("pandas").Series([], dtype=object))
     assert len(index) == 0
 
 

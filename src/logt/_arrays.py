@@ -9,6 +9,7 @@ import numpy as np
 from logt.errors import InvalidInputError
 
 _CPU = 1  # kDLCPU
+_LISTS = ("fixed_size_list", "list", "large_list")  # types of pyarrow
 
 
 def to_numpy(X: Any) -> Any:
@@ -43,11 +44,17 @@ def _from_tensor(tensor: Any) -> Any:
 
 
 def _from_pyarrow(column: Any) -> Any:
-    """Return an Array or ChunkedArray of lists as a matrix."""
+    """Return an Array or ChunkedArray of lists as a matrix, and a Table with one such column too."""
+    if hasattr(column, "num_columns"):
+        if column.num_columns != 1:
+            return column
+        table, column = column, column.column(0)
+        if not str(column.type).startswith(_LISTS):
+            return table
     if hasattr(column, "combine_chunks") and hasattr(column, "num_chunks"):
         column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     kind = str(getattr(column, "type", ""))
-    if not kind.startswith(("fixed_size_list", "list", "large_list")):
+    if not kind.startswith(_LISTS):
         return column
     if column.null_count:
         missing = np.asarray(column.is_null())
@@ -62,6 +69,8 @@ def _from_pyarrow(column: Any) -> Any:
 
 def _from_polars(column: Any) -> Any:
     """Return a Series of arrays or lists as a matrix, and a DataFrame with one such column too."""
+    if hasattr(column, "collect"):
+        raise InvalidInputError("a polars LazyFrame has no values yet; pass lazy.collect()")
     if hasattr(column, "columns"):
         if len(column.columns) != 1:
             return column.to_numpy()
@@ -77,9 +86,11 @@ def _from_polars(column: Any) -> Any:
 
 
 def _from_pandas(column: Any) -> Any:
-    """Return a Series of arrays or lists as a matrix; other objects as NumPy converts them."""
+    """Return a Series of vectors, or a DataFrame with one such column, as a matrix; others as NumPy converts them."""
     values = column.to_numpy()
-    if values.dtype != object or values.ndim != 1 or isinstance(values[0], str):
+    if values.dtype == object and values.shape[1:] == (1,):
+        values = values[:, 0]
+    if values.dtype != object or values.ndim != 1 or not len(values) or isinstance(values[0], str):
         return values
     for row, value in enumerate(values):
         if np.ndim(value) != 1:
