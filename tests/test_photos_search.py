@@ -105,6 +105,23 @@ def test_a_folder_and_the_path_of_a_photo_are_accepted_as_in_the_commands(folder
         photos.search(folder / "none.png")
 
 
+def test_arrays_bytes_and_open_files_are_images(folder, small):
+    update(folder, model=small)
+    photos, path = Photos.open(folder), folder / "a.png"
+    expected = photos.search(read_image(path))
+    assert photos.search(np.asarray(read_image(path))) == photos.search(path.read_bytes()) == expected
+    with open(path, "rb") as file:
+        assert photos.search(file) == expected
+    pixels = np.asarray(read_image(path))
+    for wrong, got in ((pixels / 255, "float64"), (pixels[:, :, 0], r"uint8 of \(48, 60\)"), (pixels[:0], "uint8")):
+        with pytest.raises(InvalidInputError, match=f"must be uint8 of shape .*, got {got}"):
+            photos.search(wrong)
+    with pytest.raises(InvalidInputError, match=r"an image must be a PIL image, .* got list"):
+        photos.search(pixels.tolist())
+    with pytest.raises(ImageError, match="not an image"):
+        photos.search(b"nothing")
+
+
 def test_near_duplicates_are_grouped(tmp_path, small):
     for seed in range(12):
         draw(tmp_path / f"{seed:02}.png", seed)

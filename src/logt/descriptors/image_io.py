@@ -10,15 +10,19 @@ from functools import cache
 from io import BytesIO
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from logt._types import Floats
 from logt.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:
     from PIL.Image import Image, Transpose
+
+AnyImage: TypeAlias = "Image | NDArray[np.uint8] | str | Path | bytes | BinaryIO"
+"""An image: of PIL, an array (height, width, 3), or the path, the bytes or an open file of one."""
 
 MAX_PIXELS = 1 << 28
 """Images of more pixels are refused: 16,384 x 16,384 pixels take a gigabyte with four channels."""
@@ -88,6 +92,26 @@ def read_image(
     """
     with _raising_image_errors(source), _open_source(source) as stream, _open_image(stream) as image:
         return _decode(image, side, max_pixels, max_bytes)
+
+
+def as_rgb(image: AnyImage, side: int | None = None) -> Image:
+    """Return what a user passes as an image, in RGB; files are read as by `read_image` with `side`."""
+    module = pillow()
+    if isinstance(image, str | Path | bytes) or hasattr(image, "read"):
+        return read_image(cast(BinaryIO, image), side=side)
+    if isinstance(image, np.ndarray):
+        if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
+            raise InvalidInputError(
+                f"an array of an image must be uint8 of shape (height, width, 3), got {image.dtype} of {image.shape}"
+            )
+        image = cast("Image", module.fromarray(np.ascontiguousarray(image)))
+    if not isinstance(image, module.Image):
+        raise InvalidInputError(
+            "an image must be a PIL image, a uint8 array (height, width, 3), or the path, the bytes or an open file "
+            f"of one, got {type(image).__name__}"
+        )
+    opened = cast("Image", image)
+    return opened if opened.mode == "RGB" else opened.convert("RGB")
 
 
 def read_details(source: str | Path | BinaryIO | bytes) -> ImageDetails:

@@ -6,20 +6,17 @@ import threading
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from logt._types import Floats
-from logt.descriptors import Box, DescriptorExtractor, Model, TextEncoder, Whitening, read_image
+from logt.descriptors import Box, DescriptorExtractor, Model, TextEncoder, Whitening
+from logt.descriptors.image_io import AnyImage, as_rgb
 from logt.descriptors.text import can_encode_text
 from logt.errors import CorruptIndexError, InvalidInputError
 from logt.index import Index
 from logt.photos.catalog import CATALOG_FILE, Catalog, CatalogPhoto
 from logt.photos.index_folder import IndexFolder, find_index
 from logt.photos.manifest import PhotoManifest
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
 
 # Altered copies score above these, other photos of one object below: docs/how-to/photos.md has the measurements.
 _DUPLICATE_SCORES = {"dinov2-vits14": 0.9, "efficientnet-lite0": 0.85}
@@ -93,17 +90,17 @@ class Photos:
             return _RAW_DUPLICATE_SCORE
         return _DUPLICATE_SCORES.get(self._extractor.model.name, _DUPLICATE_SCORE)
 
-    def descriptor(self, image: Image | str | Path, box: Box | None = None) -> Floats:
+    def descriptor(self, image: AnyImage, box: Box | None = None) -> Floats:
         """Return the vector of an image: whitened, of norm 1, comparable with those of the index.
 
-        image: an image, or the path of an image file.
+        image: as in `search`.
         box: a region of the image, as in `search`.
         """
         return self._view.whitening(self._extract(image, box))
 
     def search(
         self,
-        image: Image | str | Path,
+        image: AnyImage,
         k: int = 10,
         box: Box | None = None,
         *,
@@ -111,7 +108,7 @@ class Photos:
     ) -> list[tuple[str, float]]:
         """Return (name, score) of the photos that are most similar to an image, best first.
 
-        image: an image, or the path of an image file.
+        image: of PIL, a uint8 array (height, width, 3) in RGB, or the path, the bytes or an open file of one.
         k: the number of results.
         box: search for a region of the upright image: left, top, right, bottom. Four numbers from 0 to 1 are
         fractions of its width and height; other numbers are whole pixels inside it.
@@ -211,10 +208,8 @@ class Photos:
                 self._text_encoder = TextEncoder.load(model)
             return self._text_encoder
 
-    def _extract(self, image: Image | str | Path, box: Box | None) -> Floats:
-        if isinstance(image, str | Path):
-            image = read_image(image, side=self.side if box is None else None)
-        return self._extractor(image if image.mode == "RGB" else image.convert("RGB"), box)
+    def _extract(self, image: AnyImage, box: Box | None) -> Floats:
+        return self._extractor(as_rgb(image, self.side if box is None else None), box)
 
 
 def _search(index: Index, x: Floats, k: int, rerank: Literal["diffusion"] | None = None) -> list[tuple[str, float]]:
