@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from logt.engine import costs
 from logt.methods import cascaded, compact, gt, lo_gt, quantized, rnd, sketched, starred
 from logt.stages.decoder import Sparse
 from logt.stages.grouping import Random
+from logt.stages.kmeans import KMeans
 from logt.stages.memory_vectors import Pinv
 from logt.stages.quantize import Float32
 
@@ -213,6 +215,20 @@ def test_report_counts_what_the_paper_counts_and_true_bytes(vectors):
     assert report["rho"] == pytest.approx((80 * 64 + 1000 * 20) / (64 * 1000))
     assert report["bytes"] == 80 * 64 * 4 + 1000 * (20 * (2 + 4) + 4) + 1000 * 4 * 2 + 1000 * 8
     assert "1,000" in str(report)
+
+
+@pytest.mark.parametrize(
+    ("method", "text"),
+    [
+        (None, "sketched()"),
+        (sketched(bits=4), "sketched(bits=4)"),
+        (sketched(refine=False, effort=0.5), "sketched(refine=False, effort=0.5)"),
+        (starred(rnd()), "Random, Pinv, Float32, Sparse, Suppress"),
+        (replace(sketched(), group=KMeans(rounds=2)), "KMeans, Mean, Int4, Sparse, ResidualQuantizer, Probe"),
+    ],
+)
+def test_report_gives_the_method_in_a_few_words(method, text):
+    assert logt.Index(8, method=method).report()["method"] == text
 
 
 def test_the_pseudo_inverse_reports_the_dense_cost():

@@ -31,6 +31,7 @@ from logt.engine.reader import Reader
 from logt.engine.rerank import as_diffusion, diffuse
 from logt.engine.snapshot import Snapshot
 from logt.errors import InvalidInputError
+from logt.methods import _describe_method
 from logt.metrics import check_queries, check_vectors, worst_score
 from logt.results import RangeResult, Report, SearchResult, pad_results
 from logt.stages.diffusion import Diffusion
@@ -319,7 +320,10 @@ class Index(IndexBase):
         return snapshot.reconstruct(snapshot.to_int_ids(ids, strict=True), self._dim)
 
     def report(self) -> Report:
-        """Return vectors, units, segments, the paper's complexity ratio rho, and true bytes, in total and by part."""
+        """Return vectors, units, segments, the paper's complexity ratio rho, and true bytes, in total and by part.
+
+        The value of "method" is the method in a few words.
+        """
         snapshot = self._contents.snapshot
         segments = snapshot.segments
         about = costs.costs(segments, self._dim)
@@ -338,7 +342,7 @@ class Index(IndexBase):
                 "bytes": total,
                 "bytes per vector": total / len(snapshot) if len(snapshot) else 0.0,
                 "bytes by part": parts,
-                "method": repr(self.method),
+                "method": _describe_method(self.method),
             }
         )
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from inspect import signature
-from typing import Literal
+from typing import Any, Literal
 
 from logt._validation import check_choice
 from logt.engine.method import Method
@@ -175,6 +175,20 @@ def _check_method(method: object) -> Method:
     name = name.replace("-", "_").lower()
     example = name if name in __all__ else "lo_gt"
     raise InvalidInputError(f"method must be a Method, such as logt.methods.{example}(), got {method!r}")
+
+
+def _describe_method(method: Method) -> str:
+    """Return a method in a few words: the call of `sketched` that makes it, or else the names of its stages."""
+    residual, probe = method.residual, method.probe
+    if isinstance(method.group, KMeans) and isinstance(method.decode, Sparse) and residual and probe:
+        given: dict[str, Any] = {"bits": residual.bits, "L": method.decode.L, "units": method.group.units}
+        given |= {"refine": residual.refine, "recall": probe.recall, "effort": probe.effort}
+        if sketched(**given) == method:
+            defaults = signature(sketched).parameters
+            changed = [f"{name}={value!r}" for name, value in given.items() if value != defaults[name].default]
+            return f"sketched({', '.join(changed)})"
+    stages = (getattr(method, field.name) for field in fields(method))
+    return ", ".join(type(stage).__name__ for stage in stages if is_dataclass(stage))
 
 
 def _refuse_unknown(names: Iterable[str]) -> None:

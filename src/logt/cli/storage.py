@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from logt.cli.console import AsJson, count_of, out, say
-from logt.engine.method import Method
 from logt.errors import InvalidInputError
 from logt.index import Index
-from logt.methods import sketched
 from logt.photos.backup import copy_photo_index
 from logt.photos.index_folder import DEFAULT_NAME, IndexFolder, find_index
 from logt.photos.manifest import MANIFEST_FILE, PhotoManifest
-from logt.results import Report
 from logt.storage.backup import copy_index
 from logt.storage.places import is_url
 from logt.storage.remote import check_files, stored_bytes
@@ -137,7 +134,7 @@ def print_report(index: Index, as_json: bool, more: dict[str, Any]) -> None:
     if as_json:
         out.print_json(json.dumps({**report, **more}))
         return
-    say(str(Report({**report, "method": _method_name(index.method)})))
+    say(str(report))
     for name, value in more.items():
         say(f"{name}: {value:,.1f}" if isinstance(value, float) else f"{name}: {value}")
 
@@ -176,12 +173,3 @@ def _photo_index(place: str | Path) -> IndexFolder | None:
 
 def _bytes_on_disk(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-
-
-def _method_name(method: Method) -> str:
-    """Return a short description of a method."""
-    for bits in (None, *range(1, 9)):
-        if method == sketched(bits=bits):
-            return "sketched()" if bits is None else f"sketched(bits={bits})"
-    stages = (getattr(method, field.name) for field in fields(method))
-    return ", ".join(type(stage).__name__ for stage in stages if hasattr(stage, "__dataclass_fields__"))
