@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -104,9 +105,22 @@ def test_a_parameter_of_the_method_points_at_the_method(settings, message):
         logt.Index(32, **settings)
 
 
-@pytest.mark.parametrize("method", ["rnd", logt.methods.rnd])
-def test_a_method_that_was_not_called_is_named(method):
-    with pytest.raises(logt.InvalidInputError, match=r"such as logt\.methods\.rnd\(\), got"):
+@pytest.mark.parametrize(
+    ("method", "example"),
+    [
+        ("rnd", "rnd()"),
+        (logt.methods.rnd, "rnd()"),
+        ("LO-GT", "lo_gt()"),
+        ("sketchd", "sketched()"),
+        ("ivf", "sketched()"),
+        (4, "sketched(bits=4)"),
+        ({"bits": 4, "L": 2}, "sketched(bits=4, L=2)"),
+        ({"bitz": 4}, "sketched()"),
+        (True, "sketched()"),
+    ],
+)
+def test_the_error_for_what_is_no_method_shows_the_method_that_was_meant(method, example):
+    with pytest.raises(logt.InvalidInputError, match=re.escape(f"such as logt.methods.{example}, got {method!r}")):
         logt.Index(32, method=method)
 
 

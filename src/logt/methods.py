@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields, is_dataclass, replace
+from difflib import get_close_matches
 from inspect import signature
 from typing import Any, Literal
 
@@ -171,10 +172,18 @@ def _check_method(method: object) -> Method:
         return sketched()
     if isinstance(method, Method):
         return method
-    name = method if isinstance(method, str) else getattr(method, "__name__", "")
-    name = name.replace("-", "_").lower()
-    example = name if name in __all__ else "lo_gt"
-    raise InvalidInputError(f"method must be a Method, such as logt.methods.{example}(), got {method!r}")
+    raise InvalidInputError(f"method must be a Method, such as logt.methods.{_example(method)}, got {method!r}")
+
+
+def _example(given: object) -> str:
+    """Return a call of the method that was probably meant, `sketched` unless a name is like that of another."""
+    if isinstance(given, int) and not isinstance(given, bool):
+        return f"sketched(bits={given})"
+    if isinstance(given, dict) and given.keys() <= signature(sketched).parameters.keys():
+        return f"sketched({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+    name = given if isinstance(given, str) else getattr(given, "__name__", "")
+    close = get_close_matches(name.replace("-", "_").lower(), __all__, 1)
+    return f"{close[0] if close else 'sketched'}()"
 
 
 def _describe_method(method: Method) -> str:
