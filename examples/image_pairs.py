@@ -1,9 +1,8 @@
 """From a folder of images to the pairs that hloc and COLMAP match: python examples/image_pairs.py [FOLDER PAIRS.txt]
 
 Structure from motion matches local features of pairs of images. With the most similar images only, that is 20 pairs
-per image in place of all. Without arguments, it draws five views of each of four scenes. The next steps are those of
-hloc, match_features.main(conf, pairs, ...), or of COLMAP, colmap matches_importer --match_list_path PAIRS.txt. Needs
-pip install "logt-search[images]".
+per image in place of all. Without arguments, it draws five views of each of four scenes. The next steps, with hloc or
+COLMAP, are in docs/how-to/image-pairs.md. Needs pip install "logt-search[images]".
 """
 
 import subprocess

@@ -264,6 +264,16 @@ def test_link_rerank_duplicates_and_pairs(tmp_path, vectors):
     assert "--overwrite" in run("pairs", path, tmp_path / "pairs.txt", ok=False).stderr
 
 
+def test_pairs_refuses_names_with_spaces_with_the_way_out(tmp_path, vectors):
+    index = logt.Index(32)
+    index.add(vectors(30, 32), [f"{n}.jpg" for n in range(29)] + ["a photo.jpg"])
+    index.save(tmp_path / "index")
+    refused = " ".join(run("pairs", tmp_path / "index", tmp_path / "pairs.txt", ok=False).stderr.split())
+    assert "1 name with spaces, such as 'a photo.jpg'" in refused
+    assert "rename these images and index them again. Nothing was written" in refused
+    assert not (tmp_path / "pairs.txt").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

@@ -106,7 +106,10 @@ def pairs(
     opened = _read_vectors(index)
     bad = [str(name) for name in opened.ids if any(c.isspace() for c in str(name))]
     if bad:
-        raise InvalidInputError(f"id {bad[0]!r} contains a space, which the format cannot hold; nothing was written")
+        raise InvalidInputError(
+            f"{count_of(len(bad), 'name')} with spaces, such as {bad[0]!r}: the format separates names by spaces; "
+            "rename these images and index them again. Nothing was written"
+        )
     graph = _graph(opened, threads, least=per_image)
     rank = np.arange(len(graph.rows)) - np.repeat(graph.starts[:-1], np.diff(graph.starts))
     lines = _pairs(graph, chosen=rank < per_image)
