@@ -22,6 +22,7 @@ PRINTS = {
     "serve": "removed: 1 of 1001",
     "sklearn_pipeline": "accuracy 0.9",
     "text_search": "blue dots 2.png",
+    "txtai_backend": "after a removal: Boats in the harbour",
     "updates": "after refresh it sees 1,990 vectors of generation 2",
 }
 NEEDS = {
@@ -33,6 +34,7 @@ NEEDS = {
     "serve": "uvicorn",
     "sklearn_pipeline": "sklearn",
     "text_search": "tokenizers",
+    "txtai_backend": "txtai",
 }
 
 

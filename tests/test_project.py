@@ -136,7 +136,7 @@ def test_install_hints_name_this_distribution_and_an_extra_that_exists():
 
 def test_the_extra_all_holds_every_extra_but_the_largest():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert extras["all"] == [f"logt-search[{','.join(sorted(set(extras) - {'all', 'fiftyone'}))}]"]
+    assert extras["all"] == [f"logt-search[{','.join(sorted(set(extras) - {'all', 'fiftyone', 'txtai'}))}]"]
 
 
 def test_kernels_share_no_code_between_instruction_sets():

@@ -8,6 +8,8 @@ import sys
 import pytest
 from word_vectors import TEXTS, vector
 
+import logt
+
 
 def best(embeddings, text):
     return embeddings.search(vector(text), 1)[0][0]
@@ -39,8 +41,17 @@ def test_txtai_indexes_searches_updates_deletes_and_saves(tmp_path):
     assert again.count() == 6
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_misspelt_setting_is_refused():
+    txtai = pytest.importorskip("txtai")
+    settings = {"backend": "logt.integrations.txtai.Logt", "logt": {"bitz": 4}}
+    embeddings = txtai.Embeddings(method="external", content=False, **settings)
+    with pytest.raises(logt.InvalidInputError, match="no setting 'bitz' in txtai; it has: bits, effort"):
+        embeddings.index([("a", vector("red bus"), None)])
+
+
 def test_without_txtai_the_error_names_the_package():
     code = "import sys; sys.modules['txtai'] = None\nimport logt.integrations.txtai"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "MissingExtraError" in done.stderr
-    assert "pip install txtai" in done.stderr
+    assert "pip install 'logt-search[txtai]'" in done.stderr

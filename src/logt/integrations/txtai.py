@@ -7,16 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from logt.errors import MissingExtraError
+from logt.errors import InvalidInputError, MissingExtraError
 from logt.index import Index
 from logt.methods import sketched
 
 try:
     from txtai.ann import ANN
 except ImportError as error:
-    raise MissingExtraError(f"logt.integrations.txtai needs txtai ({error}): pip install txtai") from error
+    raise MissingExtraError(
+        f"logt.integrations.txtai needs txtai ({error}): pip install 'logt-search[txtai]'"
+    ) from error
 
 __all__ = ["Logt"]
+
+_SETTINGS = ("bits", "effort")
 
 
 class Logt(ANN):  # type: ignore[misc]
@@ -31,7 +35,7 @@ class Logt(ANN):  # type: ignore[misc]
 
     def index(self, embeddings: Any) -> None:
         """Replace everything by the rows of `embeddings`."""
-        settings = {name: value for name, value in self.config.get("logt", {}).items() if name in ("bits", "effort")}
+        settings = _check_settings(self.config.get("logt") or {})
         self.backend = Index(embeddings.shape[1], metric="ip", method=sketched(**settings))
         self.config["offset"] = 0
         self.append(embeddings)
@@ -61,3 +65,11 @@ class Logt(ANN):  # type: ignore[misc]
     def save(self, path: str) -> None:
         """Write the index to the folder `path`."""
         self.backend.save(path)
+
+
+def _check_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of the index; raise for a name that is none of them."""
+    for name in settings:
+        if name not in _SETTINGS:
+            raise InvalidInputError(f"logt has no setting {name!r} in txtai; it has: {', '.join(_SETTINGS)}")
+    return dict(settings)
