@@ -116,6 +116,22 @@ def test_videos_and_other_files_are_counted_and_read_once(folder, small, monkeyp
     assert "no suffix" not in indexed_names(folder)
 
 
+def test_raw_files_of_cameras_are_indexed_if_they_decode_and_counted_otherwise(folder, small, monkeypatch):
+    Image.open(folder / "a.png").save(folder / "good.dng", format="TIFF")
+    Image.open(folder / "a.png").save(folder / "IMG_1.CR2", format="TIFF", compression="tiff_lzw")
+    content = (folder / "IMG_1.CR2").read_bytes()
+    (folder / "IMG_1.CR2").write_bytes(content[: len(content) // 2] + bytes(len(content) // 2))
+    (folder / "b.raf").write_bytes(b"FUJIFILMCCD-RAW 0201")
+    (folder / "c.jpg").write_bytes(b"no image")
+    done = update(folder, model=small)
+    assert (done.added, done.others, [name for name, _ in done.failed]) == (6, 2, ["c.jpg"])
+    assert "good.dng" in indexed_names(folder)
+    assert [name for name, _ in update(folder).failed] == ["c.jpg"]
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # a file that cannot be read is tried again
+    (folder / "b.raf").write_bytes(b"FUJIFILMCCD-RAW 0202")
+    assert [name for name, _ in update(folder).failed] == ["b.raf", "c.jpg"]
+
+
 def test_sizes_and_dates_are_recorded_and_added_to_an_older_index(folder, small):
     exif = Image.Exif()
     exif.get_ifd(0x8769)[0x9003] = "2021:07:30 18:05:09"

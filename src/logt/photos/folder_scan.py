@@ -14,13 +14,21 @@ _PHOTO_SUFFIXES = {
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".webp", ".tif", ".tiff", ".bmp", ".dib", ".avif", ".heic"),
     *(".heif", ".hif", ".jp2", ".j2k", ".jpx", ".jpf", ".mpo", ".psd", ".ppm", ".pgm", ".pbm", ".pnm", ".tga"),
     *(".pcx", ".qoi", ".ico"),
-    *(".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf", ".pef", ".srw"),  # of cameras
+}
+_RAW_SUFFIXES = {
+    *(".3fr", ".arw", ".cr2", ".cr3", ".crw", ".dcr", ".dng", ".erf", ".iiq", ".kdc", ".mef", ".mos", ".mrw", ".nef"),
+    *(".nrw", ".orf", ".pef", ".raf", ".raw", ".rw2", ".rwl", ".sr2", ".srf", ".srw", ".x3f"),
 }
 
 
 def is_photo_name(name: str) -> bool:
     """Return whether a file name ends as those of photos do; a user expects such a file in the index."""
     return Path(name).suffix.lower() in _PHOTO_SUFFIXES
+
+
+def is_raw_name(name: str) -> bool:
+    """Return whether a file name ends as those of raw files of cameras do, most of which cannot be decoded."""
+    return Path(name).suffix.lower() in _RAW_SUFFIXES
 
 
 @dataclass

@@ -7,6 +7,7 @@ can be repeated: vectors replace those with the same name, and names that are no
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -24,7 +25,7 @@ from logt.descriptors.image_io import NOT_AN_IMAGE, ImageDetails
 from logt.errors import CorruptIndexError, InvalidInputError
 from logt.photos.catalog import Catalog, FileStamp
 from logt.photos.decoding import read_photo, read_photo_details
-from logt.photos.folder_scan import FolderScan, is_photo_name, scan_folders
+from logt.photos.folder_scan import FolderScan, is_photo_name, is_raw_name, scan_folders
 from logt.photos.index_folder import DEFAULT_NAME, IndexFolder
 from logt.photos.manifest import PhotoManifest
 from logt.photos.progress_file import published_progress
@@ -46,7 +47,7 @@ _MAX_SEGMENTS = 8  # more are merged at the end of a run
 class Summary:
     """The numbers of photos that were added, changed, removed and unchanged, and (name, reason) of failed files.
 
-    others: the number of files that are not photos, such as videos and text files.
+    others: the number of files that are not photos, such as videos, text files and raw files of cameras.
     """
 
     added: int
@@ -239,7 +240,7 @@ class _Indexer:
         self._add_missing_details(set(new))
         failed = self._extract_all(sorted(new, key=_shuffle_key), scan)
         self._update_vectors(compact=True)
-        not_photos = {name for name, reason in failed if reason == NOT_AN_IMAGE and not is_photo_name(name)}
+        not_photos = {name for name, reason in failed if self._is_no_photo(name, reason)}
         others |= {name: scan.files[name] for name in not_photos}
         if others != known:
             self.catalog.replace_others(others)
@@ -252,6 +253,12 @@ class _Indexer:
             failed=sorted(scan.failed + [(name, reason) for name, reason in failed if name not in not_photos]),
             others=len(others),
         )
+
+    def _is_no_photo(self, name: str, reason: str) -> bool:
+        """Return whether a file that failed is not one that a user expects in the index; it is not tried again."""
+        if is_raw_name(name):  # decoders fail in many ways for them
+            return os.access(self.photo_folder / name, os.R_OK)
+        return reason == NOT_AN_IMAGE and not is_photo_name(name)
 
     def _is_in(self, name: str, folder: Path) -> bool:
         """Return whether a photo is in one of the folders, by its name."""
