@@ -69,8 +69,8 @@ def find_model(model: str | Path | None) -> Path:
     names, or the default network.
     """
     name = os.environ.get("LOGT_MODEL", DEFAULT_NAME) if model is None else str(model)
-    if name in BUILT_IN:
-        return BUILT_IN[name]
+    if (included := name_of_included(name)) in BUILT_IN:
+        return BUILT_IN[included]
     path = Path(name)
     if not path.exists() and len(path.parts) == 1 and (folder := os.environ.get("LOGT_MODELS")):
         candidates = [Path(folder, name), Path(folder, f"{name}.onnx")]
@@ -83,6 +83,11 @@ def find_model(model: str | Path | None) -> Path:
             f"one of {', '.join(map(repr, BUILT_IN))}, or a name in the folder LOGT_MODELS"
         )
     return path.resolve()
+
+
+def name_of_included(model: str) -> str:
+    """Return the name of an included network, given the stem of its file, which indexes store; others as they are."""
+    return next((name for name, path in BUILT_IN.items() if path.stem == model), model)
 
 
 def find_files(image: Path, settings: Mapping[str, Any]) -> ModelFiles:

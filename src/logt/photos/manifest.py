@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from logt.descriptors import DescriptorExtractor, Model
-from logt.descriptors.model_files import BUILT_IN, find_model
+from logt.descriptors.model_files import BUILT_IN, find_model, name_of_included
 from logt.errors import CorruptIndexError, FormatVersionError, InvalidInputError
 from logt.storage.files import checksum, open_regular, read_bytes, replace_file
 
@@ -164,7 +164,7 @@ class PhotoManifest:
     def _check_model(self, sha256: str, path: str | Path) -> None:
         if sha256 != self.sha256:
             raise InvalidInputError(
-                f"the photos were indexed with the model {self.model} ({self.sha256[:12]}…), "
+                f"the photos were indexed with the model {name_of_included(self.model)} ({self.sha256[:12]}…), "
                 f"but {path} is a different model; pass the original one, or relearn the index with this one"
             )
 
