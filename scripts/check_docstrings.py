@@ -2,8 +2,8 @@
 
     python scripts/check_docstrings.py MODULE...
 
-A parameter may be described in the docstring of its function or of its class, in one that these inherit, or, for a
-field of a dataclass, in a string after the field.
+A parameter may be described in the docstring of its function or class, in one that these inherit, or, for a field of
+a dataclass, in a string after the field. A method of a dataclass may take a field as it is described there.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def public_objects(module: ModuleType) -> Iterator[tuple[str, Any, str]]:
             for method in dict.fromkeys(name for base in inherited for name in vars(base)):
                 bound = getattr(value, method)
                 if not method.startswith("_") and inspect.isroutine(bound):
-                    yield f"{name}.{method}", bound, f"{method_text(value, method)}\n{about}"
+                    fields = about if dataclasses.is_dataclass(value) else ""
+                    yield f"{name}.{method}", bound, f"{method_text(value, method)}\n{fields}"
         elif inspect.isroutine(value):
             yield name, value, value.__doc__ or ""
 
