@@ -122,3 +122,12 @@ def test_the_command_converts_a_file(X, tmp_path):
     assert "--overwrite" in run(*words, ok=False).stderr
     run(*words, "--overwrite", "--metric", "cosine")
     assert logt.open(tmp_path / "index").metric == "cosine"
+    (tmp_path / "empty").mkdir()
+    run("convert", tmp_path / "x.faiss", tmp_path / "empty")
+    assert len(logt.open(tmp_path / "empty")) == 2000
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").write_text("mine")
+    refused = run("convert", tmp_path / "x.faiss", tmp_path / "full", ok=False).stderr
+    assert "exists and is not an index" in " ".join(refused.split())
+    run("convert", tmp_path / "none.faiss", tmp_path / "new", ok=False)
+    assert not (tmp_path / "new").exists()

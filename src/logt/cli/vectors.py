@@ -101,8 +101,8 @@ def build(
     if method not in (_DEFAULT_METHOD, *_PAPER_METHODS):
         names = ", ".join((_DEFAULT_METHOD, *_PAPER_METHODS))
         raise InvalidInputError(f"--method must be one of {names}, got {method!r}")
-    if not is_url(index) and (Path(index) / MANIFEST).exists() and not overwrite:
-        raise InvalidInputError(f"{index} exists; choose another path, or pass --overwrite")
+    if not overwrite:
+        _refuse_index(index)
     spread = workers is not None or ray is not None or len(sources) > 1 or any(map(is_url, (*sources, index)))
     if spread and "-" in sources:
         raise InvalidInputError("the standard input can only be read alone and by one process; write it to a file")
@@ -135,6 +135,12 @@ def build(
         out.print_json(json.dumps({**asdict(done), **about}))
     else:
         say(str(Report({**asdict(done), **about})))
+
+
+def _refuse_index(place: str | Path) -> None:
+    """Raise if a folder holds an index; one that is empty or holds something else is checked when it is written."""
+    if not is_url(place) and (Path(place) / MANIFEST).exists():
+        raise InvalidInputError(f"{place} exists; choose another path, or pass --overwrite")
 
 
 class _BuildSettings(NamedTuple):
@@ -179,12 +185,13 @@ def convert(
     as_json: AsJson = False,
 ) -> None:
     """Convert a faiss index; its vectors are those that faiss reconstructs."""
-    if index.exists() and not overwrite:
-        raise InvalidInputError(f"{index} exists; choose another path, or pass --overwrite")
-    method = methods.sketched(bits=bits)
-    with progress(quiet=as_json) as report:
+    if not overwrite:
+        _refuse_index(index)
+    method, folder = methods.sketched(bits=bits), index.resolve()
+    with removed_on_failure(folder), progress(quiet=as_json) as report:
+        Store.create(folder).close()  # a folder that cannot be written to is refused before the work
         new = from_faiss(source, metric=metric, method=method, threads=threads, progress=report)
-    new.save(index)
+        new.save(folder)
     print_report(new, as_json, {"index": str(index)})
 
 
