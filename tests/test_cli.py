@@ -100,12 +100,12 @@ def test_methods_by_name(files, method):
         (("build", "{files}/x.npy", "{files}/index"), "--overwrite"),
         (("build", "{files}/x.npy", "out", "--method", "magic"), "--method must be one of sketched, lo-gt"),
         (("build", "{files}/x.npy", "out", "--metric", "magic"), "metric must be one of"),
-        (("search", "nowhere", "{files}/q.npy"), "nowhere holds no index"),
+        (("search", "nowhere", "{files}/q.npy"), "nowhere holds no index: this path does not exist"),
         (("search", "{files}/index", "{files}/none.csv"), "file not found"),
         (("search", "{files}/index", "{files}/q.npy", "--save", "out.txt"), "unsupported file type '.txt'"),
         (("search", "{files}/index", "{files}/q.npy", "--json", "--jsonl"), "pass one of them"),
         (("search", "{files}/index", "{files}/q.npy", "--effort", "7"), "effort must be from 0 to 1"),
-        (("info", "{files}"), "holds no index"),
+        (("info", "{files}"), "holds no index: it has no manifest.json"),
     ],
 )
 def test_errors_are_one_line_with_a_way_to_fix_them(files, words, message):

@@ -117,7 +117,7 @@ def test_demo_finds_the_views_of_its_scenes(tmp_path):
     ("words", "message"),
     [
         (("index", "nowhere"), "nowhere is not a folder"),
-        (("search", "nowhere", "{photos}/one.png"), "is not an index of photos"),
+        (("search", "nowhere", "{photos}/one.png"), "is not an index of photos: this path does not exist"),
         (("search", "{photos}", "none.png"), "none.png: file not found"),
         (("search", "{photos}", "{photos}/notes.txt"), "not an image"),
         (("search", "{photos}", "{photos}/one.png", "--box", "1,2,3"), "a box is left,top,right,bottom"),

@@ -206,7 +206,7 @@ def test_the_command_reads_the_token_from_the_environment(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"index": Path("none")}, "none holds no index"),
+        ({"index": Path("none")}, "none holds no index: this path does not exist"),
         ({"host": "no.such.host.invalid"}, "is not an address"),
         ({"token": "short"}, "at least 12"),
         ({"allow_upload": True}, "not an index of photos"),

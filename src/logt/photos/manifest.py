@@ -71,9 +71,9 @@ class PhotoManifest:
         try:
             text = read_bytes(index_path / MANIFEST_FILE, _MAX_BYTES)
         except (FileNotFoundError, NotADirectoryError):
+            reason = f"it contains no {MANIFEST_FILE}" if index_path.exists() else "this path does not exist"
             raise FileNotFoundError(
-                f"{index_path} is not an index of photos: it contains no {MANIFEST_FILE}; "
-                "create one with: logt images index FOLDER"
+                f"{index_path} is not an index of photos: {reason}; create one with: logt images index FOLDER"
             ) from None
         return cls.from_json(text, index_path)
 

@@ -61,7 +61,8 @@ def read_manifest(folder: Path) -> Any:
     try:
         text = read_bytes(folder / MANIFEST, _MAX_MANIFEST)
     except (FileNotFoundError, NotADirectoryError):
-        raise FileNotFoundError(f"{folder} holds no index: it has no {MANIFEST}") from None
+        reason = f"it has no {MANIFEST}" if folder.exists() else "this path does not exist"
+        raise FileNotFoundError(f"{folder} holds no index: {reason}") from None
     return parse_manifest(text, folder / MANIFEST)
 
 
