@@ -293,7 +293,17 @@ def test_models_are_found_by_name(tmp_path, monkeypatch):
     monkeypatch.setenv("LOGT_MODELS", str(tmp_path / "models"))
     assert Model.load("clip").path == tmp_path / "models" / "clip" / "model.onnx"
     assert Model.load("vit").path == tmp_path / "models" / "vit.onnx"
-    with pytest.raises(InvalidInputError, match=r"contains no image encoder; expected vision_model.onnx"):
+    with pytest.raises(InvalidInputError, match=r"contains no image encoder; .* one of vision_model.onnx"):
+        Model.load(tmp_path)
+
+
+def test_the_only_model_of_a_folder_is_found_whatever_its_name(tmp_path):
+    write_transformer(tmp_path / "vit-b-16.onnx")
+    assert Model.load(tmp_path).path == tmp_path / "vit-b-16.onnx"
+    (tmp_path / "text_model.onnx").write_bytes(b"of texts")
+    assert Model.load(tmp_path).path == tmp_path / "vit-b-16.onnx"
+    write_transformer(tmp_path / "other.onnx")
+    with pytest.raises(InvalidInputError, match=r"several ONNX files \(other.onnx, vit-b-16.onnx\); pass the path"):
         Model.load(tmp_path)
 
 

@@ -76,7 +76,7 @@ def find_model(model: str | Path | None) -> Path:
         candidates = [Path(folder, name), Path(folder, f"{name}.onnx")]
         path = next((candidate for candidate in candidates if candidate.exists()), path)
     if path.is_dir():
-        return _find_in(path, _IMAGE_FILES) or _refuse_folder(path)
+        return _find_in(path, _IMAGE_FILES) or _only_onnx(path)
     if not path.exists() and path.suffix != ".onnx":
         raise InvalidInputError(
             f"there is no model {name!r}; pass an ONNX file, a folder that contains one, "
@@ -161,8 +161,16 @@ def _named(image: Path, settings: Mapping[str, Any], key: str) -> Path | None:
     return path
 
 
-def _refuse_folder(folder: Path) -> Path:
-    raise InvalidInputError(f"the folder {folder} contains no image encoder; expected {', '.join(_IMAGE_FILES)}")
+def _only_onnx(folder: Path) -> Path:
+    """Return the only ONNX file of a folder; raise if there are none or several."""
+    files = sorted(path for path in folder.glob("*.onnx") if path.name not in _TEXT_FILES)
+    if len(files) == 1:
+        return files[0].resolve()
+    found = f"several ONNX files ({', '.join(path.name for path in files)})" if files else "no image encoder"
+    raise InvalidInputError(
+        f"the folder {folder} contains {found}; pass the path of the file, or name it as one of "
+        f"{', '.join(_IMAGE_FILES)}"
+    )
 
 
 def read_json(file: Path) -> dict[str, Any]:
