@@ -1,4 +1,4 @@
-"""The vector store for LangChain: the right texts are found, replaced, deleted, filtered, saved."""
+"""The vector store for LangChain: the right texts are found, replaced, deleted, filtered."""
 
 from __future__ import annotations
 
@@ -60,6 +60,27 @@ def test_texts_are_added_replaced_and_deleted(store):
 def test_a_filter_sees_documents(store):
     found = store.similarity_search("big tree", k=5, filter=lambda document: document.metadata["page"] < 2)
     assert {document.id for document in found} == {"a", "b"}
+    for metadata, ids in (({"page": 1}, ["b"]), ({"page": 9}, []), ({"name": "x"}, []), ({}, list("abcde"))):
+        found = store.similarity_search("big tree", k=5, filter=metadata, effort=1.0)
+        assert sorted(document.id for document in found) == ids
+    with pytest.raises(
+        logt.InvalidInputError, match=r"filter must be a function .* or a dict of metadata, got 'page'"
+    ):
+        store.similarity_search("big tree", filter="page")
+
+
+def test_marginal_relevance_chooses_documents_that_differ(store):
+    store.add_texts(["red bus", "bus red"], ids=["copy 1", "copy 2"])
+    plain = [document.id for document in store.similarity_search("a red bus", k=3)]
+    assert set(plain) == {"a", "copy 1", "copy 2"}
+    chosen = store.max_marginal_relevance_search("a red bus", k=3, lambda_mult=0.2)
+    assert chosen[0].id == plain[0]
+    assert len({"copy 1", "copy 2"} & {document.id for document in chosen}) <= 1
+    relevant = store.max_marginal_relevance_search("a red bus", k=3, lambda_mult=1.0)
+    assert {document.id for document in relevant} == set(plain)
+    retriever = store.as_retriever(search_type="mmr", search_kwargs={"k": 1, "filter": {"page": 1}})
+    assert [document.id for document in retriever.invoke("red bus")] == ["b"]
+    assert LogtVectorStore(WordEmbeddings()).max_marginal_relevance_search("bus") == []
 
 
 def test_the_method_is_that_of_the_index():

@@ -13,18 +13,16 @@ from logt.index import Index
 try:
     from langchain_core.documents import Document
     from langchain_core.embeddings import Embeddings
-    from langchain_core.vectorstores import VectorStore
+
+    from logt.integrations.marginal_relevance import MarginalRelevance
 except ImportError as error:
     raise MissingExtraError("the vector store needs langchain-core: pip install 'logt-search[langchain]'") from error
 
 __all__ = ["LogtVectorStore"]
 
 
-class LogtVectorStore(VectorStore):
-    """A vector store over a logt index; scores are cosines.
-
-    embedding: computes the vectors of texts. method: of the index, one of `logt.methods`.
-    """
+class LogtVectorStore(MarginalRelevance):
+    """A vector store; scores are cosines. embedding: of texts. method: of the index, one of `logt.methods`."""
 
     def __init__(self, embedding: Embeddings, *, method: Method | None = None):
         self._embedding, self._method = embedding, method
@@ -42,10 +40,8 @@ class LogtVectorStore(VectorStore):
         texts = list(texts)
         names = [given or str(uuid.uuid4()) for given in ids or [None] * len(texts)]
         metadatas = metadatas or [{} for _ in texts]
-        if not len(texts) == len(names) == len(metadatas):
-            raise InvalidInputError(
-                f"{len(texts)} texts, {len(metadatas)} metadatas, {len(names)} ids: pass one each"
-            )
+        if not len(texts) == (n := len(names)) == len(metadatas):
+            raise InvalidInputError(f"{len(texts)} texts, {len(metadatas)} metadatas, {n} ids: pass one each")
         if texts:
             vectors = self._embedding.embed_documents(texts)
             self.index = Index(len(vectors[0]), method=self._method) if self.index is None else self.index
@@ -68,13 +64,17 @@ class LogtVectorStore(VectorStore):
         return [self._documents[name] for name in ids if name in self._documents]
 
     def _search(self, embedding: Any, k: int, filter: Any = None, **settings: Any) -> list[tuple[Document, float]]:
-        """Search among the documents for which `filter` returns True; settings as in `Index.search`."""
+        """Search among the documents that pass `filter`; settings as in `Index.search`."""
+        if not (filter is None or callable(filter) or isinstance(filter, dict)):
+            raise InvalidInputError(f"filter must be a function of a document or a dict of metadata, got {filter!r}")
         if self.index is None or not len(self.index):
             return []
-        names = None if filter is None else [name for name, document in self._documents.items() if filter(document)]
+        passes = filter if callable(filter) else lambda document: filter.items() <= document.metadata.items()
+        names = None if filter is None else [name for name, found in self._documents.items() if passes(found)]
         scores, ids = self.index.search(embedding, min(k, len(self.index)), filter=names, **settings)
-        pairs = zip(ids, scores, strict=True)
-        return [(self._documents[name], float(score)) for name, score in pairs if name is not None]
+        return [
+            (self._documents[name], float(score)) for name, score in zip(ids, scores, strict=True) if name is not None
+        ]
 
     def similarity_search_with_score(self, query: str, k: int = 4, **kwargs: Any) -> list[tuple[Document, float]]:
         """Return the k best documents for a text `query`, with their cosines."""
@@ -85,7 +85,7 @@ class LogtVectorStore(VectorStore):
         return [document for document, _ in self._search(embedding, k, **kwargs)]
 
     def similarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
-        """Return the k best documents for a text `query`. kwargs: filter, a function of a document; effort."""
+        """Return the k best documents for `query`. kwargs: filter, a function or a dict of metadata; effort."""
         return [document for document, _ in self.similarity_search_with_score(query, k, **kwargs)]
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
