@@ -179,6 +179,10 @@ def test_bad_parameters_are_named(blobs, parameters, message):
 def test_more_neighbors_than_vectors_are_refused(blobs):
     with pytest.raises(logt.InvalidInputError, match="n_neighbors = 7, n_samples_fit = 6"):
         LogtNeighbors(n_neighbors=7).fit(blobs[0][:6]).kneighbors(blobs[0][:2])
+    message = "Expected n_neighbors < n_samples_fit, but n_neighbors = 6, n_samples_fit = 6"
+    for estimator in (LogtNeighbors(n_neighbors=6), NearestNeighbors(n_neighbors=6)):
+        with pytest.raises(ValueError, match=message):
+            estimator.fit(blobs[0][:6]).kneighbors()
 
 
 def test_without_scikit_learn_the_error_names_the_extra():

@@ -76,6 +76,10 @@ class _IndexEstimator(BaseEstimator):  # type: ignore[misc]
         k = check_int("n_neighbors", self.n_neighbors if n_neighbors is None else n_neighbors)
         if X is not None:
             return self._search(self._queries(X), k)
+        if k >= self.n_samples_fit_:
+            raise InvalidInputError(
+                f"Expected n_neighbors < n_samples_fit, but n_neighbors = {k}, n_samples_fit = {self.n_samples_fit_}"
+            )
         distances, rows = self._search(self._training_vectors(), k + 1)
         own = rows == np.arange(self.n_samples_fit_)[:, None]
         own[~own.any(axis=1), -1] = True  # equal vectors have filled the list
