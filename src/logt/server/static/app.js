@@ -9,6 +9,7 @@ import { announce, load, main, navigate, onContent, restore } from "./navigation
 import { RegionSelector, formatRegion } from "./region.js";
 import { watchIndexing } from "./indexing.js";
 import { VirtualGrid } from "./virtual_grid.js";
+import "./filters.js";
 import "./photo_input.js";
 
 let virtualGrid = null;
@@ -61,7 +62,7 @@ function initRegion() {
   else image.addEventListener("load", enable, { once: true });
 }
 
-// ------------------------------------------------------------------------------------------------ links, forms, keys
+// ------------------------------------------------------------------------------------------------ links, keys
 
 document.addEventListener("click", (event) => {
   if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
@@ -76,19 +77,6 @@ document.addEventListener("click", (event) => {
   event.preventDefault();
   if ($("#lightbox") && !tile.matches(".text-tile")) openLightbox(tile.closest(".card"));
   else navigate(tile.href);
-});
-
-document.addEventListener("submit", (event) => {
-  if (event.target.id !== "filters") return;
-  event.preventDefault();
-  const url = new URL(event.target.action);
-  for (const [name, value] of new FormData(event.target)) {
-    if (value && !(name === "order" && value === "date")) url.searchParams.set(name, value);
-  }
-  navigate(url, { focus: false });
-});
-document.addEventListener("change", (event) => {
-  if (event.target.closest("#filters") && event.target.matches("select, [type=date]")) event.target.form.requestSubmit();
 });
 
 // Arrow keys move between photos, Space selects, S finds similar ones; Enter follows the link.

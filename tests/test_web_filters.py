@@ -1,0 +1,78 @@
+"""The filters of the web page in Chromium: typing, focus, and what keeps them."""
+
+from __future__ import annotations
+
+import pytest
+from server_testing import run_server
+from synthetic_photos import SyntheticPhotos, write_photos
+
+from logt.server.app import create_app
+from logt.server.photo_collection import PhotoCollection
+
+SCENES = 40
+RESULTS = "?id=scene+005/photo+0.jpg"
+
+
+@pytest.fixture(scope="module")
+def collection(tmp_path_factory):
+    """120 photos of 40 scenes in as many folders, one photo a day from 2020-01-01."""
+    root = tmp_path_factory.mktemp("filters")
+    write_photos(root / "photos", root / "index", SCENES, 3, "scene {number:03}/photo {seed}.jpg")
+    return PhotoCollection(SyntheticPhotos(root / "photos", root / "index"))
+
+
+@pytest.fixture(scope="module")
+def url(collection):
+    with run_server(create_app(collection)) as url:
+        yield url
+
+
+@pytest.fixture
+def page(new_page, url):
+    """The start page, marked so that a test can see whether it was loaded again."""
+    new_page.goto(url)
+    new_page.wait_for_selector(".card")
+    new_page.evaluate("window.marker = true")
+    return new_page
+
+
+def wait_for_search(page, pattern):
+    """Wait until the query of the URL matches a pattern, and the content is loaded."""
+    page.wait_for_function("pattern => new RegExp(pattern).test(location.search)", arg=pattern)
+    page.wait_for_selector("main:not([aria-busy=true])")
+
+
+def focused(page):
+    return page.evaluate("document.activeElement.name ?? document.activeElement.textContent")
+
+
+@pytest.mark.parametrize("end", ["Enter", "Tab Tab Tab Tab"])
+def test_dates_are_typed_with_the_keyboard(page, end):
+    page.get_by_label("From", exact=True).focus()
+    page.keyboard.type("02012020", delay=60)
+    assert page.locator("[name=from]").input_value() == "2020-02-01"
+    page.keyboard.press("Tab")  # to the button of the calendar
+    page.keyboard.press("Tab")
+    page.keyboard.type("02032020", delay=60)
+    assert page.locator("[name=to]").input_value() == "2020-02-03"
+    assert "from" not in page.url
+    for key in end.split():
+        page.keyboard.press(key)
+    wait_for_search(page, "from=2020-02-01&to=2020-02-03$")
+    assert page.locator(".card").count() == 3
+    assert page.evaluate("window.marker")
+
+
+def test_a_date_that_was_cleared_is_no_filter(page, url):
+    page.goto(f"{url}?from=2020-02-01")
+    page.get_by_label("From", exact=True).focus()
+    page.keyboard.press("Backspace")
+    page.keyboard.type("03", delay=60)
+    assert page.locator("[name=from]").input_value() == "2020-03-01"
+    page.keyboard.press("ArrowLeft")
+    for _ in range(3):
+        page.keyboard.press("Backspace")
+        page.keyboard.press("ArrowRight")
+    assert "from=2020-02-01" in page.url
+    page.get_by_role("button", name="Filter").click()
+    page.wait_for_function("() => !location.search.includes('from')")
