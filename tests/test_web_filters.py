@@ -43,7 +43,7 @@ def wait_for_search(page, pattern):
 
 
 def focused(page):
-    return page.evaluate("document.activeElement.name ?? document.activeElement.textContent")
+    return page.evaluate("document.activeElement.name")
 
 
 @pytest.mark.parametrize("end", ["Enter", "Tab Tab Tab Tab"])
@@ -76,3 +76,30 @@ def test_a_date_that_was_cleared_is_no_filter(page, url):
     assert "from=2020-02-01" in page.url
     page.get_by_role("button", name="Filter").click()
     page.wait_for_function("() => !location.search.includes('from')")
+
+
+def test_filters_keep_the_focus(page):
+    page.locator("select[name=folder]").focus()
+    page.keyboard.press("ArrowDown")
+    wait_for_search(page, "folder=scene.000")
+    assert focused(page) == "folder"
+    page.keyboard.press("ArrowDown")
+    wait_for_search(page, "folder=scene.001")
+    page.get_by_label("Name").focus()
+    page.keyboard.type("1.jpg")
+    page.keyboard.press("Enter")
+    wait_for_search(page, "name=1.jpg")
+    assert focused(page) == "name"
+    assert page.locator(".card").count() == 1
+    page.get_by_role("button", name="Filter").press("Enter")
+    page.wait_for_selector("main:not([aria-busy=true])")
+    assert page.evaluate("document.activeElement.textContent") == "Filter"
+
+
+def test_show_more_goes_on_with_the_first_new_photo(page, url):
+    page.goto(f"{url}{RESULTS}")
+    page.get_by_role("link", name="Show more").press("Enter")
+    wait_for_search(page, "k=72")
+    page.wait_for_function("() => document.activeElement.closest('.card')")
+    position = "[...document.querySelectorAll('.card')].indexOf(document.activeElement.closest('.card'))"
+    assert page.evaluate(position) == 24

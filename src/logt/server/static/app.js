@@ -69,8 +69,8 @@ document.addEventListener("click", (event) => {
   const link = event.target.closest("a[data-go]");
   if (link) {
     event.preventDefault();
-    const more = link.dataset.go === "more";
-    return void navigate(link.href, { replace: leaveLightbox() || more, focus: !more, keep: more });
+    if (link.dataset.go === "more") return void showMore(link.href);
+    return void navigate(link.href, { replace: leaveLightbox(), focus: !link.matches("[role=switch]") });
   }
   const tile = event.target.closest("a.tile");
   if (!tile) return;
@@ -78,6 +78,13 @@ document.addEventListener("click", (event) => {
   if ($("#lightbox") && !tile.matches(".text-tile")) openLightbox(tile.closest(".card"));
   else navigate(tile.href);
 });
+
+// Show more results, and go on with the first new one.
+async function showMore(url) {
+  const shown = $$(".card", main).length;
+  await navigate(url, { replace: true, focus: false, keep: true });
+  $$(".card .tile", main)[shown]?.focus({ preventScroll: true });
+}
 
 // Arrow keys move between photos, Space selects, S finds similar ones; Enter follows the link.
 main.addEventListener("keydown", (event) => {

@@ -52,7 +52,7 @@ function withoutFragment(url) {
 
 function showContent(html, { focus, keep, scroll }) {
   const before = window.scrollY;
-  const focused = document.activeElement?.closest?.(".card")?.dataset.id;
+  const focused = selectorOf(document.activeElement);
   main.innerHTML = html; // rendered and escaped by the server
   for (const handler of handlers) handler();
   const status = $("[data-status]", main)?.dataset.status ?? $("h1", main)?.textContent ?? "";
@@ -61,7 +61,18 @@ function showContent(html, { focus, keep, scroll }) {
   document.title = `${heading ?? document.body.dataset.title} · logt`;
   window.scrollTo(0, keep ? before : scroll);
   if (focus) main.focus({ preventScroll: true });
-  else if (focused) main.querySelector(`.card[data-id="${CSS.escape(focused)}"] .tile`)?.focus({ preventScroll: true });
+  else if (focused) $(focused, main)?.focus({ preventScroll: true });
+}
+
+// Return a selector that finds a control again in new content; null if there is none.
+function selectorOf(element) {
+  if (!element || element === main || !main.contains(element)) return null;
+  const card = element.closest(".card");
+  if (card) return `.card[data-id="${CSS.escape(card.dataset.id)}"] ${element.matches("[data-select]") ? "[data-select]" : ".tile"}`;
+  if (element.id) return `#${CSS.escape(element.id)}`;
+  const within = element.form?.matches("#filters") ? "#filters " : "";
+  if (element.name) return `${within}${element.localName}[name="${CSS.escape(element.name)}"]`;
+  return element.matches("[role=switch]") ? "[role=switch]" : within && `${within}${element.localName}`;
 }
 
 export function showError(heading, message) {
