@@ -103,3 +103,12 @@ def test_show_more_goes_on_with_the_first_new_photo(page, url):
     page.wait_for_function("() => document.activeElement.closest('.card')")
     position = "[...document.querySelectorAll('.card')].indexOf(document.activeElement.closest('.card'))"
     assert page.evaluate(position) == 24
+
+
+def test_the_results_of_a_photo_of_the_index_are_filtered_without_loading_the_page_again(page, url):
+    page.goto(f"{url}{RESULTS}")
+    page.evaluate("window.marker = true")
+    page.locator("select[name=folder]").select_option("scene 005")
+    wait_for_search(page, "folder=scene.005")
+    assert page.evaluate("window.marker")
+    assert page.locator(".results .card").count() == 2

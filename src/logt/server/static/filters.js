@@ -6,7 +6,7 @@ import { navigate } from "./navigation.js";
 let typed = null; // the date field that keys were pressed in
 
 document.addEventListener("submit", (event) => {
-  if (event.target.id !== "filters") return;
+  if (!event.target.matches("#filters")) return; // its property id can be the field of that name
   event.preventDefault();
   typed = null;
   const url = new URL(event.target.action);
