@@ -9,6 +9,7 @@ import sys
 import time
 import zipfile
 from io import BytesIO
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from logt.photos.duplicates import DuplicateGroup
 from logt.photos.progress_file import PROGRESS_FILE, published_progress, read_progress
 from logt.server.background import Background
 from logt.server.duplicate_finder import best_first
+from logt.server.export import stream_zip
 from logt.server.library import Group, Library, PhotoFilter
 from logt.server.photo_collection import PhotoCollection
 from logt.server.query_store import QueryStore, StoredQuery
@@ -202,6 +204,18 @@ def test_photos_are_exported_as_a_zip_file(photos, originals):
         for wrong in ("[]", "x", '{"a": 1}', "[1]", json.dumps(["a"] * 1001)):
             error_message(client.post(f"{API}/pictures/zip", data={"ids": wrong}), 422, "invalid_input")
         error_message(client.post(f"{API}/pictures/zip", data={"ids": '["none"]'}), 404, "not_found")
+
+
+def test_photos_of_the_same_name_but_for_its_suffix_are_all_in_the_zip_file(tmp_path):
+    ids = ["a/photo.png", "a/photo.jpg", "a/photo.JPG", "a/photo.png.jpg", "b/photo.webp"]
+    for number, photo_id in enumerate(ids):
+        (tmp_path / str(number)).write_bytes(photo_id.encode())
+    photos = [(photo_id, tmp_path / str(number)) for number, photo_id in enumerate(ids)]
+    names = ["a/photo (2).jpg", "a/photo.jpg", "a/photo.JPG.jpg", "a/photo.png.jpg", "b/photo.jpg"]
+    for render, expected in ((Path.read_bytes, names), (None, [*ids[:2], "a/photo (2).JPG", *ids[3:]])):
+        archive = zipfile.ZipFile(BytesIO(b"".join(stream_zip(photos, render))))
+        assert archive.namelist() == expected
+        assert [archive.read(name).decode() for name in expected] == ids
 
 
 def test_an_uploaded_query_is_searched_by_its_url(photos):

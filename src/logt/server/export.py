@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,29 +24,50 @@ def stream_zip(photos: Sequence[tuple[str, Path | None]], render: Callable[[Path
     out = _Buffer()
     missing = []
     with zipfile.ZipFile(out, "w") as archive:  # type: ignore[call-overload]
-        for name, path in archive_names(photos):
+        for (photo_id, path), name in zip(
+            photos, archive_names([photo_id for photo_id, _ in photos], render), strict=True
+        ):
             try:
                 if path is None:
-                    missing.append(name)
+                    missing.append(_clean(photo_id))
                 elif render is None:
                     with path.open("rb") as source:
                         info = zipfile.ZipInfo.from_file(path, name, strict_timestamps=False)
                         yield from _copy(source, archive, info, out)
                 else:
-                    archive.writestr(str(Path(name).with_suffix(".jpg")), render(path))
+                    archive.writestr(name, render(path))
             except (OSError, ValueError):
-                missing.append(name)
+                missing.append(_clean(photo_id))
             yield out.take()
         if missing:
             archive.writestr("missing.txt", "\n".join(missing) + "\n")
     yield out.take()
 
 
-def archive_names(photos: Sequence[tuple[str, Path | None]]) -> Iterator[tuple[str, Path | None]]:
-    """Yield a relative name without ".." for each photo, and its file."""
-    for photo_id, path in photos:
-        parts = [part for part in photo_id.replace("\\", "/").split("/") if part not in ("", ".", "..")]
-        yield "/".join(parts).encode("utf-8", "replace").decode(), path
+def archive_names(ids: Sequence[str], render: Callable[[Path], bytes] | None) -> list[str]:
+    """Return a relative name without ".." for each photo; no two are equal, also where case does not count.
+
+    render: as in stream_zip; JPEGs are called photo.jpg, or photo.png.jpg if another photo has that name.
+    """
+    names = [_clean(photo_id) for photo_id in ids]
+    wanted = [name if render is None else str(Path(name).with_suffix(".jpg")) for name in names]
+    result = [""] * len(names)
+    taken = {"missing.txt"}
+    for i in sorted(range(len(names)), key=lambda i: names[i] != wanted[i]):  # first those that keep their name
+        choices = chain([wanted[i]], [f"{names[i]}.jpg"] if render else [], _numbered(wanted[i]))
+        result[i] = next(choice for choice in choices if choice.casefold() not in taken)
+        taken.add(result[i].casefold())
+    return result
+
+
+def _clean(photo_id: str) -> str:
+    parts = [part for part in photo_id.replace("\\", "/").split("/") if part not in ("", ".", "..")]
+    return "/".join(parts).encode("utf-8", "replace").decode() or "photo"
+
+
+def _numbered(name: str) -> Iterator[str]:
+    path = Path(name)
+    return (str(path.with_name(f"{path.stem} ({n}){path.suffix}")) for n in count(2))
 
 
 def _copy(source: BinaryIO, archive: zipfile.ZipFile, info: zipfile.ZipInfo, out: _Buffer) -> Iterator[bytes]:
