@@ -144,6 +144,20 @@ def test_selected_photos_are_exported(new_page, url, tmp_path):
     assert new_page.locator(".selected").count() == 0
 
 
+def test_a_range_of_the_selection_contains_photos_that_are_not_in_the_document(new_page, url):
+    new_page.goto(f"{url}?order=folder")
+    wait_for_cards(new_page)
+    new_page.locator("[data-select]").nth(1).click()
+    new_page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
+    last = new_page.locator(f'.card[data-id="scene {SCENES - 1:03}/photo 2.jpg"] [data-select]')
+    last.click(modifiers=["Shift"])
+    selected = "text => document.querySelector('#selection-count').textContent === text"
+    new_page.wait_for_function(selected, arg="389 photos selected")
+    assert new_page.locator(".card:not(.selected)").count() == 0
+    new_page.locator("[data-select]").nth(-4).click(modifiers=["Shift"])  # unselects
+    new_page.wait_for_function(selected, arg="385 photos selected")
+
+
 def test_duplicates_are_listed_with_the_best_first_and_nothing_is_deleted(new_page, collection, url, tmp_path):
     new_page.goto(url)
     new_page.get_by_role("link", name="Duplicates").click()

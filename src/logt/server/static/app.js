@@ -123,6 +123,6 @@ function neighbour(card, key) {
   return best;
 }
 
-initExport(announce);
+initExport(announce, () => virtualGrid);
 watchIndexing();
 restore();

@@ -7,7 +7,8 @@ const bar = $("#selection-bar");
 const MAX_ZIP = 1000; // photos, as on the server
 const STORAGE = "logt-selection";
 const selections = { export: new Set(JSON.parse(sessionStorage.getItem(STORAGE) ?? "[]")), delete: new Set() };
-let last = null; // the checkbox that was clicked last, for ranges
+let last = null; // the card whose checkbox was clicked last, for ranges
+let virtualGrid = () => null; // the list of all photos, if it is shown
 let markedPage = null; // the page of duplicates whose marks were set
 
 function kind() {
@@ -42,18 +43,29 @@ function update() {
   sessionStorage.setItem(STORAGE, JSON.stringify([...selections.export]));
 }
 
-function toggle(box, range) {
-  const boxes = $$("#main [data-select]");
-  const [from, to] = [boxes.indexOf(last), boxes.indexOf(box)].sort((a, b) => a - b);
-  const changed = range && from >= 0 ? boxes.slice(from, to + 1) : [box];
-  for (const each of changed) {
-    const { id } = each.closest(".card").dataset;
-    if (box.checked) selections[kind()].add(id);
-    else selections[kind()].delete(id);
-    show(each, box.checked);
+async function toggle(box, range) {
+  const { checked } = box;
+  const chosen = selections[kind()];
+  const ids = range ? await idsInRange(last, box) : [box.closest(".card").dataset.id];
+  for (const id of ids) {
+    if (checked) chosen.add(id);
+    else chosen.delete(id);
   }
-  last = box;
-  update();
+  last = box.closest(".card");
+  syncSelection(document);
+}
+
+// Return the ids from the card that was clicked last to that of a box; of this one alone if there is no other.
+async function idsInRange(from, box) {
+  const to = box.closest(".card");
+  const grid = to.closest("#virtual") && virtualGrid();
+  if (grid && grid.has(from)) {
+    const numbers = [from, to].map((card) => Number(card.dataset.number)).sort((a, b) => a - b);
+    return grid.idsBetween(...numbers).catch(() => [to.dataset.id]);
+  }
+  const cards = $$("#main .card");
+  const [first, end] = [cards.indexOf(from), cards.indexOf(to)].sort((a, b) => a - b);
+  return (first < 0 ? [to] : cards.slice(first, end + 1)).map((card) => card.dataset.id);
 }
 
 // Return one id per line. An id that contains a line break would read as two, so it is left out.
@@ -82,9 +94,10 @@ function save(text) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-// announce(message): tell the user what was done.
-export function initExport(announce) {
+// announce(message): tell the user what was done; getGrid(): return the list of all photos, or null.
+export function initExport(announce, getGrid) {
   if (!bar) return;
+  virtualGrid = getGrid;
   document.addEventListener("click", (event) => {
     const box = event.target.closest("[data-select]");
     if (box) return void toggle(box, event.shiftKey);

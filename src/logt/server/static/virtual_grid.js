@@ -18,6 +18,7 @@ export class VirtualGrid {
     this.url = element.dataset.url;
     this.pages = new Map(); // page number -> its cards, or a promise of them
     this.shown = new Map(); // number -> element
+    this.placed = new WeakSet(); // all cards that were shown
     this.headings = element.insertBefore(createElement("div", { className: "headings" }), this.list);
     this.controller = new AbortController();
     this.pages.set(Number(element.dataset.firstPage), $$(".card", this.list));
@@ -97,7 +98,7 @@ export class VirtualGrid {
   show(number) {
     const page = Math.floor(number / this.pageSize);
     const cards = this.pages.get(page);
-    if (!cards) this.fetch(page);
+    if (!cards) this.fetch(page).catch(() => {}); // the next scroll tries again
     if (!Array.isArray(cards)) return;
     const card = cards[number - page * this.pageSize];
     if (!card || this.shown.get(number) === card) return;
@@ -108,27 +109,51 @@ export class VirtualGrid {
     const after = [...this.list.children].find((other) => Number(other.dataset.number) > number);
     this.list.insertBefore(card, after ?? null);
     this.shown.set(number, card);
+    this.placed.add(card);
   }
 
-  async fetch(page) {
+  // Load a page of cards, keep it, and return it.
+  fetch(page) {
+    const loading = this.load(page);
+    this.pages.set(page, loading);
+    loading.then((cards) => this.keep(page, cards), () => this.pages.delete(page));
+    return loading;
+  }
+
+  async load(page) {
     const url = new URL(this.url, location.href);
     url.searchParams.set("page", page);
-    const loading = fetch(url, { signal: this.controller.signal }).then((response) => response.text());
-    this.pages.set(page, loading);
-    try {
-      const template = createElement("template", { innerHTML: await loading }); // rendered and escaped by the server
-      const cards = $$(".card", template.content);
-      this.pages.delete(page);
-      this.pages.set(page, cards);
-      for (const old of this.pages.keys()) {
-        if (this.pages.size <= MAX_PAGES) break;
-        if (old !== page && !this.pages.get(old)[0]?.isConnected) this.pages.delete(old);
-      }
-      this.onCards({ querySelectorAll: (selector) => cards.flatMap((card) => [...card.querySelectorAll(selector)]) });
-      this.schedule();
-    } catch {
-      this.pages.delete(page); // the next scroll tries again
+    const response = await fetch(url, { signal: this.controller.signal });
+    if (!response.ok) throw new Error(`status ${response.status}`);
+    const template = createElement("template", { innerHTML: await response.text() }); // rendered and escaped by the server
+    return $$(".card", template.content);
+  }
+
+  keep(page, cards) {
+    this.pages.delete(page);
+    this.pages.set(page, cards);
+    for (const old of this.pages.keys()) {
+      if (this.pages.size <= MAX_PAGES) break;
+      if (old !== page && !this.pages.get(old)[0]?.isConnected) this.pages.delete(old);
     }
+    this.onCards({ querySelectorAll: (selector) => cards.flatMap((card) => [...card.querySelectorAll(selector)]) });
+    this.schedule();
+  }
+
+  // Return whether a card was shown in this list, also if it is out of the document now.
+  has(card) {
+    return this.placed.has(card);
+  }
+
+  // Return the ids of the photos from one number to another, also of those that are not in the document.
+  async idsBetween(first, last) {
+    const ids = [];
+    for (let page = Math.floor(first / this.pageSize); page * this.pageSize <= last; page++) {
+      const cards = await (this.pages.get(page) ?? this.fetch(page));
+      const offset = page * this.pageSize;
+      ids.push(...cards.slice(Math.max(0, first - offset), last + 1 - offset).map((card) => card.dataset.id));
+    }
+    return ids;
   }
 
   place(card, number) {
