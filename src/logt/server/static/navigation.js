@@ -111,7 +111,7 @@ addEventListener("pagehide", saveScroll);
 addEventListener("popstate", (event) => {
   clearTimeout(saving);
   if (event.state?.large) return; // the large view handles it
-  if (popHandlers.some((handler) => handler())) return;
+  if (popHandlers.some((handler) => handler())) return saveScroll(); // the large view scrolls the page under it
   if (!/^\/(duplicates)?$/.test(location.pathname)) return void location.reload();
   load(location.href, { scroll: event.state?.scroll ?? 0 });
 });

@@ -1,0 +1,40 @@
+"""The large view of the web page in Chromium, and what is done while it is open."""
+
+from __future__ import annotations
+
+import pytest
+from server_testing import run_server
+from synthetic_photos import SyntheticPhotos, write_photos
+
+from logt.server.app import create_app
+from logt.server.photo_collection import PhotoCollection
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    """A server of 90 photos of 30 scenes."""
+    root = tmp_path_factory.mktemp("large")
+    write_photos(root / "photos", root / "index", 30, 3, "scene {number:03}/photo {seed}.jpg")
+    with run_server(create_app(PhotoCollection(SyntheticPhotos(root / "photos", root / "index")))) as url:
+        yield url
+
+
+def open_large(page, url):
+    """Open the first photo of the list in the large view."""
+    page.goto(url)
+    page.locator(".tile").first.click()
+    page.locator("dialog[open]").wait_for()
+
+
+def test_reload_keeps_the_position_that_the_large_view_has_scrolled_to(new_page, url):
+    open_large(new_page, url)
+    for _ in range(40):
+        new_page.keyboard.press("ArrowRight")
+    new_page.wait_for_function("() => window.scrollY > 0")
+    new_page.keyboard.press("Escape")
+    new_page.wait_for_function("() => !history.state.large")
+    new_page.wait_for_function("() => history.state.scroll === window.scrollY")
+    scrolled = new_page.evaluate("window.scrollY")
+    new_page.reload()
+    new_page.wait_for_function("scrolled => window.scrollY === scrolled", arg=scrolled)
+    assert scrolled > 0
