@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import socket
 import threading
 import time
@@ -64,3 +65,20 @@ def wait_until(condition, seconds=20.0):
     while not condition():
         assert time.monotonic() < end, "timed out"
         time.sleep(0.02)
+
+
+def enter_photo(page, method, content, name="query.jpg", media_type="image/jpeg"):
+    """Search with a photo by "drop", "paste" or "choose"."""
+    if method == "choose":
+        page.set_input_files("#photo", {"name": name, "mimeType": media_type, "buffer": content})
+        return
+    script = """([method, encoded, name, type]) => {
+        const bytes = Uint8Array.from(atob(encoded), (c) => c.charCodeAt(0));
+        const data = new DataTransfer();
+        data.items.add(new File([bytes], name, { type }));
+        const event = method === "paste"
+            ? new ClipboardEvent("paste", { clipboardData: data, bubbles: true, cancelable: true })
+            : new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true });
+        document.body.dispatchEvent(event);
+    }"""
+    page.evaluate(script, [method, base64.b64encode(content).decode(), name, media_type])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import re
 
 import pytest
-from server_testing import TOKEN, run_server
+from server_testing import TOKEN, enter_photo, run_server
 from synthetic_photos import SyntheticPhotos, draw_scene, draw_two_scenes, encode_jpeg, write_photos
 
 import logt
@@ -63,23 +62,6 @@ def wait_for_region(page, condition):
     page.wait_for_function(
         f"() => {{ const box = document.querySelector('#query-image')?.dataset.box; return {condition}; }}"
     )
-
-
-def enter_photo(page, method, content, name="query.jpg", media_type="image/jpeg"):
-    """Search with a photo by "drop", "paste" or "choose"."""
-    if method == "choose":
-        page.set_input_files("#photo", {"name": name, "mimeType": media_type, "buffer": content})
-        return
-    script = """([method, encoded, name, type]) => {
-        const bytes = Uint8Array.from(atob(encoded), (c) => c.charCodeAt(0));
-        const data = new DataTransfer();
-        data.items.add(new File([bytes], name, { type }));
-        const event = method === "paste"
-            ? new ClipboardEvent("paste", { clipboardData: data, bubbles: true, cancelable: true })
-            : new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true });
-        document.body.dispatchEvent(event);
-    }"""
-    page.evaluate(script, [method, base64.b64encode(content).decode(), name, media_type])
 
 
 def drag(page, start, end):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from server_testing import run_server
-from synthetic_photos import SyntheticPhotos, write_photos
+from server_testing import enter_photo, run_server
+from synthetic_photos import SyntheticPhotos, draw_scene, encode_jpeg, write_photos
 
 from logt.server.app import create_app
 from logt.server.photo_collection import PhotoCollection
@@ -38,3 +38,18 @@ def test_reload_keeps_the_position_that_the_large_view_has_scrolled_to(new_page,
     new_page.reload()
     new_page.wait_for_function("scrolled => window.scrollY === scrolled", arg=scrolled)
     assert scrolled > 0
+
+
+@pytest.mark.parametrize("method", ["paste", "drop"])
+def test_a_photo_that_is_entered_in_the_large_view_closes_it(new_page, url, method):
+    open_large(new_page, url)
+    new_page.keyboard.press("ArrowRight")
+    enter_photo(new_page, method, encode_jpeg(draw_scene(4, 99)))
+    new_page.wait_for_function("() => location.search.startsWith('?photo=')")
+    new_page.wait_for_selector("main:not([aria-busy=true]) .results-page .card")
+    assert new_page.locator("dialog").is_hidden()
+    new_page.go_back()
+    new_page.wait_for_selector("#virtual .card")
+    assert new_page.locator("dialog").is_hidden()
+    new_page.go_forward()
+    new_page.wait_for_selector("main:not([aria-busy=true]) .results-page .card")

@@ -1,6 +1,7 @@
 // Photos from the user: choose, paste or drop one to search with it; add photos to the index where that is allowed.
 
 import { $, createElement } from "./dom.js";
+import { leaveLightbox } from "./lightbox.js";
 import { announce, load, main, saveScroll, showError } from "./navigation.js";
 
 const fileInput = $("#photo");
@@ -11,15 +12,16 @@ const MB = 1 << 20; // as in --upload-mb
 
 async function searchPhoto(photo) {
   if (!photo || !fileInput) return;
-  if (isTooLarge(photo)) return;
   saveScroll();
+  const replace = leaveLightbox();
+  if (isTooLarge(photo)) return;
   showPlaceholders(photo);
   const body = new FormData();
   body.append("photo", photo, photo.name || "pasted photo");
   announce("Searching");
   const url = await load("/", { body, focus: true });
   const key = url && new URL(url).searchParams.get("photo");
-  if (key) history.pushState({ scroll: 0 }, "", `/?photo=${encodeURIComponent(key)}`);
+  if (key) history[replace ? "replaceState" : "pushState"]({ scroll: 0 }, "", `/?photo=${encodeURIComponent(key)}`);
 }
 
 function isTooLarge(photo) {
