@@ -6,6 +6,8 @@ import pytest
 from server_testing import run_server
 from synthetic_photos import SyntheticPhotos, write_photos
 
+import logt
+from logt.photos.progress_file import published_progress
 from logt.server.app import create_app
 from logt.server.photo_collection import PhotoCollection
 
@@ -112,3 +114,25 @@ def test_the_results_of_a_photo_of_the_index_are_filtered_without_loading_the_pa
     wait_for_search(page, "folder=scene.005")
     assert page.evaluate("window.marker")
     assert page.locator(".results .card").count() == 2
+
+
+def test_new_photos_do_not_erase_what_is_typed(new_page, tmp_path):
+    write_photos(tmp_path / "p", tmp_path / "i", 2, 2)
+    photos = PhotoCollection(SyntheticPhotos(tmp_path / "p", tmp_path / "i"))
+    with run_server(create_app(photos)) as own, published_progress(tmp_path / "i", None) as report:
+        report("indexing", 1, 2)  # the page looks each second
+        new_page.goto(own)
+        new_page.wait_for_selector("#indexing:not([hidden])")
+        new_page.get_by_label("Name").focus()
+        new_page.keyboard.type("pho")
+        with logt.open(tmp_path / "i", "a") as index:
+            index.remove(index.ids[:1])
+            index.save()
+        new_page.wait_for_function("() => document.querySelector('.count').textContent === '3 photos'")
+        new_page.wait_for_timeout(500)
+        new_page.keyboard.type("to")
+        assert new_page.get_by_label("Name").input_value() == "photo"
+        assert focused(new_page) == "name"
+        new_page.get_by_label("Name").fill("")
+        new_page.locator("main").focus()
+        new_page.wait_for_function("() => document.querySelectorAll('.card').length === 3")

@@ -1,6 +1,6 @@
 // The filters: a choice is applied at once, a typed date when the focus leaves the fields or with Enter.
 
-import { $$ } from "./dom.js";
+import { $, $$ } from "./dom.js";
 import { navigate } from "./navigation.js";
 
 let typed = null; // the date field that keys were pressed in
@@ -34,3 +34,10 @@ document.addEventListener("focusout", (event) => {
   const dates = $$("[type=date]", form);
   if (dates.some((date) => date.value !== date.defaultValue && !date.validity.badInput)) form.requestSubmit();
 });
+
+// Return whether the user is in the filters, or has typed what is not applied yet.
+export function filtersInUse() {
+  const form = $("#filters");
+  if (!form) return false;
+  return form.contains(document.activeElement) || $$("input", form).some((input) => input.value !== input.defaultValue);
+}

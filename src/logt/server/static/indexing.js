@@ -1,6 +1,7 @@
 // Progress of `logt images index` while it runs, and the number of photos when it changes.
 
 import { $ } from "./dom.js";
+import { filtersInUse } from "./filters.js";
 import { load } from "./navigation.js";
 
 const IDLE_MS = 5000, RUNNING_MS = 1000;
@@ -9,6 +10,7 @@ const notice = $("#indexing");
 export function watchIndexing() {
   if (!notice) return;
   let photos = Number(document.body.dataset.photos);
+  let stale = false; // whether the list is that of an earlier state
   const look = async () => {
     let running = false;
     try {
@@ -21,7 +23,11 @@ export function watchIndexing() {
       if (info.vectors !== photos) {
         photos = info.vectors;
         $(".count").textContent = `${photos.toLocaleString("en")} photo${photos === 1 ? "" : "s"}`;
-        if ($(".browse-page") && window.scrollY < 100 && !$("dialog[open]")) load(location.href, { keep: true });
+        stale = true;
+      }
+      if (stale && $(".browse-page") && window.scrollY < 100 && !$("dialog[open]") && !filtersInUse()) {
+        stale = false;
+        load(location.href, { keep: true });
       }
     } catch { // the server is not there; the next action of the user reports it
     } finally {

@@ -1,6 +1,7 @@
 // Photos from the user: choose, paste or drop one to search with it; add photos to the index where that is allowed.
 
 import { $, createElement } from "./dom.js";
+import { filtersInUse } from "./filters.js";
 import { leaveLightbox } from "./lightbox.js";
 import { announce, load, main, saveScroll, showError } from "./navigation.js";
 
@@ -60,7 +61,7 @@ async function addPhotos(photos) {
   const added = photos.length - failed.length;
   text.textContent = [`${added} photo${added === 1 ? "" : "s"} added.`, ...failed].join(" ");
   setTimeout(() => { notice.hidden = true; }, failed.length ? 20_000 : 5000);
-  if (added && location.pathname === "/" && $("#virtual")) load(location.href, { keep: true });
+  if (added && location.pathname === "/" && $("#virtual") && !filtersInUse()) load(location.href, { keep: true });
 }
 
 function findPhoto(dataTransfer) {
