@@ -322,7 +322,7 @@ def test_the_page_fits_a_phone(page, album):
         const [p, q] = [a, b].map((e) => e.getBoundingClientRect());
         return p.left < q.right && q.left < p.right && p.top < q.bottom && q.top < p.bottom;
     }).map((b) => [a.outerHTML, b.outerHTML]))"""
-    assert page.eval_on_selector_all("dialog button, dialog a, dialog p:not([hidden])", overlaps) == []
+    assert page.eval_on_selector_all("dialog :is(button, a, img, p:not([hidden]))", overlaps) == []
 
 
 @pytest.mark.parametrize("new_page", [{"color_scheme": "light"}, {"color_scheme": "dark"}], indirect=True)

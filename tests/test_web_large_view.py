@@ -53,3 +53,17 @@ def test_a_photo_that_is_entered_in_the_large_view_closes_it(new_page, url, meth
     assert new_page.locator("dialog").is_hidden()
     new_page.go_forward()
     new_page.wait_for_selector("main:not([aria-busy=true]) .results-page .card")
+
+
+@pytest.mark.parametrize(
+    "new_page",
+    [{"viewport": {"width": width, "height": height}} for width, height in ((375, 667), (667, 375), (900, 700))],
+    indirect=True,
+    ids=["phone", "phone on its side", "tablet"],
+)
+def test_the_button_that_closes_the_large_view_is_next_to_the_photo(new_page, url):
+    open_large(new_page, url)
+    image, button = (new_page.locator(f"dialog {selector}").bounding_box() for selector in ("img", ".close"))
+    right, bottom = image["x"] + image["width"], button["y"] + button["height"]
+    assert right <= button["x"] or bottom <= image["y"]
+    assert min(image["width"], image["height"]) > 150
