@@ -101,10 +101,9 @@ def test_dragging_a_file_over_the_page_shows_the_drop_overlay(page):
 
 def open_first(page):
     """Search with the first photo of the first scene, through the large view, and return its id."""
-    page.goto(f"{page.url.split('?')[0]}?order=folder&folder=scene+00")
-    tile = page.locator(".tile").first
-    photo_id = page.locator(".card").first.get_attribute("data-id")
-    tile.click()
+    page.goto(f"{page.url.split('?')[0]}?order=folder")
+    photo_id = "scene 00/photo 0.jpg"
+    page.locator(f'.card[data-id="{photo_id}"] .tile').click()
     find_similar(page)
     return photo_id
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from server_testing import run_server
-from synthetic_photos import SyntheticPhotos, write_photos
+from server_testing import enter_photo, run_server
+from synthetic_photos import SyntheticPhotos, draw_scene, encode_jpeg, write_photos
 
 import logt
 from logt.photos.progress_file import published_progress
 from logt.server.app import create_app
 from logt.server.photo_collection import PhotoCollection
+from logt.server.rendering import _templates
+from logt.server.web import PageParams
 
 SCENES = 40
 RESULTS = "?id=scene+005/photo+0.jpg"
@@ -136,3 +140,28 @@ def test_new_photos_do_not_erase_what_is_typed(new_page, tmp_path):
         new_page.get_by_label("Name").fill("")
         new_page.locator("main").focus()
         new_page.wait_for_function("() => document.querySelectorAll('.card').length === 3")
+
+
+FILTERS = "name=jpg&folder=scene+005&from=2020-01-01&to=2020-12-31"
+
+
+def test_find_similar_and_a_photo_of_the_user_keep_the_filters(page, url):
+    page.goto(f"{url}?{FILTERS}")
+    page.locator(".tile").first.click()
+    page.get_by_role("link", name="Find similar").click()
+    wait_for_search(page, "id=.*&name=jpg&folder=scene.005&from=2020-01-01&to=2020-12-31$")
+    assert page.locator(".results .card").count() == 2
+    enter_photo(page, "paste", encode_jpeg(draw_scene(5, 99)))
+    wait_for_search(page, "photo=.*&name=jpg&folder=scene.005&from=2020-01-01&to=2020-12-31$")
+    assert page.locator(".results .card").count() == 3
+    page.locator(".tile").first.click()
+    page.get_by_role("link", name="Find similar").click()
+    wait_for_search(page, "id=.*folder=scene.005")
+    assert "photo=" not in page.url
+
+
+def test_a_search_by_text_keeps_the_filters():
+    form = _templates.get_template("text_form.html").module.text_form
+    html = str(form(PageParams(text="a bus", name="<x>", folder="scene 005", first="2020-01-01")))
+    fields = dict(re.findall(r'<input[^>]* ?name="(\w+)" value="([^"]*)"', html))
+    assert fields == {"text": "a bus", "name": "&lt;x&gt;", "folder": "scene 005", "from": "2020-01-01"}

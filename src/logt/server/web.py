@@ -98,6 +98,11 @@ class PageParams:
         }
         return build_url(path, **{**values, **changes})
 
+    def search_url(self, **query: Any) -> str:
+        """Return the URL of another search, with the filters of this page."""
+        filters = {"name": self.name, "folder": self.folder, "from": self.first, "to": self.last}
+        return build_url("/", **query, **filters)
+
 
 Params = Annotated[PageParams, Depends()]
 
@@ -133,22 +138,23 @@ async def cards(service: ServiceDependency, params: Params) -> Response:
         selection = library.select(params.condition, params.order)
         return photo_cards(library, selection, params.page * PAGE_SIZE, PAGE_SIZE)
 
-    return render(service, "cards.html", True, {"cards": await service.run_search(select)})
+    return render(service, "cards.html", True, {"cards": await service.run_search(select), "params": params})
 
 
 @router.post("/")
 async def search_photo(
     service: ServiceDependency,
     searches: SearchDependency,
+    params: Params,
     photo: Annotated[UploadFile, File()],
     fragment: Annotated[bool, Form()] = False,
 ) -> Response:
-    """Keep an uploaded photo for a while, and redirect to its results."""
+    """Keep an uploaded photo for a while, and redirect to its results among the photos that pass the filters."""
     try:
         key = await searches.store(photo.filename or "photo", photo.file)
     except Exception as error:
         return render_error_page(service, error, fragment)
-    return RedirectResponse(build_url("/", photo=key, fragment=fragment), 303)
+    return RedirectResponse(params.search_url(photo=key, fragment=fragment), 303)
 
 
 @router.get("/query/{key}")

@@ -44,7 +44,7 @@ export async function load(url, { focus = false, keep = false, scroll = 0, body 
   }
 }
 
-function withoutFragment(url) {
+export function withoutFragment(url) {
   const clean = new URL(url, location.href);
   clean.searchParams.delete("fragment");
   return clean.href;

@@ -3,7 +3,7 @@
 import { $, createElement } from "./dom.js";
 import { filtersInUse } from "./filters.js";
 import { leaveLightbox } from "./lightbox.js";
-import { announce, load, main, saveScroll, showError } from "./navigation.js";
+import { announce, load, main, saveScroll, showError, withoutFragment } from "./navigation.js";
 
 const fileInput = $("#photo");
 const newPhotos = $("#new-photos");
@@ -20,9 +20,18 @@ async function searchPhoto(photo) {
   const body = new FormData();
   body.append("photo", photo, photo.name || "pasted photo");
   announce("Searching");
-  const url = await load("/", { body, focus: true });
-  const key = url && new URL(url).searchParams.get("photo");
-  if (key) history[replace ? "replaceState" : "pushState"]({ scroll: 0 }, "", `/?photo=${encodeURIComponent(key)}`);
+  const url = await load(withFilters("/"), { body, focus: true });
+  if (!url || !new URL(url).searchParams.has("photo")) return;
+  history[replace ? "replaceState" : "pushState"]({ scroll: 0 }, "", withoutFragment(url));
+}
+
+// Return a URL with the filters of the page.
+function withFilters(path) {
+  const url = new URL(path, location.href), page = new URL(location.href);
+  for (const name of ["name", "folder", "from", "to"]) {
+    if (page.searchParams.get(name)) url.searchParams.set(name, page.searchParams.get(name));
+  }
+  return url;
 }
 
 function isTooLarge(photo) {
