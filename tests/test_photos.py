@@ -19,6 +19,7 @@ from logt.errors import InvalidInputError
 from logt.photos import Photos, indexer, update
 from logt.photos.catalog import Catalog
 from logt.photos.manifest import MANIFEST_FILE
+from logt.photos.progress_file import published_progress
 
 
 @pytest.fixture
@@ -66,6 +67,10 @@ def test_the_index_of_a_folder_without_photos_cannot_be_opened(tmp_path, small):
     assert (counts(done), done.others) == ((0, 0, 0, 0, 0), 1)
     with pytest.raises(InvalidInputError, match="contains no photos yet"):
         Photos.open(tmp_path / ".logt")
+    with published_progress(tmp_path / ".logt", None) as report:
+        report("indexing", 1200, 5000)
+        with pytest.raises(InvalidInputError, match=r"is running \(indexing: 1,200 of 5,000\); try again later"):
+            Photos.open(tmp_path / ".logt")
     draw(tmp_path / "first.png")
     assert counts(update(tmp_path)) == (1, 0, 0, 0, 0)
     assert indexed_names(tmp_path / ".logt") == ["first.png"]

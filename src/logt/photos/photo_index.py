@@ -17,6 +17,7 @@ from logt.index import Index
 from logt.photos.catalog import CATALOG_FILE, Catalog, CatalogPhoto
 from logt.photos.index_folder import IndexFolder, find_index
 from logt.photos.manifest import PhotoManifest
+from logt.photos.progress_file import read_progress
 
 # Altered copies score above these, other photos of one object below: docs/how-to/photos.md has the measurements.
 _DUPLICATE_SCORES = {"dinov2-vits14": 0.9, "efficientnet-lite0": 0.85}
@@ -218,12 +219,19 @@ def _search(index: Index, x: Floats, k: int, rerank: Literal["diffusion"] | None
     return [(name, score) for name, score in pairs if name is not None]
 
 
+def _how_to_add(index_path: Path) -> str:
+    running = read_progress(index_path)
+    if running is None:
+        return "add them with: logt images index FOLDER"
+    return f"logt images index is running ({running.what}: {running.done:,} of {running.total:,}); try again later"
+
+
 def _read_view(index_path: Path) -> _View:
     folder = IndexFolder(index_path)
     while True:
         manifest = PhotoManifest.read(index_path)
         if manifest.whitening is None:
-            raise InvalidInputError(f"{index_path} contains no photos yet; add them with: logt images index FOLDER")
+            raise InvalidInputError(f"{index_path} contains no photos yet; {_how_to_add(index_path)}")
         try:
             whitening = folder.read_whitening(manifest.whitening)
             return _View(manifest, whitening, Index.open(folder.vectors_folder(manifest.whitening)))
