@@ -165,3 +165,18 @@ def test_a_search_by_text_keeps_the_filters():
     html = str(form(PageParams(text="a bus", name="<x>", folder="scene 005", first="2020-01-01")))
     fields = dict(re.findall(r'<input[^>]* ?name="(\w+)" value="([^"]*)"', html))
     assert fields == {"text": "a bus", "name": "&lt;x&gt;", "folder": "scene 005", "from": "2020-01-01"}
+
+
+def test_the_title_is_the_same_after_reload(page):
+    page.locator(".tile").first.click()
+    page.get_by_role("link", name="Find similar").click()
+    wait_for_search(page, "id=")
+    assert page.title() == "photo 2.jpg · photos"
+    page.reload()
+    assert page.title() == "photo 2.jpg · photos"
+    page.get_by_role("link", name="Duplicates").click()
+    page.wait_for_selector(".duplicates-page")
+    assert page.title() == "Duplicates · photos"
+    page.go_back()
+    page.wait_for_selector(".results-page")
+    assert page.title() == "photo 2.jpg · photos"

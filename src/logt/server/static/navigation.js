@@ -57,8 +57,8 @@ function showContent(html, { focus, keep, scroll }) {
   for (const handler of handlers) handler();
   const status = $("[data-status]", main)?.dataset.status ?? $("h1", main)?.textContent ?? "";
   announce(status);
-  const heading = $(".results-page .query .name", main)?.textContent;
-  document.title = `${heading ?? document.body.dataset.title} · logt`;
+  const title = $("#page-title", main)?.content.textContent;
+  if (title) document.title = title;
   window.scrollTo(0, keep ? before : scroll);
   if (focus) main.focus({ preventScroll: true });
   else if (focused) $(focused, main)?.focus({ preventScroll: true });
