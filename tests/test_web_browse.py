@@ -164,6 +164,8 @@ def test_duplicates_are_listed_with_the_best_first_and_nothing_is_deleted(new_pa
     new_page.wait_for_selector(".group")
     group = new_page.locator(".group").first
     names = group.locator(".card").evaluate_all("cards => cards.map((card) => card.dataset.id)")
+    assert group.locator(".folder").first.text_content() == names[0].split("/")[0]
+    assert "240 × 180" in group.locator(".about").first.text_content()
     best = max(names)  # of equal pixels, the one with most bytes
     assert names[0] == best
     assert group.locator(".card.selected").count() == len(names) - 1
