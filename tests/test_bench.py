@@ -248,14 +248,18 @@ def test_growth_compares_sizes_full_reads_and_batches(vectors, monkeypatch):
     rows = []
     for size in (1000, 2000):
         nearest = growth.exact_neighbours(Q, X[:size])
-        for how, parts in zip(growth.HOW, ([slice(0, size)], growth.split_range(size, 500)), strict=True):
-            index = growth.build_index(X, parts)
+        at_once = growth.build_index(X, [slice(0, size)])
+        linked = growth.build_index(X, [slice(0, size)])
+        linked.link(10)
+        grown = growth.build_index(X, growth.split_range(size, 500))
+        for how, index in zip(growth.HOW, (at_once, linked, grown), strict=True):
             index.tune(tuning)
-            measured = growth.measure(index, Q, nearest)
+            measured = growth.measure(index, Q, nearest, 0.95)
             assert measured["recall@10"] > 0.85
             assert 0.85 < measured["of a full read"] <= 1.01
             rows.append({"vectors": size, "added": how, **measured, "ms": size / 1000})
     assert growth.summary(rows)[0].startswith("at once: 2,000 vectors take 2.00 times the time of 1,000, and find")
-    assert growth.summary(rows)[3] == (
+    assert growth.summary(rows)[1].startswith("at once, linked: 2,000 vectors take 2.00")
+    assert growth.summary(rows)[-1] == (
         "2,000 vectors: an index that grew takes 1.00 times the time of one built at once"
     )
