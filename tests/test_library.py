@@ -91,11 +91,13 @@ def test_the_best_of_near_duplicates_comes_first():
     library = Library(
         [
             *(photo("small.jpg", width=50), photo("light.jpg", size=900), photo("copy of x.jpg"), photo("x.jpg")),
-            photo("old.jpg", "2019-01-01T00:00:00"),
+            *(photo("old.jpg", "2019-01-01T00:00:00"), photo("x.png", "", size=9000)),
         ]
     )
-    group = DuplicateGroup(0.9, ("copy of x.jpg", "light.jpg", "old.jpg", "small.jpg", "unknown.jpg", "x.jpg"))
-    expected = ("old.jpg", "x.jpg", "copy of x.jpg", "light.jpg", "small.jpg", "unknown.jpg")
+    group = DuplicateGroup(
+        0.9, ("copy of x.jpg", "light.jpg", "old.jpg", "small.jpg", "unknown.jpg", "x.jpg", "x.png")
+    )
+    expected = ("old.jpg", "x.jpg", "copy of x.jpg", "light.jpg", "x.png", "small.jpg", "unknown.jpg")
     assert best_first(group, library).names == expected
 
 

@@ -17,7 +17,7 @@ from logt.server.photo_collection import PhotoCollection
 
 @dataclass(frozen=True)
 class BestFirst:
-    """A group of near-duplicates, the one to keep first: most pixels, most bytes, oldest, shortest name.
+    """A group of near-duplicates, the one to keep first: most pixels, a date from the camera, most bytes, oldest.
 
     score: the lowest score of the pairs that connect them.
     """
@@ -100,10 +100,11 @@ class DuplicateFinder:
 def best_first(group: DuplicateGroup, library: Library) -> BestFirst:
     """Return a group with the photo to keep first."""
 
-    def rank(name: str) -> tuple[int, int, str, int, str]:
+    def rank(name: str) -> tuple[int, bool, int, str, int, str]:
         photo = library.find(name)
         if photo is None:
-            return 0, 0, "", len(name), name
-        return -photo.width * photo.height, -photo.size, library.date(name), len(name), name
+            return 0, True, 0, "", len(name), name
+        pixels = photo.width * photo.height
+        return -pixels, not photo.taken, -photo.size, library.date(name), len(name), name
 
     return BestFirst(group.score, tuple(sorted(group.names, key=rank)))

@@ -141,7 +141,9 @@ class PhotoListResponse(BaseModel):
 
 class DuplicateGroupEntry(BaseModel):
     score: float = Field(description="The lowest score of the pairs that connect the photos.")
-    ids: list[str] = Field(description="The photo to keep first: most pixels, most bytes, oldest.")
+    ids: list[str] = Field(
+        description="The photo to keep first: most pixels, a date from the camera, most bytes, oldest."
+    )
 
 
 class DuplicatesResponse(BaseModel):
