@@ -116,14 +116,23 @@ def test_candidates_follow_the_ranks():
             Ranks.from_array(np.array(wrong, np.float32))
 
 
+def dense_vectors(count, centres=25, dim=256, noise=0.5):
+    """Return (vectors in few clusters, queries): hundreds of vectors are about equally near."""
+    rng = np.random.default_rng(6)
+    middle = rng.standard_normal((centres, dim))
+    X = middle[rng.integers(0, centres, count + 100)] + noise * rng.standard_normal((count + 100, dim))
+    return np.split(X.astype(np.float32), [count])
+
+
+def dense_segments(count, centres, size):
+    index = logt.Index(320, segment_size=size)
+    index.add(dense_vectors(count, centres, 320, 0.56)[0])
+    return index._snapshot.list_segments
+
+
 def test_ranks_of_a_part_are_those_of_all():
-    rng = np.random.default_rng(3)
-    centres = rng.standard_normal((6, 320))
-    X = centres[rng.integers(0, 6, 4000)] + 0.56 * rng.standard_normal((4000, 320))
-    index = logt.Index(320, segment_size=1000)
-    index.add(X)
-    segments = index._snapshot.list_segments
-    Q, own = sample_vectors(segments, 128, rng)
+    segments = dense_segments(4000, 6, 1000)
+    Q, own = sample_vectors(segments, 128, np.random.default_rng(3))
     whole = measure_ranks(segments, Q, own, SERIAL)
     part = measure_ranks(segments[:1], Q, own, SERIAL, 1 / len(segments))
     assert len(segments) == 4
@@ -131,24 +140,11 @@ def test_ranks_of_a_part_are_those_of_all():
 
 
 def test_the_curve_of_a_part_is_that_of_all():
-    rng = np.random.default_rng(6)
-    centres = rng.standard_normal((12, 320))
-    X = centres[rng.integers(0, 12, 24_000)] + 0.56 * rng.standard_normal((24_000, 320))
-    index = logt.Index(320, segment_size=2000)
-    index.add(X)
-    segments = index._snapshot.segments
+    segments = dense_segments(24_000, 12, 2000)
     whole = calibrate(segments, None, np.random.default_rng(0), SERIAL)[0].codec
     part = calibrate(segments[::4], None, np.random.default_rng(0), SERIAL, 1 / 4)[0].codec
     assert whole.curve.recall[0, 0] < 0.5
     np.testing.assert_allclose(part.curve.recall, whole.curve.recall, atol=0.12)
-
-
-def dense_vectors(count, seed=6):
-    """Return (vectors in few clusters, queries): hundreds of vectors are about equally near."""
-    rng = np.random.default_rng(seed)
-    centres = rng.standard_normal((25, 256))
-    X = centres[rng.integers(0, 25, count + 100)] + 0.5 * rng.standard_normal((count + 100, 256))
-    return np.split(X.astype(np.float32), [count])
 
 
 @pytest.mark.parametrize("batch", [1000, 12_000])

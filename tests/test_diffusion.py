@@ -156,6 +156,20 @@ def test_an_edge_needs_both_directions():
     assert list(zip(*dense(S).nonzero(), strict=True)) == [(1, 2), (2, 1)]
 
 
+def test_lists_that_name_a_row_twice_do_no_harm():
+    """Only a damaged or a made-up file has such lists: row 1 names row 0 first as far away, then as near."""
+    rows = np.array([[1, 2, 3], [0, 0, 2], [0, 1, 3], [0, 1, 2]])
+    level = np.array([[255, 100, 1], [1, 255, 1], [100, 100, 1], [1, 1, 1]], np.uint8)
+    bounds = np.array([0.2, 1], np.float32)
+    lists = NeighborLists(rows.astype(np.uint16), np.zeros((4, 3), np.uint8), level, bounds)
+    S = transition(lists, 3)
+    assert dense(S)[0, 1] == 0
+    assert np.unpackbits(S.mutual, axis=1, bitorder="little")[1].any()  # in one direction only
+    found, f = Diffusion()(S, np.array([1, 0]), np.array([0.9, 0.8], np.float32))
+    np.testing.assert_allclose(f[:2], (np.array([0.7, 0.6]) / 0.8) ** 3, rtol=0.2)
+    assert sorted(found.tolist()) == sorted(set(found.tolist()))
+
+
 def test_the_background_is_what_the_last_neighbors_have():
     similarity = np.array([[0.9, 0.2], [0.9, 0.3], [0.9, 0.4], [0.9, 0.0]], np.float32)
     neighbors = np.array([[1, 2], [0, 2], [0, 1], [0, -1]], np.int32)

@@ -101,14 +101,15 @@ struct Subgraph {
         use_smaller_weights();
     }
 
-    // Makes the matrix symmetric: each edge is there in both directions, maybe with two similarities.
+    // Makes the matrix symmetric: each edge is there in both directions, maybe with two similarities. One that is not, which
+    // only lists that name a row twice can cause, counts nothing.
     void use_smaller_weights() {
         for (int32_t i = 0; i + 1 < static_cast<int32_t>(starts.size()); ++i)
             for (int32_t e = starts[i]; e < starts[i + 1]; ++e) {
-                if (column[e] < i) continue;
-                const auto of_other = column.begin() + starts[column[e]];
-                const auto back = std::find(of_other, column.begin() + starts[column[e] + 1], i) - column.begin();
-                weight[e] = weight[back] = std::min(weight[e], weight[back]);
+                const auto first = column.begin() + starts[column[e]], end = column.begin() + starts[column[e] + 1];
+                const auto back = std::find(first, end, i);
+                const float other = back == end ? 0 : weight[static_cast<size_t>(back - column.begin())];
+                weight[e] = std::min(weight[e], other);
             }
     }
 

@@ -286,7 +286,7 @@ class Codec:
             float(given["captured"][0]),
             RecallCurve.from_array(arrays["curve"]) if arrays["curve"].size else None,
             Ranks.from_array(arrays["ranks"]) if "ranks" in arrays else Ranks(),  # not measured by version 0.1
-            max(0, *numbers[3:4].tolist(), 0),
+            int(numbers[3]) if len(numbers) > 3 else 0,
         )
 
     def add_to(self, searcher: _kernels.ListSearcher, *, distances: bool) -> int:
