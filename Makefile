@@ -82,7 +82,7 @@ wheel: $(VENV)/.dev           ## a wheel for this Python and machine, in dist
 # A build of its own, with the sanitizers of GCC. Their run-time libraries must be loaded before Python's, and Python
 # itself leaks on purpose. PYTHONMALLOC=malloc lets the address sanitizer see each array.
 SANITIZE := build/sanitize
-KERNEL_TESTS := $(addprefix tests/test_,kernels.py residual.py decoder.py dictionary.py grouping.py search.py filters.py diffusion.py walk.py graph.py)
+KERNEL_TESTS := $(addprefix tests/test_,kernels.py residual.py decoder.py dictionary.py grouping.py search.py filters.py diffusion.py walk.py graph.py graph_kernels.py)
 
 sanitize: $(SANITIZE)/.installed  ## build the kernels with address and undefined-behaviour sanitizers and test them
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \

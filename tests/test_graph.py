@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 
 import numpy as np
 import pytest
 
 import logt
+import logt.distributed
+from logt._threads import Workers
 from logt.datasets.synthetic import synthetic_collection
 from logt.engine import graph as engine_graph
 from logt.storage.backup import copy_index
@@ -59,6 +62,38 @@ def test_small_collections_are_compared_exhaustively():
     index = logt.Index(48)
     index.add(X)
     assert recall(index.graph(10), exact(X, 10)) > 0.95
+
+
+def test_neighbors_of_neighbors_make_up_for_few_lists(index, collection, monkeypatch):
+    truth = exact(collection, 20)
+    monkeypatch.setattr(engine_graph, "EXHAUSTIVE", 100)
+    monkeypatch.setattr(engine_graph, "_PROBE", 0.1)
+    monkeypatch.setattr(engine_graph, "_JOINS", 0)
+    before = recall(index.graph(20), truth)
+    monkeypatch.setattr(engine_graph, "_JOINS", 3)
+    assert recall(index.graph(20), truth) > max(before + 0.1, 0.9)
+
+
+def test_segments_of_one_codec_are_compared_list_by_list(collection, tmp_path, monkeypatch):
+    np.save(tmp_path / "x.npy", collection)
+    logt.distributed.build([tmp_path / "x.npy"], tmp_path / "i", segment_size=1250)
+    index = logt.open(tmp_path / "i", mode="a")
+    index.remove(np.arange(100, 300))
+    monkeypatch.setattr(engine_graph, "EXHAUSTIVE", 100)
+    segments = index._snapshot.segments
+    vectors = engine_graph._Vectors.decode(index._snapshot, 64, Workers(2))
+    assert len(segments) == 4
+    unit = np.full(len(collection), -1)  # of the list that each vector is in
+    for segment in segments:
+        unit[segment.ids[segment.row]] = np.repeat(np.arange(len(segment.starts) - 1), np.diff(segment.starts))
+    for first, last in itertools.pairwise(vectors.starts):
+        assert len(set(unit[vectors.ids[first:last]])) == 1
+    assert len(vectors.starts) - 1 == len(set(unit[np.sort(vectors.ids)]))
+    decoded = vectors.codes * vectors.scale[:, None]
+    np.testing.assert_allclose(decoded, index.reconstruct(vectors.ids), atol=0.01)
+    left = np.sort(vectors.ids)
+    truth = left[exact(collection[left], 10)]
+    assert recall(index.graph(10), truth) > 0.85
 
 
 def test_batches_and_the_methods_of_the_paper_have_a_graph(monkeypatch):

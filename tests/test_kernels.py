@@ -250,35 +250,3 @@ def test_rows_without_a_usable_norm_stay_as_they_are(value):
     np.testing.assert_array_equal(given[1], X[1])
     np.testing.assert_allclose(given[[0, 2]], 0.5)
     assert _kernels.divide_by_norms(X.copy(), False, 1e18, norms) == (value == 0)
-
-
-@pytest.mark.parametrize("shape", [(1, 1), (20, 3), (7, 9), (0, 2), (5, 0)])
-def test_group_rows_equals_a_naive_search(shape):
-    rng = np.random.default_rng(0)
-    lists = np.array([rng.choice(9, shape[1], replace=False) for _ in range(shape[0])], np.uint32).reshape(shape)
-    starts, rows = np.empty(10, np.int64), np.empty(lists.size, np.uint32)
-    _kernels.group_rows(lists, starts, rows)
-    found = [rows[starts[j] : starts[j + 1]].tolist() for j in range(9)]
-    assert found == [[r for r in range(shape[0]) if j in lists[r]] for j in range(9)]
-
-
-@pytest.mark.parametrize("columns", [1, 16, 41, 0])
-@pytest.mark.parametrize("k", [1, 5, 60])
-def test_keep_best_equals_a_naive_sort(columns, k):
-    """Vectors 100 and on are compared with lists of so many columns, in turn; some are in a list themselves."""
-    rng = np.random.default_rng(0)
-    found, value = np.full((8, k), -1, np.int32), np.full((8, k), -np.inf, np.float32)
-    offered = [[] for _ in range(8)]
-    for first in (40, 90, 200):
-        rows = np.sort(rng.choice(8, 6, replace=False)).astype(np.uint32)
-        products = rng.integers(-1000, 1000, (6, columns)).astype(np.int32)
-        scale = rng.random(columns, np.float32)
-        _kernels.keep_best(products, scale, rows, first, 100, found, value)
-        for i, row in enumerate(rows):
-            own = 100 + row
-            pairs = [(first + j, np.float32(products[i, j]) * scale[j]) for j in range(columns)]
-            offered[row] += [(other, product) for other, product in pairs if other != own]
-    for row, pairs in enumerate(offered):
-        best = sorted(pairs, key=lambda pair: -pair[1])[:k]
-        assert found[row].tolist() == [other for other, _ in best] + [-1] * (k - len(best))
-        assert value[row, : len(best)].tolist() == [product for _, product in best]

@@ -31,3 +31,4 @@ extern Isa current;  // module.cpp
 
 void bind_lists(nb::module_& m);      // list_searcher.cpp
 void bind_diffusion(nb::module_& m);  // diffusion.cpp
+void bind_graph(nb::module_& m);      // graph.cpp

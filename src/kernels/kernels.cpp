@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "best.hpp"
+#include "join.hpp"
 #include "lanes.hpp"
 
 namespace logt {
@@ -391,6 +392,8 @@ const Table LOGT_TABLE = {
     correlate,
     omp,
     normal_rows,
+    join,
+    similarities,
     decoder<uint16_t, int8_t>(),
     decoder<uint16_t, float>(),
     decoder<uint32_t, int8_t>(),

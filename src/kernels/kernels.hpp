@@ -65,6 +65,15 @@ struct Decoder {
     void (*reconstruct)(const Entries<Unit, Weight>&, const float* Y, size_t dim, float* out);
 };
 
+// Row i is scale[i] * codes[i]; codes: (rows, dim)
+struct ByteRows {
+    const int8_t* codes;
+    const float* scale;
+    size_t dim;
+};
+constexpr uint32_t NO_ROW = 0xFFFFFFFF;
+constexpr uint32_t NEW_ROW = 0x80000000;  // added to the number of a row: its neighbors were not read yet
+
 struct Table {
     // Grows `count` units over one chunk of `size` vectors. A: (size, size) costs of putting two together.
     // Unit u starts with vector u; then all units pick in turn, again and again. out[i]: unit of vector i.
@@ -82,6 +91,13 @@ struct Table {
     // A: (count, units), B: (count, dim); both are added to.
     void (*normal_rows)(const uint32_t* unit, const float* weight, size_t rows, size_t width, const float* X, size_t dim,
                         size_t units, size_t first, size_t count, float* A, float* B);
+    // Compares `count` rows from `first` on with what two edges lead to, one of which is new, and keeps the k best of each,
+    // nearest first. adjacent: (rows, width), the edges. found: (count, k); both end in NO_ROW. Returns how many of `found`
+    // are new.
+    size_t (*join)(const ByteRows&, const uint32_t* adjacent, size_t width, size_t first, size_t count, size_t k,
+                   uint32_t* found);
+    // The products of these rows with those that were found, from -1 to 1, and 0 for none. What was new no longer is.
+    void (*similarities)(const ByteRows&, size_t first, size_t count, size_t k, uint32_t* found, float* out);
     Decoder<uint16_t, int8_t> u16i8;
     Decoder<uint16_t, float> u16f32;
     Decoder<uint32_t, int8_t> u32i8;

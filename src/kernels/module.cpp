@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <stdexcept>
 #include <type_traits>
 #include <vector>
@@ -207,48 +206,6 @@ void rank(In<float, 2> scores, In<int64_t, 2> id, Out<int64_t, 2> order) {
     }
 }
 
-// The rows of each list: those of list j are rows[starts[j]..starts[j + 1]], increasing. lists: (rows, width), the lists
-// of each row.
-void group_rows(In<uint32_t, 2> lists, Out<int64_t, 1> starts, Out<uint32_t, 1> rows) {
-    const size_t width = lists.shape(1), count = lists.shape(0) * width;
-    int64_t* const next = starts.data() + 1;
-    std::fill(starts.data(), starts.data() + starts.shape(0), int64_t{0});
-    for (size_t e = 0; e < count; ++e) ++next[lists.data()[e]];
-    std::partial_sum(starts.data(), starts.data() + starts.shape(0), starts.data());
-    for (size_t e = count; e-- > 0;) rows.data()[--next[lists.data()[e]]] = static_cast<uint32_t>(e / width);
-    std::copy(starts.data() + 1, starts.data() + starts.shape(0), starts.data());  // each is where its list starts now
-    starts.data()[starts.shape(0) - 1] = static_cast<int64_t>(count);
-}
-
-// Offers products[i][j] * scale[j] to the k best of row rows[i]: value (sorted, largest first) and found, which gets
-// first + j. The row itself, offset + rows[i], does not count.
-void keep_best(In<int32_t, 2> products, In<float, 1> scale, In<uint32_t, 1> rows, int32_t first, int32_t offset,
-               Out<int32_t, 2> found, Out<float, 2> value) {
-    constexpr size_t TOGETHER = 16;  // most are not among the best: they are passed over together
-    const size_t columns = products.shape(1), k = found.shape(1);
-    for (size_t i = 0; i < products.shape(0); ++i) {
-        const int32_t* product = products.data() + i * columns;
-        int32_t* const ids = found.data() + rows.data()[i] * k;
-        float* const best = value.data() + rows.data()[i] * k;
-        const int32_t own = offset + static_cast<int32_t>(rows.data()[i]) - first;
-        for (size_t c = 0; c < columns; c += TOGETHER) {
-            const size_t stop = std::min(columns, c + TOGETHER);
-            float values[TOGETHER];
-            int above = 0;
-            for (size_t j = c; j < stop; ++j) {
-                values[j - c] = static_cast<float>(product[j]) * scale.data()[j];
-                above |= values[j - c] > best[k - 1];
-            }
-            for (size_t j = c; above && j < stop; ++j) {
-                if (!(values[j - c] > best[k - 1]) || static_cast<int32_t>(j) == own) continue;
-                size_t at = k - 1;
-                for (; at > 0 && best[at - 1] < values[j - c]; --at) best[at] = best[at - 1], ids[at] = ids[at - 1];
-                best[at] = values[j - c], ids[at] = first + static_cast<int32_t>(j);
-            }
-        }
-    }
-}
-
 bool divide_by_norms(Out<float, 2> X, bool normalize, double most, Out<double, 1> norms) {
     return logt::divide_by_norms(X.data(), X.shape(0), X.shape(1), normalize, most, norms.data());
 }
@@ -325,8 +282,6 @@ NB_MODULE(_kernels, m) {
     m.def("normal_rows", normal_rows, "unit"_a, "weight"_a, "X"_a, "first"_a, "A"_a, "B"_a, Free());
     m.def("to_int8", to_int8, "V"_a, "codes"_a, "scale"_a, Free());
     m.def("rank", rank, "scores"_a, "id"_a, "order"_a, Free());
-    m.def("group_rows", group_rows, "lists"_a, "starts"_a, "rows"_a, Free());
-    m.def("keep_best", keep_best, "products"_a, "scale"_a, "rows"_a, "first"_a, "offset"_a, "found"_a, "value"_a, Free());
     m.def("divide_by_norms", divide_by_norms, "X"_a, "normalize"_a, "most"_a, "norms"_a, Free());
     m.def("suppress", suppress, "units"_a, "depth"_a, "order"_a, "counts"_a, Free());
     bind<uint16_t, int8_t>(m);
@@ -335,4 +290,5 @@ NB_MODULE(_kernels, m) {
     bind<uint32_t, float>(m);
     bind_lists(m);
     bind_diffusion(m);
+    bind_graph(m);
 }

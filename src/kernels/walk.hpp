@@ -7,40 +7,10 @@
 #include "lists.hpp"
 #include "pool.hpp"
 #include "scan.hpp"
+#include "seen.hpp"
 
 namespace logt {
 namespace {
-
-// A set of positions, by open addressing.
-class Seen {
-  public:
-    Seen() : slots_(1024, Graph::NONE) {}
-
-    bool insert(uint32_t value) {  // whether it is new
-        if (2 * ++held_ > slots_.size()) grow();
-        uint32_t& slot = find(value);
-        if (slot == value) return --held_, false;
-        slot = value;
-        return true;
-    }
-
-  private:
-    uint32_t& find(uint32_t value) {
-        const size_t mask = slots_.size() - 1;
-        size_t at = value * 0x9E3779B97F4A7C15ull >> 32 & mask;
-        while (slots_[at] != value && slots_[at] != Graph::NONE) at = (at + 1) & mask;
-        return slots_[at];
-    }
-    void grow() {
-        Vector<uint32_t> old(4 * slots_.size(), Graph::NONE);
-        old.swap(slots_);
-        for (uint32_t value : old)
-            if (value != Graph::NONE) find(value) = value;
-    }
-
-    Vector<uint32_t> slots_;
-    size_t held_ = 0;
-};
 
 struct Found {
     uint32_t segment, position, list;

@@ -1,0 +1,135 @@
+// The Python face of the kernels that compute a neighbor graph (engine/graph.py).
+#include <algorithm>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "binding.hpp"
+
+namespace {
+
+// The rows of each list: those of list j are rows[starts[j]..starts[j + 1]], increasing. lists: (rows, width), the lists
+// of each row.
+void group_rows(In<uint32_t, 2> lists, Out<int64_t, 1> starts, Out<uint32_t, 1> rows) {
+    const size_t width = lists.shape(1), count = lists.shape(0) * width;
+    int64_t* const next = starts.data() + 1;
+    std::fill(starts.data(), starts.data() + starts.shape(0), int64_t{0});
+    for (size_t e = 0; e < count; ++e) ++next[lists.data()[e]];
+    std::partial_sum(starts.data(), starts.data() + starts.shape(0), starts.data());
+    for (size_t e = count; e-- > 0;) rows.data()[--next[lists.data()[e]]] = static_cast<uint32_t>(e / width);
+    std::copy(starts.data() + 1, starts.data() + starts.shape(0), starts.data());  // each is where its list starts now
+    starts.data()[starts.shape(0) - 1] = static_cast<int64_t>(count);
+}
+
+// The k best of each row so far, which many threads add to: found and value, (rows, k), best first, equal values by row.
+class Lists {
+  public:
+    Lists(uint32_t* found, float* value, uint8_t* lock, size_t k) : found_(found), value_(value), lock_(lock), k_(k) {}
+
+    float least(size_t row) const {  // what is below is not among the best
+        float value;
+        __atomic_load(value_ + row * k_ + k_ - 1, &value, __ATOMIC_RELAXED);
+        return value;
+    }
+    void offer(size_t row, uint32_t other, float value) {
+        while (__atomic_test_and_set(lock_ + row, __ATOMIC_ACQUIRE)) std::this_thread::yield();
+        insert(found_ + row * k_, value_ + row * k_, other, value);
+        __atomic_clear(lock_ + row, __ATOMIC_RELEASE);
+    }
+
+  private:
+    void insert(uint32_t* found, float* best, uint32_t other, float value) const {
+        const auto before = [&](size_t at) { return best[at] > value || (best[at] == value && found[at] < other); };
+        size_t place = k_;
+        while (place > 0 && !before(place - 1)) --place;
+        if (place == k_ || (best[place] == value && found[place] == other)) return;
+        for (size_t at = k_ - 1; at > place; --at) found[at] = found[at - 1], set(best + at, best[at - 1]);
+        found[place] = other;
+        set(best + place, value);
+    }
+    static void set(float* place, float value) { __atomic_store(place, &value, __ATOMIC_RELAXED); }
+
+    uint32_t* found_;
+    float* value_;
+    uint8_t* lock_;
+    size_t k_;
+};
+
+// Offers each product of a row, offset + rows[i], with one of a list, first + j, to the k best of both. A row is scale times
+// its codes, and products are those of codes; the scale of the row itself does not matter. lock: one byte per row.
+void keep_best(In<int32_t, 2> products, In<float, 1> scale, In<uint32_t, 1> rows, uint32_t first, uint32_t offset,
+               Out<uint32_t, 2> found, Out<float, 2> value, Out<uint8_t, 1> lock) {
+    constexpr size_t TOGETHER = 16;  // most are not among the best: they are passed over together
+    const size_t columns = products.shape(1);
+    Lists lists(found.data(), value.data(), lock.data(), found.shape(1));
+    std::vector<float> least(columns);
+    for (size_t j = 0; j < columns; ++j) least[j] = lists.least(first + j);
+    const float* others = scale.data() + first;
+    for (size_t i = 0; i < products.shape(0); ++i) {
+        const int32_t* product = products.data() + i * columns;
+        const uint32_t row = offset + rows.data()[i];
+        const float mine = scale.data()[row];
+        float own = lists.least(row);
+        for (size_t c = 0; c < columns; c += TOGETHER) {
+            const size_t stop = std::min(columns, c + TOGETHER);
+            int above = 0;
+            for (size_t j = c; j < stop; ++j) {
+                const float p = static_cast<float>(product[j]);
+                above |= (p * others[j] >= own) | (p * mine >= least[j]);
+            }
+            for (size_t j = c; above && j < stop; ++j) {
+                const uint32_t other = first + static_cast<uint32_t>(j);
+                const float p = static_cast<float>(product[j]);
+                if (other == row) continue;
+                if (p * others[j] >= own) lists.offer(row, other, p * others[j]), own = lists.least(row);
+                if (p * mine >= least[j]) lists.offer(other, row, p * mine), least[j] = lists.least(other);
+            }
+        }
+    }
+}
+
+// The edges by which rows are compared: adjacent[i] are the first `forward` neighbors of row i, then as many rows as fit that
+// have i among their first neighbors, those to which it is nearest first. What is new in `found` is new there, once.
+void adjacent_rows(Out<uint32_t, 2> found, size_t forward, Out<uint32_t, 2> adjacent) {
+    const size_t rows = found.shape(0), k = found.shape(1), width = adjacent.shape(1);
+    std::fill(adjacent.data(), adjacent.data() + rows * width, logt::NO_ROW);
+    std::vector<uint16_t> used(rows);
+    const auto neighbor = [&](size_t i, size_t r) { return found.data()[i * k + r] & ~logt::NEW_ROW; };
+    const auto known = [&](size_t i, size_t r) { return found.data()[i * k + r] != logt::NO_ROW; };
+    for (size_t i = 0; i < rows; ++i)
+        for (size_t r = 0; r < forward && known(i, r); ++r) adjacent.data()[i * width + used[i]++] = found.data()[i * k + r];
+    for (size_t r = 0; r < forward; ++r)
+        for (size_t i = 0; i < rows; ++i) {
+            if (!known(i, r)) continue;
+            const size_t j = neighbor(i, r);
+            if (used[j] == width) continue;
+            size_t mutual = 0;
+            while (mutual < forward && neighbor(j, mutual) != i) ++mutual;
+            if (mutual < forward) continue;
+            const uint32_t mark = found.data()[i * k + r] & logt::NEW_ROW;
+            adjacent.data()[j * width + used[j]++] = static_cast<uint32_t>(i) | mark;
+        }
+    for (uint32_t* f = found.data(); f < found.data() + rows * k; ++f)
+        if (*f != logt::NO_ROW) *f &= ~logt::NEW_ROW;
+}
+
+size_t join_rows(In<int8_t, 2> codes, In<float, 1> scale, In<uint32_t, 2> adjacent, size_t first, Out<uint32_t, 2> found) {
+    return current.table->join({codes.data(), scale.data(), codes.shape(1)}, adjacent.data(), adjacent.shape(1), first,
+                               found.shape(0), found.shape(1), found.data());
+}
+
+void similarities(In<int8_t, 2> codes, In<float, 1> scale, size_t first, Out<uint32_t, 2> found, Out<float, 2> out) {
+    current.table->similarities({codes.data(), scale.data(), codes.shape(1)}, first, found.shape(0), found.shape(1),
+                                found.data(), out.data());
+}
+
+}  // namespace
+
+void bind_graph(nb::module_& m) {
+    m.def("group_rows", group_rows, "lists"_a, "starts"_a, "rows"_a, Free());
+    m.def("keep_best", keep_best, "products"_a, "scale"_a, "rows"_a, "first"_a, "offset"_a, "found"_a, "value"_a,
+          "lock"_a, Free());
+    m.def("adjacent_rows", adjacent_rows, "found"_a, "forward"_a, "adjacent"_a, Free());
+    m.def("join_rows", join_rows, "codes"_a, "scale"_a, "adjacent"_a, "first"_a, "found"_a, Free());
+    m.def("similarities", similarities, "codes"_a, "scale"_a, "first"_a, "found"_a, "out"_a, Free());
+}
