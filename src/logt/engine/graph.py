@@ -28,8 +28,8 @@ EXHAUSTIVE = 4096
 """Up to this many vectors, all pairs are compared; each vector is compared with about as many at least."""
 
 _ROWS = 1024  # vectors decoded together
-_BLOCK = 8192  # vectors compared with others together, at most
-_PRODUCTS = 1 << 20  # of vectors and lists that are computed together
+_BLOCK = 2048  # vectors compared with others together, at most
+_PRODUCTS = 1 << 18  # of vectors and lists that are computed together
 _PROBE = 0.6  # of M lists, each vector is compared with those of M**0.6
 _LEAST = 30  # neighbors that are found, even if fewer are wanted: more of them have more neighbors
 _FORWARD, _REVERSE = 30, 20  # neighbors of a vector whose neighbors are read, and vectors that it is a neighbor of
@@ -163,7 +163,11 @@ class _Vectors:
         import numkong
 
         starts, mine = probing
-        for j in np.flatnonzero(np.diff(starts)).tolist():
+        lists = np.flatnonzero(np.diff(starts))
+        own = np.searchsorted(
+            self.starts[lists], rows.start
+        )  # first: they are near, and other threads start elsewhere
+        for j in np.roll(lists, -own).tolist():
             who, (first, last) = mine[starts[j] : starts[j + 1]], self.starts[j : j + 2].tolist()
             packed = numkong.dots_pack(self.codes[first:last])
             products = np.asarray(numkong.dots_packed(self.codes[rows.start + who], packed))
