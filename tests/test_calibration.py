@@ -251,6 +251,25 @@ def test_tuning_by_queries_replaces_the_curve(tmp_path):
     assert logt.Index(32).tune() == []
 
 
+def test_tuning_by_queries_measures_all_codecs_together(tmp_path):
+    """The queries have their nearest vectors in clusters; to find those without clusters would take more effort."""
+    rng = np.random.default_rng(0)
+    centers = rng.standard_normal((60, 96)) * (np.arange(96) < 48)
+    clusters = (centers[rng.integers(0, 60, 6000)] + 0.3 * rng.standard_normal((6000, 96))).astype("f4")
+    others = (rng.standard_normal((6000, 96)) * (np.arange(96) >= 48)).astype("f4")
+    index = logt.Index(96)
+    index.add(clusters[:5900])
+    index.add(others)
+    codecs = {id(s.codec): s.codec for s in index._snapshot.list_segments}
+    assert len(codecs) == 2
+    before = [codec.curve.effort(0.9, 10) for codec in codecs.values()]
+    index.tune(clusters[5900:])
+    curves = [s.codec.curve for s in index._snapshot.list_segments]
+    assert all((curve.recall == curves[0].recall).all() for curve in curves)
+    assert curves[0].effort(0.9, 10) < 0.5 * max(before)
+    assert shared(index, clusters[5900:], recall=0.9) > 0.85
+
+
 def test_the_method_sets_the_default(normal):
     X, Q, _ = normal
     index = logt.Index(48, method=sketched(recall=0.7))

@@ -85,19 +85,26 @@ def calibrate(
 ) -> tuple[Segment, ...]:
     """Return the segments with a measured accuracy of each codec: with queries Q, or with vectors of the segments.
 
-    share: that of all vectors which the segments have.
+    With queries, all codecs get the curve of a search of all segments: the nearest vectors of a query may all be of
+    one codec. Without, each has that of its own vectors, so that all of them are found. share: that of all vectors
+    which the segments have.
     """
-    codecs: dict[int, Codec] = {}
-    measured: list[Segment] = []
+    groups: dict[int, list[ListSegment]] = {}
     for segment in segments:
         if isinstance(segment, ListSegment):
-            if id(segment.codec) not in codecs:
-                same = [s for s in segments if isinstance(s, ListSegment) and s.codec is segment.codec]
-                codecs[id(segment.codec)] = _measured(same, Q, rng, workers, share)
-            codec = codecs[id(segment.codec)]
-            segment = segment if codec is segment.codec else replace(segment, codec=codec)
-        measured.append(segment)
-    return tuple(measured)
+            groups.setdefault(id(segment.codec), []).append(segment)
+    codecs = {key: _measured(same, Q, rng, workers, share) for key, same in groups.items()}
+    if Q is not None:
+        everything = [replace(s, codec=codecs[key]) for key, same in groups.items() for s in same]
+        listed = [key for key, same in groups.items() if not all(segment.flat for segment in same)]
+        curve = _curve(everything, Q, None, workers, share=share) if listed else None
+        codecs.update({key: replace(codecs[key], curve=curve) for key in listed})
+    return tuple(
+        replace(s, codec=codecs[id(s.codec)])
+        if isinstance(s, ListSegment) and codecs[id(s.codec)] is not s.codec
+        else s
+        for s in segments
+    )
 
 
 def calibrate_grown(segments: Sequence[Segment], rng: np.random.Generator, workers: Workers) -> tuple[Segment, ...]:
@@ -161,7 +168,7 @@ def measure_ranks(
 def _measured(
     segments: Sequence[ListSegment], Q: Floats | None, rng: np.random.Generator, workers: Workers, share: float
 ) -> Codec:
-    """Return the codec of some segments with its ranks and its curve."""
+    """Return the codec of some segments with its ranks and, without queries, its curve."""
     codec, own = segments[0].codec, None
     flat = all(segment.flat for segment in segments)
     if flat and not codec.refine:
@@ -173,8 +180,8 @@ def _measured(
     codec = replace(codec, measured=measured)
     if codec.refine:
         codec = replace(codec, ranks=measure_ranks(segments, Q, own, workers, share))
-    if flat:
-        return codec  # everything is scanned at any effort
+    if flat or own is None:  # everything is scanned at any effort; or the queries are measured in all segments
+        return codec
     return replace(codec, curve=_curve([replace(s, codec=codec) for s in segments], Q, own, workers, share=share))
 
 
