@@ -11,12 +11,14 @@ neighbor graph of so many neighbors.
 
 from __future__ import annotations
 
+import os
 import time
 
 import numpy as np
 
 import logt
 from benchmarks.data import argument_parser, load, write_rows
+from benchmarks.memory import PeakMemory, own_memory
 from logt._threads import single_threaded_blas, split_range
 from logt.evaluation import recall_at
 
@@ -30,7 +32,7 @@ HOW = AT_ONCE, LINKED, IN_BATCHES = "at once", "at once, linked", "in batches"
 def main() -> None:
     parser = argument_parser(__doc__, "growth.csv")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="a million take 6 GB at 1536 dimensions")
-    parser.add_argument("--recall", type=float, nargs="+", default=[0.95], help="of a full read, that is asked for")
+    parser.add_argument("--recall", type=float, nargs="+", default=[0.95], help="of a full read, that is requested")
     parser.add_argument("--link", type=int, default=0, help="neighbors per vector of the graph; 0: no graph")
     parser.add_argument("--batch", type=int, default=BATCH, help="vectors of a batch; 0: all are added at once only")
     args = parser.parse_args()
@@ -51,8 +53,10 @@ def main() -> None:
         index = build_index(X, [slice(0, size)])
         add(AT_ONCE, index, start)
         if args.link:
-            start = time.perf_counter()
-            index.link(args.link)
+            start, before = time.perf_counter(), own_memory()
+            with PeakMemory(lambda: [os.getpid()]) as during:
+                index.link(args.link)
+            print(f"link {size:,} vectors: {(during.own - before) / 2**30:.2f} GiB beyond the index at most")
             add(LINKED, index, start)
         if args.batch:
             start = time.perf_counter()
@@ -107,7 +111,7 @@ def measure(index: logt.Index, Q: np.ndarray, nearest: np.ndarray, wanted: float
     return {
         "segments": report["segments"],
         "bytes per vector": round(report["bytes per vector"]),
-        "asked": wanted,
+        "requested": wanted,
         "recall@10": round(recall, 3),
         "recall@10 of a full read": round(full, 3),
         "of a full read": round(recall / full, 3),
@@ -129,19 +133,19 @@ def milliseconds(index: logt.Index, Q: np.ndarray, recall: float) -> float:
 def summary(rows: list[dict]) -> list[str]:
     """Return the growth from 100,000 vectors, or the smallest size, to the largest, and the cost of batches."""
     lines = []
-    for how, asked in dict.fromkeys((row["added"], row["asked"]) for row in rows):
-        of = {row["vectors"]: row for row in rows if (row["added"], row["asked"]) == (how, asked)}
+    for how, requested in dict.fromkeys((row["added"], row["requested"]) for row in rows):
+        of = {row["vectors"]: row for row in rows if (row["added"], row["requested"]) == (how, requested)}
         first, last = of.get(REFERENCE, next(iter(of.values()))), of[max(of)]
         times = last["ms"] / first["ms"]
         lines.append(
-            f"{how}, recall {asked}: {last['vectors']:,} vectors take {times:.2f} times the time of "
+            f"{how}, recall {requested}: {last['vectors']:,} vectors take {times:.2f} times the time of "
             f"{first['vectors']:,}, and find {last['of a full read']:.3f} of what a full read finds"
         )
-    ms = {(row["added"], row["asked"], row["vectors"]): row["ms"] for row in rows}
-    for (how, asked, size), grown in ms.items():
+    ms = {(row["added"], row["requested"], row["vectors"]): row["ms"] for row in rows}
+    for (how, requested, size), grown in ms.items():
         if how == IN_BATCHES:
-            times = grown / ms[AT_ONCE, asked, size]
-            lines.append(f"{size:,} vectors, recall {asked}: one that grew takes {times:.2f} times the time")
+            times = grown / ms[AT_ONCE, requested, size]
+            lines.append(f"{size:,} vectors, recall {requested}: one that grew takes {times:.2f} times the time")
     return lines
 
 

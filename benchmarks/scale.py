@@ -14,7 +14,6 @@ import json
 import os
 import platform
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ import numpy as np
 import logt
 import logt.distributed
 from benchmarks.data import argument_parser
+from benchmarks.memory import PeakMemory, own_memory
 from benchmarks.synthetic_blocks import CLUSTERS, BlockFile, Model, exact_neighbors, plan_blocks, write_blocks
 from logt._threads import available_cores, single_threaded_blas
 from logt._types import Ids
@@ -106,38 +106,6 @@ class Report:
         unfinished = self._path.with_suffix(".part")
         unfinished.write_text(text + "\n")
         unfinished.rename(self._path)
-
-
-class PeakMemory:
-    """The most memory that any of some processes had, read every 50 ms: without and with mapped files, in bytes."""
-
-    def __init__(self, pids: Callable[[], list[int]]):
-        self._pids, self._stop = pids, threading.Event()
-        self.own = self.mapped = 0
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> PeakMemory:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._stop.wait(0.05):
-            for pid in self._pids():
-                try:
-                    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-                except OSError:  # it has ended, or this system has no /proc
-                    continue
-                about = dict(line.split(":", 1) for line in lines)
-                self.own = max(self.own, _bytes(about.get("RssAnon")))
-                self.mapped = max(self.mapped, _bytes(about.get("VmHWM")))
-
-
-def _bytes(text: str | None) -> int:
-    return 0 if text is None else int(text.split()[0]) * 1024
 
 
 def generate(blocks: list[BlockFile], args, note: Report) -> None:
@@ -250,13 +218,12 @@ def cpu_seconds(call: Callable[[], object]) -> float:
 def measure_link(folder: Path, k: int, note: Note) -> None:
     """Compute the neighbor graph, which is not saved: time, memory beyond that of the index, bytes."""
     index = logt.open(folder, mode="a")
-    with PeakMemory(lambda: [os.getpid()]) as idle:
-        time.sleep(0.2)
+    before = own_memory()
     start = time.perf_counter()
     with PeakMemory(lambda: [os.getpid()]) as during:
         index.link(k)
     note(f"link, k = {k}", time.perf_counter() - start, "s")
-    note("peak memory beyond that of the index", (during.own - idle.own) / 2**30, "GiB")
+    note("peak memory beyond that of the index", (during.own - before) / 2**30, "GiB")
     note("graph, per vector", index.report()["bytes by part"]["graph"] / len(index), "bytes")
 
 
