@@ -21,20 +21,25 @@ void group_rows(In<uint32_t, 2> lists, Out<int64_t, 1> starts, Out<uint32_t, 1> 
     starts.data()[starts.shape(0) - 1] = static_cast<int64_t>(count);
 }
 
-// The k best of each row so far, which many threads add to: found and value, (rows, k), best first, equal values by row.
+// The k best of each row so far, which many threads add to: found and value, (rows, k), best first, equal values by row. A
+// thread that reads without the lock sees what is or was the last of a row, and a row only gets better.
 class Lists {
   public:
     Lists(uint32_t* found, float* value, uint8_t* lock, size_t k) : found_(found), value_(value), lock_(lock), k_(k) {}
 
-    float least(size_t row) const {  // what is below is not among the best
+    float least(size_t row) const {
         float value;
-        __atomic_load(value_ + row * k_ + k_ - 1, &value, __ATOMIC_RELAXED);
+        __atomic_load(value_ + row * k_ + k_ - 1, &value, __ATOMIC_ACQUIRE);
         return value;
     }
-    void offer(size_t row, uint32_t other, float value) {
+    // Returns `least` after that.
+    float offer(size_t row, uint32_t other, float value) {
+        const float last = least(row);  // before its row: that one is as new, or newer
+        if (value < last || (value == last && other >= __atomic_load_n(found_ + row * k_ + k_ - 1, __ATOMIC_RELAXED))) return last;
         while (__atomic_test_and_set(lock_ + row, __ATOMIC_ACQUIRE)) std::this_thread::yield();
         insert(found_ + row * k_, value_ + row * k_, other, value);
         __atomic_clear(lock_ + row, __ATOMIC_RELEASE);
+        return least(row);
     }
 
   private:
@@ -43,11 +48,13 @@ class Lists {
         size_t place = k_;
         while (place > 0 && !before(place - 1)) --place;
         if (place == k_ || (best[place] == value && found[place] == other)) return;
-        for (size_t at = k_ - 1; at > place; --at) found[at] = found[at - 1], set(best + at, best[at - 1]);
-        found[place] = other;
-        set(best + place, value);
+        for (size_t at = k_ - 1; at > place; --at) set(found + at, best + at, found[at - 1], best[at - 1]);
+        set(found + place, best + place, other, value);
     }
-    static void set(float* place, float value) { __atomic_store(place, &value, __ATOMIC_RELAXED); }
+    static void set(uint32_t* found, float* best, uint32_t other, float value) {
+        __atomic_store_n(found, other, __ATOMIC_RELAXED);
+        __atomic_store(best, &value, __ATOMIC_RELEASE);
+    }
 
     uint32_t* found_;
     float* value_;
@@ -81,8 +88,8 @@ void keep_best(In<int32_t, 2> products, In<float, 1> scale, In<uint32_t, 1> rows
                 const uint32_t other = first + static_cast<uint32_t>(j);
                 const float p = static_cast<float>(product[j]);
                 if (other == row) continue;
-                if (p * others[j] >= own) lists.offer(row, other, p * others[j]), own = lists.least(row);
-                if (p * mine >= least[j]) lists.offer(other, row, p * mine), least[j] = lists.least(other);
+                if (p * others[j] >= own) own = lists.offer(row, other, p * others[j]);
+                if (p * mine >= least[j]) least[j] = lists.offer(other, row, p * mine);
             }
         }
     }
