@@ -26,7 +26,7 @@ SIZES = (10_000, 31_600, 100_000, 316_000, 1_000_000)
 BATCH = 20_000
 REFERENCE = 100_000  # the size that times are compared with
 K = 10
-HOW = AT_ONCE, LINKED, IN_BATCHES = "at once", "at once, linked", "in batches"
+AT_ONCE, LINKED, IN_BATCHES = "at once", "at once, linked", "in batches"
 
 
 def main() -> None:
@@ -56,7 +56,7 @@ def main() -> None:
             start, before = time.perf_counter(), own_memory()
             with PeakMemory(lambda: [os.getpid()]) as during:
                 index.link(args.link)
-            print(f"link {size:,} vectors: {(during.own - before) / 2**30:.2f} GiB beyond the index at most")
+            print(f"link {size:,} vectors: about {(during.own - before) / 2**30:.2f} GiB beyond the index")
             add(LINKED, index, start)
         if args.batch:
             start = time.perf_counter()
@@ -145,7 +145,10 @@ def summary(rows: list[dict]) -> list[str]:
     for (how, requested, size), grown in ms.items():
         if how == IN_BATCHES:
             times = grown / ms[AT_ONCE, requested, size]
-            lines.append(f"{size:,} vectors, recall {requested}: one that grew takes {times:.2f} times the time")
+            lines.append(
+                f"{size:,} vectors, recall {requested}: an index that grew takes {times:.2f} times the time of one "
+                "built at once"
+            )
     return lines
 
 

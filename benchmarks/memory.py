@@ -22,19 +22,24 @@ class PeakMemory:
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> PeakMemory:
+        self._read()
         self._thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._stop.set()
         self._thread.join()
+        self._read()
 
     def _watch(self) -> None:
         while not self._stop.wait(0.05):
-            for pid in self._pids():
-                about = _status(pid)
-                self.own = max(self.own, _bytes(about.get("RssAnon")))
-                self.mapped = max(self.mapped, _bytes(about.get("VmHWM")))
+            self._read()
+
+    def _read(self) -> None:
+        for pid in self._pids():
+            about = _status(pid)
+            self.own = max(self.own, _bytes(about.get("RssAnon")))
+            self.mapped = max(self.mapped, _bytes(about.get("VmHWM")))
 
 
 def _status(pid: int) -> dict[str, str]:

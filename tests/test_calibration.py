@@ -268,6 +268,12 @@ def test_tuning_by_queries_measures_all_codecs_together(tmp_path):
     assert all((curve.recall == curves[0].recall).all() for curve in curves)
     assert curves[0].effort(0.9, 10) < 0.5 * max(before)
     assert shared(index, clusters[5900:], recall=0.9) > 0.85
+    index.tune(others[:100])
+    index.remove(np.arange(6400, 11900))  # the others have no lists any more
+    index.compact()
+    index.tune(clusters[5900:])
+    assert any(s.flat for s in index._snapshot.list_segments)
+    assert max(s.codec.curve.effort(0.9, 10) for s in index._snapshot.list_segments) < 0.5 * max(before)
 
 
 def test_the_method_sets_the_default(normal):

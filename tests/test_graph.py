@@ -51,10 +51,24 @@ def test_the_lists_of_the_graph_are_nearly_exact(index, collection):
     np.testing.assert_allclose(similarity, collection[ids] @ collection[7], atol=0.02)
 
 
-def test_the_graph_does_not_depend_on_the_number_of_threads(index):
+@pytest.mark.parametrize("exhaustive", [4096, 100])
+def test_the_graph_does_not_depend_on_the_number_of_threads(collection, exhaustive, monkeypatch):
+    monkeypatch.setattr(engine_graph, "EXHAUSTIVE", exhaustive)
+    monkeypatch.setattr(engine_graph, "_SETTLED", 0)
+    index = logt.Index(64)
+    index.add(np.concatenate([collection, np.tile(collection[:3], (50, 1))]))
     one, two = index.graph(10, threads=1), index.graph(10, threads=3)
     np.testing.assert_array_equal(one.rows, two.rows)
     np.testing.assert_array_equal(one.similarity, two.similarity)
+
+
+def test_vectors_that_occur_more_than_k_times_are_neighbors_of_each_other(collection):
+    index = logt.Index(64)
+    index.add(np.concatenate([collection[:300], np.tile(collection[:1], (100, 1))]))
+    graph = index.graph(10)
+    edges = {(i, int(j)) for i in range(len(graph)) for j in graph.neighbors(i)[0]}
+    mutual = [sum((j, i) in edges for j in graph.neighbors(i)[0]) for i in range(300, 400)]
+    assert min(mutual) >= 5
 
 
 def test_small_collections_are_compared_exhaustively():

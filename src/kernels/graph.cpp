@@ -21,8 +21,9 @@ void group_rows(In<uint32_t, 2> lists, Out<int64_t, 1> starts, Out<uint32_t, 1> 
     starts.data()[starts.shape(0) - 1] = static_cast<int64_t>(count);
 }
 
-// The k best of each row so far, which many threads add to: found and value, (rows, k), best first, equal values by row. A
-// thread that reads without the lock sees what is or was the last of a row, and a row only gets better.
+// The k best of each row so far, which many threads add to: found and value, (rows, k), best first. Of equal values, those of
+// nearby rows are first: so vectors that occur more than k times are neighbors of each other, not all of the same k. A thread
+// that reads without the lock sees what is or was the last of a row, and a row only gets better.
 class Lists {
   public:
     Lists(uint32_t* found, float* value, uint8_t* lock, size_t k) : found_(found), value_(value), lock_(lock), k_(k) {}
@@ -35,16 +36,23 @@ class Lists {
     // Returns `least` after that.
     float offer(size_t row, uint32_t other, float value) {
         const float last = least(row);  // before its row: that one is as new, or newer
-        if (value < last || (value == last && other >= __atomic_load_n(found_ + row * k_ + k_ - 1, __ATOMIC_RELAXED))) return last;
+        const uint32_t its = __atomic_load_n(found_ + row * k_ + k_ - 1, __ATOMIC_RELAXED);
+        if (value < last || (value == last && !nearer(row, other, its))) return last;
         while (__atomic_test_and_set(lock_ + row, __ATOMIC_ACQUIRE)) std::this_thread::yield();
-        insert(found_ + row * k_, value_ + row * k_, other, value);
+        insert(row, other, value);
         __atomic_clear(lock_ + row, __ATOMIC_RELEASE);
         return least(row);
     }
 
   private:
-    void insert(uint32_t* found, float* best, uint32_t other, float value) const {
-        const auto before = [&](size_t at) { return best[at] > value || (best[at] == value && found[at] < other); };
+    static bool nearer(size_t row, uint32_t a, uint32_t b) {
+        const auto distance = [row](size_t other) { return other < row ? row - other : other - row; };
+        return distance(a) != distance(b) ? distance(a) < distance(b) : a < b;
+    }
+    void insert(size_t row, uint32_t other, float value) const {
+        uint32_t* const found = found_ + row * k_;
+        float* const best = value_ + row * k_;
+        const auto before = [&](size_t at) { return best[at] > value || (best[at] == value && nearer(row, found[at], other)); };
         size_t place = k_;
         while (place > 0 && !before(place - 1)) --place;
         if (place == k_ || (best[place] == value && found[place] == other)) return;

@@ -22,7 +22,8 @@ inline float product(const ByteRows& X, size_t i, size_t j) {
     return static_cast<float>(dot(X.codes + i * X.dim, X.codes + j * X.dim, X.dim)) * X.scale[j];
 }
 
-// Rows that were not compared with row i yet: what an edge leads to, or two, one of which is new.
+// Candidates for row i: what a new edge leads to, or two edges of which one is new, without i and its neighbors. Some may have
+// been compared with it before.
 inline void find_candidates(const uint32_t* adjacent, size_t width, size_t i, const uint32_t* found, size_t k, Seen& seen,
                             Vector<uint32_t>& candidates) {
     seen.clear();

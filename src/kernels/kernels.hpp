@@ -91,9 +91,9 @@ struct Table {
     // A: (count, units), B: (count, dim); both are added to.
     void (*normal_rows)(const uint32_t* unit, const float* weight, size_t rows, size_t width, const float* X, size_t dim,
                         size_t units, size_t first, size_t count, float* A, float* B);
-    // Compares `count` rows from `first` on with what two edges lead to, one of which is new, and keeps the k best of each,
-    // nearest first. adjacent: (rows, width), the edges. found: (count, k); both end in NO_ROW. Returns how many of `found`
-    // are new.
+    // Compares `count` rows from `first` on with what a new edge leads to, or two edges of which one is new, and keeps the k
+    // best of each, nearest first. adjacent: (rows, width), the edges. found: (count, k); both end in NO_ROW. Returns how
+    // many of `found` are new.
     size_t (*join)(const ByteRows&, const uint32_t* adjacent, size_t width, size_t first, size_t count, size_t k,
                    uint32_t* found);
     // The products of these rows with those that were found, from -1 to 1, and 0 for none. What was new no longer is.

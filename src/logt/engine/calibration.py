@@ -94,11 +94,10 @@ def calibrate(
         if isinstance(segment, ListSegment):
             groups.setdefault(id(segment.codec), []).append(segment)
     codecs = {key: _measured(same, Q, rng, workers, share) for key, same in groups.items()}
-    if Q is not None:
+    if Q is not None and not all(segment.flat for same in groups.values() for segment in same):
         everything = [replace(s, codec=codecs[key]) for key, same in groups.items() for s in same]
-        listed = [key for key, same in groups.items() if not all(segment.flat for segment in same)]
-        curve = _curve(everything, Q, None, workers, share=share) if listed else None
-        codecs.update({key: replace(codecs[key], curve=curve) for key in listed})
+        curve = _curve(everything, Q, None, workers, share=share)
+        codecs = {key: replace(codec, curve=curve) for key, codec in codecs.items()}
     return tuple(
         replace(s, codec=codecs[id(s.codec)])
         if isinstance(s, ListSegment) and codecs[id(s.codec)] is not s.codec

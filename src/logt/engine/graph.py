@@ -29,7 +29,7 @@ EXHAUSTIVE = 4096
 
 _ROWS = 1024  # vectors decoded together
 _BLOCK = 2048  # vectors compared with others together, at most
-_PRODUCTS = 1 << 18  # of vectors and lists that are computed together
+_PRODUCTS = 1 << 18  # that are computed together
 _PROBE = 0.6  # of M lists, each vector is compared with those of M**0.6
 _LEAST = 30  # neighbors that are found, even if fewer are wanted: more of them have more neighbors
 _FORWARD, _REVERSE = 30, 20  # neighbors of a vector whose neighbors are read, and vectors that it is a neighbor of
@@ -99,7 +99,10 @@ class _Vectors:
         return cls(ids, codes, scale, np.cumsum(together))
 
     def compare_lists(self, found: Rows, workers: Workers) -> bool:
-        """Find the nearest neighbors of all vectors in the lists each is nearest to; whether these are all lists."""
+        """Find the nearest neighbors of all vectors in the lists each is nearest to.
+
+        Return whether these are all lists, so that the neighbors are exact.
+        """
         count, M = len(self.ids), len(self.starts) - 1
         wanted = min(M, int(np.ceil(max(M**_PROBE, EXHAUSTIVE * M / count))))
         centers = self._centers(workers)
@@ -114,7 +117,10 @@ class _Vectors:
         return wanted == M
 
     def join(self, found: Rows, workers: Workers) -> bool:
-        """Compare vectors with the neighbors of their neighbors, if that finds many for a sample; whether it did."""
+        """Compare vectors with the neighbors of their neighbors.
+
+        Return False if that finds few for a sample: then only the sample was improved.
+        """
         forward = min(_FORWARD, found.shape[1])
         adjacent = np.empty((len(found), forward + _REVERSE), np.uint32)
         _kernels.adjacent_rows(found, forward, adjacent)
@@ -122,7 +128,7 @@ class _Vectors:
         def fill(rows: slice) -> int:
             return _kernels.join_rows(self.codes, self.scale, adjacent, rows.start, found[rows])
 
-        parts = split_range(len(found), _ROWS)
+        parts = split_range(len(found), _ROWS // _SAMPLE)
         sample = parts[::_SAMPLE]
         size = sum(part.stop - part.start for part in sample) * found.shape[1]
         if sum(workers.map(fill, sample)) < _SETTLED * size:
@@ -139,9 +145,12 @@ class _Vectors:
         return _Centers.from_floats(normalize_rows(means, np.maximum(row_norms(means), 1e-30)))
 
     def _mean(self, j: int) -> Floats:
-        rows = slice(self.starts[j], self.starts[j + 1])
-        mean: Floats = (self.codes[rows] * self.scale[rows, None]).mean(axis=0)
-        return mean
+        first, last = self.starts[j : j + 2].tolist()
+        total = np.zeros(self.codes.shape[1], np.float32)
+        for part in split_range(last - first, _ROWS):
+            rows = slice(first + part.start, first + part.stop)
+            total += self.scale[rows] @ self.codes[rows].astype(np.float32)
+        return total / np.float32(last - first)
 
     def _probing(self, rows: slice, centers: _Centers, wanted: int) -> tuple[Ids, Rows]:
         """Return the vectors that are compared with each list: those of list j are starts[j]:starts[j + 1]."""
@@ -164,14 +173,15 @@ class _Vectors:
 
         starts, mine = probing
         lists = np.flatnonzero(np.diff(starts))
-        own = np.searchsorted(
-            self.starts[lists], rows.start
-        )  # first: they are near, and other threads start elsewhere
+        # Its own lists come first: they are near, and other threads start elsewhere.
+        own = int(np.searchsorted(self.starts[lists], rows.start, side="right")) - 1
         for j in np.roll(lists, -own).tolist():
             who, (first, last) = mine[starts[j] : starts[j + 1]], self.starts[j : j + 2].tolist()
-            packed = numkong.dots_pack(self.codes[first:last])
-            products = np.asarray(numkong.dots_packed(self.codes[rows.start + who], packed))
-            _kernels.keep_best(products, self.scale, who, first, rows.start, found, value, lock)
+            codes = self.codes[rows.start + who]
+            for part in split_range(last - first, max(1, 4 * _PRODUCTS // len(who))):
+                packed = numkong.dots_pack(self.codes[first + part.start : first + part.stop])
+                products = np.asarray(numkong.dots_packed(codes, packed))
+                _kernels.keep_best(products, self.scale, who, first + part.start, rows.start, found, value, lock)
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +218,7 @@ def _by_id(ids: Ids, found: NDArray[np.int32], similarity: Floats) -> Neighbors:
 
 
 def _by_codec(snapshot: Snapshot) -> list[list[Any]]:
-    """Return the segments, those of one codec together: they have the same lists."""
+    """Return the segments; those of one codec, which have the same lists, are together. Others are alone."""
     groups: dict[int, list[Any]] = {}
     for segment in snapshot.segments:
         same = segment.codec if isinstance(segment, ListSegment) and not segment.flat else segment
