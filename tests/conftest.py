@@ -10,6 +10,9 @@ import pytest
 from logt import _kernels
 
 os.environ["LOGT_MODEL"] = "lite"  # the small model, where the model does not matter; processes inherit it
+# Threads of Ray that report usage log tracebacks at any time, which Python 3.11 formats with `ast`. If another thread
+# parses meanwhile, as Hypothesis does, that one fails with a SystemError.
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 
 @pytest.fixture(params=_kernels.instruction_sets())

@@ -264,6 +264,7 @@ def test_growth_compares_sizes_full_reads_and_batches(vectors, monkeypatch):
     assert last.startswith("2,000 vectors, recall 0.95: an index that grew takes 1.00 times the time of one built")
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="this system has no /proc")
 def test_peak_memory_is_read_even_if_nothing_lasts():
     from benchmarks.memory import PeakMemory, own_memory
 

@@ -251,7 +251,7 @@ def test_tuning_by_queries_replaces_the_curve(tmp_path):
     assert logt.Index(32).tune() == []
 
 
-def test_tuning_by_queries_measures_all_codecs_together(tmp_path):
+def test_tuning_by_queries_measures_all_codecs_together():
     """The queries have their nearest vectors in clusters; to find those without clusters would take more effort."""
     rng = np.random.default_rng(0)
     centers = rng.standard_normal((60, 96)) * (np.arange(96) < 48)
