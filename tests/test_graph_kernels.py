@@ -31,50 +31,55 @@ def test_group_rows_equals_a_naive_search(shape):
     assert found == [[r for r in range(shape[0]) if j in lists[r]] for j in range(9)]
 
 
-@pytest.mark.parametrize("columns", [1, 16, 41])
+@pytest.mark.parametrize("dim", [1, 64, 150])
 @pytest.mark.parametrize("k", [1, 5, 60])
 @pytest.mark.parametrize("few", [False, True], ids=["values", "few values"])
-def test_keep_best_equals_a_naive_sort(rng, columns, k, few):
-    """Rows 30 and on are compared with lists, in turn; both ends of a pair keep it, once, and no row keeps itself."""
-    N = 110
-    scale = np.ones(N, np.float32) if few else rng.random(N, np.float32)
+def test_compare_lists_equals_a_naive_sort(isa, rng, dim, k, few):
+    """Rows 30 to 109 probe some of the lists; both ends of a pair keep it, once, and no row keeps itself."""
+    sizes = [0, 20, 3, 300, 1, 26]
+    lists = np.concatenate([[0], np.cumsum(sizes)])
+    N = int(lists[-1])
+    codes, scale = byte_rows(rng, N, dim)
+    if few:
+        codes, scale = np.sign(codes), np.ones(N, np.float32)
+    P = codes.astype(np.int32) @ codes.T.astype(np.int32)
+    probing = [np.sort(rng.choice(80, count, replace=False)) for count in (5, 70, 6, 80, 0, 1)]
+    starts = np.concatenate([[0], np.cumsum([len(rows) for rows in probing])])
+    rows = np.concatenate(probing).astype(np.uint32)
     found, value = np.full((N, k), NONE, np.uint32), np.full((N, k), -np.inf, np.float32)
     lock = np.zeros(N, np.uint8)
-    all_products = rng.integers(-3, 3, (N, N)) if few else rng.integers(-1000, 1000, (N, N))
-    all_products = np.maximum(all_products, all_products.T).astype(np.int32)
+    _kernels.compare_lists(codes, scale, lists, starts, rows, 30, 3, found, value, lock)
     offered = [set() for _ in range(N)]
-    for first in (0, 20, 60, 110 - columns):
-        rows = np.sort(rng.choice(40, 25, replace=False)).astype(np.uint32)
-        products = np.ascontiguousarray(all_products[30 + rows][:, first : first + columns])
-        _kernels.keep_best(products, scale, rows, first, 30, found, value, lock)
-        pairs = {(30 + row, other) for row in rows.tolist() for other in range(first, first + columns)}
-        for row, other in pairs:
-            if row != other:
+    for j, mine in enumerate(probing):
+        for row in (30 + mine).tolist():
+            for other in set(range(lists[j], lists[j + 1])) - {row}:
                 offered[row].add(other)
                 offered[other].add(row)
     for row, others in enumerate(offered):
-        pairs = [(-np.float32(all_products[row, other]) * scale[other], abs(row - other), other) for other in others]
+        pairs = [(-np.float32(P[row, other]) * scale[other], abs(row - other), other) for other in others]
         best = sorted(pairs)[:k]  # equal values: nearby rows first
         assert found[row].tolist() == [other for _, _, other in best] + [NONE] * (k - len(best))
         assert value[row, : len(best)].tolist() == [-negative for negative, _, _ in best]
     assert not lock.any()
 
 
-def test_keep_best_does_not_depend_on_the_order_of_threads(rng):
+def test_compare_lists_does_not_depend_on_the_order_of_threads(rng):
     N, k = 1000, 8
-    codes, scale = rng.integers(-2, 3, (N, 4)), np.ones(N, np.float32)
-    products = (codes @ codes.T).astype(np.int32)  # most values are equal to others
+    codes, scale = rng.integers(-2, 3, (N, 4)).astype(np.int8), np.ones(N, np.float32)  # many products are equal
+    lists = np.array([0, 400, N])
 
     def run(parts, threads):
         found, value = np.full((N, k), NONE, np.uint32), np.full((N, k), -np.inf, np.float32)
         lock = np.zeros(N, np.uint8)
 
-        def offer(part):
-            rows = np.arange(len(part), dtype=np.uint32)
-            _kernels.keep_best(np.ascontiguousarray(products[part]), scale, rows, 0, int(part[0]), found, value, lock)
+        def compare(part):
+            rows = np.tile(np.arange(len(part), dtype=np.uint32), 2)  # each probes both lists
+            starts = np.array([0, len(part), 2 * len(part)])
+            begin = int(part[0]) % 2
+            _kernels.compare_lists(codes, scale, lists, starts, rows, int(part[0]), begin, found, value, lock)
 
         with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(offer, parts))
+            list(pool.map(compare, parts))
         return found
 
     parts = np.array_split(np.arange(N), 50)

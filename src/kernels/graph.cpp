@@ -70,20 +70,18 @@ class Lists {
     size_t k_;
 };
 
-// Offers each product of a row, offset + rows[i], with one of a list, first + j, to the k best of both. A row is scale times
-// its codes, and products are those of codes; the scale of the row itself does not matter. lock: one byte per row.
-void keep_best(In<int32_t, 2> products, In<float, 1> scale, In<uint32_t, 1> rows, uint32_t first, uint32_t offset,
-               Out<uint32_t, 2> found, Out<float, 2> value, Out<uint8_t, 1> lock) {
+// Offers each product of one of `rows` with one of a list, first + j, to the k best of both. products: (rows, columns) of
+// codes; the scale of the row itself does not matter.
+void keep_best(const int32_t* products, size_t columns, const float* scale, const uint32_t* rows, size_t count, size_t first,
+               Lists& lists, std::vector<float>& least) {
     constexpr size_t TOGETHER = 16;  // most are not among the best: they are passed over together
-    const size_t columns = products.shape(1);
-    Lists lists(found.data(), value.data(), lock.data(), found.shape(1));
-    std::vector<float> least(columns);
+    least.resize(columns);
     for (size_t j = 0; j < columns; ++j) least[j] = lists.least(first + j);
-    const float* others = scale.data() + first;
-    for (size_t i = 0; i < products.shape(0); ++i) {
-        const int32_t* product = products.data() + i * columns;
-        const uint32_t row = offset + rows.data()[i];
-        const float mine = scale.data()[row];
+    const float* others = scale + first;
+    for (size_t i = 0; i < count; ++i) {
+        const int32_t* product = products + i * columns;
+        const uint32_t row = rows[i];
+        const float mine = scale[row];
         float own = lists.least(row);
         for (size_t c = 0; c < columns; c += TOGETHER) {
             const size_t stop = std::min(columns, c + TOGETHER);
@@ -93,11 +91,39 @@ void keep_best(In<int32_t, 2> products, In<float, 1> scale, In<uint32_t, 1> rows
                 above |= (p * others[j] >= own) | (p * mine >= least[j]);
             }
             for (size_t j = c; above && j < stop; ++j) {
-                const uint32_t other = first + static_cast<uint32_t>(j);
+                const uint32_t other = static_cast<uint32_t>(first + j);
                 const float p = static_cast<float>(product[j]);
                 if (other == row) continue;
                 if (p * others[j] >= own) own = lists.offer(row, other, p * others[j]);
                 if (p * mine >= least[j]) least[j] = lists.offer(other, row, p * mine);
+            }
+        }
+    }
+}
+
+// Compares rows with the lists that each probes. lists: (lists + 1), where each list of rows starts. starts, rows: those that
+// probe list j are offset + rows[starts[j]..starts[j + 1]]. The lists are taken from `begin` on: threads that begin at
+// different ones do not wait for each other. lock: one byte per row.
+void compare_lists(In<int8_t, 2> codes, In<float, 1> scale, In<int64_t, 1> lists, In<int64_t, 1> starts, In<uint32_t, 1> rows,
+                   uint32_t offset, size_t begin, Out<uint32_t, 2> found, Out<float, 2> value, Out<uint8_t, 1> lock) {
+    constexpr size_t ROWS = 64, COLUMNS = 256;  // of products at a time
+    const logt::ByteRows X = {codes.data(), scale.data(), codes.shape(1)};
+    const size_t count = lists.shape(0) - 1;
+    Lists best(found.data(), value.data(), lock.data(), found.shape(1));
+    std::vector<int32_t> products(ROWS * COLUMNS);
+    std::vector<uint32_t> mine;
+    std::vector<float> least;
+    for (size_t n = 0; n < count; ++n) {
+        const size_t j = (begin + n) % count;
+        mine.assign(rows.data() + starts.data()[j], rows.data() + starts.data()[j + 1]);
+        for (uint32_t& row : mine) row += offset;
+        const size_t last = static_cast<size_t>(lists.data()[j + 1]);
+        for (size_t first = static_cast<size_t>(lists.data()[j]); first < last && !mine.empty(); first += COLUMNS) {
+            const size_t columns = std::min(COLUMNS, last - first);
+            for (size_t i = 0; i < mine.size(); i += ROWS) {
+                const size_t some = std::min(ROWS, mine.size() - i);
+                current.table->byte_products(X, mine.data() + i, some, first, columns, products.data());
+                keep_best(products.data(), columns, scale.data(), mine.data() + i, some, first, best, least);
             }
         }
     }
@@ -142,8 +168,8 @@ void similarities(In<int8_t, 2> codes, In<float, 1> scale, size_t first, Out<uin
 
 void bind_graph(nb::module_& m) {
     m.def("group_rows", group_rows, "lists"_a, "starts"_a, "rows"_a, Free());
-    m.def("keep_best", keep_best, "products"_a, "scale"_a, "rows"_a, "first"_a, "offset"_a, "found"_a, "value"_a,
-          "lock"_a, Free());
+    m.def("compare_lists", compare_lists, "codes"_a, "scale"_a, "lists"_a, "starts"_a, "rows"_a, "offset"_a, "begin"_a,
+          "found"_a, "value"_a, "lock"_a, Free());
     m.def("adjacent_rows", adjacent_rows, "found"_a, "forward"_a, "adjacent"_a, Free());
     m.def("join_rows", join_rows, "codes"_a, "scale"_a, "adjacent"_a, "first"_a, "found"_a, Free());
     m.def("similarities", similarities, "codes"_a, "scale"_a, "first"_a, "found"_a, "out"_a, Free());

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "best.hpp"
+#include "bytes.hpp"
 #include "join.hpp"
 #include "lanes.hpp"
 
@@ -392,6 +393,7 @@ const Table LOGT_TABLE = {
     correlate,
     omp,
     normal_rows,
+    byte_products,
     join,
     similarities,
     decoder<uint16_t, int8_t>(),

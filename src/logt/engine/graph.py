@@ -109,7 +109,11 @@ class _Vectors:
         value, lock = np.full(found.shape, -np.inf, np.float32), np.zeros(count, np.uint8)
 
         def fill(rows: slice) -> None:
-            self._compare(rows, self._probing(rows, centers, wanted), found, value, lock)
+            own = (
+                int(np.searchsorted(self.starts, rows.start, side="right")) - 1
+            )  # its own lists first: they are near
+            probing = self._probing(rows, centers, wanted)
+            _kernels.compare_lists(self.codes, self.scale, self.starts, *probing, rows.start, own, found, value, lock)
 
         rows = min(_BLOCK, max(_ROWS // 4, count // (8 * workers.threads)))
         workers.map(fill, split_range(count, rows), "linking")
@@ -164,24 +168,6 @@ class _Vectors:
         starts, mine = np.empty(M + 1, np.int64), np.empty(probes.size, np.uint32)
         _kernels.group_rows(probes, starts, mine)
         return starts, mine
-
-    def _compare(
-        self, rows: slice, probing: tuple[Ids, Rows], found: Rows, value: Floats, lock: NDArray[np.uint8]
-    ) -> None:
-        """Compare some vectors with those of the lists that each probes, and keep the nearest of all of them."""
-        import numkong
-
-        starts, mine = probing
-        lists = np.flatnonzero(np.diff(starts))
-        # Its own lists come first: they are near, and other threads start elsewhere.
-        own = int(np.searchsorted(self.starts[lists], rows.start, side="right")) - 1
-        for j in np.roll(lists, -own).tolist():
-            who, (first, last) = mine[starts[j] : starts[j + 1]], self.starts[j : j + 2].tolist()
-            codes = self.codes[rows.start + who]
-            for part in split_range(last - first, max(1, 4 * _PRODUCTS // len(who))):
-                packed = numkong.dots_pack(self.codes[first + part.start : first + part.stop])
-                products = np.asarray(numkong.dots_packed(codes, packed))
-                _kernels.keep_best(products, self.scale, who, first + part.start, rows.start, found, value, lock)
 
 
 @dataclass(frozen=True, eq=False)
