@@ -173,6 +173,25 @@ def test_search_agrees_between_instruction_sets(isa, rng):
     assert np.allclose(scores[:3, 0], truth.max(axis=1), rtol=1e-2)
 
 
+@pytest.mark.parametrize("dim", [48, 300, 512])
+@pytest.mark.parametrize("bits", [1, 2, 4])
+def test_a_batch_finds_the_same_as_its_queries_alone(isa, rng, dim, bits):
+    """A batch is searched list by list, with matrix products where there are any; the scores are equal to the bit."""
+    X = uneven(rng, 3000, dim)
+    segments = [segment_of(X, rng, bits=bits)]
+    hidden = rng.random(len(X)) < 0.3
+    for masks in (None, [~hidden]):
+        searcher = ListSearcher(segments, masks)
+        Q = uneven(rng, 70, dim)
+        for effort in (0.1, 0.6, 1.0):
+            reading = Probe(effort).reading(10, ranks=Ranks())
+            scores, ids, _ = searcher.search(Q, 10, reading)
+            for q, its_scores, its_ids in zip(Q, scores, ids, strict=True):
+                alone = searcher.search(q[None], 10, reading)
+                np.testing.assert_array_equal(alone[1][0], its_ids)
+                np.testing.assert_array_equal(alone[0][0], its_scores)
+
+
 @pytest.mark.parametrize("nprobe", [1, 3, 16])
 def test_lists_are_probed_in_the_order_of_their_expected_scores(isa, rng, nprobe):
     X = uneven(rng, 2000, 48)

@@ -78,12 +78,22 @@ class ListSearcher {
         keep(rows, visible);
     }
 
-    // The neighbor graph (lists.hpp), once all segments are added.
-    void set_graph(In<uint16_t, 2> low, Any high, In<uint8_t, 2> level, In<uint32_t, 2> place, In<uint32_t, 1> node) {
+    // The neighbor graph (lists.hpp), once all segments are added. node: by position. Returns the bytes that this takes.
+    size_t set_graph(In<uint16_t, 2> low, Any high, In<uint8_t, 2> level, In<uint32_t, 1> node) {
         first_.assign(1, 0);
-        for (const logt::ListSegment& s : segments_) first_.push_back(first_.back() + s.rows);
-        graph_ = {lists_of(low, high, level), place.data(), node.data(), first_.data()};
-        keep(low, high, level, place, node);
+        places_.assign(low.shape(0), {logt::Graph::NONE, {}, {}, 0, 0, 0});
+        for (const logt::ListSegment& s : segments_) {
+            size_t list = 0;
+            for (size_t p = 0; p < s.rows; ++p) {
+                const uint32_t at = static_cast<uint32_t>(first_.back() + p);
+                while (s.starts && s.starts[list + 1] <= static_cast<int64_t>(p)) ++list;
+                if (node.data()[at] != logt::Graph::NONE) places_[node.data()[at]] = place_of(s, p, list, at);
+            }
+            first_.push_back(first_.back() + s.rows);
+        }
+        graph_ = {lists_of(low, high, level), places_.data(), node.data(), first_.data()};
+        keep(low, high, level, node);
+        return places_.size() * sizeof(logt::Place) + node.nbytes();
     }
 
     // Q: (queries, dim); scores, ids: (queries, k); keys: as scores, or empty; counts: (queries, 4) lists, codes, heads and
@@ -119,6 +129,16 @@ class ListSearcher {
     }
 
   private:
+    static logt::Place place_of(const logt::ListSegment& s, size_t p, size_t list, uint32_t position) {
+        logt::Place place = {position, {}, {}, s.scale[p], s.factor[p], s.bias ? s.bias[p] : 0};
+        for (size_t e = 0; s.fits_place() && e < s.entries; ++e) {
+            const bool listed = s.starts && !e;
+            place.unit[e] = static_cast<uint16_t>(listed ? list : s.unit_of(s.starts ? e - 1 : e, p));
+            place.weight[e] = s.weight[e * s.rows + p];
+        }
+        return place;
+    }
+
     template <typename... Arrays>
     void keep(const Arrays&... arrays) {
         (kept_.push_back(nb::ndarray<nb::ro>(arrays)), ...);
@@ -129,6 +149,7 @@ class ListSearcher {
     std::vector<logt::ListSegment> segments_;
     std::vector<logt::Totals> totals_;
     std::vector<size_t> first_;
+    std::vector<logt::Place> places_;
     logt::Graph graph_ = {};
     std::vector<nb::ndarray<nb::ro>> kept_;
 };
@@ -145,7 +166,7 @@ void bind_lists(nb::module_& m) {
              "bias"_a, "head"_a, "tail"_a, "supplement"_a, "supplement_scale"_a, "row"_a, "ids"_a, "visible"_a, "count"_a,
              "chosen"_a, "choose"_a)
         .def("add_totals", &ListSearcher::add_totals, "rows"_a, "visible"_a, "scanned"_a)
-        .def("set_graph", &ListSearcher::set_graph, "low"_a, "high"_a, "level"_a, "place"_a, "node"_a)
+        .def("set_graph", &ListSearcher::set_graph, "low"_a, "high"_a, "level"_a, "node"_a)
         .def("search", &ListSearcher::search, "Q"_a, "l2"_a, "lists"_a, "nprobe"_a, "least"_a, "code_reach"_a,
              "head_reach"_a, "candidates"_a, "beam"_a, "everything"_a, "scores"_a, "ids"_a, "keys"_a, "counts"_a, Free())
         .def("probed", &ListSearcher::probed, "Q"_a, "l2"_a, "lists"_a, "nprobe"_a, "least"_a, "code_reach"_a,

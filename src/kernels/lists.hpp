@@ -38,6 +38,16 @@ struct Codec {
     size_t head_bits, tail_bits, head_bytes, tail_bytes;
 };
 
+// A vector as a walk on the graph meets it: where it is, and a copy of its code, which is in many places otherwise.
+// Positions are counted over all segments.
+struct Place {
+    static constexpr size_t ENTRIES = 4;  // unused ones are 0
+    uint32_t position;                    // or NONE
+    uint16_t unit[ENTRIES];
+    int8_t weight[ENTRIES];
+    float scale, factor, bias;
+};
+
 struct ListSegment {
     size_t codec;
     size_t rows, entries;
@@ -58,6 +68,12 @@ struct ListSegment {
     size_t count;            // visible rows
     const uint32_t* chosen;  // or null: only these positions are searched, all of them visible
     size_t chosen_count;
+
+    bool fits_place() const { return entries <= Place::ENTRIES && !wide; }
+    size_t unit_of(size_t entry, size_t p) const {
+        const size_t at = entry * rows + p;
+        return wide ? static_cast<const uint32_t*>(unit)[at] : static_cast<const uint16_t*>(unit)[at];
+    }
 };
 
 // How much a search reads.
@@ -72,11 +88,11 @@ struct Reading {
     bool everything;     // read all bits of all vectors
 };
 
-// The neighbor graph of the vectors of all segments: each node is a vector. Positions are counted over all segments.
+// The neighbor graph of the vectors of all segments: each node is a vector.
 struct Graph {
     static constexpr uint32_t NONE = NeighborLists::NONE;
     NeighborLists lists;    // by node
-    const uint32_t* place;  // (nodes, 2): the position of the node's vector, or NONE, and the list that it is in
+    const Place* place;     // by node
     const uint32_t* node;   // by position, or NONE
     const size_t* first;    // segments + 1: the first position of each segment
 
@@ -132,6 +148,7 @@ extern const ListTable lists_baseline;
 extern const ListTable lists_avx2;
 extern const ListTable lists_avx512;
 extern const ListTable lists_avx512vnni;
+extern const ListTable lists_amx;
 #endif
 #ifdef LOGT_ARM
 extern const ListTable lists_dotprod;

@@ -10,7 +10,11 @@
 #include <type_traits>
 #include <vector>
 
-#if defined(LOGT_ARM) && defined(__linux__)
+#if defined(LOGT_X86) && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#elif defined(LOGT_ARM) && defined(__linux__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 #endif
@@ -21,6 +25,21 @@ namespace {
 
 // ------------------------------------------------------------------------------------------ instruction sets
 
+#if defined(LOGT_X86)
+// Whether the processor has matrix instructions, and the system lets this process use their registers.
+bool has_matrix_unit() {
+#if defined(__linux__)
+    constexpr unsigned TILE = 1u << 24, INT8 = 1u << 25;
+    constexpr long REQUEST_PERMISSION = 0x1023, TILE_DATA = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+    unsigned a, b, c, d;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || ~d & (TILE | INT8)) return false;
+    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+#else
+    return false;
+#endif
+}
+#endif
+
 std::vector<Isa> supported() {
     std::vector<Isa> found = {{"baseline", &logt::table_baseline, &logt::lists_baseline}};
 #if defined(LOGT_X86)
@@ -30,8 +49,10 @@ std::vector<Isa> supported() {
         if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
             __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
             found.push_back({"avx512", &logt::table_avx512, &logt::lists_avx512});
-            if (__builtin_cpu_supports("avx512vnni"))
+            if (__builtin_cpu_supports("avx512vnni")) {
                 found.push_back({"avx512vnni", &logt::table_avx512vnni, &logt::lists_avx512vnni});
+                if (has_matrix_unit()) found.push_back({"amx", &logt::table_avx512vnni, &logt::lists_amx});
+            }
         }
     }
 #elif defined(LOGT_ARM) && defined(__linux__)

@@ -53,6 +53,7 @@ struct Pool {
         if (list.size() <= R) return;
         std::nth_element(list.begin(), list.begin() + static_cast<ptrdiff_t>(R) - 1, list.end(), order(&Candidate::key));
         list.resize(R);
+        threshold = list[R - 1].key;
     }
     // bound: the least value that was compared with the threshold before the score was known.
     void offer(float bound, float score, uint32_t segment, uint32_t position) {
@@ -63,12 +64,11 @@ struct Pool {
             for (const Candidate& c : list) threshold = threshold == -INF ? c.key : std::min(threshold, c.key);
         } else if (list.size() >= R + slack) {
             cut();
-            threshold = list[R - 1].key;
         }
     }
-    // The score of the n-th best by score; -inf if there are fewer.
+    // A score that the n best by score reach, and few others: that of the n-th, or -inf if there are no more than n.
     float score_of_place(size_t n) {
-        if (list.size() < n) return -INF;
+        if (list.size() <= n) return -INF;
         scores.clear();
         for (const Candidate& c : list) scores.push_back(c.score);
         const auto place = scores.begin() + static_cast<ptrdiff_t>(n) - 1;

@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "best.hpp"
 #include "bits.hpp"
 #include "lanes.hpp"
 #include "lists.hpp"
+#include "tiles.hpp"
 
 namespace logt {
 namespace {
@@ -77,6 +79,17 @@ void rotate(float* X, size_t rows, size_t stride, size_t dim, const float* signs
 constexpr float STEP[MAX_BITS + 1] = {0, 1.596f, 0.9957f, 0.586f, 0.3352f, 0.1881f, 0.1041f, 0.0568f, 0.0308f};
 constexpr float MEAN_SIZE = 0.79788f, SIGN_ERROR = 0.36338f;
 
+// Calls use(i, i % SUMS) for i < count. Sums have SUMS parts, which are independent, and as many for each instruction set, so
+// that all agree.
+constexpr size_t SUMS = 16;
+template <typename Use>
+inline void for_each_part(size_t count, Use&& use) {
+    size_t i = 0;
+    for (; i + SUMS <= count; i += SUMS)
+        for (size_t s = 0; s < SUMS; ++s) use(i + s, s);
+    for (; i < count; ++i) use(i, i % SUMS);
+}
+
 // One query in the terms of one codec.
 struct Query {
     Buffer<float> z;     // rotated, times `scale`
@@ -92,13 +105,12 @@ struct Query {
 
     Query(const Codec& codec, const float* q, float scale, bool l2) : z(codec.dim), c(codec.units), fine(codec.units) {
         std::fill_n(fine.data, codec.units, std::numeric_limits<float>::quiet_NaN());
-        double squares = 0, product = 0;
-        for (size_t i = 0; i < codec.dim; ++i) {
+        double sums[SUMS] = {};
+        for_each_part(codec.dim, [&](size_t i, size_t s) {
             const float centred = q[i] - codec.mean[i];
-            squares += static_cast<double>(centred) * centred;
-            product += static_cast<double>(q[i]) * codec.mean[i];
-        }
-        offset = static_cast<float>(l2 ? -squares : product);
+            sums[s] += l2 ? -static_cast<double>(centred) * centred : static_cast<double>(q[i]) * codec.mean[i];
+        });
+        offset = static_cast<float>(std::accumulate(sums, sums + SUMS, 0.0));
         for (size_t j = 0; j < codec.dim; ++j) {
             const size_t i = static_cast<size_t>(codec.order[j]);
             z[j] = (l2 ? q[i] - codec.mean[i] : q[i]) * scale;
@@ -110,18 +122,26 @@ struct Query {
         weigh(codec);
     }
 
+    // dot: of the weights of the book and the coordinates of the unit
+    void set_product(const Codec& codec, size_t unit, int32_t dot) {
+        c[unit] = codec.book_scale[unit] * book.step * (static_cast<float>(dot) - 15 * book.half_sum);
+    }
+
     void weigh(const Codec& codec) {
         Buffer<float> of_book(codec.dim), of_sign(codec.head_bits), of_bit(codec.head_bits + codec.tail_bits);
         float book_most = 0, sign_most = 0, bit_most = 0;
         double all = 0, left = 0;
         for (size_t b = 0; b < codec.bands; ++b) {
             const Band& band = codec.band[b];
-            float energy = 0;
-            for (size_t j = band.start; j < band.start + band.size; ++j) {
-                energy += z[j] * z[j];
-                of_book[j] = z[j] * band.book_deviation;
-                book_most = std::max(book_most, std::fabs(of_book[j]));
-            }
+            float energies[SUMS] = {}, mosts[SUMS] = {};
+            for_each_part(band.size, [&](size_t j, size_t s) {
+                const float value = z[band.start + j];
+                energies[s] += value * value;
+                mosts[s] = std::max(mosts[s], std::fabs(value));
+                of_book[band.start + j] = value * band.book_deviation;
+            });
+            const float energy = std::accumulate(energies, energies + SUMS, 0.0f), most = *std::max_element(mosts, mosts + SUMS);
+            book_most = std::max(book_most, most * std::fabs(band.book_deviation));
             const double variance = static_cast<double>(energy) * band.deviation * band.deviation;
             all += variance;
             left += variance * (band.bits ? SIGN_ERROR : 1);
@@ -132,9 +152,9 @@ struct Query {
             for (size_t j = band.start; j < band.start + band.size; ++j) {
                 of_sign[j] = z[j] * sign;
                 of_bit[j] = z[j] * bit;
-                sign_most = std::max(sign_most, std::fabs(of_sign[j]));
-                bit_most = std::max(bit_most, std::fabs(of_bit[j]));
             }
+            sign_most = std::max(sign_most, most * std::fabs(sign));
+            bit_most = std::max(bit_most, most * std::fabs(bit));
         }
         deviation = static_cast<float>(std::sqrt(all));
         head_error = static_cast<float>(std::sqrt(left));
@@ -155,47 +175,62 @@ struct Query {
 
 // c = q·y of M memory vectors for N queries: each memory vector is read once.
 template <size_t M, size_t N>
-void measure_some(const Codec& codec, Query* const* queries, size_t first) {
+void measure_some(const Codec& codec, Query* queries, size_t first) {
     const uint8_t* code[M];
     const int8_t* weights[N];
     int32_t dots[M][N];
     for (size_t m = 0; m < M; ++m) code[m] = codec.book + (first + m) * codec.book_bytes;
     for (size_t at = 0; at < M * codec.book_bytes; at += 64) __builtin_prefetch(code[M - 1] + codec.book_bytes + at);
-    for (size_t n = 0; n < N; ++n) weights[n] = queries[n]->book.values.data;
+    for (size_t n = 0; n < N; ++n) weights[n] = queries[n].book.values.data;
     nibble_dots<M, N>(code, weights, codec.book_bytes, dots);
     for (size_t m = 0; m < M; ++m)
-        for (size_t n = 0; n < N; ++n) {
-            const Weights& book = queries[n]->book;
-            const float dot = static_cast<float>(dots[m][n]) - 15 * book.half_sum;
-            queries[n]->c[first + m] = codec.book_scale[first + m] * book.step * dot;
-        }
+        for (size_t n = 0; n < N; ++n) queries[n].set_product(codec, first + m, dots[m][n]);
 }
 
 template <size_t N>
-void measure(const Codec& codec, Query* const* queries) {
+void measure_for(const Codec& codec, Query* queries) {
     constexpr size_t M = 4 / N ? 4 / N : 1;
     size_t j = 0;
     for (; j + M <= codec.units; j += M) measure_some<M, N>(codec, queries, j);
     for (; j < codec.units; ++j) measure_some<1, N>(codec, queries, j);
 }
 
-// ----------------------------------------------------------------------------------------------------- lists
+#if defined(LOGT_AMX)
+void measure_many(const Codec& codec, Query* queries, size_t count) {
+    using Book = Products<2>;
+    Book book(codec.book_bytes, count);
+    for (size_t q = 0; q < count; ++q) book.set(q, queries[q].book);
+    book.choose(count, [](size_t q) { return q; });
+    for (size_t first = 0; first < codec.units; first += Book::BLOCK) {
+        const size_t units = std::min(Book::BLOCK, codec.units - first);
+        const int32_t* dots = book.multiply(codec.book + first * codec.book_bytes, units);
+        for (size_t q = 0; q < count; ++q)
+            for (size_t j = 0; j < units; ++j) queries[q].set_product(codec, first + j, dots[q * Book::BLOCK + j]);
+    }
+}
+#endif
 
-struct ListScore {
-    float score;
-    uint32_t unit;
-    bool operator<(const ListScore& other) const { return score != other.score ? score > other.score : unit < other.unit; }
-};
+void measure(const Codec& codec, Query* queries, size_t count) {
+#if defined(LOGT_AMX)
+    if (count >= 8) return measure_many(codec, queries, count);
+#endif
+    for (; count >= 4; count -= 4, queries += 4) measure_for<4>(codec, queries);
+    if (count == 3) measure_for<3>(codec, queries);
+    else if (count == 2) measure_for<2>(codec, queries);
+    else if (count == 1) measure_for<1>(codec, queries);
+}
+
+// ----------------------------------------------------------------------------------------------------- lists
 
 // The units of a codec by decreasing expected score of the vectors in their lists; sorted as far as they are used.
 struct ListOrder {
-    Vector<ListScore> lists;
+    Vector<uint64_t> lists;  // pairs of a score and a unit (best.hpp)
     size_t sorted = 0;
 
     ListOrder(const Codec& codec, const Query& query) : lists(codec.units) {
         for (size_t j = 0; j < codec.units; ++j) {
             const float score = codec.list_weight[j] * query.c[j] + codec.list_bias[j];
-            lists[j] = {std::isnan(score) ? -INF : score, static_cast<uint32_t>(j)};  // a NaN has no place in an order
+            lists[j] = Best::pair(std::isnan(score) ? -INF : score, j);  // a NaN has no place in an order
         }
     }
     // The n-th unit; `ahead` will be wanted soon.
@@ -203,11 +238,12 @@ struct ListOrder {
         if (n >= sorted) {
             const size_t stop = n < ahead ? std::min(ahead, lists.size()) : lists.size();
             const auto at = [this](size_t i) { return lists.begin() + static_cast<ptrdiff_t>(i); };
-            if (stop < lists.size()) std::nth_element(at(sorted), at(stop), lists.end());
-            std::sort(at(sorted), at(stop));
+            const auto better = [](uint64_t a, uint64_t b) { return a > b; };
+            if (stop < lists.size()) std::nth_element(at(sorted), at(stop), lists.end(), better);
+            std::sort(at(sorted), at(stop), better);
             sorted = stop;
         }
-        return lists[n].unit;
+        return Best::row(lists[n]);
     }
 };
 

@@ -24,11 +24,11 @@ inline void fetch_bytes(const void* data, size_t bytes) {
 template <size_t SIZE>
 struct Queue {
     uint32_t segment[SIZE], position[SIZE];
-    float estimate[SIZE], bound[SIZE];
+    float factor[SIZE], estimate[SIZE], bound[SIZE];
     size_t held = 0;
 
-    bool add(uint32_t s, uint32_t p, float e, float b) {  // whether it is full now
-        segment[held] = s, position[held] = p, estimate[held] = e, bound[held] = b;
+    bool add(uint32_t s, uint32_t p, float f, float e, float b) {  // whether it is full now
+        segment[held] = s, position[held] = p, factor[held] = f, estimate[held] = e, bound[held] = b;
         return ++held == SIZE;
     }
 };
@@ -69,15 +69,17 @@ struct Scan {
             if (values) fetch_bytes(values + from, (to - from) * sizeof(float));
     }
 
-    // Estimates positions from..to-1 by their codes. With lists, `first` is c of the unit whose list they are in.
-    void decode(uint32_t segment, size_t from, size_t to, float first) {
+    // Estimates positions from..to-1 by their codes. With lists, `first` is c of the unit whose list they are in. dots: the
+    // products of their heads with the query, or null: these are computed where they are needed.
+    void decode(uint32_t segment, size_t from, size_t to, float first, const int32_t* dots = nullptr) {
         counts.decoded += static_cast<int64_t>(to - from);
-        if (segments[segment].wide) decode_as<uint32_t>(segment, from, to, first);
-        else decode_as<uint16_t>(segment, from, to, first);
+        if (dots) counts.heads += static_cast<int64_t>(to - from);
+        if (segments[segment].wide) decode_as<uint32_t>(segment, from, to, first, dots);
+        else decode_as<uint16_t>(segment, from, to, first, dots);
     }
 
     template <typename Unit>
-    void decode_as(uint32_t segment, size_t from, size_t to, float first) {
+    void decode_as(uint32_t segment, size_t from, size_t to, float first, const int32_t* dots) {
         const ListSegment& s = segments[segment];
         using Part = Vectors<GATHER>::Float;
         const size_t listed = s.starts ? 1 : 0;
@@ -99,16 +101,37 @@ struct Scan {
                 value += read<Part>(s.factor + at) * code_reach;
                 std::memcpy(reach + i * GATHER, &value, sizeof value);
             }
+            if (dots) lower_bounds(s, p, estimate, dots + (p - from), reach);
             uint32_t wanted = not_below(reach, pool.threshold);
             if (to - p < LANES) wanted &= (1u << (to - p)) - 1;
             for (; wanted; wanted &= wanted - 1) {
                 const size_t l = static_cast<size_t>(__builtin_ctz(wanted));
-                wait_for_head(segment, static_cast<uint32_t>(p + l), estimate[l], reach[l]);
+                const uint32_t at = static_cast<uint32_t>(p + l);
+                if (dots) use_head(segment, at, s.factor[at], estimate[l], reach[l], dots[at - from]);
+                else wait_for_head(segment, at, s.factor[at], estimate[l], reach[l]);
             }
         }
         for (; p < to; ++p) {
             const float value = estimate_one(s, p, first), bound = value + s.factor[p] * code_reach;
-            if (bound >= pool.threshold) wait_for_head(segment, static_cast<uint32_t>(p), value, bound);
+            if (!(bound >= pool.threshold)) continue;
+            if (dots) use_head(segment, static_cast<uint32_t>(p), s.factor[p], value, bound, dots[p - from]);
+            else wait_for_head(segment, static_cast<uint32_t>(p), s.factor[p], value, bound);
+        }
+    }
+
+    // Lowers the bounds of positions p..p+15 to those of their heads, as `use_head` does.
+    void lower_bounds(const ListSegment& s, size_t p, const float (&estimate)[LANES], const int32_t* dots,
+                      float (&bound)[LANES]) const {
+        using Part = Vectors<GATHER>::Float;
+        using Int = Vectors<GATHER>::Int;
+        const float reach = sign_reach();
+        for (size_t i = 0; i < LANES; i += GATHER) {
+            const Part factor = read<Part>(s.factor + p + i), before = read<Part>(bound + i);
+            const Part dot = __builtin_convertvector(read<Int>(dots + i), Part) - query.signs.half_sum;
+            const Part lower = read<Part>(estimate + i) + factor * query.signs.step * dot + factor * reach;
+            const Int less = lower < before;
+            const Part least = (Part)(((Int)lower & less) | ((Int)before & ~less));
+            std::memcpy(bound + i, &least, sizeof least);
         }
     }
 
@@ -120,15 +143,23 @@ struct Scan {
         for (size_t i = 0; i < s.chosen_count; ++i) {
             const uint32_t p = s.chosen[i];
             const float value = estimate_one(s, p, first_of(s, p, list)), bound = value + s.factor[p] * code_reach;
-            if (bound >= pool.threshold) wait_for_head(segment, p, value, bound);
+            if (bound >= pool.threshold) wait_for_head(segment, p, s.factor[p], value, bound);
         }
     }
 
-    // A single position, in the given list; it is not left out by its code.
-    void decode_one(uint32_t segment, uint32_t p, uint32_t list) {
+    // A single vector; it is not left out by its code. p: its position in the segment
+    void decode_place(const Place& place, uint32_t segment, uint32_t p) {
         const ListSegment& s = segments[segment];
         ++counts.decoded;
-        wait_for_head(segment, p, estimate_one(s, p, s.starts ? query.c[list] : 0), FAR);
+        float estimate;
+        if (s.fits_place()) {  // as estimate_one
+            float sum = 0;
+            for (size_t e = 0; e < Place::ENTRIES; ++e) sum += static_cast<float>(place.weight[e]) * query.c[place.unit[e]];
+            estimate = sum * place.scale + query.offset + place.bias;
+        } else {
+            estimate = estimate_one(s, p, s.starts ? query.c[list_of(s, p)] : 0);
+        }
+        wait_for_head(segment, p, place.factor, estimate, FAR);
     }
 
     // c of the unit whose list holds p; `list` is the list of an earlier position, and then of p.
@@ -148,7 +179,7 @@ struct Scan {
         const size_t listed = s.starts ? 1 : 0;
         float sum = listed ? static_cast<float>(s.weight[p]) * first : 0;
         for (size_t e = listed; e < s.entries; ++e)
-            sum += static_cast<float>(s.weight[e * s.rows + p]) * query.c[unit_of(s, e - listed, p)];
+            sum += static_cast<float>(s.weight[e * s.rows + p]) * query.c[s.unit_of(e - listed, p)];
         return sum * s.scale[p] + query.offset + (s.bias ? s.bias[p] : 0);
     }
 
@@ -170,38 +201,42 @@ struct Scan {
     const uint8_t* head(uint32_t segment, uint32_t p) const { return segments[segment].head + p * codec.head_bytes; }
     const uint8_t* tail(uint32_t segment, uint32_t p) const { return segments[segment].tail + p * codec.tail_bytes; }
 
-    void wait_for_head(uint32_t segment, uint32_t p, float estimate, float bound) {
+    void wait_for_head(uint32_t segment, uint32_t p, float factor, float estimate, float bound) {
         fetch_bytes(head(segment, p), codec.head_bytes);
-        if (heads.add(segment, p, estimate, bound)) read_heads();
+        if (heads.add(segment, p, factor, estimate, bound)) read_heads();
     }
 
     void read_heads() {
         const size_t count = std::exchange(heads.held, 0);
         counts.heads += static_cast<int64_t>(count);
-        const Weights& w = query.signs;
-        const float reach = query.one_bit ? 0 : head_reach;
         for (size_t i = 0; i < count; i += 2) {
             const size_t last = std::min(i + 1, count - 1);
             const uint8_t* code[2] = {head(heads.segment[i], heads.position[i]),
                                       head(heads.segment[last], heads.position[last])};
             int32_t dots[2];
-            bit_dots<2>(code, w.values.data, codec.head_bytes, dots);
-            for (size_t n = i; n <= last; ++n) {
-                const uint32_t segment = heads.segment[n], p = heads.position[n];
-                const ListSegment& s = segments[segment];
-                const float better = heads.estimate[n] + s.factor[p] * w.step * (static_cast<float>(dots[n - i]) - w.half_sum);
-                const float bound = std::min(heads.bound[n], better + s.factor[p] * reach);
-                if (!(bound >= pool.threshold)) continue;
-                if (s.visible && !s.visible[s.row[p]]) continue;
-                if (query.one_bit) pool.offer(bound, better, segment, p);
-                else wait_for_tail(segment, p, heads.estimate[n], bound);
-            }
+            bit_dots<2>(code, query.signs.values.data, codec.head_bytes, dots);
+            for (size_t n = i; n <= last; ++n)
+                use_head(heads.segment[n], heads.position[n], heads.factor[n], heads.estimate[n], heads.bound[n], dots[n - i]);
         }
     }
 
-    void wait_for_tail(uint32_t segment, uint32_t p, float estimate, float bound) {
+    float sign_reach() const { return query.one_bit ? 0 : head_reach; }
+
+    // Goes on with a vector, if it can still be among the best. dot: the product of its head with the query
+    void use_head(uint32_t segment, uint32_t p, float factor, float estimate, float bound, int32_t dot) {
+        const ListSegment& s = segments[segment];
+        const Weights& w = query.signs;
+        const float better = estimate + factor * w.step * (static_cast<float>(dot) - w.half_sum);
+        bound = std::min(bound, better + factor * sign_reach());
+        if (!(bound >= pool.threshold)) return;
+        if (s.visible && !s.visible[s.row[p]]) return;
+        if (query.one_bit) pool.offer(bound, better, segment, p);
+        else wait_for_tail(segment, p, factor, estimate, bound);
+    }
+
+    void wait_for_tail(uint32_t segment, uint32_t p, float factor, float estimate, float bound) {
         fetch_bytes(tail(segment, p), codec.tail_bytes);
-        if (tails.add(segment, p, estimate, bound)) read_tails();
+        if (tails.add(segment, p, factor, estimate, bound)) read_tails();
     }
 
     void read_tails() {
@@ -209,13 +244,13 @@ struct Scan {
         counts.tails += static_cast<int64_t>(count);
         for (size_t i = 0; i < count; ++i) {
             const uint32_t segment = tails.segment[i], p = tails.position[i];
-            pool.offer(tails.bound[i], with_all_bits(segment, p, tails.estimate[i]), segment, p);
+            pool.offer(tails.bound[i], with_all_bits(segment, p, tails.factor[i], tails.estimate[i]), segment, p);
         }
     }
 
-    float with_all_bits(uint32_t segment, uint32_t p, float estimate) const {
+    float with_all_bits(uint32_t segment, uint32_t p, float factor, float estimate) const {
         const float sum = sum_of_bits<&Weights::values, &Weights::half_sum>(segment, p);
-        return estimate + segments[segment].factor[p] * head_weights().step * sum;
+        return estimate + factor * head_weights().step * sum;
     }
 
     const Weights& head_weights() const { return query.one_bit ? query.signs : query.head; }
@@ -241,7 +276,7 @@ struct Scan {
         float sum = s.starts ? static_cast<float>(s.weight[p]) * fine_of(first) : 0;
         const size_t listed = s.starts ? 1 : 0;
         for (size_t e = listed; e < s.entries; ++e)
-            sum += static_cast<float>(s.weight[e * s.rows + p]) * fine_of(unit_of(s, e - listed, p));
+            sum += static_cast<float>(s.weight[e * s.rows + p]) * fine_of(s.unit_of(e - listed, p));
         sum *= s.scale[p];
         const float bits = sum_of_bits<&Weights::fine, &Weights::fine_half_sum>(segment, p);
         sum += s.factor[p] * (head_weights().step / Weights::FINE) * bits;
@@ -260,11 +295,6 @@ struct Scan {
             value = codec.book_scale[unit] * step * (static_cast<float>(dot[0][0]) - 15 * query.book.fine_half_sum);
         }
         return value;
-    }
-
-    static size_t unit_of(const ListSegment& s, size_t entry, size_t p) {
-        const size_t at = entry * s.rows + p;
-        return s.wide ? static_cast<const uint32_t*>(s.unit)[at] : static_cast<const uint16_t*>(s.unit)[at];
     }
 };
 

@@ -13,7 +13,7 @@ namespace logt {
 namespace {
 
 struct Found {
-    uint32_t segment, position, list;
+    uint32_t node, segment, position;
 };
 
 struct Walk {
@@ -32,7 +32,8 @@ struct Walk {
         for (const Candidate& c : pool.list) seen.insert(graph.position(c.segment, c.position));
         while (choose(beam)) {
             find_neighbors();
-            for (const Found& f : found) scans[segments[f.segment].codec].decode_one(f.segment, f.position, f.list);
+            for (const Found& f : found)
+                scans[segments[f.segment].codec].decode_place(graph.place[f.node], f.segment, f.position);
             for (Scan& scan : scans) scan.finish();
         }
     }
@@ -69,18 +70,18 @@ struct Walk {
             for (size_t j = 0; j < graph.lists.k; ++j) {
                 const uint32_t other = graph.lists.neighbor(node, j);
                 if (other == Graph::NONE) break;  // lists have no gaps
-                __builtin_prefetch(graph.place + 2 * other);
+                fetch_bytes(graph.place + other, sizeof(Place));
                 others.push_back(other);
             }
         found.clear();
         for (uint32_t other : others) {
-            const uint32_t position = graph.place[2 * other];
+            const uint32_t position = graph.place[other].position;
             if (position == Graph::NONE || !seen.insert(position)) continue;
             const uint32_t segment = graph.segment_of(position);
             const uint32_t p = static_cast<uint32_t>(position - graph.first[segment]);
-            found.push_back({segment, p, graph.place[2 * other + 1]});
+            found.push_back({other, segment, p});
             const Scan& scan = scans[segments[segment].codec];
-            scan.fetch(segments[segment], p, p + 1);
+            if (!segments[segment].fits_place()) scan.fetch(segments[segment], p, p + 1);
             fetch_bytes(scan.head(segment, p), scan.codec.head_bytes);
         }
     }

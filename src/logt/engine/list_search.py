@@ -18,7 +18,7 @@ from logt.stages.codec import Codec
 from logt.stages.inverted_lists import Probe, Ranks, Reading
 
 _BLOCK = 1 << 16  # rows whose scores are held at a time where all are computed
-_TILE = 16  # queries per task
+_FEW, _MANY = 16, 64  # queries per task, as there are threads for
 _FETCHED = 256  # queries whose lists are fetched together
 _KNOWN_READINGS = 64  # kept: most programs use one
 _NONE = 0xFFFFFFFF  # Graph::NONE
@@ -65,9 +65,10 @@ class ListSearcher:
             part.add_to(self._searcher)
         self.links = None if self._stored else links  # on the graph, a search may go to any list
         if self.links is not None:
-            graph, places = self.links.links.lists, _places(segments, self.links)
-            self.graph_bytes = sum(array.nbytes for array in places)
-            self._searcher.set_graph(graph.low, graph.high, graph.level, *places)
+            graph = self.links.links.lists
+            self.graph_bytes = self._searcher.set_graph(
+                graph.low, graph.high, graph.level, _nodes(segments, self.links)
+            )
 
     def totals(self) -> list[ListTotals]:
         """Return the vectors of each codec by list; the sums of all shards are the totals of a search."""
@@ -133,10 +134,10 @@ class ListSearcher:
             out = scores[rows], ids[rows], keys[rows], counts[rows]
             self._searcher.search(Q[rows], self.distances, *reading, *out)
 
-        if k and len(Q) <= _TILE:
+        if k and len(Q) <= _FEW:
             fill(slice(0, len(Q)))  # no threads to start, and nothing here uses BLAS
         elif k:
-            workers.map(fill, split_range(len(Q), _TILE))
+            workers.map(fill, split_range(len(Q), min(max(-(-len(Q) // workers.threads), _FEW), _MANY)))
         return keys, scores, ids, counts
 
     def _search_stored(self, Q: Floats, k: int, reading: Reading, workers: Workers) -> tuple[Floats, Ids, Array]:
@@ -207,17 +208,10 @@ class ListSearcher:
         return np.sort(self._segments[number].position[visible])
 
 
-def _places(segments: Sequence[ListSegment], links: LinkState) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Return (the position of the vector of each node and the list it is in, the node at each position).
-
-    Positions are counted over all segments.
-    """
-    place, nodes = np.full((len(links.links), 2), _NONE, np.uint32), [np.empty(0, np.uint32)]
-    for first, segment in zip(np.cumsum([0, *map(len, segments)]), segments, strict=False):
+def _nodes(segments: Sequence[ListSegment], links: LinkState) -> NDArray[np.uint32]:
+    """Return the node of the graph at each position; positions are counted over all segments."""
+    nodes = [np.empty(0, np.uint32)]
+    for segment in segments:
         rows, here = links.locate(segment.ids)
-        node = np.where(here, rows, _NONE).astype(np.uint32)[segment.row]
-        at = np.flatnonzero(node != _NONE)
-        place[node[at], 0] = first + at
-        place[node[at], 1] = np.searchsorted(segment.starts, at, side="right") - 1 if not segment.flat else 0
-        nodes.append(node)
-    return place, np.concatenate(nodes)
+        nodes.append(np.where(here, rows, _NONE).astype(np.uint32)[segment.row])
+    return np.concatenate(nodes)
