@@ -62,7 +62,9 @@ def main() -> None:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argument_parser(__doc__ or "", "bench.csv, frontier.csv, bench.md and figures")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="systems whose name contains one of these words")
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", help="systems of these names, or whose names contain these words"
+    )
     parser.add_argument("--metric", help="cosine, ip or l2, if the files do not state it (default: cosine)")
     parser.add_argument("--rows", type=int, help="the first vectors of the data only")
     parser.add_argument("--queries", type=int, default=1000, help="at most so many queries of the data")
@@ -81,8 +83,9 @@ def parse_arguments() -> argparse.Namespace:
 def select(words: Sequence[str] | None) -> list[System]:
     """Return the systems that were requested and can be used; report which ones cannot, and what to install."""
     chosen, missing = [], {}
+    names = {system.name for system in systems()}
     for system in systems():
-        if words and not any(word in system.name for word in words):
+        if words and not any(word == system.name if word in names else word in system.name for word in words):
             continue
         reason = system.missing()
         if reason:

@@ -220,7 +220,8 @@ def test_what_is_not_read_could_hardly_be_among_the_best(isa, rng):
     _, every, all_counts = kept.search(Q, 10, EVERYTHING)
     assert np.mean([len(set(a) & set(b)) / 10 for a, b in zip(some.tolist(), every.tolist(), strict=True)]) > 0.99
     assert (counts[:, 1] == 4000).all()
-    assert (counts[:, 2:] < all_counts[:, 2:]).all()
+    assert (counts[:, 2] <= all_counts[:, 2]).all()  # matrix products read all heads
+    assert (counts[:, 3] < all_counts[:, 3]).all()
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 1.0])

@@ -18,7 +18,7 @@ from logt.errors import InvalidInputError
 MIN_SCANNED = 4096
 """Vectors whose codes are decoded at least, at effort 1; in proportion at less."""
 
-_BEAM = 400  # more than results, at effort 1
+_BEAM = 480  # more than results, at effort 1
 _UNKNOWN = 0.5  # effort without a curve
 
 
@@ -119,9 +119,9 @@ class Probe:
     A search decodes the codes of the M**(0.55 + 0.45 · effort) lists with the highest scores, of all M, and reads the
     residual of vectors that can still be among the results: whose estimate is too low by at most 2.5 + 2.75 · effort
     deviations; 1.6 times as many in the first list, 0.85 times as many in the last.
-    With a neighbor graph it decodes fewer lists, M**(0.25 + 0.65 · effort + 0.1 · effort⁸), with 3 + 0.8 ·
-    effort deviations, and goes on to the neighbors of the best k + 400 · effort**2.5 candidates, and to theirs, until
-    all of the best are known.
+    With a neighbor graph it decodes fewer lists, M**(0.2 + 0.6 · effort + 0.2 · effort⁸), with 3 + 0.8 · effort
+    deviations, and goes on to the neighbors of the best k + 480 · effort² candidates, and to theirs, until all of the
+    best are known.
 
     effort: 1 reads everything. None uses the effort that finds the fraction `recall` of what a full read finds, by
     the measured curve of the collection. nprobe: the number of lists, instead of the one above. recall_at: `recall`
@@ -163,13 +163,13 @@ class Probe:
         """
         effort = self.effort_for(k, curves)
         return Reading(
-            lists=0.25 + 0.65 * effort + 0.1 * effort**8 if linked else 0.55 + 0.45 * effort,
+            lists=0.2 + 0.6 * effort + 0.2 * effort**8 if linked else 0.55 + 0.45 * effort,
             nprobe=min(self.nprobe or 0, 1 << 62),
             least=0 if self.nprobe or linked else round(MIN_SCANNED * effort),
             code_reach=3.0 + 0.8 * effort if linked else 2.5 + 2.75 * effort,
             head_reach=2.0,
             candidates=k + k // 2 if ranks is None else ranks.candidates(k, effort),
-            beam=(k + round(_BEAM * effort**2.5) if self.beam is None else self.beam) if linked else 0,
+            beam=(k + round(_BEAM * effort**2) if self.beam is None else self.beam) if linked else 0,
             everything=effort == 1 and self.nprobe is None,
         )
 
