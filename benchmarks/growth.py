@@ -105,9 +105,9 @@ def exact_neighbours(Q: np.ndarray, X: np.ndarray) -> np.ndarray:
 
 def measure(index: logt.Index, Q: np.ndarray, nearest: np.ndarray, wanted: float) -> dict[str, float]:
     """Return segments, bytes, recall as wanted and of a full read, and the time of one query."""
-    report = index.report()
     settings = {"recall": wanted}, {"effort": 1.0}
     recall, full = (recall_at(K, index.search(Q, K, **how).ids, nearest) for how in settings)
+    report = index.report()  # with what searches have cached
     return {
         "segments": report["segments"],
         "bytes per vector": round(report["bytes per vector"]),
