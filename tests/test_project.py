@@ -161,6 +161,7 @@ def test_kernels_share_no_code_between_instruction_sets():
         ("avx2", "kernels", r"vfmadd\d+ps .*%ymm"),
         ("avx512", "kernels", r"vfmadd\d+ps .*%zmm"),
         ("avx2", "kernels", r"vgatherdps .*%ymm"),
+        ("avx2", "kernels", r"vpmaddwd .*%ymm"),
         ("dotprod", "lists", r"sdot\s+v"),
         ("dotprod", "kernels", r"fmla\s+v"),
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import reference
@@ -173,23 +175,28 @@ def test_search_agrees_between_instruction_sets(isa, rng):
     assert np.allclose(scores[:3, 0], truth.max(axis=1), rtol=1e-2)
 
 
-@pytest.mark.parametrize("dim", [48, 300, 512])
+@pytest.mark.parametrize("dim", [48, 300, 1100])
 @pytest.mark.parametrize("bits", [1, 2, 4])
-def test_a_batch_finds_the_same_as_its_queries_alone(isa, rng, dim, bits):
+@pytest.mark.parametrize("filtered", [None, "wide", "narrow"])
+def test_a_batch_finds_the_same_as_its_queries_alone(isa, rng, dim, bits, filtered):
     """A batch is searched list by list, with matrix products where there are any; the scores are equal to the bit."""
-    X = uneven(rng, 3000, dim)
-    segments = [segment_of(X, rng, bits=bits)]
-    hidden = rng.random(len(X)) < 0.3
-    for masks in (None, [~hidden]):
-        searcher = ListSearcher(segments, masks)
-        Q = uneven(rng, 70, dim)
-        for effort in (0.1, 0.6, 1.0):
-            reading = Probe(effort).reading(10, ranks=Ranks())
-            scores, ids, _ = searcher.search(Q, 10, reading)
-            for q, its_scores, its_ids in zip(Q, scores, ids, strict=True):
-                alone = searcher.search(q[None], 10, reading)
-                np.testing.assert_array_equal(alone[1][0], its_ids)
-                np.testing.assert_array_equal(alone[0][0], its_scores)
+    X = rng.standard_normal((2400, dim), np.float32)  # an even spectrum: all dimensions are coded
+    first = segment_of(X[:1000], rng, bits=bits)
+    ids = np.arange(1000, 1800, dtype=np.int64)
+    again = ListSegment.build(first.codec, X[1000:1800], ids, Sparse(L=4, candidates=16), distances=True)
+    other = replace(segment_of(X[1800:], rng, bits=bits), ids=np.arange(1800, 2400, dtype=np.int64))
+    segments = [first, other, again]
+    share = {None: 1, "wide": 0.7, "narrow": 0.05}[filtered]
+    masks = None if filtered is None else [rng.random(len(segment)) < share for segment in segments]
+    searcher = ListSearcher(segments, masks)
+    Q = rng.standard_normal((70, dim), np.float32)
+    for effort in (0.1, 0.6, 1.0):
+        reading = Probe(effort).reading(10, ranks=Ranks())
+        scores, ids, _ = searcher.search(Q, 10, reading)
+        for q, its_scores, its_ids in zip(Q[::3], scores[::3], ids[::3], strict=True):
+            alone = searcher.search(q[None], 10, reading)
+            np.testing.assert_array_equal(alone[1][0], its_ids)
+            np.testing.assert_array_equal(alone[0][0], its_scores)
 
 
 @pytest.mark.parametrize("nprobe", [1, 3, 16])
@@ -220,8 +227,9 @@ def test_what_is_not_read_could_hardly_be_among_the_best(isa, rng):
     _, every, all_counts = kept.search(Q, 10, EVERYTHING)
     assert np.mean([len(set(a) & set(b)) / 10 for a, b in zip(some.tolist(), every.tolist(), strict=True)]) > 0.99
     assert (counts[:, 1] == 4000).all()
-    assert (counts[:, 2] <= all_counts[:, 2]).all()  # matrix products read all heads
     assert (counts[:, 3] < all_counts[:, 3]).all()
+    if isa != "amx":  # where matrix products read all heads
+        assert (counts[:, 2] < all_counts[:, 2]).all()
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 1.0])

@@ -12,6 +12,7 @@ import logt
 from logt.datasets.synthetic import synthetic_collection
 from logt.engine.list_search import ListSearcher
 from logt.errors import InvalidInputError
+from logt.methods import sketched
 from logt.stages.inverted_lists import Probe, Reading
 
 FAR = 1e30
@@ -190,3 +191,22 @@ def test_methods_without_lists_have_no_beam():
     index.add(np.eye(16, dtype=np.float32).repeat(4, axis=0))
     with pytest.raises(InvalidInputError, match="beam"):
         index.search(np.ones(16, np.float32), 3, beam=5)
+
+
+@pytest.mark.parametrize("L", [2, 4, 6])
+def test_the_scores_of_a_walk_are_those_of_a_full_read(isa, collection, L):
+    """A walk reads a copy of short codes, and the code itself of longer ones."""
+    X, Q = collection
+    index = logt.Index(64, method=sketched(L=L))
+    index.add(X[:3000])
+    index.link(12)
+    walked = index.search(Q, K, nprobe=1, beam=40)
+    full = index.search(Q, 200, effort=1.0)
+    common = 0
+    for n in range(len(Q)):
+        known = dict(zip(full.ids[n].tolist(), full.scores[n].tolist(), strict=True))
+        for found, score in zip(walked.ids[n].tolist(), walked.scores[n].tolist(), strict=True):
+            if found in known:
+                common += 1
+                assert score == known[found]
+    assert common > 0.8 * walked.ids.size

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <numeric>
 
 #include "kernels.hpp"
 #include "lanes.hpp"
@@ -49,6 +51,22 @@ inline void byte_dots(const int8_t* const (&rows)[A], const int8_t* const (&colu
     }
     for (size_t a = 0; a < A; ++a)
         for (size_t b = 0; b < B; ++b) out[a][b] = _mm512_reduce_add_epi32(sum[a][b]);
+#elif defined(__AVX2__)
+    __m256i sum[A][B] = {};
+    for (; i + BYTES <= dim; i += BYTES) {
+        __m256i row[A];
+        for (size_t a = 0; a < A; ++a) row[a] = _mm256_cvtepi8_epi16(read<__m128i>(rows[a] + i));
+        for (size_t b = 0; b < B; ++b) {
+            const __m256i column = _mm256_cvtepi8_epi16(read<__m128i>(columns[b] + i));
+            for (size_t a = 0; a < A; ++a) sum[a][b] = _mm256_add_epi32(sum[a][b], _mm256_madd_epi16(row[a], column));
+        }
+    }
+    for (size_t a = 0; a < A; ++a)
+        for (size_t b = 0; b < B; ++b) {
+            int32_t lanes[8];
+            std::memcpy(lanes, &sum[a][b], sizeof lanes);
+            out[a][b] = std::accumulate(lanes, lanes + 8, 0);
+        }
 #elif defined(__ARM_FEATURE_DOTPROD)
     int32x4_t sum[A][B] = {};
     for (; i + BYTES <= dim; i += BYTES) {

@@ -146,7 +146,7 @@ void read_together(Vector<ListReader>& readers) {
         scan.decode(s, from, to, scan.query.c[unit], dots);
     };
 #if defined(LOGT_AMX)
-    constexpr size_t FEW = 4;  // queries for which the products of all heads are not worth their time
+    constexpr size_t LEAST = 4;  // queries for which the products of all heads are worth their time
     using Heads = Products<8>;
     Heads heads(codec.head_bytes, readers.size());
     for (size_t r = 0; r < readers.size(); ++r) heads.set(r, readers[r].scan.query.signs);
@@ -155,7 +155,7 @@ void read_together(Vector<ListReader>& readers) {
         const size_t begin = starts[unit], end = starts[unit + 1];
         if (begin == end) continue;
 #if defined(LOGT_AMX)
-        if (end - begin >= FEW) {
+        if (end - begin >= LEAST) {
             heads.choose(end - begin, [&](size_t i) { return visits[begin + i].reader; });
             readers[0].for_each_part(unit, [&](uint32_t s, size_t from, size_t to) {
                 for (size_t p = from; p < to; p += Heads::BLOCK) {
@@ -218,9 +218,11 @@ struct Search {
 void search(const Codec* codecs, size_t codec_count, const ListSegment* segments, size_t segment_count, const float* Q,
             size_t queries, float scale, bool l2, const Reading& reading, size_t k, const Totals* totals, const Graph* graph,
             Results results, Counts* counts) {
-    constexpr size_t FEW = 4, MANY = 64, CANDIDATES = 1 << 20;  // queries, and candidates of all of them, at a time
+    constexpr size_t FEW = 4, MANY = 64, NUMBERS = 1 << 21;  // queries, and numbers that are kept for all of them, at a time
     const size_t beam = graph && !reading.everything ? reading.beam : 0, wanted = std::max(k, reading.candidates);
-    const size_t together = beam ? FEW : std::clamp<size_t>(CANDIDATES / wanted, 1, MANY);
+    size_t each = wanted + 1;  // a candidate, or a unit of the largest codec
+    for (size_t m = 0; m < codec_count; ++m) each = std::max(each, codecs[m].units);
+    const size_t together = beam ? FEW : std::clamp<size_t>(NUMBERS / each, 1, MANY);
     const size_t dim = codec_count ? codecs[0].dim : 0;
     size_t rows = 0;
     for (size_t s = 0; s < segment_count; ++s) rows += segments[s].rows;

@@ -83,7 +83,7 @@ constexpr float MEAN_SIZE = 0.79788f, SIGN_ERROR = 0.36338f;
 // that all agree.
 constexpr size_t SUMS = 16;
 template <typename Use>
-inline void for_each_part(size_t count, Use&& use) {
+inline void for_each_of_parts(size_t count, Use&& use) {
     size_t i = 0;
     for (; i + SUMS <= count; i += SUMS)
         for (size_t s = 0; s < SUMS; ++s) use(i + s, s);
@@ -106,7 +106,7 @@ struct Query {
     Query(const Codec& codec, const float* q, float scale, bool l2) : z(codec.dim), c(codec.units), fine(codec.units) {
         std::fill_n(fine.data, codec.units, std::numeric_limits<float>::quiet_NaN());
         double sums[SUMS] = {};
-        for_each_part(codec.dim, [&](size_t i, size_t s) {
+        for_each_of_parts(codec.dim, [&](size_t i, size_t s) {
             const float centred = q[i] - codec.mean[i];
             sums[s] += l2 ? -static_cast<double>(centred) * centred : static_cast<double>(q[i]) * codec.mean[i];
         });
@@ -134,7 +134,7 @@ struct Query {
         for (size_t b = 0; b < codec.bands; ++b) {
             const Band& band = codec.band[b];
             float energies[SUMS] = {}, mosts[SUMS] = {};
-            for_each_part(band.size, [&](size_t j, size_t s) {
+            for_each_of_parts(band.size, [&](size_t j, size_t s) {
                 const float value = z[band.start + j];
                 energies[s] += value * value;
                 mosts[s] = std::max(mosts[s], std::fabs(value));

@@ -154,7 +154,7 @@ struct Scan {
         float estimate;
         if (s.fits_place()) {  // as estimate_one
             float sum = 0;
-            for (size_t e = 0; e < Place::ENTRIES; ++e) sum += static_cast<float>(place.weight[e]) * query.c[place.unit[e]];
+            for (size_t e = 0; e < s.entries; ++e) sum += static_cast<float>(place.weight[e]) * query.c[place.unit[e]];
             estimate = sum * place.scale + query.offset + place.bias;
         } else {
             estimate = estimate_one(s, p, s.starts ? query.c[list_of(s, p)] : 0);

@@ -34,6 +34,7 @@ class Products {
         } shape;
         std::fill_n(shape.row_bytes, 8, uint16_t{WIDTH});
         std::fill_n(shape.rows, 8, uint8_t{TILE});
+        asm volatile("" ::: "memory");  // GCC does not know all that the tile instructions read
         _tile_loadconfig(&shape);
     }
     ~Products() { _tile_release(); }
@@ -77,7 +78,7 @@ class Products {
         for (size_t at = 0; at < bytes_; at += WIDTH) {
             unpack(codes, at, std::min(rows, TILE), fields_.data);
             if constexpr (VECTORS == 2) unpack(codes + TILE * bytes_, at, rows - TILE, fields_.data + GROUP);
-            asm volatile("" ::: "memory");  // GCC does not know that a tile is loaded from memory
+            asm volatile("" ::: "memory");
             for (const uint8_t* fields = fields_.data; fields < fields_.data + GROUP; fields += TILE * WIDTH, weights += WIDTH) {
                 _tile_loadd(4, weights, depth_);
                 _tile_loadd(6, fields, WIDTH);
@@ -92,6 +93,7 @@ class Products {
                     if constexpr (VECTORS == 2) _tile_dpbsud(3, 5, 7);
                 }
             }
+            asm volatile("" ::: "memory");
         }
         int32_t* sums = sums_.data + query * BLOCK;
         constexpr size_t stride = BLOCK * sizeof(int32_t);
