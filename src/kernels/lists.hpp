@@ -39,8 +39,8 @@ struct Codec {
 };
 
 // A vector as a walk on the graph meets it: where it is, and a copy of its code, which is in many places otherwise.
-// Positions are counted over all segments.
-struct Place {
+// Positions are counted over all segments. Aligned, so that each is in one cache line.
+struct alignas(32) Place {
     static constexpr size_t ENTRIES = 4;  // unused ones are 0
     uint32_t position;                    // or NONE
     uint16_t unit[ENTRIES];

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <utility>
 
 #include "best.hpp"
@@ -22,13 +21,15 @@ struct Candidate {
 };
 
 // The R candidates of a stream with the highest keys, equal keys by id. Before a walk on the graph the keys are the plain scores,
-// and the walk may keep more (`widen`) than are `wanted` in the end.
+// and the walk may keep more (`widen`) than are `wanted` in the end. The first `sorted` candidates are in order; new ones wait
+// behind them.
 struct Pool {
     const ListSegment* segments;
     size_t wanted, R, slack;
     bool bounded;  // keys are bounded
     Vector<Candidate> list;
-    Vector<float> scores;  // scratch
+    Vector<Candidate> late;  // scratch
+    size_t sorted = 0;
     float threshold = -INF;
 
     Pool(const ListSegment* segments, size_t wanted, size_t beam, size_t rows)
@@ -49,31 +50,27 @@ struct Pool {
             return a.*by != b.*by ? a.*by > b.*by : id(a) < id(b);
         };
     }
+    // Sorts the candidates, and keeps R of them.
     void cut() {
-        if (list.size() <= R) return;
-        std::nth_element(list.begin(), list.begin() + static_cast<ptrdiff_t>(R) - 1, list.end(), order(&Candidate::key));
-        list.resize(R);
-        threshold = list[R - 1].key;
+        const auto better = order(&Candidate::key);
+        late.assign(list.begin() + static_cast<ptrdiff_t>(sorted), list.end());
+        std::sort(late.begin(), late.end(), better);
+        size_t a = sorted, b = late.size();
+        while (b) {  // from the last on
+            const bool old = a && better(late[b - 1], list[a - 1]);
+            list[a + b - 1] = old ? list[a - 1] : late[b - 1];
+            old ? --a : --b;
+        }
+        list.resize(std::min(list.size(), R));
+        sorted = list.size();
+        if (sorted == R) threshold = list[R - 1].key;
     }
     // bound: the least value that was compared with the threshold before the score was known.
     void offer(float bound, float score, uint32_t segment, uint32_t position) {
         const float key = bounded ? std::min(bound, score) : score;
         if (!(key >= threshold) || !(score > -INF)) return;
         list.push_back({key, score, segment, position});
-        if (list.size() == R && threshold == -INF) {
-            for (const Candidate& c : list) threshold = threshold == -INF ? c.key : std::min(threshold, c.key);
-        } else if (list.size() >= R + slack) {
-            cut();
-        }
-    }
-    // A score that the n best by score reach, and few others: that of the n-th, or -inf if there are no more than n.
-    float score_of_place(size_t n) {
-        if (list.size() <= n) return -INF;
-        scores.clear();
-        for (const Candidate& c : list) scores.push_back(c.score);
-        const auto place = scores.begin() + static_cast<ptrdiff_t>(n) - 1;
-        std::nth_element(scores.begin(), place, scores.end(), std::greater<float>());
-        return *place;
+        if (list.size() == R + (threshold == -INF ? 0 : slack)) cut();
     }
     // Sorts by score, as far as the first `count`.
     void sort(size_t count) {

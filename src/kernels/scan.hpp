@@ -147,7 +147,7 @@ struct Scan {
         }
     }
 
-    // A single vector; it is not left out by its code. p: its position in the segment
+    // A single vector, whose head was fetched; it is not left out by its code. p: its position in the segment
     void decode_place(const Place& place, uint32_t segment, uint32_t p) {
         const ListSegment& s = segments[segment];
         ++counts.decoded;
@@ -159,7 +159,7 @@ struct Scan {
         } else {
             estimate = estimate_one(s, p, s.starts ? query.c[list_of(s, p)] : 0);
         }
-        wait_for_head(segment, p, place.factor, estimate, FAR);
+        if (heads.add(segment, p, place.factor, estimate, FAR)) read_heads();
     }
 
     // c of the unit whose list holds p; `list` is the list of an earlier position, and then of p.
@@ -191,6 +191,14 @@ struct Scan {
         for (size_t i = 0; i < LANES; i += 4)
             mask |= vaddvq_u32(vandq_u32(vcgeq_f32(vld1q_f32(values + i), t), bits)) << i;
         return mask;
+#elif defined(__AVX512F__)
+        return _mm512_cmp_ps_mask(_mm512_loadu_ps(values), _mm512_set1_ps(threshold), _CMP_GE_OQ);
+#elif defined(__AVX2__)
+        const __m256 t = _mm256_set1_ps(threshold);
+        const auto half = [&](size_t i) {
+            return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(values + i), t, _CMP_GE_OQ)));
+        };
+        return half(0) | half(8) << 8;
 #else
         uint32_t mask = 0;
         for (size_t l = 0; l < LANES; ++l) mask |= static_cast<uint32_t>(values[l] >= threshold) << l;

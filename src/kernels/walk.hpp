@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "lists.hpp"
 #include "pool.hpp"
@@ -22,14 +23,14 @@ struct Walk {
     Vector<Scan>& scans;  // by codec
     Pool& pool;
     Seen seen = {};
-    Vector<size_t> next = {};      // places in the pool
-    Vector<uint32_t> nodes = {};   // of them
+    Vector<uint32_t> nodes = {};   // whose neighbors are read next
     Vector<uint32_t> others = {};  // their neighbors
     Vector<Found> found = {};
 
     // Until the neighbors of the `beam` best candidates were read.
     void run(size_t beam) {
-        for (const Candidate& c : pool.list) seen.insert(graph.position(c.segment, c.position));
+        for (const Candidate& c : pool.list)
+            if (node_of(c) != Graph::NONE) seen.insert(node_of(c));
         while (choose(beam)) {
             find_neighbors();
             for (const Found& f : found)
@@ -39,29 +40,20 @@ struct Walk {
     }
 
   private:
+    uint32_t node_of(const Candidate& c) const { return graph.node[graph.position(c.segment, c.position)]; }
+
     // Takes some of the best candidates whose neighbors were not read; whether there are any.
     bool choose(size_t beam) {
         constexpr size_t TOGETHER = 4;
         pool.cut();
-        const float least = pool.score_of_place(beam);
-        next.clear();
-        for (size_t r = 0; r < pool.list.size(); ++r) {
-            const Candidate& c = pool.list[r];
-            if (c.walked || c.score < least) continue;
-            const auto better = [this, &c](size_t other) { return pool.list[other].score >= c.score; };
-            next.insert(std::partition_point(next.begin(), next.end(), better), r);
-            if (next.size() > TOGETHER) next.pop_back();
-        }
         nodes.clear();
-        for (size_t r : next) {
+        for (size_t r = 0; r < std::min(beam, pool.list.size()) && nodes.size() < TOGETHER; ++r) {
             Candidate& c = pool.list[r];
-            c.walked = true;
-            const uint32_t node = graph.node[graph.position(c.segment, c.position)];
-            if (node == Graph::NONE) continue;
-            graph.lists.fetch(node, fetch_bytes);
-            nodes.push_back(node);
+            if (std::exchange(c.walked, true) || node_of(c) == Graph::NONE) continue;
+            nodes.push_back(node_of(c));
+            graph.lists.fetch(nodes.back(), fetch_bytes);
         }
-        return !next.empty();
+        return !nodes.empty();
     }
 
     void find_neighbors() {
@@ -70,13 +62,14 @@ struct Walk {
             for (size_t j = 0; j < graph.lists.k; ++j) {
                 const uint32_t other = graph.lists.neighbor(node, j);
                 if (other == Graph::NONE) break;  // lists have no gaps
-                fetch_bytes(graph.place + other, sizeof(Place));
+                if (!seen.insert(other)) continue;
+                __builtin_prefetch(graph.place + other);
                 others.push_back(other);
             }
         found.clear();
         for (uint32_t other : others) {
             const uint32_t position = graph.place[other].position;
-            if (position == Graph::NONE || !seen.insert(position)) continue;
+            if (position == Graph::NONE) continue;
             const uint32_t segment = graph.segment_of(position);
             const uint32_t p = static_cast<uint32_t>(position - graph.first[segment]);
             found.push_back({other, segment, p});

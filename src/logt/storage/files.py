@@ -18,7 +18,7 @@ from logt._types import Array
 from logt.errors import CorruptIndexError
 
 ALIGNMENT = 64
-"""The first array of a file starts at a multiple of this, so that mapped arrays are aligned to cache lines."""
+"""Bytes of a cache line. The first array of a file starts at a multiple of this."""
 
 MAX_HEADER = 1 << 20
 """Bytes of the description of the arrays in a file, at most."""
@@ -37,6 +37,7 @@ _DTYPES = {
     "I32": np.int32,
     "I64": np.int64,
 }
+_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 
 
 def checksum(data: Any) -> str:
@@ -117,13 +118,21 @@ def copy_file(source: Path, target: Path, about: Mapping[str, Any]) -> None:
 
 
 def array_file(arrays: Mapping[str, Array], metadata: dict[str, str] | None = None) -> bytes:
-    """Return arrays as the bytes of a safetensors file whose first array is aligned once it is mapped."""
-    from safetensors.numpy import save
+    """Return arrays as the bytes of a safetensors file.
 
-    data: bytes = save({n: np.ascontiguousarray(array) for n, array in arrays.items()}, metadata=metadata)
-    header = int.from_bytes(data[:8], "little")
-    more = -(8 + header) % ALIGNMENT  # a header may end in spaces
-    return (header + more).to_bytes(8, "little") + data[8 : 8 + header] + b" " * more + data[8 + header :]
+    Arrays of whole cache lines come first, so that their rows are aligned once the file is mapped; then those of the
+    largest items, so that all items are aligned.
+    """
+    placed = sorted(arrays.items(), key=lambda item: (item[1].nbytes % ALIGNMENT > 0, -item[1].itemsize, item[0]))
+    header: dict[str, Any] = {} if metadata is None else {METADATA: metadata}
+    size = 0
+    for name, array in placed:
+        offsets = [size, size := size + array.nbytes]
+        header[name] = {"dtype": _NAMES[array.dtype], "shape": array.shape, "data_offsets": offsets}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-(8 + len(text)) % ALIGNMENT)
+    parts = (np.ascontiguousarray(array).reshape(-1).view(np.uint8).data for _, array in placed)
+    return b"".join((len(text).to_bytes(8, "little"), text, *parts))
 
 
 # ---------------------------------------------------------------------------------------------------- reading
