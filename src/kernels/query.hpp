@@ -200,12 +200,11 @@ void measure_many(const Codec& codec, Query* queries, size_t count) {
     using Book = Products<2>;
     Book book(codec.book_bytes, count);
     for (size_t q = 0; q < count; ++q) book.set(q, queries[q].book);
-    book.choose(count, [](size_t q) { return q; });
     for (size_t first = 0; first < codec.units; first += Book::BLOCK) {
         const size_t units = std::min(Book::BLOCK, codec.units - first);
-        const int32_t* dots = book.multiply(codec.book + first * codec.book_bytes, units);
+        const int32_t* dots = book.multiply(codec.book + first * codec.book_bytes, units, (1u << book.tiles()) - 1);
         for (size_t q = 0; q < count; ++q)
-            for (size_t j = 0; j < units; ++j) queries[q].set_product(codec, first + j, dots[q * Book::BLOCK + j]);
+            for (size_t j = 0; j < units; ++j) queries[q].set_product(codec, first + j, dots[j * book.stride() + q]);
     }
 }
 #endif
@@ -222,29 +221,45 @@ void measure(const Codec& codec, Query* queries, size_t count) {
 
 // ----------------------------------------------------------------------------------------------------- lists
 
-// The units of a codec by decreasing expected score of the vectors in their lists; sorted as far as they are used.
-struct ListOrder {
-    Vector<uint64_t> lists;  // pairs of a score and a unit (best.hpp)
-    size_t sorted = 0;
-
-    ListOrder(const Codec& codec, const Query& query) : lists(codec.units) {
-        for (size_t j = 0; j < codec.units; ++j) {
+// The units of a codec by decreasing expected score of the vectors in their lists. They are put into buckets of equal width, and
+// these are sorted as far as they are used.
+class ListOrder {
+  public:
+    ListOrder(const Codec& codec, const Query& query) : lists_(codec.units), ends_(BUCKETS + 1, 0) {
+        Buffer<float> scores(codec.units);
+        float mosts[SUMS], leasts[SUMS];
+        std::fill_n(mosts, SUMS, -INF);
+        std::fill_n(leasts, SUMS, INF);
+        for_each_of_parts(codec.units, [&](size_t j, size_t s) {
             const float score = codec.list_weight[j] * query.c[j] + codec.list_bias[j];
-            lists[j] = Best::pair(std::isnan(score) ? -INF : score, j);  // a NaN has no place in an order
-        }
+            scores[j] = std::isnan(score) ? -INF : score;  // a NaN has no place in an order
+            mosts[s] = std::max(mosts[s], scores[j]);
+            leasts[s] = std::min(leasts[s], scores[j]);
+        });
+        const float most = *std::max_element(mosts, mosts + SUMS), least = *std::min_element(leasts, leasts + SUMS);
+        const float inverse = static_cast<float>(BUCKETS) / (most - least);
+        const auto bucket_of = [&](size_t j) {
+            const float place = (most - scores[j]) * inverse;  // or no number
+            return place < static_cast<float>(BUCKETS - 1) ? static_cast<size_t>(place) : BUCKETS - 1;
+        };
+        for (size_t j = 0; j < codec.units; ++j) ++ends_[bucket_of(j) + 1];
+        for (size_t b = 0; b < BUCKETS; ++b) ends_[b + 1] += ends_[b];
+        for (size_t j = 0; j < codec.units; ++j) lists_[ends_[bucket_of(j)]++] = Best::pair(scores[j], j);
     }
-    // The n-th unit; `ahead` will be wanted soon.
-    size_t unit(size_t n, size_t ahead) {
-        if (n >= sorted) {
-            const size_t stop = n < ahead ? std::min(ahead, lists.size()) : lists.size();
-            const auto at = [this](size_t i) { return lists.begin() + static_cast<ptrdiff_t>(i); };
-            const auto better = [](uint64_t a, uint64_t b) { return a > b; };
-            if (stop < lists.size()) std::nth_element(at(sorted), at(stop), lists.end(), better);
-            std::sort(at(sorted), at(stop), better);
-            sorted = stop;
+    size_t unit(size_t n) {
+        while (n >= sorted_) {
+            const size_t from = std::exchange(sorted_, ends_[bucket_++]);
+            const auto at = [this](size_t i) { return lists_.begin() + static_cast<ptrdiff_t>(i); };
+            std::sort(at(from), at(sorted_), [](uint64_t a, uint64_t b) { return a > b; });
         }
-        return Best::row(lists[n]);
+        return Best::row(lists_[n]);
     }
+
+  private:
+    static constexpr size_t BUCKETS = 256;
+    Vector<uint64_t> lists_;  // pairs of a score and a unit (best.hpp)
+    Vector<size_t> ends_;     // of the buckets
+    size_t bucket_ = 0, sorted_ = 0;
 };
 
 }  // namespace

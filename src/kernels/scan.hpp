@@ -69,17 +69,15 @@ struct Scan {
             if (values) fetch_bytes(values + from, (to - from) * sizeof(float));
     }
 
-    // Estimates positions from..to-1 by their codes. With lists, `first` is c of the unit whose list they are in. dots: the
-    // products of their heads with the query, or null: these are computed where they are needed.
-    void decode(uint32_t segment, size_t from, size_t to, float first, const int32_t* dots = nullptr) {
+    // Estimates positions from..to-1 by their codes. With lists, `first` is c of the unit whose list they are in.
+    void decode(uint32_t segment, size_t from, size_t to, float first) {
         counts.decoded += static_cast<int64_t>(to - from);
-        if (dots) counts.heads += static_cast<int64_t>(to - from);
-        if (segments[segment].wide) decode_as<uint32_t>(segment, from, to, first, dots);
-        else decode_as<uint16_t>(segment, from, to, first, dots);
+        if (segments[segment].wide) decode_as<uint32_t>(segment, from, to, first);
+        else decode_as<uint16_t>(segment, from, to, first);
     }
 
     template <typename Unit>
-    void decode_as(uint32_t segment, size_t from, size_t to, float first, const int32_t* dots) {
+    void decode_as(uint32_t segment, size_t from, size_t to, float first) {
         const ListSegment& s = segments[segment];
         using Part = Vectors<GATHER>::Float;
         const size_t listed = s.starts ? 1 : 0;
@@ -101,37 +99,17 @@ struct Scan {
                 value += read<Part>(s.factor + at) * code_reach;
                 std::memcpy(reach + i * GATHER, &value, sizeof value);
             }
-            if (dots) lower_bounds(s, p, estimate, dots + (p - from), reach);
             uint32_t wanted = not_below(reach, pool.threshold);
             if (to - p < LANES) wanted &= (1u << (to - p)) - 1;
             for (; wanted; wanted &= wanted - 1) {
                 const size_t l = static_cast<size_t>(__builtin_ctz(wanted));
                 const uint32_t at = static_cast<uint32_t>(p + l);
-                if (dots) use_head(segment, at, s.factor[at], estimate[l], reach[l], dots[at - from]);
-                else wait_for_head(segment, at, s.factor[at], estimate[l], reach[l]);
+                wait_for_head(segment, at, s.factor[at], estimate[l], reach[l]);
             }
         }
         for (; p < to; ++p) {
             const float value = estimate_one(s, p, first), bound = value + s.factor[p] * code_reach;
-            if (!(bound >= pool.threshold)) continue;
-            if (dots) use_head(segment, static_cast<uint32_t>(p), s.factor[p], value, bound, dots[p - from]);
-            else wait_for_head(segment, static_cast<uint32_t>(p), s.factor[p], value, bound);
-        }
-    }
-
-    // Lowers the bounds of positions p..p+15 to those of their heads, as `use_head` does.
-    void lower_bounds(const ListSegment& s, size_t p, const float (&estimate)[LANES], const int32_t* dots,
-                      float (&bound)[LANES]) const {
-        using Part = Vectors<GATHER>::Float;
-        using Int = Vectors<GATHER>::Int;
-        const float reach = sign_reach();
-        for (size_t i = 0; i < LANES; i += GATHER) {
-            const Part factor = read<Part>(s.factor + p + i), before = read<Part>(bound + i);
-            const Part dot = __builtin_convertvector(read<Int>(dots + i), Part) - query.signs.half_sum;
-            const Part lower = read<Part>(estimate + i) + factor * query.signs.step * dot + factor * reach;
-            const Int less = lower < before;
-            const Part least = (Part)(((Int)lower & less) | ((Int)before & ~less));
-            std::memcpy(bound + i, &least, sizeof least);
+            if (bound >= pool.threshold) wait_for_head(segment, static_cast<uint32_t>(p), s.factor[p], value, bound);
         }
     }
 

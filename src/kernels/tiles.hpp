@@ -15,18 +15,18 @@ namespace {
 #if defined(LOGT_AMX)
 
 // FIELDS: per byte of code: 8 bits, or 2 numbers of 4 bits. A tile has 16 rows of 64 bytes. One multiplication adds, to
-// 16 x 16 sums, the products of 64 weights of 16 queries and 64 fields of 16 vectors. Its second factor has, in each row, four
-// bytes of each vector: so the codes of 16 vectors are transposed word by word, and each field of a word is one row.
+// 16 x 16 sums, the products of 64 fields of 16 vectors and 64 weights of 16 queries. Its second factor has, in each row, four
+// weights of each query.
 template <size_t FIELDS>
 class Products {
   public:
-    static constexpr size_t BLOCK = 32;  // vectors that are multiplied together
+    static constexpr size_t TILE = 16;    // vectors, or queries
+    static constexpr size_t BLOCK = 128;  // vectors that are multiplied together
 
     Products(size_t bytes, size_t queries)
-        : bytes_(bytes), depth_((bytes + WIDTH - 1) / WIDTH * WIDTH * FIELDS), all_(queries * depth_),
-          chosen_((queries + TILE - 1) / TILE * TILE * depth_), fields_(BLOCK / TILE * GROUP),
-          sums_((queries + TILE - 1) / TILE * TILE * BLOCK) {
-        std::memset(chosen_.data, 0, (queries + TILE - 1) / TILE * TILE * depth_);
+        : bytes_(bytes), tiles_((queries + TILE - 1) / TILE), steps_((bytes + WIDTH - 1) / WIDTH * FIELDS),
+          weights_(steps_ * tiles_ * SIZE), fields_(STEPS * SIZE), sums_(BLOCK * tiles_ * TILE) {
+        std::memset(weights_.data, 0, steps_ * tiles_ * SIZE);
         struct alignas(64) {
             uint8_t palette = 1, start = 0, reserved[14] = {};
             uint16_t row_bytes[16] = {};
@@ -41,112 +41,102 @@ class Products {
     Products(const Products&) = delete;
     Products& operator=(const Products&) = delete;
 
-    // Weights of a query, in the order of the fields of transposed codes: word by word, for each the fields of its four bytes.
+    size_t tiles() const { return tiles_; }          // of queries
+    size_t stride() const { return tiles_ * TILE; }  // of the sums of a vector
+
     void set(size_t query, const Weights& weights) {
-        int8_t* out = all_.data + query * depth_;
-        for (const int8_t* group = weights.values.data; group < weights.values.data + depth_; group += WIDTH * FIELDS)
-            for (size_t word = 0; word < WIDTH; word += 4)
-                for (size_t f = 0; f < FIELDS; ++f, out += 4) std::memcpy(out, group + f * WIDTH + word, 4);
-    }
-    // The queries of the next multiplications.
-    template <typename Query>
-    void choose(size_t count, Query&& query) {
-        for (size_t i = 0; i < count; ++i) std::memcpy(chosen_.data + i * depth_, all_.data + query(i) * depth_, depth_);
-        count_ = count;
-    }
-    // The sums of weight * field of up to BLOCK vectors: those of the i-th query that was chosen start at i * BLOCK.
-    const int32_t* multiply(const uint8_t* codes, size_t rows) {
-        for (size_t q = 0; q < count_; q += 2 * TILE) {
-            if (count_ - q > TILE) rows > TILE ? multiply_tiles<2, 2>(q, codes, rows) : multiply_tiles<2, 1>(q, codes, rows);
-            else rows > TILE ? multiply_tiles<1, 2>(q, codes, rows) : multiply_tiles<1, 1>(q, codes, rows);
+        const int8_t* next = weights.values.data;
+        for (size_t step = 0; step < steps_; ++step) {
+            int8_t* out = weights_.data + (step * tiles_ + query / TILE) * SIZE + query % TILE * 4;
+            for (size_t row = 0; row < TILE; ++row, next += 4) std::memcpy(out + row * WIDTH, next, 4);
         }
+    }
+    // The sums of weight * field of up to BLOCK vectors: that of the v-th and of query q is at v * stride() + q. Only for the
+    // queries of the tiles whose bit is set. By parts of the codes, so that their weights stay in the nearest cache.
+    const int32_t* multiply(const uint8_t* codes, size_t rows, uint32_t tiles) {
+        for (size_t step = 0; step < steps_; step += STEPS)
+            for (size_t row = 0; row < rows; row += TILE) {
+                unpack(codes + row * bytes_, step / FIELDS * WIDTH, std::min(TILE, rows - row));
+                asm volatile("" ::: "memory");
+                for (uint32_t left = tiles; left;) {
+                    size_t chosen[MOST];
+                    const size_t count = std::min<size_t>(MOST, static_cast<size_t>(__builtin_popcount(left)));
+                    for (size_t i = 0; i < count; ++i, left &= left - 1) chosen[i] = static_cast<size_t>(__builtin_ctz(left));
+                    if (count == 4) add<4>(chosen, step, row);
+                    else if (count == 3) add<3>(chosen, step, row);
+                    else if (count == 2) add<2>(chosen, step, row);
+                    else add<1>(chosen, step, row);
+                }
+                asm volatile("" ::: "memory");
+            }
         return sums_.data;
     }
 
   private:
-    static constexpr size_t TILE = 16, GROUP = TILE * WIDTH * FIELDS;  // GROUP: fields of a group of bytes of 16 vectors
+    static constexpr size_t SIZE = TILE * WIDTH;  // bytes of a tile
+    static constexpr size_t STEPS = 8;            // tiles of fields that are unpacked at a time
+    static constexpr size_t MOST = 4;             // tiles of sums that are kept in registers
 
-    // Group by group: what is unpacked stays in the nearest cache.
-    template <size_t QUERIES, size_t VECTORS>
-    void multiply_tiles(size_t query, const uint8_t* codes, size_t rows) {
-        const int8_t* weights = chosen_.data + query * depth_;
-        const size_t more = TILE * depth_;  // to the next tile of queries
+    // Adds the products of the fields that were unpacked, of the vectors from `row` on, to the sums of some tiles of queries.
+    template <size_t COUNT>
+    void add(const size_t (&chosen)[MOST], size_t step, size_t row) {
+        int32_t* sums = sums_.data + row * stride();
+        const size_t bytes = stride() * sizeof(int32_t), stop = std::min(steps_, step + STEPS);
         _tile_zero(0);
         _tile_zero(1);
         _tile_zero(2);
         _tile_zero(3);
-        for (size_t at = 0; at < bytes_; at += WIDTH) {
-            unpack(codes, at, std::min(rows, TILE), fields_.data);
-            if constexpr (VECTORS == 2) unpack(codes + TILE * bytes_, at, rows - TILE, fields_.data + GROUP);
-            asm volatile("" ::: "memory");
-            for (const uint8_t* fields = fields_.data; fields < fields_.data + GROUP; fields += TILE * WIDTH, weights += WIDTH) {
-                _tile_loadd(4, weights, depth_);
-                _tile_loadd(6, fields, WIDTH);
-                _tile_dpbsud(0, 4, 6);
-                if constexpr (VECTORS == 2) {
-                    _tile_loadd(7, fields + GROUP, WIDTH);
-                    _tile_dpbsud(1, 4, 7);
-                }
-                if constexpr (QUERIES == 2) {
-                    _tile_loadd(5, weights + more, depth_);
-                    _tile_dpbsud(2, 5, 6);
-                    if constexpr (VECTORS == 2) _tile_dpbsud(3, 5, 7);
-                }
+        if (step) {
+            _tile_loadd(0, sums + chosen[0] * TILE, bytes);
+            if constexpr (COUNT > 1) _tile_loadd(1, sums + chosen[1] * TILE, bytes);
+            if constexpr (COUNT > 2) _tile_loadd(2, sums + chosen[2] * TILE, bytes);
+            if constexpr (COUNT > 3) _tile_loadd(3, sums + chosen[3] * TILE, bytes);
+        }
+        const uint8_t* fields = fields_.data;
+        for (const int8_t* weights = weights_.data + step * tiles_ * SIZE; step < stop; ++step) {
+            _tile_loadd(4, fields, WIDTH);
+            _tile_loadd(5, weights + chosen[0] * SIZE, WIDTH);
+            _tile_dpbusd(0, 4, 5);
+            if constexpr (COUNT > 1) {
+                _tile_loadd(6, weights + chosen[1] * SIZE, WIDTH);
+                _tile_dpbusd(1, 4, 6);
             }
-            asm volatile("" ::: "memory");
+            if constexpr (COUNT > 2) {
+                _tile_loadd(7, weights + chosen[2] * SIZE, WIDTH);
+                _tile_dpbusd(2, 4, 7);
+            }
+            if constexpr (COUNT > 3) {
+                _tile_loadd(5, weights + chosen[3] * SIZE, WIDTH);
+                _tile_dpbusd(3, 4, 5);
+            }
+            fields += SIZE, weights += tiles_ * SIZE;
         }
-        int32_t* sums = sums_.data + query * BLOCK;
-        constexpr size_t stride = BLOCK * sizeof(int32_t);
-        _tile_stored(0, sums, stride);
-        if constexpr (VECTORS == 2) _tile_stored(1, sums + TILE, stride);
-        if constexpr (QUERIES == 2) {
-            _tile_stored(2, sums + TILE * BLOCK, stride);
-            if constexpr (VECTORS == 2) _tile_stored(3, sums + TILE * BLOCK + TILE, stride);
-        }
+        _tile_stored(0, sums + chosen[0] * TILE, bytes);
+        if constexpr (COUNT > 1) _tile_stored(1, sums + chosen[1] * TILE, bytes);
+        if constexpr (COUNT > 2) _tile_stored(2, sums + chosen[2] * TILE, bytes);
+        if constexpr (COUNT > 3) _tile_stored(3, sums + chosen[3] * TILE, bytes);
     }
 
-    // The fields of a group of bytes of up to 16 vectors, by rows of 16 times four bytes.
-    void unpack(const uint8_t* codes, size_t at, size_t rows, uint8_t* out) const {
+    // The fields of some bytes of up to 16 vectors, in tiles: a row per vector.
+    void unpack(const uint8_t* codes, size_t from, size_t rows) {
         constexpr unsigned BITS = 8 / FIELDS;
         const __m512i mask = _mm512_set1_epi8((1 << BITS) - 1);
-        __m512i x[TILE] = {};
-        for (size_t row = 0; row < rows; ++row) {
-            x[row] = group_of(codes + row * bytes_, at, bytes_);
-            __builtin_prefetch(codes + (row + BLOCK) * bytes_ + at);  // most often, the next list is next
-        }
-        transpose(x);
-        for (size_t word = 0; word < TILE; ++word)
-            for (unsigned f = 0; f < FIELDS; ++f, out += WIDTH) {
-                const __m512i field = _mm512_and_si512(_mm512_srli_epi32(x[word], f * BITS), mask);
-                std::memcpy(out, &field, sizeof field);
+        const size_t to = std::min(bytes_, from + STEPS / FIELDS * WIDTH);
+        for (size_t row = 0; row < rows; ++row, codes += bytes_) {
+            uint8_t* out = fields_.data + row * WIDTH;
+            for (size_t at = from; at < to; at += WIDTH) {
+                const __m512i x = group_of(codes, at, bytes_);
+                __builtin_prefetch(codes + TILE * bytes_ + at);  // most often, the next list is next
+                for (unsigned f = 0; f < FIELDS; ++f, out += SIZE) {
+                    const __m512i field = _mm512_and_si512(_mm512_srli_epi32(x, f * BITS), mask);
+                    std::memcpy(out, &field, sizeof field);
+                }
             }
+        }
     }
 
-    // Word j of x[i] becomes word i of x[j].
-    static void transpose(__m512i (&x)[TILE]) {
-        __m512i y[TILE];
-        for (size_t i = 0; i < TILE; i += 2) {
-            y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
-            y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
-        }
-        for (size_t i = 0; i < TILE; i += 4)
-            for (size_t j = 0; j < 2; ++j) {
-                x[i + 2 * j] = _mm512_unpacklo_epi64(y[i + j], y[i + j + 2]);
-                x[i + 2 * j + 1] = _mm512_unpackhi_epi64(y[i + j], y[i + j + 2]);
-            }
-        for (size_t j = 0; j < 4; ++j) {
-            const __m512i even[2] = {_mm512_shuffle_i32x4(x[j], x[4 + j], 0x88), _mm512_shuffle_i32x4(x[8 + j], x[12 + j], 0x88)};
-            const __m512i odd[2] = {_mm512_shuffle_i32x4(x[j], x[4 + j], 0xDD), _mm512_shuffle_i32x4(x[8 + j], x[12 + j], 0xDD)};
-            y[j] = _mm512_shuffle_i32x4(even[0], even[1], 0x88);
-            y[4 + j] = _mm512_shuffle_i32x4(odd[0], odd[1], 0x88);
-            y[8 + j] = _mm512_shuffle_i32x4(even[0], even[1], 0xDD);
-            y[12 + j] = _mm512_shuffle_i32x4(odd[0], odd[1], 0xDD);
-        }
-        std::copy(y, y + TILE, x);
-    }
-
-    size_t bytes_, depth_, count_ = 0;
-    Buffer<int8_t> all_, chosen_;
+    size_t bytes_, tiles_, steps_;
+    Buffer<int8_t> weights_;
     Buffer<uint8_t> fields_;
     Buffer<int32_t> sums_;
 };

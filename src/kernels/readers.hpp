@@ -1,0 +1,267 @@
+// Reading lists: which ones a query reads, and how those of several queries are read together. With internal linkage, as all that
+// is compiled per instruction set.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "lists.hpp"
+#include "pool.hpp"
+#include "query.hpp"
+#include "scan.hpp"
+#include "tiles.hpp"
+
+namespace logt {
+namespace {
+
+// Most of the nearest vectors are in the first lists: these are pruned less than average, the last ones more. Depends on
+// the rank of a list only, so that it is the same in all shards.
+inline float reach_of_list(size_t rank, size_t nprobe) {
+    constexpr float FIRST = 1.6f, LAST = 0.85f;
+    const float place = std::min(1.0f, static_cast<float>(rank) / static_cast<float>(nprobe));
+    return FIRST - (FIRST - LAST) * std::sqrt(place);
+}
+
+// How far a search reads the lists of a codec: `nprobe` lists, and further ones until it has decoded `least` vectors and
+// found `enough`. rows, visible: vectors in lists. others: vectors that were found before.
+struct Extent {
+    size_t nprobe;
+    int64_t least, enough;
+};
+Extent extent_of(const Codec& codec, const Reading& reading, size_t R, size_t rows, size_t visible, size_t others) {
+    const double wider = static_cast<double>(rows) / static_cast<double>(visible);  // a filter hides vectors of each list
+    const double share = reading.nprobe ? static_cast<double>(reading.nprobe)
+                                        : std::pow(static_cast<double>(codec.units), reading.lists);
+    const double lists = std::min(std::ceil(share * wider), static_cast<double>(codec.units));
+    return {reading.everything ? codec.units : static_cast<size_t>(lists),
+            static_cast<int64_t>(static_cast<double>(reading.least) * wider),
+            static_cast<int64_t>(std::min(R, others + visible))};
+}
+
+// One query in the segments of one codec. totals: of this codec, or null if there are no other shards. found: visible vectors
+// of the lists that were read so far, in all shards.
+struct ListReader {
+    Scan& scan;
+    const size_t number, segment_count;
+    const Totals* totals;
+    int64_t& found;
+    ListOrder order;
+    Extent extent = {0, 0, 0};
+    int64_t decoded = 0, before = 0;
+    const float code_reach;
+
+    // Reads what is not in lists: small segments, and the rows that a filter chose.
+    ListReader(Scan& scan, size_t number, size_t segment_count, const Totals* totals, int64_t& found)
+        : scan(scan), number(number), segment_count(segment_count), totals(totals), found(found),
+          order(scan.codec, scan.query), code_reach(scan.code_reach) {
+        size_t rows = 0, visible = 0;           // in inverted lists
+        size_t others = scan.pool.list.size();  // found before: of other codecs, and those without lists
+        for (size_t s = 0; s < segment_count; ++s) {
+            const ListSegment& segment = scan.segments[s];
+            if (segment.codec != number || !segment.count) continue;
+            if (!segment.starts || segment.chosen) others += segment.chosen ? segment.chosen_count : segment.count;
+            if (segment.chosen) scan.decode_chosen(static_cast<uint32_t>(s));
+            else if (!segment.starts) scan.decode(static_cast<uint32_t>(s), 0, segment.rows, 0);
+            else rows += segment.rows, visible += segment.count;
+        }
+        if (totals) rows = totals->all_rows, visible = totals->all_visible, found += totals->scanned, others = found;
+        if (rows) extent = extent_of(scan.codec, scan.reading, scan.pool.wanted, rows, visible, others);
+        before = scan.counts.decoded;
+        if (!rows) scan.finish();
+    }
+
+    // The parts of a list: one per segment.
+    template <typename Use>
+    void for_each_part(size_t unit, Use&& use) const {
+        for (size_t s = 0; s < segment_count; ++s) {
+            const ListSegment& segment = scan.segments[s];
+            if (segment.codec != number || !segment.count || segment.chosen || !segment.starts) continue;
+            const size_t from = static_cast<size_t>(segment.starts[unit]), to = static_cast<size_t>(segment.starts[unit + 1]);
+            if (from < to) use(static_cast<uint32_t>(s), from, to);
+        }
+    }
+
+    // The u-th list, which is read next.
+    size_t take(size_t u) {
+        const size_t unit = order.unit(u);
+        if (totals) decoded += totals->rows[unit], found += totals->visible[unit];
+        ++scan.counts.lists;
+        return unit;
+    }
+    float reach_of(size_t u) const {
+        return code_reach * (scan.reading.everything ? 1 : reach_of_list(u, extent.nprobe));
+    }
+    void read(size_t u) {
+        const size_t unit = take(u);
+        if (u + 1 < extent.nprobe)
+            for_each_part(order.unit(u + 1),
+                          [&](uint32_t s, size_t from, size_t to) { scan.fetch(scan.segments[s], from, to); });
+        scan.code_reach = reach_of(u);
+        for_each_part(unit, [&](uint32_t s, size_t from, size_t to) { scan.decode(s, from, to, scan.query.c[unit]); });
+    }
+    // Reads all lists from the first-th on that are wanted, and further ones until there is enough.
+    void read_from(size_t first) {
+        if (!extent.nprobe) return;
+        for (size_t u = first; u < scan.codec.units; ++u) {
+            if (u >= extent.nprobe) {
+                scan.finish();  // so that the pool holds all that was found
+                if (!totals) decoded = scan.counts.decoded - before, found = static_cast<int64_t>(scan.pool.list.size());
+                if (decoded >= extent.least && found >= extent.enough) break;
+            }
+            read(u);
+        }
+        scan.finish();
+    }
+};
+
+#if defined(LOGT_AMX)
+
+// Vectors of a list for many queries at once. Each number is computed as by Scan::decode and Scan::use_head, but for one vector
+// and 16 queries instead of one query and 16 vectors: then the heads are multiplied as matrices, and c is not gathered.
+class Joint {
+  public:
+    using Heads = Products<8>;
+
+    explicit Joint(Vector<ListReader>& readers)
+        : readers_(readers), heads_(readers[0].scan.codec.head_bytes, readers.size()),
+          c_(readers[0].scan.codec.units * heads_.stride()), queries_(heads_.tiles()) {
+        const size_t stride = heads_.stride(), units = readers[0].scan.codec.units;
+        std::memset(c_.data, 0, units * stride * sizeof(float));
+        for (size_t r = 0; r < readers.size(); ++r) {
+            const Scan& scan = readers[r].scan;
+            heads_.set(r, scan.query.signs);
+            for (size_t unit = 0; unit < units; ++unit) c_[unit * stride + r] = scan.query.c[unit];
+            Sixteen& mine = queries_[r / TILE];
+            mine.offset[r % TILE] = scan.query.offset;
+            mine.step[r % TILE] = scan.query.signs.step;
+            mine.half_sum[r % TILE] = scan.query.signs.half_sum;
+            mine.head_reach[r % TILE] = scan.sign_reach();
+        }
+    }
+
+    // A query that wants the next list, and how far it may exceed the estimates of the codes.
+    void add(size_t reader, float reach) {
+        Sixteen& mine = queries_[reader / TILE];
+        tiles_ |= 1u << reader / TILE;
+        mine.wanted |= 1u << reader % TILE;
+        mine.code_reach[reader % TILE] = reach;
+        mine.threshold[reader % TILE] = readers_[reader].scan.pool.threshold;
+    }
+    void read(size_t unit) {
+        readers_[0].for_each_part(unit, [&](uint32_t s, size_t from, size_t to) {
+            entries_.resize(readers_[0].scan.segments[s].entries);
+            for (size_t p = from; p < to; p += Heads::BLOCK) {
+                const size_t stop = std::min(to, p + Heads::BLOCK);
+                const int32_t* dots = heads_.multiply(readers_[0].scan.head(s, static_cast<uint32_t>(p)), stop - p, tiles_);
+                for (size_t at = p; at < stop; ++at, dots += heads_.stride()) decode(s, static_cast<uint32_t>(at), unit, dots);
+            }
+            for (uint32_t tiles = tiles_; tiles; tiles &= tiles - 1) count(queries_[place(tiles)], place(tiles), to - from);
+        });
+        for (uint32_t tiles = tiles_; tiles; tiles &= tiles - 1) queries_[place(tiles)].wanted = 0;
+        tiles_ = 0;
+    }
+
+  private:
+    static constexpr size_t TILE = Heads::TILE;
+    using Float = Vectors<TILE>::Float;
+    using Int = Vectors<TILE>::Int;
+    struct Sixteen {
+        Float offset = {}, step = {}, half_sum = {}, head_reach = {}, code_reach = {}, threshold = {};
+        uint32_t wanted = 0;
+    };
+    static size_t place(uint32_t bits) { return static_cast<size_t>(__builtin_ctz(bits)); }
+
+    void count(const Sixteen& tile, size_t number, size_t rows) {
+        for (uint32_t wanted = tile.wanted; wanted; wanted &= wanted - 1) {
+            Counts& counts = readers_[number * TILE + place(wanted)].scan.counts;
+            counts.decoded += static_cast<int64_t>(rows), counts.heads += static_cast<int64_t>(rows);
+        }
+    }
+    void decode(uint32_t segment, uint32_t p, size_t list, const int32_t* dots) {
+        const ListSegment& s = readers_[0].scan.segments[segment];
+        const float factor = s.factor[p], scale = s.scale[p], bias = s.bias ? s.bias[p] : 0;
+        for (size_t e = 0; e < s.entries; ++e)
+            entries_[e] = {static_cast<float>(s.weight[e * s.rows + p]),
+                           c_.data + (e ? s.unit_of(e - 1, p) : list) * heads_.stride()};
+        for (uint32_t tiles = tiles_; tiles; tiles &= tiles - 1) {
+            const size_t tile = place(tiles), first = tile * TILE;
+            Sixteen& mine = queries_[tile];
+            Float sum = entries_[0].weight * logt::read<Float>(entries_[0].c + first);
+            for (size_t e = 1; e < entries_.size(); ++e) sum += entries_[e].weight * logt::read<Float>(entries_[e].c + first);
+            const Float estimate = sum * scale + mine.offset + bias;
+            const Float dot = __builtin_convertvector(logt::read<Int>(dots + first), Float) - mine.half_sum;
+            const Float lower = estimate + factor * mine.step * dot + factor * mine.head_reach;
+            const Float reach = estimate + factor * mine.code_reach;
+            const Float bound = (Float)_mm512_min_ps((__m512)lower, (__m512)reach);
+            uint32_t wanted = _mm512_cmp_ps_mask((__m512)bound, (__m512)mine.threshold, _CMP_GE_OQ) & mine.wanted;
+            for (; wanted; wanted &= wanted - 1) {
+                const size_t q = place(wanted);
+                Scan& scan = readers_[first + q].scan;
+                scan.use_head(segment, p, factor, estimate[q], bound[q], dots[first + q]);
+                mine.threshold[q] = scan.pool.threshold;
+            }
+        }
+    }
+
+    struct Entry {
+        float weight;
+        const float* c;  // of its unit
+    };
+    Vector<ListReader>& readers_;
+    Heads heads_;
+    Buffer<float> c_;  // (units, queries)
+    Vector<Sixteen> queries_;
+    Vector<Entry> entries_;  // of a vector
+    uint32_t tiles_ = 0;     // that have queries which want the list
+};
+
+#endif
+
+// Several queries in the segments of one codec, list by list: a list is read once for all queries that want it. What they
+// find does not depend on the order (pool.hpp), but the first lists of each query make a threshold that spares the others.
+void read_together(Vector<ListReader>& readers) {
+    constexpr size_t FIRST = 4;
+    struct Visit {
+        uint32_t reader;
+        float reach;
+    };
+    const Codec& codec = readers[0].scan.codec;
+    Vector<size_t> starts(codec.units + 1, 0);
+    for (ListReader& reader : readers) {
+        for (size_t u = 0; u < std::min(FIRST, reader.extent.nprobe); ++u) reader.read(u);
+        for (size_t u = FIRST; u < reader.extent.nprobe; ++u) ++starts[reader.take(u) + 1];
+    }
+    for (size_t unit = 0; unit < codec.units; ++unit) starts[unit + 1] += starts[unit];
+    Vector<Visit> visits(starts[codec.units]);
+    Vector<size_t> next(starts.begin(), starts.end() - 1);
+    for (size_t r = 0; r < readers.size(); ++r)
+        for (size_t u = FIRST; u < readers[r].extent.nprobe; ++u)
+            visits[next[readers[r].order.unit(u)]++] = {static_cast<uint32_t>(r), readers[r].reach_of(u)};
+#if defined(LOGT_AMX)
+    constexpr size_t LEAST = 5;  // queries for which the products of all heads are worth their time
+    Joint joint(readers);
+#endif
+    for (size_t unit = 0; unit < codec.units; ++unit) {
+        const size_t begin = starts[unit], end = starts[unit + 1];
+#if defined(LOGT_AMX)
+        if (end - begin >= LEAST) {
+            for (size_t v = begin; v < end; ++v) joint.add(visits[v].reader, visits[v].reach);
+            joint.read(unit);
+            continue;
+        }
+#endif
+        readers[0].for_each_part(unit, [&](uint32_t s, size_t from, size_t to) {
+            for (size_t v = begin; v < end; ++v) {
+                Scan& scan = readers[visits[v].reader].scan;
+                scan.code_reach = visits[v].reach;
+                scan.decode(s, from, to, scan.query.c[unit]);
+            }
+        });
+    }
+    for (ListReader& reader : readers) reader.read_from(reader.extent.nprobe);
+}
+
+}  // namespace
+}  // namespace logt
