@@ -1,8 +1,9 @@
-// A set of numbers; with internal linkage, as all that is compiled per instruction set.
+// Sets of numbers; with internal linkage, as all that is compiled per instruction set.
 #pragma once
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "best.hpp"
 
@@ -44,6 +45,23 @@ class Seen {
 
     Vector<uint32_t> slots_;
     size_t held_ = 0;
+};
+
+// A set of numbers below a limit: a bit for each, unless these are so many that clearing them takes long.
+class SeenBelow {
+  public:
+    explicit SeenBelow(size_t limit) : bits_(limit <= MOST ? limit / 64 + 1 : 0, 0) {}
+
+    bool insert(uint32_t value) {  // whether it is new
+        if (bits_.empty()) return others_.insert(value);
+        const uint64_t bit = uint64_t{1} << value % 64;
+        return !(std::exchange(bits_[value / 64], bits_[value / 64] | bit) & bit);
+    }
+
+  private:
+    static constexpr size_t MOST = 1 << 20;
+    Vector<uint64_t> bits_;
+    Seen others_;
 };
 
 }  // namespace

@@ -22,7 +22,7 @@ struct Walk {
     const ListSegment* segments;
     Vector<Scan>& scans;  // by codec
     Pool& pool;
-    Seen seen = {};
+    SeenBelow seen{graph.lists.rows};
     Vector<uint32_t> nodes = {};   // whose neighbors are read next
     Vector<uint32_t> others = {};  // their neighbors
     Vector<Found> found = {};
