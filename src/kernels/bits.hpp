@@ -187,20 +187,31 @@ inline void nibble_dots(const uint8_t* const (&code)[M], const int8_t* const (&w
                         int32_t (&out)[M][N]) {
 #if defined(__AVX512BW__)
     const __m512i low = _mm512_set1_epi8(15);
-    __m512i sum[M][N] = {};
+#if defined(__AVX512VNNI__)
+    constexpr unsigned UP = 4;  // the upper number is multiplied where it stands, and its sum shifted down at the end
+    const auto upper = [](__m512i x) { return _mm512_and_si512(x, _mm512_set1_epi8(static_cast<char>(0xF0))); };
+#else
+    constexpr unsigned UP = 0;
+    const auto upper = [low](__m512i x) { return _mm512_and_si512(_mm512_srli_epi16(x, 4), low); };
+#endif
+    __m512i sum[M][N] = {}, more[M][N] = {};
     for (size_t at = 0, w = 0; at < bytes; at += WIDTH, w += 2 * WIDTH) {
         __m512i a[M], b[M];
         for (size_t m = 0; m < M; ++m) {
             const __m512i x = group_of(code[m], at, bytes);
-            a[m] = _mm512_and_si512(x, low), b[m] = _mm512_and_si512(_mm512_srli_epi16(x, 4), low);
+            a[m] = _mm512_and_si512(x, low), b[m] = upper(x);
         }
         for (size_t n = 0; n < N; ++n) {
             const __m512i u = read<__m512i>(weights[n] + w), v = read<__m512i>(weights[n] + w + WIDTH);
-            for (size_t m = 0; m < M; ++m) sum[m][n] = multiply_add(multiply_add(sum[m][n], a[m], u), b[m], v);
+            for (size_t m = 0; m < M; ++m) {
+                sum[m][n] = multiply_add(sum[m][n], a[m], u);
+                more[m][n] = multiply_add(more[m][n], b[m], v);
+            }
         }
     }
     for (size_t m = 0; m < M; ++m)
-        for (size_t n = 0; n < N; ++n) out[m][n] = _mm512_reduce_add_epi32(sum[m][n]);
+        for (size_t n = 0; n < N; ++n)
+            out[m][n] = _mm512_reduce_add_epi32(_mm512_add_epi32(sum[m][n], _mm512_srai_epi32(more[m][n], UP)));
 #elif defined(__AVX2__)
     const __m256i low = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
     __m256i sum[M][N] = {};

@@ -238,13 +238,14 @@ class ListOrder {
         });
         const float most = *std::max_element(mosts, mosts + SUMS), least = *std::min_element(leasts, leasts + SUMS);
         const float inverse = static_cast<float>(BUCKETS) / (most - least);
-        const auto bucket_of = [&](size_t j) {
+        Buffer<uint8_t> bucket(codec.units);
+        for (size_t j = 0; j < codec.units; ++j) {
             const float place = (most - scores[j]) * inverse;  // or no number
-            return place < static_cast<float>(BUCKETS - 1) ? static_cast<size_t>(place) : BUCKETS - 1;
-        };
-        for (size_t j = 0; j < codec.units; ++j) ++ends_[bucket_of(j) + 1];
+            bucket[j] = static_cast<uint8_t>(place < static_cast<float>(BUCKETS - 1) ? static_cast<int>(place) : BUCKETS - 1);
+        }
+        for (size_t j = 0; j < codec.units; ++j) ++ends_[bucket[j] + 1];
         for (size_t b = 0; b < BUCKETS; ++b) ends_[b + 1] += ends_[b];
-        for (size_t j = 0; j < codec.units; ++j) lists_[ends_[bucket_of(j)]++] = Best::pair(scores[j], j);
+        for (size_t j = 0; j < codec.units; ++j) lists_[ends_[bucket[j]]++] = Best::pair(scores[j], j);
     }
     size_t unit(size_t n) {
         while (n >= sorted_) {
@@ -256,7 +257,7 @@ class ListOrder {
     }
 
   private:
-    static constexpr size_t BUCKETS = 256;
+    static constexpr int BUCKETS = 256;
     Vector<uint64_t> lists_;  // pairs of a score and a unit (best.hpp)
     Vector<size_t> ends_;     // of the buckets
     size_t bucket_ = 0, sorted_ = 0;

@@ -134,8 +134,8 @@ class ListSearcher:
             out = scores[rows], ids[rows], keys[rows], counts[rows]
             self._searcher.search(Q[rows], self.distances, *reading, *out)
 
-        if k and len(Q) <= _FEW:
-            fill(slice(0, len(Q)))  # no threads to start, and nothing here uses BLAS
+        if k and len(Q) <= _FEW:  # no threads to start, and nothing here uses BLAS
+            self._searcher.search(Q, self.distances, *reading, scores, ids, keys, counts)
         elif k:
             workers.map(fill, split_range(len(Q), min(max(-(-len(Q) // workers.threads), _FEW), _MANY)))
         return keys, scores, ids, counts
