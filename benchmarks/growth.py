@@ -6,13 +6,16 @@ that are not in the index. Most vectors of a large collection are synthetic and 
 much harder to find than the queries: each index is tuned with 128 other real vectors (`Index.tune`). The queries are
 searched with the default settings; recall@10 is that of exhaustive search over the same vectors, and is compared with
 that of a full read of the index (effort=1). With --link, the index that was built at once is searched again with a
-neighbor graph of so many neighbors.
+neighbor graph of so many neighbors. Times are medians over rounds in which the indexes of all sizes take turns.
 """
 
 from __future__ import annotations
 
+import copy
 import os
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,6 +29,7 @@ SIZES = (10_000, 31_600, 100_000, 316_000, 1_000_000)
 BATCH = 20_000
 REFERENCE = 100_000  # the size that times are compared with
 K = 10
+ROUNDS = 5  # of timed queries
 AT_ONCE, LINKED, IN_BATCHES = "at once", "at once, linked", "in batches"
 
 
@@ -38,32 +42,48 @@ def main() -> None:
     args = parser.parse_args()
     sizes = sorted(args.sizes)
     Q, tuning, X = make_collection(load(args.data or None).X, sizes[-1])
-    rows: list[dict] = []
-
-    def add(how: str, index: logt.Index, start: float) -> None:
-        row = {"vectors": len(index), "added": how, "build s": round(time.perf_counter() - start, 1)}
-        index.tune(tuning)
-        for wanted in args.recall:
-            rows.append(row | measure(index, Q, nearest, wanted))
-            print(*(f"{name} {value}" for name, value in rows[-1].items()), sep="; ", flush=True)
-
-    for size in sizes:
-        nearest = exact_neighbours(Q, X[:size])
-        start = time.perf_counter()
-        index = build_index(X, [slice(0, size)])
-        add(AT_ONCE, index, start)
-        if args.link:
-            start, before = time.perf_counter(), own_memory()
-            with PeakMemory(lambda: [os.getpid()]) as during:
-                index.link(args.link)
-            print(f"link {size:,} vectors: about {(during.own - before) / 2**30:.2f} GiB beyond the index")
-            add(LINKED, index, start)
-        if args.batch:
-            start = time.perf_counter()
-            add(IN_BATCHES, build_index(X, split_range(size, args.batch)), start)
+    built = [entry for size in sizes for entry in build(X[:size], Q, tuning, args.link, args.batch)]
+    rows = [row for entry in built for row in measure(entry, Q, args.recall)]
+    for ms, row in zip(time_in_turn(built, Q, args.recall), rows, strict=True):
+        row["ms"] = round(ms, 3)
+        print(*(f"{name} {value}" for name, value in row.items()), sep="; ", flush=True)
     for line in summary(rows):
         print(line)
     write_rows(rows, args.out, "growth.csv")
+
+
+@dataclass(frozen=True)
+class Built:
+    """An index, how its vectors were added, the seconds that took, and the exact neighbours of the queries."""
+
+    index: logt.Index
+    added: str
+    seconds: float
+    nearest: np.ndarray
+
+
+def build(X: np.ndarray, Q: np.ndarray, tuning: np.ndarray, link: int, batch: int) -> Iterator[Built]:
+    """Yield the indexes of some vectors: built at once, with a graph of `link` neighbors, and grown in batches."""
+    nearest = exact_neighbours(Q, X)
+    start = time.perf_counter()
+    index = build_index(X, [slice(0, len(X))])
+    seconds = time.perf_counter() - start
+    index.tune(tuning)
+    yield Built(copy.copy(index), AT_ONCE, seconds, nearest)
+    if link:
+        start, before = time.perf_counter(), own_memory()
+        with PeakMemory(lambda: [os.getpid()]) as during:
+            index.link(link)
+        seconds = time.perf_counter() - start
+        print(f"link {len(X):,} vectors: about {(during.own - before) / 2**30:.2f} GiB beyond the index", flush=True)
+        index.tune(tuning)
+        yield Built(index, LINKED, seconds, nearest)
+    if batch:
+        start = time.perf_counter()
+        index = build_index(X, split_range(len(X), batch))
+        seconds = time.perf_counter() - start
+        index.tune(tuning)
+        yield Built(index, IN_BATCHES, seconds, nearest)
 
 
 def make_collection(real: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -103,30 +123,41 @@ def exact_neighbours(Q: np.ndarray, X: np.ndarray) -> np.ndarray:
     return np.take_along_axis(np.concatenate(ids, axis=1), order, axis=1)
 
 
-def measure(index: logt.Index, Q: np.ndarray, nearest: np.ndarray, wanted: float) -> dict[str, float]:
-    """Return segments, bytes, recall as wanted and of a full read, and the time of one query."""
-    settings = {"recall": wanted}, {"effort": 1.0}
-    recall, full = (recall_at(K, index.search(Q, K, **how).ids, nearest) for how in settings)
-    report = index.report()  # with what searches have cached
-    return {
-        "segments": report["segments"],
-        "bytes per vector": round(report["bytes per vector"]),
-        "requested": wanted,
-        "recall@10": round(recall, 3),
-        "recall@10 of a full read": round(full, 3),
-        "of a full read": round(recall / full, 3),
-        "ms": round(milliseconds(index, Q, wanted), 3),
-    }
+def measure(built: Built, Q: np.ndarray, recalls: list[float]) -> Iterator[dict]:
+    """Yield, for each recall that is requested, segments, bytes, and the recall of the search and of a full read."""
+    index = built.index
+    full = recall_at(K, index.search(Q, K, effort=1.0).ids, built.nearest)
+    for wanted in recalls:
+        recall = recall_at(K, index.search(Q, K, recall=wanted).ids, built.nearest)
+        report = index.report()  # with what searches have cached
+        yield {
+            "vectors": len(index),
+            "added": built.added,
+            "build s": round(built.seconds, 1),
+            "segments": report["segments"],
+            "bytes per vector": round(report["bytes per vector"]),
+            "requested": wanted,
+            "recall@10": round(recall, 3),
+            "recall@10 of a full read": round(full, 3),
+            "of a full read": round(recall / full, 3),
+        }
 
 
-def milliseconds(index: logt.Index, Q: np.ndarray, recall: float) -> float:
-    """Return the median time of one query on one thread."""
-    times = []
+def time_in_turn(built: list[Built], Q: np.ndarray, recalls: list[float]) -> list[float]:
+    """Return the milliseconds of one query on one thread, for each index and each recall: medians over the rounds."""
+    turns = [(entry.index, recall) for entry in built for recall in recalls]
     with single_threaded_blas():
-        for q in Q:
-            start = time.perf_counter()
-            index.search(q, K, threads=1, recall=recall)
-            times.append(time.perf_counter() - start)
+        rounds = [[_milliseconds(index, Q, recall) for index, recall in turns] for _ in range(ROUNDS)]
+    return [float(ms) for ms in np.median(rounds, axis=0)]
+
+
+def _milliseconds(index: logt.Index, Q: np.ndarray, recall: float) -> float:
+    """Return the median time of one query."""
+    times = []
+    for q in Q:
+        start = time.perf_counter()
+        index.search(q, K, threads=1, recall=recall)
+        times.append(time.perf_counter() - start)
     return 1000 * float(np.median(times))
 
 

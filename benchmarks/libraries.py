@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.systems import Built, Collection, Settings, System, UnsupportedError, saved_sizes, sweep
 
 _LISTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-_WIDTHS = (10, 20, 40, 80, 160, 320, 640)
+_WIDTHS = (10, 20, 40, 80, 160, 320, 640, 1280)
 
 
 def library_systems() -> list[System]:

@@ -245,19 +245,15 @@ def test_growth_compares_sizes_full_reads_and_batches(vectors, monkeypatch):
     monkeypatch.setattr(growth, "BATCH", 500)
     Q, tuning, X = growth.make_collection(vectors(1500, 16), 2000)
     assert (len(Q), len(tuning), X.shape) == (200, 128, (2000, 16))
-    rows = []
-    for size in (1000, 2000):
-        nearest = growth.exact_neighbours(Q, X[:size])
-        at_once = growth.build_index(X, [slice(0, size)])
-        linked = growth.build_index(X, [slice(0, size)])
-        linked.link(10)
-        grown = growth.build_index(X, growth.split_range(size, 500))
-        for how, index in {growth.AT_ONCE: at_once, growth.LINKED: linked, growth.IN_BATCHES: grown}.items():
-            index.tune(tuning)
-            measured = growth.measure(index, Q, nearest, 0.95)
-            assert measured["recall@10"] > 0.85
-            assert 0.85 < measured["of a full read"] <= 1.01
-            rows.append({"vectors": size, "added": how, **measured, "ms": size / 1000})
+    built = [entry for size in (1000, 2000) for entry in growth.build(X[:size], Q, tuning, 10, 500)]
+    assert [entry.added for entry in built] == 2 * [growth.AT_ONCE, growth.LINKED, growth.IN_BATCHES]
+    rows = [row for entry in built for row in growth.measure(entry, Q, [0.95])]
+    for entry, row in zip(built, rows, strict=True):
+        assert bool(entry.index.report()["linked"]) == (row["added"] == growth.LINKED)
+        assert row["recall@10"] > 0.85
+        assert 0.85 < row["of a full read"] <= 1.01
+        row["ms"] = row["vectors"] / 1000
+    assert len(growth.time_in_turn(built, Q[:2], [0.9, 0.95])) == 12
     first, second, *_, last = growth.summary(rows)
     assert first.startswith("at once, recall 0.95: 2,000 vectors take 2.00 times the time of 1,000, and find")
     assert second.startswith("at once, linked, recall 0.95: 2,000 vectors take 2.00")
