@@ -29,7 +29,7 @@ SIZES = (10_000, 31_600, 100_000, 316_000, 1_000_000)
 BATCH = 20_000
 REFERENCE = 100_000  # the size that times are compared with
 K = 10
-ROUNDS = 5  # of timed queries
+ROUNDS = 3  # of timed queries
 AT_ONCE, LINKED, IN_BATCHES = "at once", "at once, linked", "in batches"
 
 

@@ -35,9 +35,9 @@ def uneven(rng, N, dim, decay=0.97):
     return ((centres[rng.integers(0, 12, N)] + rng.standard_normal((N, dim))) * decay ** np.arange(dim)).astype("f4")
 
 
-def segment_of(X, rng, *, bits=2, refine=True, distances=True, entries=4):
+def segment_of(X, rng, *, bits=2, refine=True, distances=True, entries=4, units=16):
     decode = Sparse(L=entries, candidates=16)
-    codec = Codec.train(X, KMeans(units=16), decode, ResidualQuantizer(bits, refine), rng, unit_norm=False)
+    codec = Codec.train(X, KMeans(units=units), decode, ResidualQuantizer(bits, refine), rng, unit_norm=False)
     return ListSegment.build(codec, X, np.arange(len(X), dtype=np.int64), decode, distances=distances)
 
 
@@ -180,12 +180,15 @@ def test_search_agrees_between_instruction_sets(isa, rng):
 @pytest.mark.parametrize("filtered", [None, "wide", "narrow"])
 def test_a_batch_finds_the_same_as_its_queries_alone(isa, rng, dim, bits, filtered):
     """A batch is searched list by list, with matrix products where there are any; the scores are equal to the bit."""
-    X = rng.standard_normal((2400, dim), np.float32)  # an even spectrum: all dimensions are coded
-    first = segment_of(X[:1000], rng, bits=bits)
-    ids = np.arange(1000, 1800, dtype=np.int64)
-    again = ListSegment.build(first.codec, X[1000:1800], ids, Sparse(L=4, candidates=16), distances=True)
-    other = replace(segment_of(X[1800:], rng, bits=bits), ids=np.arange(1800, 2400, dtype=np.int64))
-    segments = [first, other, again]
+    X = rng.standard_normal((4300, dim), np.float32)  # an even spectrum: all dimensions are coded
+    parts = np.split(np.arange(4300, dtype=np.int64), [1500, 2700, 3000])
+    first = segment_of(X[parts[0]], rng, bits=bits, units=40)
+    more, few = (
+        ListSegment.build(first.codec, X[ids], ids, Sparse(L=4, candidates=16), distances=True) for ids in parts[1:3]
+    )
+    other = replace(segment_of(X[parts[3]], rng, bits=bits, units=40), ids=parts[3])
+    segments = [first, other, few, more]
+    assert [segment.flat for segment in segments] == [False, False, True, False]
     share = {None: 1, "wide": 0.7, "narrow": 0.05}[filtered]
     masks = None if filtered is None else [rng.random(len(segment)) < share for segment in segments]
     searcher = ListSearcher(segments, masks)
