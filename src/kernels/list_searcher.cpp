@@ -1,11 +1,16 @@
 // The Python face of the search of the default index (lists.hpp).
+#include <algorithm>
 #include <deque>
 #include <numeric>
 #include <vector>
 
 #include "binding.hpp"
+#include "rows.hpp"
 
 namespace {
+
+template <typename T>
+using Values = nb::ndarray<T, nb::c_contig, nb::device::cpu>;  // of any shape
 
 // The columns start..start+size-1 of the rows of X, in place; signs: (rounds, dim)
 void rotate(Out<float, 2> X, In<float, 2> signs, size_t start, size_t size, bool back) {
@@ -103,15 +108,28 @@ class ListSearcher {
                 Out<int64_t, 2> counts) const {
         const logt::Reading reading = {lists, nprobe, least, code_reach, head_reach, candidates, beam, everything};
         std::vector<logt::Counts> read(Q.shape(0));
-        const bool sharded = !totals_.empty() && totals_.size() == codecs_.size();
-        current.lists->search(codecs_.data(), codecs_.size(), segments_.data(), segments_.size(), Q.data(), Q.shape(0),
-                              l2 ? 2.0f : 1.0f, l2, reading, scores.shape(1), sharded ? totals_.data() : nullptr,
-                              graph_.lists.k ? &graph_ : nullptr,
-                              {scores.data(), ids.data(), keys.shape(0) ? keys.data() : nullptr}, read.data());
+        run(Q.data(), Q.shape(0), l2, reading, scores.shape(1),
+            {scores.data(), ids.data(), keys.shape(0) ? keys.data() : nullptr}, read.data());
         for (size_t q = 0; q < read.size(); ++q) {
             int64_t* out = counts.data() + 4 * q;
             out[0] = read[q].lists, out[1] = read[q].decoded, out[2] = read[q].heads, out[3] = read[q].tails;
         }
+    }
+
+    // One query as users pass it, and its scores as they see them (reader.py). q: dim values; scores, ids: k. Returns false,
+    // and writes nothing, if the norm of q is above `most`, no number or, under cosine, 0.
+    bool search_one(Values<const float> q, bool cosine, double most, bool l2, double lists, size_t nprobe, size_t least,
+                    float code_reach, float head_reach, size_t candidates, size_t beam, bool everything, Values<float> scores,
+                    Values<int64_t> ids) const {
+        const logt::Reading reading = {lists, nprobe, least, code_reach, head_reach, candidates, beam, everything};
+        std::vector<float> used(q.data(), q.data() + q.size());
+        double norm;
+        if (!logt::divide_by_norms(used.data(), 1, used.size(), cosine, most, &norm)) return false;
+        logt::Counts counts;
+        run(used.data(), 1, l2, reading, scores.size(), {scores.data(), ids.data(), nullptr}, &counts);
+        for (float* score = scores.data(); l2 && score < scores.data() + scores.size(); ++score)
+            *score = cosine ? 1 + *score / 2 : std::max(-*score, 0.0f);
+        return true;
     }
 
     // Marks the lists that `search` reads for up to `candidates` results, if totals were added. read: the units of all codecs
@@ -129,6 +147,14 @@ class ListSearcher {
     }
 
   private:
+    void run(const float* Q, size_t queries, bool l2, const logt::Reading& reading, size_t k, logt::Results results,
+             logt::Counts* counts) const {
+        const bool sharded = !totals_.empty() && totals_.size() == codecs_.size();
+        current.lists->search(codecs_.data(), codecs_.size(), segments_.data(), segments_.size(), Q, queries, l2 ? 2.0f : 1.0f,
+                              l2, reading, k, sharded ? totals_.data() : nullptr, graph_.lists.k ? &graph_ : nullptr, results,
+                              counts);
+    }
+
     static logt::Place place_of(const logt::ListSegment& s, size_t p, size_t list, uint32_t position) {
         logt::Place place = {position, {}, {}, s.scale[p], s.factor[p], s.bias ? s.bias[p] : 0};
         for (size_t e = 0; s.fits_place() && e < s.entries; ++e) {
@@ -169,6 +195,8 @@ void bind_lists(nb::module_& m) {
         .def("set_graph", &ListSearcher::set_graph, "low"_a, "high"_a, "level"_a, "node"_a)
         .def("search", &ListSearcher::search, "Q"_a, "l2"_a, "lists"_a, "nprobe"_a, "least"_a, "code_reach"_a,
              "head_reach"_a, "candidates"_a, "beam"_a, "everything"_a, "scores"_a, "ids"_a, "keys"_a, "counts"_a, Free())
+        .def("search_one", &ListSearcher::search_one, "q"_a, "cosine"_a, "most"_a, "l2"_a, "lists"_a, "nprobe"_a, "least"_a,
+             "code_reach"_a, "head_reach"_a, "candidates"_a, "beam"_a, "everything"_a, "scores"_a, "ids"_a, Free())
         .def("probed", &ListSearcher::probed, "Q"_a, "l2"_a, "lists"_a, "nprobe"_a, "least"_a, "code_reach"_a,
              "head_reach"_a, "candidates"_a, "beam"_a, "everything"_a, "read"_a, Free())
         .def("scores", &ListSearcher::scores, "segment"_a, "q"_a, "l2"_a, "begin"_a, "out"_a, Free());

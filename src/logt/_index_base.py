@@ -7,22 +7,28 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, Never, Self
 
 from logt._threads import Progress, Workers, available_cores
 from logt._types import Array
 from logt._validation import check_choice, check_int
 from logt.engine.building import Builder
+from logt.engine.list_search import PreparedSearch
 from logt.engine.method import Method
+from logt.engine.params import SearchKey
 from logt.engine.prefixes import PrefixCache
 from logt.engine.snapshot import Snapshot, check_snapshot, damage_is_corruption
 from logt.errors import CorruptIndexError, InvalidInputError, ReadOnlyError
 from logt.methods import _check_method, _refuse_unknown
 from logt.metrics import Metric, parse_metric
+from logt.results import SearchResult
 from logt.storage.changes import Change, PendingChanges
 from logt.storage.locations import create_store, open_store, same_store
 from logt.storage.store import Store
 from logt.storage.writing import StoredIndex
+
+_KEPT_SEARCHES = 64  # most programs use one
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,26 @@ class Contents:
 
     method: Method
     snapshot: Snapshot
+
+    @cached_property
+    def _prepared(self) -> dict[SearchKey, PreparedSearch]:
+        return {}
+
+    def keep(self, key: SearchKey, search: PreparedSearch | None) -> None:
+        """Keep a search of one query for the next one with the same settings."""
+        if len(self._prepared) >= _KEPT_SEARCHES:
+            self._prepared.clear()
+        if search is not None:
+            self._prepared[key] = search
+
+    def search_known(self, key: SearchKey, Q: Any) -> SearchResult | None:
+        """Repeat a kept search for another query; None if there is none, or if the query is not valid."""
+        search = self._prepared.get(key)
+        found = None if search is None else search(Q)
+        return None if found is None else SearchResult(found[0], self.snapshot.to_user_ids(found[1]))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"method": self.method, "snapshot": self.snapshot}  # without what is cached
 
 
 class IndexBase:

@@ -122,6 +122,23 @@ class ListSearcher:
         keys: Array,
         counts: Array,
     ) -> None: ...
+    def search_one(
+        self,
+        q: Array,
+        cosine: bool,
+        most: float,
+        l2: bool,
+        lists: float,
+        nprobe: int,
+        least: int,
+        code_reach: float,
+        head_reach: float,
+        candidates: int,
+        beam: int,
+        everything: bool,
+        scores: Array,
+        ids: Array,
+    ) -> bool: ...
     def probed(
         self,
         Q: Array,

@@ -26,7 +26,7 @@ from logt.engine.expansion import expand_queries
 from logt.engine.graph import nearest_neighbors
 from logt.engine.linking import compute_links, link_new, refill_links
 from logt.engine.neighbor_graph import NeighborGraph
-from logt.engine.params import SearchParams, SearchSettings, as_search_params, check_k
+from logt.engine.params import SearchParams, SearchSettings, as_search_params, check_k, key_of_search
 from logt.engine.reader import Reader
 from logt.engine.rerank import as_diffusion, diffuse
 from logt.engine.snapshot import Snapshot
@@ -240,6 +240,11 @@ class Index(IndexBase):
         (cosine only); the scores are then those of the diffusion. threads: all cores if None. on_invalid: "ignore"
         returns ids of -1 for queries with NaN, infinity or, under cosine, norm 0, instead of raising.
         """
+        key = None
+        if params is None and filter is None and rerank is None and threads is None and on_invalid == "raise":
+            key = key_of_search(Q, self._dim, k, settings)
+            if key is not None and (known := self._contents.search_known(key, Q)) is not None:
+                return known
         check_choice("on_invalid", on_invalid, ("raise", "ignore"))
         contents = self._contents if rerank is None else self._linked(self._workers(threads))  # one state, read once
         method, snapshot = contents.method, contents.snapshot
@@ -266,6 +271,8 @@ class Index(IndexBase):
             scores, ids = pad_results(scores, ids, len(queries), valid, k, worst_score(self._metric))
         user_ids = snapshot.to_user_ids(ids)
         single = np.ndim(given) == 1 and matrix.shape[0] == 1
+        if key is not None and not params.expand:
+            contents.keep(key, reader.prepare(k, reading))
         return SearchResult(scores[0], user_ids[0]) if single else SearchResult(scores, user_ids)
 
     def range_search(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from logt import _kernels
 from logt._threads import SERIAL, Workers, split_range
 from logt._types import Array, Floats, Ids, Mask
+from logt._validation import MAX_NORM
 from logt.engine.list_segment import ListSegment
 from logt.engine.neighbor_graph import LinkState
 from logt.engine.on_demand import Wanted
@@ -117,6 +119,12 @@ class ListSearcher:
         _, scores, ids, counts = self._search(Q, min(k, self.count), reading, workers, keyed=False)
         return scores, ids, counts
 
+    def prepare(self, k: int, reading: Reading, *, cosine: bool) -> PreparedSearch | None:
+        """Return the search for k results of one query; None if they are not all here."""
+        if self._stored or k > self.count:
+            return None
+        return PreparedSearch(self._searcher, k, reading, cosine, self.distances)
+
     def candidates(self, Q: Floats, reading: Reading, workers: Workers = SERIAL) -> Candidates:
         """Return all `reading.candidates` of each row of Q, to be merged with those of other shards."""
         keys, scores, ids, _ = self._search(Q, min(reading.candidates, self.count), reading, workers, keyed=True)
@@ -206,6 +214,24 @@ class ListSearcher:
         if visible is None or visible.dtype == bool:
             return None
         return np.sort(self._segments[number].position[visible])
+
+
+@dataclass(frozen=True)
+class PreparedSearch:
+    """A search for k results of one query, with all that does not depend on the query: one compiled call."""
+
+    searcher: _kernels.ListSearcher
+    k: int
+    reading: Reading
+    cosine: bool
+    distances: bool
+
+    def __call__(self, q: Floats) -> tuple[Floats, Ids] | None:
+        """Return (scores as users see them, ids); None if the query is not valid. q: (dim,) or (1, dim)."""
+        shape = (*q.shape[:-1], self.k)
+        scores, ids = np.empty(shape, np.float32), np.empty(shape, np.int64)
+        found = self.searcher.search_one(q, self.cosine, MAX_NORM, self.distances, *self.reading, scores, ids)
+        return (scores, ids) if found else None
 
 
 def _nodes(segments: Sequence[ListSegment], links: LinkState) -> NDArray[np.uint32]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, TypedDict
 
+import numpy as np
+
 from logt._validation import check_exponent, check_float, check_fraction, check_int
 from logt.engine.method import Method
 from logt.errors import InvalidInputError
@@ -15,6 +17,8 @@ from logt.stages.inverted_lists import Probe, RecallCurve
 
 MAX_K = 1_000_000
 """The largest k, unless there are more vectors: results are padded to k."""
+
+SearchKey = tuple[Any, ...]
 
 
 class SearchSettings(TypedDict, total=False):
@@ -117,6 +121,18 @@ def check_k(k: Any, vectors: int) -> int:
     if number > max(MAX_K, vectors):
         raise InvalidInputError(f"k must be at most {max(MAX_K, vectors):,}, got {number}")
     return number
+
+
+def key_of_search(Q: Any, dim: int, k: Any, settings: SearchSettings) -> SearchKey | None:
+    """Return the key under which the search of one float32 query is kept; None for other queries."""
+    if type(Q) is not np.ndarray or Q.dtype != np.float32 or Q.shape not in ((dim,), (1, dim)):
+        return None
+    key = (k, type(k), *settings.items(), *map(type, settings.values()))
+    try:
+        hash(key)
+    except TypeError:
+        return None  # a setting that is refused
+    return key
 
 
 def as_search_params(params: SearchParams | None, settings: SearchSettings) -> SearchParams:

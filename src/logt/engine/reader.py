@@ -10,6 +10,7 @@ import numpy as np
 from logt._threads import SERIAL, Workers
 from logt._types import Array, Floats, Ids
 from logt.engine.decode_search import all_scores, search_by_decoding
+from logt.engine.list_search import PreparedSearch
 from logt.engine.prefixes import PrefixCache
 from logt.engine.snapshot import Snapshot
 from logt.metrics import Metric, scale_queries, to_distances
@@ -45,6 +46,12 @@ class Reader:
         scaled = scale_queries(Q, self._metric)
         scores, ids = search_by_decoding(self._views, scaled, k, cascade, correct, self._workers, self._prefixes)
         return to_distances(Q, scores, self._metric), ids
+
+    def prepare(self, k: int, reading: Probe | Cascade | None) -> PreparedSearch | None:
+        """Return the search of one query with these settings; None for methods without inverted lists."""
+        if self._lists is None or not isinstance(reading, Probe):
+            return None
+        return self._lists.prepare(k, self._lists.reading(reading, k), cosine=self._metric == "cosine")
 
     def range_search(self, Q: Floats, threshold: float) -> tuple[Array, Floats, Ids]:
         """Return (limits, scores, ids) of all results within the threshold, best first for each query."""
