@@ -173,26 +173,26 @@ struct Query {
     }
 };
 
-// c = q·y of M memory vectors for N queries: each memory vector is read once.
+// c = q·y of M memory vectors for N queries: each memory vector is read once. `apart`: units from one of the M to the next.
 template <size_t M, size_t N>
-void measure_some(const Codec& codec, Query* queries, size_t first) {
+void measure_some(const Codec& codec, Query* queries, size_t first, size_t apart) {
     const uint8_t* code[M];
     const int8_t* weights[N];
     int32_t dots[M][N];
-    for (size_t m = 0; m < M; ++m) code[m] = codec.book + (first + m) * codec.book_bytes;
-    for (size_t at = 0; at < M * codec.book_bytes; at += 64) __builtin_prefetch(code[M - 1] + codec.book_bytes + at);
+    for (size_t m = 0; m < M; ++m) code[m] = codec.book + (first + m * apart) * codec.book_bytes;
     for (size_t n = 0; n < N; ++n) weights[n] = queries[n].book.values.data;
     nibble_dots<M, N>(code, weights, codec.book_bytes, dots);
     for (size_t m = 0; m < M; ++m)
-        for (size_t n = 0; n < N; ++n) queries[n].set_product(codec, first + m, dots[m][n]);
+        for (size_t n = 0; n < N; ++n) queries[n].set_product(codec, first + m * apart, dots[m][n]);
 }
 
+// In M parts of the book at a time, each from its first unit to its last: the processor fetches such streams by itself.
 template <size_t N>
 void measure_for(const Codec& codec, Query* queries) {
     constexpr size_t M = 4 / N ? 4 / N : 1;
-    size_t j = 0;
-    for (; j + M <= codec.units; j += M) measure_some<M, N>(codec, queries, j);
-    for (; j < codec.units; ++j) measure_some<1, N>(codec, queries, j);
+    const size_t part = codec.units / M;
+    for (size_t j = 0; j < part; ++j) measure_some<M, N>(codec, queries, j, part);
+    for (size_t j = part * M; j < codec.units; ++j) measure_some<1, N>(codec, queries, j, 0);
 }
 
 #if defined(LOGT_AMX)
