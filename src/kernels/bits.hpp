@@ -263,13 +263,14 @@ inline void nibble_dots(const uint8_t* const (&code)[M], const int8_t* const (&w
 
 // sum of z[i] * code[i]
 inline float byte_dot(const int8_t* code, const float* z, size_t dim) {
-    Vec sum[2] = {};
+    constexpr size_t MANY = 4;  // sums that do not wait for each other
+    Lanes sum[MANY] = {};
     size_t i = 0;
-    for (; i + 2 * VECTOR <= dim; i += 2 * VECTOR) {
-        sum[0] += widened<VECTOR>(code + i) * read<Vec>(z + i);
-        sum[1] += widened<VECTOR>(code + i + VECTOR) * read<Vec>(z + i + VECTOR);
-    }
-    float total = folded<VECTOR>(sum[0] + sum[1]);
+    for (; i + MANY * LANES <= dim; i += MANY * LANES)
+        for (size_t s = 0; s < MANY; ++s) sum[s].add(sixteen<VECTOR>(code + i + s * LANES), sixteen<VECTOR>(z + i + s * LANES));
+    for (; i + LANES <= dim; i += LANES) sum[0].add(sixteen<VECTOR>(code + i), sixteen<VECTOR>(z + i));
+    for (size_t p = 0; p < Lanes::PARTS; ++p) sum[0].part[p] = (sum[0].part[p] + sum[1].part[p]) + (sum[2].part[p] + sum[3].part[p]);
+    float total = sum[0].sum();
     for (; i < dim; ++i) total += static_cast<float>(code[i]) * z[i];
     return total;
 }

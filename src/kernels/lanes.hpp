@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #if defined(__SSE2__)
 #include <immintrin.h>
@@ -119,14 +120,28 @@ inline typename Vectors<V>::Float widened(const int8_t* p) {
         const __m128i bytes = _mm_cvtsi32_si128(read<int32_t>(p)), twice = _mm_unpacklo_epi8(bytes, bytes);
         return (Float)_mm_cvtepi32_ps(_mm_srai_epi32(_mm_unpacklo_epi16(twice, twice), 24));
     }
-#elif defined(__ARM_NEON)
-    if constexpr (V == 4) {
-        const int8x8_t bytes = vreinterpret_s8_s32(vdup_n_s32(read<int32_t>(p)));
-        return (Float)vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(bytes))));
-    }
 #endif
     Float v;
     for (size_t l = 0; l < V; ++l) v[l] = p[l];
+    return v;
+}
+
+// Sixteen of them
+template <size_t V, typename Weight>
+[[gnu::always_inline]] inline LanesOf<V> sixteen(const Weight* p) {
+    LanesOf<V> v;
+#if defined(__ARM_NEON) && defined(__aarch64__)
+    if constexpr (std::is_same_v<Weight, int8_t>) {
+        const int8x16_t bytes = vld1q_s8(p);
+        const int16x8_t half[2] = {vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes)};
+        for (size_t i = 0; i < 2; ++i) {
+            v.part[2 * i] = (Vec)vcvtq_f32_s32(vmovl_s16(vget_low_s16(half[i])));
+            v.part[2 * i + 1] = (Vec)vcvtq_f32_s32(vmovl_high_s16(half[i]));
+        }
+        return v;
+    }
+#endif
+    for (size_t i = 0; i < LanesOf<V>::PARTS; ++i) v.part[i] = widened<V>(p + i * V);
     return v;
 }
 
@@ -136,9 +151,9 @@ inline LanesOf<V> weights(const Weight* weight, int32_t from, int32_t to) {
     using Int = typename Vectors<V>::Int;
     Int rank;
     for (size_t l = 0; l < V; ++l) rank[l] = static_cast<int32_t>(l);
-    LanesOf<V> v;
+    LanesOf<V> v = sixteen<V>(weight);
     for (size_t i = 0; i < LanesOf<V>::PARTS; ++i) {
-        v.part[i] = (typename Vectors<V>::Float)((Int)widened<V>(weight + i * V) & (rank >= from) & (rank < to));
+        v.part[i] = (typename Vectors<V>::Float)((Int)v.part[i] & (rank >= from) & (rank < to));
         rank += static_cast<int32_t>(V);
     }
     return v;

@@ -20,17 +20,21 @@ inline void fetch_bytes(const void* data, size_t bytes) {
     __builtin_prefetch(first + bytes - 1);
 }
 
-// Vectors that wait for their residual to be read, which is fetched into the cache meanwhile.
+// A vector that waits for its residual to be read, which is fetched into the cache meanwhile.
+struct Waiting {
+    uint32_t segment, position;
+    float factor, estimate, bound;
+};
+
+// First in, first out: while one is read, those after it are fetched.
 template <size_t SIZE>
 struct Queue {
-    uint32_t segment[SIZE], position[SIZE];
-    float factor[SIZE], estimate[SIZE], bound[SIZE];
-    size_t held = 0;
+    Waiting items[SIZE];
+    size_t first = 0, held = 0;
 
-    bool add(uint32_t s, uint32_t p, float f, float e, float b) {  // whether it is full now
-        segment[held] = s, position[held] = p, factor[held] = f, estimate[held] = e, bound[held] = b;
-        return ++held == SIZE;
-    }
+    void add(const Waiting& item) { items[(first + held++) % SIZE] = item; }
+    Waiting take() { return --held, items[first++ % SIZE]; }
+    bool full() const { return held == SIZE; }
 };
 
 struct Scan {
@@ -40,8 +44,8 @@ struct Scan {
     const Reading& reading;
     Pool& pool;
     Counts& counts;
-    Queue<64> heads;
-    Queue<16> tails;
+    Queue<16> heads;
+    Queue<4> tails;
     float code_reach;
     const float head_reach;
     static constexpr float FAR = 3e38f;
@@ -53,8 +57,8 @@ struct Scan {
           head_reach(reading.everything ? FAR : reading.head_reach * query.head_error) {}
 
     void finish() {
-        read_heads();
-        read_tails();
+        while (heads.held) read_heads();
+        while (tails.held) read_tail();
     }
 
     // Fetches the codes of positions from..to-1 into the cache: they are few, in many places, and the next to be decoded.
@@ -86,10 +90,12 @@ struct Scan {
         size_t p = from;
         for (; p + LANES <= s.rows && p < to; p += LANES) {
             LanesOf<GATHER> sum = {};
-            if (listed)
-                for (size_t i = 0; i < sum.PARTS; ++i) sum.part[i] = widened<GATHER>(s.weight + p + i * GATHER) * first;
+            if (listed) {
+                sum = sixteen<GATHER>(s.weight + p);
+                for (auto& part : sum.part) part *= first;
+            }
             for (size_t e = listed; e < s.entries; ++e)
-                sum.add(weights<GATHER>(s.weight + e * s.rows + p, 0, LANES),
+                sum.add(sixteen<GATHER>(s.weight + e * s.rows + p),
                         gather(query.c.data, unit + (e - listed) * s.rows + p));
             for (size_t i = 0; i < sum.PARTS; ++i) {
                 const size_t at = p + i * GATHER;
@@ -104,12 +110,12 @@ struct Scan {
             for (; wanted; wanted &= wanted - 1) {
                 const size_t l = static_cast<size_t>(__builtin_ctz(wanted));
                 const uint32_t at = static_cast<uint32_t>(p + l);
-                wait_for_head(segment, at, s.factor[at], estimate[l], reach[l]);
+                wait_for_head({segment, at, s.factor[at], estimate[l], reach[l]});
             }
         }
         for (; p < to; ++p) {
             const float value = estimate_one(s, p, first), bound = value + s.factor[p] * code_reach;
-            if (bound >= pool.threshold) wait_for_head(segment, static_cast<uint32_t>(p), s.factor[p], value, bound);
+            if (bound >= pool.threshold) wait_for_head({segment, static_cast<uint32_t>(p), s.factor[p], value, bound});
         }
     }
 
@@ -121,7 +127,7 @@ struct Scan {
         for (size_t i = 0; i < s.chosen_count; ++i) {
             const uint32_t p = s.chosen[i];
             const float value = estimate_one(s, p, first_of(s, p, list)), bound = value + s.factor[p] * code_reach;
-            if (bound >= pool.threshold) wait_for_head(segment, p, s.factor[p], value, bound);
+            if (bound >= pool.threshold) wait_for_head({segment, p, s.factor[p], value, bound});
         }
     }
 
@@ -137,7 +143,8 @@ struct Scan {
         } else {
             estimate = estimate_one(s, p, s.starts ? query.c[list_of(s, p)] : 0);
         }
-        if (heads.add(segment, p, place.factor, estimate, FAR)) read_heads();
+        heads.add({segment, p, place.factor, estimate, FAR});
+        if (heads.held > 1) read_heads();
     }
 
     // c of the unit whose list holds p; `list` is the list of an earlier position, and then of p.
@@ -187,51 +194,49 @@ struct Scan {
     const uint8_t* head(uint32_t segment, uint32_t p) const { return segments[segment].head + p * codec.head_bytes; }
     const uint8_t* tail(uint32_t segment, uint32_t p) const { return segments[segment].tail + p * codec.tail_bytes; }
 
-    void wait_for_head(uint32_t segment, uint32_t p, float factor, float estimate, float bound) {
-        fetch_bytes(head(segment, p), codec.head_bytes);
-        if (heads.add(segment, p, factor, estimate, bound)) read_heads();
+    void wait_for_head(const Waiting& vector) {
+        fetch_bytes(head(vector.segment, vector.position), codec.head_bytes);
+        heads.add(vector);
+        if (heads.full()) read_heads();
     }
 
+    // Two at a time: they share the weights.
     void read_heads() {
-        const size_t count = std::exchange(heads.held, 0);
-        counts.heads += static_cast<int64_t>(count);
-        for (size_t i = 0; i < count; i += 2) {
-            const size_t last = std::min(i + 1, count - 1);
-            const uint8_t* code[2] = {head(heads.segment[i], heads.position[i]),
-                                      head(heads.segment[last], heads.position[last])};
-            int32_t dots[2];
-            bit_dots<2>(code, query.signs.values.data, codec.head_bytes, dots);
-            for (size_t n = i; n <= last; ++n)
-                use_head(heads.segment[n], heads.position[n], heads.factor[n], heads.estimate[n], heads.bound[n], dots[n - i]);
-        }
+        const bool two = heads.held > 1;
+        const Waiting one = heads.take(), other = two ? heads.take() : one;
+        const uint8_t* code[2] = {head(one.segment, one.position), head(other.segment, other.position)};
+        int32_t dots[2];
+        bit_dots<2>(code, query.signs.values.data, codec.head_bytes, dots);
+        counts.heads += two ? 2 : 1;
+        use_head(one, dots[0]);
+        if (two) use_head(other, dots[1]);
     }
 
     float sign_reach() const { return query.one_bit ? 0 : head_reach; }
 
     // Goes on with a vector, if it can still be among the best. dot: the product of its head with the query
-    void use_head(uint32_t segment, uint32_t p, float factor, float estimate, float bound, int32_t dot) {
+    [[gnu::always_inline]] void use_head(Waiting vector, int32_t dot) {
+        const auto [segment, p, factor, estimate, bound] = vector;
         const ListSegment& s = segments[segment];
         const Weights& w = query.signs;
         const float better = estimate + factor * w.step * (static_cast<float>(dot) - w.half_sum);
-        bound = std::min(bound, better + factor * sign_reach());
-        if (!(bound >= pool.threshold)) return;
+        vector.bound = std::min(bound, better + factor * sign_reach());
+        if (!(vector.bound >= pool.threshold)) return;
         if (s.visible && !s.visible[s.row[p]]) return;
-        if (query.one_bit) pool.offer(bound, better, segment, p);
-        else wait_for_tail(segment, p, factor, estimate, bound);
+        if (query.one_bit) pool.offer(vector.bound, better, segment, p);
+        else wait_for_tail(vector);
     }
 
-    void wait_for_tail(uint32_t segment, uint32_t p, float factor, float estimate, float bound) {
-        fetch_bytes(tail(segment, p), codec.tail_bytes);
-        if (tails.add(segment, p, factor, estimate, bound)) read_tails();
+    void wait_for_tail(const Waiting& vector) {
+        fetch_bytes(tail(vector.segment, vector.position), codec.tail_bytes);
+        tails.add(vector);
+        if (tails.full()) read_tail();
     }
 
-    void read_tails() {
-        const size_t count = std::exchange(tails.held, 0);
-        counts.tails += static_cast<int64_t>(count);
-        for (size_t i = 0; i < count; ++i) {
-            const uint32_t segment = tails.segment[i], p = tails.position[i];
-            pool.offer(tails.bound[i], with_all_bits(segment, p, tails.factor[i], tails.estimate[i]), segment, p);
-        }
+    void read_tail() {
+        const auto [segment, p, factor, estimate, bound] = tails.take();
+        ++counts.tails;
+        pool.offer(bound, with_all_bits(segment, p, factor, estimate), segment, p);
     }
 
     float with_all_bits(uint32_t segment, uint32_t p, float factor, float estimate) const {
