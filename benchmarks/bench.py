@@ -3,16 +3,18 @@
 Each system is built in a process of its own on all cores, saved, and searched on one thread. 200 vectors of the data
 are held out: they are not indexed, and serve as queries that have no true match. Recall is the fraction of the exact
 k nearest neighbours that are found, of these vectors and of the queries of the data. Times are medians over rounds in
-which all settings take turns, over queries of both kinds. mAP@1000 is that of lists of 1,000 results, a lower bound
-of the mAP of full rankings, which is given for systems that can rank everything.
+which all settings take turns, over 128 queries of both kinds, or three batches of 64, of each round. mAP@1000 is that
+of lists of 1,000 results, a lower bound of the mAP of full rankings, which is given for systems that can rank
+everything.
 
 After an interruption, --resume keeps the systems that were measured on the same data. --together keeps all indexes in
-memory and lets all systems take turns, which is better on a machine that has other work to do.
+memory and lets all systems take turns, setting by setting, which is better on a machine that has other work to do.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -139,14 +141,15 @@ class Run:
                 if built:
                     rows[system.name] = built
             times: dict[str, list[list[dict]]] = {name: [[] for _ in of] for name, of in rows.items()}
-            for number in range(self._args.rounds):
-                for system in [system for system in group if system.name in rows]:
-                    measured = self._attempt(system, self._round, workers[system.name], rows[system.name], number)
+            most = max(map(len, rows.values()), default=0)
+            for number, place in itertools.product(range(self._args.rounds), range(most)):
+                for system in [system for system in group if place < len(rows.get(system.name, ()))]:
+                    setting = rows[system.name][place]["setting"]
+                    measured = self._attempt(system, self._time, workers[system.name], setting, number)
                     if measured is None:
                         del rows[system.name]
-                        continue
-                    for kept, new in zip(times[system.name], measured, strict=True):
-                        kept.append(new)
+                    else:
+                        times[system.name][place].append(measured)
         finally:
             for worker in workers.values():
                 worker.stop()
@@ -212,17 +215,16 @@ class Run:
         ids = worker.call("search", "queries", setting, len(self._task.X)) if columns else np.empty(0)
         return {column: round(self._task.mean_ap(ids, protocol), 2) for protocol, column in columns.items()}
 
-    def _round(self, worker: Worker, rows: list[dict], number: int) -> list[dict]:
-        settings = ["" if row["setting"] == "default" else row["setting"] for row in rows]
-        return [worker.call("measure", setting, self._task.k, number) for setting in settings]
+    def _time(self, worker: Worker, setting: str, number: int) -> dict:
+        return worker.call("measure", "" if setting == "default" else setting, self._task.k, number)
 
 
 def median_times(rounds: list[dict]) -> dict[str, float]:
     """Return the median times of single queries and of batches, and the cores that a batch used."""
-    single = [seconds for one in rounds for seconds in one["single"]]
+    single, batch = ([seconds for one in rounds for seconds in one[kind]] for kind in ("single", "batch"))
     return {
         "ms, one query": round(1000 * float(np.median(single)), 4),
-        "ms, batch": round(1000 * float(np.median([one["batch"] for one in rounds])), 4),
+        "ms, batch": round(1000 * float(np.median(batch)), 4),
         "cores used": round(float(np.median([one["cores"] for one in rounds])), 2),
     }
 

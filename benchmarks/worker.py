@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ import numpy as np
 from benchmarks.systems import Built, Collection, System, systems
 from logt._threads import single_threaded_blas
 
-SINGLE, BATCH = 20, 64
+SINGLE, BATCH = 128, 64  # queries: one after the other, and together
+LEAST, BATCHES = 20, 3  # of a round: single queries at least, and batches at most
+PATIENCE = 0.5  # seconds of a round, after which a slow system is measured no further
 """Queries that are searched one by one, and together, in each round."""
 
 
@@ -107,25 +110,33 @@ class Session:
         return np.where((found >= 0) & (found < self._vectors), found, -1)  # some libraries pad with 2³² - 1
 
     def measure(self, setting: str, k: int, number: int) -> dict[str, Any]:
-        """Return the seconds of single queries, those of a query in a batch, and the cores that the batch used."""
+        """Return the seconds of single queries, those of a query in each batch, and the cores that batches used."""
         singles = [np.ascontiguousarray(q[None]) for q in self._some_queries(SINGLE, number)]
-        batch = self._some_queries(BATCH, number)
+        batches = np.split(self._some_queries(BATCHES * BATCH, number), BATCHES)
         search, arguments = self._built.search, self._system.settings[setting]
         with single_threaded_blas():
             search(singles[-1], k, **arguments)  # after another setting, the caches hold other data
-            single_seconds = []
-            for q in singles:
-                start = time.perf_counter()
-                search(q, k, **arguments)
-                single_seconds.append(time.perf_counter() - start)
-            start, used = time.perf_counter(), time.process_time()
-            search(batch, k, **arguments)
-            seconds, used = time.perf_counter() - start, time.process_time() - used
-        return {"single": single_seconds, "batch": seconds / BATCH, "cores": used / seconds}
+            single = _seconds(lambda q: search(q, k, **arguments), singles, LEAST)
+            used = time.process_time()
+            batch = _seconds(lambda Q: search(Q, k, **arguments), batches, 1)
+            used = time.process_time() - used
+        return {"single": single, "batch": [seconds / BATCH for seconds in batch], "cores": used / sum(batch)}
 
     def _some_queries(self, count: int, number: int) -> np.ndarray:
         rows = np.arange(number * count, (number + 1) * count) % len(self._timed)
         return np.ascontiguousarray(self._timed[rows])
+
+
+def _seconds(step: Callable[[np.ndarray], object], values: list[np.ndarray], least: int) -> list[float]:
+    """Return the time of each step, or of the first ones if they take long."""
+    times: list[float] = []
+    for value in values:
+        start = time.perf_counter()
+        step(value)
+        times.append(time.perf_counter() - start)
+        if len(times) >= least and sum(times) > PATIENCE:
+            break
+    return times
 
 
 def _resident_bytes() -> int:
