@@ -33,7 +33,7 @@ from benchmarks.frontier import HELD_OUT, QUERIES, RAM, compare, interpolated, m
 from benchmarks.plots import draw_figures
 from benchmarks.systems import System, systems
 from benchmarks.task import Task, make_task, save_task
-from benchmarks.worker import BATCH, Worker, WorkerError
+from benchmarks.worker import BATCH, BATCHES, SINGLE, Worker, WorkerError
 from logt._threads import available_cores
 
 DEPTH = 1000
@@ -46,7 +46,8 @@ def main() -> None:
     chosen = select(args.only)
     task = make_task(load(args.data or None, metric=args.metric), k=args.k, rows=args.rows, queries=args.queries)
     print(f"{task.name}, {task.metric}; {machine()}; {len(task.queries.Q)} queries, {len(task.held.Q)} held out")
-    key = {"data": task.fingerprint(), "rounds": args.rounds, "threads": args.threads}
+    how = {"single": SINGLE, "batches": BATCHES, "together": args.together}
+    key = {"data": task.fingerprint(), "rounds": args.rounds, "threads": args.threads, **how}
     points = Points(folder / "points", key)
     todo = [system for system in chosen if not (args.resume and points.read(system))]
     with tempfile.TemporaryDirectory(prefix="task-", dir=folder) as shared:

@@ -23,7 +23,6 @@ from logt._threads import single_threaded_blas
 SINGLE, BATCH = 128, 64  # queries: one after the other, and together
 LEAST, BATCHES = 20, 3  # of a round: single queries at least, and batches at most
 PATIENCE = 0.5  # seconds of a round, after which a slow system is measured no further
-"""Queries that are searched one by one, and together, in each round."""
 
 
 class WorkerError(Exception):

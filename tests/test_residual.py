@@ -14,6 +14,7 @@ from logt import InvalidInputError, Method
 from logt._threads import Workers
 from logt.engine.list_search import ListSearcher
 from logt.engine.list_segment import ListSegment, merge_segments
+from logt.engine.shards import segment_totals
 from logt.methods import lo_gt, sketched, starred
 from logt.stages.codec import Codec
 from logt.stages.decoder import Sparse
@@ -218,6 +219,36 @@ def test_lists_are_probed_in_the_order_of_their_expected_scores(isa, rng, nprobe
         if len(rows) >= 60:
             assert counts[0, 0] == nprobe
             assert len(set(ids[0].tolist()) & set(wanted.tolist())) >= 9
+
+
+LIST_SCORES = {
+    "normal": lambda rng, n: rng.standard_normal(n),
+    "far from 0": lambda rng, n: 1e6 + rng.standard_normal(n),
+    "a long tail": lambda rng, n: np.exp(4 * rng.standard_normal(n)),
+    "one above": lambda rng, n: np.where(np.arange(n) == n // 2, 1, 0),
+    "one below": lambda rng, n: np.where(np.arange(n) == n // 2, -1, 0),
+    "equal": lambda rng, n: np.zeros(n),
+    "too large to square": lambda rng, n: 1e30 * rng.standard_normal(n),
+    "infinite": lambda rng, n: rng.choice([-np.inf, 0, 1, np.inf], n),
+    "no number": lambda rng, n: rng.choice([np.nan, 0, 1, 2], n),
+}
+
+
+@pytest.mark.parametrize("units", [1, 15, 16, 100])
+@pytest.mark.parametrize("kind", LIST_SCORES)
+def test_the_best_lists_are_found_for_any_scores(isa, rng, units, kind):
+    segment = segment_of(uneven(rng, 1100, 24), rng, units=units)
+    assert not segment.flat
+    bias = LIST_SCORES[kind](rng, units).astype(np.float32)
+    codec = replace(segment.codec, list_weight=np.zeros(units, np.float32), list_bias=bias)
+    segment = replace(segment, codec=codec)
+    searcher = ListSearcher([segment], totals=[segment_totals(segment, None)])
+    order = np.argsort(-np.nan_to_num(bias, nan=-np.inf, posinf=np.inf, neginf=-np.inf), kind="stable")
+    for nprobe in {1, units // 20 + 1, units // 3 + 1, units - units // 10, units}:
+        read = np.zeros(units, np.uint8)
+        reading = Reading(1, nprobe, 0, FAR, FAR, 0, 0, everything=False)
+        searcher._searcher.probed(uneven(rng, 1, 24), searcher.distances, *reading, read)
+        assert set(np.flatnonzero(read).tolist()) == set(order[:nprobe].tolist())
 
 
 def test_what_is_not_read_could_hardly_be_among_the_best(isa, rng):

@@ -101,6 +101,30 @@ inline uint32_t above(const Lanes& v, const float* threshold) {
     return mask;
 }
 
+// Bit l is set where values[l] >= threshold, of LANES values.
+inline uint32_t not_below(const float* values, float threshold) {
+#if defined(__ARM_NEON) && defined(__aarch64__)
+    const float32x4_t t = vdupq_n_f32(threshold);
+    const uint32x4_t bits = {1, 2, 4, 8};
+    uint32_t mask = 0;
+    for (size_t i = 0; i < LANES; i += 4)
+        mask |= vaddvq_u32(vandq_u32(vcgeq_f32(vld1q_f32(values + i), t), bits)) << i;
+    return mask;
+#elif defined(__AVX512F__)
+    return _mm512_cmp_ps_mask(_mm512_loadu_ps(values), _mm512_set1_ps(threshold), _CMP_GE_OQ);
+#elif defined(__AVX2__)
+    const __m256 t = _mm256_set1_ps(threshold);
+    const auto half = [&](size_t i) {
+        return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(values + i), t, _CMP_GE_OQ)));
+    };
+    return half(0) | half(8) << 8;
+#else
+    uint32_t mask = 0;
+    for (size_t l = 0; l < LANES; ++l) mask |= static_cast<uint32_t>(values[l] >= threshold) << l;
+    return mask;
+#endif
+}
+
 // V weights as floats
 template <size_t V>
 inline typename Vectors<V>::Float widened(const float* p) {
@@ -132,6 +156,7 @@ template <size_t V, typename Weight>
     LanesOf<V> v;
 #if defined(__ARM_NEON) && defined(__aarch64__)
     if constexpr (std::is_same_v<Weight, int8_t>) {
+        static_assert(V == 4);
         const int8x16_t bytes = vld1q_s8(p);
         const int16x8_t half[2] = {vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes)};
         for (size_t i = 0; i < 2; ++i) {

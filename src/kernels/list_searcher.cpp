@@ -128,7 +128,7 @@ class ListSearcher {
         logt::Counts counts;
         run(used.data(), 1, l2, reading, scores.size(), {scores.data(), ids.data(), nullptr}, &counts);
         for (float* score = scores.data(); l2 && score < scores.data() + scores.size(); ++score)
-            *score = cosine ? 1 + *score / 2 : std::max(-*score, 0.0f);
+            *score = cosine ? 1 + *score / 2 : std::max(0.0f, -*score);
         return true;
     }
 

@@ -221,46 +221,55 @@ void measure(const Codec& codec, Query* queries, size_t count) {
 
 // ----------------------------------------------------------------------------------------------------- lists
 
-// The units of a codec by decreasing expected score of the vectors in their lists. They are put into buckets of equal width, and
-// these are sorted as far as they are used.
+// The units of a codec by decreasing expected score of the vectors in their lists. Only those far above the mean are found and
+// sorted at first, and more as they are used.
 class ListOrder {
   public:
-    ListOrder(const Codec& codec, const Query& query) : lists_(codec.units), ends_(BUCKETS + 1, 0) {
-        Buffer<float> scores(codec.units);
-        float mosts[SUMS], leasts[SUMS];
-        std::fill_n(mosts, SUMS, -INF);
-        std::fill_n(leasts, SUMS, INF);
-        for_each_of_parts(codec.units, [&](size_t j, size_t s) {
+    ListOrder(const Codec& codec, const Query& query) : units_(codec.units), scores_(codec.units) {
+        const auto score_of = [&](size_t j) {
             const float score = codec.list_weight[j] * query.c[j] + codec.list_bias[j];
-            scores[j] = std::isnan(score) ? -INF : score;  // a NaN has no place in an order
-            mosts[s] = std::max(mosts[s], scores[j]);
-            leasts[s] = std::min(leasts[s], scores[j]);
+            return std::isnan(score) ? -INF : score;  // a NaN has no place in an order
+        };
+        const float first = units_ ? score_of(0) : 0;
+        float sums[SUMS] = {}, squares[SUMS] = {};
+        for_each_of_parts(units_, [&](size_t j, size_t s) {
+            scores_[j] = score_of(j);
+            const float more = scores_[j] - first;
+            sums[s] += more;
+            squares[s] += more * more;
         });
-        const float most = *std::max_element(mosts, mosts + SUMS), least = *std::min_element(leasts, leasts + SUMS);
-        const float inverse = static_cast<float>(BUCKETS) / (most - least);
-        Buffer<uint8_t> bucket(codec.units);
-        for (size_t j = 0; j < codec.units; ++j) {
-            const float place = (most - scores[j]) * inverse;  // or no number
-            bucket[j] = static_cast<uint8_t>(place < static_cast<float>(BUCKETS - 1) ? static_cast<int>(place) : BUCKETS - 1);
-        }
-        for (size_t j = 0; j < codec.units; ++j) ++ends_[bucket[j] + 1];
-        for (size_t b = 0; b < BUCKETS; ++b) ends_[b + 1] += ends_[b];
-        for (size_t j = 0; j < codec.units; ++j) lists_[ends_[bucket[j]]++] = Best::pair(scores[j], j);
+        const float count = static_cast<float>(units_), mean = std::accumulate(sums, sums + SUMS, 0.0f) / count;
+        mean_ = first + mean;
+        deviation_ = std::sqrt(std::accumulate(squares, squares + SUMS, 0.0f) / count - mean * mean);
     }
     size_t unit(size_t n) {
-        while (n >= sorted_) {
-            const size_t from = std::exchange(sorted_, ends_[bucket_++]);
-            const auto at = [this](size_t i) { return lists_.begin() + static_cast<ptrdiff_t>(i); };
-            std::sort(at(from), at(sorted_), [](uint64_t a, uint64_t b) { return a > b; });
-        }
+        while (n >= lists_.size()) find_more();
         return Best::row(lists_[n]);
     }
 
   private:
-    static constexpr int BUCKETS = 256;
-    Vector<uint64_t> lists_;  // pairs of a score and a unit (best.hpp)
-    Vector<size_t> ends_;     // of the buckets
-    size_t bucket_ = 0, sorted_ = 0;
+    void find_more() {
+        const size_t from = lists_.size();
+        const float upper = std::exchange(least_, mean_ + level_ * deviation_);
+        if (!(least_ < upper) || level_ < -2) least_ = -INF;  // all of them, also if there is no mean or no deviation
+        level_ -= 0.75f;
+        const auto add = [this](size_t j) { lists_.push_back(Best::pair(scores_[j], j)); };
+        size_t j = 0;
+        for (; j + LANES <= units_; j += LANES) {
+            uint32_t found = not_below(&scores_[j], least_);
+            if (from) found &= ~not_below(&scores_[j], upper);
+            for (; found; found &= found - 1) add(j + static_cast<size_t>(__builtin_ctz(found)));
+        }
+        for (; j < units_; ++j)
+            if (scores_[j] >= least_ && !(from && scores_[j] >= upper)) add(j);
+        std::sort(lists_.begin() + static_cast<ptrdiff_t>(from), lists_.end(), [](uint64_t a, uint64_t b) { return a > b; });
+    }
+
+    size_t units_;
+    Buffer<float> scores_;
+    float mean_ = 0, deviation_ = 0;
+    float level_ = 2.5f, least_ = INF;  // deviations above the mean, and the least score that was found so far
+    Vector<uint64_t> lists_;            // pairs of a score and a unit (best.hpp)
 };
 
 }  // namespace

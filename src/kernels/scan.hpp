@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <utility>
 
 #include "bits.hpp"
 #include "lanes.hpp"
@@ -166,29 +165,6 @@ struct Scan {
         for (size_t e = listed; e < s.entries; ++e)
             sum += static_cast<float>(s.weight[e * s.rows + p]) * query.c[s.unit_of(e - listed, p)];
         return sum * s.scale[p] + query.offset + (s.bias ? s.bias[p] : 0);
-    }
-
-    static uint32_t not_below(const float (&values)[LANES], float threshold) {
-#if defined(__ARM_NEON) && defined(__aarch64__)
-        const float32x4_t t = vdupq_n_f32(threshold);
-        const uint32x4_t bits = {1, 2, 4, 8};
-        uint32_t mask = 0;
-        for (size_t i = 0; i < LANES; i += 4)
-            mask |= vaddvq_u32(vandq_u32(vcgeq_f32(vld1q_f32(values + i), t), bits)) << i;
-        return mask;
-#elif defined(__AVX512F__)
-        return _mm512_cmp_ps_mask(_mm512_loadu_ps(values), _mm512_set1_ps(threshold), _CMP_GE_OQ);
-#elif defined(__AVX2__)
-        const __m256 t = _mm256_set1_ps(threshold);
-        const auto half = [&](size_t i) {
-            return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(values + i), t, _CMP_GE_OQ)));
-        };
-        return half(0) | half(8) << 8;
-#else
-        uint32_t mask = 0;
-        for (size_t l = 0; l < LANES; ++l) mask |= static_cast<uint32_t>(values[l] >= threshold) << l;
-        return mask;
-#endif
     }
 
     const uint8_t* head(uint32_t segment, uint32_t p) const { return segments[segment].head + p * codec.head_bytes; }

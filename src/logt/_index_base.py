@@ -44,10 +44,11 @@ class Contents:
 
     def keep(self, key: SearchKey, search: PreparedSearch | None) -> None:
         """Keep a search of one query for the next one with the same settings."""
+        if search is None:
+            return
         if len(self._prepared) >= _KEPT_SEARCHES:
             self._prepared.clear()
-        if search is not None:
-            self._prepared[key] = search
+        self._prepared[key] = search
 
     def search_known(self, key: SearchKey, Q: Any) -> SearchResult | None:
         """Repeat a kept search for another query; None if there is none, or if the query is not valid."""

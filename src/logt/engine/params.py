@@ -127,12 +127,8 @@ def key_of_search(Q: Any, dim: int, k: Any, settings: SearchSettings) -> SearchK
     """Return the key under which the search of one float32 query is kept; None for other queries."""
     if type(Q) is not np.ndarray or Q.dtype != np.float32 or Q.shape not in ((dim,), (1, dim)):
         return None
-    key = (k, type(k), *settings.items(), *map(type, settings.values()))
-    try:
-        hash(key)
-    except TypeError:
-        return None  # a setting that is refused
-    return key
+    types = (type(k), *map(type, settings.values()))  # 1 is not True
+    return (k, *settings.items(), *types) if _PLAIN.issuperset(types) else None
 
 
 def as_search_params(params: SearchParams | None, settings: SearchSettings) -> SearchParams:
