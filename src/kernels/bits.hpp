@@ -35,6 +35,10 @@ struct Weights {
     static constexpr float FINE = 254;
 
     Weights() : values(0), fine(0) {}
+    // The same values in another step, without what they leave.
+    Weights(const Weights& other, size_t count, float step) : values(count), step(step), half_sum(other.half_sum), fine(0) {
+        std::copy_n(other.values.data, count, values.data);
+    }
     // `fields` per byte (8 bits, or 2 of 4 bits); weight[i]: that of logical field i < count
     Weights(size_t bytes, size_t fields, const float* weight, size_t count, float largest)
         : values((bytes + WIDTH - 1) / WIDTH * WIDTH * fields), fine((bytes + WIDTH - 1) / WIDTH * WIDTH * fields) {
@@ -228,7 +232,7 @@ inline void nibble_dots(const uint8_t* const (&code)[M], const int8_t* const (&w
     for (size_t m = 0; m < M; ++m)
         for (size_t n = 0; n < N; ++n) out[m][n] = total(sum[m][n]);
 #elif defined(__ARM_NEON) && defined(__aarch64__)
-    int32x4_t sum[M][N] = {};
+    int32x4_t sum[M][N] = {}, more[M][N] = {};
     for (size_t at = 0, w = 0; at < bytes; at += WIDTH, w += 2 * WIDTH)
         for (size_t m = 0; m < M; ++m) {
             const uint8x16_t x = vld1q_u8(code[m] + at);
@@ -237,7 +241,8 @@ inline void nibble_dots(const uint8_t* const (&code)[M], const int8_t* const (&w
             for (size_t n = 0; n < N; ++n) {
                 const int8x16_t u = vld1q_s8(weights[n] + w), v = vld1q_s8(weights[n] + w + WIDTH);
 #if defined(__ARM_FEATURE_DOTPROD)
-                sum[m][n] = vdotq_s32(vdotq_s32(sum[m][n], a, u), b, v);
+                sum[m][n] = vdotq_s32(sum[m][n], a, u);
+                more[m][n] = vdotq_s32(more[m][n], b, v);
 #else
                 int16x8_t part = vmull_s8(vget_low_s8(a), vget_low_s8(u));  // 4 * 15 * 127 fits into 16 bits
                 part = vmlal_s8(part, vget_high_s8(a), vget_high_s8(u));
@@ -248,7 +253,7 @@ inline void nibble_dots(const uint8_t* const (&code)[M], const int8_t* const (&w
             }
         }
     for (size_t m = 0; m < M; ++m)
-        for (size_t n = 0; n < N; ++n) out[m][n] = vaddvq_s32(sum[m][n]);
+        for (size_t n = 0; n < N; ++n) out[m][n] = vaddvq_s32(vaddq_s32(sum[m][n], more[m][n]));
 #else
     for (size_t m = 0; m < M; ++m)
         for (size_t n = 0; n < N; ++n) {
@@ -269,7 +274,8 @@ inline float byte_dot(const int8_t* code, const float* z, size_t dim) {
     for (; i + MANY * LANES <= dim; i += MANY * LANES)
         for (size_t s = 0; s < MANY; ++s) sum[s].add(sixteen<VECTOR>(code + i + s * LANES), sixteen<VECTOR>(z + i + s * LANES));
     for (; i + LANES <= dim; i += LANES) sum[0].add(sixteen<VECTOR>(code + i), sixteen<VECTOR>(z + i));
-    for (size_t p = 0; p < Lanes::PARTS; ++p) sum[0].part[p] = (sum[0].part[p] + sum[1].part[p]) + (sum[2].part[p] + sum[3].part[p]);
+    for (size_t p = 0; p < Lanes::PARTS; ++p)
+        sum[0].part[p] = (sum[0].part[p] + sum[1].part[p]) + (sum[2].part[p] + sum[3].part[p]);
     float total = sum[0].sum();
     for (; i < dim; ++i) total += static_cast<float>(code[i]) * z[i];
     return total;

@@ -79,6 +79,10 @@ void rotate(float* X, size_t rows, size_t stride, size_t dim, const float* signs
 constexpr float STEP[MAX_BITS + 1] = {0, 1.596f, 0.9957f, 0.586f, 0.3352f, 0.1881f, 0.1041f, 0.0568f, 0.0308f};
 constexpr float MEAN_SIZE = 0.79788f, SIGN_ERROR = 0.36338f;
 
+// What the sign of a coordinate of deviation 1 changes in its value: if it is all that is known, and as the first of some bits.
+constexpr float SIGN = 2 * MEAN_SIZE;
+inline float bit_of(size_t bits) { return STEP[bits] * static_cast<float>(1u << (bits - 1)); }
+
 // Calls use(i, i % SUMS) for i < count. Sums have SUMS parts, which are independent, and as many for each instruction set, so
 // that all agree.
 constexpr size_t SUMS = 16;
@@ -102,6 +106,7 @@ struct Query {
     float deviation = 0;   // of q·residual, for a vector of factor 1
     float head_error = 0;  // of the same once the signs are read
     bool one_bit = true;   // the signs are all there is
+    bool uniform = true;   // all bands that are coded have as many bits: `signs` and `head` have the same values
 
     Query(const Codec& codec, const float* q, float scale, bool l2) : z(codec.dim), c(codec.units), fine(codec.units) {
         std::fill_n(fine.data, codec.units, std::numeric_limits<float>::quiet_NaN());
@@ -130,6 +135,7 @@ struct Query {
     void weigh(const Codec& codec) {
         Buffer<float> of_book(codec.dim), of_sign(codec.head_bits), of_bit(codec.head_bits + codec.tail_bits);
         float book_most = 0, sign_most = 0, bit_most = 0;
+        size_t bits = 0;
         double all = 0, left = 0;
         for (size_t b = 0; b < codec.bands; ++b) {
             const Band& band = codec.band[b];
@@ -147,8 +153,9 @@ struct Query {
             left += variance * (band.bits ? SIGN_ERROR : 1);
             if (!band.bits) continue;
             one_bit &= band.bits == 1;
-            const float sign = 2 * MEAN_SIZE * band.deviation;
-            const float bit = STEP[band.bits] * static_cast<float>(1u << (band.bits - 1)) * band.deviation;
+            uniform &= !bits || band.bits == bits;
+            bits = band.bits;
+            const float sign = SIGN * band.deviation, bit = bit_of(band.bits) * band.deviation;
             for (size_t j = band.start; j < band.start + band.size; ++j) {
                 of_sign[j] = z[j] * sign;
                 of_bit[j] = z[j] * bit;
@@ -159,7 +166,7 @@ struct Query {
         deviation = static_cast<float>(std::sqrt(all));
         head_error = static_cast<float>(std::sqrt(left));
         book = Weights(codec.book_bytes, 2, of_book.data, codec.dim, book_most);
-        signs = Weights(codec.head_bytes, 8, of_sign.data, codec.head_bits, sign_most);
+        if (one_bit || !uniform) signs = Weights(codec.head_bytes, 8, of_sign.data, codec.head_bits, sign_most);
         if (one_bit) return;
         float* next = of_bit.data + codec.head_bits;
         for (size_t plane = 1; plane < MAX_BITS; ++plane)
@@ -170,6 +177,7 @@ struct Query {
             }
         head = Weights(codec.head_bytes, 8, of_bit.data, codec.head_bits, bit_most);
         tail = Weights(codec.tail_bytes, 8, of_bit.data + codec.head_bits, codec.tail_bits, bit_most);
+        if (uniform) signs = Weights(head, (codec.head_bytes + WIDTH - 1) / WIDTH * WIDTH * 8, head.step * SIGN / bit_of(bits));
     }
 };
 

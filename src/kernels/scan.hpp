@@ -23,6 +23,7 @@ inline void fetch_bytes(const void* data, size_t bytes) {
 struct Waiting {
     uint32_t segment, position;
     float factor, estimate, bound;
+    int32_t dot = 0;  // of the head and the weights of the signs
 };
 
 // First in, first out: while one is read, those after it are fetched.
@@ -192,13 +193,14 @@ struct Scan {
 
     // Goes on with a vector, if it can still be among the best. dot: the product of its head with the query
     [[gnu::always_inline]] void use_head(Waiting vector, int32_t dot) {
-        const auto [segment, p, factor, estimate, bound] = vector;
+        const auto [segment, p, factor, estimate, bound, _] = vector;
         const ListSegment& s = segments[segment];
         const Weights& w = query.signs;
         const float better = estimate + factor * w.step * (static_cast<float>(dot) - w.half_sum);
         vector.bound = std::min(bound, better + factor * sign_reach());
         if (!(vector.bound >= pool.threshold)) return;
         if (s.visible && !s.visible[s.row[p]]) return;
+        vector.dot = dot;
         if (query.one_bit) pool.offer(vector.bound, better, segment, p);
         else wait_for_tail(vector);
     }
@@ -210,30 +212,29 @@ struct Scan {
     }
 
     void read_tail() {
-        const auto [segment, p, factor, estimate, bound] = tails.take();
+        const auto [segment, p, factor, estimate, bound, dot] = tails.take();
         ++counts.tails;
-        pool.offer(bound, with_all_bits(segment, p, factor, estimate), segment, p);
-    }
-
-    float with_all_bits(uint32_t segment, uint32_t p, float factor, float estimate) const {
-        const float sum = sum_of_bits<&Weights::values, &Weights::half_sum>(segment, p);
-        return estimate + factor * head_weights().step * sum;
+        const float sum = query.uniform ? static_cast<float>(dot) - query.head.half_sum : head_sum(segment, p);
+        pool.offer(bound, with_all_bits(segment, p, factor, estimate, sum), segment, p);
     }
 
     const Weights& head_weights() const { return query.one_bit ? query.signs : query.head; }
 
-    // The sum of the weights of all bits of a vector, each times plus or minus one half. values, half_sum: of the weights as int8,
-    // or of what that leaves out of them.
-    template <auto values, auto half_sum>
-    float sum_of_bits(uint32_t segment, uint32_t p) const {
-        const uint8_t* code[1] = {head(segment, p)};
+    // Half of the sum of the weights of the bits that are set, less half of that of the others.
+    static float sum_of_bits(const uint8_t* code, size_t bytes, const Buffer<int8_t>& weights, float half_sum) {
+        const uint8_t* codes[1] = {code};
         int32_t dot[1];
-        bit_dots<1>(code, (head_weights().*values).data, codec.head_bytes, dot);
-        float sum = static_cast<float>(dot[0]) - head_weights().*half_sum;
-        if (query.one_bit) return sum;
-        code[0] = tail(segment, p);
-        bit_dots<1>(code, (query.tail.*values).data, codec.tail_bytes, dot);
-        return sum + (static_cast<float>(dot[0]) - query.tail.*half_sum);
+        bit_dots<1>(codes, weights.data, bytes, dot);
+        return static_cast<float>(dot[0]) - half_sum;
+    }
+    float head_sum(uint32_t segment, uint32_t p) const {
+        return sum_of_bits(head(segment, p), codec.head_bytes, head_weights().values, head_weights().half_sum);
+    }
+    // sum: that of the head
+    float with_all_bits(uint32_t segment, uint32_t p, float factor, float estimate, float sum) const {
+        if (!query.one_bit)
+            sum += sum_of_bits(tail(segment, p), codec.tail_bytes, query.tail.values, query.tail.half_sum);
+        return estimate + factor * head_weights().step * sum;
     }
 
     // What rounding the query to int8 leaves out of the score of a vector, and what its supplement adds.
@@ -245,8 +246,11 @@ struct Scan {
         for (size_t e = listed; e < s.entries; ++e)
             sum += static_cast<float>(s.weight[e * s.rows + p]) * fine_of(s.unit_of(e - listed, p));
         sum *= s.scale[p];
-        const float bits = sum_of_bits<&Weights::fine, &Weights::fine_half_sum>(segment, p);
-        sum += s.factor[p] * (head_weights().step / Weights::FINE) * bits;
+        const Weights& of_head = head_weights();
+        float bits = sum_of_bits(head(segment, p), codec.head_bytes, of_head.fine, of_head.fine_half_sum);
+        if (!query.one_bit)
+            bits += sum_of_bits(tail(segment, p), codec.tail_bytes, query.tail.fine, query.tail.fine_half_sum);
+        sum += s.factor[p] * (of_head.step / Weights::FINE) * bits;
         const size_t row = s.row[p];
         return sum + s.supplement_scale[row] * byte_dot(s.supplement + row * codec.dim, query.z.data, codec.dim);
     }
