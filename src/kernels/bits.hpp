@@ -44,14 +44,6 @@ struct Weights {
         : values((bytes + WIDTH - 1) / WIDTH * WIDTH * fields), fine((bytes + WIDTH - 1) / WIDTH * WIDTH * fields) {
         step = largest > 1e-30f ? largest / 127 : 1;  // a query of next to nothing is one of nothing
         const float inverse = 1 / step;
-        typedef float Float __attribute__((vector_size(4 * CHUNK)));
-        typedef int32_t Int __attribute__((vector_size(4 * CHUNK)));
-        typedef int8_t Byte __attribute__((vector_size(CHUNK)));
-        const auto rounded = [](Float v) {  // to the nearest integer, halves away from 0
-            const Int sign = (Int)v & INT32_MIN;
-            const Float half = (Float)(sign | (Int)(Float{} + 0.5f));
-            return __builtin_convertvector(v + half, Int);
-        };
         Int sums = {}, fine_sums = {};
         int8_t *out = values.data, *more = fine.data;
         for (size_t group = 0; group < bytes; group += WIDTH)
@@ -59,21 +51,45 @@ struct Weights {
                 for (size_t b = 0; b < WIDTH; b += CHUNK, out += CHUNK, more += CHUNK) {
                     const size_t first = ((group + b) / CHUNK * fields + f) * CHUNK;
                     const size_t there = first < count ? std::min(CHUNK, count - first) : 0;
-                    Float v = {};
-                    if (there == CHUNK) std::memcpy(&v, weight + first, sizeof v);
-                    else if (there) std::memcpy(&v, weight + first, there * sizeof(float));
-                    v *= inverse;
-                    const Int coarse = rounded(v), finer = rounded((v - __builtin_convertvector(coarse, Float)) * FINE);
-                    const Byte whole = __builtin_convertvector(coarse, Byte), rest = __builtin_convertvector(finer, Byte);
-                    std::memcpy(out, &whole, CHUNK);
-                    std::memcpy(more, &rest, CHUNK);
-                    sums += coarse;
-                    fine_sums += finer;
+                    float some[CHUNK] = {};  // where the last ones are fewer
+                    if (there < CHUNK) std::copy_n(weight + (there ? first : 0), there, some);
+                    const Lanes all = sixteen<VECTOR>(there < CHUNK ? some : weight + first);
+                    Int coarse[Lanes::PARTS], finer[Lanes::PARTS];
+                    for (size_t i = 0; i < Lanes::PARTS; ++i) {
+                        const Vec v = all.part[i] * inverse;
+                        coarse[i] = rounded(v);
+                        finer[i] = rounded((v - __builtin_convertvector(coarse[i], Vec)) * FINE);
+                        sums += coarse[i];
+                        fine_sums += finer[i];
+                    }
+                    to_bytes(coarse, out);
+                    to_bytes(finer, more);
                 }
         int32_t sum = 0, fine_sum = 0;
-        for (size_t i = 0; i < CHUNK; ++i) sum += sums[i], fine_sum += fine_sums[i];
+        for (size_t i = 0; i < VECTOR; ++i) sum += sums[i], fine_sum += fine_sums[i];
         half_sum = static_cast<float>(sum) * 0.5f;
         fine_half_sum = static_cast<float>(fine_sum) * 0.5f;
+    }
+
+  private:
+    using Int = Vectors<VECTOR>::Int;
+
+    static Int rounded(Vec v) {  // to the nearest integer, halves away from 0
+        const Int sign = (Int)v & INT32_MIN;
+        return __builtin_convertvector(v + (Vec)(sign | (Int)(Vec{} + 0.5f)), Int);
+    }
+    static void to_bytes(const Int (&v)[Lanes::PARTS], int8_t* out) {
+#if defined(__ARM_NEON) && defined(__aarch64__)
+        const auto half = [&](size_t i) {
+            return vcombine_s16(vmovn_s32((int32x4_t)v[i]), vmovn_s32((int32x4_t)v[i + 1]));
+        };
+        vst1q_s8(out, vcombine_s8(vmovn_s16(half(0)), vmovn_s16(half(2))));
+#else
+        typedef int32_t Whole __attribute__((vector_size(4 * LANES)));
+        typedef int8_t Bytes __attribute__((vector_size(LANES)));
+        const Bytes bytes = __builtin_convertvector(read<Whole>(v), Bytes);
+        std::memcpy(out, &bytes, sizeof bytes);
+#endif
     }
 };
 

@@ -172,8 +172,8 @@ struct Query {
         for (size_t plane = 1; plane < MAX_BITS; ++plane)
             for (size_t b = 0; b < codec.bands; ++b) {
                 const Band& band = codec.band[b];
-                for (size_t j = band.start; band.bits > plane && j < band.start + band.size; ++j)
-                    *next++ = of_bit[j] / static_cast<float>(1u << plane);
+                const float share = 1 / static_cast<float>(1u << plane);  // exact
+                for (size_t j = band.start; band.bits > plane && j < band.start + band.size; ++j) *next++ = of_bit[j] * share;
             }
         head = Weights(codec.head_bytes, 8, of_bit.data, codec.head_bits, bit_most);
         tail = Weights(codec.tail_bytes, 8, of_bit.data + codec.head_bits, codec.tail_bits, bit_most);
