@@ -219,8 +219,8 @@ def test_a_run_needs_no_optional_package_writes_its_tables_and_resumes(tmp_path,
     truth = [{"positives": rows.tolist(), "junk": []} for rows in data.truths["known answer"].positives]
     (folder / "ground_truth.json").write_text(json.dumps({"queries": truth}))
     out = tmp_path / "out"
-    only = ("--data", str(folder), "--threads", "1", "--only", "exhaustive", "logt 1 bit")
-    shown = run_bench(out, *only, "faiss IVF,SQ8", "--together", path=path)
+    only = ("--data", str(folder), "--threads", "1", "--together", "--only", "exhaustive", "logt 1 bit")
+    shown = run_bench(out, *only, "faiss IVF,SQ8", path=path)
     assert "logt 1 bit: " in shown
     assert "SKIPPED faiss IVF,SQ8: import of faiss halted" in shown
     assert "no figures: pip install matplotlib" in shown
