@@ -39,7 +39,7 @@ struct Weights {
     Weights(const Weights& other, size_t count, float step) : values(count), step(step), half_sum(other.half_sum), fine(0) {
         std::copy_n(other.values.data, count, values.data);
     }
-    // `fields` per byte (8 bits, or 2 of 4 bits); weight[i]: that of logical field i < count
+    // `fields` per byte (8 bits, 2 of 4 bits, or one); weight[i]: that of logical field i < count
     Weights(size_t bytes, size_t fields, const float* weight, size_t count, float largest)
         : values((bytes + WIDTH - 1) / WIDTH * WIDTH * fields), fine((bytes + WIDTH - 1) / WIDTH * WIDTH * fields) {
         step = largest > 1e-30f ? largest / 127 : 1;  // a query of next to nothing is one of nothing
@@ -280,21 +280,6 @@ inline void nibble_dots(const uint8_t* const (&code)[M], const int8_t* const (&w
             out[m][n] = sum;
         }
 #endif
-}
-
-// sum of z[i] * code[i]
-inline float byte_dot(const int8_t* code, const float* z, size_t dim) {
-    constexpr size_t MANY = 4;  // sums that do not wait for each other
-    Lanes sum[MANY] = {};
-    size_t i = 0;
-    for (; i + MANY * LANES <= dim; i += MANY * LANES)
-        for (size_t s = 0; s < MANY; ++s) sum[s].add(sixteen<VECTOR>(code + i + s * LANES), sixteen<VECTOR>(z + i + s * LANES));
-    for (; i + LANES <= dim; i += LANES) sum[0].add(sixteen<VECTOR>(code + i), sixteen<VECTOR>(z + i));
-    for (size_t p = 0; p < Lanes::PARTS; ++p)
-        sum[0].part[p] = (sum[0].part[p] + sum[1].part[p]) + (sum[2].part[p] + sum[3].part[p]);
-    float total = sum[0].sum();
-    for (; i < dim; ++i) total += static_cast<float>(code[i]) * z[i];
-    return total;
 }
 
 }  // namespace

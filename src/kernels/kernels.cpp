@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "best.hpp"
-#include "bytes.hpp"
+#include "byte_products.hpp"
 #include "join.hpp"
 #include "lanes.hpp"
 

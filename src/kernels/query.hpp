@@ -5,10 +5,12 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "best.hpp"
 #include "bits.hpp"
+#include "bytes.hpp"
 #include "lanes.hpp"
 #include "lists.hpp"
 #include "tiles.hpp"
@@ -97,11 +99,13 @@ inline void for_each_of_parts(size_t count, Use&& use) {
 // One query in the terms of one codec.
 struct Query {
     Buffer<float> z;     // rotated, times `scale`
+    float largest = 0;   // of z, without its sign
     Buffer<float> c;     // q·y for each unit
     Buffer<float> fine;  // what rounding the query leaves of c, for units that were refined; else NaN
     Weights book;        // of the memory vectors' 4-bit coordinates
     Weights signs;       // of the head alone
     Weights head, tail;  // of all bits, in the same step
+    std::optional<Weights> whole;  // of numbers of 8 bits, once they are needed
     float offset = 0;      // of all scores
     float deviation = 0;   // of q·residual, for a vector of factor 1
     float head_error = 0;  // of the same once the signs are read
@@ -132,6 +136,15 @@ struct Query {
         c[unit] = codec.book_scale[unit] * book.step * (static_cast<float>(dot) - 15 * book.half_sum);
     }
 
+    // The product with a number of 8 bits for each dimension.
+    float product(const int8_t* code, size_t dim) {
+        if (!whole) whole.emplace(dim, 1, z.data, dim, largest);
+        const int8_t *codes[1] = {code}, *weights[2] = {whole->values.data, whole->fine.data};
+        int32_t dots[1][2];
+        byte_dots<1, 2>(codes, weights, dim, dots);
+        return whole->step * (static_cast<float>(dots[0][0]) + static_cast<float>(dots[0][1]) / Weights::FINE);
+    }
+
     void weigh(const Codec& codec) {
         Buffer<float> of_book(codec.dim), of_sign(codec.head_bits), of_bit(codec.head_bits + codec.tail_bits);
         float book_most = 0, sign_most = 0, bit_most = 0;
@@ -147,6 +160,7 @@ struct Query {
                 of_book[band.start + j] = value * band.book_deviation;
             });
             const float energy = std::accumulate(energies, energies + SUMS, 0.0f), most = *std::max_element(mosts, mosts + SUMS);
+            largest = std::max(largest, most);
             book_most = std::max(book_most, most * std::fabs(band.book_deviation));
             const double variance = static_cast<double>(energy) * band.deviation * band.deviation;
             all += variance;

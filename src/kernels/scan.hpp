@@ -252,7 +252,7 @@ struct Scan {
             bits += sum_of_bits(tail(segment, p), codec.tail_bytes, query.tail.fine, query.tail.fine_half_sum);
         sum += s.factor[p] * (of_head.step / Weights::FINE) * bits;
         const size_t row = s.row[p];
-        return sum + s.supplement_scale[row] * byte_dot(s.supplement + row * codec.dim, query.z.data, codec.dim);
+        return sum + s.supplement_scale[row] * query.product(s.supplement + row * codec.dim, codec.dim);
     }
 
     float fine_of(size_t unit) {
