@@ -116,11 +116,21 @@ def test_only_plain_searches_are_kept(X):
     index.search(X[0].astype(np.float64), 5)
     index.search(X[0], 5, filter=[1, 2])
     index.search(X[0], 5, expand=3)
-    index.search(X[0], 5, threads=1)
     assert not keeps(index)
     exhaustive = build(X[:200], method=logt.methods.lo_gt())
     exhaustive.search(X[0], 5)
     assert not keeps(exhaustive)
+
+
+def test_the_number_of_threads_does_not_matter_but_is_checked(X):
+    index = build(X)
+    expected = index.search(X[0], 5)
+    np.testing.assert_array_equal(index.search(X[0], 5, threads=1).ids, expected.ids)
+    np.testing.assert_array_equal(index.search(X[0], 5, threads=np.int64(2)).ids, expected.ids)
+    assert keeps(index) == 1
+    for threads in (0, -1, 1.5, True, "2"):
+        with pytest.raises(logt.InvalidInputError, match="threads must be"):
+            index.search(X[0], 5, threads=threads)
 
 
 def test_not_more_than_a_few_are_kept(X):

@@ -241,7 +241,8 @@ class Index(IndexBase):
         returns ids of -1 for queries with NaN, infinity or, under cosine, norm 0, instead of raising.
         """
         key = None
-        if params is None and filter is None and rerank is None and threads is None and on_invalid == "raise":
+        any_threads = threads is None or (type(threads) is int and threads > 0)  # one query uses one
+        if params is None and filter is None and rerank is None and any_threads and on_invalid == "raise":
             key = key_of_search(Q, self._dim, k, settings)
             if key is not None and (known := self._contents.search_known(key, Q)) is not None:
                 return known
