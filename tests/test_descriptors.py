@@ -1,33 +1,19 @@
-"""Image files of all formats, networks of all layouts, pooling and whitening compared with their definitions."""
+"""Networks of all layouts, pooling and whitening compared with their definitions."""
 
 from __future__ import annotations
 
-import contextlib
-import io
 import math
-import struct
 import threading
-import tracemalloc
-import zlib
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from logt.descriptors import DescriptorExtractor, ImageError, Model, Whitening, image_io, read_image
+from logt.descriptors import DescriptorExtractor, Model, Whitening
 from logt.descriptors.pooling import combine_scales, gem
 from logt.errors import CorruptIndexError, InvalidInputError
 
 Image = pytest.importorskip("PIL.Image")
 pytest.importorskip("onnxruntime")
-from PIL import ImageOps  # noqa: E402
-
-
-def encode(image, kind, **options):
-    stream = io.BytesIO()
-    image.save(stream, kind, **options)
-    return stream.getvalue()
 
 
 def pixels(width=40, height=30):
@@ -35,165 +21,6 @@ def pixels(width=40, height=30):
     X = np.zeros((height, width, 3), np.uint8)
     X[..., 0], X[..., 1] = np.linspace(0, 255, width)[None], np.linspace(0, 255, height)[:, None]
     return Image.fromarray(X)
-
-
-def difference(a, b):
-    assert a.size == b.size
-    return np.abs(np.asarray(a, float) - np.asarray(b.convert("RGB"), float)).max()
-
-
-# -------------------------------------------------------------------------------------------------- reading
-
-
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_images_are_rotated_upright(orientation):
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    data = encode(pixels(), "PNG", exif=exif)
-    assert difference(read_image(data), ImageOps.exif_transpose(Image.open(io.BytesIO(data)))) == 0
-    assert read_image(data).size == ((40, 30) if orientation < 5 else (30, 40))
-
-
-def test_damaged_exif_data_are_ignored():
-    data = encode(pixels(), "JPEG", exif=b"Exif\x00\x00" + b"\xff" * 40)
-    assert read_image(data).size == (40, 30)
-
-
-@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "RGB", "L"])
-def test_transparent_pixels_become_white(mode):
-    if mode in ("RGBA", "LA"):
-        image = Image.new(mode, (20, 10), (0,) * len(mode))
-        data = encode(image, "PNG")
-    else:
-        image = Image.new(mode, (20, 10), 0)
-        data = encode(image, "PNG", transparency=(0, 0, 0) if mode == "RGB" else 0)
-    read = read_image(data)
-    assert read.mode == "RGB"
-    assert np.asarray(read).min() == 255
-
-
-def test_half_transparent_pixels_become_half_white():
-    read = read_image(encode(Image.new("RGBA", (4, 4), (0, 0, 0, 128)), "PNG"))
-    assert abs(int(np.asarray(read)[0, 0, 0]) - 127) <= 1
-
-
-@pytest.mark.parametrize(
-    ("mode", "kind", "value", "expected"),
-    [
-        ("L", "PNG", 100, 100),
-        ("1", "PNG", 1, 255),
-        ("CMYK", "JPEG", (0, 0, 0, 55), 200),
-        ("CMYK", "TIFF", (0, 0, 0, 55), 200),
-        ("I;16", "PNG", 257 * 100, 100),
-        ("I;16", "TIFF", 257 * 100, 100),
-        ("I", "TIFF", 257 * 100, 100),
-        ("F", "TIFF", 0.5, 127),
-        ("YCbCr", "JPEG", (100, 128, 128), 100),
-    ],
-)
-def test_every_color_mode_becomes_rgb(mode, kind, value, expected):
-    read = read_image(encode(Image.new(mode, (16, 16), value), kind))
-    assert read.mode == "RGB"
-    assert np.abs(np.asarray(read, int) - expected).max() <= 3
-
-
-@pytest.mark.parametrize("kind", ["GIF", "PNG", "TIFF", "WEBP"])
-def test_an_animation_is_read_as_its_first_frame(kind):
-    frames = [Image.new("RGB", (16, 16), colour) for colour in ("red", "lime", "blue")]
-    read = read_image(encode(frames[0], kind, save_all=True, append_images=frames[1:]))
-    assert np.abs(np.asarray(read, int) - (255, 0, 0)).max() <= 3
-
-
-@pytest.mark.parametrize("kind", ["AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP"])
-def test_formats(kind):
-    image = pixels()
-    assert difference(read_image(encode(image, kind)), image) <= (
-        20 if kind in ("AVIF", "GIF", "JPEG", "WEBP") else 0
-    )
-
-
-def test_heic_with_pillow_heif():
-    heif = pytest.importorskip("pillow_heif")
-    heif.register_heif_opener()
-    assert difference(read_image(encode(pixels(64, 48), "HEIF", quality=95)), pixels(64, 48)) <= 20
-
-
-def test_paths_bytes_and_streams(tmp_path):
-    path = tmp_path / "ü – 写真.png"
-    path.write_bytes(encode(pixels(), "PNG"))
-    for source in (path, str(path), path.read_bytes(), io.BytesIO(path.read_bytes())):
-        assert difference(read_image(source), pixels()) == 0
-
-
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF"])
-def test_truncated_images_are_refused(kind):
-    noise = Image.fromarray(np.random.default_rng(0).integers(0, 255, (200, 200, 3), np.uint8))
-    data = encode(noise, kind)
-    with pytest.raises(ImageError):
-        read_image(data[: len(data) // 2])
-
-
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (b"", "not an image"),
-        (b"hello", "not an image"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not a"),
-    ],
-)
-def test_files_that_are_not_images_are_refused(data, reason):
-    with pytest.raises(ImageError, match=reason) as caught:
-        read_image(data)
-    assert caught.value.reason in str(caught.value)
-
-
-def test_missing_files_and_folders_are_refused(tmp_path):
-    with pytest.raises(ImageError, match="file not found"):
-        read_image(tmp_path / "none.jpg")
-    with pytest.raises(ImageError, match="not a file"):
-        read_image(tmp_path)
-
-
-def test_an_image_of_too_many_pixels_is_refused_before_it_is_decoded():
-    def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = struct.pack(">IIBBBBB", 20_000, 20_000, 8, 2, 0, 0, 0)
-    rows = zlib.compress(b"\0" * 1_000_000)
-    bomb = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
-    limit = Image.MAX_IMAGE_PIXELS
-    with pytest.raises(ImageError, match="20000 x 20000 pixels; the limit is 268,435,456"):
-        read_image(bomb, side=100)
-    assert limit == Image.MAX_IMAGE_PIXELS
-
-
-def test_a_huge_jpeg_is_decoded_at_a_reduced_size():
-    data = encode(Image.new("L", (12_000, 10_000), 80), "JPEG")
-    read = read_image(data, side=400, max_pixels=4_000_000)
-    assert 800 <= max(read.size) <= 2400
-    assert abs(read.width / read.height - 1.2) < 0.01
-    with pytest.raises(ImageError, match="the limit is 4,000,000"):
-        read_image(data, max_pixels=4_000_000)
-    with pytest.raises(ImageError, match="the limit is"):  # all its coefficients are decoded, whatever the size
-        read_image(encode(Image.new("L", (3000, 2000)), "JPEG", progressive=True), side=100, max_pixels=4_000_000)
-
-
-def test_a_large_image_is_reduced_only_on_request():
-    data = encode(pixels(1600, 1200), "PNG")
-    assert read_image(data).size == (1600, 1200)
-    assert read_image(data, side=200).size == (400, 300)
-    assert read_image(data, side=800).size == (1600, 1200)
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.sampled_from(["BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP", "ICO", "TGA"]), st.data())
-def test_damaged_bytes_give_an_image_or_an_image_error(kind, data):
-    good = bytearray(encode(pixels(), kind))
-    for _ in range(data.draw(st.integers(1, 8))):
-        good[data.draw(st.integers(0, len(good) - 1))] = data.draw(st.integers(0, 255))
-    cut = data.draw(st.integers(0, len(good)))
-    with contextlib.suppress(ImageError):
-        assert read_image(bytes(good[:cut]), max_pixels=1 << 22).mode == "RGB"
 
 
 # -------------------------------------------------------------------------------------------------- pooling
@@ -427,36 +254,3 @@ def test_a_damaged_whitening_is_refused(rng):
             Whitening.from_bytes(data[:cut])
     with pytest.raises(InvalidInputError, match="finite"):
         Whitening.learn(np.full((3, 4), np.nan))
-
-
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I", "I;16", "F"])
-@pytest.mark.parametrize("side", [None, 20])
-def test_strips_give_the_image_that_the_whole_gives(mode, side, monkeypatch):
-    values = np.random.default_rng(0).integers(0, 256, (130, 170, 4), np.uint8)
-    if mode == "I;16":
-        image = Image.fromarray(values[:, :, 0].astype(np.uint16) * 257)
-    elif mode == "LA":
-        image = Image.fromarray(values[:, :, :2])
-    else:
-        image = Image.fromarray(values).convert("RGB" if mode == "CMYK" else "RGBA").convert(mode)
-    whole = image_io._decode(image.copy(), side, 1 << 20, 1 << 20)
-    monkeypatch.setattr(image_io, "_STRIP_PIXELS", 1000)
-    strips = image_io._decode(image.copy(), side, 1 << 20, 1 << 20)
-    assert np.array_equal(np.asarray(whole), np.asarray(strips))
-
-
-def test_a_gray_image_of_16_bits_is_converted_in_little_memory():
-    image = Image.fromarray(np.full((3000, 3000), 1000, np.uint16))
-    tracemalloc.start()
-    try:
-        image_io._decode(image, 100, 1 << 30, 1 << 30)
-        assert tracemalloc.get_traced_memory()[1] < 60 << 20
-    finally:
-        tracemalloc.stop()
-
-
-def test_images_with_too_many_decoded_bytes_are_refused(tmp_path):
-    Image.new("RGB", (100, 100)).save(tmp_path / "a.png")
-    assert read_image(tmp_path / "a.png", max_bytes=40_000).size == (100, 100)
-    with pytest.raises(ImageError, match="40,000 bytes"):
-        read_image(tmp_path / "a.png", max_bytes=39_999)
