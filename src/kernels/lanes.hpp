@@ -40,6 +40,11 @@ inline T read(const void* p) {
     return v;
 }
 
+template <typename T>
+inline void write(void* p, T v) {
+    std::memcpy(p, &v, sizeof v);
+}
+
 // The sum of V floats, by halves.
 template <size_t V>
 inline float folded(typename Vectors<V>::Float v) {

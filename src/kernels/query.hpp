@@ -43,18 +43,24 @@ void hadamard(float* x, size_t n) {
                 const float a = x[j], b = x[j + h];
                 x[j] = a + b, x[j + h] = a - b;
             }
-    for (size_t i = 0; n >= VECTOR && i < n; i += VECTOR) {
-        const Vec v = crossed(read<Vec>(x + i));
-        std::memcpy(x + i, &v, sizeof v);
-    }
-    for (size_t h = VECTOR; h < n; h *= 2)
-        for (size_t i = 0; i < n; i += 2 * h)
+    for (size_t i = 0; n >= VECTOR && i < n; i += VECTOR) write(x + i, crossed(read<Vec>(x + i)));
+    size_t h = VECTOR;
+    for (; 4 * h <= n; h *= 4)  // two steps at once
+        for (size_t i = 0; i < n; i += 4 * h)
             for (size_t j = i; j < i + h; j += VECTOR) {
                 const Vec a = read<Vec>(x + j), b = read<Vec>(x + j + h);
-                const Vec sum = a + b, difference = a - b;
-                std::memcpy(x + j, &sum, sizeof sum);
-                std::memcpy(x + j + h, &difference, sizeof difference);
+                const Vec c = read<Vec>(x + j + 2 * h), d = read<Vec>(x + j + 3 * h);
+                const Vec near = a + b, far = c + d, nearer = a - b, farther = c - d;
+                write(x + j, near + far);
+                write(x + j + h, nearer + farther);
+                write(x + j + 2 * h, near - far);
+                write(x + j + 3 * h, nearer - farther);
             }
+    for (size_t j = 0; h < n && j < h; j += VECTOR) {  // h = n / 2
+        const Vec a = read<Vec>(x + j), b = read<Vec>(x + j + h);
+        write(x + j, a + b);
+        write(x + j + h, a - b);
+    }
     const float scale = 1.0f / std::sqrt(static_cast<float>(n));
     for (size_t i = 0; i < n; ++i) x[i] *= scale;
 }
