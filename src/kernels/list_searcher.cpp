@@ -85,17 +85,7 @@ class ListSearcher {
 
     // The neighbor graph (lists.hpp), once all segments are added. node: by position. Returns the bytes that this takes.
     size_t set_graph(In<uint16_t, 2> low, Any high, In<uint8_t, 2> level, In<uint32_t, 1> node) {
-        first_.assign(1, 0);
-        places_.assign(low.shape(0), {logt::Graph::NONE, {}, {}, 0, 0, 0});
-        for (const logt::ListSegment& s : segments_) {
-            size_t list = 0;
-            for (size_t p = 0; p < s.rows; ++p) {
-                const uint32_t at = static_cast<uint32_t>(first_.back() + p);
-                while (s.starts && s.starts[list + 1] <= static_cast<int64_t>(p)) ++list;
-                if (node.data()[at] != logt::Graph::NONE) places_[node.data()[at]] = place_of(s, p, list, at);
-            }
-            first_.push_back(first_.back() + s.rows);
-        }
+        find_places(low.shape(0), node.data());
         graph_ = {lists_of(low, high, level), places_.data(), node.data(), first_.data()};
         keep(low, high, level, node);
         return places_.size() * sizeof(logt::Place) + node.nbytes();
@@ -147,6 +137,21 @@ class ListSearcher {
     }
 
   private:
+    void find_places(size_t nodes, const uint32_t* node) {
+        const nb::gil_scoped_release others_run;  // this takes a while
+        first_.assign(1, 0);
+        places_.assign(nodes, {logt::Graph::NONE, {}, {}, 0, 0, 0});
+        for (const logt::ListSegment& s : segments_) {
+            size_t list = 0;
+            for (size_t p = 0; p < s.rows; ++p) {
+                const uint32_t at = static_cast<uint32_t>(first_.back() + p);
+                while (s.starts && s.starts[list + 1] <= static_cast<int64_t>(p)) ++list;
+                if (node[at] != logt::Graph::NONE) places_[node[at]] = place_of(s, p, list, at);
+            }
+            first_.push_back(first_.back() + s.rows);
+        }
+    }
+
     void run(const float* Q, size_t queries, bool l2, const logt::Reading& reading, size_t k, logt::Results results,
              logt::Counts* counts) const {
         const bool sharded = !totals_.empty() && totals_.size() == codecs_.size();
