@@ -127,6 +127,24 @@ def test_an_unreadable_index_is_reported_and_the_old_state_served(tmp_path, X):
         wait_until(lambda: client.get(f"{API}/health").json() == {"status": "ok", "trouble": None})
 
 
+def test_a_refresh_that_fails_for_any_reason_is_reported_and_tried_again(tmp_path, X):
+    index = logt.Index(32)
+    index.add(X)
+    index.save(tmp_path / "i")
+    collection, closed = VectorCollection(tmp_path / "i"), []
+    works, collection.close = collection.refresh, lambda: closed.append(True)
+
+    def fails():
+        raise RuntimeError("the shards are missing")
+
+    collection.refresh = fails
+    with open_client(collection, refresh_seconds=0.02) as client:
+        wait_until(lambda: client.get(f"{API}/health").json()["trouble"] == "the shards are missing")
+        collection.refresh = works
+        wait_until(lambda: client.get(f"{API}/health").json() == {"status": "ok", "trouble": None})
+    assert closed
+
+
 def test_searches_go_on_while_vectors_are_added(client, X, vectors):
     done, wrong, searches = threading.Event(), [], []
 

@@ -32,13 +32,15 @@ def create_app(collection: BaseCollection, settings: Settings | None = None) -> 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         refresher = asyncio.create_task(service.refresh_periodically())
-        yield
-        refresher.cancel()
-        with suppress(asyncio.CancelledError):
-            await refresher
-        if app.state.duplicates is not None:
-            app.state.duplicates.close()
-        service.close()
+        try:
+            yield
+            refresher.cancel()
+            with suppress(asyncio.CancelledError):
+                await refresher
+            if app.state.duplicates is not None:
+                app.state.duplicates.close()
+        finally:
+            service.close()
 
     app = FastAPI(
         title="logt",

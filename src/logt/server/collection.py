@@ -119,8 +119,8 @@ class BaseCollection(ABC):
         try:
             self.refresh()
             self.refresh_error = None
-        except (OSError, ValueError) as error:
-            self.refresh_error = str(error)
+        except Exception as error:
+            self.refresh_error = str(error) or type(error).__name__
 
     @property
     def has_graph(self) -> bool:
