@@ -171,6 +171,7 @@ def test_shards_give_all_results_of_a_range_and_of_a_large_k(index, folder, vect
     np.testing.assert_array_equal(index.reconstruct(ids), here.reconstruct(ids))
     assert 1 in index
     assert 0 not in index
+    assert "1" not in index
 
 
 def test_filters_work_in_shards_and_other_things_are_refused(index, folder, vectors):
@@ -179,6 +180,9 @@ def test_filters_work_in_shards_and_other_things_are_refused(index, folder, vect
     mask = np.arange(len(here)) % 2 == 0
     for allowed in (some, mask, [int(some[0])], []):
         assert_same(index.search(Q, 5, filter=allowed), here.search(Q, 5, filter=allowed))
+    for wrong in (["a"], "a"):
+        with pytest.raises(InvalidInputError, match="list of integers"):
+            index.search(Q, 5, filter=wrong)
     with pytest.raises(InvalidInputError, match="a function as a filter"):
         index.search(Q, 5, filter=lambda ids: ids > 3)
     with pytest.raises(InvalidInputError, match="no neighbor graph"):
@@ -372,6 +376,9 @@ def test_string_ids_are_returned_as_strings(cluster, tmp_path, vectors):
         Q = vectors(1200, DIM)[:4]
         assert_same(shards.search(Q, 3), logt.open(tmp_path / "index").search(Q, 3))
         assert shards.search(Q[1], 1).ids[0] == "photo 1"
+        assert shards.reconstruct({"photo 1", "photo 2"}).shape == (2, DIM)
+        assert "photo 1" in shards
+        assert "photo" not in shards
         assert_same(
             shards.search(Q, 3, filter=["photo 7", "photo 9"]),
             logt.open(tmp_path / "index").search(Q, 3, filter=["photo 7", "photo 9"]),
@@ -404,6 +411,8 @@ def test_the_service_searches_in_shards_and_reports_each(cluster, index, folder,
             result_ids(found)[0]
             == [i for i in here.search(here.reconstruct(here.ids[5:6]), 4).ids[0] if i != here.ids[5]][:3]
         )
+        assert client.get("/", params={"id": str(here.ids[5])}).status_code == 200
+        assert client.get("/", params={"id": "0"}).status_code == 404
         assert client.get(f"{API}/info").json()["report"]["vectors"] == len(here)
         metrics = client.get(f"{API}/metrics").text
         assert 'logt_shard_replicas{shard="2"} 2.0' in metrics

@@ -13,7 +13,7 @@ import numpy as np
 
 from logt._arrays import to_numpy
 from logt._types import Array, Floats, Ids, SomeIds, Vectors
-from logt._validation import as_mask, as_matrix, check_choice, check_float, check_int
+from logt._validation import as_int_ids, as_mask, as_matrix, check_choice, check_float, check_int
 from logt.distributed.cluster import connect
 from logt.distributed.graph import StateGraph
 from logt.distributed.replicas import Layout, Replicas
@@ -23,6 +23,7 @@ from logt.engine.reader import list_scores
 from logt.engine.rerank import as_diffusion, diffuse
 from logt.engine.shards import ListTotals, balance, merge_candidates, merge_ranges, split_by_bytes
 from logt.engine.snapshot import Snapshot
+from logt.engine.string_ids import as_strings
 from logt.errors import BusyError, ConflictError, InvalidInputError, MissingShardsError
 from logt.metrics import Metric, check_queries, worst_score
 from logt.results import RangeResult, Report, SearchResult, pad_results
@@ -47,13 +48,21 @@ class ShardedResult(SearchResult):
 
 @dataclass(frozen=True)
 class _View:
-    """One state of the index, and how it is spread over the shards. filters and string ids need `ids`."""
+    """One state of the index, and how it is spread over the shards."""
 
     outline: Outline
     layout: Layout
 
+    def to_int_ids(self, ids: Any) -> Ids:
+        """Return the integer ids of requested ids; unknown strings are skipped."""
+        return as_int_ids(ids) if self.outline.strings is None else self._ids.to_int_ids(ids)
+
+    def to_user_ids(self, ids: Ids) -> Array:
+        """Return ids as users know them."""
+        return self._ids.to_user_ids(ids)
+
     @property
-    def ids(self) -> Snapshot:
+    def _ids(self) -> Snapshot:
         """Translates ids; it holds no segments."""
         return Snapshot((), 1, self.outline.strings)
 
@@ -227,7 +236,7 @@ class DistributedIndex:
             if diffusion is not None:
                 scores, ids = diffuse(snapshot, diffusion, scores, ids, k, filter)
             scores, ids = pad_results(scores, ids, len(queries), valid, k, worst_score(view.outline.metric))
-            user_ids = view.ids.to_user_ids(ids)
+            user_ids = view.to_user_ids(ids)
             single = np.ndim(given) == 1 and matrix.shape[0] == 1
             result = ShardedResult(scores[0], user_ids[0]) if single else ShardedResult(scores, user_ids)
             result.missing = tuple(sorted(set(missing or ())))
@@ -243,14 +252,14 @@ class DistributedIndex:
             threshold = check_float("threshold", threshold)
             queries, _ = check_queries(matrix, view.outline.metric, ignore=False, hint="correct it")
             limits, scores, ids = _Search(self._actors, view, filter, None).ranges(queries, threshold)
-            return RangeResult(limits, scores, view.ids.to_user_ids(ids))
+            return RangeResult(limits, scores, view.to_user_ids(ids))
 
     def reconstruct(self, ids: SomeIds) -> Floats:
         """Return the approximations (len(ids), dim) of the vectors that the index stores."""
         with self._slot(), self._using() as view:
-            numbers = view.ids.to_int_ids(ids)
+            numbers = view.to_int_ids(ids)
             strings = view.outline.strings
-            if strings is not None and len(numbers) != len(np.atleast_1d(np.asarray(ids, object))):
+            if strings is not None and len(numbers) != len(as_strings(ids) or []):
                 raise InvalidInputError(f"some of the ids {ids!r} are not in the index")
             return _Search(self._actors, view, None, None).reconstruct(numbers, view.outline.dim)
 
@@ -370,7 +379,7 @@ class _Search:
         for places, rows in self._call("reconstruct", lambda _: (ids, dim)):
             X[places], here[places] = rows, True
         if not here.all() and not self.missing:
-            raise InvalidInputError(f"id {self.view.ids.to_user_ids(ids[~here])[0]} is not in the index")
+            raise InvalidInputError(f"id {self.view.to_user_ids(ids[~here])[0]} is not in the index")
         X[~here] = 0
         return X
 
@@ -391,7 +400,7 @@ class _Search:
         outline, shards = self.view.outline, self.view.layout.shards
         mask = as_mask(self.filter)
         if mask is None:
-            wanted = self.view.ids.to_int_ids(self.filter) if len(outline) else np.empty(0, np.int64)
+            wanted = self.view.to_int_ids(self.filter) if len(outline) else np.empty(0, np.int64)
             return [wanted] * len(shards)
         if mask.shape != (len(outline),):
             raise InvalidInputError(f"the mask has shape {mask.shape}, but there are {len(outline)} ids")

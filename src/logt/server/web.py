@@ -251,7 +251,7 @@ async def _results_page(service: Service, searches: PageSearch, params: PagePara
     is_photos = isinstance(collection, PhotoCollection)
     k = _limit_k(service, params.k)
     query = PageQuery(
-        id=None if params.photo or params.text else _parse_id(service, params.id or ""),
+        id=None if params.photo or params.text else await service.run_search(_parse_id, service, params.id or ""),
         key="" if params.text else params.photo,
         text=params.text.strip(),
         region=_parse_region(params.box),
