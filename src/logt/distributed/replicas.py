@@ -92,9 +92,18 @@ class Replicas:
         sums = tuple(sum(same[1:], same[0]) for same in zip(*each, strict=True))
         ready = Layout(layout.state, layout.shards, sums)
         shared = self._ray.put(sums)
-        self.call("activate", lambda _: (layout.state, shared), everyone=True, seconds=LOAD_SECONDS)
         with self._lock:
-            self._layouts[layout.state] = ready
+            self._layouts[layout.state] = ready  # an actor that replaces another one from now on opens it too
+        try:
+            self.call(
+                "activate",
+                lambda shard: (layout.state, layout.shards[shard], shared),
+                everyone=True,
+                seconds=LOAD_SECONDS,
+            )
+        except BaseException:
+            self.drop(layout.state)
+            raise
         return ready
 
     def drop(self, state: str) -> None:
@@ -257,8 +266,7 @@ class Replicas:
                             self.shards[shard] = [*self.shards[shard], fresh]
                         return
                 for layout in waiting:
-                    self._ray.get(fresh.actor.load.remote(layout.state, layout.shards[shard]))
-                    self._ray.get(fresh.actor.activate.remote(layout.state, layout.totals))
+                    self._ray.get(fresh.actor.activate.remote(layout.state, layout.shards[shard], layout.totals))
                     done.add(layout.state)
 
     def close(self) -> None:

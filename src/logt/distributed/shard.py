@@ -50,13 +50,14 @@ class Shard:
             self._states[state] = loaded
         return ListSearcher(segments, None, codecs).totals()
 
-    def activate(self, state: str, totals: Sequence[ListTotals]) -> int:
-        """Prepare the searches of a state with the totals of all shards; return the bytes that are mapped."""
+    def activate(self, state: str, numbers: Sequence[int], totals: Sequence[ListTotals]) -> None:
+        """Prepare the searches of a state with the totals of all shards. Its segments are opened if they are not."""
+        if state not in self._states:  # this actor replaces one that died after it had opened them
+            self.load(state, numbers)
         loaded = self._states[state]
         searcher = ListSearcher(loaded.segments, None, loaded.codecs, totals)
         with self._lock:
             self._states[state] = _Loaded(loaded.segments, loaded.codecs, loaded.snapshot, searcher)
-        return sum(sum(s.bytes_by_part().values()) + s.supplement_bytes for s in loaded.segments)
 
     def drop(self, state: str) -> None:
         """Forget a state."""
