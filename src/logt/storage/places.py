@@ -153,9 +153,13 @@ class RemotePlace(Place):
         """Return the seconds since each file was written; 0 where the store does not know."""
         now = datetime.now(UTC)
         found = {}
-        for name in self.names():
-            written = self._files.info(self._at(name)).get("LastModified")
-            found[name] = (now - written).total_seconds() if isinstance(written, datetime) else 0.0
+        for name, about in self._list().items():
+            written = next((about[key] for key in _TIMES if about.get(key)), None)
+            if isinstance(written, datetime):
+                written = written if written.tzinfo else written.replace(tzinfo=UTC)
+                found[name] = (now - written).total_seconds()
+            else:
+                found[name] = 0.0
         return found
 
     def size(self, name: str) -> int | None:
