@@ -9,6 +9,7 @@ import pytest
 
 import logt
 from logt.evaluation import GroundTruth, evaluate
+from logt.stages import neighbor_lists
 from logt.stages.diffusion import Diffusion, background, transition
 from logt.stages.neighbor_lists import NeighborLists
 
@@ -352,3 +353,14 @@ def test_invalid_queries_can_be_ignored(linked):
     result = index.search(Q, 4, rerank="diffusion", on_invalid="ignore")
     assert (result.ids[1] == -1).all()
     assert (result.ids[[0, 2]] >= 0).all()
+
+
+def test_stored_lists_with_a_row_that_does_not_exist_are_refused(monkeypatch):
+    """Of collections above 2^24 vectors, `high` has 16 bits: a row may be too large for an int32."""
+    lists = NeighborLists.encode(np.array([[1], [0]]), np.array([[0.5], [0.4]], np.float32), 1)
+    monkeypatch.setattr(neighbor_lists, "_high_type", lambda count: np.uint16)
+    for high in (1, 0x7FFF, 0x8000, 0xFFFF):
+        arrays = {**lists.arrays, "high": np.array([[0], [high]], np.uint16)}
+        with pytest.raises(ValueError, match="a vector that does not exist"):
+            NeighborLists.from_arrays(arrays, 2)
+    NeighborLists.from_arrays({**lists.arrays, "high": np.zeros((2, 1), np.uint16)}, 2)

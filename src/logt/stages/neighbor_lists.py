@@ -73,6 +73,11 @@ class NeighborLists:
         """(N, k), -1 for no neighbor."""
         return self._rows(slice(None))
 
+    def _largest(self, part: slice) -> int:
+        """The largest row that is a neighbor, also if it does not fit into an int32."""
+        rows = self.low[part] | self.high[part].astype(np.int64) << 16
+        return int(np.max(rows, where=self.level[part] > 0, initial=-1))
+
     def _rows(self, part: slice | Ids) -> NDArray[np.int32]:
         rows = self.low[part].astype(np.int32) | self.high[part].astype(np.int32) << 16
         return np.where(self.level[part] > 0, rows, np.int32(-1))
@@ -156,6 +161,6 @@ class NeighborLists:
         if len(bounds) != 2 or not np.isfinite(bounds).all() or not -1.01 <= bounds[0] < bounds[1] <= 1.01:
             raise ValueError("the neighbor graph has impossible similarities")
         lists = cls(low, high, level, bounds)
-        if any(lists._rows(slice(at, at + _BLOCK)).max(initial=-1) >= count for at in range(0, count, _BLOCK)):
+        if any(lists._largest(slice(at, at + _BLOCK)) >= count for at in range(0, count, _BLOCK)):
             raise ValueError("the neighbor graph refers to a vector that does not exist")
         return lists
