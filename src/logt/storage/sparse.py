@@ -179,7 +179,7 @@ class _Blocks:
         try:
             yield start
         finally:
-            with self.lock:
+            with self.lock, suppress(ValueError):  # unless this is a fork
                 self.readers.remove(start)
 
     def make_room(self, more: int) -> None:
@@ -214,6 +214,7 @@ def _note_fork() -> None:
 
 def _reset_after_fork() -> None:
     _blocks.lock = threading.RLock()
+    _blocks.readers.clear()  # they are threads of the other process
 
 
 if hasattr(os, "register_at_fork"):
