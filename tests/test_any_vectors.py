@@ -216,3 +216,25 @@ def test_the_smallest_numbers_are_vectors_like_others(metric, method, rng):
     assert (found.ids >= 0).all()
     if metric == "cosine":
         assert np.mean(found.ids[:, 0] == np.arange(20)) > 0.9
+
+
+@pytest.mark.parametrize("metric", ["cosine", "l2"])
+@pytest.mark.parametrize("first", [600, 2500])
+def test_small_batches_of_other_vectors_are_found_too(metric, first):
+    """Each is too small to show that the codec does not fit; together they get one of their own."""
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((2, 30, 64))
+
+    def sample(kind, n):
+        X = centres[kind, rng.integers(0, 30, n)] + 0.5 * rng.standard_normal((n, 64)) + 2 * kind
+        return X.astype(np.float32)
+
+    parts = [sample(0, first), *(sample(1, 40) for _ in range(40))]
+    index = logt.Index(64, metric=metric)
+    for part in parts:
+        index.add(part)
+    X, Q = np.concatenate(parts), sample(1, 100)
+    assert recall(index, X, Q, metric) >= 0.9
+    assert recall(index, X, Q, metric, recall=0.99) >= 0.95
+    assert recall(index, X, Q, metric, effort=1) >= 0.97
+    assert len({id(segment.codec) for segment in index._snapshot.segments}) == 2

@@ -18,7 +18,7 @@ from logt.engine.method import Method
 from logt.engine.segment import Segment
 from logt.engine.snapshot import Snapshot
 from logt.engine.tiers import merge_tiers
-from logt.engine.training import codec_for_batch, may_pause
+from logt.engine.training import MIN_CHECKED, codec_for_batch, has_drifted, may_pause
 from logt.errors import InvalidInputError
 from logt.metrics import Metric
 from logt.stages.codec import Codec
@@ -77,7 +77,15 @@ class Builder:
             for part in self._parts(len(rows))
         ]
         grown = replace(snapshot, segments=kept).add_segments([*again, *new])
-        segments = merge_tiers(grown.segments, self.segment_size)
+        segments = grown.segments
+        if len(rows) < MIN_CHECKED:
+            segments = merge_tiers(segments, self.segment_size, below=MIN_CHECKED)
+            newest = segments[-1]
+            if newest.count >= MIN_CHECKED and isinstance(newest, ListSegment) and has_drifted(newest, rng):
+                others = replace(grown, segments=segments[:-1])
+                return self._add_to_lists(others, *_live_rows(newest), workers)
+        if segments[-1].count >= MIN_CHECKED:
+            segments = merge_tiers(segments, self.segment_size)
         if training.new:
             own = [s for s in segments if isinstance(s, ListSegment) and s.codec is training.codec]
             measured = calibrate(own, None, rng, workers)

@@ -26,8 +26,12 @@ MAX_PAUSE = 4096
 """Growth alone trains or measures a codec only if at most so many vectors are there, or if the batch is at least an
 eighth of them: adding few vectors to a large index takes no time."""
 
+MIN_CHECKED = 512
+"""So many vectors show whether a codec fits them. Smaller batches use the newest one, and are checked once they are
+so many together."""
+
 _SAMPLE = 512  # vectors, at most an eighth of a batch, that measure how well a codec fits
-_MIN_SAMPLE = 64  # fewer say nothing
+_MIN_SAMPLE = MIN_CHECKED // 8
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,18 @@ class Training:
 def may_pause(existing: int, new: int) -> bool:
     """Return whether adding so many vectors to the existing ones may take longer than to encode them."""
     return existing <= MAX_PAUSE or 8 * new >= existing
+
+
+def has_drifted(segment: ListSegment, rng: np.random.Generator) -> bool:
+    """Return whether the codec of a segment fits its vectors much less than those that it was trained for.
+
+    Only where a supplement is kept: without one, the vectors are not known well enough to be encoded again.
+    """
+    if not segment.codec.refine:
+        return False
+    rows = np.flatnonzero(segment.live)
+    sample = segment.reconstruct(np.sort(rng.choice(rows, min(_SAMPLE, len(rows)), replace=False)))
+    return segment.codec.captured_energy(sample) < DRIFT * segment.codec.captured
 
 
 def codec_for_batch(
