@@ -46,14 +46,16 @@ def measure_efforts(
     workers: Workers = SERIAL,
     links: LinkState | None = None,
     share: float = 1.0,
+    efforts: Sequence[float] = (*RecallCurve.EFFORTS, 1.0),
 ) -> list[EffortPoint]:
-    """Search for Q at each effort of a curve, and compare with a full read.
+    """Search for Q at each effort, and compare with a full read.
 
     own: ids of Q, if these are vectors of the segments; they do not count. links: the neighbor graph. share: that of
     all vectors which the segments have; they have as much of the results, of the candidates and of what is scanned.
     """
-    searcher = ListSearcher(segments)
-    if links is not None:  # a query that is in the graph would start from its own neighbors
+    if links is None:
+        searcher = ListSearcher(segments)
+    else:  # a query that is in the graph would start from its own neighbors
         hidden = np.empty(0, np.int64) if own is None else own
         masks = [segment.live & ~np.isin(segment.ids, hidden) for segment in segments]
         searcher = ListSearcher(segments, masks, links=links.remove(hidden))
@@ -62,7 +64,7 @@ def measure_efforts(
     excluded = np.full(len(Q), -1) if own is None else own
     full = searcher.search(Q, many + 1, Probe(1.0).reading(many + 1, ranks=searcher.ranks), workers)[1]
     points = []
-    for effort in RecallCurve.EFFORTS:
+    for effort in efforts:
         recall = {}
         for k in (many, few):
             here = max(1, round(share * k))
@@ -192,7 +194,7 @@ def _curve(
     links: LinkState | None = None,
     share: float = 1.0,
 ) -> RecallCurve:
-    points = measure_efforts(segments, Q, own, workers, links, share)
+    points = measure_efforts(segments, Q, own, workers, links, share, RecallCurve.EFFORTS)
     recall = np.array([[p.recall for p in points], [p.recall_100 for p in points]], np.float32)
     return RecallCurve(np.maximum.accumulate(recall, axis=1))
 

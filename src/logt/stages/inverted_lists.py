@@ -46,13 +46,14 @@ class RecallCurve:
     """How accurate searches are by effort, as measured with vectors of the collection.
 
     recall: (len(KS), len(EFFORTS)), the fraction of the results of a full read that a search finds, for KS[i] results
-    at EFFORTS[j]; it increases with effort.
+    at EFFORTS[j]; it increases with effort. At effort 1 it is 1, by definition, but it may jump there: only a full
+    read leaves nothing out.
     """
 
     recall: Floats
 
     KS: ClassVar = (10, 100)
-    EFFORTS: ClassVar = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+    EFFORTS: ClassVar = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 
     @classmethod
     def from_array(cls, recall: Array) -> RecallCurve:
@@ -66,12 +67,16 @@ class RecallCurve:
         """Return the least effort that reaches a recall for k results."""
         few, many = (self._effort(row, recall) for row in self.recall.tolist())
         share = (math.log(k) - math.log(self.KS[0])) / (math.log(self.KS[1]) - math.log(self.KS[0]))
-        return few + (many - few) * min(max(share, 0.0), 1.0)
+        if share <= 0 or share >= 1:
+            return few if share <= 0 else many
+        return 1.0 if max(few, many) == 1 else few + (many - few) * share
 
     def _effort(self, row: list[float], recall: float) -> float:
         at = bisect_left(row, recall)
-        if at == 0 or at == len(row):
-            return self.EFFORTS[min(at, len(row) - 1)]
+        if recall == 1 or at == len(row):
+            return 1.0
+        if at == 0:
+            return self.EFFORTS[0]
         low, high = row[at - 1], row[at]
         return self.EFFORTS[at - 1] + (self.EFFORTS[at] - self.EFFORTS[at - 1]) * (recall - low) / (high - low)
 
