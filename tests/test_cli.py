@@ -31,7 +31,7 @@ def files(tmp_path_factory, vectors):
     folder = tmp_path_factory.mktemp("cli")
     np.save(folder / "x.npy", vectors(300, 32))
     np.save(folder / "q.npy", vectors(300, 32)[:25])
-    run("build", folder / "x.npy", folder / "index", "-L", 20, "--n", 10)
+    run("build", folder / "x.npy", folder / "index")
     return folder
 
 
@@ -127,8 +127,8 @@ def test_string_ids_and_paths_that_look_like_markup(files, vectors):
 
 
 def test_overwrite(files):
-    run("build", files / "x.npy", files / "again", "-L", 5)
-    run("build", files / "x.npy", files / "again", "-L", 5, "--overwrite")
+    run("build", files / "x.npy", files / "again")
+    run("build", files / "x.npy", files / "again", "--overwrite")
 
 
 def test_demo_compares_with_exhaustive_search():
@@ -290,3 +290,17 @@ def test_ray_takes_an_address_or_none(words, expected):
     from logt.cli.optional_value import with_value
 
     assert " ".join(with_value(words.split(" "))) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["build", "a.npy", "b.npy", "i", "--threads", "1"], "--threads is for one file"),
+        (["build", "a.npy", "i", "--entries", "4"], "--entries is for the methods of the paper"),
+        (["build", "a.npy", "i", "--method", "lo-gt", "--bits", "2"], "--bits is not for --method lo-gt"),
+        (["serve", "i", "--replicas", "1"], "--replicas is for indexes in shards"),
+        (["serve", "i", "--ray", "--allow-upload"], "--allow-upload is for photos"),
+    ],
+)
+def test_an_option_without_effect_is_refused(arguments, message):
+    assert message in run(*arguments, ok=False).stderr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated
 
@@ -12,6 +12,7 @@ from rich.console import Console
 
 from logt._progress import progress_bars
 from logt._threads import Progress
+from logt.errors import InvalidInputError
 
 out, err = Console(), Console(stderr=True)
 
@@ -19,6 +20,14 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON output.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Number of threads. Default: all cores.")]
 
 _LINE_SECONDS = 15  # between two lines of progress
+
+
+def refuse_unused(context: typer.Context, names: Sequence[str], why: str) -> None:
+    """Raise if one of these options, which would have no effect, was given."""
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name) if option.name in names else None
+        if source is not None and source.name == "COMMANDLINE":
+            raise InvalidInputError(f"{max(option.opts, key=len)} {why}")
 
 
 def say(text: str) -> None:

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import typer
 
-from logt.cli.console import count_of, err
+from logt.cli.console import count_of, err, refuse_unused
 from logt.cli.optional_value import Ray
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.photos.index_folder import find_index
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 
 def serve(
+    context: typer.Context,
     index: Annotated[
         str,
         typer.Argument(help="A folder indexed by logt images index, or an index of vectors; with --ray also a URL."),
@@ -56,6 +57,10 @@ def serve(
     """Serve an index over HTTP: a web page to search photos, and a JSON API."""
     if read_only and allow_upload:
         raise InvalidInputError("--read-only and --allow-upload cannot be combined")
+    if ray is None:
+        refuse_unused(context, ("replicas", "shards"), "is for indexes in shards; pass --ray")
+    else:
+        refuse_unused(context, ("allow_upload", "allow_download"), "is for photos, not for --ray")
     limits = Limits(body_bytes=upload_mb << 20, seconds=seconds)
     hosts = _host_names(host, allow_host or [])
     settings = Settings(token or None, read_only, originals=allow_download, hosts=hosts, limits=limits)
@@ -69,7 +74,7 @@ def serve(
         collection = _open_shards(index, ray, replicas, shards)
         settings = replace(settings, read_only=True)
     if settings.token is None and not _is_loopback(host):
-        actions = "search and view" if read_only else "search, view and change"
+        actions = "search and view" if settings.read_only else "search, view and change"
         _print(
             f"warning: no token is set; everyone who can connect to {host} can {actions} this index. "
             f"Set LOGT_TOKEN to a string of at least {MIN_TOKEN_LENGTH} characters",

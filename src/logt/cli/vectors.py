@@ -18,7 +18,7 @@ from rich.text import Text
 from logt import methods
 from logt._threads import Progress
 from logt._types import Array
-from logt.cli.console import AsJson, Threads, err, out, progress, say
+from logt.cli.console import AsJson, Threads, err, out, progress, refuse_unused, say
 from logt.cli.optional_value import Ray
 from logt.cli.storage import print_report
 from logt.conversion import from_faiss
@@ -54,6 +54,7 @@ IndexPlace = Annotated[str, typer.Argument(metavar="INDEX", help="The folder or 
 
 
 def build(
+    context: typer.Context,
     sources: Annotated[
         list[str],
         typer.Argument(help=f"Vectors: files or URLs ({', '.join(SUFFIXES)}), or - for stdin."),
@@ -101,9 +102,15 @@ def build(
     if method not in (_DEFAULT_METHOD, *_PAPER_METHODS):
         names = ", ".join((_DEFAULT_METHOD, *_PAPER_METHODS))
         raise InvalidInputError(f"--method must be one of {names}, got {method!r}")
+    spread = workers is not None or ray is not None or len(sources) > 1 or any(map(is_url, (*sources, index)))
+    if method == _DEFAULT_METHOD:
+        refuse_unused(context, ("n", "m", "entries", "exact"), "is for the methods of the paper; pass --method")
+    else:
+        refuse_unused(context, ("bits", "bytes_", "recall", "refine"), f"is not for --method {method}")
+    if spread:
+        refuse_unused(context, ("threads",), "is for one file and one process; pass --workers")
     if not overwrite:
         _refuse_index(index)
-    spread = workers is not None or ray is not None or len(sources) > 1 or any(map(is_url, (*sources, index)))
     if spread and "-" in sources:
         raise InvalidInputError("the standard input can only be read alone and by one process; write it to a file")
     X = None if spread else _read(Path(sources[0]))
