@@ -66,7 +66,7 @@ TORTURE_TESTS := $(addprefix tests/test_,changes.py change_log.py flushing.py du
                    any_vectors.py filters.py photos_durability.py) \
                  $(addprefix tests/test_server_,changes.py connections.py images.py limits.py photos.py security.py)
 
-torture: $(VENV)/.dev         ## the long form of the reliability tests (half an hour)
+torture: $(VENV)/.dev         ## the long form of the reliability tests (one to two hours)
 	LOGT_TORTURE=1 $(BIN)/python -m pytest $(TORTURE_TESTS)
 
 docs: $(VENV)/.dev            ## the documentation site, in build/docs; warnings are errors
