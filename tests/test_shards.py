@@ -88,7 +88,7 @@ def test_shards_fit_the_budget_and_are_balanced():
 
 
 def test_an_actor_that_replaces_another_one_opens_what_it_activates(tmp_path, vectors):
-    """The one that had opened it may die before all are told the totals of a new state."""
+    """The one that had opened it may die before all are given the totals of a new state."""
     index = logt.Index(24, segment_size=1500)
     index.add(vectors(4000, 24))
     index.save(tmp_path / "index")

@@ -103,14 +103,6 @@ struct Best {
         list[held++] = pair(score, row);
         if (held == capacity && capacity > R) thin();
     }
-    // for rows in any order
-    void offer(float score, size_t row) {
-        if (score >= threshold) push(score, row);
-    }
-    void sort() {
-        if (held > R) cut();
-        std::sort(list.data, list.data + held, [](uint64_t a, uint64_t b) { return a > b; });
-    }
     // Scores that are no number, or infinitely low, are never pushed; where that leaves fewer than R, rows end in -1.
     void write(float* scores, int32_t* rows) {
         if (held > R) cut();

@@ -1,4 +1,4 @@
-// What the files of the Python face share: array types, and the kernels of the instruction set in use.
+// What the files of the Python bindings share: array types, and the kernels of the instruction set in use.
 #pragma once
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>

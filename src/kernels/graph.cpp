@@ -1,4 +1,4 @@
-// The Python face of the kernels that compute a neighbor graph (engine/graph.py).
+// The Python bindings of the kernels that compute a neighbor graph (engine/graph.py).
 #include <algorithm>
 #include <numeric>
 #include <thread>

@@ -1,4 +1,4 @@
-// The Python face of the search of the default index (lists.hpp).
+// The Python bindings of the search of the default index (lists.hpp).
 #include <algorithm>
 #include <deque>
 #include <numeric>

@@ -129,8 +129,7 @@ struct ListTable {
     // Each row by `rounds` of signs (rounds, dim) and a Hadamard transform of the first or the last 2^k values, in turn.
     void (*rotate)(float* X, size_t rows, size_t stride, size_t dim, const float* signs, size_t sign_stride, size_t rounds,
                    bool back);
-    // One query (dim values, as the metric compares them) times `scale`, plus `offset`: the k best of all segments. totals,
-    // graph: or null.
+    // The k best of all segments for each query (dim values, as the metric compares them), times `scale`. totals, graph: or null.
     void (*search)(const Codec* codecs, size_t codec_count, const ListSegment* segments, size_t segment_count,
                    const float* Q, size_t queries, float scale, bool l2, const Reading&, size_t k, const Totals* totals,
                    const Graph* graph, Results, Counts*);

@@ -1,4 +1,4 @@
-// The Python face of the kernels, the choice of instruction set, and the small kernels that gain nothing from one.
+// The Python bindings of the kernels, the choice of instruction set, and the small kernels that gain nothing from one.
 #include "binding.hpp"
 
 #include <nanobind/stl/string.h>

@@ -141,6 +141,7 @@ class IndexBase:
     def save(self, path: str | os.PathLike[str] | None = None) -> None:
         """Write the index to a folder or URL; without a path, to the one it was opened from in mode "a".
 
+        An index that was not opened from the path replaces the one that is there.
         The previous state stays valid until the new one is complete, and stays with its readers after that. A few
         changes are appended to a log; many, or a log that has grown, are written as new files.
         """

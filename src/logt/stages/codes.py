@@ -73,14 +73,6 @@ class Codes:
         return X
 
 
-def concatenate_codes(parts: list[Codes]) -> Codes:
-    """Concatenate the rows of several codes (`parts`); shorter rows are padded with zeros."""
-    width = max(part.width for part in parts)
-    padded = [[np.pad(m, ((0, 0), (0, width - m.shape[1]))) for m in part.matrices()] for part in parts]
-    unit, weight = (np.concatenate(matrices) for matrices in zip(*padded, strict=True))
-    return Codes.from_matrices(unit, weight, np.concatenate([part.scale for part in parts]))
-
-
 def unit_dtype(count: int) -> type[np.uint16] | type[np.uint32]:
     """Return the smallest type that can number `count` units."""
     return np.uint16 if count <= 1 << 16 else np.uint32
