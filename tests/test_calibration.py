@@ -320,4 +320,7 @@ def test_the_commands(normal, tmp_path):
     shown = run("tune", tmp_path / "index", "--plot", tmp_path / "curve.svg").stdout
     assert "recall@10" in shown
     assert (tmp_path / "curve.svg").read_text().startswith("<?xml")
+    early = CliRunner().invoke(app, ["tune", str(tmp_path / "index"), "--plot", str(tmp_path / "curve.txt")])
+    assert "--plot writes .png or .svg files" in str(early.exception)
+    assert not early.output
     run("search", tmp_path / "index", tmp_path / "q.npy", "--recall", 0.9)

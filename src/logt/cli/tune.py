@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -16,7 +16,7 @@ from logt.cli.console import AsJson, Threads, out, say
 from logt.cli.vectors import IndexPath
 from logt.datasets import read_vectors
 from logt.engine.calibration import EffortPoint
-from logt.errors import MissingExtraError
+from logt.errors import InvalidInputError, MissingExtraError
 from logt.index import Index
 
 
@@ -32,6 +32,7 @@ def tune(
 ) -> None:
     """Measure recall and time by effort, and store the curve: searches for a recall follow from it."""
     check_fraction("--recall", recall)
+    figure = None if plot is None else _new_figure(plot)
     with Index.open(index, "a") as opened:
         points = opened.tune(None if queries is None else read_vectors(queries), threads=threads)
         opened.save()
@@ -43,20 +44,27 @@ def tune(
         table = Table("effort", "recall@10", "recall@100", "ms per query", "vectors scanned")
         for point in points:
             columns = (point.recall, point.recall_100, point.milliseconds)
-            table.add_row(f"{point.effort:.1f}", *(f"{value:.3f}" for value in columns), f"{point.scanned:,.0f}")
+            table.add_row(f"{point.effort:g}", *(f"{value:.3f}" for value in columns), f"{point.scanned:,.0f}")
         out.print(table)
         if best is not None:
             say(f"recall {recall:g} of a full read: effort={best.effort:g}, {best.milliseconds:.3f} ms per query")
-    if plot is not None:
-        _plot_efforts(points, plot)
+    if figure is not None:
+        _plot_efforts(points, figure)
+        figure.savefig(plot)
 
 
-def _plot_efforts(points: Sequence[EffortPoint], path: Path) -> None:
+def _new_figure(path: Path) -> Any:
+    """Return an empty figure; raise if it could not be written to this file."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtraError("--plot needs matplotlib: pip install 'logt-search[reproduce]'") from error
-    figure = Figure(figsize=(5, 3.5), layout="constrained")
+    if path.suffix not in (".png", ".svg"):
+        raise InvalidInputError(f"--plot writes .png or .svg files, got {path}")
+    return Figure(figsize=(5, 3.5), layout="constrained")
+
+
+def _plot_efforts(points: Sequence[EffortPoint], figure: Any) -> None:
     axes = figure.subplots()
     axes.plot([p.milliseconds for p in points], [p.recall for p in points], marker="o", label="recall@10")
     axes.plot([p.milliseconds for p in points], [p.recall_100 for p in points], marker="s", label="recall@100")
@@ -65,4 +73,3 @@ def _plot_efforts(points: Sequence[EffortPoint], path: Path) -> None:
     axes.set_ylabel("fraction of the results of a full read")
     axes.grid(alpha=0.3)
     axes.legend()
-    figure.savefig(path)
