@@ -24,7 +24,7 @@ from logt.stages.diffusion import Diffusion
 
 open = Index.open  # noqa: A001
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = [
     "BusyError",
