@@ -90,8 +90,10 @@ class Builder:
             own = [s for s in segments if isinstance(s, ListSegment) and s.codec is training.codec]
             measured = calibrate(own, None, rng, workers)
             segments = (*(s for s in segments if s not in own), *measured)
-        elif may_pause(len(snapshot), max(len(s) for s in segments if s not in snapshot.segments)):  # even if merged
-            segments = calibrate_grown(segments, rng, workers)
+        else:
+            existing = sum(s.count for s in snapshot.list_segments if s.codec is training.codec)
+            if may_pause(existing, max(len(s) for s in segments if s not in snapshot.segments)):  # even if merged
+                segments = calibrate_grown(segments, rng, workers)
         return replace(grown, segments=segments)
 
     def _encode(self, vectors: Any, ids: Ids, codec: Codec, workers: Workers) -> ListSegment:

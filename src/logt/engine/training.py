@@ -90,6 +90,8 @@ def codec_for_batch(
     codec = recipe.train(np.concatenate(parts), rng, workers, unit_norm=rows.normalized)
     if len(sample) >= _MIN_SAMPLE:
         codec = replace(codec, captured=codec.captured_energy(sample))
+    elif served:
+        codec = replace(codec, captured=served[0].codec.captured)
     return Training(codec, tuple(served) if codec.refine else ())
 
 
