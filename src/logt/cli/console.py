@@ -22,8 +22,13 @@ Threads = Annotated[int | None, typer.Option(min=1, help="Number of threads. Def
 _LINE_SECONDS = 15  # between two lines of progress
 
 
-def refuse_unused(context: typer.Context, names: Sequence[str], why: str) -> None:
-    """Raise if one of these options, which would have no effect, was given."""
+def refuse_unused(context: typer.Context | None, names: Sequence[str], why: str) -> None:
+    """Raise if one of these options, which would have no effect, was given on the command line.
+
+    context: None if the command is called as a function.
+    """
+    if context is None:
+        return
     for option in context.command.params:
         source = context.get_parameter_source(option.name) if option.name in names else None
         if source is not None and source.name == "COMMANDLINE":

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 
 def serve(
-    context: typer.Context,
     index: Annotated[
         str,
         typer.Argument(help="A folder indexed by logt images index, or an index of vectors; with --ray also a URL."),
@@ -53,6 +52,7 @@ def serve(
     replicas: Annotated[int, typer.Option(min=1, help="With --ray: actors of each shard.")] = 2,
     shards: Annotated[int | None, typer.Option(min=1, help="With --ray: number of shards.")] = None,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    context: typer.Context = None,  # type: ignore[assignment]
 ) -> None:
     """Serve an index over HTTP: a web page to search photos, and a JSON API."""
     if read_only and allow_upload:

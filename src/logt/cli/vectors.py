@@ -54,7 +54,6 @@ IndexPlace = Annotated[str, typer.Argument(metavar="INDEX", help="The folder or 
 
 
 def build(
-    context: typer.Context,
     sources: Annotated[
         list[str],
         typer.Argument(help=f"Vectors: files or URLs ({', '.join(SUFFIXES)}), or - for stdin."),
@@ -97,6 +96,7 @@ def build(
     ] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace an existing index.")] = False,
     as_json: AsJson = False,
+    context: typer.Context = None,  # type: ignore[assignment]
 ) -> None:
     """Build an index from files of vectors. Several files, --workers and --ray build it block by block."""
     if method not in (_DEFAULT_METHOD, *_PAPER_METHODS):
