@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -34,12 +34,11 @@ def create_app(collection: BaseCollection, settings: Settings | None = None) -> 
         refresher = asyncio.create_task(service.refresh_periodically())
         try:
             yield
+        finally:
             refresher.cancel()
-            with suppress(asyncio.CancelledError):
-                await refresher
+            await asyncio.gather(refresher, return_exceptions=True)
             if app.state.duplicates is not None:
                 app.state.duplicates.close()
-        finally:
             service.close()
 
     app = FastAPI(
