@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 
@@ -238,6 +239,38 @@ def test_a_writer_does_not_overwrite_what_another_one_saved(path, vectors, rewri
     assert files(path) == before
     first.save(path.parent / "elsewhere")
     assert len(logt.open(path.parent / "elsewhere")) == 31
+
+
+@pytest.mark.parametrize("rewrite", [False, True])
+def test_a_second_save_to_a_path_does_not_replace_what_another_writer_saved(tmp_path, vectors, rewrite):
+    index = logt.Index(8)
+    index.add(vectors(20, 8))
+    index.save(tmp_path / "index")
+    index.add(vectors(1, 8, seed=1))
+    index.save(tmp_path / "index")  # nobody else wrote
+    with logt.open(tmp_path / "index", mode="a") as other:
+        other.add(vectors(3, 8, seed=2), ids=[100, 101, 102])
+        if rewrite:
+            other.compact()
+        other.save()
+    before = files(tmp_path / "index")
+    for _ in range(2):
+        with pytest.raises(ConflictError, match="saved there"):
+            index.save(tmp_path / "index")
+    assert files(tmp_path / "index") == before
+    copy.copy(index).save(tmp_path / "index")  # an index that was never saved there replaces it
+    assert len(logt.open(tmp_path / "index")) == 21
+
+
+def test_a_second_save_to_a_path_that_is_empty_or_damaged_writes_it_again(tmp_path, vectors):
+    index = logt.Index(8)
+    index.add(vectors(20, 8))
+    index.save(tmp_path / "index")
+    shutil.rmtree(tmp_path / "index")
+    index.save(tmp_path / "index")
+    (tmp_path / "index" / "manifest.json").write_text("{")
+    index.save(tmp_path / "index")
+    assert len(logt.open(tmp_path / "index")) == 20
 
 
 def test_a_folder_that_was_replaced_is_not_written_to(path, vectors):

@@ -76,6 +76,18 @@ def test_of_two_writers_one_gets_a_conflict(bucket, made):
     assert 1 not in logt.open(url)
 
 
+def test_a_second_save_does_not_replace_what_another_writer_saved(bucket, made):
+    url = f"{bucket}/index"
+    made.save(url)
+    made.save(url)
+    with logt.open(url, mode="a") as other:
+        other.remove([1])
+        other.save()
+    with pytest.raises(ConflictError, match="saved there"):
+        made.save(url)
+    assert 1 not in logt.open(url)
+
+
 def test_writers_at_the_same_moment_never_overwrite_each_other(bucket, made):
     url = f"{bucket}/index"
     made.save(url)

@@ -19,11 +19,11 @@ from logt.engine.method import Method
 from logt.engine.params import SearchKey
 from logt.engine.prefixes import PrefixCache
 from logt.engine.snapshot import Snapshot, check_snapshot, damage_is_corruption
-from logt.errors import CorruptIndexError, InvalidInputError, ReadOnlyError
+from logt.errors import ConflictError, CorruptIndexError, InvalidInputError, ReadOnlyError
 from logt.methods import _check_method, _refuse_unknown
 from logt.metrics import Metric, parse_metric
 from logt.results import SearchResult
-from logt.storage.changes import Change, PendingChanges
+from logt.storage.changes import Change, PendingChanges, Position
 from logt.storage.locations import create_store, open_store, same_store
 from logt.storage.store import Store
 from logt.storage.writing import StoredIndex
@@ -90,6 +90,7 @@ class IndexBase:
         self._prefixes = PrefixCache()
         self._writing = threading.RLock()
         self._store: Store | None = None
+        self._saved: dict[str, Position] = {}  # other stores, and what was written there last
         self._pending = PendingChanges()
 
     @property
@@ -141,7 +142,8 @@ class IndexBase:
     def save(self, path: str | os.PathLike[str] | None = None) -> None:
         """Write the index to a folder or URL; without a path, to the one it was opened from in mode "a".
 
-        An index that was not opened from the path replaces the one that is there.
+        An index that was not opened from the path replaces the one that is there, unless this index was saved there
+        before and another writer has saved since: that raises ConflictError.
         The previous state stays valid until the new one is complete, and stays with its readers after that. A few
         changes are appended to a log; many, or a log that has grown, are written as new files.
         """
@@ -155,9 +157,21 @@ class IndexBase:
                 return
             new = create_store(path or "")
             try:
-                new.write(self._stored())
+                self._replace(new)
             finally:
                 new.close()
+
+    def _replace(self, store: Store) -> None:
+        """Write the index to a store that it was not opened from."""
+        before = self._saved.get(store.name)
+        if before is not None and store.generation and store.position != before:
+            raise ConflictError(
+                f"{store.name} was written by another since this index was saved there; nothing was written. "
+                "Save to another path, or open it with mode='a' and change that"
+            )
+        self._saved.pop(store.name, None)  # if writing fails, what is there is not known
+        store.write(self._stored())
+        self._saved[store.name] = store.position
 
     def _save_changes(self, store: Store) -> None:
         pending = self._pending.changes
@@ -319,7 +333,7 @@ class IndexBase:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._prefixes, self._writing = PrefixCache(), threading.RLock()
-        self._store, self._pending = None, PendingChanges()
+        self._store, self._saved, self._pending = None, {}, PendingChanges()
 
     @property
     def _builder(self) -> Builder:

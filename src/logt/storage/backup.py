@@ -19,7 +19,7 @@ from logt.storage.changes import Change
 from logt.storage.files import copy_file, make_folder, missing_folders
 from logt.storage.lock import LOCK, Lock
 from logt.storage.manifest import MANIFEST, read_manifest, state_of, write_manifest
-from logt.storage.store import INDEX_FILE, Store, is_index, last_generation
+from logt.storage.store import INDEX_FILE, Store, is_index, last_position
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _write(target: Path, manifest: Any, log: list[Change], generation: int) -> s
     another index, the generation is one that it did not have.
     """
     with suppress(FileNotFoundError, CorruptIndexError):  # a new folder, or a damaged index
-        generation = max(generation, last_generation(target, read_manifest(target)) + 1)
+        generation = max(generation, last_position(target, read_manifest(target)).generation + 1)
     generation -= bool(log)  # the log adds one
     manifest = {**manifest, "generation": generation, "copy": os.urandom(16).hex()}
     state = manifest["state"] = state_of(manifest)

@@ -79,7 +79,7 @@ class Store:
         except BaseException:
             store.close()
             raise
-        store._end = changes.start_of_log("", last_generation(folder, manifest))
+        store._end = last_position(folder, manifest)
         return store
 
     @classmethod
@@ -101,6 +101,11 @@ class Store:
     def generation(self) -> int:
         """The number of the state that was read or written last; it increases with each save."""
         return self._end.generation
+
+    @property
+    def position(self) -> changes.Position:
+        """The state that was found, read or written last; no other state is equal to it."""
+        return self._end
 
     def close(self) -> None:
         if self._lock:
@@ -164,7 +169,7 @@ class Store:
 
     def has_log(self, manifest: Any) -> bool:
         """Return whether there are changes since a manifest was written."""
-        return last_generation(self.folder, manifest) > int(manifest["generation"])
+        return last_position(self.folder, manifest).generation > int(manifest["generation"])
 
     def _is_current(self) -> bool:
         """Whether the manifest on disk is still the one that was read or written last."""
@@ -317,14 +322,14 @@ def check_names(files: Mapping[str, Any]) -> None:
         raise ValueError("a file outside the folder is named")
 
 
-def last_generation(folder: Path, manifest: Any) -> int:
-    """Return the generation of a folder, its log included as far as it can be read."""
+def last_position(folder: Path, manifest: Any) -> changes.Position:
+    """Return the state of a folder, its log included as far as it can be read."""
     state = manifest.get("state", "")
     start = changes.start_of_log(state, manifest["generation"])
     try:
-        return changes.read(folder / f"changes-{state}.log", start)[1].generation
+        return changes.read(folder / f"changes-{state}.log", start)[1]
     except CorruptIndexError:
-        return start.generation
+        return start
 
 
 def is_index(folder: Path) -> bool:
