@@ -121,3 +121,15 @@ def test_a_range_search_holds_the_scores_of_one_block_at_a_time(vectors, monkeyp
     assert (found.ids == expected.ids).all()
     assert (found.scores == expected.scores).all()
     assert peak < 10 * 20_000 + 40 * len(found.ids)
+
+
+@pytest.mark.parametrize("count", [300, 3000])  # without and with lists
+def test_no_cosine_is_above_1(vectors, count):
+    X = vectors(count, 64)
+    made = logt.Index(64)
+    made.add(X)
+    best = [made.search(X[row], 1, effort=1).scores[0] for row in range(100)]
+    assert 1 in best  # estimates above 1 are 1
+    assert max(best) == 1
+    assert made.search(X[:100], 1, effort=1).scores.max() == 1
+    assert made.range_search(X[:100], 0.9).scores.max() == 1

@@ -117,8 +117,10 @@ class ListSearcher {
         if (!logt::divide_by_norms(used.data(), 1, used.size(), cosine, most, &norm)) return false;
         logt::Counts counts;
         run(used.data(), 1, l2, reading, scores.size(), {scores.data(), ids.data(), nullptr}, &counts);
-        for (float* score = scores.data(); l2 && score < scores.data() + scores.size(); ++score)
-            *score = cosine ? 1 + *score / 2 : std::max(0.0f, -*score);
+        for (float* score = scores.data(); l2 && score < scores.data() + scores.size(); ++score) {
+            const float distance = std::max(0.0f, -*score);
+            *score = cosine ? 1 - distance / 2 : distance;
+        }
         return true;
     }
 

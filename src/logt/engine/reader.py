@@ -86,8 +86,9 @@ def list_scores(scores: Floats, metric: Metric) -> Floats:
     """Return the scores of lists as users see them: lists give −‖q − x‖², except under inner product.
 
     Under cosine, vectors have norm 1, so that q·x = 1 − ‖q − x‖² / 2. A distance keeps its precision where all
-    vectors point in nearly the same direction.
+    vectors point in nearly the same direction. An estimate of a distance may be below 0; none is returned.
     """
-    if metric == "l2":
-        return np.maximum(-scores, 0)
-    return scores if metric == "ip" else np.float32(1) + scores / np.float32(2)
+    if metric == "ip":
+        return scores
+    distances = np.maximum(-scores, 0)
+    return distances if metric == "l2" else np.float32(1) - distances / np.float32(2)
