@@ -102,6 +102,11 @@ def test_methods_by_name(files, method):
         (("build", "{files}/x.npy", "out", "--metric", "magic"), "metric must be one of"),
         (("search", "nowhere", "{files}/q.npy"), "nowhere holds no index: this path does not exist"),
         (("search", "{files}/index", "{files}/none.csv"), "file not found"),
+        (("search", "{files}/index", "{files}"), "is a folder; pass a file of vectors"),
+        (
+            ("search", "{files}/index", "{files}/q.npy", "--on-invalid", "skip"),
+            "--on-invalid must be raise or ignore",
+        ),
         (("search", "{files}/index", "{files}/q.npy", "--save", "out.txt"), "unsupported file type '.txt'"),
         (("search", "{files}/index", "{files}/q.npy", "--json", "--jsonl"), "pass one of them"),
         (("search", "{files}/index", "{files}/q.npy", "--effort", "7"), "effort must be from 0 to 1"),
@@ -113,6 +118,15 @@ def test_errors_are_one_line_with_a_way_to_fix_them(files, words, message):
     assert done.returncode == 1
     assert message in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
+
+
+def test_queries_that_are_not_valid_can_be_ignored(files):
+    Q = np.load(files / "q.npy")[:3]
+    Q[1, 5] = np.nan
+    np.save(files / "nan.npy", Q)
+    assert "row 1 of Q holds nan" in run("search", files / "index", files / "nan.npy", ok=False).stderr
+    found = json.loads(run("search", files / "index", files / "nan.npy", "--on-invalid", "ignore", "--json").stdout)
+    assert [all(id_ == -1 for id_ in ids) for ids in found["ids"]] == [False, True, False]
 
 
 def test_string_ids_and_paths_that_look_like_markup(files, vectors):

@@ -281,8 +281,8 @@ class Index(IndexBase):
     ) -> RangeResult:
         """Return all vectors with a score of at least `threshold` (under l2: a squared distance of at most that).
 
-        Everything is scanned, and nothing is corrected. Scores are estimates: to find copies of a vector, pass a little
-        less than 1 under cosine. Q, filter, threads: as in `search`.
+        Everything is scanned, and nothing is corrected. Scores are estimates: to find copies of a vector, pass a
+        little less than 1 under cosine. Q, filter, threads: as in `search`.
         """
         matrix = as_matrix(Q, self._dim, "Q")
         threshold = check_float("threshold", threshold)

@@ -220,6 +220,9 @@ def search(
     rerank: Annotated[
         str | None, typer.Option(help="diffusion: re-rank on the neighbor graph that `logt link` stored.")
     ] = None,
+    on_invalid: Annotated[
+        str, typer.Option(help="ignore: queries with NaN, infinity or norm 0 find nothing, instead of an error.")
+    ] = "raise",
     threads: Threads = None,
     save: Annotated[
         Path | None, typer.Option(help="Also write scores and ids to this file: .npz, or .jsonl (JSON Lines).")
@@ -234,6 +237,8 @@ def search(
         raise InvalidInputError("--json and --jsonl are two formats of the same output; pass one of them")
     if rerank not in (None, "diffusion"):
         raise InvalidInputError(f"--rerank must be diffusion, got {rerank!r}")
+    if on_invalid not in ("raise", "ignore"):
+        raise InvalidInputError(f"--on-invalid must be raise or ignore, got {on_invalid!r}")
     opened = Index.open(index)
     if rerank is not None and opened.report()["linked"] == 0:
         raise InvalidInputError(f"{index} has no neighbor graph; run `logt link {index}` first")
@@ -246,6 +251,7 @@ def search(
         p=p,
         R=shortlist,
         threads=threads,
+        on_invalid="ignore" if on_invalid == "ignore" else "raise",
     )
     result = SearchResult(np.atleast_2d(result.scores), np.atleast_2d(result.ids))
     if save is not None:

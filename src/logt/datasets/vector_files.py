@@ -33,6 +33,8 @@ def read_vectors(path: str | os.PathLike[str]) -> Array:
     .h5 or .hdf5 file. Of a .h5 file, `train` is read, or its only matrix.
     """
     path = Path(path)
+    if path.is_dir():
+        raise InvalidInputError(f"{path} is a folder; pass a file of vectors: {', '.join(SUFFIXES)}")
     if not path.is_file():
         raise FileNotFoundError(f"file not found: {path}")
     if path.suffix == ".npy":
