@@ -49,7 +49,7 @@ def tune(
         if best is not None:
             say(f"recall {recall:g} of a full read: effort={best.effort:g}, {best.milliseconds:.3f} ms per query")
     if figure is not None:
-        _plot_efforts(points, figure)
+        _plot_efforts(points, recall, figure)
         figure.savefig(plot)
 
 
@@ -64,12 +64,20 @@ def _new_figure(path: Path) -> Any:
     return Figure(figsize=(5, 3.5), layout="constrained")
 
 
-def _plot_efforts(points: Sequence[EffortPoint], figure: Any) -> None:
+def _plot_efforts(points: Sequence[EffortPoint], recall: float, figure: Any) -> None:
+    from logt.reproduce.plots import annotate, plain_log_ticks
+
     axes = figure.subplots()
     axes.plot([p.milliseconds for p in points], [p.recall for p in points], marker="o", label="recall@10")
     axes.plot([p.milliseconds for p in points], [p.recall_100 for p in points], marker="s", label="recall@100")
+    axes.axhline(recall, color="0.5", linestyle=":", label=f"recall {recall:g}")
+    for point in points:
+        if point.effort in (0.2, 0.4, 0.6, 0.8, 1):
+            annotate(axes, (point.milliseconds, point.recall), f"effort {point.effort:g}", (-5, 4))
     axes.set_xscale("log")
+    plain_log_ticks(axes.xaxis)
     axes.set_xlabel("milliseconds per query, one thread")
     axes.set_ylabel("fraction of the results of a full read")
     axes.grid(alpha=0.3)
-    axes.legend()
+    axes.margins(y=0.08)
+    axes.legend(loc="lower right")
