@@ -98,11 +98,7 @@ class _IndexEstimator(BaseEstimator):  # type: ignore[misc]
                 f"Expected n_neighbors <= n_samples_fit, but n_neighbors = {k}, n_samples_fit = {total}"
             )
         wanted = min(total, k * max(1, self.candidates))
-        threads = self._threads()
-        scores, rows = self.index_.search(Q, wanted, effort=self.effort, threads=threads)
-        short = (rows[:, -1] < 0).nonzero()[0]  # too few vectors in the lists that were probed
-        if len(short):
-            scores[short], rows[short] = self.index_.search(Q[short], wanted, effort=1.0, threads=threads)
+        scores, rows = self.index_.search(Q, wanted, effort=self.effort, threads=self._threads())
         if self._fit_X is None:
             return self._from_scores(scores[:, :k]), rows[:, :k]
         distances = self._exact(Q, rows)

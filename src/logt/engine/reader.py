@@ -90,5 +90,5 @@ def list_scores(scores: Floats, metric: Metric) -> Floats:
     """
     if metric == "ip":
         return scores
-    distances = np.maximum(-scores, 0)
+    distances: Floats = np.maximum(-scores, 0)
     return distances if metric == "l2" else np.float32(1) - distances / np.float32(2)

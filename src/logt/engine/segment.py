@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,7 +17,7 @@ Self = TypeVar("Self", bound="Segment")
 
 
 @dataclass(frozen=True, eq=False)
-class Segment:
+class Segment(ABC):
     """Encoded vectors with increasing ids.
 
     `removed` marks deleted rows; a segment with other deletions is another segment that shares everything else.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -129,7 +129,7 @@ class Sparse:
 # -------------------------------------------------------------------------------------------------- supports
 
 
-class _Supports:
+class _Supports(ABC):
     """The units among which each vector is encoded; `capacity` is the largest number for one vector."""
 
     capacity: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -16,7 +16,7 @@ from logt._validation import check_array, check_lengths, check_positive
 from logt.errors import InvalidInputError, MissingExtraError
 
 
-class Codebook:
+class Codebook(ABC):
     """The stored memory vectors Ŷ. Segments may share one; a query is measured once per codebook."""
 
     @property
