@@ -84,7 +84,7 @@ class IndexBase:
         self._seed = check_int("seed", seed, least=0)
         self._threads = None if threads is None else check_int("threads", threads)
         if isinstance(segment_size, str) and segment_size == "auto":
-            segment_size = 1 << 20 if method.probe else 1 << 17
+            segment_size = method.segment_size
         self._segment_size = None if segment_size is None else check_int("segment_size", segment_size)
         self._contents = Contents(method, Snapshot())
         self._prefixes = PrefixCache()

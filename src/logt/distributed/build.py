@@ -113,7 +113,7 @@ class _Recipe:
     def check(cls, method: Method | None, metric: str, seed: int, segment_size: int | str) -> _Recipe:
         checked = _check_method(method)
         if segment_size == "auto":
-            segment_size = 1 << 20 if checked.probe else 1 << 17
+            segment_size = checked.segment_size
         size = check_int("segment_size", segment_size)
         if size > MAX_ROWS:
             raise InvalidInputError(f"segment_size must be at most {MAX_ROWS:,}, got {size}")

@@ -68,6 +68,11 @@ class Method:
         if not isinstance(self.quantize, Int4):
             raise InvalidInputError("a method with residual codes keeps memory vectors in 4 bits: quantize=Int4()")
 
+    @property
+    def segment_size(self) -> int:
+        """The rows of a segment of an index with segment_size="auto"."""
+        return 1 << 20 if self.probe else 1 << 17
+
     def train(
         self, X: Floats, rng: np.random.Generator, workers: Workers = SERIAL, *, unit_norm: bool = True
     ) -> Codec:

@@ -22,7 +22,6 @@ from logt.engine.list_segment import ListSegment
 from logt.engine.method import Method
 from logt.engine.segment import Segment
 from logt.engine.string_ids import Layer, StringIds
-from logt.errors import CorruptIndexError
 from logt.stages.codec import Codec
 from logt.stages.codes import Codes
 from logt.stages.decoder import Sparse
@@ -30,14 +29,14 @@ from logt.stages.inverted_lists import Probe
 from logt.stages.quantize import CODEBOOKS, Codebook, Int4
 from logt.stages.residual import Bands, ResidualQuantizer
 from logt.storage.files import read_array_file
-from logt.storage.manifest import STAGES
+from logt.storage.manifest import STAGES, misfit_is_corruption
 
 _FIELDS = {"sketch": "residual", "open": "probe"}  # of a method, as they are called now
 
 
 def read(folder: Path, manifest: Any) -> dict[str, Any]:
     """Return the fields of a StoredIndex."""
-    try:
+    with misfit_is_corruption(folder):
         if any(Path(name).name != name for name in manifest["files"]):
             raise ValueError("a file outside the folder is named")
         loaded = {name: read_array_file(folder / name, about) for name, about in manifest["files"].items()}
@@ -58,8 +57,6 @@ def read(folder: Path, manifest: Any) -> dict[str, Any]:
             "segments": segments,
             "strings": strings,
         }
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
-        raise CorruptIndexError(f"{folder}: the manifest and its files do not fit together: {error}") from error
 
 
 def _stage(plain: Any) -> Any:

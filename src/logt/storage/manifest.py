@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,9 @@ FORMAT = 3
 
 _MAX_MANIFEST = 1 << 28
 
+UNUSABLE = (KeyError, TypeError, AttributeError, IndexError, ValueError)
+"""What arrays that do not fit together raise."""
+
 STAGES: dict[str, type[Any]] = {
     stage.__name__: stage
     for stage in (
@@ -37,6 +41,15 @@ STAGES: dict[str, type[Any]] = {
         Transpose,
     )
 }
+
+
+@contextmanager
+def misfit_is_corruption(name: object) -> Iterator[None]:
+    """Raise CorruptIndexError where the manifest of an index and its files do not fit together."""
+    try:
+        yield
+    except UNUSABLE as error:
+        raise CorruptIndexError(f"{name}: the manifest and its files do not fit together: {error}") from error
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:

@@ -10,12 +10,12 @@ from logt.engine.list_segment import ListSegment
 from logt.engine.method import Method
 from logt.engine.neighbor_graph import LinkState
 from logt.engine.string_ids import Layer, StringIds
-from logt.errors import ConflictError, CorruptIndexError, InvalidInputError
+from logt.errors import ConflictError, InvalidInputError
 from logt.metrics import Metric, parse_metric
 from logt.stages.codec import Codec
 from logt.storage.locations import open_store
-from logt.storage.manifest import method_from_json
-from logt.storage.store import UNUSABLE, Store
+from logt.storage.manifest import method_from_json, misfit_is_corruption
+from logt.storage.store import Store
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def read_outline(path: object) -> Outline:
             f"{path} has changes in its log that are in no segment yet; open it with mode='a', "
             "call compact() and save()"
         )
-    try:
+    with misfit_is_corruption(path):
         files = manifest["files"]
         strings = None
         if manifest["strings"] is not None:
@@ -80,8 +80,6 @@ def read_outline(path: object) -> Outline:
             strings,
             "graph" in manifest,
         )
-    except UNUSABLE as error:
-        raise CorruptIndexError(f"{path}: the manifest and its files do not fit together: {error}") from error
 
 
 def read_part(path: object, state: str, numbers: Sequence[int]) -> tuple[list[ListSegment], list[Codec]]:
@@ -90,7 +88,7 @@ def read_part(path: object, state: str, numbers: Sequence[int]) -> tuple[list[Li
     manifest = store.current_manifest()
     if manifest["state"] != state:
         raise ConflictError(f"{path} was written by another meanwhile")
-    try:
+    with misfit_is_corruption(path):
         codecs = _read_codecs(store, manifest)
         segments = []
         for number in numbers:
@@ -102,8 +100,6 @@ def read_part(path: object, state: str, numbers: Sequence[int]) -> tuple[list[Li
                 raise ValueError("a segment has no inverted lists")
             segments.append(segment)
         return segments, list(codecs.values())
-    except UNUSABLE as error:
-        raise CorruptIndexError(f"{path}: the manifest and its files do not fit together: {error}") from error
 
 
 def read_links(path: object, state: str) -> LinkState | None:
@@ -114,13 +110,11 @@ def read_links(path: object, state: str) -> LinkState | None:
         raise ConflictError(f"{path} was written by another meanwhile; call refresh()")
     if "graph" not in manifest:
         return None
-    try:
+    with misfit_is_corruption(path):
         names = manifest["graph"].values()
         return store.read_links(
             manifest["graph"], {name: store._load(name, manifest["files"][name]) for name in names}
         )
-    except UNUSABLE as error:
-        raise CorruptIndexError(f"{path}: the manifest and its files do not fit together: {error}") from error
 
 
 def _read_codecs(store: Store, manifest: Mapping[str, Any]) -> dict[str, Codec]:

@@ -23,11 +23,18 @@ from logt.storage import changes
 from logt.storage.cache import cached_file
 from logt.storage.changes import Change
 from logt.storage.files import checksum, read_array_file
-from logt.storage.manifest import FORMAT, manifest_bytes, method_from_json, parse_manifest, state_of
+from logt.storage.manifest import (
+    FORMAT,
+    manifest_bytes,
+    method_from_json,
+    misfit_is_corruption,
+    parse_manifest,
+    state_of,
+)
 from logt.storage.partial import DeferredLinks, DeferredStrings, PartialFiles
 from logt.storage.places import RemotePlace
 from logt.storage.sparse import BlockFetcher
-from logt.storage.store import INDEX_FILE, UNUSABLE, Store, check_names
+from logt.storage.store import INDEX_FILE, Store, check_names
 from logt.storage.writing import StoredIndex, Writer
 
 _MANIFEST = re.compile(r"manifest-(\d{12})\.json")
@@ -118,12 +125,8 @@ class RemoteStore(Store):
         lists = all(kind == "Codec" for kind in manifest["models"].values())
         if self._whole or manifest["format"] < FORMAT or not lists:
             return super()._read_manifest(manifest)
-        try:
+        with misfit_is_corruption(self.name):
             return self._read_part(manifest)
-        except UNUSABLE as error:
-            raise CorruptIndexError(
-                f"{self.name}: the manifest and its files do not fit together: {error}"
-            ) from error
 
     def _read_part(self, manifest: Any) -> StoredIndex:
         """Return the index without the values of its segments: those are fetched when they are read."""
@@ -182,15 +185,11 @@ class RemoteStore(Store):
     def append(self, pending: Sequence[Change]) -> None:
         raise InvalidInputError(f"{self.name} has no log of changes")
 
-    def write(self, stored: StoredIndex) -> None:
-        writer = Writer(self._put, self._files, self._names)
-        self._commit(writer.manifest(stored, self.generation + 1), writer)
+    def _check_unchanged(self) -> None:
+        """Do nothing: a commit fails if another writer has committed."""
 
-    def write_entries(self, contents: Mapping[str, Any], files: Mapping[str, dict[str, Any]]) -> None:
-        writer = Writer(self._put, {}, {})
-        writer.files = dict(files)
-        manifest = {"format": FORMAT, "generation": self.generation + 1, **contents, "files": writer.files}
-        self._commit(manifest, writer)
+    def _writer(self) -> Writer:
+        return Writer(self._put, self._files, self._names)
 
     def _put(self, name: str, data: bytes) -> None:
         """Write a file, unless it is there: the name is that of its content."""

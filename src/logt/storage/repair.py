@@ -32,8 +32,8 @@ from logt.storage.files import (
     replace_file,
 )
 from logt.storage.lock import Lock
-from logt.storage.manifest import FORMAT, MANIFEST, read_manifest, state_of, write_manifest
-from logt.storage.store import UNUSABLE, Store
+from logt.storage.manifest import FORMAT, MANIFEST, UNUSABLE, read_manifest, state_of, write_manifest
+from logt.storage.store import Store
 
 LOST_ID = "lost-id-"
 """Vectors whose string id is lost get this and their number as an id."""

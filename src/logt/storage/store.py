@@ -32,6 +32,7 @@ from logt.storage.manifest import (
     FORMAT,
     MANIFEST,
     method_from_json,
+    misfit_is_corruption,
     read_manifest,
     stage_to_json,
     state_of,
@@ -46,9 +47,6 @@ _BUILD = r"build-[0-9a-f]{16}-(plan|[0-9]{8})\.json"  # of a distributed build t
 _LOG = r"changes-[0-9a-f]{32}\.log"
 INDEX_FILE = re.compile(rf"\.lock|{_ARRAYS}|{_LOG}|{_BUILD}|\.(manifest\.json|{_ARRAYS}|{_BUILD})\.\d+\.tmp")
 """The names of all files of an index but the manifest."""
-
-UNUSABLE = (KeyError, TypeError, AttributeError, IndexError, ValueError)
-"""What arrays that do not fit together raise."""
 
 
 class Store:
@@ -181,7 +179,7 @@ class Store:
     def _read_manifest(self, manifest: Any) -> StoredIndex:
         if manifest["format"] < FORMAT:
             return StoredIndex(**legacy.read(self.folder, manifest))
-        try:
+        with misfit_is_corruption(self.name):
             check_names(manifest["files"])
             loaded = {n: self._load(n, about) for n, about in manifest["files"].items()}
             self._names.clear()
@@ -193,10 +191,6 @@ class Store:
             method = method_from_json(manifest["method"])
             links = self.read_links(manifest["graph"], loaded) if "graph" in manifest else None
             return StoredIndex(manifest["settings"], method, segments, strings, links)
-        except UNUSABLE as error:
-            raise CorruptIndexError(
-                f"{self.name}: the manifest and its files do not fit together: {error}"
-            ) from error
 
     def _load(self, name: str, about: Mapping[str, Any]) -> dict[str, Array]:
         """Return the arrays of a file, checked and mapped."""
@@ -263,7 +257,7 @@ class Store:
             [dict(stored.settings), stage_to_json(stored.method)]
         )  # what cannot be written is refused before anything is
         self._check_unchanged()
-        writer = Writer(LocalPlace(self.folder).write, self._files, self._names)
+        writer = self._writer()
         self._commit(writer.manifest(stored, self.generation + 1), writer)
 
     def write_entries(self, contents: Mapping[str, Any], files: Mapping[str, dict[str, Any]]) -> None:
@@ -272,10 +266,14 @@ class Store:
         contents: settings, method, models, segments and strings. files: length and checksum of each file.
         """
         self._check_unchanged()
-        writer = Writer(LocalPlace(self.folder).write, {}, {})
+        writer = self._writer()
         writer.files = dict(files)
         manifest = {"format": FORMAT, "generation": self.generation + 1, **contents, "files": writer.files}
         self._commit(manifest, writer)
+
+    def _writer(self) -> Writer:
+        """Return what writes files; it leaves out those that are there."""
+        return Writer(LocalPlace(self.folder).write, self._files, self._names)
 
     def _commit(self, manifest: dict[str, Any], writer: Writer) -> None:
         state = state_of(manifest)
