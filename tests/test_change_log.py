@@ -247,7 +247,7 @@ def test_a_second_save_to_a_path_does_not_replace_what_another_writer_saved(tmp_
     index.add(vectors(20, 8))
     index.save(tmp_path / "index")
     index.add(vectors(1, 8, seed=1))
-    index.save(tmp_path / "index")  # nobody else wrote
+    index.save(tmp_path / "index")  # there was no other writer
     with logt.open(tmp_path / "index", mode="a") as other:
         other.add(vectors(3, 8, seed=2), ids=[100, 101, 102])
         if rewrite:
