@@ -142,10 +142,11 @@ class ListSearcher:
             out = scores[rows], ids[rows], keys[rows], counts[rows]
             self._searcher.search(Q[rows], self.distances, *reading, *out)
 
-        if k and len(Q) <= _FEW:  # no threads to start, and nothing here uses BLAS
-            self._searcher.search(Q, self.distances, *reading, scores, ids, keys, counts)
-        elif k:
-            workers.map(fill, split_range(len(Q), min(max(-(-len(Q) // workers.threads), _FEW), _MANY)))
+        parts = split_range(len(Q) if k else 0, min(max(-(-len(Q) // workers.threads), _FEW), _MANY))
+        if len(parts) == 1:  # no threads to start, and nothing here uses BLAS
+            fill(parts[0])
+        elif parts:
+            workers.map(fill, parts)
         return keys, scores, ids, counts
 
     def _search_stored(self, Q: Floats, k: int, reading: Reading, workers: Workers) -> tuple[Floats, Ids, Array]:
