@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -116,7 +117,7 @@ def test_searches_during_refresh_see_one_state(tmp_path, rng):
     for thread in threads:
         thread.start()
     for number in range(20):
-        (second if number % 2 == 0 else first).save(tmp_path / "index")
+        copy.copy(second if number % 2 == 0 else first).save(tmp_path / "index")  # as another program would
         reader.refresh()
     stop.set()
     for thread in threads:
