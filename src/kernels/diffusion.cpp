@@ -193,7 +193,7 @@ std::vector<int64_t> spread(const Edges& S, const Spread& how, const int64_t* ro
 
 }  // namespace logt
 
-// ----------------------------------------------------------------------------------------------- Python bindings
+// ------------------------------------------------------------------------------------------- Python bindings
 
 namespace {
 

@@ -1,7 +1,7 @@
 // The hot loops of logt. Arrays in, arrays out: no checks here, the callers in Python validate.
 //
-// kernels.cpp (the paper's methods and the neighbor graph) and lists.cpp (the default index) are compiled once per instruction set; each copy fills
-// its table, and module.cpp picks one at run time.
+// kernels.cpp (the paper's methods and the neighbor graph) and lists.cpp (the default index) are compiled once per
+// instruction set; each copy fills its table, and module.cpp picks one at run time.
 #pragma once
 #include <algorithm>
 #include <cstddef>

@@ -164,7 +164,8 @@ class IndexBase:
     def _replace(self, store: Store) -> None:
         """Write the index to a store that it was not opened from."""
         before = self._saved.get(store.name)
-        if before is not None and store.generation and store.position != before:
+        there = store.generation > 0
+        if there and before is not None and store.position != before:
             raise ConflictError(
                 f"{store.name} was written by another since this index was saved there; nothing was written. "
                 "Save to another path, or open it with mode='a' and change that"
