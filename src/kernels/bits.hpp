@@ -106,6 +106,23 @@ inline __m512i multiply_add(__m512i sum, __m512i codes, __m512i weights) {
     return _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(codes, weights), _mm512_set1_epi16(1)));
 #endif
 }
+// The sum of each of N registers of integers. Two or four share most of the additions.
+template <size_t N>
+inline void totals(const __m512i (&v)[N], int32_t* out) {
+    const auto folded = [](__m512i x) { return _mm256_add_epi32(_mm512_castsi512_si256(x), _mm512_extracti64x4_epi64(x, 1)); };
+    const auto halves = [](__m256i x) { return _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1)); };
+    size_t n = 0;
+    for (; n + 4 <= N; n += 4) {
+        const __m256i ab = _mm256_hadd_epi32(folded(v[n]), folded(v[n + 1]));
+        const __m256i cd = _mm256_hadd_epi32(folded(v[n + 2]), folded(v[n + 3]));
+        write(out + n, halves(_mm256_hadd_epi32(ab, cd)));
+    }
+    for (; n + 2 <= N; n += 2) {
+        const __m128i both = halves(_mm256_hadd_epi32(folded(v[n]), folded(v[n + 1])));
+        write(out + n, _mm_cvtsi128_si64(_mm_hadd_epi32(both, both)));
+    }
+    for (; n < N; ++n) out[n] = _mm512_reduce_add_epi32(v[n]);
+}
 #elif defined(__AVX2__)
 inline __m256i group_of(const uint8_t* code, size_t from, size_t bytes) {
     if (from + WIDTH <= bytes) return read<__m256i>(code + from);
@@ -122,21 +139,25 @@ inline int32_t total(__m256i v) {
 template <size_t N>
 inline void bit_dots(const uint8_t* const (&code)[N], const int8_t* weights, size_t bytes, int32_t (&out)[N]) {
 #if defined(__AVX512BW__)
-    // A bit is multiplied where it stands, as 1 << f; the sums of each f are shifted down at the end.
-    __m512i sum[N][8] = {};
+    __m512i all[N];
+    // A bit is multiplied where it stands in its half of a byte, as 1 << f; the sums of each f are shifted down at the end.
+    __m512i sum[N][4] = {};
     for (size_t at = 0; at < bytes; at += WIDTH, weights += 8 * WIDTH) {
-        __m512i x[N];
-        for (size_t n = 0; n < N; ++n) x[n] = group_of(code[n], at, bytes);
-        for (int f = 0; f < 8; ++f) {
-            const __m512i w = read<__m512i>(weights + f * WIDTH), mask = _mm512_set1_epi8(static_cast<char>(1 << f));
+        __m512i x[N], y[N];
+        for (size_t n = 0; n < N; ++n) x[n] = group_of(code[n], at, bytes), y[n] = _mm512_srli_epi16(x[n], 4);
+        for (int f = 0; f < 4; ++f) {
+            const __m512i mask = _mm512_set1_epi8(static_cast<char>(1 << f));
+            const __m512i w = read<__m512i>(weights + f * WIDTH), v = read<__m512i>(weights + (f + 4) * WIDTH);
             for (size_t n = 0; n < N; ++n) sum[n][f] = multiply_add(sum[n][f], _mm512_and_si512(x[n], mask), w);
+            for (size_t n = 0; n < N; ++n) sum[n][f] = multiply_add(sum[n][f], _mm512_and_si512(y[n], mask), v);
         }
     }
     for (size_t n = 0; n < N; ++n) {
-        __m512i all = sum[n][0];
-        for (int f = 1; f < 8; ++f) all = _mm512_add_epi32(all, _mm512_srai_epi32(sum[n][f], static_cast<unsigned>(f)));
-        out[n] = _mm512_reduce_add_epi32(all);
+        const __m512i even = _mm512_add_epi32(sum[n][0], _mm512_srai_epi32(sum[n][2], 2));
+        const __m512i odd = _mm512_add_epi32(sum[n][1], _mm512_srai_epi32(sum[n][3], 2));
+        all[n] = _mm512_add_epi32(even, _mm512_srai_epi32(odd, 1));
     }
+    totals(all, out);
 #elif defined(__AVX2__)
     const __m256i one = _mm256_set1_epi8(1), ones = _mm256_set1_epi16(1);
     __m256i sum[N] = {};
@@ -229,9 +250,10 @@ inline void nibble_dots(const uint8_t* const (&code)[M], const int8_t* const (&w
             }
         }
     }
+    __m512i all[M * N];
     for (size_t m = 0; m < M; ++m)
-        for (size_t n = 0; n < N; ++n)
-            out[m][n] = _mm512_reduce_add_epi32(_mm512_add_epi32(sum[m][n], _mm512_srai_epi32(more[m][n], UP)));
+        for (size_t n = 0; n < N; ++n) all[m * N + n] = _mm512_add_epi32(sum[m][n], _mm512_srai_epi32(more[m][n], UP));
+    totals(all, out[0]);
 #elif defined(__AVX2__)
     const __m256i low = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
     __m256i sum[M][N] = {};

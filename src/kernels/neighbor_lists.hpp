@@ -19,6 +19,11 @@ struct NeighborLists {
         const uint32_t upper = wide ? static_cast<const uint16_t*>(high)[at] : static_cast<const uint8_t*>(high)[at];
         return low[at] | upper << 16;
     }
+    size_t count(size_t row) const {
+        size_t count = k;
+        while (count && !level[row * k + count - 1]) --count;
+        return count;
+    }
     template <typename Fetch>
     void fetch(size_t row, Fetch&& bytes) const {
         bytes(low + row * k, 2 * k);

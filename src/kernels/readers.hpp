@@ -206,7 +206,7 @@ class Joint {
             for (; wanted; wanted &= wanted - 1) {
                 const size_t q = place(wanted);
                 Scan& scan = readers_[first + q].scan;
-                scan.use_head({segment, p, factor, estimate[q], bound[q]}, dots[first + q]);
+                scan.use_head({segment, p, factor, estimate[q], bound[q], dots[first + q]});
                 mine.threshold[q] = scan.pool.threshold;
             }
         }

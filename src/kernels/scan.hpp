@@ -19,22 +19,33 @@ inline void fetch_bytes(const void* data, size_t bytes) {
     __builtin_prefetch(first + bytes - 1);
 }
 
-// A vector that waits for its residual to be read, which is fetched into the cache meanwhile.
+// A vector whose residual is read.
 struct Waiting {
     uint32_t segment, position;
     float factor, estimate, bound;
     int32_t dot = 0;  // of the head and the weights of the signs
 };
 
-// First in, first out: while one is read, those after it are fetched.
-template <size_t SIZE>
+// Vectors that wait for their residual, which is fetched into the cache meanwhile. First in, first out, in blocks: while one is
+// read, the vectors after it are fetched.
+template <size_t BLOCK, size_t BLOCKS>
 struct Queue {
-    Waiting items[SIZE];
-    size_t first = 0, held = 0;
+    static constexpr size_t SIZE = BLOCK * BLOCKS;
+    alignas(64) float factor[SIZE] = {}, estimate[SIZE] = {}, bound[SIZE] = {};
+    alignas(64) int32_t dot[SIZE] = {};
+    uint32_t segment[SIZE] = {}, position[SIZE] = {};
+    size_t first = 0, held = 0;  // first: of the block
 
-    void add(const Waiting& item) { items[(first + held++) % SIZE] = item; }
-    Waiting take() { return --held, items[first++ % SIZE]; }
+    void add(const Waiting& v) {
+        const size_t at = (first + held++) % SIZE;
+        segment[at] = v.segment, position[at] = v.position;
+        factor[at] = v.factor, estimate[at] = v.estimate, bound[at] = v.bound, dot[at] = v.dot;
+    }
+    Waiting at(size_t i) const { return {segment[i], position[i], factor[i], estimate[i], bound[i], dot[i]}; }
     bool full() const { return held == SIZE; }
+    // Of the block: less than BLOCK only if no others follow.
+    size_t count() const { return std::min(held, BLOCK); }
+    void drop_block() { held -= count(), first = (first + BLOCK) % SIZE; }
 };
 
 struct Scan {
@@ -44,8 +55,9 @@ struct Scan {
     const Reading& reading;
     Pool& pool;
     Counts& counts;
-    Queue<16> heads;
-    Queue<4> tails;
+    static constexpr size_t PAIR = 2;
+    Queue<LANES, 2> heads;
+    Queue<PAIR, 4> tails;
     float code_reach;
     const float head_reach;
     static constexpr float FAR = 3e38f;
@@ -58,7 +70,7 @@ struct Scan {
 
     void finish() {
         while (heads.held) read_heads();
-        while (tails.held) read_tail();
+        while (tails.held) read_tails();
     }
 
     // Fetches the codes of positions from..to-1 into the cache: they are few, in many places, and the next to be decoded.
@@ -131,7 +143,7 @@ struct Scan {
         }
     }
 
-    // A single vector, whose head was fetched; it is not left out by its code. p: its position in the segment
+    // A single vector; it is not left out by its code. p: its position in the segment
     void decode_place(const Place& place, uint32_t segment, uint32_t p) {
         const ListSegment& s = segments[segment];
         ++counts.decoded;
@@ -143,8 +155,7 @@ struct Scan {
         } else {
             estimate = estimate_one(s, p, s.starts ? query.c[list_of(s, p)] : 0);
         }
-        heads.add({segment, p, place.factor, estimate, FAR});
-        if (heads.held > 1) read_heads();
+        wait_for_head({segment, p, place.factor, estimate, FAR});
     }
 
     // c of the unit whose list holds p; `list` is the list of an earlier position, and then of p.
@@ -177,45 +188,71 @@ struct Scan {
         if (heads.full()) read_heads();
     }
 
-    // Two at a time: they share the weights.
+    // The products of the residuals of a block with weights. Two at a time: they share the weights.
+    template <typename Block>
+    [[gnu::always_inline]] void multiply(const Block& block, const uint8_t* (Scan::*code)(uint32_t, uint32_t) const,
+                                         const Buffer<int8_t>& weights, size_t bytes, int32_t* out) const {
+        const size_t first = block.first, count = block.count();
+        for (size_t i = 0; i < count; i += 2) {
+            const size_t a = first + i, other = std::min(i + 1, count - 1), b = first + other;
+            const uint8_t* codes[2] = {(this->*code)(block.segment[a], block.position[a]),
+                                       (this->*code)(block.segment[b], block.position[b])};
+            int32_t dots[2];
+            bit_dots<2>(codes, weights.data, bytes, dots);
+            out[i] = dots[0], out[other] = dots[other - i];
+        }
+    }
+
+    // All products of a block first, and then what follows from them: the processor would wait for each one otherwise, as it
+    // cannot guess whether a vector is kept.
     void read_heads() {
-        const bool two = heads.held > 1;
-        const Waiting one = heads.take(), other = two ? heads.take() : one;
-        const uint8_t* code[2] = {head(one.segment, one.position), head(other.segment, other.position)};
-        int32_t dots[2];
-        bit_dots<2>(code, query.signs.values.data, codec.head_bytes, dots);
-        counts.heads += two ? 2 : 1;
-        use_head(one, dots[0]);
-        if (two) use_head(other, dots[1]);
+        const size_t count = heads.count(), first = heads.first;
+        multiply(heads, &Scan::head, query.signs.values, codec.head_bytes, heads.dot + first);
+        counts.heads += static_cast<int64_t>(count);
+        const float step = query.signs.step, half_sum = query.signs.half_sum, reach = sign_reach();
+        for (size_t i = first; i < first + LANES; i += VECTOR) {
+            const Vec factor = read<Vec>(heads.factor + i), known = read<Vec>(heads.bound + i);
+            const Vec dot = __builtin_convertvector(read<Vectors<VECTOR>::Int>(heads.dot + i), Vec) - half_sum;
+            const Vec bound = read<Vec>(heads.estimate + i) + factor * step * dot + factor * reach;
+            write(heads.bound + i, bound < known ? bound : known);
+        }
+        uint32_t wanted = not_below(heads.bound + first, pool.threshold) & ((1u << count) - 1);
+        for (; wanted; wanted &= wanted - 1) use_head(heads.at(first + static_cast<size_t>(__builtin_ctz(wanted))));
+        heads.drop_block();
     }
 
     float sign_reach() const { return query.one_bit ? 0 : head_reach; }
+    // The estimate of a vector whose head was read.
+    float with_signs(const Waiting& v) const {
+        return v.estimate + v.factor * query.signs.step * (static_cast<float>(v.dot) - query.signs.half_sum);
+    }
 
-    // Goes on with a vector, if it can still be among the best. dot: the product of its head with the query
-    [[gnu::always_inline]] void use_head(Waiting vector, int32_t dot) {
-        const auto [segment, p, factor, estimate, bound, _] = vector;
-        const ListSegment& s = segments[segment];
-        const Weights& w = query.signs;
-        const float better = estimate + factor * w.step * (static_cast<float>(dot) - w.half_sum);
-        vector.bound = std::min(bound, better + factor * sign_reach());
+    // Goes on with a vector whose head was read, if it can still be among the best.
+    [[gnu::always_inline]] void use_head(const Waiting& vector) {
         if (!(vector.bound >= pool.threshold)) return;
-        if (s.visible && !s.visible[s.row[p]]) return;
-        vector.dot = dot;
-        if (query.one_bit) pool.offer(vector.bound, better, segment, p);
+        const ListSegment& s = segments[vector.segment];
+        if (s.visible && !s.visible[s.row[vector.position]]) return;
+        if (query.one_bit) pool.offer(vector.bound, with_signs(vector), vector.segment, vector.position);
         else wait_for_tail(vector);
     }
 
-    void wait_for_tail(const Waiting& vector) {
+    [[gnu::always_inline]] void wait_for_tail(const Waiting& vector) {
         fetch_bytes(tail(vector.segment, vector.position), codec.tail_bytes);
         tails.add(vector);
-        if (tails.full()) read_tail();
+        if (tails.full()) read_tails();
     }
 
-    void read_tail() {
-        const auto [segment, p, factor, estimate, bound, dot] = tails.take();
-        ++counts.tails;
-        const float sum = query.uniform ? static_cast<float>(dot) - query.head.half_sum : head_sum(segment, p);
-        pool.offer(bound, with_all_bits(segment, p, factor, estimate, sum), segment, p);
+    void read_tails() {
+        int32_t dots[PAIR];
+        multiply(tails, &Scan::tail, query.tail.values, codec.tail_bytes, dots);
+        counts.tails += static_cast<int64_t>(tails.count());
+        for (size_t i = 0; i < tails.count(); ++i) {
+            const auto [segment, p, factor, estimate, bound, dot] = tails.at(tails.first + i);
+            float sum = query.uniform ? static_cast<float>(dot) - query.head.half_sum : head_sum(segment, p);
+            sum += static_cast<float>(dots[i]) - query.tail.half_sum;
+            pool.offer(bound, estimate + factor * query.head.step * sum, segment, p);
+        }
+        tails.drop_block();
     }
 
     const Weights& head_weights() const { return query.one_bit ? query.signs : query.head; }

@@ -13,10 +13,6 @@
 namespace logt {
 namespace {
 
-struct Found {
-    uint32_t node, segment, position;
-};
-
 struct Walk {
     const Graph& graph;
     const ListSegment* segments;
@@ -25,7 +21,6 @@ struct Walk {
     SeenBelow seen{graph.lists.rows};
     Vector<uint32_t> nodes = {};   // whose neighbors are read next
     Vector<uint32_t> others = {};  // their neighbors
-    Vector<Found> found = {};
 
     // Until the neighbors of the `beam` best candidates were read.
     void run(size_t beam) {
@@ -33,8 +28,13 @@ struct Walk {
             if (node_of(c) != Graph::NONE) seen.insert(node_of(c));
         while (choose(beam)) {
             find_neighbors();
-            for (const Found& f : found)
-                scans[segments[f.segment].codec].decode_place(graph.place[f.node], f.segment, f.position);
+            for (uint32_t other : others) {
+                const Place& place = graph.place[other];
+                if (place.position == Graph::NONE) continue;
+                const uint32_t segment = graph.segment_of(place.position);
+                const uint32_t p = static_cast<uint32_t>(place.position - graph.first[segment]);
+                scans[segments[segment].codec].decode_place(place, segment, p);
+            }
             for (Scan& scan : scans) scan.finish();
         }
     }
@@ -47,7 +47,7 @@ struct Walk {
         constexpr size_t TOGETHER = 4;
         pool.cut();
         nodes.clear();
-        for (size_t r = 0; r < std::min(beam, pool.list.size()) && nodes.size() < TOGETHER; ++r) {
+        for (size_t& r = pool.walked; r < std::min(beam, pool.list.size()) && nodes.size() < TOGETHER; ++r) {
             Candidate& c = pool.list[r];
             if (std::exchange(c.walked, true) || node_of(c) == Graph::NONE) continue;
             nodes.push_back(node_of(c));
@@ -56,27 +56,21 @@ struct Walk {
         return !nodes.empty();
     }
 
+    // Without a branch on whether a neighbor is new: the processor could not guess it.
     void find_neighbors() {
-        others.clear();
-        for (uint32_t node : nodes)
-            for (size_t j = 0; j < graph.lists.k; ++j) {
+        const size_t k = graph.lists.k;
+        others.resize(nodes.size() * k);
+        size_t count = 0;
+        for (uint32_t node : nodes) {
+            const size_t known = graph.lists.count(node);
+            for (size_t j = 0; j < known; ++j) {
                 const uint32_t other = graph.lists.neighbor(node, j);
-                if (other == Graph::NONE) break;  // lists have no gaps
-                if (!seen.insert(other)) continue;
                 __builtin_prefetch(graph.place + other);
-                others.push_back(other);
+                others[count] = other;
+                count += seen.insert(other);
             }
-        found.clear();
-        for (uint32_t other : others) {
-            const uint32_t position = graph.place[other].position;
-            if (position == Graph::NONE) continue;
-            const uint32_t segment = graph.segment_of(position);
-            const uint32_t p = static_cast<uint32_t>(position - graph.first[segment]);
-            found.push_back({other, segment, p});
-            const Scan& scan = scans[segments[segment].codec];
-            if (!segments[segment].fits_place()) scan.fetch(segments[segment], p, p + 1);
-            fetch_bytes(scan.head(segment, p), scan.codec.head_bytes);
         }
+        others.resize(count);
     }
 };
 
