@@ -217,7 +217,7 @@ void measure_some(const Codec& codec, Query* queries, size_t first, size_t apart
 // In M parts of the book at a time, each from its first unit to its last: the processor fetches such streams by itself.
 template <size_t N>
 void measure_for(const Codec& codec, Query* queries) {
-    constexpr size_t M = 4 / N ? 4 / N : 1;
+    constexpr size_t M = N > 1 ? 2 : 4;
     const size_t part = codec.units / M;
     for (size_t j = 0; j < part; ++j) measure_some<M, N>(codec, queries, j, part);
     for (size_t j = part * M; j < codec.units; ++j) measure_some<1, N>(codec, queries, j, 0);
