@@ -42,7 +42,7 @@ struct Weights {
     // `fields` per byte (8 bits, 2 of 4 bits, or one); weight[i]: that of logical field i < count
     Weights(size_t bytes, size_t fields, const float* weight, size_t count, float largest)
         : values((bytes + WIDTH - 1) / WIDTH * WIDTH * fields), fine((bytes + WIDTH - 1) / WIDTH * WIDTH * fields) {
-        step = largest > 1e-30f ? largest / 127 : 1;  // a query of next to nothing is one of nothing
+        step = largest > 1e-30f ? largest / 127 : 1;  // smaller weights count as 0
         const float inverse = 1 / step;
         Int sums = {}, fine_sums = {};
         int8_t *out = values.data, *more = fine.data;

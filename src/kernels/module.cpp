@@ -201,7 +201,7 @@ void to_int8(In<float, 2> V, Out<int8_t, 2> codes, Out<float, 1> scale) {
         const float* v = V.data() + r * dim;
         float most = 0;
         for (size_t i = 0; i < dim; ++i) most = std::max(most, std::fabs(v[i]));
-        const float step = most > 1e-30f ? most / 127 : 0;  // a row of next to nothing is one of nothing
+        const float step = most > 1e-30f ? most / 127 : 0;  // smaller values count as 0
         scale.data()[r] = step;
         for (size_t i = 0; i < dim; ++i)
             codes.data()[r * dim + i] = static_cast<int8_t>(std::nearbyint(step > 0 ? v[i] / step : 0.0f));
