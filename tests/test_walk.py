@@ -76,6 +76,20 @@ def test_a_walk_without_limit_finds_what_a_naive_one_reaches(index, collection, 
         assert len(set(ids[0].tolist()) & set(wanted.tolist())) >= K - 1
 
 
+def test_a_list_of_neighbors_ends_at_its_first_gap(index, collection):
+    (segment,) = index._snapshot.list_segments
+    state = index._snapshot.links
+    reading = Reading(1, 1, 0, FAR, FAR, 3 * K, 5000, everything=False)
+
+    def search(wanted):
+        lists = replace(state.links.lists, level=np.where(wanted, state.links.lists.level, 0).astype(np.uint8))
+        searcher = ListSearcher([segment], links=replace(state, links=replace(state.links, lists=lists)))
+        return searcher.search(collection[1], K, reading)
+
+    for a, b in zip(search(np.arange(12) != 2), search(np.arange(12) < 2), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def recall(found, truth):
     return np.mean([len(set(a[:K]) & set(b[:K])) / K for a, b in zip(found.tolist(), truth.tolist(), strict=True)])
 

@@ -20,8 +20,8 @@ struct NeighborLists {
         return low[at] | upper << 16;
     }
     size_t count(size_t row) const {
-        size_t count = k;
-        while (count && !level[row * k + count - 1]) --count;
+        size_t count = 0;
+        while (count < k && level[row * k + count]) ++count;
         return count;
     }
     template <typename Fetch>
