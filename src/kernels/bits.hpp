@@ -109,16 +109,16 @@ inline __m512i multiply_add(__m512i sum, __m512i codes, __m512i weights) {
 // The sum of each of N registers of integers. Two or four share most of the additions.
 template <size_t N>
 inline void totals(const __m512i (&v)[N], int32_t* out) {
-    const auto folded = [](__m512i x) { return _mm256_add_epi32(_mm512_castsi512_si256(x), _mm512_extracti64x4_epi64(x, 1)); };
-    const auto halves = [](__m256i x) { return _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1)); };
+    const auto half = [](__m512i x) { return _mm256_add_epi32(_mm512_castsi512_si256(x), _mm512_extracti64x4_epi64(x, 1)); };
+    const auto quarter = [](__m256i x) { return _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1)); };
     size_t n = 0;
     for (; n + 4 <= N; n += 4) {
-        const __m256i ab = _mm256_hadd_epi32(folded(v[n]), folded(v[n + 1]));
-        const __m256i cd = _mm256_hadd_epi32(folded(v[n + 2]), folded(v[n + 3]));
-        write(out + n, halves(_mm256_hadd_epi32(ab, cd)));
+        const __m256i ab = _mm256_hadd_epi32(half(v[n]), half(v[n + 1]));
+        const __m256i cd = _mm256_hadd_epi32(half(v[n + 2]), half(v[n + 3]));
+        write(out + n, quarter(_mm256_hadd_epi32(ab, cd)));
     }
     for (; n + 2 <= N; n += 2) {
-        const __m128i both = halves(_mm256_hadd_epi32(folded(v[n]), folded(v[n + 1])));
+        const __m128i both = quarter(_mm256_hadd_epi32(half(v[n]), half(v[n + 1])));
         write(out + n, _mm_cvtsi128_si64(_mm_hadd_epi32(both, both)));
     }
     for (; n < N; ++n) out[n] = _mm512_reduce_add_epi32(v[n]);
@@ -253,7 +253,9 @@ inline void nibble_dots(const uint8_t* const (&code)[M], const int8_t* const (&w
     __m512i all[M * N];
     for (size_t m = 0; m < M; ++m)
         for (size_t n = 0; n < N; ++n) all[m * N + n] = _mm512_add_epi32(sum[m][n], _mm512_srai_epi32(more[m][n], UP));
-    totals(all, out[0]);
+    int32_t sums[M * N];
+    totals(all, sums);
+    std::memcpy(out, sums, sizeof sums);
 #elif defined(__AVX2__)
     const __m256i low = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
     __m256i sum[M][N] = {};

@@ -154,7 +154,7 @@ void scores(const Codec* codecs, const ListSegment& segment, const float* q, flo
         const float first = scan.first_of(segment, p, list);
         const bool hidden = segment.visible && !segment.visible[segment.row[p]];
         const float code = scan.estimate_one(segment, p, first);
-        const float estimate = scan.with_all_bits(0, at, segment.factor[p], code, scan.head_sum(0, at));
+        const float estimate = scan.with_all_bits(segment.factor[p], code, scan.sum_of_all(0, at));
         out[p - begin] = hidden ? -INF : estimate + scan.refinement(0, at, list);
     }
 }

@@ -30,7 +30,7 @@ struct Pool {
     Vector<Candidate> list;
     Vector<Candidate> late;  // scratch
     size_t sorted = 0;
-    size_t walked = 0;  // the neighbors of so many of the best were read
+    size_t best_walked = 0;  // the neighbors of so many of the best were read
     float threshold = -INF;
 
     Pool(const ListSegment* segments, size_t wanted, size_t beam, size_t rows)
@@ -62,9 +62,9 @@ struct Pool {
             list[a + b - 1] = old ? list[a - 1] : late[b - 1];
             old ? --a : --b;
         }
-        walked = std::min(walked, late.empty() ? list.size() : a);
         list.resize(std::min(list.size(), R));
         sorted = list.size();
+        best_walked = std::min({best_walked, a, sorted});
         if (sorted == R) threshold = list[R - 1].key;
     }
     // bound: the least value that was compared with the threshold before the score was known.

@@ -118,7 +118,7 @@ struct ListReader {
 
 #if defined(LOGT_AMX)
 
-// Vectors of a list for many queries at once. Each number is computed as by Scan::decode and Scan::use_head, but for one vector
+// Vectors of a list for many queries at once. Each number is computed as by Scan::decode and Scan::read_heads, but for one vector
 // and 16 queries instead of one query and 16 vectors: then the heads are multiplied as matrices, and c is not gathered.
 class Joint {
   public:

@@ -248,9 +248,9 @@ struct Scan {
         counts.tails += static_cast<int64_t>(tails.count());
         for (size_t i = 0; i < tails.count(); ++i) {
             const auto [segment, p, factor, estimate, bound, dot] = tails.at(tails.first + i);
-            float sum = query.uniform ? static_cast<float>(dot) - query.head.half_sum : head_sum(segment, p);
-            sum += static_cast<float>(dots[i]) - query.tail.half_sum;
-            pool.offer(bound, estimate + factor * query.head.step * sum, segment, p);
+            const float of_head = query.uniform ? static_cast<float>(dot) - query.head.half_sum : head_sum(segment, p);
+            const float of_tail = static_cast<float>(dots[i]) - query.tail.half_sum;
+            pool.offer(bound, with_all_bits(factor, estimate, of_head + of_tail), segment, p);
         }
         tails.drop_block();
     }
@@ -267,10 +267,12 @@ struct Scan {
     float head_sum(uint32_t segment, uint32_t p) const {
         return sum_of_bits(head(segment, p), codec.head_bytes, head_weights().values, head_weights().half_sum);
     }
-    // sum: that of the head
-    float with_all_bits(uint32_t segment, uint32_t p, float factor, float estimate, float sum) const {
-        if (!query.one_bit)
-            sum += sum_of_bits(tail(segment, p), codec.tail_bytes, query.tail.values, query.tail.half_sum);
+    float sum_of_all(uint32_t segment, uint32_t p) const {
+        if (query.one_bit) return head_sum(segment, p);
+        return head_sum(segment, p) + sum_of_bits(tail(segment, p), codec.tail_bytes, query.tail.values, query.tail.half_sum);
+    }
+    // sum: that of all bits
+    float with_all_bits(float factor, float estimate, float sum) const {
         return estimate + factor * head_weights().step * sum;
     }
 

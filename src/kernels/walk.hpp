@@ -47,7 +47,7 @@ struct Walk {
         constexpr size_t TOGETHER = 4;
         pool.cut();
         nodes.clear();
-        for (size_t& r = pool.walked; r < std::min(beam, pool.list.size()) && nodes.size() < TOGETHER; ++r) {
+        for (size_t& r = pool.best_walked; r < std::min(beam, pool.list.size()) && nodes.size() < TOGETHER; ++r) {
             Candidate& c = pool.list[r];
             if (std::exchange(c.walked, true) || node_of(c) == Graph::NONE) continue;
             nodes.push_back(node_of(c));
@@ -56,7 +56,7 @@ struct Walk {
         return !nodes.empty();
     }
 
-    // Without a branch on whether a neighbor is new: the processor could not guess it.
+    // Up to some size of the graph, without a branch on whether a neighbor is new: the processor could not guess it.
     void find_neighbors() {
         const size_t k = graph.lists.k;
         others.resize(nodes.size() * k);
