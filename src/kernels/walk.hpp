@@ -56,7 +56,7 @@ struct Walk {
         return !nodes.empty();
     }
 
-    // Up to some size of the graph, without a branch on whether a neighbor is new: the processor could not guess it.
+    // Without a branch on whether a neighbor is new, where those seen are bits: the processor could not guess it.
     void find_neighbors() {
         const size_t k = graph.lists.k;
         others.resize(nodes.size() * k);
