@@ -173,24 +173,22 @@ inline void bit_dots(const uint8_t* const (&code)[N], const int8_t* weights, siz
         }
     for (size_t n = 0; n < N; ++n) out[n] = total(sum[n]);
 #elif defined(__ARM_FEATURE_DOTPROD)
-    // As above; the eighth bit counts as -128.
-    int32x4_t sum[N][8] = {};
+    int32x4_t sum[N][4] = {};  // as above
     for (size_t at = 0; at < bytes; at += WIDTH, weights += 8 * WIDTH) {
-        uint8x16_t x[N];
-        for (size_t n = 0; n < N; ++n) x[n] = vld1q_u8(code[n] + at);
-        for (int f = 0; f < 8; ++f) {
-            const int8x16_t w = vld1q_s8(weights + f * WIDTH);
+        uint8x16_t x[N], y[N];
+        for (size_t n = 0; n < N; ++n) x[n] = vld1q_u8(code[n] + at), y[n] = vshrq_n_u8(x[n], 4);
+        for (int f = 0; f < 4; ++f) {
             const uint8x16_t mask = vdupq_n_u8(static_cast<uint8_t>(1 << f));
+            const int8x16_t w = vld1q_s8(weights + f * WIDTH), v = vld1q_s8(weights + (f + 4) * WIDTH);
             for (size_t n = 0; n < N; ++n)
                 sum[n][f] = vdotq_s32(sum[n][f], vreinterpretq_s8_u8(vandq_u8(x[n], mask)), w);
+            for (size_t n = 0; n < N; ++n)
+                sum[n][f] = vdotq_s32(sum[n][f], vreinterpretq_s8_u8(vandq_u8(y[n], mask)), v);
         }
     }
     for (size_t n = 0; n < N; ++n) {
-        int32x4_t all = vsubq_s32(sum[n][0], vshrq_n_s32(sum[n][7], 7));
-        all = vaddq_s32(all, vaddq_s32(vshrq_n_s32(sum[n][1], 1), vshrq_n_s32(sum[n][2], 2)));
-        all = vaddq_s32(all, vaddq_s32(vshrq_n_s32(sum[n][3], 3), vshrq_n_s32(sum[n][4], 4)));
-        all = vaddq_s32(all, vaddq_s32(vshrq_n_s32(sum[n][5], 5), vshrq_n_s32(sum[n][6], 6)));
-        out[n] = vaddvq_s32(all);
+        const int32x4_t even = vsraq_n_s32(sum[n][0], sum[n][2], 2), odd = vsraq_n_s32(sum[n][1], sum[n][3], 2);
+        out[n] = vaddvq_s32(vsraq_n_s32(even, odd, 1));
     }
 #elif defined(__ARM_NEON) && defined(__aarch64__)
     constexpr size_t SAFE = 8;  // groups whose sums fit into 16 bits: 8 * 8 * 2 * 127
