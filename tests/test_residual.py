@@ -10,7 +10,7 @@ import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logt import InvalidInputError, Method
+from logt import InvalidInputError, Method, _kernels
 from logt._threads import Workers
 from logt.engine.list_search import ListSearcher
 from logt.engine.list_segment import ListSegment, merge_segments
@@ -22,7 +22,7 @@ from logt.stages.inverted_lists import Probe, Ranks, Reading, sort_into_lists
 from logt.stages.kmeans import KMeans
 from logt.stages.residual import ERRORS, STEPS, Bands, ResidualQuantizer, signs
 
-EVERYTHING = Reading(lists=1, nprobe=0, least=0, code_reach=0, head_reach=0, candidates=0, beam=0, everything=True)
+EVERYTHING = Reading(lists=1, nprobe=0, least=0, code_reach=0, head_reach=0, walk_reach=0, candidates=0, beam=0, everything=True)
 FAR = 1e6  # deviations: nothing is skipped
 
 
@@ -208,7 +208,7 @@ def test_lists_are_probed_in_the_order_of_their_expected_scores(isa, rng, nprobe
     X = uneven(rng, 2000, 48)
     segment = segment_of(X, rng)
     codec = segment.codec
-    reading = Reading(1, nprobe, 0, FAR, FAR, 60, 0, everything=False)
+    reading = Reading(1, nprobe, 0, FAR, FAR, FAR, 60, 0, everything=False)
     for q in uneven(rng, 5, 48):
         c = 2 * codec.memory_vectors @ codec.bands.rotate((q - codec.mean)[None])[0]
         best = np.argsort(-(codec.list_weight * c + codec.list_bias))[:nprobe]
@@ -246,8 +246,8 @@ def test_the_best_lists_are_found_for_any_scores(isa, rng, units, kind):
     order = np.argsort(-np.nan_to_num(bias, nan=-np.inf, posinf=np.inf, neginf=-np.inf), kind="stable")
     for nprobe in {1, units // 20 + 1, units // 3 + 1, units - units // 10, units}:
         read = np.zeros(units, np.uint8)
-        reading = Reading(1, nprobe, 0, FAR, FAR, 0, 0, everything=False)
-        searcher._searcher.probed(uneven(rng, 1, 24), searcher.distances, *reading, read)
+        reading = Reading(1, nprobe, 0, FAR, FAR, FAR, 0, 0, everything=False)
+        searcher._searcher.probed(uneven(rng, 1, 24), searcher.distances, _kernels.Reading(*reading), read)
         assert set(np.flatnonzero(read).tolist()) == set(order[:nprobe].tolist())
 
 
@@ -256,7 +256,7 @@ def test_what_is_not_read_could_hardly_be_among_the_best(isa, rng):
     segment = segment_of(X, rng)
     Q = uneven(rng, 50, 200)
     kept = ListSearcher([segment])
-    careful = Reading(1, 16, 0, 5.0, 4.0, 0, 0, everything=False)
+    careful = Reading(1, 16, 0, 5.0, 4.0, 0.0, 0, 0, everything=False)
     _, some, counts = kept.search(Q, 10, careful)
     _, every, all_counts = kept.search(Q, 10, EVERYTHING)
     assert np.mean([len(set(a) & set(b)) / 10 for a, b in zip(some.tolist(), every.tolist(), strict=True)]) > 0.99

@@ -16,6 +16,7 @@ from counting_proxy import CountingProxy
 from typer.testing import CliRunner
 
 import logt
+from logt import _kernels
 from logt.cli.main import app
 from logt.engine.list_search import ListSearcher
 from logt.errors import CorruptIndexError
@@ -331,7 +332,7 @@ def test_the_lists_that_are_fetched_are_those_that_a_search_reads(changed, vecto
         reading = logt.stages.inverted_lists.Probe(effort).reading(5, ranks=logt.stages.inverted_lists.Ranks())
         for q in vectors(20, 16, seed=14):
             read = np.zeros(sum(codec.units for codec in totals.codecs), np.uint8)
-            totals._searcher.probed(q[None], totals.distances, *reading, read)
+            totals._searcher.probed(q[None], totals.distances, _kernels.Reading(*reading), read)
             assert read.sum() == searcher.search(q[None], 5, reading)[2][0, 0]
 
 

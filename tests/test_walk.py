@@ -63,7 +63,7 @@ def test_a_walk_without_limit_finds_what_a_naive_one_reaches(index, collection, 
     lists = replace(lists, level=np.where(np.arange(12) < 2, lists.level, 0).astype(np.uint8))
     few = replace(state.links, lists=lists)
     searcher = ListSearcher([segment], links=replace(state, links=few))
-    reading = Reading(1, 1, 0, FAR, FAR, 3 * K, 5000, everything=False)
+    reading = Reading(1, 1, 0, FAR, FAR, FAR, 3 * K, 5000, everything=False)
     for q in collection[1][:8]:
         _, ids, counts = searcher.search(q[None], K, reading)
         start = first_lists(segment, q, counts[0, 0])
@@ -79,7 +79,7 @@ def test_a_walk_without_limit_finds_what_a_naive_one_reaches(index, collection, 
 def test_a_list_of_neighbors_ends_at_its_first_gap(index, collection):
     (segment,) = index._snapshot.list_segments
     state = index._snapshot.links
-    reading = Reading(1, 1, 0, FAR, FAR, 3 * K, 5000, everything=False)
+    reading = Reading(1, 1, 0, FAR, FAR, FAR, 3 * K, 5000, everything=False)
 
     def search(wanted):
         lists = replace(state.links.lists, level=np.where(wanted, state.links.lists.level, 0).astype(np.uint8))
@@ -88,6 +88,35 @@ def test_a_list_of_neighbors_ends_at_its_first_gap(index, collection):
 
     for a, b in zip(search(np.arange(12) != 2), search(np.arange(12) < 2), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_neighbors_are_left_out_by_their_codes(index, collection):
+    (segment,) = index._snapshot.list_segments
+    searcher = ListSearcher([segment], links=index._snapshot.links)
+
+    def search(walk_reach):
+        _, ids, counts = searcher.search(collection[1], K, Reading(1, 2, 0, FAR, FAR, walk_reach, 3 * K, 60, False))
+        return ids, counts[:, 2].mean()
+
+    (all_ids, all_heads), (most_ids, fewer), (some_ids, fewest) = (search(reach) for reach in (FAR, 4.0, 2.0))
+    assert fewest < fewer < all_heads
+    assert recall(some_ids, all_ids) < 1
+    assert recall(most_ids, all_ids) > 0.99
+
+
+def test_residuals_of_few_directions_are_not_left_out(rng):
+    """There the deviation of residuals that are the same in all directions is too small."""
+    X = rng.normal(size=(12200, 24)) @ rng.normal(size=(24, 256)) + 0.3 * rng.normal(size=(12200, 256))
+    index = logt.Index(256)
+    index.add(X[200:].astype(np.float32))
+    index.link(12)
+    (segment,) = index._snapshot.list_segments
+    searcher = ListSearcher([segment], links=index._snapshot.links)
+    Q = X[:200].astype(np.float32)
+    Q /= np.linalg.norm(Q, axis=1, keepdims=True)
+    wide, narrow = (searcher.search(Q, K, Reading(0.3, 0, 0, FAR, FAR, reach, 3 * K, 20, False)) for reach in (FAR, 4.0))
+    assert narrow[2][:, 2].mean() < wide[2][:, 2].mean()
+    assert recall(narrow[1], wide[1]) > 0.99
 
 
 def recall(found, truth):

@@ -93,10 +93,8 @@ class ListSearcher {
 
     // Q: (queries, dim); scores, ids: (queries, k); keys: as scores, or empty; counts: (queries, 4) lists, codes, heads and
     // tails that were read
-    void search(In<float, 2> Q, bool l2, double lists, size_t nprobe, size_t least, float code_reach, float head_reach,
-                size_t candidates, size_t beam, bool everything, Out<float, 2> scores, Out<int64_t, 2> ids, Out<float, 2> keys,
-                Out<int64_t, 2> counts) const {
-        const logt::Reading reading = {lists, nprobe, least, code_reach, head_reach, candidates, beam, everything};
+    void search(In<float, 2> Q, bool l2, const logt::Reading& reading, Out<float, 2> scores, Out<int64_t, 2> ids,
+                Out<float, 2> keys, Out<int64_t, 2> counts) const {
         std::vector<logt::Counts> read(Q.shape(0));
         run(Q.data(), Q.shape(0), l2, reading, scores.shape(1),
             {scores.data(), ids.data(), keys.shape(0) ? keys.data() : nullptr}, read.data());
@@ -108,10 +106,8 @@ class ListSearcher {
 
     // One query as users pass it, and its scores as they see them (reader.py). q: dim values; scores, ids: k. Returns false,
     // and writes nothing, if the norm of q is above `most`, no number or, under cosine, 0.
-    bool search_one(Values<const float> q, bool cosine, double most, bool l2, double lists, size_t nprobe, size_t least,
-                    float code_reach, float head_reach, size_t candidates, size_t beam, bool everything, Values<float> scores,
-                    Values<int64_t> ids) const {
-        const logt::Reading reading = {lists, nprobe, least, code_reach, head_reach, candidates, beam, everything};
+    bool search_one(Values<const float> q, bool cosine, double most, bool l2, const logt::Reading& reading,
+                    Values<float> scores, Values<int64_t> ids) const {
         std::vector<float> used(q.data(), q.data() + q.size());
         double norm;
         if (!logt::divide_by_norms(used.data(), 1, used.size(), cosine, most, &norm)) return false;
@@ -125,9 +121,7 @@ class ListSearcher {
     }
 
     // Marks the lists that `search` reads for up to `candidates` results, if totals were added. read: the units of all codecs
-    void probed(In<float, 2> Q, bool l2, double lists, size_t nprobe, size_t least, float code_reach, float head_reach,
-                size_t candidates, size_t beam, bool everything, Out<uint8_t, 1> read) const {
-        const logt::Reading reading = {lists, nprobe, least, code_reach, head_reach, candidates, beam, everything};
+    void probed(In<float, 2> Q, bool l2, const logt::Reading& reading, Out<uint8_t, 1> read) const {
         current.lists->probed(codecs_.data(), codecs_.size(), Q.data(), Q.shape(0), l2 ? 2.0f : 1.0f, l2, reading,
                               totals_.data(), read.data());
     }
@@ -191,6 +185,16 @@ class ListSearcher {
 
 void bind_lists(nb::module_& m) {
     m.def("rotate", rotate, "X"_a, "signs"_a, "start"_a, "size"_a, "back"_a, Free());
+    nb::class_<logt::Reading>(m, "Reading")
+        .def(
+            "__init__",
+            [](logt::Reading* made, double lists, size_t nprobe, size_t least, float code_reach, float head_reach,
+               float walk_reach, size_t candidates, size_t beam, bool everything) {
+                new (made) logt::Reading{lists,      nprobe,     least, code_reach, head_reach,
+                                         walk_reach, candidates, beam,  everything};
+            },
+            "lists"_a, "nprobe"_a, "least"_a, "code_reach"_a, "head_reach"_a, "walk_reach"_a, "candidates"_a, "beam"_a,
+            "everything"_a);
     nb::class_<ListSearcher>(m, "ListSearcher")
         .def(nb::init<>())
         .def("add_codec", &ListSearcher::add_codec, "mean"_a, "order"_a, "signs"_a, "bands"_a, "book"_a, "book_scale"_a,
@@ -200,11 +204,9 @@ void bind_lists(nb::module_& m) {
              "chosen"_a, "choose"_a)
         .def("add_totals", &ListSearcher::add_totals, "rows"_a, "visible"_a, "scanned"_a)
         .def("set_graph", &ListSearcher::set_graph, "low"_a, "high"_a, "level"_a, "node"_a)
-        .def("search", &ListSearcher::search, "Q"_a, "l2"_a, "lists"_a, "nprobe"_a, "least"_a, "code_reach"_a,
-             "head_reach"_a, "candidates"_a, "beam"_a, "everything"_a, "scores"_a, "ids"_a, "keys"_a, "counts"_a, Free())
-        .def("search_one", &ListSearcher::search_one, "q"_a, "cosine"_a, "most"_a, "l2"_a, "lists"_a, "nprobe"_a, "least"_a,
-             "code_reach"_a, "head_reach"_a, "candidates"_a, "beam"_a, "everything"_a, "scores"_a, "ids"_a, Free())
-        .def("probed", &ListSearcher::probed, "Q"_a, "l2"_a, "lists"_a, "nprobe"_a, "least"_a, "code_reach"_a,
-             "head_reach"_a, "candidates"_a, "beam"_a, "everything"_a, "read"_a, Free())
+        .def("search", &ListSearcher::search, "Q"_a, "l2"_a, "reading"_a, "scores"_a, "ids"_a, "keys"_a, "counts"_a, Free())
+        .def("search_one", &ListSearcher::search_one, "q"_a, "cosine"_a, "most"_a, "l2"_a, "reading"_a, "scores"_a, "ids"_a,
+             Free())
+        .def("probed", &ListSearcher::probed, "Q"_a, "l2"_a, "reading"_a, "read"_a, Free())
         .def("scores", &ListSearcher::scores, "segment"_a, "q"_a, "l2"_a, "begin"_a, "out"_a, Free());
 }

@@ -83,6 +83,7 @@ struct Reading {
     size_t least;        // and further ones until so many vectors are
     float code_reach;    // deviations of the residual by which a vector may exceed the estimate of its code
     float head_reach;    // deviations of the residual by which it may exceed the estimate of its head
+    float walk_reach;    // as code_reach, for neighbors in the graph
     size_t candidates;   // kept for the supplement, at least
     size_t beam;         // candidates whose neighbors in the graph are read too, if there is a graph
     bool everything;     // read all bits of all vectors

@@ -60,6 +60,8 @@ struct Scan {
     Queue<PAIR, 4> tails;
     float code_reach;
     const float head_reach;
+    Vec squares = {};     // sums of the squares of what heads added to the estimates, over the factors
+    size_t measured = 0;  // heads of that sum
     static constexpr float FAR = 3e38f;
 
     Scan(const Codec& codec, const ListSegment* segments, Query& query, const Reading& reading, Pool& pool,
@@ -143,7 +145,18 @@ struct Scan {
         }
     }
 
-    // A single vector; it is not left out by its code. p: its position in the segment
+    // From now on vectors are neighbors in the graph. Where residuals are not the same in all directions, their products with
+    // queries are further from 0 than the deviation says: so it is measured too, with the vectors that were read.
+    void start_walk() {
+        constexpr size_t ENOUGH = 32;
+        code_reach = FAR;
+        if (measured < ENOUGH) return;
+        float sum = 0;
+        for (size_t i = 0; i < VECTOR; ++i) sum += squares[i];
+        code_reach = reading.walk_reach * std::max(query.deviation, std::sqrt(sum / static_cast<float>(measured)));
+    }
+
+    // A single vector. p: its position in the segment
     void decode_place(const Place& place, uint32_t segment, uint32_t p) {
         const ListSegment& s = segments[segment];
         ++counts.decoded;
@@ -155,7 +168,8 @@ struct Scan {
         } else {
             estimate = estimate_one(s, p, s.starts ? query.c[list_of(s, p)] : 0);
         }
-        wait_for_head({segment, p, place.factor, estimate, FAR});
+        const float bound = estimate + place.factor * code_reach;
+        if (bound >= pool.threshold) wait_for_head({segment, p, place.factor, estimate, bound});
     }
 
     // c of the unit whose list holds p; `list` is the list of an earlier position, and then of p.
@@ -214,8 +228,10 @@ struct Scan {
             const Vec factor = read<Vec>(heads.factor + i), known = read<Vec>(heads.bound + i);
             const Vec dot = __builtin_convertvector(read<Vectors<VECTOR>::Int>(heads.dot + i), Vec) - half_sum;
             const Vec bound = read<Vec>(heads.estimate + i) + factor * step * dot + factor * reach;
+            if (count == LANES) squares += step * dot * (step * dot);
             write(heads.bound + i, bound < known ? bound : known);
         }
+        if (count == LANES) measured += LANES;
         uint32_t wanted = not_below(heads.bound + first, pool.threshold) & ((1u << count) - 1);
         for (; wanted; wanted &= wanted - 1) use_head(heads.at(first + static_cast<size_t>(__builtin_ctz(wanted))));
         heads.drop_block();

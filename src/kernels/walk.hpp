@@ -26,6 +26,7 @@ struct Walk {
     void run(size_t beam) {
         for (const Candidate& c : pool.list)
             if (node_of(c) != Graph::NONE) seen.insert(node_of(c));
+        for (Scan& scan : scans) scan.start_walk();
         while (choose(beam)) {
             find_neighbors();
             for (uint32_t other : others) {

@@ -68,6 +68,20 @@ def reconstruct(unit: Array, weight: Array, Y: Array, out: Array) -> None: ...
 def to_int8(V: Array, codes: Array, scale: Array) -> None: ...
 def rotate(X: Array, signs: Array, start: int, size: int, back: bool) -> None: ...
 
+class Reading:
+    def __init__(
+        self,
+        lists: float,
+        nprobe: int,
+        least: int,
+        code_reach: float,
+        head_reach: float,
+        walk_reach: float,
+        candidates: int,
+        beam: int,
+        everything: bool,
+    ) -> None: ...
+
 class ListSearcher:
     def __init__(self) -> None: ...
     def add_codec(
@@ -106,53 +120,12 @@ class ListSearcher:
     def add_totals(self, rows: Array, visible: Array, scanned: int) -> None: ...
     def set_graph(self, low: Array, high: Array, level: Array, node: Array) -> int: ...
     def search(
-        self,
-        Q: Array,
-        l2: bool,
-        lists: float,
-        nprobe: int,
-        least: int,
-        code_reach: float,
-        head_reach: float,
-        candidates: int,
-        beam: int,
-        everything: bool,
-        scores: Array,
-        ids: Array,
-        keys: Array,
-        counts: Array,
+        self, Q: Array, l2: bool, reading: Reading, scores: Array, ids: Array, keys: Array, counts: Array
     ) -> None: ...
     def search_one(
-        self,
-        q: Array,
-        cosine: bool,
-        most: float,
-        l2: bool,
-        lists: float,
-        nprobe: int,
-        least: int,
-        code_reach: float,
-        head_reach: float,
-        candidates: int,
-        beam: int,
-        everything: bool,
-        scores: Array,
-        ids: Array,
+        self, q: Array, cosine: bool, most: float, l2: bool, reading: Reading, scores: Array, ids: Array
     ) -> bool: ...
-    def probed(
-        self,
-        Q: Array,
-        l2: bool,
-        lists: float,
-        nprobe: int,
-        least: int,
-        code_reach: float,
-        head_reach: float,
-        candidates: int,
-        beam: int,
-        everything: bool,
-        read: Array,
-    ) -> None: ...
+    def probed(self, Q: Array, l2: bool, reading: Reading, read: Array) -> None: ...
     def scores(self, segment: int, q: Array, l2: bool, begin: int, out: Array) -> None: ...
 
 def rank(scores: Array, id: Array, order: Array) -> None: ...

@@ -123,7 +123,7 @@ class ListSearcher:
         """Return the search for k results of one query; None if they are not all here."""
         if self._stored or k > self.count:
             return None
-        return PreparedSearch(self._searcher, k, reading, cosine, self.distances)
+        return PreparedSearch(self._searcher, k, _kernels.Reading(*reading), cosine, self.distances)
 
     def candidates(self, Q: Floats, reading: Reading, workers: Workers = SERIAL) -> Candidates:
         """Return all `reading.candidates` of each row of Q, to be merged with those of other shards."""
@@ -137,10 +137,11 @@ class ListSearcher:
         scores, ids = np.empty((len(Q), k), np.float32), np.empty((len(Q), k), np.int64)
         keys = np.empty((len(Q) if keyed else 0, k), np.float32)
         counts = np.zeros((len(Q), 4), np.int64)
+        compiled = _kernels.Reading(*reading)
 
         def fill(rows: slice) -> None:
             out = scores[rows], ids[rows], keys[rows], counts[rows]
-            self._searcher.search(Q[rows], self.distances, *reading, *out)
+            self._searcher.search(Q[rows], self.distances, compiled, *out)
 
         parts = split_range(len(Q) if k else 0, min(max(-(-len(Q) // workers.threads), _FEW), _MANY))
         if len(parts) == 1:  # no threads to start, and nothing here uses BLAS
@@ -173,7 +174,9 @@ class ListSearcher:
     def _lists_of(self, Q: Floats, reading: Reading) -> list[Wanted]:
         """Return what the search of the lists needs."""
         read = np.zeros(sum(codec.units for codec in self.codecs), bool)
-        self._searcher.probed(np.ascontiguousarray(Q), self.distances, *reading, read.view(np.uint8))
+        self._searcher.probed(
+            np.ascontiguousarray(Q), self.distances, _kernels.Reading(*reading), read.view(np.uint8)
+        )
         ends = np.cumsum([codec.units for codec in self.codecs])
         marks = dict(zip(map(id, self.codecs), np.split(read, ends[:-1]), strict=True))
         wanted: list[Wanted] = []
@@ -223,7 +226,7 @@ class PreparedSearch:
 
     searcher: _kernels.ListSearcher
     k: int
-    reading: Reading
+    reading: _kernels.Reading
     cosine: bool
     distances: bool
 
@@ -231,7 +234,7 @@ class PreparedSearch:
         """Return (scores as users see them, ids); None if the query is not valid. q: (dim,) or (1, dim)."""
         shape = (*q.shape[:-1], self.k)
         scores, ids = np.empty(shape, np.float32), np.empty(shape, np.int64)
-        found = self.searcher.search_one(q, self.cosine, MAX_NORM, self.distances, *self.reading, scores, ids)
+        found = self.searcher.search_one(q, self.cosine, MAX_NORM, self.distances, self.reading, scores, ids)
         return (scores, ids) if found else None
 
 

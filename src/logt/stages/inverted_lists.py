@@ -27,7 +27,7 @@ class Reading(NamedTuple):
 
     lists: M**lists of M lists are decoded. nprobe: or so many, if not 0. least: and further ones until so many
     vectors are. code_reach, head_reach: deviations of the residual by which a vector may exceed the estimate of its
-    code, or of its head. candidates: kept until all is read, at least. beam: candidates whose neighbors in the graph
+    code, or of its head. walk_reach: as code_reach, for neighbors in the graph. candidates: kept until all is read, at least. beam: candidates whose neighbors in the graph
     are read too, if there is a graph. everything: read all bits of all vectors.
     """
 
@@ -36,6 +36,7 @@ class Reading(NamedTuple):
     least: int
     code_reach: float
     head_reach: float
+    walk_reach: float
     candidates: int
     beam: int
     everything: bool
@@ -124,9 +125,9 @@ class Probe:
     A search decodes the codes of the M**(0.55 + 0.45 · effort) lists with the highest scores, of all M, and reads the
     residual of vectors that can still be among the results: whose estimate is too low by at most 2.5 + 2.75 · effort
     deviations; 1.6 times as many in the first list, 0.85 times as many in the last.
-    With a neighbor graph it decodes fewer lists, M**(0.2 + 0.6 · effort + 0.2 · effort⁸), with 3 + 0.8 · effort
-    deviations, and goes on to the neighbors of the best k + 480 · effort² candidates, and to theirs, until all of the
-    best are known.
+    With a neighbor graph it decodes fewer lists, M**(0.2 + 0.6 · effort + 0.2 · effort⁸), and goes on to the neighbors
+    of the best k + 480 · effort² candidates, and to theirs, until all of the best are known. With more candidates, the
+    results are further above the last of them, and fewer deviations are enough.
 
     effort: 1 reads everything. None uses the effort that finds the fraction `recall` of what a full read finds, by
     the measured curve of the collection. nprobe: the number of lists, instead of the one above. recall_at: `recall`
@@ -167,12 +168,14 @@ class Probe:
         neighbor graph.
         """
         effort = self.effort_for(k, curves)
+        last = effort**8  # what only the last results need: they are the farthest from the query
         return Reading(
-            lists=0.2 + 0.6 * effort + 0.2 * effort**8 if linked else 0.55 + 0.45 * effort,
+            lists=0.2 + 0.6 * effort + 0.2 * last if linked else 0.55 + 0.45 * effort,
             nprobe=min(self.nprobe or 0, 1 << 62),
             least=0 if self.nprobe or linked else round(MIN_SCANNED * effort),
-            code_reach=3.0 + 0.8 * effort if linked else 2.5 + 2.75 * effort,
-            head_reach=2.0,
+            code_reach=3 - 0.5 * effort + 0.8 * last if linked else 2.5 + 2.75 * effort,
+            head_reach=1.8 - 0.8 * effort + 0.8 * last if linked else 2.0,
+            walk_reach=4.6 - 2.4 * effort + 1.8 * last,
             candidates=k + k // 2 if ranks is None else ranks.candidates(k, effort),
             beam=(k + round(_BEAM * effort**2) if self.beam is None else self.beam) if linked else 0,
             everything=effort == 1 and self.nprobe is None,
