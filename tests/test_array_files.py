@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import mmap
+import re
+from pathlib import Path
+
 import numpy as np
+import pytest
 from safetensors.numpy import load
 
+import logt
+from logt.storage import store
 from logt.storage.files import ALIGNMENT, array_file, header_bytes, parse_arrays
 
 
@@ -32,3 +39,41 @@ def test_array_files_are_safetensors_and_aligned(tmp_path, rng):
             np.testing.assert_array_equal(copy, array)
         assert read[name].ctypes.data % array.itemsize == 0
     assert read["head"].ctypes.data % ALIGNMENT == read["tail"].ctypes.data % ALIGNMENT == 0
+
+
+def large_pages():
+    """Return which kinds of files this process wants mapped in large pages."""
+    kinds, kind = {}, None
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if re.match("[0-9a-f]+-", line):
+            name = re.search(r"/(\w+)-[0-9a-f]{16}\.safetensors", line)
+            kind = name and name[1]
+        elif kind and line.startswith("VmFlags:"):
+            kinds[kind] = "hg" in line.split()
+    return kinds
+
+
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="a system without large pages")
+def test_what_searches_read_is_mapped_in_large_pages(tmp_path, rng, monkeypatch):
+    index = logt.Index(64)
+    index.add(rng.standard_normal((3000, 64), np.float32))
+    index.link(8)
+    index.save(tmp_path / "index")
+    del index
+    opened = logt.open(tmp_path / "index")
+    assert large_pages().items() >= {"segment": True, "graph": True, "supplement": False}.items()
+    opened.close()
+    del opened
+    monkeypatch.setattr(store.os, "sysconf", lambda name: 100)  # 10,000 bytes of memory
+    opened = logt.open(tmp_path / "index")
+    assert not any(large_pages().values())
+    assert len(opened.search(rng.standard_normal((1, 64), np.float32), 5).ids[0]) == 5
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="a system without large pages")
+def test_a_system_may_refuse_large_pages(tmp_path, rng, monkeypatch):
+    index = logt.Index(64)
+    index.add(rng.standard_normal((300, 64), np.float32))
+    index.save(tmp_path / "index")
+    monkeypatch.setattr(mmap, "MADV_HUGEPAGE", 9999)  # an advice that no system knows
+    assert len(logt.open(tmp_path / "index")) == 300

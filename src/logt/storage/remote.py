@@ -169,7 +169,7 @@ class RemoteStore(Store):
         for attempt in range(_ATTEMPTS):
             path = cached_file(self.place, name, about)
             try:
-                return read_array_file(path, about)
+                return read_array_file(path, about, large_pages=self._large_pages(name))
             except CorruptIndexError:  # damaged in the cache, or removed from it meanwhile
                 path.unlink(missing_ok=True)
                 if attempt == _ATTEMPTS - 1:

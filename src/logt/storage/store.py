@@ -9,6 +9,7 @@ they opened, and keep them when a writer unlinks them. See docs/reference/format
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -58,6 +59,7 @@ class Store:
         self._state: str | None = None  # of the manifest that was read or written last
         self._end = changes.start_of_log("", 0)
         self._files: dict[str, dict[str, Any]] = {}
+        self._fits = False  # all but the supplement, into half of the memory
         self._names: dict[tuple[int, ...], tuple[str, tuple[object, ...]]] = {}  # what is in which file
         self._attempt: tuple[str, int, Writer] | None = None  # a manifest that may or may not have been written
 
@@ -181,6 +183,7 @@ class Store:
             return StoredIndex(**legacy.read(self.folder, manifest))
         with misfit_is_corruption(self.name):
             check_names(manifest["files"])
+            self._fits = _fit_in_memory(manifest["files"])
             loaded = {n: self._load(n, about) for n, about in manifest["files"].items()}
             self._names.clear()
             models = {name: self.read_model(name, kind, loaded) for name, kind in manifest["models"].items()}
@@ -194,7 +197,11 @@ class Store:
 
     def _load(self, name: str, about: Mapping[str, Any]) -> dict[str, Array]:
         """Return the arrays of a file, checked and mapped."""
-        return read_array_file(self.folder / name, about)
+        return read_array_file(self.folder / name, about, large_pages=self._large_pages(name))
+
+    def _large_pages(self, name: str) -> bool:
+        """Whether a file is mapped in large pages: those of which a search reads much."""
+        return self._fits and name.startswith(("segment-", "graph-"))
 
     def read_model(self, name: str, kind: str, loaded: Mapping[str, Mapping[str, Array]]) -> Codec | Codebook:
         """Return the codec or codebook in a file; raise ValueError and others if it is none."""
@@ -312,6 +319,14 @@ class Store:
 
     def _know(self, name: str, *parts: object) -> None:
         self._names[key_of(parts)] = name, parts
+
+
+def _fit_in_memory(files: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Return whether the files that stay in memory take at most half of it."""
+    if not hasattr(os, "sysconf"):
+        return False
+    needed = sum(about["bytes"] for name, about in files.items() if not name.startswith("supplement-"))
+    return needed <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
 def check_names(files: Mapping[str, Any]) -> None:
