@@ -22,7 +22,9 @@ from logt.stages.inverted_lists import Probe, Ranks, Reading, sort_into_lists
 from logt.stages.kmeans import KMeans
 from logt.stages.residual import ERRORS, STEPS, Bands, ResidualQuantizer, signs
 
-EVERYTHING = Reading(lists=1, nprobe=0, least=0, code_reach=0, head_reach=0, walk_reach=0, candidates=0, beam=0, everything=True)
+EVERYTHING = Reading(
+    lists=1, nprobe=0, least=0, code_reach=0, head_reach=0, walk_reach=0, candidates=0, beam=0, everything=True
+)
 FAR = 1e6  # deviations: nothing is skipped
 
 

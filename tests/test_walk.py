@@ -114,7 +114,9 @@ def test_residuals_of_few_directions_are_not_left_out(rng):
     searcher = ListSearcher([segment], links=index._snapshot.links)
     Q = X[:200].astype(np.float32)
     Q /= np.linalg.norm(Q, axis=1, keepdims=True)
-    wide, narrow = (searcher.search(Q, K, Reading(0.3, 0, 0, FAR, FAR, reach, 3 * K, 20, False)) for reach in (FAR, 4.0))
+    wide, narrow = (
+        searcher.search(Q, K, Reading(0.3, 0, 0, FAR, FAR, reach, 3 * K, 20, False)) for reach in (FAR, 4.0)
+    )
     assert narrow[2][:, 2].mean() < wide[2][:, 2].mean()
     assert recall(narrow[1], wide[1]) > 0.99
 

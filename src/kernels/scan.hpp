@@ -146,7 +146,7 @@ struct Scan {
     }
 
     // From now on vectors are neighbors in the graph. Where residuals are not the same in all directions, their products with
-    // queries are further from 0 than the deviation says: so it is measured too, with the vectors that were read.
+    // queries are further from 0 than the deviation predicts: so it is measured too, with the vectors that were read.
     void start_walk() {
         constexpr size_t ENOUGH = 32;
         code_reach = FAR;

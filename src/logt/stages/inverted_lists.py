@@ -27,8 +27,9 @@ class Reading(NamedTuple):
 
     lists: M**lists of M lists are decoded. nprobe: or so many, if not 0. least: and further ones until so many
     vectors are. code_reach, head_reach: deviations of the residual by which a vector may exceed the estimate of its
-    code, or of its head. walk_reach: as code_reach, for neighbors in the graph. candidates: kept until all is read, at least. beam: candidates whose neighbors in the graph
-    are read too, if there is a graph. everything: read all bits of all vectors.
+    code, or of its head. walk_reach: as code_reach, for neighbors in the graph. candidates: kept until all is read,
+    at least. beam: candidates whose neighbors in the graph are read too, if there is a graph. everything: read all
+    bits of all vectors.
     """
 
     lists: float
@@ -125,9 +126,9 @@ class Probe:
     A search decodes the codes of the M**(0.55 + 0.45 · effort) lists with the highest scores, of all M, and reads the
     residual of vectors that can still be among the results: whose estimate is too low by at most 2.5 + 2.75 · effort
     deviations; 1.6 times as many in the first list, 0.85 times as many in the last.
-    With a neighbor graph it decodes fewer lists, M**(0.2 + 0.6 · effort + 0.2 · effort⁸), and goes on to the neighbors
-    of the best k + 480 · effort² candidates, and to theirs, until all of the best are known. With more candidates, the
-    results are further above the last of them, and fewer deviations are enough.
+    With a neighbor graph it decodes fewer lists, M**(0.2 + 0.6 · effort + 0.2 · effort⁸), and goes on to the
+    neighbors of the best k + 480 · effort² candidates, and to theirs, until all of the best are known. With more
+    candidates the results are further above the last of them, and fewer deviations are enough.
 
     effort: 1 reads everything. None uses the effort that finds the fraction `recall` of what a full read finds, by
     the measured curve of the collection. nprobe: the number of lists, instead of the one above. recall_at: `recall`

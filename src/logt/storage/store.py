@@ -326,7 +326,7 @@ def _fit_in_memory(files: Mapping[str, Mapping[str, Any]]) -> bool:
     if not hasattr(os, "sysconf"):
         return False
     needed = sum(about["bytes"] for name, about in files.items() if not name.startswith("supplement-"))
-    return needed <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    return bool(needed <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
 
 
 def check_names(files: Mapping[str, Any]) -> None:
