@@ -111,6 +111,7 @@ def test_searches_during_refresh_see_one_state(tmp_path, rng):
             except BaseException as error:
                 errors.append(error)
                 return
+            stop.wait(1e-4)  # or the program that saves waits for both threads at each file
 
     q = rng.standard_normal(8)
     threads = [threading.Thread(target=work, args=[call]) for call in (lambda: reader.search(q, 3), reader.report)]

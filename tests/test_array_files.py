@@ -11,6 +11,7 @@ import pytest
 from safetensors.numpy import load
 
 import logt
+from logt import _memory
 from logt.storage import store
 from logt.storage.files import ALIGNMENT, array_file, header_bytes, parse_arrays
 
@@ -41,12 +42,12 @@ def test_array_files_are_safetensors_and_aligned(tmp_path, rng):
     assert read["head"].ctypes.data % ALIGNMENT == read["tail"].ctypes.data % ALIGNMENT == 0
 
 
-def large_pages():
-    """Return which kinds of files this process wants mapped in large pages."""
+def large_pages(folder):
+    """Return which kinds of files of an index are to be mapped in large pages."""
     kinds, kind = {}, None
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if re.match("[0-9a-f]+-", line):
-            name = re.search(r"/(\w+)-[0-9a-f]{16}\.safetensors", line)
+            name = re.search(rf"{folder}/(\w+)-[0-9a-f]{{16}}\.safetensors", line)
             kind = name and name[1]
         elif kind and line.startswith("VmFlags:"):
             kinds[kind] = "hg" in line.split()
@@ -58,15 +59,15 @@ def test_what_searches_read_is_mapped_in_large_pages(tmp_path, rng, monkeypatch)
     index = logt.Index(64)
     index.add(rng.standard_normal((3000, 64), np.float32))
     index.link(8)
-    index.save(tmp_path / "index")
-    del index
-    opened = logt.open(tmp_path / "index")
-    assert large_pages().items() >= {"segment": True, "graph": True, "supplement": False}.items()
-    opened.close()
-    del opened
-    monkeypatch.setattr(store.os, "sysconf", lambda name: 100)  # 10,000 bytes of memory
-    opened = logt.open(tmp_path / "index")
-    assert not any(large_pages().values())
+    for name in ("small", "large"):
+        index.save(tmp_path / name)
+    opened = logt.open(tmp_path / "small")
+    assert large_pages(tmp_path / "small").items() >= {"segment": True, "graph": True, "supplement": False}.items()
+    monkeypatch.setattr(store, "memory_bytes", lambda: 10_000)
+    opened = logt.open(tmp_path / "large")
+    kinds = large_pages(tmp_path / "large")
+    assert len(kinds) > 2
+    assert not any(kinds.values())
     assert len(opened.search(rng.standard_normal((1, 64), np.float32), 5).ids[0]) == 5
 
 
@@ -77,3 +78,14 @@ def test_a_system_may_refuse_large_pages(tmp_path, rng, monkeypatch):
     index.save(tmp_path / "index")
     monkeypatch.setattr(mmap, "MADV_HUGEPAGE", 9999)  # an advice that no system knows
     assert len(logt.open(tmp_path / "index")) == 300
+
+
+def test_the_memory_of_a_container_is_its_limit(tmp_path, monkeypatch):
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(_memory, "_LIMITS", (limit, tmp_path / "missing"))
+    whole = _memory.memory_bytes()
+    assert whole is None or whole > 1 << 20
+    limit.write_text("max\n")
+    assert _memory.memory_bytes() == whole
+    limit.write_text("65536\n")
+    assert _memory.memory_bytes() == 65536

@@ -223,6 +223,6 @@ def test_wrong_parameters_are_named(wrong, name):
 
 
 def test_atoms_whose_products_do_not_fit_are_refused(vectors, monkeypatch):
-    monkeypatch.setattr("logt.stages.dictionary.os.sysconf", lambda name: 100)
+    monkeypatch.setattr("logt.stages.dictionary.memory_bytes", lambda: 10_000)
     with pytest.raises(InvalidInputError, match="atoms need"):
         DictionaryLearning(L=4)(vectors(9, 8), Units(np.zeros((9, 1), np.int32), 50), np.random.default_rng(0))

@@ -9,6 +9,7 @@ import pytest
 import reference
 
 import logt
+from logt import _kernels
 from logt.datasets.synthetic import synthetic_collection
 from logt.engine.list_search import ListSearcher
 from logt.errors import InvalidInputError
@@ -90,7 +91,7 @@ def test_a_list_of_neighbors_ends_at_its_first_gap(index, collection):
         np.testing.assert_array_equal(a, b)
 
 
-def test_neighbors_are_left_out_by_their_codes(index, collection):
+def test_neighbors_are_left_out_by_their_codes(index, collection, isa):
     (segment,) = index._snapshot.list_segments
     searcher = ListSearcher([segment], links=index._snapshot.links)
 
@@ -104,21 +105,79 @@ def test_neighbors_are_left_out_by_their_codes(index, collection):
     assert recall(most_ids, all_ids) > 0.99
 
 
-def test_residuals_of_few_directions_are_not_left_out(rng):
-    """There the deviation of residuals that are the same in all directions is too small."""
+@pytest.fixture(scope="module")
+def few_directions():
+    """Vectors, queries and an index, where residuals deviate more than if all directions were the same."""
+    rng = np.random.default_rng(1)
     X = rng.normal(size=(12200, 24)) @ rng.normal(size=(24, 256)) + 0.3 * rng.normal(size=(12200, 256))
-    index = logt.Index(256)
-    index.add(X[200:].astype(np.float32))
+    X = (X / np.linalg.norm(X, axis=1, keepdims=True)).astype(np.float32)
+    index = logt.Index(256, metric="l2")
+    index.add(X[200:])
     index.link(12)
+    return X[200:], X[:200], index
+
+
+def heads_and_ids(index, Q, walk_reach, nprobe=0):
     (segment,) = index._snapshot.list_segments
     searcher = ListSearcher([segment], links=index._snapshot.links)
-    Q = X[:200].astype(np.float32)
+    reading = Reading(0.3, nprobe, 0, FAR, FAR, walk_reach, 3 * K, 20, False)
+    _, ids, counts = searcher.search(Q, K, reading)
+    return counts[:, 2], ids
+
+
+def test_residuals_of_few_directions_are_not_left_out(few_directions, isa):
+    _, Q, index = few_directions
+    (all_heads, all_ids), (heads, ids) = (heads_and_ids(index, Q, reach) for reach in (FAR, 4.0))
+    assert heads.mean() < 0.9 * all_heads.mean()
+    assert recall(ids, all_ids) > 0.99
+
+
+@pytest.mark.parametrize("norm", [1e-12, 1e14])
+def test_what_a_walk_leaves_out_does_not_depend_on_the_norm(few_directions, norm):
+    X, Q, index = few_directions
+    scaled = logt.Index(256, metric="l2")
+    scaled.add(X * np.float32(norm))
+    scaled.link(12)
+    heads, ids = heads_and_ids(index, Q, 4.0)
+    scaled_heads, scaled_ids = heads_and_ids(scaled, Q * np.float32(norm), 4.0)
+    truth = np.argsort(-(Q @ X.T), axis=1)[:, :K]
+    assert abs(scaled_heads.mean() / heads.mean() - 1) < 0.05
+    assert abs(recall(scaled_ids, truth) - recall(ids, truth)) < 0.02
+
+
+def test_instruction_sets_leave_out_the_same(few_directions):
+    _, Q, index = few_directions
+    before, found = _kernels.instruction_set(), []
+    for name in _kernels.instruction_sets():
+        _kernels.use_instruction_set(name)
+        found.append(heads_and_ids(index, Q, 4.0))
+    _kernels.use_instruction_set(before)
+    for heads, ids in found[1:]:
+        np.testing.assert_array_equal(heads, found[0][0])
+        np.testing.assert_array_equal(ids, found[0][1])
+
+
+def test_few_vectors_are_not_enough_to_measure_deviations(rng):
+    """Lists of a few vectors: all neighbors are read."""
+    index = logt.Index(64)
+    index.add(rng.normal(size=(1100, 64)).astype(np.float32))
+    index.link(12)
+    Q = rng.normal(size=(50, 64)).astype(np.float32)
     Q /= np.linalg.norm(Q, axis=1, keepdims=True)
-    wide, narrow = (
-        searcher.search(Q, K, Reading(0.3, 0, 0, FAR, FAR, reach, 3 * K, 20, False)) for reach in (FAR, 4.0)
-    )
-    assert narrow[2][:, 2].mean() < wide[2][:, 2].mean()
-    assert recall(narrow[1], wide[1]) > 0.99
+    (heads, _), (all_heads, _) = (heads_and_ids(index, Q, reach, nprobe=1) for reach in (0.5, FAR))
+    (segment,) = index._snapshot.list_segments
+    lengths = np.diff(segment.starts)
+    assert np.sort(lengths)[-1] < 32
+    np.testing.assert_array_equal(heads, all_heads)
+
+
+def test_one_bit_per_dimension_is_enough_to_walk(collection):
+    X, Q = collection
+    index = logt.Index(64, method=sketched(bits=1, refine=False))
+    index.add(X)
+    index.link(12)
+    truth = index.search(Q, K, effort=1).ids
+    assert recall(index.search(Q, K, effort=0.7).ids, truth) > 0.9
 
 
 def recall(found, truth):

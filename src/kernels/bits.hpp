@@ -173,7 +173,7 @@ inline void bit_dots(const uint8_t* const (&code)[N], const int8_t* weights, siz
         }
     for (size_t n = 0; n < N; ++n) out[n] = total(sum[n]);
 #elif defined(__ARM_FEATURE_DOTPROD)
-    int32x4_t sum[N][4] = {};  // as above
+    int32x4_t sum[N][4] = {};  // as with AVX-512
     for (size_t at = 0; at < bytes; at += WIDTH, weights += 8 * WIDTH) {
         uint8x16_t x[N], y[N];
         for (size_t n = 0; n < N; ++n) x[n] = vld1q_u8(code[n] + at), y[n] = vshrq_n_u8(x[n], 4);

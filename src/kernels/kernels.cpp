@@ -87,7 +87,7 @@ void correlate(const float* X, const float* A, size_t dim, const int32_t* suppor
 
 constexpr size_t SUMS = VECTOR == 16 ? 4 : 8, BLOCK = SUMS * VECTOR;  // columns of V kept together: one stream to read
 constexpr float DEPENDENT = 1e-5f;       // an atom with less than this left outside the span of the chosen is skipped
-constexpr float NOTHING_LEFT = 1e-7f;    // correlations below this are rounding: the vector is reproduced
+constexpr float NOTHING_LEFT = 1e-7f;    // correlations below this part of the first are rounding: the vector is reproduced
 
 struct Entry {
     float weight;
@@ -130,6 +130,7 @@ void omp(const float* gram, size_t units, const float* corr_all, const int32_t* 
         };
 
         size_t k = 0;
+        float first_most = -1.0f;
         while (k < depth && k < active) {
             size_t best = k;
             float most = -1.0f;
@@ -137,10 +138,11 @@ void omp(const float* gram, size_t units, const float* corr_all, const int32_t* 
                 const float size = std::fabs(corr[j]);
                 if (size > most) most = size, best = j;
             }
+            if (first_most < 0) first_most = most;
             const bool forced = k == 0 && first_all && first_all[b] >= 0;
             if (forced)
                 for (best = 0; atom[best] != first_all[b];) ++best;
-            else if (most < NOTHING_LEFT)
+            else if (!(most > NOTHING_LEFT * first_most))
                 break;
             if (left[best] < DEPENDENT) {
                 swap(best, --active, k);

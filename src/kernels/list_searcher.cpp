@@ -186,15 +186,8 @@ class ListSearcher {
 void bind_lists(nb::module_& m) {
     m.def("rotate", rotate, "X"_a, "signs"_a, "start"_a, "size"_a, "back"_a, Free());
     nb::class_<logt::Reading>(m, "Reading")
-        .def(
-            "__init__",
-            [](logt::Reading* made, double lists, size_t nprobe, size_t least, float code_reach, float head_reach,
-               float walk_reach, size_t candidates, size_t beam, bool everything) {
-                new (made) logt::Reading{lists,      nprobe,     least, code_reach, head_reach,
-                                         walk_reach, candidates, beam,  everything};
-            },
-            "lists"_a, "nprobe"_a, "least"_a, "code_reach"_a, "head_reach"_a, "walk_reach"_a, "candidates"_a, "beam"_a,
-            "everything"_a);
+        .def(nb::init<double, size_t, size_t, float, float, float, size_t, size_t, bool>(), "lists"_a, "nprobe"_a, "least"_a,
+             "code_reach"_a, "head_reach"_a, "walk_reach"_a, "candidates"_a, "beam"_a, "everything"_a);
     nb::class_<ListSearcher>(m, "ListSearcher")
         .def(nb::init<>())
         .def("add_codec", &ListSearcher::add_codec, "mean"_a, "order"_a, "signs"_a, "bands"_a, "book"_a, "book_scale"_a,

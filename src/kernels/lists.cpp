@@ -144,7 +144,7 @@ void scores(const Codec* codecs, const ListSegment& segment, const float* q, flo
     const Codec& codec = codecs[segment.codec];
     Query query(codec, q, scale, l2);
     measure(codec, &query, 1);
-    const Reading all = {1, 0, 0, 0, 0, 0, 0, 0, true};
+    const Reading all = {.lists = 1, .everything = true};
     Pool pool(&segment, 1, 0, 1);
     Counts counts;
     Scan scan(codec, &segment, query, all, pool, counts);

@@ -78,15 +78,15 @@ struct ListSegment {
 
 // How much a search reads.
 struct Reading {
-    double lists;        // lists^lists of the lists of a codec are decoded ...
-    size_t nprobe;       // ... or so many, if not 0
-    size_t least;        // and further ones until so many vectors are
-    float code_reach;    // deviations of the residual by which a vector may exceed the estimate of its code
-    float head_reach;    // deviations of the residual by which it may exceed the estimate of its head
-    float walk_reach;    // as code_reach, for neighbors in the graph
-    size_t candidates;   // kept for the supplement, at least
-    size_t beam;         // candidates whose neighbors in the graph are read too, if there is a graph
-    bool everything;     // read all bits of all vectors
+    double lists = 0;        // lists^lists of the lists of a codec are decoded ...
+    size_t nprobe = 0;       // ... or so many, if not 0
+    size_t least = 0;        // and further ones until so many vectors are
+    float code_reach = 0;    // deviations of the residual by which a vector may exceed the estimate of its code
+    float head_reach = 0;    // deviations of the residual by which it may exceed the estimate of its head
+    float walk_reach = 0;    // as code_reach, for neighbors in the graph
+    size_t candidates = 0;   // kept for the supplement, at least
+    size_t beam = 0;         // candidates whose neighbors in the graph are read too, if there is a graph
+    bool everything = false;  // read all bits of all vectors
 };
 
 // The neighbor graph of the vectors of all segments: each node is a vector.

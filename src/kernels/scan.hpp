@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "bits.hpp"
 #include "lanes.hpp"
@@ -60,8 +61,8 @@ struct Scan {
     Queue<PAIR, 4> tails;
     float code_reach;
     const float head_reach;
-    Vec squares = {};     // sums of the squares of what heads added to the estimates, over the factors
-    size_t measured = 0;  // heads of that sum
+    alignas(64) float squares[LANES] = {};  // sums of the squares of the products of heads, as many for each instruction set
+    size_t measured = 0;                    // heads of these sums
     static constexpr float FAR = 3e38f;
 
     Scan(const Codec& codec, const ListSegment* segments, Query& query, const Reading& reading, Pool& pool,
@@ -146,14 +147,13 @@ struct Scan {
     }
 
     // From now on vectors are neighbors in the graph. Where residuals are not the same in all directions, their products with
-    // queries are further from 0 than the deviation predicts: so it is measured too, with the vectors that were read.
+    // queries are further from 0 than the deviation predicts: so the part of the signs is measured, with what was read so far.
     void start_walk() {
         constexpr size_t ENOUGH = 32;
         code_reach = FAR;
         if (measured < ENOUGH) return;
-        float sum = 0;
-        for (size_t i = 0; i < VECTOR; ++i) sum += squares[i];
-        code_reach = reading.walk_reach * std::max(query.deviation, std::sqrt(sum / static_cast<float>(measured)));
+        const float mean = std::accumulate(squares, squares + LANES, 0.0f) / static_cast<float>(measured);
+        code_reach = reading.walk_reach * std::max(query.deviation, query.signs.step * std::sqrt(mean));
     }
 
     // A single vector. p: its position in the segment
@@ -228,7 +228,7 @@ struct Scan {
             const Vec factor = read<Vec>(heads.factor + i), known = read<Vec>(heads.bound + i);
             const Vec dot = __builtin_convertvector(read<Vectors<VECTOR>::Int>(heads.dot + i), Vec) - half_sum;
             const Vec bound = read<Vec>(heads.estimate + i) + factor * step * dot + factor * reach;
-            if (count == LANES) squares += step * dot * (step * dot);
+            if (count == LANES) write(squares + i - first, read<Vec>(squares + i - first) + dot * dot);
             write(heads.bound + i, bound < known ? bound : known);
         }
         if (count == LANES) measured += LANES;

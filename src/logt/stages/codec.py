@@ -30,6 +30,7 @@ _BOOK_BITS = 4
 _ROWS = 512  # vectors encoded by one task
 _SAMPLE = 8192  # vectors that deviations are computed from
 _GRAM_BYTES = 1 << 28  # of the memory vectors' products, up to which they are computed once for a large batch
+_TINY = 1e-30  # instead of a norm of 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,9 +225,8 @@ class Codec:
         """Return the mean fraction of ‖v‖² along the memory vector nearest to each row of X."""
         Z = self.bands.rotate(X - self.mean)
         Y = self.memory_vectors
-        squares = np.maximum(np.square(Y).sum(axis=1), 1e-30)
-        along = np.square(np.maximum(Z @ Y.T, 0)) / squares
-        return float((along.max(axis=1) / np.maximum(np.square(Z).sum(axis=1), 1e-30)).mean())
+        along = np.maximum(Z @ Y.T, 0) / np.maximum(np.linalg.norm(Y, axis=1), _TINY)
+        return float(np.square(along.max(axis=1) / np.maximum(np.linalg.norm(Z, axis=1), _TINY)).mean())
 
     # ------------------------------------------------------------------------------------------------- storage
 

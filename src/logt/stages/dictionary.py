@@ -6,7 +6,6 @@ L entries per vector. Atoms have norm 1; their norm is moved into U.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logt import _kernels
+from logt._memory import memory_bytes
 from logt._threads import SERIAL, Workers, single_threaded_blas, split_range
 from logt._types import Array, Floats
 from logt._validation import check_choice, check_float, check_positive
@@ -107,10 +107,8 @@ class DictionaryLearning:
 
 def _refuse_too_many(M: int) -> None:
     """Raise if the M × M matrix UᵀU would not fit into memory."""
-    if not hasattr(os, "sysconf"):
-        return
-    there, needed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), 4 * M * M
-    if needed > there // 2:
+    there, needed = memory_bytes(), 4 * M * M
+    if there is not None and needed > there // 2:
         raise InvalidInputError(
             f"{M:,} atoms need {needed / 2**30:.0f} GiB for their products, but there are {there / 2**30:.0f} GiB: "
             "train fewer atoms, or add the vectors in batches"

@@ -19,6 +19,7 @@ MIN_SCANNED = 4096
 """Vectors whose codes are decoded at least, at effort 1; in proportion at less."""
 
 _BEAM = 480  # more than results, at effort 1
+_USUAL_K = 10  # results
 _UNKNOWN = 0.5  # effort without a curve
 
 
@@ -127,8 +128,10 @@ class Probe:
     residual of vectors that can still be among the results: whose estimate is too low by at most 2.5 + 2.75 · effort
     deviations; 1.6 times as many in the first list, 0.85 times as many in the last.
     With a neighbor graph it decodes fewer lists, M**(0.2 + 0.6 · effort + 0.2 · effort⁸), and goes on to the
-    neighbors of the best k + 480 · effort² candidates, and to theirs, until all of the best are known. With more
-    candidates the results are further above the last of them, and fewer deviations are enough.
+    neighbors of the best k + 480 · effort² candidates, and to theirs, until all of the best are known. It reads the
+    residual of a vector in a list whose estimate is too low by at most 3 − 0.5 · e + 0.8 · effort⁸ deviations, and of
+    a neighbor by 4.6 − 2.4 · e + 1.8 · effort⁸. e is the effort, for 10 results or fewer. For more it is less: the
+    fewer candidates there are for each result, the nearer are results to the last candidate.
 
     effort: 1 reads everything. None uses the effort that finds the fraction `recall` of what a full read finds, by
     the measured curve of the collection. nprobe: the number of lists, instead of the one above. recall_at: `recall`
@@ -169,16 +172,20 @@ class Probe:
         neighbor graph.
         """
         effort = self.effort_for(k, curves)
-        last = effort**8  # what only the last results need: they are the farthest from the query
+        beam = k + round(_BEAM * effort**2) if self.beam is None else self.beam
+        spare = min(
+            effort, math.sqrt(max(0, beam / k - 1) * _USUAL_K / _BEAM)
+        )  # candidates per result; usually effort
+        last = effort**8  # what only the last results need
         return Reading(
             lists=0.2 + 0.6 * effort + 0.2 * last if linked else 0.55 + 0.45 * effort,
             nprobe=min(self.nprobe or 0, 1 << 62),
             least=0 if self.nprobe or linked else round(MIN_SCANNED * effort),
-            code_reach=3 - 0.5 * effort + 0.8 * last if linked else 2.5 + 2.75 * effort,
-            head_reach=1.8 - 0.8 * effort + 0.8 * last if linked else 2.0,
-            walk_reach=4.6 - 2.4 * effort + 1.8 * last,
+            code_reach=3 - 0.5 * spare + 0.8 * last if linked else 2.5 + 2.75 * effort,
+            head_reach=1.8 - 0.8 * spare + 0.8 * last if linked else 2.0,
+            walk_reach=4.6 - 2.4 * spare + 1.8 * last,
             candidates=k + k // 2 if ranks is None else ranks.candidates(k, effort),
-            beam=(k + round(_BEAM * effort**2) if self.beam is None else self.beam) if linked else 0,
+            beam=beam if linked else 0,
             everything=effort == 1 and self.nprobe is None,
         )
 

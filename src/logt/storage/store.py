@@ -9,13 +9,13 @@ they opened, and keep them when a writer unlinks them. See docs/reference/format
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from logt._memory import memory_bytes
 from logt._types import Array
 from logt.engine.coded_segment import CodedSegment
 from logt.engine.list_segment import ListSegment
@@ -59,7 +59,7 @@ class Store:
         self._state: str | None = None  # of the manifest that was read or written last
         self._end = changes.start_of_log("", 0)
         self._files: dict[str, dict[str, Any]] = {}
-        self._fits = False  # all but the supplement, into half of the memory
+        self._fits = False  # whether all files but the supplements fit into half of the memory
         self._names: dict[tuple[int, ...], tuple[str, tuple[object, ...]]] = {}  # what is in which file
         self._attempt: tuple[str, int, Writer] | None = None  # a manifest that may or may not have been written
 
@@ -323,10 +323,8 @@ class Store:
 
 def _fit_in_memory(files: Mapping[str, Mapping[str, Any]]) -> bool:
     """Return whether the files that stay in memory take at most half of it."""
-    if not hasattr(os, "sysconf"):
-        return False
     needed = sum(about["bytes"] for name, about in files.items() if not name.startswith("supplement-"))
-    return bool(needed <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
+    return bool(needed <= (memory_bytes() or 0) // 2)
 
 
 def check_names(files: Mapping[str, Any]) -> None:
