@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "logt"
 
 LEVELS = [
-    {"_kernels", "_types", "errors", "_threads"},
+    {"_kernels", "_memory", "_types", "errors", "_threads"},
     {"_arrays", "_progress"},
     {"_validation", "results"},
     {"stages", "metrics"},
