@@ -171,6 +171,18 @@ def test_few_vectors_are_not_enough_to_measure_deviations(rng):
     np.testing.assert_array_equal(heads, all_heads)
 
 
+def test_the_fewer_candidates_per_result_the_less_is_left_out():
+    def reaches(k, **probe):
+        reading = Probe(effort=0.7, **probe).reading(k, ranks=None, linked=True)
+        return np.array([reading.code_reach, reading.head_reach, reading.walk_reach])
+
+    assert (reaches(10) < reaches(100)).all()
+    assert (reaches(100) < reaches(1000)).all()
+    assert (reaches(1000) < reaches(10, beam=10)).all()
+    np.testing.assert_array_equal(reaches(10, beam=10), reaches(10, beam=1))
+    np.testing.assert_allclose(reaches(1), reaches(10), atol=0.01)  # never less than for 10
+
+
 def test_one_bit_per_dimension_is_enough_to_walk(collection):
     X, Q = collection
     index = logt.Index(64, method=sketched(bits=1, refine=False))

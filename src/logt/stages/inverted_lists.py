@@ -173,9 +173,8 @@ class Probe:
         """
         effort = self.effort_for(k, curves)
         beam = k + round(_BEAM * effort**2) if self.beam is None else self.beam
-        spare = min(
-            effort, math.sqrt(max(0, beam / k - 1) * _USUAL_K / _BEAM)
-        )  # candidates per result; usually effort
+        more = max(0, beam / k - 1)  # candidates per result
+        spare = min(effort, math.sqrt(more * _USUAL_K / _BEAM))  # the effort, for the usual k and beam
         last = effort**8  # what only the last results need
         return Reading(
             lists=0.2 + 0.6 * effort + 0.2 * last if linked else 0.55 + 0.45 * effort,
