@@ -15,6 +15,7 @@ import pytest
 
 import logt
 import logt.distributed
+from logt.distributed.staging import Staging
 from logt.errors import BusyError, InvalidInputError, MissingShardsError
 
 ray = pytest.importorskip("ray", reason="Ray has no wheel for this Python or machine")
@@ -152,6 +153,30 @@ def test_a_dataset_of_ray_is_built_from_its_blocks(cluster, tmp_path, vectors):
     index = logt.open(tmp_path / "index")
     assert np.isin(index.search(X[[0, 600, 1100]], 1).scores.round(2), [1.0]).all()
     assert [path.name for path in tmp_path.iterdir()] == ["index"]  # the files of the blocks are removed
+    with pytest.raises(InvalidInputError, match="is an index"):
+        logt.distributed.build(dataset, tmp_path / "index", workers=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["index"]  # none were written
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_files_of_another_dataset_are_not_used(cluster, tmp_path, vectors):
+    import ray.data
+
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    first, second = (ray.data.from_numpy(vectors(300, DIM, seed=seed)) for seed in (1, 2))
+    staging = Staging(first, tmp_path / "index")
+    (name,) = staging.write()
+    stamp = (tmp_path / "index.vectors" / Path(name).name).stat().st_mtime_ns
+    assert staging.write() == [name]  # as a build that was killed left it
+    assert (tmp_path / "index.vectors" / Path(name).name).stat().st_mtime_ns == stamp
+    logt.distributed.build(second, tmp_path / "index", workers=1)
+    found = logt.open(tmp_path / "index").search(vectors(300, DIM, seed=2)[:20], 1)
+    assert (found.scores > 0.98).all()
+    wrong = vectors(300, DIM)
+    wrong[7] = np.nan
+    with pytest.raises(InvalidInputError, match="row 7"):
+        logt.distributed.build(ray.data.from_numpy(wrong), tmp_path / "other", workers=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["index"]
 
 
 @pytest.mark.parametrize("settings", [{}, {"effort": 0.1}, {"effort": 1.0}, {"nprobe": 2}, {"expand": 3}])

@@ -133,3 +133,21 @@ def test_no_cosine_is_above_1(vectors, count):
     assert max(best) == 1
     assert made.search(X[:100], 1, effort=1).scores.max() == 1
     assert made.range_search(X[:100], 0.9).scores.max() == 1
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow", "tuple"])
+def test_columns_of_other_libraries_are_masks(index, library):
+    mask = (index.ids % 2 == 0).tolist()
+    if library == "tuple":
+        column = tuple(mask)
+    else:
+        module = pytest.importorskip(library)
+        column = module.array(mask) if library == "pyarrow" else module.Series(mask)
+    found = index.search(np.ones(8), 40, filter=column).ids
+    assert set(found.tolist()) == {*range(0, 40, 2), -1}
+
+
+def test_a_mask_with_missing_values_is_refused(index):
+    pyarrow = pytest.importorskip("pyarrow")
+    with pytest.raises(InvalidInputError, match="missing values"):
+        index.search(np.ones(8), 3, filter=pyarrow.array([None] + 39 * [True]))

@@ -411,3 +411,43 @@ def test_a_reader_cannot_link(linked):
     _, path = linked
     with pytest.raises(logt.ReadOnlyError):
         logt.open(path).link()
+
+
+def test_a_graph_of_too_many_neighbours_is_refused(collection):
+    index = logt.Index(64)
+    index.add(collection[:5])
+    with pytest.raises(logt.InvalidInputError, match="k must be at most 1,000"):
+        index.link(10**9)
+    assert index.links is None
+
+
+def test_an_upsert_of_all_vectors_keeps_the_graph(collection):
+    index = logt.Index(64)
+    names = [f"n{i}" for i in range(300)]
+    index.add(collection[:300], ids=names)
+    index.link(10)
+    index.upsert(collection[300:600], ids=names)
+    assert index.report()["linked"] == 300
+    assert index.links.neighbors(0)[0].shape == (10,)
+    assert len(index.search(collection[300], 5, rerank="diffusion").ids) == 5
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_relearning_frees_what_was_removed_and_links_again(collection, given):
+    index = logt.Index(64)
+    index.add(collection[:2000], ids=[f"image {i:05d}" for i in range(2000)])
+    index.link(10)
+    index.remove([f"image {i:05d}" for i in range(0, 2000, 2)])
+    before = index.report()["bytes by part"]
+    if given:
+        index.compact(collection[1:2000:2])
+    else:
+        index.compact(relearn=True)
+    after = index.report()
+    assert after["bytes by part"]["string ids"] < 0.6 * before["string ids"]
+    assert after["bytes by part"]["graph"] < 0.7 * before["graph"]
+    assert after["linked"] == 1000
+    graph = index.links
+    assert graph.ids[7] == "image 00015"
+    truth = exact(collection[1:2000:2], 10)
+    assert np.mean([np.isin(a, b) for a, b in zip(graph.rows.reshape(1000, 10), truth, strict=True)]) > 0.75

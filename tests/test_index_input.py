@@ -179,3 +179,30 @@ def test_wrong_settings_are_named(wrong, message):
 def test_wrong_search_arguments_are_named(index, vectors, wrong):
     with pytest.raises(InvalidInputError, match=next(iter(wrong))):
         index.search(vectors(1, 8), 3, **wrong)
+
+
+def test_vectors_that_are_zero_as_float32_are_refused_like_queries():
+    index = logt.Index(8)
+    index.add(np.full((1, 8), 1e-30))
+    for call in (index.add, index.search):
+        with pytest.raises(InvalidInputError, match="row 0 of . is all zeros"):
+            call(np.full((1, 8), 1e-60))
+    assert len(index) == 1
+
+
+def test_threads_are_checked_before_an_index_is_read_and_used_for_its_log(tmp_path, monkeypatch, rng):
+    with pytest.raises(InvalidInputError, match="threads"):
+        logt.open(tmp_path / "none", threads=0)
+    logt.Index(8).save(tmp_path / "index")
+    with logt.open(tmp_path / "index", "a") as index:
+        index.add(rng.standard_normal((20, 8)))
+        index.save()
+    used, workers = [], logt.Index._workers
+
+    def spy(self, *args):
+        used.append(workers(self, *args).threads)
+        return workers(self, *args)
+
+    monkeypatch.setattr(logt.Index, "_workers", spy)
+    assert len(logt.open(tmp_path / "index", threads=1)) == 20
+    assert used == [1]

@@ -22,7 +22,15 @@ from test_project import ROOT, blocks
 import logt
 from logt.cli.serve import serve
 from logt.server.app import create_app
-from logt.server.client import BusyError, Client, Hit, NotFoundError, ServiceError, UnauthorizedError, _to_exception
+from logt.server.client import (
+    ServiceBusyError,
+    Client,
+    Hit,
+    NotFoundError,
+    ServiceError,
+    UnauthorizedError,
+    _to_exception,
+)
 from logt.server.collection import VectorCollection
 from logt.server.photo_collection import PhotoCollection
 from logt.server.settings import Limits, Settings
@@ -95,7 +103,7 @@ def test_errors_have_their_own_types(client, server_url, monkeypatch):
     assert caught.value.status == 0
     with pytest.raises(logt.InvalidInputError, match="url must be"):
         Client("127.0.0.1:8000")
-    assert isinstance(_to_exception(503, b'{"error": {"code": "busy", "message": "m"}}'), BusyError)
+    assert isinstance(_to_exception(503, b'{"error": {"code": "busy", "message": "m"}}'), ServiceBusyError)
     assert isinstance(_to_exception(409, b'{"error": {"code": "locked", "message": "m"}}'), logt.LockedError)
     assert isinstance(_to_exception(403, b'{"error": {"code": "read_only", "message": "m"}}'), logt.ReadOnlyError)
     assert "not from logt serve" in str(_to_exception(502, b"<html>"))
@@ -114,7 +122,7 @@ def test_the_client_waits_for_a_change_that_takes_longer_than_the_limit(tmp_path
     with run_server(create_app(VectorCollection(tmp_path / "i"), settings)) as url:
         client = Client(url, timeout=5)
         client.search(np.ones(16))
-        with pytest.raises(BusyError, match="still running"):
+        with pytest.raises(ServiceBusyError, match="still running"):
             Client(url, timeout=1.5).add(vectors(1, 16))
         threading.Timer(0.5, go.set).start()
         wait_until(lambda: client.info()["vectors"] == 1)

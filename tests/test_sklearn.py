@@ -123,6 +123,19 @@ def test_a_pipeline_with_isomap_tsne_and_dbscan(blobs):
     assert KNeighborsClassifier().fit(points, labels).score(points, labels) > 0.99
 
 
+def test_a_radius_search_uses_the_threads_of_the_estimator(blobs, monkeypatch):
+    neighbors = LogtNeighbors(n_jobs=1).fit(blobs[0])
+    used, workers = [], logt.Index._workers
+
+    def spy(self, threads, *args):
+        used.append(threads)
+        return workers(self, threads, *args)
+
+    monkeypatch.setattr(logt.Index, "_workers", spy)
+    neighbors.radius_neighbors(blobs[0][:5], 7.0)
+    assert set(used) == {1}
+
+
 def test_dbscan_over_a_radius_graph(blobs):
     X, labels = blobs
     graph = LogtNeighbors(radius=9.0).fit(X).radius_neighbors_graph(X, mode="distance")

@@ -51,6 +51,8 @@ def test_a_new_generation_replaces_the_old_one_and_readers_move_on(bucket, made,
         writer.remove([3])
         writer.save()
         assert writer.generation == 2
+        writer.save()
+        assert writer.generation == 2  # nothing has changed
         changed = objects(url) - before
         assert {name.split("-")[0] for name in changed} == {"removed", "manifest"}  # nothing else is written again
         assert 3 in reader

@@ -97,6 +97,15 @@ def test_a_damaged_file_is_refused(tmp_path, name, content, message):
         read_stream(io.BytesIO(content))
 
 
+def test_a_stream_of_one_vector_is_refused_as_a_file_is(tmp_path, X):
+    content = io.BytesIO()
+    np.save(content, X[0])
+    (tmp_path / "x.npy").write_bytes(content.getvalue())
+    for read in (lambda: read_stream(io.BytesIO(content.getvalue())), lambda: read_vectors(tmp_path / "x.npy")):
+        with pytest.raises(InvalidInputError, match=r"has shape \(\d+,\), expected \(rows, dimensions\)"):
+            read()
+
+
 def test_the_error_lists_what_a_file_holds(tmp_path, X):
     np.savez(tmp_path / "two.npz", X=X, Q=X[:2])
     with pytest.raises(InvalidInputError, match=re.escape("one 2-D array; it holds: X (7, 3), Q (2, 3)")):

@@ -326,3 +326,51 @@ def test_the_scores_of_a_walk_are_those_of_a_full_read(isa, collection, L):
                 common += 1
                 assert score == known[found]
     assert common > 0.8 * walked.ids.size
+
+
+@pytest.mark.parametrize("metric", ["l2", "ip"])
+def test_vectors_that_are_not_in_the_graph_are_read_with_it(metric, collection, monkeypatch):
+    """Under l2 and ip, a few new vectors do not join the graph."""
+    X, Q = collection
+    index = logt.Index(64, metric=metric)
+    index.add(X[:3900])
+    index.link(12)
+    index.add(X[3900:])  # more than a segment without lists holds
+    assert index.report()["linked"] == 3900
+    searcher = index._snapshot.searcher()
+    reading = Reading(1, 1, 0, FAR, FAR, FAR, 3 * K, K, everything=False)
+    _, ids, counts = searcher.search(Q, K, reading)
+    assert all(len(set(row)) == K for row in ids.tolist())  # also those in the list that was read
+    assert (counts[:, 1] > 1100).all()
+    for q, found in zip(Q, ids, strict=True):
+        truth = np.concatenate([reference.list_scores(s, q) for s in index._snapshot.list_segments])
+        order = np.concatenate([s.ids for s in index._snapshot.list_segments])
+        best = order[np.argsort(-truth)]
+        assert set(best[: K // 2][best[: K // 2] >= 3900]) <= set(found)
+    few = ListSearcher(index._snapshot.list_segments, links=index._snapshot.links)
+    assert few.links is not None
+    monkeypatch.setattr("logt.engine.list_search.MOST_UNLINKED", 1099)
+    many = ListSearcher(index._snapshot.list_segments, links=index._snapshot.links)
+    assert many.links is None
+    assert not many.graph_bytes
+
+
+@pytest.mark.parametrize("metric", ["l2", "ip"])
+def test_an_index_without_cosine_links_many_new_vectors_and_compacts(metric, collection):
+    X, _ = collection
+    index = logt.Index(64, metric=metric)
+    index.add(X[:3000])
+    index.link(12)
+    index.add(X[3000:4500])
+    assert index.report()["linked"] == 4500
+    index.add(X[4500:])
+    assert index.report()["linked"] == 4500
+    index.compact()
+    assert index.report()["linked"] == 5000
+
+
+def test_a_search_for_a_recall_keeps_the_beam_of_the_method():
+    method = replace(sketched(), probe=Probe(beam=0))
+    for settings in ({"recall": 0.9}, {"effort": 0.5}, {"nprobe": 3}, {}):
+        assert logt.SearchParams(**settings).reading(method).beam == 0
+    assert logt.SearchParams(recall=0.9, beam=7).reading(method).beam == 7

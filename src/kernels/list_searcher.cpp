@@ -86,9 +86,9 @@ class ListSearcher {
     // The neighbor graph (lists.hpp), once all segments are added. node: by position. Returns the bytes that this takes.
     size_t set_graph(In<uint16_t, 2> low, Any high, In<uint8_t, 2> level, In<uint32_t, 1> node) {
         find_places(low.shape(0), node.data());
-        graph_ = {lists_of(low, high, level), places_.data(), node.data(), first_.data()};
+        graph_ = {lists_of(low, high, level), places_.data(), unlinked_.data(), unlinked_.size(), node.data(), first_.data()};
         keep(low, high, level, node);
-        return places_.size() * sizeof(logt::Place) + node.nbytes();
+        return (places_.size() + unlinked_.size()) * sizeof(logt::Place) + node.nbytes();
     }
 
     // Q: (queries, dim); scores, ids: (queries, k); keys: as scores, or empty; counts: (queries, 4) lists, codes, heads and
@@ -136,6 +136,7 @@ class ListSearcher {
     void find_places(size_t nodes, const uint32_t* node) {
         const nb::gil_scoped_release others_run;  // this takes a while
         first_.assign(1, 0);
+        unlinked_.clear();
         places_.assign(nodes, {logt::Graph::NONE, {}, {}, 0, 0, 0});
         for (const logt::ListSegment& s : segments_) {
             size_t list = 0;
@@ -143,6 +144,7 @@ class ListSearcher {
                 const uint32_t at = static_cast<uint32_t>(first_.back() + p);
                 while (s.starts && s.starts[list + 1] <= static_cast<int64_t>(p)) ++list;
                 if (node[at] != logt::Graph::NONE) places_[node[at]] = place_of(s, p, list, at);
+                else if (s.starts && (!s.visible || s.visible[s.row[p]])) unlinked_.push_back(place_of(s, p, list, at));
             }
             first_.push_back(first_.back() + s.rows);
         }
@@ -176,7 +178,7 @@ class ListSearcher {
     std::vector<logt::ListSegment> segments_;
     std::vector<logt::Totals> totals_;
     std::vector<size_t> first_;
-    std::vector<logt::Place> places_;
+    std::vector<logt::Place> places_, unlinked_;
     logt::Graph graph_ = {};
     std::vector<nb::ndarray<nb::ro>> kept_;
 };

@@ -78,7 +78,7 @@ struct ListSegment {
 
 // How much a search reads.
 struct Reading {
-    double lists = 0;        // lists^lists of the lists of a codec are decoded ...
+    double lists = 0;        // units^lists of the lists of a codec are decoded ...
     size_t nprobe = 0;       // ... or so many, if not 0
     size_t least = 0;        // and further ones until so many vectors are
     float code_reach = 0;    // deviations of the residual by which a vector may exceed the estimate of its code
@@ -94,6 +94,8 @@ struct Graph {
     static constexpr uint32_t NONE = NeighborLists::NONE;
     NeighborLists lists;    // by node
     const Place* place;     // by node
+    const Place* unlinked;  // vectors in lists that are no nodes
+    size_t unlinked_count;
     const uint32_t* node;   // by position, or NONE
     const size_t* first;    // segments + 1: the first position of each segment
 

@@ -68,8 +68,10 @@ struct Scan {
     Scan(const Codec& codec, const ListSegment* segments, Query& query, const Reading& reading, Pool& pool,
          Counts& counts)
         : codec(codec), segments(segments), query(query), reading(reading), pool(pool), counts(counts),
-          code_reach(reading.everything ? FAR : reading.code_reach * query.deviation),
+          code_reach(usual_reach()),
           head_reach(reading.everything ? FAR : reading.head_reach * query.head_error) {}
+
+    float usual_reach() const { return reading.everything ? FAR : reading.code_reach * query.deviation; }
 
     void finish() {
         while (heads.held) read_heads();

@@ -26,21 +26,34 @@ struct Walk {
     void run(size_t beam) {
         for (const Candidate& c : pool.list)
             if (node_of(c) != Graph::NONE) seen.insert(node_of(c));
+        if (graph.unlinked_count) read_unlinked();
         for (Scan& scan : scans) scan.start_walk();
         while (choose(beam)) {
             find_neighbors();
-            for (uint32_t other : others) {
-                const Place& place = graph.place[other];
-                if (place.position == Graph::NONE) continue;
-                const uint32_t segment = graph.segment_of(place.position);
-                const uint32_t p = static_cast<uint32_t>(place.position - graph.first[segment]);
-                scans[segments[segment].codec].decode_place(place, segment, p);
-            }
+            for (uint32_t other : others)
+                if (graph.place[other].position != Graph::NONE) decode(graph.place[other]);
             for (Scan& scan : scans) scan.finish();
         }
     }
 
   private:
+    void decode(const Place& place) {
+        const uint32_t segment = graph.segment_of(place.position);
+        const uint32_t p = static_cast<uint32_t>(place.position - graph.first[segment]);
+        scans[segments[segment].codec].decode_place(place, segment, p);
+    }
+
+    // Vectors that no neighbor leads to. Those in lists that were read may be candidates already.
+    void read_unlinked() {
+        Vector<uint32_t> known;
+        for (const Candidate& c : pool.list)
+            if (node_of(c) == Graph::NONE) known.push_back(graph.position(c.segment, c.position));
+        for (Scan& scan : scans) scan.code_reach = scan.usual_reach();
+        for (const Place* place = graph.unlinked; place < graph.unlinked + graph.unlinked_count; ++place)
+            if (std::find(known.begin(), known.end(), place->position) == known.end()) decode(*place);
+        for (Scan& scan : scans) scan.finish();
+    }
+
     uint32_t node_of(const Candidate& c) const { return graph.node[graph.position(c.segment, c.position)]; }
 
     // Takes some of the best candidates whose neighbors were not read; whether there are any.

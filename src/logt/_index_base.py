@@ -213,6 +213,7 @@ class IndexBase:
         """
         check_choice("mode", mode, ("r", "a"))
         check_choice("cache", cache, ("lists", "all"))
+        threads = None if threads is None else check_int("threads", threads)
         store = open_store(path, write=mode == "a", whole=cache == "all")
         try:
             index = cls._from_store(store, threads)
@@ -290,13 +291,12 @@ class IndexBase:
         try:
             next_id = check_int("next_id", settings.pop("next_id"), least=0)
             snapshot = Snapshot(stored.segments, next_id, stored.strings, stored.links)
-            index = cls(**settings, method=stored.method)
+            index = cls(**settings, method=stored.method, threads=threads)
             index._check(snapshot, stored.method)
             for change in changes:
                 snapshot = index._applied(snapshot, change)
         except (TypeError, KeyError, InvalidInputError) as error:
             raise CorruptIndexError(f"{store.name}: the settings cannot be used: {error}") from error
-        index._threads = None if threads is None else check_int("threads", threads)
         index._snapshot = snapshot
         return index
 
@@ -327,7 +327,7 @@ class IndexBase:
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copy: the copy is in memory, and belongs to no folder."""
-        assert not self._snapshot.stored  # all of it is here now
+        _ = self._snapshot  # of an index by URL, all is fetched
         names = ("_metric", "_dim", "_seed", "_threads", "_segment_size", "_contents")
         return {name: getattr(self, name) for name in names}
 

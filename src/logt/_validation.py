@@ -219,10 +219,16 @@ def check_new_ids(ids: Any, count: int, next_id: int, present: Ids) -> Ids:
 
 
 def as_mask(filter: Any) -> Mask | None:
-    """Return the filter as an array if it is a boolean mask, else None."""
-    if isinstance(filter, list) and filter and all(isinstance(value, bool | np.bool_) for value in filter):
-        return np.array(filter)
-    return filter if isinstance(filter, np.ndarray) and filter.dtype == bool else None
+    """Return the filter as an array if it is a boolean mask: an array, a list, or a tensor or column; else None."""
+    if isinstance(filter, list | tuple):
+        return np.array(filter) if filter and all(isinstance(value, bool | np.bool_) for value in filter) else None
+    kind = getattr(filter, "dtype", getattr(filter, "type", None))  # pyarrow has a type
+    if str(kind).lower() not in ("bool", "boolean", "torch.bool"):
+        return None
+    values = np.asarray(to_numpy(filter) if hasattr(filter, "__dlpack__") else filter)
+    if values.dtype != bool:  # a column with missing values
+        raise InvalidInputError("the mask has missing values; fill them with True or False")
+    return values
 
 
 def filter_masks(filter: Any, parts: Sequence[tuple[Ids, Mask]]) -> list[Mask]:

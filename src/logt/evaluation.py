@@ -130,12 +130,16 @@ def mean_average_precision(
     rankings, positives, junk: one list of rows per query, as in `average_precision`.
     """
     ignored: Sequence[ArrayLike] = [()] * len(positives) if junk is None else junk
+    if not len(rankings) == len(positives) == len(ignored):
+        lengths = len(rankings), len(positives), len(ignored)
+        raise InvalidInputError(f"rankings, positives and junk are for {lengths} queries; pass one list per query")
     values = [average_precision(*case) for case in zip(rankings, positives, ignored, strict=True)]
     return _mean_percent(np.array(values))
 
 
 def recall_at(k: int, ids: Array, exact: Array) -> float:
     """Return the fraction of the k exact nearest neighbors that are among the first k ids, averaged over queries."""
+    k = check_int("k", k)
     recalls = [np.isin(true[:k], returned[:k]).mean() for returned, true in zip(ids, exact, strict=True)]
     return float(np.mean(recalls)) if recalls else float("nan")
 

@@ -37,6 +37,9 @@ from logt.results import RangeResult, Report, SearchResult, pad_results
 from logt.stages.diffusion import Diffusion
 from logt.storage.changes import Change
 
+MAX_NEIGHBORS = 1000
+"""The most neighbors per vector that a stored graph has, unless there are more vectors: it reserves their space."""
+
 
 class Index(IndexBase):
     """Vectors of one dimension, searchable by cosine, inner product or squared L2 distance.
@@ -89,7 +92,10 @@ class Index(IndexBase):
             raise InvalidInputError("upsert needs ids; add assigns new ones")
         with shown_progress(progress) as report, self._change() as snapshot:
             old = snapshot.to_int_ids(ids)
-            return self._add(snapshot.remove(old), rows, ids, self._workers(threads, report), removed=old)
+            left = snapshot.remove(old)
+            if snapshot.links is not None:  # also if all vectors are replaced: the new ones join the graph
+                left = replace(left, links=snapshot.links.remove(old))
+            return self._add(left, rows, ids, self._workers(threads, report), removed=old)
 
     def _add(self, snapshot: Snapshot, rows: Array, ids: Any, workers: Workers, removed: Ids | None = None) -> Array:
         if self._pending.has_room(4 * rows.size):
@@ -126,28 +132,30 @@ class Index(IndexBase):
         threads: all cores if None.
         """
         with self._change() as snapshot:
-            if vectors is None and not relearn:
-                workers = self._workers(threads)
-                snapshot = self._link_new(snapshot, workers).compact(self._segment_size)
-                segments = calibrate_grown(snapshot.segments, np.random.default_rng(self._seed), workers)
-                snapshot = replace(snapshot, segments=segments)
-                if self._metric == "cosine":
-                    snapshot = refill_links(snapshot, self._dim, self.method, workers)
-                self._snapshot = snapshot
-                self._pending.rewrite()
-                return
-            ids = snapshot.ids
-            if vectors is None:
-                rows: Any = snapshot.reconstruct_all(self._dim)
+            workers = self._workers(threads)
+            if relearn or vectors is not None:
+                self._snapshot = self._relearn(snapshot, vectors, workers)
             else:
-                rows = check_vectors(vectors, self._dim, self._metric)
-                if len(rows) != len(ids):
-                    raise InvalidInputError(
-                        f"the index holds {len(ids)} vectors, but {len(rows)} were given; nothing was changed"
-                    )
-            empty = replace(snapshot, segments=())
-            self._snapshot = self._builder.add(empty, rows, ids, self._workers(threads))
+                self._snapshot = self._merge_segments(snapshot, workers)
             self._pending.rewrite()
+
+    def _merge_segments(self, snapshot: Snapshot, workers: Workers) -> Snapshot:
+        snapshot = self._link_new(snapshot, workers).compact(self._segment_size)
+        segments = calibrate_grown(snapshot.segments, np.random.default_rng(self._seed), workers)
+        snapshot = replace(snapshot, segments=segments)
+        return refill_links(snapshot, self._dim, self.method, self._metric, workers)
+
+    def _relearn(self, snapshot: Snapshot, vectors: Vectors | None, workers: Workers) -> Snapshot:
+        if vectors is None:
+            rows: Any = snapshot.reconstruct_all(self._dim)
+        else:
+            rows = check_vectors(vectors, self._dim, self._metric)
+            if len(rows) != len(snapshot):
+                raise InvalidInputError(
+                    f"the index holds {len(snapshot)} vectors, but {len(rows)} were given; nothing was changed"
+                )
+        new = self._builder.add(snapshot.without_vectors(), rows, snapshot.ids, workers)
+        return new if snapshot.links is None else compute_links(new, self._dim, snapshot.links.links.k, workers)
 
     def merge_from(self, other: Index) -> None:
         """Add everything that the index `other`, of the same kind, holds; it is unchanged."""
@@ -181,16 +189,20 @@ class Index(IndexBase):
         Searches then find their results in less time, by going from good candidates to their neighbors (`beam` in
         `logt.SearchParams`), and `rerank` becomes possible.
         From then on, the graph follows the index: removed vectors leave it, and under cosine, new vectors join it
-        when they are added or merged. `report` counts the linked ones. k, threads, progress: as in `graph`.
+        when they are added or merged. Under ip and l2, new vectors are read besides the graph; once they are more
+        than 4096, searches do without it until `compact` or `link`, or until one vector in four is new. `report` counts
+        the linked ones. There is no graph of fewer than two vectors. k, threads, progress: as in `graph`.
         """
-        k = check_int("k", k)
+        k, most = check_int("k", k), max(MAX_NEIGHBORS, len(self))
+        if k > most:
+            raise InvalidInputError(f"k must be at most {most:,}, got {k}")
         with shown_progress(progress) as report, self._change() as snapshot:
             self._snapshot = compute_links(snapshot, self._dim, k, self._workers(threads, report))
             self._pending.rewrite()
 
     def _link_new(self, snapshot: Snapshot, workers: Workers) -> Snapshot:
         """Return the snapshot with its new vectors in the neighbor graph, if it has one."""
-        return link_new(snapshot, self._dim, self.method, workers) if self._metric == "cosine" else snapshot
+        return link_new(snapshot, self._dim, self.method, self._metric, workers)
 
     def _linked(self, workers: Workers) -> Contents:
         """Return the contents of this moment; what was read from a log of changes joins the graph first."""

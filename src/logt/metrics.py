@@ -30,7 +30,10 @@ def check_vectors(X: Any, dim: int, metric: Metric) -> Array:
     """Return vectors to add as a checked matrix, not yet converted."""
     rows = check_rows(as_matrix(X, dim, "X"), "X", "nothing was added")
     if metric == "cosine":
-        _refuse_zero(row_norms(rows), "X", "nothing was added; or use metric='ip' or 'l2'")
+        norms = row_norms(rows)
+        small = np.flatnonzero(norms < np.finfo(np.float32).tiny)
+        norms[small] = row_norms(np.asarray(rows[small], np.float32))  # as they are kept and searched for
+        _refuse_zero(norms, "X", "nothing was added; or use metric='ip' or 'l2'")
     return rows
 
 
@@ -78,4 +81,4 @@ def worst_score(metric: Metric) -> float:
 def _refuse_zero(norms: Any, name: str, hint: str) -> None:
     if (norms == 0).any():
         row = int(np.flatnonzero(norms == 0)[0])
-        raise InvalidInputError(f"row {row} of {name} is all zeros and has no direction; {hint}")
+        raise InvalidInputError(f"row {row} of {name} is all zeros, as float32, and has no direction; {hint}")

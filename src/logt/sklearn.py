@@ -308,7 +308,9 @@ class LogtNeighbors(_IndexEstimator):
         if self._fit_X is None:
             return 0.0
         rows = np.linspace(0, self.n_samples_fit_ - 1, min(self.n_samples_fit_, _SAMPLE)).astype(np.int64)
-        scores, ids = self.index_.search(self._fit_X[rows], min(self.n_samples_fit_, 20), effort=1.0)
+        scores, ids = self.index_.search(
+            self._fit_X[rows], min(self.n_samples_fit_, 20), effort=1.0, threads=self._threads()
+        )
         exact = self._exact(self._fit_X[rows], ids)
         if self.metric == "cosine":
             exact = 1 - exact

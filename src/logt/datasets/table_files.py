@@ -102,6 +102,8 @@ def read_stream(stream: BinaryIO, name: str = "the standard input") -> Array:
             matrix: Array = np.load(content, allow_pickle=False)
         except (ValueError, EOFError, OSError) as error:
             raise InvalidInputError(f"{name} is not a .npy file of numbers: {error}") from error
+        if matrix.ndim != 2:
+            raise InvalidInputError(f"{name} has shape {matrix.shape}, expected (rows, dimensions)")
         return matrix
     if start.startswith(b"PK"):
         return read_npz(content, name)

@@ -81,7 +81,7 @@ class BlockRows:
                 for part, start in spans
                 if start < last and start + len(part) > first
             ]
-            return parts[0] if len(parts) == 1 else np.concatenate([np.empty((0, self.shape[1])), *parts])
+            return parts[0] if len(parts) == 1 else np.concatenate([self._parts[0][:0], *parts])
         at = np.searchsorted(self._starts, rows, side="right") - 1
         out = np.empty((len(rows), self.shape[1]), np.result_type(*(part.dtype for part in self._parts)))
         for number, part in enumerate(self._parts):

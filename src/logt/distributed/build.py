@@ -81,21 +81,24 @@ def build(
     """
     recipe = _Recipe.check(method, metric, seed, segment_size)
     staging = Staging(sources, out) if is_dataset(sources) else None
-    given: Iterable[Any] = [sources] if isinstance(sources, str | os.PathLike) else sources
-    listed = list(given) if staging is None else staging.write()
-    names = [str(source) if is_url(source) else str(local_path(source)) for source in listed]
-    if not names:
+    listed = [] if staging else [sources] if isinstance(sources, str | os.PathLike) else list(sources)
+    if not staging and not listed:
         raise InvalidInputError(f"no sources are given; pass files of vectors: {', '.join(SUFFIXES)}")
     own = ProcessPool(workers) if pool is None else None
-    with shown_progress(progress) as report, open_target(out, overwrite=overwrite) as target:
-        used = pool or own
-        assert used is not None
-        try:
+    used: Any = pool or own
+    try:
+        with shown_progress(progress) as report, open_target(out, overwrite=overwrite) as target:
+            listed = staging.write() if staging else listed
+            names = [str(source) if is_url(source) else str(local_path(source)) for source in listed]
             done = _Build(used, target, recipe, report).run(names)
-        finally:
-            if own is not None:
-                own.close()
-    if staging is not None:
+    except InvalidInputError:  # as in open_target: other failures leave what the next attempt uses
+        if staging:
+            staging.remove()
+        raise
+    finally:
+        if own is not None:
+            own.close()
+    if staging:
         staging.remove()
     return done
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from logt.errors import InvalidInputError
+from logt.storage.files import checksum
 from logt.storage.places import Place, is_url, local_path, place_at
 
 _DONE = "done"
@@ -25,22 +26,32 @@ class Staging:
 
     def write(self) -> list[str]:
         """Write the blocks of the dataset, unless an earlier build has, and return the files in their order."""
-        if _DONE not in self._place.names():
-            for name in self._place.names():
-                self._place.remove(name)
+        column, mark = _vector_column(self._dataset), _fingerprint(self._dataset)
+        if _DONE not in self._place.names() or self._place.read(_DONE) != mark:
+            self._remove_files()
             name = self._place.name
             if not is_url(name):
                 local_path(name).mkdir(parents=True, exist_ok=True)
-            self._dataset.write_numpy(name, column=_vector_column(self._dataset))
-            self._place.write(_DONE, b"")
+            self._dataset.write_numpy(name, column=column)
+            self._place.write(_DONE, mark)
         return [f"{self._place.name}/{name}" for name in sorted(self._place.names()) if name.endswith(".npy")]
 
     def remove(self) -> None:
-        """Remove the files."""
-        for name in self._place.names():
-            self._place.remove(name)
-        if not is_url(self._place.name):
+        """Remove the files, if there are any."""
+        self._remove_files()
+        if not is_url(self._place.name) and local_path(self._place.name).is_dir():
             local_path(self._place.name).rmdir()
+
+    def _remove_files(self) -> None:
+        marked_first = sorted(self._place.names(), key=lambda name: name != _DONE)
+        for name in marked_first:
+            self._place.remove(name)
+
+
+def _fingerprint(dataset: Any) -> bytes:
+    """Return a checksum of the columns, the number of rows, the input files and the first row of a dataset."""
+    about = [str(dataset.schema()), str(dataset.count()), *map(str, dataset.input_files()), str(dataset.take(1))]
+    return checksum("\n".join(about).encode()).encode()
 
 
 def _vector_column(dataset: Any) -> str:

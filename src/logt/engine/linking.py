@@ -20,6 +20,7 @@ from logt.engine.method import Method
 from logt.engine.neighbor_graph import Links, LinkState
 from logt.engine.reader import Reader
 from logt.engine.snapshot import Snapshot
+from logt.metrics import Metric
 from logt.stages.inverted_lists import Probe
 
 _BLOCK = 1024  # vectors that are searched for together
@@ -37,8 +38,12 @@ def compute_links(snapshot: Snapshot, dim: int, k: int, workers: Workers) -> Sna
     return replace(snapshot, links=calibrate_links(snapshot.segments, links, None, np.random.default_rng(0), workers))
 
 
-def link_new(snapshot: Snapshot, dim: int, method: Method, workers: Workers) -> Snapshot:
-    """Return the snapshot with all its vectors in the neighbor graph; for vectors under cosine."""
+def link_new(snapshot: Snapshot, dim: int, method: Method, metric: Metric, workers: Workers) -> Snapshot:
+    """Return the snapshot with all its vectors in the neighbor graph.
+
+    Under ip and l2, where a search does not find the neighbors by cosine, this is left out until the new vectors are
+    many: searches then read them besides the graph, or do without it.
+    """
     state = snapshot.links
     if state is None:
         return snapshot
@@ -48,22 +53,24 @@ def link_new(snapshot: Snapshot, dim: int, method: Method, workers: Workers) -> 
         return snapshot
     if len(new) * _MANY > len(snapshot):
         return compute_links(snapshot, dim, state.links.k, workers)
+    if metric != "cosine":
+        return snapshot
     if np.isin(new, state.links.ids).any():  # an id that was removed and is used again
         state = state.compact() or state
     return replace(snapshot, links=_linked(snapshot, state, new, dim, method, workers))
 
 
-def refill_links(snapshot: Snapshot, dim: int, method: Method, workers: Workers) -> Snapshot:
-    """Return the snapshot with new neighbors for vectors that lost many of theirs to removals."""
+def refill_links(snapshot: Snapshot, dim: int, method: Method, metric: Metric, workers: Workers) -> Snapshot:
+    """Return the snapshot with new neighbors for vectors that lost many of theirs to removals, or never had any."""
     state = snapshot.links
     if state is None:
         return snapshot
     links = state.links
     least = _FULL * min(links.k, len(snapshot) - 1)
     short = links.ids[links.lists.counts < least]
-    if len(short) * _MANY > len(snapshot):
+    if len(short) * _MANY > len(snapshot) or state.count < len(snapshot):
         return compute_links(snapshot, dim, links.k, workers)
-    if not len(short):
+    if not len(short) or metric != "cosine":
         return snapshot
     return replace(snapshot, links=_linked(snapshot, state, short, dim, method, workers))
 

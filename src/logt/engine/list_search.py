@@ -25,6 +25,9 @@ _FETCHED = 256  # queries whose lists are fetched together
 _KNOWN_READINGS = 64  # kept: most programs use one
 _NONE = 0xFFFFFFFF  # Graph::NONE
 
+MOST_UNLINKED = 4096
+"""With more vectors that are in lists and not in the neighbor graph, a search does not use it; up to these are read."""
+
 MOST_WALKED = 1000
 """For more results than this, a search does not use the neighbor graph: reading lists is faster."""
 
@@ -65,12 +68,18 @@ class ListSearcher:
             totals = self.totals()  # lists that are read follow from them, so that they can be fetched before
         for part in totals or ():
             part.add_to(self._searcher)
-        self.links = None if self._stored else links  # on the graph, a search may go to any list
-        if self.links is not None:
-            graph = self.links.links.lists
-            self.graph_bytes = self._searcher.set_graph(
-                graph.low, graph.high, graph.level, _nodes(segments, self.links)
-            )
+        self.links: LinkState | None = None
+        if links is not None and not self._stored:  # on the graph, a search may go to any list
+            self._set_graph(links)
+
+    def _set_graph(self, links: LinkState) -> None:
+        nodes = [_nodes(segment, links) for segment in self._segments]
+        listed = [(s, mine) for s, mine in zip(self._segments, nodes, strict=True) if not s.flat]
+        if sum(np.count_nonzero((mine == _NONE) & s.live[s.row]) for s, mine in listed) > MOST_UNLINKED:
+            return
+        self.links, lists = links, links.links.lists
+        node = np.concatenate([np.empty(0, np.uint32), *nodes])
+        self.graph_bytes = self._searcher.set_graph(lists.low, lists.high, lists.level, node)
 
     def totals(self) -> list[ListTotals]:
         """Return the vectors of each codec by list; the sums of all shards are the totals of a search."""
@@ -238,10 +247,8 @@ class PreparedSearch:
         return (scores, ids) if found else None
 
 
-def _nodes(segments: Sequence[ListSegment], links: LinkState) -> NDArray[np.uint32]:
-    """Return the node of the graph at each position; positions are counted over all segments."""
-    nodes = [np.empty(0, np.uint32)]
-    for segment in segments:
-        rows, here = links.locate(segment.ids)
-        nodes.append(np.where(here, rows, _NONE).astype(np.uint32)[segment.row])
-    return np.concatenate(nodes)
+def _nodes(segment: ListSegment, links: LinkState) -> NDArray[np.uint32]:
+    """Return the node of the graph at each position of a segment."""
+    rows, here = links.locate(segment.ids)
+    nodes: NDArray[np.uint32] = np.where(here, rows, _NONE).astype(np.uint32)[segment.row]
+    return nodes

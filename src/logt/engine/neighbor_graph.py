@@ -116,7 +116,7 @@ def _components(a: Ids, b: Ids, count: int) -> Ids:
         np.minimum.at(new, label[a], least)
         np.minimum.at(new, label[b], least)
         new = new[new]
-        while (shorter := new[new]).tolist() != new.tolist():
+        while not np.array_equal(shorter := new[new], new):
             new = shorter
         if np.array_equal(new, label):
             return label

@@ -92,7 +92,7 @@ class SearchParams:
         if self.beam is not None:
             probe = replace(probe, beam=self.beam)
         if self.recall is not None:
-            return Probe(recall=self.recall, recall_at=RecallCurve.KS[-1], beam=self.beam)
+            return replace(probe, recall=self.recall, recall_at=RecallCurve.KS[-1], effort=None, nprobe=None)
         if self.effort is not None:
             probe = replace(probe, effort=self.effort, nprobe=None)
         return probe if self.nprobe is None else replace(probe, nprobe=self.nprobe)

@@ -166,9 +166,16 @@ class Snapshot:
         links = None if self.links is None else self.links.remove(unique)
         return replace(self, segments=tuple(segments), links=links)
 
+    def without_vectors(self) -> Snapshot:
+        """Return a snapshot that knows the ids of the vectors, to which these are added again."""
+        return replace(self, segments=(), strings=self._strings_in_use, links=None)
+
+    @property
+    def _strings_in_use(self) -> StringIds | None:
+        return None if self.strings is None else self.strings.keep(self.ids)
+
     def compact(self, largest: int | None) -> Snapshot:
-        """Free the space of deleted vectors; segments with inverted lists that share a codec are merged."""
-        strings = None if self.strings is None else self.strings.keep(self.ids)
+        """Free the space of removed vectors; segments with inverted lists that share a codec are merged."""
         groups: list[list[ListSegment]] = []
         growing: dict[int, list[ListSegment]] = {}  # the last group of each codec
         for segment in self.list_segments:
@@ -180,7 +187,7 @@ class Snapshot:
         merged = [merge_segments(group) if len(group) > 1 else compact_segment(group[0]) for group in groups]
         coded = [segment.compact() for segment in self.coded_segments]
         links = None if self.links is None else self.links.compact()
-        return replace(self, segments=(*coded, *merged), strings=strings, links=links)
+        return replace(self, segments=(*coded, *merged), strings=self._strings_in_use, links=links)
 
     def merge(self, other: Snapshot) -> Snapshot:
         """Return the snapshot with all vectors of another."""

@@ -13,10 +13,10 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import numpy as np
 
-from logt.errors import InvalidInputError, LockedError, ReadOnlyError
+from logt.errors import BusyError, InvalidInputError, LockedError, ReadOnlyError
 from logt.server.hits import Hit, Id, Rerank
 
-__all__ = ["BusyError", "Client", "Hit", "Id", "NotFoundError", "ServiceError", "UnauthorizedError"]
+__all__ = ["Client", "Hit", "Id", "NotFoundError", "ServiceBusyError", "ServiceError", "UnauthorizedError"]
 
 PREFIX = "/api/v1"
 ImageSource = str | os.PathLike[str] | bytes | BinaryIO
@@ -44,15 +44,15 @@ class NotFoundError(ServiceError, KeyError):
     __str__ = OSError.__str__
 
 
-class BusyError(ServiceError):
+class ServiceBusyError(ServiceError, BusyError):
     """The server is busy or the request timed out; try again later."""
 
 
 _STATUS_ERRORS: dict[int, type[ServiceError]] = {
     401: UnauthorizedError,
     404: NotFoundError,
-    503: BusyError,
-    504: BusyError,
+    503: ServiceBusyError,
+    504: ServiceBusyError,
 }
 _LIBRARY_ERRORS: dict[str, type[Exception]] = {
     "invalid_input": InvalidInputError,
@@ -185,7 +185,7 @@ class Client:
         while response.get("state") in ("waiting", "running"):
             if time.monotonic() > end:
                 message = f"the change {response['id']} is still running; GET {PREFIX}/changes/ID returns its state"
-                raise BusyError(202, "running", message)
+                raise ServiceBusyError(202, "running", message)
             time.sleep(0.2)
             response = self._send("GET", f"/changes/{response['id']}")
         if response.get("error"):

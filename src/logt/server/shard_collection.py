@@ -26,7 +26,7 @@ class ShardCollection(BaseCollection):
 
     @property
     def has_graph(self) -> bool:
-        return self._index.linked
+        return self._index.linked and self._index.metric == "cosine"
 
     @property
     def title(self) -> str:

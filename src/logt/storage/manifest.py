@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -32,6 +32,13 @@ _MAX_MANIFEST = 1 << 28
 
 UNUSABLE = (KeyError, TypeError, AttributeError, IndexError, ValueError)
 """What arrays that do not fit together raise."""
+
+
+def check_names(files: Iterable[str]) -> None:
+    """Raise ValueError if a manifest names a file outside its folder."""
+    if any(Path(name).name != name for name in files):
+        raise ValueError("a file outside the folder is named")
+
 
 STAGES: dict[str, type[Any]] = {
     stage.__name__: stage

@@ -24,7 +24,7 @@ from logt.storage.cache import cached_file
 from logt.storage.changes import Change
 from logt.storage.files import checksum, read_array_file
 from logt.storage.manifest import (
-    FORMAT,
+    check_names,
     manifest_bytes,
     method_from_json,
     misfit_is_corruption,
@@ -34,7 +34,7 @@ from logt.storage.manifest import (
 from logt.storage.partial import DeferredLinks, DeferredStrings, PartialFiles
 from logt.storage.places import RemotePlace
 from logt.storage.sparse import BlockFetcher
-from logt.storage.store import INDEX_FILE, Store, check_names
+from logt.storage.store import INDEX_FILE, Store
 from logt.storage.writing import StoredIndex, Writer
 
 _MANIFEST = re.compile(r"manifest-(\d{12})\.json")
@@ -123,7 +123,7 @@ class RemoteStore(Store):
 
     def _read_manifest(self, manifest: Any) -> StoredIndex:
         lists = all(kind == "Codec" for kind in manifest["models"].values())
-        if self._whole or manifest["format"] < FORMAT or not lists:
+        if self._whole or not lists:
             return super()._read_manifest(manifest)
         with misfit_is_corruption(self.name):
             return self._read_part(manifest)
@@ -179,8 +179,8 @@ class RemoteStore(Store):
     # -------------------------------------------------------------------------------------------------- writing
 
     def has_room(self, nbytes: int, count: int) -> bool:
-        """Return False: there is no log of changes."""
-        return False
+        """Return whether nothing is to be written: there is no log of changes."""
+        return not count
 
     def append(self, pending: Sequence[Change]) -> None:
         raise InvalidInputError(f"{self.name} has no log of changes")

@@ -32,7 +32,7 @@ from logt.storage.files import (
     replace_file,
 )
 from logt.storage.lock import Lock
-from logt.storage.manifest import FORMAT, MANIFEST, UNUSABLE, read_manifest, state_of, write_manifest
+from logt.storage.manifest import FORMAT, MANIFEST, UNUSABLE, check_names, read_manifest, state_of, write_manifest
 from logt.storage.store import Store
 
 LOST_ID = "lost-id-"
@@ -176,8 +176,7 @@ class _Examiner:
 
     def _load(self, name: str, about: Mapping[str, Any]) -> None:
         """Read one file; note what is wrong with it."""
-        if Path(name).name != name:
-            raise ValueError("a file outside the folder is named")
+        check_names([name])
         path = self._folder / name
         try:
             if describe_file(path) != dict(about):  # without mapping: a bad sector is then an error, not a signal

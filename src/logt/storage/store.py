@@ -32,6 +32,7 @@ from logt.storage.lock import LOCK, Lock
 from logt.storage.manifest import (
     FORMAT,
     MANIFEST,
+    check_names,
     method_from_json,
     misfit_is_corruption,
     read_manifest,
@@ -325,12 +326,6 @@ def _fit_in_memory(files: Mapping[str, Mapping[str, Any]]) -> bool:
     """Return whether the files that stay in memory take at most half of it."""
     needed = sum(about["bytes"] for name, about in files.items() if not name.startswith("supplement-"))
     return bool(needed <= (memory_bytes() or 0) // 2)
-
-
-def check_names(files: Mapping[str, Any]) -> None:
-    """Raise ValueError if a manifest names a file outside its folder."""
-    if any(Path(name).name != name for name in files):
-        raise ValueError("a file outside the folder is named")
 
 
 def last_position(folder: Path, manifest: Any) -> changes.Position:
