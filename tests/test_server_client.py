@@ -23,10 +23,10 @@ import logt
 from logt.cli.serve import serve
 from logt.server.app import create_app
 from logt.server.client import (
-    ServiceBusyError,
     Client,
     Hit,
     NotFoundError,
+    ServiceBusyError,
     ServiceError,
     UnauthorizedError,
     _to_exception,
