@@ -185,7 +185,7 @@ def test_vectors_that_are_zero_as_float32_are_refused_like_queries():
     index = logt.Index(8)
     index.add(np.full((1, 8), 1e-30))
     for call in (index.add, index.search):
-        with pytest.raises(InvalidInputError, match="row 0 of . is all zeros"):
+        with pytest.raises(InvalidInputError, match=r"row 0 of \w is all zeros"):
             call(np.full((1, 8), 1e-60))
     assert len(index) == 1
 

@@ -250,3 +250,38 @@ def test_random_damage_is_repaired_and_no_id_occurs_twice(tmp_path, vectors):
         repaired = logt.open(copy)
         assert len(set(repaired.ids.tolist())) == len(repaired)
         assert not examine(copy).losses
+
+
+def test_a_damaged_supplement_costs_accuracy_only(tmp_path, vectors):
+    X = vectors(1500, 64)
+    index = logt.Index(64)
+    index.add(X)
+    index.link(10)
+    index.save(tmp_path / "index")
+    (supplement,) = (tmp_path / "index").glob("supplement-*")
+    damage(supplement)
+    found = repair(tmp_path / "index")
+    assert [loss.what for loss in found.losses] == ["the supplement of segment 1"]
+    assert found.kept == 1500
+    after = logt.open(tmp_path / "index")
+    assert after.report()["linked"] == 1500
+    scores, ids = after.search(X, 1)
+    assert (ids[:, 0] == np.arange(1500)).mean() > 0.99
+    assert np.abs(scores[:, 0] - 1).max() < 0.2
+    assert (found.aside / supplement.name).exists()
+
+
+def test_a_save_after_a_repair_removes_nothing_of_the_index_before(tmp_path, vectors):
+    index = logt.Index(8)
+    index.add(vectors(100, 8))
+    index.link(5)
+    index.save(tmp_path / "index")
+    before = {path.name for path in (tmp_path / "index").glob("*.safetensors")}
+    damage(next((tmp_path / "index").glob("codec-*")))
+    found = repair(tmp_path / "index")
+    assert not found.kept
+    with logt.open(tmp_path / "index", "a") as opened:
+        opened.add(vectors(100, 8, seed=2))
+        opened.compact()
+        opened.save()
+    assert before <= {path.name for path in found.aside.iterdir()}

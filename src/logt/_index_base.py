@@ -21,7 +21,7 @@ from logt.engine.prefixes import PrefixCache
 from logt.engine.snapshot import Snapshot, check_snapshot, damage_is_corruption
 from logt.errors import ConflictError, CorruptIndexError, InvalidInputError, ReadOnlyError
 from logt.methods import _check_method, _refuse_unknown
-from logt.metrics import Metric, parse_metric
+from logt.metrics import Metric, check_vectors, parse_metric
 from logt.results import SearchResult
 from logt.storage.changes import Change, PendingChanges, Position
 from logt.storage.locations import create_store, open_store, same_store
@@ -309,8 +309,12 @@ class IndexBase:
         if change.X is None:
             return snapshot.remove(change.ids)
         ids = change.ids if change.strings is None else list(change.strings)
-        snapshot, numbers = snapshot.assign_ids(ids, len(change.X))
-        return self._builder.add(snapshot, change.X, numbers, self._workers(None))
+        try:
+            X = check_vectors(change.X, self._dim, self._metric)
+            snapshot, numbers = snapshot.assign_ids(ids, len(X))
+        except InvalidInputError as error:
+            raise CorruptIndexError(f"the log of changes cannot be used: {error}") from error
+        return self._builder.add(snapshot, X, numbers, self._workers(None))
 
     # ------------------------------------------------------------------------------------------------ details
 

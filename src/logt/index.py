@@ -189,8 +189,8 @@ class Index(IndexBase):
         Searches then find their results in less time, by going from good candidates to their neighbors (`beam` in
         `logt.SearchParams`), and `rerank` becomes possible.
         From then on, the graph follows the index: removed vectors leave it, and under cosine, new vectors join it
-        when they are added or merged. Under ip and l2, new vectors are read besides the graph; once they are more
-        than 4096, searches do without it until `compact` or `link`, or until one vector in four is new. `report` counts
+        when they are added or merged. Under ip and l2, new vectors are read besides the graph. If they are more than
+        4096, searches do without it until `compact` or `link`, or until one vector in four is new. `report` counts
         the linked ones. There is no graph of fewer than two vectors. k, threads, progress: as in `graph`.
         """
         k, most = check_int("k", k), max(MAX_NEIGHBORS, len(self))
@@ -274,7 +274,7 @@ class Index(IndexBase):
         correct = method.correct if params.correct else None
         reader = Reader(snapshot, self._metric, filter, self._workers(threads), self._prefixes)
         if params.expand and len(used):
-            first = reader.search(used, params.expand, reading, correct)
+            first = reader.search(used, check_k(params.expand, len(snapshot), "expand"), reading, correct)
             used = expand_queries(snapshot, used, *first, params.alpha)
         first_k = k if diffusion is None else diffusion.results(k)
         scores, ids = reader.search(used, first_k, reading, correct)

@@ -226,7 +226,7 @@ class DistributedIndex:
             search = _Search(self._actors, view, filter, missing)
             used = queries if valid is None else queries[valid]
             if params.expand and len(used):
-                first = search.run(used, params.expand, probe)
+                first = search.run(used, check_k(params.expand, len(view.outline), "expand"), probe)
                 used = expand_queries(search, used, *first, params.alpha)  # type: ignore[arg-type]
             diffusion = None
             if rerank is not None:

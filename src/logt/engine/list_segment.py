@@ -236,7 +236,7 @@ class ListSegment(Segment):
             raise ValueError("the lists do not hold each vector once")
         if len(starts):
             fits = len(starts) == codec.units + 1 and starts[0] == 0 and starts[-1] == rows
-            if not fits or (np.diff(starts) < 0).any():
+            if not fits or (starts[1:] < starts[:-1]).any():  # differences might overflow
                 raise ValueError("the lists do not fit the units")
         unit = check_type(arrays["unit"], unit_dtype(codec.units), 2)
         weight = check_type(arrays["weight"], np.int8, 2)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logt._types import Array, Floats, Ids, Mask
-from logt._validation import check_array
+from logt._validation import check_array, check_float
 from logt.engine.segment import check_ids
 from logt.errors import MissingExtraError
 from logt.stages.diffusion import Transition, transition
@@ -99,7 +99,7 @@ class NeighborGraph:
 
         threshold: the least similarity of a pair. The largest groups come first.
         """
-        strong = self.similarity >= threshold
+        strong = self.similarity >= check_float("threshold", threshold)
         row = np.repeat(np.arange(len(self)), np.diff(self.starts))[strong]
         label = _components(row, self.rows[strong].astype(np.int64), len(self))
         order = np.argsort(label, kind="stable")

@@ -115,11 +115,11 @@ _PLAIN = {int, float, bool, type(None)}
 _SEARCH_SETTINGS = tuple(field.name for field in fields(SearchParams))
 
 
-def check_k(k: Any, vectors: int) -> int:
+def check_k(k: Any, vectors: int, name: str = "k") -> int:
     """Return the number of results as a plain int that an index of so many vectors can return."""
-    number = check_int("k", k)
+    number = check_int(name, k)
     if number > max(MAX_K, vectors):
-        raise InvalidInputError(f"k must be at most {max(MAX_K, vectors):,}, got {number}")
+        raise InvalidInputError(f"{name} must be at most {max(MAX_K, vectors):,}, got {number}")
     return number
 
 

@@ -84,6 +84,6 @@ class Segment(ABC):
 def check_ids(ids: Array) -> Ids:
     """Return ids read from disk; raise ValueError unless there are some and they increase."""
     ids = check_array(ids, np.int64, 1)
-    if not len(ids) or ids[0] < 0 or (np.diff(ids) <= 0).any():
+    if not len(ids) or ids[0] < 0 or (ids[1:] <= ids[:-1]).any():  # differences might overflow
         raise ValueError("the ids do not increase")
     return ids

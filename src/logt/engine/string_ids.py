@@ -55,6 +55,8 @@ class Layer:
         ends, ints = check_array(arrays["ends"], np.int64, 1), check_array(arrays["numbers"], np.int64, 1)
         check_lengths(ends, ints)
         starts = [0, *ends.tolist()][:-1]
+        if (ends < starts).any() or ends.max(initial=0) != len(text):
+            raise ValueError("the strings do not fit the text")
         pairs = zip(starts, ends.tolist(), strict=True)
         strings = [text[start:end].decode("utf-8", "surrogatepass") for start, end in pairs]
         order = np.argsort(ints)

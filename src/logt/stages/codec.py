@@ -263,7 +263,13 @@ class Codec:
         if not inside or (np.bincount(order, minlength=dim) != 1).any():
             raise ValueError("the order of dimensions is not a permutation")
         bands_fit = len(size) == len(bits) == len(given["deviation"]) == len(given["book_deviation"]) > 0
-        if not bands_fit or size.sum() != dim or (size < 1).any() or (np.diff(bits) > 0).any():
+        if (
+            not bands_fit
+            or (size < 1).any()
+            or (size > dim).any()
+            or size.sum() != dim
+            or (bits[1:] > bits[:-1]).any()
+        ):
             raise ValueError("the bands do not fit the dimension")
         if bits.max() > 8 or bits.min() < 0 or bits.max() < 1 or len(given["captured"]) != 1 or len(numbers) < 3:
             raise ValueError("the codec has impossible numbers")

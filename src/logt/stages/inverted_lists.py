@@ -21,6 +21,7 @@ MIN_SCANNED = 4096
 _BEAM = 480  # more than results, at effort 1
 _USUAL_K = 10  # results
 _UNKNOWN = 0.5  # effort without a curve
+_MANY = 1 << 62  # as good as infinite
 
 
 class Reading(NamedTuple):
@@ -178,13 +179,13 @@ class Probe:
         last = effort**8  # what only the last results need
         return Reading(
             lists=0.2 + 0.6 * effort + 0.2 * last if linked else 0.55 + 0.45 * effort,
-            nprobe=min(self.nprobe or 0, 1 << 62),
+            nprobe=min(self.nprobe or 0, _MANY),
             least=0 if self.nprobe or linked else round(MIN_SCANNED * effort),
             code_reach=3 - 0.5 * spare + 0.8 * last if linked else 2.5 + 2.75 * effort,
             head_reach=1.8 - 0.8 * spare + 0.8 * last if linked else 2.0,
             walk_reach=4.6 - 2.4 * spare + 1.8 * last,
             candidates=k + k // 2 if ranks is None else ranks.candidates(k, effort),
-            beam=beam if linked else 0,
+            beam=min(beam, _MANY) if linked else 0,
             everything=effort == 1 and self.nprobe is None,
         )
 

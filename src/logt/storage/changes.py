@@ -23,6 +23,7 @@ from logt._validation import check_array, check_lengths
 from logt.engine.string_ids import Layer
 from logt.errors import CorruptIndexError
 from logt.storage.files import array_file, flush_folder, open_descriptor, parse_arrays, read_bytes, write_all
+from logt.storage.manifest import UNUSABLE
 
 MAX_PENDING = 8 << 20
 """Bytes of vectors that wait to be logged; more are written as segments."""
@@ -159,7 +160,7 @@ def read_undamaged(path: Path, at: Position) -> tuple[list[Change], Position, st
             at = replace(end, changes=at.changes + len(new))
     except CorruptIndexError as error:
         return changes, at, str(error)
-    except (KeyError, TypeError, ValueError) as error:
+    except (*UNUSABLE, struct.error) as error:
         return changes, at, f"{path} is damaged at byte {at.offset}: {error}"
     return changes, at, None
 

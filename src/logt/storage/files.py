@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import mmap
@@ -226,10 +227,20 @@ def open_regular(path: Path) -> Iterator[int]:
         os.close(file)
 
 
+def open_here(path: Path, flags: int) -> int:
+    """Create or open a file to write; raise CorruptIndexError if it is a link: an index may come from elsewhere."""
+    try:
+        return os.open(path, flags | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0), 0o644)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise CorruptIndexError(f"{path} is a symbolic link, and would write to another place; remove it") from error
+
+
 @contextmanager
 def open_descriptor(path: Path, flags: int) -> Iterator[int]:
     """Open a file or folder by its path, and close it at the end."""
-    file = os.open(path, flags | getattr(os, "O_CLOEXEC", 0), 0o644)
+    file = open_here(path, flags) if flags & os.O_CREAT else os.open(path, flags | getattr(os, "O_CLOEXEC", 0))
     try:
         yield file
     finally:

@@ -29,7 +29,7 @@ from logt.stages.inverted_lists import Probe
 from logt.stages.quantize import CODEBOOKS, Codebook, Int4
 from logt.stages.residual import Bands, ResidualQuantizer
 from logt.storage.files import read_array_file
-from logt.storage.manifest import STAGES, check_names, misfit_is_corruption
+from logt.storage.manifest import STAGES, misfit_is_corruption
 
 _FIELDS = {"sketch": "residual", "open": "probe"}  # of a method, as they are called now
 
@@ -37,7 +37,6 @@ _FIELDS = {"sketch": "residual", "open": "probe"}  # of a method, as they are ca
 def read(folder: Path, manifest: Any) -> dict[str, Any]:
     """Return the fields of a StoredIndex."""
     with misfit_is_corruption(folder):
-        check_names(manifest["files"])
         loaded = {name: read_array_file(folder / name, about) for name, about in manifest["files"].items()}
         method = _stage(manifest["method"])
         if not isinstance(method, Method):

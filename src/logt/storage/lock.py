@@ -7,6 +7,7 @@ import weakref
 from pathlib import Path
 
 from logt.errors import LockedError
+from logt.storage.files import open_here
 
 try:
     import fcntl
@@ -24,7 +25,7 @@ class Lock:
         self._path, self._owner, self._file = folder / LOCK, os.getpid(), -1
         if fcntl is None:
             raise OSError(f"cannot write to {folder}: this system has no file locks; indexes can only be read here")
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._file = open_here(self._path, os.O_RDWR)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -28,17 +29,15 @@ MANIFEST = "manifest.json"
 FORMAT = 3
 """Written. Formats 1 and 2 are read as well (legacy.py)."""
 
+_KINDS = "codec|memory|segment|supplement|sketch|removed|strings|names|graph|unlinked|sample"
+ARRAY_FILE = rf"({_KINDS})-[0-9a-f]{{16}}\.safetensors"
+"""The names of the files that a manifest names."""
+
 _MAX_MANIFEST = 1 << 28
+_MAX_GENERATION = 1 << 62
 
-UNUSABLE = (KeyError, TypeError, AttributeError, IndexError, ValueError)
+UNUSABLE = (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError, RecursionError)
 """What arrays that do not fit together raise."""
-
-
-def check_names(files: Iterable[str]) -> None:
-    """Raise ValueError if a manifest names a file outside its folder."""
-    if any(Path(name).name != name for name in files):
-        raise ValueError("a file outside the folder is named")
-
 
 STAGES: dict[str, type[Any]] = {
     stage.__name__: stage
@@ -100,7 +99,34 @@ def parse_manifest(text: bytes, path: object) -> Any:
         raise CorruptIndexError(f"{path} is damaged: its checksum does not match")
     if version not in (1, 2, FORMAT):
         raise FormatVersionError(f"{path} has format {version}, this version of logt reads {FORMAT}: update logt")
+    try:
+        _check_fields(manifest)
+    except UNUSABLE as error:
+        raise CorruptIndexError(f"{path} is damaged: {error}") from error
     return manifest
+
+
+def _check_fields(manifest: Mapping[str, Any]) -> None:
+    """Raise ValueError and others unless a manifest is as logt writes it: it may come from elsewhere.
+
+    Files are opened by their names and, in a cache, by their checksums.
+    """
+    if not 0 <= manifest["generation"] < _MAX_GENERATION:
+        raise ValueError(f"the generation is {manifest['generation']}")
+    if not re.fullmatch("([0-9a-f]{32})?", manifest.get("state", "")):
+        raise ValueError(f"the state is {manifest['state']!r}")
+    for name, kind in (("settings", dict), ("segments", list), ("files", dict)):
+        if type(manifest[name]) is not kind:
+            raise ValueError(f"{name} is a {type(manifest[name]).__name__}")
+    for name, about in manifest["files"].items():
+        if not re.fullmatch(ARRAY_FILE, name):
+            raise ValueError(f"{name!r} is not the name of a file of an index")
+        if (
+            type(about["bytes"]) is not int
+            or about["bytes"] < 0
+            or not re.fullmatch("[0-9a-f]{64}", about["checksum"])
+        ):
+            raise ValueError(f"the length or the checksum of {name} is impossible")
 
 
 def stage_to_json(stage: Any) -> Any:

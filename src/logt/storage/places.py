@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -22,7 +23,13 @@ def is_url(path: object) -> bool:
 
 def local_path(path: object) -> Path:
     """Return a local path, or the path of a file:// URL."""
-    return Path(str(path).removeprefix("file://")).resolve()
+    name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(name, str):
+        raise InvalidInputError(f"a path must be a string or a Path, got {path!r}")
+    name = name.removeprefix("file://")
+    if not name or "\0" in name:
+        raise InvalidInputError(f"{name!r} is not a path")
+    return Path(name).resolve()
 
 
 def file_system(url: str) -> tuple[Any, str]:

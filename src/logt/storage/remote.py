@@ -24,7 +24,6 @@ from logt.storage.cache import cached_file
 from logt.storage.changes import Change
 from logt.storage.files import checksum, read_array_file
 from logt.storage.manifest import (
-    check_names,
     manifest_bytes,
     method_from_json,
     misfit_is_corruption,
@@ -131,7 +130,6 @@ class RemoteStore(Store):
     def _read_part(self, manifest: Any) -> StoredIndex:
         """Return the index without the values of its segments: those are fetched when they are read."""
         files, entries = manifest["files"], manifest["segments"]
-        check_names(files)
         parts = PartialFiles(BlockFetcher(self.place), files, self.name)
         parts.check()
         self._names.clear()

@@ -32,7 +32,7 @@ from logt.storage.files import (
     replace_file,
 )
 from logt.storage.lock import Lock
-from logt.storage.manifest import FORMAT, MANIFEST, UNUSABLE, check_names, read_manifest, state_of, write_manifest
+from logt.storage.manifest import FORMAT, MANIFEST, UNUSABLE, read_manifest, state_of, write_manifest
 from logt.storage.store import Store
 
 LOST_ID = "lost-id-"
@@ -63,14 +63,14 @@ class Examination:
     losses: tuple[Loss, ...]
     kept: int
     segments: int
-    damaged: tuple[str, ...] = ()  # names of files
+    left_out: tuple[str, ...] = ()  # names of files that the repaired index does not have
     manifest: dict[str, Any] = field(default_factory=dict, repr=False)  # of the repaired index
     new_files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     log: tuple[Change, ...] = field(default=(), repr=False)
 
     @property
     def aside(self) -> Path:
-        """The folder that a repair moves the damaged files to."""
+        """The folder that a repair moves files to that the index does not have any more."""
         return self.folder / f"damaged-{self.manifest['generation'] - 1}"
 
 
@@ -111,11 +111,11 @@ def repair(folder: Path, check: Callable[[Path], object] | None = None) -> Exami
 
 
 def _set_aside(folder: Path, manifest: bytes, found: Examination) -> None:
-    """Move what is damaged to a folder inside the index."""
+    """Move what is left out, damaged or not, to a folder inside the index: the next save would remove it."""
     make_folder(found.aside)
     replace_file(found.aside / MANIFEST, manifest)
-    for name in found.damaged:
-        if (folder / name).exists() and name not in found.manifest["files"]:  # it may have been written again
+    for name in found.left_out:
+        if (folder / name).exists():
             os.replace(folder / name, found.aside / name)
 
 
@@ -148,10 +148,10 @@ class _Examiner:
                 self._losses.append(self._describe_loss(number, entry, reason, layers))
             kept = self._with_deletions(kept, unsure, layers)
             strings = self._strings(kept, layers)
-            graph = self._graph()
+            graph = self._graph(complete=not lost and not any(unsure))
         except UNUSABLE as error:
             raise CorruptIndexError(f"{self._folder / MANIFEST} is damaged: {error}") from error
-        log, generation, damaged_log = self._read_log()
+        log, generation, old_log = self._read_log()
         entries = [entry for entry, _ in kept]
         used = {name for entry in entries for name in entry.values()} | set(strings or ()) | set(graph.values())
         repaired = {
@@ -168,7 +168,7 @@ class _Examiner:
             losses=tuple(self._losses),
             kept=sum(segment.count for _, segment in kept),
             segments=len(kept),
-            damaged=(*self._bad, *damaged_log),
+            left_out=(*(name for name in manifest["files"] if name not in repaired["files"]), *old_log),
             manifest=repaired,
             new_files=self._new_files,
             log=tuple(log),
@@ -176,7 +176,6 @@ class _Examiner:
 
     def _load(self, name: str, about: Mapping[str, Any]) -> None:
         """Read one file; note what is wrong with it."""
-        check_names([name])
         path = self._folder / name
         try:
             if describe_file(path) != dict(about):  # without mapping: a bad sector is then an error, not a signal
@@ -204,6 +203,7 @@ class _Examiner:
         store = Store(self._folder)
         kept, lost, unsure = [], [], []
         for number, entry in enumerate(self._manifest["segments"], 1):
+            entry = self._with_supplement(number, entry)
             bad = [name for name in entry.values() if name in self._bad]
             only_deletions = bad == [entry.get("removed")]
             if bad and not only_deletions:
@@ -217,6 +217,20 @@ class _Examiner:
             except UNUSABLE as error:
                 lost.append((number, entry, f"its arrays do not fit together: {error}"))
         return kept, lost, unsure
+
+    def _with_supplement(self, number: int, entry: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the entry of a segment; if only its supplement is lost, with one of zeros."""
+        name = entry.get("supplement")
+        codes, model = (self._loaded.get(entry[part]) for part in ("segment", "model"))
+        if name not in self._bad or codes is None or model is None:
+            return dict(entry)
+        shape = len(codes["ids"]), len(model["mean"])
+        zeros = {"supplement": np.zeros(shape, np.int8), "supplement_scale": np.zeros(shape[0], np.float32)}
+        new = self._new_file("supplement", zeros)
+        self._loaded[new] = zeros
+        reason = f"{name}: {self._bad[name]}; its vectors are found by their codes alone, with less accuracy"
+        self._losses.append(Loss(f"the supplement of segment {number}", reason, vectors=0))
+        return {**entry, "supplement": new}
 
     def _describe_loss(self, number: int, entry: Mapping[str, Any], reason: str, layers: list[Layer]) -> Loss:
         ids = self._ids_of(entry)
@@ -313,11 +327,14 @@ class _Examiner:
         layer = Layer(tuple(strings[n] for n in ints.tolist()), ints)
         return [self._new_file("strings", layer.arrays)]
 
-    def _graph(self) -> dict[str, str]:
-        """Return the files of the neighbor graph; none if one of them, or a segment, is lost: it is then dropped."""
+    def _graph(self, *, complete: bool) -> dict[str, str]:
+        """Return the files of the neighbor graph; none if one of them, or a segment, is lost: it is then dropped.
+
+        complete: all vectors are known.
+        """
         graph = dict(self._manifest.get("graph", {}))
         bad = [name for name in graph.values() if name in self._bad]
-        if not graph or not (bad or self._losses):
+        if not graph or (complete and not bad):
             return graph
         reason = "; ".join(f"{name}: {self._bad[name]}" for name in bad) or "it does not fit what is left"
         self._losses.append(Loss("the neighbor graph", f"{reason}; compute it again with: logt link", vectors=0))

@@ -47,9 +47,12 @@ Check = Callable[[int, int], None]
 
 
 class SparseFile:
-    """A file of an index by URL, of which some blocks are here; in `data`, the others are 0."""
+    """A file of an index by URL, of which some blocks are here; in `data`, the others are 0.
 
-    def __init__(self, name: str, about: Mapping[str, Any], block: int):
+    place: the URL of the index. Blocks are not checked by the checksum of the file, so indexes do not share them.
+    """
+
+    def __init__(self, place: str, name: str, about: Mapping[str, Any], block: int):
         self.name, self.size, self.checksum, self.block = name, int(about["bytes"]), str(about["checksum"]), block
         self.checks: list[Check] = []
         self.kept = False  # whole, checked, and never dropped
@@ -59,7 +62,7 @@ class SparseFile:
         self.used: Ids = np.zeros(count, np.int64)  # when each block was requested last
         self.came: Ids = np.zeros(count, np.int64)  # when each block was fetched
         self._end = -(-self.size // _PAGE) * _PAGE  # where the digests start
-        self.path = cache_folder() / f"{self.checksum}-{name}.{block}"
+        self.path = cache_folder() / f"{checksum(place.encode())[:16]}-{self.checksum}-{name}.{block}"
         self._file, self.owned = _open_locked(self.path, self._end + 8 * count)
         weakref.finalize(self, os.close, self._file)
         self.data: Array = np.frombuffer(mmap.mmap(self._file, self.size, access=mmap.ACCESS_READ), np.uint8)
@@ -162,13 +165,13 @@ class _Blocks:
         self.clock += 1
         return self.clock
 
-    def open(self, name: str, about: Mapping[str, Any], block: int, key: object) -> SparseFile:
-        """Return the file with this content. key: of the checks that its blocks pass."""
-        whole_key = (cache_folder(), about["checksum"], about["bytes"], name, block, key)
+    def open(self, place: str, name: str, about: Mapping[str, Any], block: int, key: object) -> SparseFile:
+        """Return the file of a place with this content. key: of the checks that its blocks pass."""
+        whole_key = (cache_folder(), place, about["checksum"], about["bytes"], name, block, key)
         with self.lock:
             known = self.files.get(whole_key)
             if known is None:
-                known = self.files[whole_key] = SparseFile(name, about, block)
+                known = self.files[whole_key] = SparseFile(place, name, about, block)
             return known
 
     @contextmanager
@@ -230,7 +233,7 @@ class BlockFetcher:
 
     def open(self, name: str, about: Mapping[str, Any], block: int, key: object) -> SparseFile:
         """Return a file of which nothing has to be here. key: of the checks that its blocks pass."""
-        return _blocks.open(name, about, block, key)
+        return _blocks.open(self._place.name, name, about, block, key)
 
     @contextmanager
     def reading(self) -> Iterator[int]:

@@ -30,9 +30,9 @@ from logt.storage.changes import Change
 from logt.storage.files import make_folder, read_array_file
 from logt.storage.lock import LOCK, Lock
 from logt.storage.manifest import (
+    ARRAY_FILE,
     FORMAT,
     MANIFEST,
-    check_names,
     method_from_json,
     misfit_is_corruption,
     read_manifest,
@@ -43,11 +43,9 @@ from logt.storage.manifest import (
 from logt.storage.places import LocalPlace
 from logt.storage.writing import StoredIndex, Writer, key_of, main_parts
 
-_KINDS = "codec|memory|segment|supplement|sketch|removed|strings|names|graph|unlinked|sample"
-_ARRAYS = rf"({_KINDS})-[0-9a-f]{{16}}\.safetensors"
 _BUILD = r"build-[0-9a-f]{16}-(plan|[0-9]{8})\.json"  # of a distributed build that has not ended
 _LOG = r"changes-[0-9a-f]{32}\.log"
-INDEX_FILE = re.compile(rf"\.lock|{_ARRAYS}|{_LOG}|{_BUILD}|\.(manifest\.json|{_ARRAYS}|{_BUILD})\.\d+\.tmp")
+INDEX_FILE = re.compile(rf"\.lock|{ARRAY_FILE}|{_LOG}|{_BUILD}|\.(manifest\.json|{ARRAY_FILE}|{_BUILD})\.\d+\.tmp")
 """The names of all files of an index but the manifest."""
 
 
@@ -183,7 +181,6 @@ class Store:
         if manifest["format"] < FORMAT:
             return StoredIndex(**legacy.read(self.folder, manifest))
         with misfit_is_corruption(self.name):
-            check_names(manifest["files"])
             self._fits = _fit_in_memory(manifest["files"])
             loaded = {n: self._load(n, about) for n, about in manifest["files"].items()}
             self._names.clear()
