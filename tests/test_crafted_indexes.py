@@ -101,6 +101,17 @@ def test_impossible_manifests_are_refused(folder, change):
             logt.open(folder, mode)
 
 
+@pytest.mark.parametrize(
+    ("part", "value"), [("probe", 5), ("group", None), ("residual", "x"), ("decode", {"stage": "Sum"})]
+)
+def test_methods_of_wrong_stages_are_refused(folder, part, value):
+    manifest = read(folder)
+    manifest["method"][part] = value
+    write(folder, manifest)
+    with pytest.raises(CorruptIndexError):
+        logt.open(folder)
+
+
 @pytest.mark.parametrize("name", ["manifest.json", ".lock", "..", "", "../victim", "/tmp/victim", "thesis.pdf"])
 def test_names_of_other_files_are_refused(folder, name):
     manifest = read(folder)

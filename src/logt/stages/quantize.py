@@ -186,6 +186,8 @@ class PQCodebook(Codebook):
         dim = check_array(arrays["dim"], np.int64, 1)
         if codes.shape[1] != len(centroids) or codes.max(initial=0) >= centroids.shape[1] or len(dim) != 1:
             raise ValueError("a PQ code refers to a centroid that does not exist")
+        if not 0 < dim[0] <= centroids.shape[0] * centroids.shape[2]:
+            raise ValueError("the centroids do not fit the dimension")
         return cls(codes, centroids, dim)
 
     @property

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from logt.engine.method import Method
 from logt.errors import CorruptIndexError, FormatVersionError
@@ -33,6 +33,7 @@ _KINDS = "codec|memory|segment|supplement|sketch|removed|strings|names|graph|unl
 ARRAY_FILE = rf"({_KINDS})-[0-9a-f]{{16}}\.safetensors"
 """The names of the files that a manifest names."""
 
+_PARTS = ("group", "memory", "quantize", "decode", "correct", "cascade", "residual", "probe")  # stages of a method
 _MAX_MANIFEST = 1 << 28
 _MAX_GENERATION = 1 << 62
 
@@ -149,4 +150,8 @@ def method_from_json(plain: Any) -> Method:
     method = stage_from_json(plain)
     if not isinstance(method, Method):
         raise ValueError(f"the method is a {type(method).__name__}")
+    kinds = get_type_hints(Method)
+    for name in _PARTS:
+        if not isinstance(getattr(method, name), kinds[name]):
+            raise ValueError(f"the stage {name} is {getattr(method, name)!r}")
     return method
