@@ -26,7 +26,7 @@ _KNOWN_READINGS = 64  # kept: most programs use one
 _NONE = 0xFFFFFFFF  # Graph::NONE
 
 MOST_UNLINKED = 4096
-"""With more vectors in lists that are not in the neighbor graph, searches do without it; fewer are read one by one."""
+"""With more vectors in lists that are not in the neighbor graph, searches do without it; fewer are read apart."""
 
 MOST_WALKED = 1000
 """For more results than this, a search does not use the neighbor graph: reading lists is faster."""
