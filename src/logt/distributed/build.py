@@ -81,7 +81,7 @@ def build(
     """
     recipe = _Recipe.check(method, metric, seed, segment_size)
     staging = Staging(sources, out) if is_dataset(sources) else None
-    listed = [] if staging else [sources] if isinstance(sources, str | os.PathLike) else list(sources)
+    listed: list[Any] = [] if staging else [sources] if isinstance(sources, str | os.PathLike) else list(sources)
     if not staging and not listed:
         raise InvalidInputError(f"no sources are given; pass files of vectors: {', '.join(SUFFIXES)}")
     own = ProcessPool(workers) if pool is None else None
