@@ -63,6 +63,22 @@ def check_fraction(name: str, value: object) -> float:
     return number
 
 
+def check_effort(value: object) -> float:
+    """Return an effort as a float from 0 to 1."""
+    number = check_float("effort", value)
+    if not 0 <= number <= 1:
+        raise InvalidInputError(f"effort must be from 0 to 1, got {value!r}")
+    return number
+
+
+def check_ridge(value: object) -> float:
+    """Return the ridge of a regression as a float above 0 and below infinity."""
+    number = check_float("ridge", value)
+    if not 0 < number < math.inf:
+        raise InvalidInputError(f"ridge must be above 0, got {value!r}")
+    return number
+
+
 def check_positive(stage: object, *names: str) -> None:
     """Convert the named fields of a frozen dataclass to plain ints of at least 1."""
     for name in names:

@@ -15,7 +15,7 @@ import numpy as np
 
 from logt._threads import Progress
 from logt._types import Floats, Ids
-from logt._validation import check_choice, check_float, check_int, check_positive
+from logt._validation import check_choice, check_fraction, check_int, check_positive
 from logt.baselines.base import (
     BuiltSystem,
     normalize_queries,
@@ -211,9 +211,7 @@ class Flann:
     def __post_init__(self) -> None:
         check_choice("algorithm", self.algorithm, ("autotuned", "kdtree", "kmeans"))
         for name in ("precision", "sample"):
-            object.__setattr__(self, name, check_float(name, getattr(self, name)))
-            if not 0 < getattr(self, name) <= 1:
-                raise InvalidInputError(f"{name} must be above 0 and at most 1, got {getattr(self, name)!r}")
+            object.__setattr__(self, name, check_fraction(name, getattr(self, name)))
 
     @property
     def name(self) -> str:

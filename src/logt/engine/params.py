@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from logt._validation import check_exponent, check_float, check_fraction, check_int
+from logt._validation import check_effort, check_exponent, check_fraction, check_int
 from logt.engine.method import Method
 from logt.errors import InvalidInputError
 from logt.stages.cascade import Cascade
@@ -68,10 +68,7 @@ class SearchParams:
             if self.effort is not None or self.nprobe is not None:
                 raise InvalidInputError("recall chooses the effort: pass recall, effort or nprobe, not two of them")
         if self.effort is not None:
-            effort = check_float("effort", self.effort)
-            if not 0 <= effort <= 1:
-                raise InvalidInputError(f"effort must be from 0 to 1, got {self.effort!r}")
-            object.__setattr__(self, "effort", effort)
+            object.__setattr__(self, "effort", check_effort(self.effort))
         if self.nprobe is not None:
             object.__setattr__(self, "nprobe", check_int("nprobe", self.nprobe))
         if self.beam is not None:

@@ -17,7 +17,7 @@ from logt import _kernels
 from logt._memory import memory_bytes
 from logt._threads import SERIAL, Workers, single_threaded_blas, split_range
 from logt._types import Array, Floats
-from logt._validation import check_choice, check_float, check_positive
+from logt._validation import check_choice, check_fraction, check_positive
 from logt.errors import InvalidInputError
 from logt.stages.codes import Codes
 from logt.stages.decoder import Sparse
@@ -53,9 +53,7 @@ class DictionaryLearning:
     def __post_init__(self) -> None:
         check_positive(self, "L", "epochs", "candidates")
         check_choice("coreset", self.coreset, (None, "sensitivity", "uniform"))
-        object.__setattr__(self, "part", check_float("part", self.part))
-        if not 0 < self.part <= 1:
-            raise InvalidInputError(f"part must be above 0 and at most 1, got {self.part!r}")
+        object.__setattr__(self, "part", check_fraction("part", self.part))
 
     def __call__(self, X: Floats, units: Units, rng: np.random.Generator, workers: Workers = SERIAL) -> Floats:
         trained = X

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logt._types import Array, Floats, Ids
-from logt._validation import check_array, check_float, check_fraction, check_int, check_positive
-from logt.errors import InvalidInputError
+from logt._validation import check_array, check_effort, check_fraction, check_int, check_positive
 
 MIN_SCANNED = 4096
 """Vectors whose codes are decoded at least, at effort 1; in proportion at less."""
@@ -154,9 +153,7 @@ class Probe:
         check_positive(self, "recall_at")
         object.__setattr__(self, "recall", check_fraction("recall", self.recall))
         if self.effort is not None:
-            object.__setattr__(self, "effort", check_float("effort", self.effort))
-            if not 0 <= self.effort <= 1:
-                raise InvalidInputError(f"effort must be from 0 to 1, got {self.effort!r}")
+            object.__setattr__(self, "effort", check_effort(self.effort))
 
     def effort_for(self, k: int, curves: Sequence[RecallCurve]) -> float:
         """Return the effort of a search for k results; `curves` are those of the codecs that it uses."""

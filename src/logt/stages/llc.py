@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from logt._threads import SERIAL, Workers, split_range
 from logt._types import Array, Floats
-from logt._validation import check_float, check_positive
-from logt.errors import InvalidInputError
+from logt._validation import check_positive, check_ridge
 from logt.stages.codes import Codes, unit_dtype
 from logt.stages.grouping import Units
 
@@ -29,9 +28,7 @@ class LocalityConstrained:
 
     def __post_init__(self) -> None:
         check_positive(self, "L")
-        object.__setattr__(self, "ridge", check_float("ridge", self.ridge))
-        if not self.ridge > 0:
-            raise InvalidInputError(f"ridge must be above 0, got {self.ridge!r}")
+        object.__setattr__(self, "ridge", check_ridge(self.ridge))
 
     def __call__(self, X: Floats, Y: Floats, units: Units, workers: Workers = SERIAL) -> Codes:
         L = min(self.L, len(Y))

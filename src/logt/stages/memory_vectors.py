@@ -9,8 +9,7 @@ import numpy as np
 
 from logt._threads import SERIAL, Workers, split_range
 from logt._types import Array, Floats
-from logt._validation import check_float
-from logt.errors import InvalidInputError
+from logt._validation import check_ridge
 from logt.stages.grouping import Units
 
 
@@ -32,9 +31,7 @@ class Pinv:
     ridge: float = 1e-6
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ridge", check_float("ridge", self.ridge))
-        if not self.ridge > 0:
-            raise InvalidInputError(f"ridge must be above 0, got {self.ridge!r}")
+        object.__setattr__(self, "ridge", check_ridge(self.ridge))
 
     def __call__(self, X: Floats, units: Units, workers: Workers = SERIAL) -> Floats:
         return _for_each_unit(self._solve, X, units, workers)

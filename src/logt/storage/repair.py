@@ -225,7 +225,10 @@ class _Examiner:
         if name not in self._bad or codes is None or model is None:
             return dict(entry)
         shape = len(codes["ids"]), len(model["mean"])
-        zeros: dict[str, Array] = {"supplement": np.zeros(shape, np.int8), "supplement_scale": np.zeros(shape[0], np.float32)}
+        zeros: dict[str, Array] = {
+            "supplement": np.zeros(shape, np.int8),
+            "supplement_scale": np.zeros(shape[0], np.float32),
+        }
         new = self._new_file("supplement", zeros)
         self._loaded[new] = zeros
         reason = f"{name}: {self._bad[name]}; its vectors are found by their codes alone, with less accuracy"
