@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import re
 import sys
+import zipfile
 
 import numpy as np
 import pytest
 
 from logt import InvalidInputError, MissingExtraError
 from logt.datasets import read_vectors
+from logt.datasets.row_files import rows_shape
 from logt.datasets.table_files import read_stream
 
 
@@ -126,3 +128,28 @@ def test_without_a_package_the_error_names_the_extra(tmp_path, monkeypatch, name
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtraError, match=rf"{name} needs {package}: pip install 'logt-search\[data\]'"):
         read_vectors(tmp_path / name)
+
+
+@pytest.mark.parametrize("shape", [(-5, 16), (2**40, 512), (2**70, 16), (True, 16)])
+def test_a_npy_file_of_an_impossible_shape_is_refused(tmp_path, shape):
+    content = io.BytesIO()
+    np.lib.format.write_array_header_1_0(content, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    content.write(bytes(320))
+    (tmp_path / "x.npy").write_bytes(content.getvalue())
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as file:
+        file.write(tmp_path / "x.npy", "x.npy")
+    for name in ("x.npy", "x.npz"):
+        with pytest.raises(InvalidInputError, match=r"is not a \.np. file of numbers"):
+            read_vectors(tmp_path / name)
+    with pytest.raises(InvalidInputError, match=r"is not a \.npy file of numbers"):
+        read_stream(io.BytesIO(content.getvalue()))
+
+
+def test_a_damaged_parquet_file_is_refused_when_its_rows_are_counted(tmp_path, X):
+    write_parquet_numbers(tmp_path / "x.parquet", X)
+    content = (tmp_path / "x.parquet").read_bytes()
+    (tmp_path / "x.parquet").write_bytes(content[:-60] + b"\xff" * 52 + content[-8:])
+    with pytest.raises(InvalidInputError, match="is not a Parquet file"):
+        rows_shape(str(tmp_path / "x.parquet"))
+    with pytest.raises(FileNotFoundError):
+        rows_shape(str(tmp_path / "none.parquet"))

@@ -98,7 +98,7 @@ def _remote_layout(source: str, suffix: str) -> tuple[int, np.dtype[Any], tuple[
         shape, fortran, dtype = read(head)
     except (ValueError, EOFError) as error:
         raise InvalidInputError(f"{source} is not a .npy file of numbers: {error}") from error
-    if len(shape) != 2 or fortran or dtype.hasobject:
+    if len(shape) != 2 or min(shape) < 0 or fortran or dtype.hasobject:
         raise InvalidInputError(f"{source} must hold a matrix of numbers, row by row; it has shape {shape}")
     return head.tell(), dtype, (shape[0], shape[1])
 
@@ -124,7 +124,9 @@ def _parquet(source: str) -> Iterator[Any]:
         else:
             with pq.ParquetFile(source) as table:
                 yield table
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OSError) as error:
+        if getattr(error, "errno", None) is not None:  # of the system, not of the content
+            raise
         raise InvalidInputError(f"{source} is not a Parquet file: {error}") from error
 
 

@@ -16,6 +16,9 @@ from logt.errors import InvalidInputError, MissingExtraError
 
 Source = Path | BinaryIO
 
+NPY_ERRORS = (ValueError, EOFError, OSError, OverflowError, TypeError, MemoryError)
+"""What numpy raises for a damaged .npy file, or for one whose header states an impossible shape."""
+
 
 def read_npz(source: Source, name: str) -> Array:
     """Return the only 2-D array of a .npz file. source: a path or an open file. name: of the source in errors."""
@@ -26,7 +29,7 @@ def read_npz(source: Source, name: str) -> Array:
                 found = ", ".join(f"{key} {arrays[key].shape}" for key in arrays.files)
                 raise InvalidInputError(f"{name} must hold exactly one 2-D array; it holds: {found or 'nothing'}")
             return cast(Array, arrays[matrices[0]])
-    except (ValueError, EOFError, OSError, AttributeError, zipfile.BadZipFile) as error:
+    except (*NPY_ERRORS, AttributeError, zipfile.BadZipFile) as error:
         if isinstance(error, InvalidInputError):
             raise
         raise InvalidInputError(f"{name} is not a .npz file of numbers: {error}") from error
@@ -100,7 +103,7 @@ def read_stream(stream: BinaryIO, name: str = "the standard input") -> Array:
     if start == b"\x93NUMPY":
         try:
             matrix: Array = np.load(content, allow_pickle=False)
-        except (ValueError, EOFError, OSError) as error:
+        except NPY_ERRORS as error:
             raise InvalidInputError(f"{name} is not a .npy file of numbers: {error}") from error
         if matrix.ndim != 2:
             raise InvalidInputError(f"{name} has shape {matrix.shape}, expected (rows, dimensions)")

@@ -10,7 +10,7 @@ import numpy as np
 
 from logt._types import Array
 from logt.datasets.mat_hdf5 import read_hdf5
-from logt.datasets.table_files import read_csv, read_npz, read_parquet
+from logt.datasets.table_files import NPY_ERRORS, read_csv, read_npz, read_parquet
 from logt.errors import InvalidInputError
 
 _VECS = {".fvecs": np.float32, ".bvecs": np.uint8}
@@ -51,7 +51,7 @@ def read_vectors(path: str | os.PathLike[str]) -> Array:
 def _read_npy(path: Path) -> Array:
     try:
         matrix: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+    except NPY_ERRORS as error:
         raise InvalidInputError(f"{path} is not a .npy file of numbers: {error}") from error
     if matrix.ndim != 2:
         raise InvalidInputError(f"{path} has shape {matrix.shape}, expected (rows, dimensions)")
