@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from logt import InvalidInputError, MissingExtraError
-from logt.datasets import read_vectors
+from logt.datasets import load_benchmark, read_vectors
+from logt.datasets.mat_hdf5 import read_mat
 from logt.datasets.row_files import rows_shape
 from logt.datasets.table_files import read_stream
 
@@ -153,3 +154,70 @@ def test_a_damaged_parquet_file_is_refused_when_its_rows_are_counted(tmp_path, X
         rows_shape(str(tmp_path / "x.parquet"))
     with pytest.raises(FileNotFoundError):
         rows_shape(str(tmp_path / "none.parquet"))
+
+
+def link_outside(h5py, file, other):
+    file["train"] = h5py.ExternalLink(other, "train")
+
+
+def link_in_the_file(h5py, file, other):
+    file["data"] = np.zeros((4, 3), np.float32)
+    file["train"] = h5py.SoftLink("/data")
+
+
+def link_to_nothing(h5py, file, other):
+    file["train"] = h5py.SoftLink("/none")
+
+
+def link_to_itself(h5py, file, other):
+    file["train"] = h5py.SoftLink("/train")
+
+
+def virtual_dataset(h5py, file, other):
+    layout = h5py.VirtualLayout((7, 3), np.float32)
+    layout[:] = h5py.VirtualSource(other, "train", (7, 3))
+    file.create_virtual_dataset("train", layout)
+
+
+def external_storage(h5py, file, other):
+    file.create_dataset("train", (7, 3), np.float32, external=[(other, 0, h5py.h5f.UNLIMITED)])
+
+
+def impossible_size(h5py, file, other):
+    file.create_dataset("train", (2**40, 512), np.float32, chunks=(1, 512))
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (link_outside, "'train' is a link"),
+        (link_in_the_file, "'train' is a link"),
+        (link_to_nothing, "'train' is a link"),
+        (link_to_itself, "'train' is a link"),
+        (virtual_dataset, "the data of 'train' is in other files"),
+        (external_storage, "the data of 'train' is in other files"),
+        (impossible_size, "cannot be read as an HDF5 file: Unable to allocate"),
+    ],
+)
+def test_an_hdf5_file_is_read_without_other_files(tmp_path, X, write, message):
+    h5py = pytest.importorskip("h5py")
+    write_ann_benchmarks(tmp_path / "other.h5", X)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        write(h5py, file, str(tmp_path / "other.h5"))
+        file["test"], file["neighbors"] = X[:2], np.zeros((2, 1), np.int32)
+    with pytest.raises(InvalidInputError, match=message):
+        read_vectors(tmp_path / "x.h5")
+    with pytest.raises(InvalidInputError, match=message):
+        load_benchmark(tmp_path / "x.h5")
+    if write is not impossible_size:  # its shape is read, and later some of its rows
+        with pytest.raises(InvalidInputError, match=message):
+            rows_shape(str(tmp_path / "x.h5"))
+
+
+def test_a_mat_file_is_read_without_other_files(tmp_path, X):
+    h5py = pytest.importorskip("h5py")
+    write_ann_benchmarks(tmp_path / "other.h5", X)
+    with h5py.File(tmp_path / "x.mat", "w", userblock_size=512) as file:
+        file["X"] = h5py.ExternalLink(str(tmp_path / "other.h5"), "train")
+    with pytest.raises(InvalidInputError, match="'X' is a link"):
+        read_mat(tmp_path / "x.mat")

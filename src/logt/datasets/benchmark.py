@@ -19,7 +19,7 @@ from logt.datasets.ground_truth import (
     ground_truth_from_pickle,
     ground_truth_from_text,
 )
-from logt.datasets.mat_hdf5 import open_hdf5, read_mat
+from logt.datasets.mat_hdf5 import open_hdf5, own_object, read_mat
 from logt.datasets.synthetic import synthetic_collection
 from logt.datasets.vector_files import SUFFIXES, read_neighbors, read_vectors
 from logt.errors import InvalidInputError
@@ -199,14 +199,14 @@ def _load_building_truth(folder: Path) -> dict[str, GroundTruth]:
 def _load_hdf5(path: Path, metric: Metric | None) -> Benchmark:
     """Load an ann-benchmarks or VIBE file: train, test, and the neighbors of a query as its positives."""
     with open_hdf5(path) as file:
-        missing = [name for name in ("train", "test", "neighbors") if name not in file]
+        missing = [name for name in ("train", "test", "neighbors") if name not in list(file)]
         if missing:
             raise InvalidInputError(f"{path} is not an ann-benchmarks file: it has no {missing[0]!r}")
         distance = file.attrs.get("distance", "angular")
         distance = distance.decode() if isinstance(distance, bytes) else str(distance)
         if distance not in _METRICS:
             raise InvalidInputError(f"{path}: unsupported distance {distance!r}; supported: {', '.join(_METRICS)}")
-        X, Q, neighbors = (np.asarray(file[name]) for name in ("train", "test", "neighbors"))
+        X, Q, neighbors = (np.asarray(own_object(file, name, str(path))) for name in ("train", "test", "neighbors"))
     if metric not in (None, _METRICS[distance]):
         raise InvalidInputError(f"{path} states the distance {distance}, but the metric {metric} was requested")
     truths = {"neighbours": GroundTruth.from_lists(list(neighbors))}

@@ -35,7 +35,7 @@ def read_mat(path: Path, names: tuple[str, ...] = ("X", "Q")) -> dict[str, Array
 
 def _read_mat_73(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
     with open_hdf5(path) as file:  # HDF5 reverses the axes: columns in MATLAB are rows here
-        return {name: np.asarray(file[name]) for name in names if name in file}
+        return {name: np.asarray(own_object(file, name, str(path))) for name in names if name in list(file)}
 
 
 def _read_mat_5(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
@@ -52,25 +52,45 @@ def _read_mat_5(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
 
 @contextmanager
 def open_hdf5(source: Path | BinaryIO, name: str | None = None) -> Iterator[Any]:
-    """Open an HDF5 file for reading. source: a path or an open file. name: of the source in errors."""
+    """Open an HDF5 file for reading. source: a path or an open file. name: of the source in errors.
+
+    What h5py raises in the block, of damaged data, broken links or impossible sizes, becomes an InvalidInputError.
+    """
     name = str(source) if name is None else name
     try:
         import h5py
     except ImportError as error:
         raise MissingExtraError(f"reading {name} needs h5py: pip install 'logt-search[data]'") from error
     try:
-        file = h5py.File(source, "r")
-    except OSError as error:
+        with h5py.File(source, "r") as file:
+            yield file
+    except InvalidInputError:
+        raise
+    except (OSError, KeyError, RuntimeError, MemoryError, ValueError, OverflowError) as error:
         raise InvalidInputError(f"{name} cannot be read as an HDF5 file: {error}") from error
-    with file:
-        yield file
+
+
+def own_object(file: Any, key: str, name: str) -> Any:
+    """Return an object of an HDF5 file; raise if it is a link, or if its data is in other files. name: in errors.
+
+    A file from somewhere else could otherwise name any file of this computer as its data.
+    """
+    import h5py
+
+    if file.id.links.get_info(key.encode("utf-8", "surrogateescape")).type != h5py.h5l.TYPE_HARD:
+        raise InvalidInputError(f"{name}: {key!r} is a link, which is not followed; copy the data to this place")
+    found = file[key]
+    if isinstance(found, h5py.Dataset) and (found.external or found.is_virtual):
+        raise InvalidInputError(f"{name}: the data of {key!r} is in other files; copy it into one file")
+    return found
 
 
 def only_matrix(file: Any, name: str) -> Any:
     """Return the dataset `train` of an HDF5 file, as ann-benchmarks has it, or its only matrix; name: in errors."""
-    found = {key: file[key] for key in file if getattr(file[key], "ndim", 0) == 2}
-    if "train" in found:
-        return found["train"]
+    if "train" in list(file) and getattr(train := own_object(file, "train", name), "ndim", 0) == 2:
+        return train
+    objects = {key: own_object(file, key, name) for key in file}
+    found = {key: matrix for key, matrix in objects.items() if getattr(matrix, "ndim", 0) == 2}
     if len(found) != 1:
         names = ", ".join(f"{key} {matrix.shape}" for key, matrix in found.items())
         raise InvalidInputError(f"{name} must hold one matrix, or one called train; it holds: {names or 'none'}")
