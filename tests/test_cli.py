@@ -140,6 +140,31 @@ def test_string_ids_and_paths_that_look_like_markup(files, vectors):
     assert "holds no index" in run("verify", files / "no[/red]ne", ok=False).stderr.replace("\n", " ")
 
 
+def test_control_characters_and_lone_surrogates_of_ids_are_escaped(tmp_path, vectors):
+    ids = ["\x1b[31mred", "two\nlines", "\udc80", "\x9b31m", "été"]
+    X = vectors(5, 32)
+    X[:] = X[0]
+    index = logt.Index(32)
+    index.add(X, ids=ids)
+    index.save(tmp_path / "index")
+    np.save(tmp_path / "q.npy", X[:1])
+    words = ("search", tmp_path / "index", tmp_path / "q.npy", "-k", 5)
+    shown = [run(*words).stdout, run("duplicates", tmp_path / "index").stdout]
+    shown += [run("duplicates", tmp_path / "index", "--pairs").stdout]
+    for text in shown:
+        assert all(name in text for name in (r"\x1b[31mred", r"two\nlines", r"\udc80", r"\x9b31m", "été"))
+    for text in (*shown, *(run(*words, option).stdout for option in ("--json", "--jsonl"))):
+        assert not {"\x1b", "\x9b", "\udc80"} & set(text)
+        assert "été" in text
+    assert sorted(json.loads(run(*words, "--json").stdout)["ids"][0]) == sorted(ids)
+    assert sorted(json.loads(run(*words, "--jsonl").stdout)["ids"]) == sorted(ids)
+    run(*words, "--save", tmp_path / "out.jsonl")
+    assert sorted(json.loads((tmp_path / "out.jsonl").read_text())["ids"]) == sorted(ids)
+    assert sorted(json.loads(run("duplicates", tmp_path / "index", "--json").stdout)[0]) == sorted(ids)
+    refused = run("search", tmp_path / "\x1b[31m", tmp_path / "q.npy", ok=False).stderr
+    assert r"\x1b[31m holds no index" in refused.replace("\n", "")
+
+
 def test_overwrite(files):
     run("build", files / "x.npy", files / "again")
     run("build", files / "x.npy", files / "again", "--overwrite")

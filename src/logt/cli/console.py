@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.highlighter import JSONHighlighter
 
 from logt._progress import progress_bars
 from logt._threads import Progress
@@ -20,6 +23,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON output.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Number of threads. Default: all cores.")]
 
 _LINE_SECONDS = 15  # between two lines of progress
+_ESCAPED_IN_JSON = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # and what json.dumps escapes
 
 
 def refuse_unused(context: typer.Context | None, names: Sequence[str], why: str) -> None:
@@ -35,9 +39,26 @@ def refuse_unused(context: typer.Context | None, names: Sequence[str], why: str)
             raise InvalidInputError(f"{max(option.opts, key=len)} {why}")
 
 
-def say(text: str) -> None:
-    """Print text as it is: paths and ids may contain characters that look like markup."""
-    out.print(text, highlight=False, markup=False, soft_wrap=True)
+def say(text: str, console: Console = out, style: str | None = None) -> None:
+    """Print text without markup, which paths and ids may look like, and with control characters escaped."""
+    lines = "\n".join(map(printable, text.split("\n")))
+    console.print(lines, style=style, highlight=False, markup=False, soft_wrap=True)
+
+
+def printable(name: object) -> str:
+    """Return an id or a name on one line, with control characters and lone surrogates escaped."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(name))
+
+
+def to_json(value: Any, indent: int | None = None) -> str:
+    """Return a value as JSON, with control characters and lone surrogates escaped."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    return _ESCAPED_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON."""
+    out.print(JSONHighlighter()(to_json(value, indent=2)), soft_wrap=True)
 
 
 def count_of(number: int, noun: str) -> str:

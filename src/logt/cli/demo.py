@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from rich.table import Table
 
 from logt._threads import Progress, single_threaded_blas
 from logt._types import Array, Floats
-from logt.cli.console import AsJson, Threads, out, progress
+from logt.cli.console import AsJson, Threads, out, print_json, progress
 from logt.datasets import SyntheticCollection, synthetic_collection
 from logt.engine.method import Method
 from logt.evaluation import mean_average_precision, recall_at
@@ -49,7 +48,7 @@ def demo(
     with progress(quiet=as_json) as report:
         rows = compare_systems(vectors, dim, threads, report, paper=paper)
     if as_json:
-        out.print_json(json.dumps(rows))
+        print_json(rows)
         return
     table = Table(title=f"{vectors:,} synthetic photo descriptors of dimension {dim}, 60 landmarks as queries")
     for name in rows[0]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import typer
 
 from logt._validation import check_fraction
-from logt.cli.console import AsJson, Threads, count_of, err, out, progress, say
+from logt.cli.console import AsJson, Threads, count_of, err, print_json, printable, progress, say
 from logt.engine.neighbor_graph import NeighborGraph
 from logt.errors import InvalidInputError
 from logt.index import Index
@@ -42,7 +41,7 @@ def link(
         about = opened.report()
     linked, size = about["linked"], about["bytes by part"]["graph"]
     if as_json:
-        out.print_json(json.dumps({"linked": linked, "bytes": size}))
+        print_json({"linked": linked, "bytes": size})
     else:
         say(f"{index}: {linked:,} vectors linked, {size:,} bytes")
 
@@ -77,18 +76,18 @@ def duplicates(
     if pairs:
         found = _pairs(graph, threshold)
         if as_json:
-            out.print_json(json.dumps([[a, b, round(score, 4)] for a, b, score in found]))
+            print_json([[a, b, round(score, 4)] for a, b, score in found])
         else:
             for a, b, score in found:
-                say(f"{a} {b} {score:.4f}")
+                say(f"{printable(a)} {printable(b)} {score:.4f}")
         return
     groups = [group.tolist() for group in graph.groups(threshold)]
     if as_json:
-        out.print_json(json.dumps(groups))
+        print_json(groups)
         return
     say(f"{count_of(len(groups), 'group')} of {count_of(sum(map(len, groups)), 'vector')}")
     for group in groups[:_MAX_GROUPS]:
-        say("  ".join(map(str, group)))
+        say("  ".join(map(printable, group)))
     if len(groups) > _MAX_GROUPS:
         say(f"… and {len(groups) - _MAX_GROUPS:,} more groups; --json gives all")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import tempfile
 import time
@@ -16,7 +15,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from logt.cli.console import AsJson, Threads, count_of, err, out, progress, say
+from logt.cli.console import AsJson, Threads, count_of, err, out, print_json, printable, progress, say
 from logt.cli.optional_value import Ray
 from logt.descriptors import Box, Model, read_image
 from logt.descriptors.boxes import parse_box, to_pixels
@@ -140,11 +139,11 @@ def search(
         section = (ReportPhoto(title, image), _report_photos(photos, results))
         _write_report(html, render_report(f"Photos similar to {title}", note, [section]), show)
     if as_json:
-        out.print_json(json.dumps([{"name": name, "score": score} for name, score in results]))
+        print_json([{"name": name, "score": score} for name, score in results])
         return
     table = Table("score", "photo")
     for name, score in results:
-        table.add_row(f"{score:.3f}", Text(_printable(name)))
+        table.add_row(f"{score:.3f}", Text(printable(name)))
     out.print(table)
 
 
@@ -164,12 +163,12 @@ def near_duplicates(
     with progress(quiet=as_json) as report:
         groups = duplicates(photos, threshold, threads=threads, progress=report)
     if as_json:
-        out.print_json(json.dumps([asdict(group) for group in groups]))
+        print_json([asdict(group) for group in groups])
         return
     for number, group in enumerate(groups, 1):
         say(f"group {number}, score {group.score:.3f}")
         for name in group.names:
-            say(f"  {_printable(name)}")
+            say(f"  {printable(name)}")
     groups_found, among = count_of(len(groups), "group"), count_of(len(photos.index), "photo")
     say(f"{groups_found} of near-duplicates in {among}")
 
@@ -200,7 +199,7 @@ def demo(
     _write_report(target / _REPORT_FILE, render_report("logt images demo", note, sections), show)
     if as_json:
         rows = [{"query": search.query, "found in the first 5": search.found} for search in searches]
-        out.print_json(json.dumps({"mAP": quality, "queries": rows, "page": str(target / _REPORT_FILE)}))
+        print_json({"mAP": quality, "queries": rows, "page": str(target / _REPORT_FILE)})
         return
     table = Table("query", f"relevant photos in the first {_DEMO_VIEWS}", title=note)
     for search in searches:
@@ -240,10 +239,10 @@ def _mean_ap(photos: Photos, searches: list[_DemoSearch]) -> float:
 
 def _print_summary(summary: Summary, path: Path, seconds: float, as_json: bool) -> None:
     if as_json:
-        out.print_json(json.dumps({**asdict(summary), "seconds": seconds, "index": str(path)}))
+        print_json({**asdict(summary), "seconds": seconds, "index": str(path)})
         return
     for name, reason in summary.failed[:_MAX_FAILURES]:
-        say(f"failed: {_printable(name)}: {reason}")
+        say(f"failed: {printable(name)}: {reason}")
     if len(summary.failed) > _MAX_FAILURES:
         say(f"… and {len(summary.failed) - _MAX_FAILURES:,} more that failed; --json lists all")
     indexed = summary.added + summary.changed
@@ -280,8 +279,3 @@ def _write_report(path: Path | None, page: str, show: bool) -> None:
     if show and not webbrowser.open(path.resolve().as_uri()):
         text = f"no browser can be started; the results are in {path}"
         err.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def _printable(name: str) -> str:
-    """Return a name on one line, with control characters escaped."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)

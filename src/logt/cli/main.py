@@ -9,7 +9,7 @@ import typer
 
 import logt
 from logt.cli import images
-from logt.cli.console import err, out
+from logt.cli.console import err, out, say
 from logt.cli.demo import demo
 from logt.cli.graph import duplicates, link, pairs
 from logt.cli.optional_value import CommandsWithRay
@@ -53,5 +53,5 @@ def main() -> None:
     try:
         app(standalone_mode=True)
     except (InvalidInputError, OSError, ImportError) as error:
-        err.print(f"error: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
+        say(f"error: {error}", err, "red")
         raise SystemExit(1) from None

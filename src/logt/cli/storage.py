@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from logt.cli.console import AsJson, count_of, out, say
+from logt.cli.console import AsJson, count_of, print_json, printable, say
 from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.photos.backup import copy_photo_index
@@ -121,7 +120,7 @@ def repair(
         found = repair_index(folder, Index.open) if yes else examine(folder)
     if as_json:
         losses = [asdict(loss) for loss in found.losses]
-        out.print_json(json.dumps({"kept": found.kept, "repaired": yes and bool(losses), "losses": losses}))
+        print_json({"kept": found.kept, "repaired": yes and bool(losses), "losses": losses})
     else:
         _print_examination(found, index, yes, is_photos=photos is not None)
     if found.losses and not yes:
@@ -132,7 +131,7 @@ def print_report(index: Index, as_json: bool, more: dict[str, Any]) -> None:
     """Print what an index holds and costs, and other values."""
     report = index.report()
     if as_json:
-        out.print_json(json.dumps({**report, **more}))
+        print_json({**report, **more})
         return
     say(str(report))
     for name, value in more.items():
@@ -147,7 +146,8 @@ def _print_examination(found: Examination, index: Path, repaired: bool, *, is_ph
         say(f"lost: {loss.what}{_amount(loss)} ({loss.reason})")
         if loss.ids:
             rest = len(loss.ids) - _MAX_IDS
-            say(f"  ids: {', '.join(map(str, loss.ids[:_MAX_IDS]))}" + (f" and {rest:,} more" if rest > 0 else ""))
+            shown = ", ".join(map(printable, loss.ids[:_MAX_IDS]))
+            say(f"  ids: {shown}" + (f" and {rest:,} more" if rest > 0 else ""))
     kept = f"{count_of(found.kept, 'vector')} in {count_of(found.segments, 'segment')}"
     if not repaired:
         say(f"{index} can be repaired: {kept} would be kept. Nothing was changed; --yes repairs it")

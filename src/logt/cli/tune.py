@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +11,7 @@ import typer
 from rich.table import Table
 
 from logt._validation import check_fraction
-from logt.cli.console import AsJson, Threads, out, say
+from logt.cli.console import AsJson, Threads, out, print_json, say
 from logt.cli.vectors import IndexPath
 from logt.datasets import read_vectors
 from logt.engine.calibration import EffortPoint
@@ -39,7 +38,7 @@ def tune(
     best = next((point for point in points if point.recall >= recall), None)
     if as_json:
         rows = [asdict(point) for point in points]
-        out.print_json(json.dumps({"points": rows, "recommended": None if best is None else best.effort}))
+        print_json({"points": rows, "recommended": None if best is None else best.effort})
     else:
         table = Table("effort", "recall@10", "recall@100", "ms per query", "vectors scanned")
         for point in points:

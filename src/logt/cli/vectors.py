@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +17,7 @@ from rich.text import Text
 from logt import methods
 from logt._threads import Progress
 from logt._types import Array
-from logt.cli.console import AsJson, Threads, err, out, progress, refuse_unused, say
+from logt.cli.console import AsJson, Threads, err, out, print_json, printable, progress, refuse_unused, say, to_json
 from logt.cli.optional_value import Ray
 from logt.cli.storage import print_report
 from logt.conversion import from_faiss
@@ -139,7 +138,7 @@ def build(
     if X is not None:
         print_report(new, as_json, about)
     elif as_json:
-        out.print_json(json.dumps({**asdict(done), **about}))
+        print_json({**asdict(done), **about})
     else:
         say(str(Report({**asdict(done), **about})))
 
@@ -259,7 +258,7 @@ def search(
     if as_jsonl:
         sys.stdout.writelines(_json_lines(result))
     elif as_json:
-        out.print_json(json.dumps({"ids": result.ids.tolist(), "scores": _json_scores(result.scores)}))
+        print_json({"ids": result.ids.tolist(), "scores": _json_scores(result.scores)})
     else:
         _print_results(result)
 
@@ -284,7 +283,7 @@ def _print_results(result: SearchResult) -> None:
     table = Table("query", "id (score), best first")
     for q in range(min(_MAX_ROWS, len(result.ids))):
         best = list(zip(result.ids[q], result.scores[q], strict=True))[: result.counts[q]]
-        table.add_row(str(q), Text("  ".join(f"{id_} ({score:.3f})" for id_, score in best)))
+        table.add_row(str(q), Text("  ".join(f"{printable(id_)} ({score:.3f})" for id_, score in best)))
     out.print(table)
     if len(result.ids) > _MAX_ROWS:
         out.print(f"… and {len(result.ids) - _MAX_ROWS:,} more queries; --save FILE.npz, --json or --jsonl gives all")
@@ -304,7 +303,7 @@ def _json_lines(result: SearchResult) -> Iterator[str]:
     """Yield one line for each query, without padding."""
     for query, (ids, scores, count) in enumerate(zip(result.ids, result.scores, result.counts, strict=True)):
         found = {"query": query, "ids": ids[:count].tolist(), "scores": scores[:count].tolist()}
-        yield json.dumps(found, ensure_ascii=False) + "\n"
+        yield to_json(found) + "\n"
 
 
 def _json_scores(scores: Any) -> list[list[float | None]]:
