@@ -72,6 +72,21 @@ def test_queries_from_the_standard_input_and_json_lines_out(files):
     assert all(len(row["ids"]) == len(row["scores"]) for row in saved)
 
 
+@pytest.mark.parametrize(
+    ("queries", "closed", "message"),
+    [
+        ("q.npy", ">&-", "the standard output is closed; pass --save FILE.jsonl"),
+        ("-", "<&-", "the standard input is closed; pass a file of vectors"),
+    ],
+)
+def test_a_closed_stream_is_an_error_of_one_line(files, queries, closed, message):
+    command = f'"{sys.executable}" -m logt search index {queries} --jsonl {closed}'
+    done = subprocess.run(["sh", "-c", command], cwd=files, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert message in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
 def test_build_from_a_csv_file_and_search_with_one(files):
     np.savetxt(files / "x.csv", np.load(files / "x.npy"), delimiter=",")
     run("build", files / "x.csv", files / "from csv")

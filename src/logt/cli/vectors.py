@@ -232,6 +232,8 @@ def search(
     """Search an index for the nearest neighbors of each query."""
     if save is not None and save.suffix not in (".npz", ".jsonl"):
         raise InvalidInputError(f"--save {save}: unsupported file type {save.suffix!r}; supported: .npz, .jsonl")
+    if as_jsonl and sys.stdout is None:
+        raise InvalidInputError("the standard output is closed; pass --save FILE.jsonl instead of --jsonl")
     if as_json and as_jsonl:
         raise InvalidInputError("--json and --jsonl are two formats of the same output; pass one of them")
     if rerank not in (None, "diffusion"):
@@ -276,7 +278,11 @@ def _bits_for_bytes(bits: int | None, limit: float, shape: tuple[int, ...]) -> i
 
 
 def _read(path: Path) -> Array:
-    return read_stream(sys.stdin.buffer) if str(path) == "-" else read_vectors(path)
+    if str(path) != "-":
+        return read_vectors(path)
+    if sys.stdin is None:
+        raise InvalidInputError("the standard input is closed; pass a file of vectors instead of -")
+    return read_stream(sys.stdin.buffer)
 
 
 def _print_results(result: SearchResult) -> None:
