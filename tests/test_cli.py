@@ -285,12 +285,14 @@ def test_repair_changes_nothing_without_yes(tmp_path, vectors):
 
 def test_numbers_have_the_right_plural_and_progress_never_shows_zero_minutes(monkeypatch, capsys):
     assert [console.count_of(number, "group") for number in (0, 1, 1200)] == ["0 groups", "1 group", "1,200 groups"]
-    clock = iter([0.0, 0.0, 20.0])
+    clock = iter([0.0, 0.0, 20.0, 40.0])
     monkeypatch.setattr(console.time, "monotonic", lambda: next(clock))
     report = console._LineProgress()
     report("indexing", 0, 100)
     report("indexing", 90, 100)
     assert "indexing 90/100, 4.5/s, less than 1 min left" in capsys.readouterr().err
+    report("indexing", 100, 100)
+    assert "indexing 100/100, 2.5/s, done\n" in capsys.readouterr().err
 
 
 def test_link_rerank_duplicates_and_pairs(tmp_path, vectors):

@@ -99,5 +99,5 @@ class _LineProgress:
             self._last_line = now
             rate = done / (now - start)
             minutes = (total - done) / max(rate, 1e-9) / 60
-            left = "less than 1 min" if minutes < 1 else f"{minutes:,.0f} min"
-            err.print(f"{what} {done:,}/{total:,}, {rate:,.1f}/s, {left} left", highlight=False, soft_wrap=True)
+            left = "done" if done >= total else "less than 1 min left" if minutes < 1 else f"{minutes:,.0f} min left"
+            err.print(f"{what} {done:,}/{total:,}, {rate:,.1f}/s, {left}", highlight=False, soft_wrap=True)
