@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -206,6 +207,10 @@ def test_info_is_short_and_names_the_method(files):
     shown = run("info", files / "index").stdout
     assert "sketched()" in shown
     assert max(map(len, shown.splitlines())) < 200
+    rows = dict(re.split("  +", line, maxsplit=1) for line in shown.splitlines())
+    size = sum(path.stat().st_size for path in (files / "index").iterdir())
+    assert (rows["vectors"], rows["bytes on disk"]) == ("300", f"{size:,}")
+    assert len({line.index(value) for line, value in zip(shown.splitlines(), rows.values(), strict=True)}) == 1
     run("build", files / "x.npy", files / "paper", "--method", "rnd*", "-L", 8, "--n", 10)
     assert "Random, Pinv" in run("info", files / "paper").stdout
 

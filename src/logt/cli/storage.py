@@ -15,6 +15,7 @@ from logt.index import Index
 from logt.photos.backup import copy_photo_index
 from logt.photos.index_folder import DEFAULT_NAME, IndexFolder, find_index
 from logt.photos.manifest import MANIFEST_FILE, PhotoManifest
+from logt.results import Report
 from logt.storage.backup import copy_index
 from logt.storage.places import is_url
 from logt.storage.remote import check_files, stored_bytes
@@ -129,13 +130,11 @@ def repair(
 
 def print_report(index: Index, as_json: bool, more: dict[str, Any]) -> None:
     """Print what an index holds and costs, and other values."""
-    report = index.report()
+    report = Report({**index.report(), **more})
     if as_json:
-        print_json({**report, **more})
+        print_json(dict(report))
         return
     say(str(report))
-    for name, value in more.items():
-        say(f"{name}: {value:,.1f}" if isinstance(value, float) else f"{name}: {value}")
 
 
 def _print_examination(found: Examination, index: Path, repaired: bool, *, is_photos: bool) -> None:
