@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -19,6 +20,10 @@ from logt.errors import InvalidInputError
 
 out, err = Console(), Console(stderr=True)
 
+IndexPath = Annotated[Path, typer.Argument(help="The folder of the index.")]
+AnyIndexPath = Annotated[
+    Path, typer.Argument(metavar="INDEX", help="The folder of an index, or a folder of photos that contains one.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON output.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Number of threads. Default: all cores.")]
 

@@ -11,7 +11,18 @@ import numpy as np
 import typer
 
 from logt._validation import check_fraction
-from logt.cli.console import AsJson, Threads, count_of, err, print_json, printable, progress, say
+from logt.cli.console import (
+    AnyIndexPath,
+    AsJson,
+    IndexPath,
+    Threads,
+    count_of,
+    err,
+    print_json,
+    printable,
+    progress,
+    say,
+)
 from logt.engine.neighbor_graph import NeighborGraph
 from logt.errors import InvalidInputError
 from logt.index import Index
@@ -19,12 +30,11 @@ from logt.photos.index_folder import IndexFolder, find_index
 from logt.photos.manifest import MANIFEST_FILE as PHOTO_MANIFEST
 from logt.photos.manifest import PhotoManifest
 
-IndexPath = Annotated[Path, typer.Argument(help="The folder of the index.")]
 _MAX_GROUPS = 20  # printed as text
 
 
 def link(
-    index: Annotated[Path, typer.Argument(help="The folder of the index, or a folder of photos with an index.")],
+    index: AnyIndexPath,
     k: Annotated[int, typer.Option("-k", min=1, help="Neighbors per vector.")] = 50,
     threads: Threads = None,
     as_json: AsJson = False,
@@ -93,7 +103,7 @@ def duplicates(
 
 
 def pairs(
-    index: Annotated[Path, typer.Argument(help="The folder of the index, or a folder of photos with an index.")],
+    index: AnyIndexPath,
     output: Annotated[Path, typer.Argument(help="The text file to write: two ids per line.")],
     per_image: Annotated[int, typer.Option(min=1, help="Neighbors of each vector that are paired with it.")] = 20,
     threads: Threads = None,

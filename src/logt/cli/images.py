@@ -37,7 +37,7 @@ _THUMBNAIL_SIDE = 160  # images of a report are read with at least twice this ma
 _DEMO_VIEWS = 5
 _REPORT_FILE = "results.html"
 
-IndexPath = Annotated[
+PhotoIndexPath = Annotated[
     Path, typer.Argument(metavar="INDEX", help="An index of photos, or the folder of photos that contains it.")
 ]
 MovedModel = Annotated[str | None, typer.Option("--model", help="The model of the index, if it was moved.")]
@@ -104,7 +104,7 @@ def index(
 
 @app.command()
 def search(
-    path: IndexPath,
+    path: PhotoIndexPath,
     photo: Annotated[Path | None, typer.Argument(help="The photo to search for.")] = None,
     text: Annotated[
         str | None, typer.Option(help="Search for what a text describes, with a model that has a text encoder.")
@@ -149,7 +149,7 @@ def search(
 
 @app.command("duplicates")
 def near_duplicates(
-    path: IndexPath,
+    path: PhotoIndexPath,
     threshold: Annotated[
         float | None,
         typer.Option(help="Minimum score of near-duplicates, up to 1. Default: 0.9; lite, 0.85; not whitened, 0.95."),

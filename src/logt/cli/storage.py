@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from logt.cli.console import AsJson, count_of, print_json, printable, say
+from logt.cli.console import AnyIndexPath, AsJson, count_of, print_json, printable, say
 from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.photos.backup import copy_photo_index
@@ -24,9 +24,6 @@ from logt.storage.repair import repair as repair_index
 
 _MAX_IDS = 20  # printed; --json prints all
 
-IndexPath = Annotated[
-    Path, typer.Argument(metavar="INDEX", help="The folder of an index, or a folder of photos that contains one.")
-]
 IndexPlace = Annotated[
     str,
     typer.Argument(metavar="INDEX", help="The folder or URL of an index, or a folder of photos that contains one."),
@@ -69,7 +66,7 @@ def info(index: IndexPlace, as_json: AsJson = False) -> None:
 
 
 def backup(
-    index: IndexPath,
+    index: AnyIndexPath,
     target: Annotated[Path, typer.Argument(metavar="DEST", help="The folder to write the copy to.")],
     overwrite: Overwrite = False,
 ) -> None:
@@ -102,7 +99,7 @@ def restore(
 
 
 def repair(
-    index: IndexPath,
+    index: AnyIndexPath,
     yes: Annotated[bool, typer.Option("--yes", help="Repair. Without it, only print what would be lost.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -11,8 +11,7 @@ import typer
 from rich.table import Table
 
 from logt._validation import check_fraction
-from logt.cli.console import AsJson, Threads, out, print_json, say
-from logt.cli.vectors import IndexPath
+from logt.cli.console import AsJson, IndexPath, Threads, out, print_json, say
 from logt.datasets import read_vectors
 from logt.engine.calibration import EffortPoint
 from logt.errors import InvalidInputError, MissingExtraError

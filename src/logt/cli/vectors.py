@@ -48,7 +48,6 @@ _PAPER_METHODS: dict[str, Callable[..., Method]] = {
 }
 _MAX_ROWS = 20  # queries printed in a table
 
-IndexPath = Annotated[Path, typer.Argument(help="The folder of the index.")]
 IndexPlace = Annotated[str, typer.Argument(metavar="INDEX", help="The folder or URL of the index.")]
 
 
