@@ -129,7 +129,7 @@ class Index(IndexBase):
 
         With `relearn`, everything is built again as one batch: from `vectors`, the originals in the order of
         `index.ids`, or without them from the output of `reconstruct`, which costs some accuracy.
-        threads: all cores if None.
+        threads: the default of the index if None.
         """
         with self._change() as snapshot:
             workers = self._workers(threads)
@@ -249,8 +249,9 @@ class Index(IndexBase):
         params: what the search reads, a `logt.SearchParams`; its fields can also be passed as keyword arguments, such
         as effort=0.5. filter: only these can be found: ids, a mask over `index.ids`, or a function from an array of
         ids to a mask. rerank: "diffusion" or a `logt.Diffusion` re-ranks the results on the graph that `link` made
-        (cosine only); the scores are then those of the diffusion. threads: all cores if None. on_invalid: "ignore"
-        returns ids of -1 for queries with NaN, infinity or, under cosine, norm 0, instead of raising.
+        (cosine only); the scores are then those of the diffusion. threads: the default of the index if None.
+        on_invalid: "ignore" returns ids of -1 for queries with NaN, infinity or, under cosine, norm 0, instead of
+        raising.
         """
         key = None
         any_threads = threads is None or (type(threads) is int and threads > 0)  # one query uses one

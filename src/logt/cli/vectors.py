@@ -90,7 +90,10 @@ def build(
     ] = None,
     ray: Ray = None,
     segment_size: Annotated[
-        int | None, typer.Option(min=1, help="Vectors per segment, and per task. Default: a million.")
+        int | None,
+        typer.Option(
+            min=1, help="Vectors per segment, and per task. Default: a million; methods of the paper, 131,072."
+        ),
     ] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace an existing index.")] = False,
     as_json: AsJson = False,
