@@ -2,7 +2,7 @@
 
 Each system is built in a process of its own on all cores, saved, and searched on one thread. 200 vectors of the data
 are held out: they are not indexed, and serve as queries that have no true match. Recall is the fraction of the exact
-k nearest neighbours that are found, of these vectors and of the queries of the data. Times are medians over rounds in
+k nearest neighbors that are found, of these vectors and of the queries of the data. Times are medians over rounds in
 which all settings take turns, over 128 queries of both kinds, or three batches of 64, of each round. mAP@1000 is that
 of lists of 1,000 results, a lower bound of the mAP of full rankings, which is given for systems that can rank
 everything.

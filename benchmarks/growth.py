@@ -54,7 +54,7 @@ def main() -> None:
 
 @dataclass(frozen=True)
 class Built:
-    """An index, how its vectors were added, the seconds that took, and the exact neighbours of the queries."""
+    """An index, how its vectors were added, the seconds that took, and the exact neighbors of the queries."""
 
     index: logt.Index
     added: str
@@ -64,7 +64,7 @@ class Built:
 
 def build(X: np.ndarray, Q: np.ndarray, tuning: np.ndarray, link: int, batch: int) -> Iterator[Built]:
     """Yield the indexes of some vectors: built at once, with a graph of `link` neighbors, and grown in batches."""
-    nearest = exact_neighbours(Q, X)
+    nearest = exact_neighbors(Q, X)
     start = time.perf_counter()
     index = build_index(X, [slice(0, len(X))])
     seconds = time.perf_counter() - start
@@ -111,7 +111,7 @@ def build_index(X: np.ndarray, parts: list[slice]) -> logt.Index:
     return index
 
 
-def exact_neighbours(Q: np.ndarray, X: np.ndarray) -> np.ndarray:
+def exact_neighbors(Q: np.ndarray, X: np.ndarray) -> np.ndarray:
     """Return the K nearest vectors of each query."""
     scores, ids = [], []
     for part in split_range(len(X), BATCH):

@@ -12,8 +12,8 @@ from benchmarks.data import argument_parser, easy_ap, load, write_rows
 from logt.datasets import Benchmark
 from logt.evaluation import recall_at
 
-ALPHA, NEIGHBOURS, BATCHES = 3.0, 10, 10
-QUERY_EXPANSION = {"expand": NEIGHBOURS, "alpha": ALPHA}
+ALPHA, NEIGHBORS, BATCHES = 3.0, 10, 10
+QUERY_EXPANSION = {"expand": NEIGHBORS, "alpha": ALPHA}
 
 
 def main() -> None:
@@ -70,7 +70,7 @@ def add_batches(table: Table) -> None:
 def add_query_expansion(table: Table, index: logt.Index) -> None:
     """Add query expansion (αQE) by exhaustive search and by the index."""
     start = time.perf_counter()
-    expanded = expand_queries(table.data.Q, table.data.X, table.exact[:, :NEIGHBOURS])
+    expanded = expand_queries(table.data.Q, table.data.X, table.exact[:, :NEIGHBORS])
     table.add("exhaustive, αQE", rank_all(expanded, table.data.X), time.perf_counter() - start)
     table.add_search("one batch, αQE", index, **QUERY_EXPANSION)
 
@@ -78,7 +78,7 @@ def add_query_expansion(table: Table, index: logt.Index) -> None:
 def add_smoothing(table: Table) -> None:
     """Add smoothed vectors (DBA) by exhaustive search and by an index, and with query expansion."""
     start = time.perf_counter()
-    smooth = logt.smoothed(table.data.X, n=NEIGHBOURS, alpha=ALPHA)
+    smooth = logt.smoothed(table.data.X, n=NEIGHBORS, alpha=ALPHA)
     seconds = time.perf_counter() - start
     table.add("exhaustive, DBA", rank_all(table.data.Q, smooth), seconds)
     index = logt.Index(smooth.shape[1])

@@ -1,4 +1,4 @@
-"""What bench.py measures on: vectors, queries, vectors held out as queries, and their exact neighbours."""
+"""What bench.py measures on: vectors, queries, vectors held out as queries, and their exact neighbors."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 import numpy as np
 
 from logt.datasets import Benchmark
+from logt.datasets.benchmark import NEIGHBORS_PROTOCOL
 from logt.evaluation import GroundTruth, evaluate
 
 HELD_OUT = 200
-NEIGHBOURS = "neighbours"  # the protocol of ground truth that only lists nearest neighbours
 
 _BLOCK = 50_000  # vectors that are compared at a time
 
 
 @dataclass(frozen=True)
 class Queries:
-    """Queries, and the score of the k-th exact neighbour of each of them."""
+    """Queries, and the score of the k-th exact neighbor of each of them."""
 
     Q: np.ndarray
     kth: np.ndarray
@@ -69,7 +69,7 @@ class Task:
 def make_task(data: Benchmark, *, k: int = 10, rows: int | None = None, queries: int = 1000, seed: int = 5) -> Task:
     """Return a task on the first `rows` vectors and `queries` queries of the data; 200 vectors are held out."""
     X, Q = data.X[:rows], np.ascontiguousarray(data.Q[:queries], np.float32)
-    truths = {name: _cut(truth, len(X), len(Q)) for name, truth in data.truths.items() if name != NEIGHBOURS}
+    truths = {name: _cut(truth, len(X), len(Q)) for name, truth in data.truths.items() if name != NEIGHBORS_PROTOCOL}
     free = np.ones(len(X), bool)
     for truth in truths.values():
         free[np.concatenate([*truth.positives, *truth.junk]).astype(np.int64)] = False
@@ -82,8 +82,8 @@ def make_task(data: Benchmark, *, k: int = 10, rows: int | None = None, queries:
         X=X,
         metric=data.metric,
         k=k,
-        queries=_with_neighbours(Q, X, data.metric, k),
-        held=_with_neighbours(held, X, data.metric, k),
+        queries=_with_neighbors(Q, X, data.metric, k),
+        held=_with_neighbors(held, X, data.metric, k),
         truths={name: _renumber(truth, np.cumsum(kept) - 1) for name, truth in truths.items()},
     )
 
@@ -101,8 +101,8 @@ def exact_scores(Q: np.ndarray, X: np.ndarray, metric: str) -> np.ndarray:
     return 2 * products - np.square(X).sum(axis=1) if metric == "l2" else products
 
 
-def _with_neighbours(Q: np.ndarray, X: np.ndarray, metric: str, k: int) -> Queries:
-    """Return the queries with the score of their k-th neighbour, less a tolerance for rounding."""
+def _with_neighbors(Q: np.ndarray, X: np.ndarray, metric: str, k: int) -> Queries:
+    """Return the queries with the score of their k-th neighbor, less a tolerance for rounding."""
     best = np.empty((len(Q), 0))
     ids = np.empty((len(Q), 0), np.int64)
     for first, block in _blocks(X):

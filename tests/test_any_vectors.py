@@ -24,7 +24,7 @@ def clustered(rng, N, dim):
     return centres[rng.integers(0, 60, N)] + 0.5 * rng.standard_normal((N, dim))
 
 
-def exact_neighbours(X, Q, metric, k=10):
+def exact_neighbors(X, Q, metric, k=10):
     X, Q = X.astype(float), Q.astype(float)
     if metric == "l2":
         scores = 2 * Q @ X.T - np.square(X).sum(axis=1)
@@ -34,7 +34,7 @@ def exact_neighbours(X, Q, metric, k=10):
 
 
 def recall(index, X, Q, metric, **settings):
-    found, exact = index.search(Q, 10, **settings).ids, exact_neighbours(X, Q, metric)
+    found, exact = index.search(Q, 10, **settings).ids, exact_neighbors(X, Q, metric)
     return np.mean([len(set(a) & set(b)) / 10 for a, b in zip(found.tolist(), exact.tolist(), strict=True)])
 
 

@@ -18,6 +18,7 @@ from benchmarks.systems import Collection, UnsupportedError, systems
 from benchmarks.task import exact_scores, make_task, save_task
 from benchmarks.worker import Worker, WorkerError
 from logt.datasets import Benchmark, synthetic_benchmark
+from logt.datasets.benchmark import NEIGHBORS_PROTOCOL
 from logt.evaluation import GroundTruth
 
 ROOT = Path(__file__).parent.parent
@@ -55,9 +56,9 @@ def test_rows_and_queries_can_be_limited(data):
     assert max(rows.max(initial=0) for rows in task.truths["known answer"].positives) < len(task.X)
 
 
-def test_neighbours_as_ground_truth_are_computed_again(data):
-    neighbours = GroundTruth.from_lists([[0]] * len(data.Q))
-    task = make_task(Benchmark("hdf5", data.X, data.Q, {"neighbours": neighbours}))
+def test_neighbors_as_ground_truth_are_computed_again(data):
+    neighbors = GroundTruth.from_lists([[0]] * len(data.Q))
+    task = make_task(Benchmark("hdf5", data.X, data.Q, {NEIGHBORS_PROTOCOL: neighbors}))
     assert task.truths == {}
     assert len(task.held.Q) == 150
 
@@ -148,7 +149,7 @@ FEW_BITS = ("compact", "2 bit", "RaBitQ")
 
 
 @pytest.mark.parametrize(("system", "metric"), TRIED, ids=lambda value: getattr(value, "name", value))
-def test_the_best_setting_of_each_system_finds_most_neighbours(tmp_path, monkeypatch, data, system, metric):
+def test_the_best_setting_of_each_system_finds_most_neighbors(tmp_path, monkeypatch, data, system, metric):
     for name, value in system.environment.items():
         monkeypatch.setenv(name, value)
     if system.missing():

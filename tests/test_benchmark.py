@@ -12,6 +12,7 @@ import pytest
 
 from logt import InvalidInputError
 from logt.datasets import load_benchmark, synthetic_benchmark
+from logt.datasets.benchmark import NEIGHBORS_PROTOCOL
 from logt.datasets.ground_truth import ground_truth_from_json, ground_truth_from_pickle
 from logt.datasets.restricted_pickle import read_pickle
 
@@ -133,7 +134,7 @@ def test_hdf5_of_ann_benchmarks_and_vibe(tmp_path, data, distance, metric):
     for source in (path, tmp_path):
         benchmark = load_benchmark(source)
         assert benchmark.metric == metric
-        assert [rows.tolist() for rows in benchmark.truths["neighbours"].positives] == [[1, 2], [3, 4]]
+        assert [rows.tolist() for rows in benchmark.truths[NEIGHBORS_PROTOCOL].positives] == [[1, 2], [3, 4]]
     if metric == "cosine":
         check(benchmark, *data)
     else:
@@ -176,7 +177,7 @@ def test_binary_files_of_big_ann_benchmarks(tmp_path, data, metric, suffix, kind
         assert (stored == benchmark.X).all()
     write_bin(tmp_path / "groundtruth.ibin", np.array([[1, 2], [3, 4]]), "<i4")
     for _ in range(2):
-        truth = load_benchmark(tmp_path, metric=metric).truths["neighbours"]
+        truth = load_benchmark(tmp_path, metric=metric).truths[NEIGHBORS_PROTOCOL]
         assert [rows.tolist() for rows in truth.positives] == [[1, 2], [3, 4]]
         with open(tmp_path / "groundtruth.ibin", "ab") as file:
             file.write(np.ones(4, "<f4").tobytes())  # distances, as big-ann-benchmarks writes them

@@ -72,7 +72,7 @@ def test_the_effort_of_a_recall_is_interpolated():
 
 
 def exact_recall(index, X, Q, **settings):
-    """Return the fraction of the exact ten nearest neighbours that a search finds."""
+    """Return the fraction of the exact ten nearest neighbors that a search finds."""
     X, Q = (V / np.linalg.norm(V, axis=1, keepdims=True) for V in (X, Q))
     exact, found = np.argsort(-(Q @ X.T), axis=1)[:, :10], index.search(Q, 10, **settings).ids
     return np.mean([len(set(a) & set(b)) / 10 for a, b in zip(found.tolist(), exact.tolist(), strict=True)])

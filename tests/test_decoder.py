@@ -70,7 +70,7 @@ def test_sparse_has_exactly_L_entries_by_decreasing_weight(vectors, support, wei
     assert all(len(set(row)) == 25 for row in unit)
 
 
-def test_the_control_has_its_own_units_and_as_many_random_ones_as_neighbours(vectors):
+def test_the_control_has_its_own_units_and_as_many_random_ones_as_neighbors(vectors):
     X, Y, units = small_problem(vectors, N=400, n=10)
     first_order = decoder._FirstOrder(X, Y, units).units(slice(100, 200))
     random = decoder._RandomUnits(X, Y, units).units(slice(100, 200))

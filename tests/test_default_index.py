@@ -16,7 +16,7 @@ from logt.methods import lo_gt, sketched
 
 @pytest.fixture(scope="module")
 def collection():
-    """4,000 photos in which each query has near neighbours, indexed by default."""
+    """4,000 photos in which each query has near neighbors, indexed by default."""
     from logt.datasets import synthetic_collection
 
     data = synthetic_collection(4000, 128, landmarks=40)

@@ -306,7 +306,7 @@ def test_duplicates_by_the_thousand_do_not_swallow_the_ranking():
 
 
 @pytest.mark.parametrize("noise", [0.1, 1.0])
-def test_without_neighbours_the_ranking_loses_at_most_half_a_point(noise):
+def test_without_neighbors_the_ranking_loses_at_most_half_a_point(noise):
     """Random directions in many dimensions: the plain ranking has nothing to gain, and must not lose."""
     rng = np.random.default_rng(7)
     X = unit(rng.standard_normal((3000, 128)))

@@ -307,7 +307,7 @@ def test_a_large_batch_and_a_merge_link_across(linked, collection):
     assert (neighbors >= 5000).any() or (index.links.neighbors(3000)[0] < 5000).any()
 
 
-def test_vectors_that_lost_their_neighbours_get_new_ones_when_compacted(collection):
+def test_vectors_that_lost_their_neighbors_get_new_ones_when_compacted(collection):
     index = logt.Index(64)
     index.add(collection[:3000])
     index.link(10)
@@ -321,7 +321,7 @@ def test_vectors_that_lost_their_neighbours_get_new_ones_when_compacted(collecti
     assert not np.isin(ids, gone).any()
 
 
-def test_an_index_that_grows_from_a_few_vectors_reaches_k_neighbours(collection):
+def test_an_index_that_grows_from_a_few_vectors_reaches_k_neighbors(collection):
     index = logt.Index(64)
     index.add(collection[:3])
     index.link(10)
@@ -413,7 +413,7 @@ def test_a_reader_cannot_link(linked):
         logt.open(path).link()
 
 
-def test_a_graph_of_too_many_neighbours_is_refused(collection):
+def test_a_graph_of_too_many_neighbors_is_refused(collection):
     index = logt.Index(64)
     index.add(collection[:5])
     with pytest.raises(logt.InvalidInputError, match="k must be at most 1,000"):

@@ -1,4 +1,4 @@
-"""Database-side augmentation (DBA), X -> X: move each vector towards its neighbours before it is indexed."""
+"""Database-side augmentation (DBA), X -> X: move each vector towards its neighbors before it is indexed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _ROWS = 4096  # vectors searched together
 def smoothed(
     X: Any, *, n: int = 10, alpha: float = 3.0, effort: float | None = None, threads: int | None = None
 ) -> Floats:
-    """Return the normalized x + Σ cos**alpha · neighbour, over the n nearest neighbours of each row of X.
+    """Return the normalized x + Σ cos**alpha · neighbor, over the n nearest neighbors of each row of X.
 
     It moves views of the same object together, which helps retrieval, at the cost of one search per vector. Add the
     result to an index instead of X.
 
-    X: vectors, (N, d). n: neighbours per vector. alpha: exponent of the similarities that weight them. effort: of the
+    X: vectors, (N, d). n: neighbors per vector. alpha: exponent of the similarities that weight them. effort: of the
     searches, as in `Index.search`. threads: all cores by default.
     """
     n, alpha = check_int("n", n), check_exponent("alpha", alpha)

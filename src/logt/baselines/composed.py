@@ -52,9 +52,9 @@ class Composed:
 
 @dataclass(frozen=True)
 class Smoothed:
-    """A system over smoothed vectors: each is moved towards its neighbours first (`logt.smoothed`).
+    """A system over smoothed vectors: each is moved towards its neighbors first (`logt.smoothed`).
 
-    system: any other system. n: neighbours per vector.
+    system: any other system. n: neighbors per vector.
     """
 
     system: System

@@ -200,7 +200,7 @@ class Flann:
     compares, by default the tuned number. The complexity ratio is 1 / the speed-up that FLANN reports, or
     checks / N.
 
-    precision: the fraction of nearest neighbours to find. sample: the fraction of X that it is tuned on. algorithm:
+    precision: the fraction of nearest neighbors to find. sample: the fraction of X that it is tuned on. algorithm:
     "autotuned" chooses one of the others.
     """
 

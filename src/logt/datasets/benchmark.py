@@ -27,6 +27,7 @@ from logt.evaluation import GroundTruth, Score, evaluate
 from logt.metrics import Metric, parse_metric
 
 IMAGE_LIST = "imlist.txt"
+NEIGHBORS_PROTOCOL = "neighbours"  # words: allow. It is part of fingerprints, as the names of all protocols are
 _GROUND_TRUTH_JSON = "ground_truth.json"
 _HDF5_SUFFIXES = (".hdf5", ".h5")
 _NEIGHBORS = ("neighbors.ibin", "groundtruth.ibin")
@@ -163,7 +164,7 @@ def _load_vector_files(folder: Path, truths: Mapping[str, GroundTruth], metric: 
 def _load_neighbors(folder: Path) -> dict[str, GroundTruth]:
     """Load nearest neighbors as ground truth, if the folder has a file of them."""
     files = [folder / name for name in _NEIGHBORS if (folder / name).is_file()]
-    return {"neighbours": GroundTruth.from_lists(list(read_neighbors(files[0])))} if files else {}
+    return {NEIGHBORS_PROTOCOL: GroundTruth.from_lists(list(read_neighbors(files[0])))} if files else {}
 
 
 def _load_mat_files(folder: Path, metric: Metric | None) -> Benchmark:
@@ -209,7 +210,7 @@ def _load_hdf5(path: Path, metric: Metric | None) -> Benchmark:
         X, Q, neighbors = (np.asarray(own_object(file, name, str(path))) for name in ("train", "test", "neighbors"))
     if metric not in (None, _METRICS[distance]):
         raise InvalidInputError(f"{path} states the distance {distance}, but the metric {metric} was requested")
-    truths = {"neighbours": GroundTruth.from_lists(list(neighbors))}
+    truths = {NEIGHBORS_PROTOCOL: GroundTruth.from_lists(list(neighbors))}
     return _make_benchmark(path.stem, [X], Q, truths, _METRICS[distance])
 
 

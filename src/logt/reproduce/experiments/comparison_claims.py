@@ -77,7 +77,7 @@ def _dictionary(result: ExperimentResult, rows: Rows) -> list[Claim]:
             judge([above(mean_ap(learned), result.exhaustive), above(mean_ap(learned), mean_ap(lo_gt))]),
             f"mAP {mean_ap(learned)} at ρ = {learned['complexity']:.2f}; exhaustive search {result.exhaustive}, "
             f"LO-GT* {mean_ap(lo_gt)}. Exhaustive search over smoothed vectors, each moved towards its nearest "
-            f"neighbours (a dictionary has a similar effect): {mean_ap(rows[SMOOTHED])}.",
+            f"neighbors (a dictionary has a similar effect): {mean_ap(rows[SMOOTHED])}.",
         ),
         Claim(
             "Dictionary learning takes much longer to index (435 minutes; LO-GT* 4).",
