@@ -45,6 +45,7 @@ RULES = {
     r"twins?": "reference implementation",
     r"hears? of|hangs? together": "plain words",
     rf"(?:lie|lies) {PLACES}": "is, is stored",
+    r"[a-z]*neighbour[a-z]*": "neighbor",
 }
 
 

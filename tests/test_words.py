@@ -25,6 +25,8 @@ SAMPLES = {
     "the 5 opened\nunits": "opened units",  # words: allow
     "of no known kind": "of no known kind",  # words: allow
     "def test_it_stands_for_all():": "stands_for",  # words: allow
+    "the k nearest neighbours": "neighbours",  # words: allow
+    "showNeighbour(1)": "showNeighbour",  # words: allow
 }
 FINE = [
     "the rest of the page",
@@ -32,6 +34,7 @@ FINE = [
     "besides, a retold story",
     "vectors are made once",
     "the whole list",
+    "its neighbors",
     "as asked  <!-- words: allow -->",
     "x = asked()  # words: allow",
 ]
