@@ -226,7 +226,7 @@ class IndexBase:
 
     @property
     def generation(self) -> int | None:
-        """The number of the saved state that was opened, refreshed to or saved last; None for a new index."""
+        """The number of the saved state that was opened, refreshed to or saved last; None if it was not opened."""
         return self._store.generation if self._store else None
 
     def refresh(self) -> bool:

@@ -31,7 +31,7 @@ class Lock:
         except OSError as error:
             self.close()
             raise LockedError(
-                f"another process is writing to {folder}; wait for it, or read with mode='r'"
+                f"another writer, of this process or another, has locked {folder}; wait for it, or read with mode='r'"
             ) from error
         _held.add(self)
 
