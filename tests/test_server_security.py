@@ -188,6 +188,33 @@ def test_json_needs_its_content_type(client):
     error_message(response, 422, "invalid_input")
 
 
+@pytest.mark.parametrize("charset", ["punycode", '"punycode"', "IDNA", "utf-7", "unicode_escape", "none", ""])
+def test_a_form_in_an_unusual_charset_is_refused_before_it_is_decoded(token_client, charset):
+    """The codec punycode takes seconds for half a megabyte."""
+    token = b"x" * 500_000 + b"-" + b"a" * 60_000
+    body = b'--b\r\nContent-Disposition: form-data; name="token"\r\n\r\n' + token + b"\r\n--b--\r\n"
+    headers = {"Content-Type": f"multipart/form-data; charset={charset}; boundary=b"}
+    assert token_client.post("/login", content=body, headers=headers).status_code == 415
+    message = error_message(
+        token_client.post(f"{API}/pictures", headers={**BEARER, **headers}), 415, "unknown_charset"
+    )
+    assert "must be utf-8" in message
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "UTF8", "us-ascii", "ISO-8859-1", '"latin-1"'])
+def test_usual_charsets_of_forms_are_accepted(token_client, charset):
+    for kind, body in (
+        (
+            "multipart/form-data; boundary=b",
+            f'--b\r\nContent-Disposition: form-data; name="token"\r\n\r\n{TOKEN}\r\n--b--\r\n',
+        ),
+        ("application/x-www-form-urlencoded", f"token={TOKEN}"),
+    ):
+        headers = {"Content-Type": f"{kind}; charset={charset}"}
+        response = token_client.post("/login", content=body, headers=headers, follow_redirects=False)
+        assert response.status_code == 303
+
+
 def test_without_the_token_nothing_is_revealed(token_client):
     for path in (f"{API}/info", f"{API}/metrics", "/openapi.json", f"{API}/picture?id={ODD_NAMES[5]}", f"{API}/none"):
         for headers in (

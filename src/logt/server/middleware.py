@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -28,6 +29,8 @@ SECURITY_HEADERS = {
 }
 _METHODS = {"GET", "HEAD", "POST", "DELETE", "OPTIONS", "PUT", "PATCH"}
 _CLIENT_CLOSED_REQUEST = 499
+_FORMS = (b"multipart/form-data", b"application/x-www-form-urlencoded")
+_CHARSETS = {b"utf-8", b"utf8", b"us-ascii", b"ascii", b"iso-8859-1", b"latin-1", b"latin1"}
 
 
 class ServerMiddleware:
@@ -64,6 +67,7 @@ class ServerMiddleware:
         if login is not None:
             await login(scope, receive, sender.send)
             return
+        _check_form_charset(headers)
         body = _LimitedBody(receive, headers, limits.body_bytes)
         try:
             async with asyncio.timeout(limits.seconds) as deadline:
@@ -74,6 +78,15 @@ class ServerMiddleware:
         finally:
             if body.exceeded and not sender.status:
                 raise _too_large(limits.body_bytes)
+
+
+def _check_form_charset(headers: Headers) -> None:
+    """Raise a 415 error for a form in an unusual charset: some codecs of Python take minutes for a small form."""
+    media_type, options = parse_options_header(headers.get("content-type"))
+    charset = options.get(b"charset", b"utf-8")
+    if media_type in _FORMS and charset.lower() not in _CHARSETS:
+        message = f"the charset of a form must be utf-8, us-ascii or iso-8859-1, got {charset.decode('latin-1')!r}"
+        raise HTTPError(415, "unknown_charset", message, {"Connection": "close"})
 
 
 class _ResponseSender:
