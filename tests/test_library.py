@@ -210,12 +210,12 @@ def test_photos_are_exported_as_a_zip_file(photos, originals):
 
 def test_photos_of_the_same_name_but_for_its_suffix_are_all_in_the_zip_file(tmp_path):
     ids = ["a/photo.png", "a/photo.jpg", "a/photo.JPG", "a/photo.png.jpg", "b/photo.webp"]
-    for number, photo_id in enumerate(ids):
-        (tmp_path / str(number)).write_bytes(photo_id.encode())
-    photos = [(photo_id, tmp_path / str(number)) for number, photo_id in enumerate(ids)]
+    photos = [(photo_id, tmp_path / f"{number}.jpg") for number, photo_id in enumerate(ids)]
+    for photo_id, path in photos:
+        path.write_bytes(photo_id.encode())
     names = ["a/photo (2).jpg", "a/photo.jpg", "a/photo.JPG.jpg", "a/photo.png.jpg", "b/photo.jpg"]
-    for render, expected in ((Path.read_bytes, names), (None, [*ids[:2], "a/photo (2).JPG", *ids[3:]])):
-        archive = zipfile.ZipFile(BytesIO(b"".join(stream_zip(photos, render))))
+    for originals, expected in ((False, names), (True, [*ids[:2], "a/photo (2).JPG", *ids[3:]])):
+        archive = zipfile.ZipFile(BytesIO(b"".join(stream_zip(photos, Path.read_bytes, originals=originals))))
         assert archive.namelist() == expected
         assert [archive.read(name).decode() for name in expected] == ids
 

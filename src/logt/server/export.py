@@ -8,29 +8,34 @@ from itertools import chain, count
 from pathlib import Path
 from typing import BinaryIO
 
+from logt.photos.folder_scan import is_photo_name
+
 MAX_PHOTOS = 1000
 """Photos in one zip file."""
 
 _CHUNK = 1 << 18
 
 
-def stream_zip(photos: Sequence[tuple[str, Path | None]], render: Callable[[Path], bytes] | None) -> Iterator[bytes]:
+def stream_zip(
+    photos: Sequence[tuple[str, Path | None]], render: Callable[[Path], bytes], *, originals: bool = False
+) -> Iterator[bytes]:
     """Yield the bytes of a zip file that contains photos, not compressed: they are.
 
     photos: the id of each photo and its file. A photo without a file, or whose file cannot be read, is left out and
     listed in missing.txt.
-    render: returns the JPEG to send instead of a file; None sends the files themselves.
+    render: returns the JPEG to send instead of a file.
+    originals: send the files themselves, if they are named as photos; an index may name any file.
     """
     out = _Buffer()
     missing = []
+    as_file = [originals and path is not None and is_photo_name(path.name) for _, path in photos]
+    names = archive_names([photo_id for photo_id, _ in photos], as_file)
     with zipfile.ZipFile(out, "w") as archive:  # type: ignore[call-overload]
-        for (photo_id, path), name in zip(
-            photos, archive_names([photo_id for photo_id, _ in photos], render), strict=True
-        ):
+        for (photo_id, path), name, is_original in zip(photos, names, as_file, strict=True):
             try:
                 if path is None:
                     missing.append(_clean(photo_id))
-                elif render is None:
+                elif is_original:
                     with path.open("rb") as source:
                         info = zipfile.ZipInfo.from_file(path, name, strict_timestamps=False)
                         yield from _copy(source, archive, info, out)
@@ -44,17 +49,21 @@ def stream_zip(photos: Sequence[tuple[str, Path | None]], render: Callable[[Path
     yield out.take()
 
 
-def archive_names(ids: Sequence[str], render: Callable[[Path], bytes] | None) -> list[str]:
+def archive_names(ids: Sequence[str], as_file: Sequence[bool]) -> list[str]:
     """Return a relative name without ".." for each photo; no two are equal, also where case does not count.
 
-    render: as in stream_zip; JPEGs are called photo.jpg, or photo.png.jpg if another photo has that name.
+    as_file: whether the file of a photo is sent; else its JPEG is called photo.jpg, or photo.png.jpg if another photo
+    has that name.
     """
     names = [_clean(photo_id) for photo_id in ids]
-    wanted = [name if render is None else str(Path(name).with_suffix(".jpg")) for name in names]
+    wanted = [
+        name if is_original else str(Path(name).with_suffix(".jpg"))
+        for name, is_original in zip(names, as_file, strict=True)
+    ]
     result = [""] * len(names)
     taken = {"missing.txt"}
     for i in sorted(range(len(names)), key=lambda i: names[i] != wanted[i]):  # first those that keep their name
-        choices = chain([wanted[i]], [f"{names[i]}.jpg"] if render else [], _numbered(wanted[i]))
+        choices = chain([wanted[i]], [] if as_file[i] else [f"{names[i]}.jpg"], _numbered(wanted[i]))
         result[i] = next(choice for choice in choices if choice.casefold() not in taken)
         taken.add(result[i].casefold())
     return result

@@ -115,11 +115,13 @@ async def export_photos(
     collection = service.photo_collection
     photos = [(photo_id, _find_file(collection, photo_id)) for photo_id in _parse_ids(ids)]
     decoder = service.photo_decoder
-    render = None if service.settings.originals else lambda path: decoder.render_jpeg(path, SIZES["large"])
+    stream = stream_zip(
+        photos, lambda path: decoder.render_jpeg(path, SIZES["large"]), originals=service.settings.originals
+    )
     deadline: asyncio.Timeout = request.scope["deadline"]
     deadline.reschedule(None)  # a client that stops reading is disconnected
     headers = {"Content-Disposition": 'attachment; filename="photos.zip"'}
-    return StreamingResponse(stream_zip(photos, render), media_type="application/zip", headers=headers)
+    return StreamingResponse(stream, media_type="application/zip", headers=headers)
 
 
 def _find_file(collection: PhotoCollection, photo_id: str) -> FilePath | None:
