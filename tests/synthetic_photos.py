@@ -26,6 +26,7 @@ class SyntheticPhotos:
 
     def __init__(self, folder: Path, index: Path):
         self.folder, self.path, self.index = folder, index, logt.open(index)
+        self.folders = [folder]
 
     def search(self, image, k, box=None, *, rerank=None):
         result = self.index.search(self.descriptor(image, box), k, rerank=rerank)

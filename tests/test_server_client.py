@@ -21,6 +21,7 @@ from test_project import ROOT, blocks
 
 import logt
 from logt.cli.serve import serve
+from logt.photos import update
 from logt.server.app import create_app
 from logt.server.client import (
     Client,
@@ -209,6 +210,22 @@ def test_the_command_reads_the_token_from_the_environment(tmp_path):
         with pytest.raises(UnauthorizedError):
             Client(url).info()
         assert Client(url, token=TOKEN).info()["vectors"] == 0
+
+
+def test_the_command_prints_the_folders_of_photos_that_are_not_the_given_one(tmp_path):
+    folder, other = tmp_path / "photos", tmp_path / "more"
+    for number, path in enumerate((folder / "a.png", folder / "b.png", other / "c.png")):
+        path.parent.mkdir(exist_ok=True)
+        draw_scene(number).save(path)
+    for path, also, expected in (
+        (folder, [], None),
+        (folder / ".logt", [], f"'{folder}'"),
+        (folder, [other], f"'{folder}', '{other}'"),
+    ):
+        update(folder, also=also)
+        with run_command(path) as (url, output):
+            assert Client(url).info()["pictures"]
+            assert "The photos are in" not in output if expected is None else f"are in {expected}\n" in output
 
 
 @pytest.mark.parametrize(

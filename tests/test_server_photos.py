@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
+import zipfile
+from dataclasses import replace
+from io import BytesIO
 
 import pytest
 from server_testing import API, error_message, open_client, result_ids, wait_until
 
-from logt.errors import LockedError
-from logt.photos import update
+import logt
+from logt.errors import InvalidInputError, LockedError
+from logt.photos import Photos, update
+from logt.photos.manifest import PhotoManifest
 from logt.photos.synthetic_scenes import draw_scene, draw_view, write_synthetic_photos
 from logt.server.photo_collection import open_collection
 from logt.storage import files
@@ -115,6 +121,65 @@ def test_a_picture_that_became_a_link_out_of_the_folder_is_not_served(folder, tm
         error_message(client.get(f"{API}/picture", params={"id": "other-000.jpg"}), 410, "gone")
         body = {"id": "other-000.jpg", "box": [0, 0, 1, 1]}
         error_message(client.post(f"{API}/search/region", json=body), 410, "gone")
+
+
+def name_folders(index_path, **folders):
+    """Change the folders that the index of photos names, as somebody who gives it away could."""
+    replace(PhotoManifest.read(index_path), **folders).write(index_path)
+
+
+def name_file(index_path, name):
+    """Add a file to the vectors of an index of photos."""
+    with logt.open(next(index_path.glob("vectors-*")), "a") as index:
+        index.add(index.reconstruct(["other-000.jpg"]), [name])
+        index.save()
+
+
+def export(client, *names):
+    """The names and contents of the files in the zip file."""
+    response = client.post(f"{API}/pictures/zip", data={"ids": json.dumps(names)})
+    archive = zipfile.ZipFile(BytesIO(response.content))
+    return {name: archive.read(name) for name in archive.namelist()}
+
+
+@pytest.mark.parametrize("elsewhere", ["/", ".", "../.."])
+def test_an_index_inside_a_folder_must_be_the_index_of_this_folder(folder, elsewhere):
+    photos = Photos.open(folder)
+    name_folders(folder / ".logt", folder=elsewhere)
+    for open_it in (Photos.open, open_collection):
+        with pytest.raises(InvalidInputError, match=r"is the index of .*, not of .*album; pass the path"):
+            open_it(folder)
+    with pytest.raises(InvalidInputError, match="is the index of"):
+        photos.refresh()
+    assert photos.folder == folder
+    assert Photos.open(folder / ".logt").folder != folder  # the path of the index itself
+
+
+def test_a_folder_that_was_moved_is_served(folder, tmp_path):
+    folder.rename(tmp_path / "moved")
+    with open_client(open_collection(tmp_path / "moved")) as client:
+        assert client.get(f"{API}/picture", params={"id": "other-000.jpg"}).status_code == 200
+
+
+def test_files_that_are_not_named_as_photos_are_never_sent_as_they_are(folder, tmp_path):
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "id_rsa").write_text("PRIVATE KEY")
+    (folder / "notes.txt").write_text("notes")
+    photo = (folder / "other-000.jpg").read_bytes()
+    (folder / "no suffix").write_bytes(photo)
+    (tmp_path / "home" / "mine.JPG").write_bytes(photo)
+    (folder / "link.jpg").symlink_to(folder / "notes.txt")
+    outside = [f"{tmp_path}/home/id_rsa", f"{tmp_path}/home/mine.JPG"]
+    for name in ("notes.txt", "link.jpg", "no suffix", *outside):
+        name_file(folder / ".logt", name)
+    name_folders(folder / ".logt", more_folders=[f"{tmp_path}/home"])
+    with open_client(open_collection(folder), originals=True) as client:
+        files = export(client, "other-000.jpg", "notes.txt", "link.jpg", "no suffix", *outside)
+        names = [name.lstrip("/") for name in outside]
+        assert sorted(files) == sorted(["other-000.jpg", "no suffix.jpg", names[1], "missing.txt"])
+        assert files["missing.txt"].decode().split("\n") == ["notes.txt", "link.jpg", names[0], ""]
+        assert files["other-000.jpg"] == files[names[1]] == photo
+        assert files["no suffix.jpg"].startswith(b"\xff\xd8")
 
 
 def test_searches_work_while_another_process_writes(folder):

@@ -84,6 +84,8 @@ def serve(
     url = _page_url(host, listener.getsockname()[1])
     items = count_of(len(collection.index), "photo" if collection.has_photos else "vector")
     _print(f"Serving {items} from {collection.title} at {url}")
+    if collection.folders not in ([], [Path(index).resolve()]):
+        _print(f"The photos are in {', '.join(repr(str(folder)) for folder in collection.folders)}")
     _print("Press Ctrl+C to stop")
     if open_browser:
         _open_when_ready(server, url + (f"?token={quote(settings.token, safe='')}" if settings.token else ""))

@@ -37,9 +37,12 @@ class _View:
 class Photos:
     """An index of photos, opened for reading; threads may share it. `logt.photos.update` creates and updates it."""
 
-    def __init__(self, path: Path, view: _View, extractor: DescriptorExtractor):
-        """Use `open`. path: the folder of the index. view: its newest state. extractor: of descriptors."""
-        self._path, self._view, self._extractor = path, view, extractor
+    def __init__(self, path: Path, view: _View, extractor: DescriptorExtractor, inside: Path | None = None):
+        """Use `open`. path: the folder of the index. view: its newest state. extractor: of descriptors.
+
+        inside: the folder of photos that was opened, if the index is the one inside it.
+        """
+        self._path, self._view, self._extractor, self._inside = path, view, extractor, inside
         self._refresh_lock, self._text_lock = threading.Lock(), threading.Lock()
         self._text_encoder: TextEncoder | None = None
 
@@ -47,12 +50,15 @@ class Photos:
     def open(cls, path: str | Path, *, model: str | Path | Model | None = None) -> Photos:
         """Open an index of photos.
 
-        path: the folder of the index, or the folder of photos that contains it as .logt.
+        path: the folder of the index, or the folder of photos that contains it as .logt. The latter must be the index
+        of this folder, not of another one.
         model: the ONNX file or the folder of the model that the photos were indexed with, if it was moved.
         """
-        index_path = find_index(Path(path).resolve())
-        view = _read_view(index_path)
-        return cls(index_path, view, view.manifest.load_extractor(model))
+        given = Path(path).resolve()
+        index_path = find_index(given)
+        inside = None if index_path == given else given
+        view = _read_view(index_path, inside)
+        return cls(index_path, view, view.manifest.load_extractor(model), inside)
 
     @property
     def path(self) -> Path:
@@ -172,7 +178,7 @@ class Photos:
                 except (FileNotFoundError, CorruptIndexError):
                     if PhotoManifest.read(self._path) == self._view.manifest:
                         raise  # otherwise a writer has just replaced the vectors
-            view = _read_view(self._path)
+            view = _read_view(self._path, self._inside)
             self._extractor = self._new_extractor(view.manifest)
             self._view = view
             return True
@@ -226,10 +232,16 @@ def _how_to_add(index_path: Path) -> str:
     return f"logt images index is running ({running.what}: {running.done:,} of {running.total:,}); try again later"
 
 
-def _read_view(index_path: Path) -> _View:
+def _read_view(index_path: Path, inside: Path | None) -> _View:
     folder = IndexFolder(index_path)
     while True:
         manifest = PhotoManifest.read(index_path)
+        photo_folder = manifest.photo_folder(index_path)
+        if inside not in (None, photo_folder):
+            raise InvalidInputError(
+                f"{index_path} is the index of {photo_folder}, not of {inside}; pass the path of the index, "
+                f"or if the photos were moved here, run: logt images index {inside}"
+            )
         if manifest.whitening is None:
             raise InvalidInputError(f"{index_path} contains no photos yet; {_how_to_add(index_path)}")
         try:

@@ -94,6 +94,11 @@ class BaseCollection(ABC):
     @abstractmethod
     def title(self) -> str: ...
 
+    @property
+    def folders(self) -> list[Path]:
+        """The folders of the photos, if there are any."""
+        return []
+
     @abstractmethod
     def apply(self, changes: Sequence[Change]) -> list[Any]:
         """Make some changes, save the index, and return the result of each change, or the exception that it raised.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections.abc import Callable, Sequence
@@ -13,6 +14,8 @@ from logt.descriptors.boxes import Box
 from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.photos.catalog import CatalogPhoto
+from logt.photos.index_folder import find_index
+from logt.photos.manifest import MANIFEST_FILE
 from logt.photos.progress_file import IndexingProgress, read_progress
 from logt.server.background import Background
 from logt.server.collection import BaseCollection, Change, Remove, Upload, VectorCollection
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 Region = Box
 """A box in fractions: the service decodes photos at a smaller size."""
 
+_log = logging.getLogger("logt.server")
+
 
 class PhotoSource(Protocol):
     """The part of `logt.photos.Photos` that the server uses."""
@@ -36,6 +41,9 @@ class PhotoSource(Protocol):
 
     @property
     def folder(self) -> Path: ...
+
+    @property
+    def folders(self) -> list[Path]: ...
 
     @property
     def index(self) -> Index: ...
@@ -88,6 +96,10 @@ class PhotoCollection(BaseCollection):
     @property
     def title(self) -> str:
         return self.photos.folder.name
+
+    @property
+    def folders(self) -> list[Path]:
+        return self.photos.folders
 
     def side(self, region: Region | None) -> int:
         """Return the size in pixels at which an image is used to search with it, or with a region of it."""
@@ -206,8 +218,11 @@ class PhotoCollection(BaseCollection):
         return len(known)
 
     def refresh(self) -> None:
+        before = self.folders
         if self.photos.refresh():
             self._views()
+        if self.folders != before:
+            _log.warning("the photos are now in %s", ", ".join(map(repr, map(str, self.folders))))
 
     def _update_index(self) -> None:
         from logt.photos import update
@@ -218,11 +233,10 @@ class PhotoCollection(BaseCollection):
 
 def open_collection(path: Path, *, allow_uploads: bool = False) -> BaseCollection:
     """Open a folder of photos that `logt images index` has indexed, the index of one, or an index of vectors."""
-    for home in (path, path / ".logt"):
-        if (home / "photos.json").is_file():
-            from logt.photos import Photos
+    if (find_index(path) / MANIFEST_FILE).is_file():
+        from logt.photos import Photos
 
-            return PhotoCollection(Photos.open(home), allow_uploads=allow_uploads)
+        return PhotoCollection(Photos.open(path), allow_uploads=allow_uploads)
     if allow_uploads:
         raise InvalidInputError(f"{path} is not an index of photos; --allow-upload needs one")
     return VectorCollection(path)
