@@ -15,6 +15,12 @@ os.environ["LOGT_MODEL"] = "lite"  # the small model, where the model does not m
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_config(tmp_path_factory):
+    """Models that tests pass are not recorded among those of the user; processes inherit it."""
+    os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
+
+
 @pytest.fixture(params=_kernels.instruction_sets())
 def isa(request):
     """Each instruction set that this processor has, the oldest included."""

@@ -261,8 +261,12 @@ def test_a_crafted_manifest_ends_in_a_typed_error(folder, small, tmp_path, chang
         changed = {"model_path": text.format(pipe=tmp_path / "pipe", huge=tmp_path / "huge")}
         values["sha256"] = "" if "huge" in text else values["sha256"]
     path.write_text(json.dumps({**values, "format": 1, **changed}))
+    model = changed.get("model_path") if "damaged" not in message else None
+    if model:
+        with pytest.raises(InvalidInputError, match="have not used on this computer yet"):
+            Photos.open(folder)
     with pytest.raises((CorruptIndexError, InvalidInputError), match=message):
-        Photos.open(folder)
+        Photos.open(folder, model=model)
 
 
 @pytest.mark.parametrize("name", [MANIFEST_FILE, "catalogue.sqlite", "whitening-"])

@@ -234,7 +234,8 @@ def test_the_command_prints_the_folders_of_photos_that_are_not_the_given_one(tmp
         ({"index": Path("none")}, "none holds no index: this path does not exist"),
         ({"host": "no.such.host.invalid"}, "is not an address"),
         ({"token": "short"}, "at least 12"),
-        ({"allow_upload": True}, "not an index of photos"),
+        ({"allow_upload": True}, "not an index of photos; --allow-upload needs one"),
+        ({"model": "lite"}, "not an index of photos; --model needs one"),
         ({"allow_upload": True, "read_only": True}, "cannot be combined"),
     ],
 )

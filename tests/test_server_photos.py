@@ -124,7 +124,7 @@ def test_a_picture_that_became_a_link_out_of_the_folder_is_not_served(folder, tm
 
 
 def name_folders(index_path, **folders):
-    """Change the folders that the index of photos names, as somebody who gives it away could."""
+    """Change the folders that the index of photos names, as the one who gives it away could."""
     replace(PhotoManifest.read(index_path), **folders).write(index_path)
 
 

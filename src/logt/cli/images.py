@@ -40,7 +40,9 @@ _REPORT_FILE = "results.html"
 PhotoIndexPath = Annotated[
     Path, typer.Argument(metavar="INDEX", help="An index of photos, or the folder of photos that contains it.")
 ]
-MovedModel = Annotated[str | None, typer.Option("--model", help="The model of the index, if it was moved.")]
+MovedModel = Annotated[
+    str | None, typer.Option("--model", help="The model of the index, if it was moved or is not known yet.")
+]
 OpenReport = Annotated[bool, typer.Option("--open", help="Open the results as a page in the browser.")]
 
 

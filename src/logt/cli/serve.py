@@ -45,6 +45,9 @@ def serve(
     allow_download: Annotated[
         bool, typer.Option(help="Allow clients to download the files of photos, with their metadata.")
     ] = False,
+    model: Annotated[
+        str | None, typer.Option(help="The model of the photos, if it was moved or is not known yet.")
+    ] = None,
     allow_host: Annotated[list[str] | None, typer.Option(help="Accept this host name; can be repeated.")] = None,
     upload_mb: Annotated[int, typer.Option(min=1, help="Maximum size of a request in MB.")] = 32,
     seconds: Annotated[float, typer.Option(min=0.1, help="Time limit of a request in seconds.")] = 30.0,
@@ -60,7 +63,7 @@ def serve(
     if ray is None:
         refuse_unused(context, ("replicas", "shards"), "is for indexes in shards; pass --ray")
     else:
-        refuse_unused(context, ("allow_upload", "allow_download"), "is for photos, not for --ray")
+        refuse_unused(context, ("allow_upload", "allow_download", "model"), "is for photos, not for --ray")
     limits = Limits(body_bytes=upload_mb << 20, seconds=seconds)
     hosts = _host_names(host, allow_host or [])
     settings = Settings(token or None, read_only, originals=allow_download, hosts=hosts, limits=limits)
@@ -69,7 +72,7 @@ def serve(
     elif ray is None:
         raise InvalidInputError(f"{index}: an index by URL is served with --ray; or copy it to a folder")
     if ray is None:
-        collection = open_collection(Path(index), allow_uploads=allow_upload)
+        collection = open_collection(Path(index), allow_uploads=allow_upload, model=model)
     else:
         collection = _open_shards(index, ray, replicas, shards)
         settings = replace(settings, read_only=True)

@@ -56,4 +56,5 @@ def _extract_some(manifest: str, index_path: str, paths: list[str]) -> list[Extr
 @lru_cache(maxsize=1)
 def _extractor(manifest: str, index_path: str) -> DescriptorExtractor:
     """Return the extractor that an index names; a worker loads it once."""
-    return PhotoManifest.from_json(manifest, Path(index_path)).load_extractor(None)
+    parsed = PhotoManifest.from_json(manifest, Path(index_path))
+    return parsed.load_extractor(parsed.model_path)  # the process that started this one has checked it

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from logt.descriptors import DescriptorExtractor, Model
-from logt.descriptors.model_files import BUILT_IN, find_model, name_of_included
+from logt.descriptors.model_files import BUILT_IN, find_model, name_of_included, read_settings
 from logt.errors import CorruptIndexError, FormatVersionError, InvalidInputError
+from logt.photos.known_models import is_known, model_key, remember
 from logt.storage.files import checksum, open_regular, read_bytes, replace_file
 
 FORMAT = 2
@@ -21,6 +22,7 @@ FORMAT = 2
 
 MANIFEST_FILE = "photos.json"
 _MAX_BYTES = 1 << 20
+_TEXT_FILES = ("text_model", "tokenizer")  # settings that name files of the text encoder
 _MAX_SIDE = 1 << 14  # pixels; a larger side would exhaust the memory
 
 
@@ -51,6 +53,8 @@ class PhotoManifest:
     def from_extractor(cls, photo_folder: Path, index_path: Path, extractor: DescriptorExtractor) -> PhotoManifest:
         """Create the manifest of a new index."""
         model = extractor.model
+        settings = _json_values(model.settings)
+        _remember(model, settings)
         return cls(
             folder=_stored_folder(photo_folder, index_path),
             model=model.name,
@@ -62,7 +66,7 @@ class PhotoManifest:
             side=model.preprocessing.side,
             scales=extractor.scales,
             p=extractor.p,
-            settings=_json_values(model.settings),
+            settings=settings,
         )
 
     @classmethod
@@ -137,17 +141,18 @@ class PhotoManifest:
 
     def reload_model(self) -> Model:
         """Load the model from the same path, or the included one, as it is now, with the same settings."""
-        return self._load_model(self.model_path or self._included)
+        return self._load_model(self._named_model, self.settings)
 
     def load_extractor(self, model: str | Path | Model | None = None) -> DescriptorExtractor:
         """Return the extractor that computed the descriptors; `model` is its model, if the file was moved.
 
-        A model with other bytes or another preprocessing is refused.
+        A model with other bytes or another preprocessing is refused, and without `model` one that was never passed.
         """
+        is_given = model is not None
         if not isinstance(model, Model):
-            path = find_model(model or self.model_path or self._included)
+            path = find_model(model or self._named_model)
             self._check_model(_sha256(path), path)  # before its bytes are used, or take memory
-            model = self._load_model(path)
+            model = self._load_model(path, self._own_settings(path) if is_given else self.settings)
         self._check_model(model.sha256, model.path)
         preprocessing = asdict(model.preprocessing)
         given = _json_values({name: preprocessing[name] for name in ("layout", "mean", "std", "side")})
@@ -159,6 +164,8 @@ class PhotoManifest:
                 raise InvalidInputError(
                     f"the photos were indexed with {name} = {value}, not {given.get(name)}; relearn to change it"
                 )
+        if is_given:
+            _remember(model, self.settings)
         return DescriptorExtractor(model, tuple(self.scales), self.p)
 
     def _check_model(self, sha256: str, path: str | Path) -> None:
@@ -167,6 +174,26 @@ class PhotoManifest:
                 f"the photos were indexed with the model {name_of_included(self.model)} ({self.sha256[:12]}…), "
                 f"but {path} is a different model; pass the original one, or relearn the index with this one"
             )
+
+    @property
+    def _named_model(self) -> str | Path:
+        """The model that the index names, if it is included, or the user has passed it before."""
+        if self.model_path is None:
+            return self._included
+        if not is_known(model_key(self.model_path, self.sha256, self.settings)):
+            raise InvalidInputError(
+                f"the index names the model {self.model_path}, which you have not used on this computer yet; "
+                f"a model is a program: if you trust it, pass it once, with --model {self.model_path}"
+            )
+        return self.model_path
+
+    def _own_settings(self, path: Path) -> Mapping[str, Any] | None:
+        """Return the settings for a model that is given: its own files name the text encoder, not the index."""
+        if self.settings is None or not any(name in self.settings for name in _TEXT_FILES):
+            return self.settings
+        _, own = read_settings(path)
+        kept = {name: value for name, value in self.settings.items() if name not in _TEXT_FILES}
+        return {**kept, **{name: own[name] for name in _TEXT_FILES if name in own}}
 
     @property
     def _included(self) -> Path:
@@ -179,9 +206,15 @@ class PhotoManifest:
             "pass its file, or relearn the index with another model"
         )
 
-    def _load_model(self, path: str | Path) -> Model:
-        settings = {"output": 0} if self.settings is None else self.settings
+    def _load_model(self, path: str | Path, settings: Mapping[str, Any] | None) -> Model:
+        settings = {"output": 0} if settings is None else settings
         return Model.load(path, layout=self.layout, mean=self.mean, std=self.std, side=self.side, settings=settings)
+
+
+def _remember(model: Model, settings: Mapping[str, Any] | None) -> None:
+    """Record that the user has passed a model, so that an index with these settings may name it."""
+    if model.path not in BUILT_IN.values():
+        remember(model_key(model.path, model.sha256, settings))
 
 
 def _checksum(values: dict[str, Any]) -> str:

@@ -52,7 +52,8 @@ class Photos:
 
         path: the folder of the index, or the folder of photos that contains it as .logt. The latter must be the index
         of this folder, not of another one.
-        model: the ONNX file or the folder of the model that the photos were indexed with, if it was moved.
+        model: the ONNX file or the folder of the model that the photos were indexed with, if it was moved, or if it
+        is neither included nor one that was passed on this computer before.
         """
         given = Path(path).resolve()
         index_path = find_index(given)

@@ -79,9 +79,10 @@ class PhotoCollection(BaseCollection):
 
     has_photos = True
 
-    def __init__(self, photos: PhotoSource, *, allow_uploads: bool = False):
+    def __init__(self, photos: PhotoSource, *, allow_uploads: bool = False, model: str | Path | None = None):
+        """photos: the index. allow_uploads: whether photos can be uploaded. model: of the index, if it was given."""
         super().__init__()
-        self.photos, self.allows_uploads = photos, allow_uploads
+        self.photos, self.allows_uploads, self._model = photos, allow_uploads, model
         self._uploads = UploadFolder(photos.folder, photos.path)
         if allow_uploads:
             self._uploads.finish_interrupted()
@@ -227,18 +228,22 @@ class PhotoCollection(BaseCollection):
     def _update_index(self) -> None:
         from logt.photos import update
 
-        update(self.photos.folder, self.photos.path)
+        update(self.photos.folder, self.photos.path, model=self._model)
         self.photos.refresh()
 
 
-def open_collection(path: Path, *, allow_uploads: bool = False) -> BaseCollection:
-    """Open a folder of photos that `logt images index` has indexed, the index of one, or an index of vectors."""
+def open_collection(path: Path, *, allow_uploads: bool = False, model: str | Path | None = None) -> BaseCollection:
+    """Open a folder of photos that `logt images index` has indexed, the index of one, or an index of vectors.
+
+    model: as in `Photos.open`.
+    """
     if (find_index(path) / MANIFEST_FILE).is_file():
         from logt.photos import Photos
 
-        return PhotoCollection(Photos.open(path), allow_uploads=allow_uploads)
-    if allow_uploads:
-        raise InvalidInputError(f"{path} is not an index of photos; --allow-upload needs one")
+        return PhotoCollection(Photos.open(path, model=model), allow_uploads=allow_uploads, model=model)
+    if allow_uploads or model is not None:
+        option = "--allow-upload" if allow_uploads else "--model"
+        raise InvalidInputError(f"{path} is not an index of photos; {option} needs one")
     return VectorCollection(path)
 
 
