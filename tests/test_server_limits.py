@@ -75,6 +75,8 @@ def test_large_bodies_are_refused_with_and_without_content_length(album):
         ("/search", {"vectors": [[1.0] * 108], "wrong": 2}, "wrong"),
         ("/search/ids", {"ids": [True]}, "ids"),
         ("/search/region", {"id": "scene 00/photo 0.jpg", "box": [0, 0, 0, 1]}, "left < right"),
+        ("/search/region", {"id": "scene 00/photo 0.jpg", "box": [0, 0, 1e-310, 1e-310]}, "at least 1e-06"),
+        ("/search/region", {"id": "scene 00/photo 0.jpg", "box": [0, 0, 1, 5e-324]}, "at least 1e-06"),
     ],
 )
 def test_invalid_values_are_named(client, path, body, expected):

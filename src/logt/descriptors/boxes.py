@@ -18,6 +18,9 @@ _RULE = (
 )
 
 
+_MIN_FRACTION = 1e-6  # less than a pixel of any image
+
+
 class BoxError(InvalidInputError):
     """A box that is not a region of an image."""
 
@@ -40,6 +43,8 @@ def check_box(box: Any) -> Box:
     units_fit = has_fractions(checked) or all(value.is_integer() for value in checked)
     if not (0 <= left < right and 0 <= top < bottom and units_fit):
         raise BoxError(f"{_RULE}; got {box!r}")
+    if min(right - left, bottom - top) < _MIN_FRACTION:
+        raise BoxError(f"a box must be at least {_MIN_FRACTION:g} of the image wide and high; got {box!r}")
     return checked
 
 
