@@ -10,9 +10,10 @@ import tracemalloc
 import zlib
 
 import pytest
-from server_testing import API, error_message, open_client
+from server_testing import API, error_message, open_client, result_ids
 from synthetic_photos import SyntheticPhotos, draw_scene, encode_jpeg, write_photos
 
+from logt.server import api
 from logt.server.errors import HTTPError
 from logt.server.photo_collection import PhotoCollection
 from logt.server.request_body import _count_values, parse_json
@@ -239,3 +240,27 @@ def test_bodies_are_parsed_outside_of_the_event_loop(client, monkeypatch):
     )
     client.post(f"{API}/search", json={"vectors": [[0.5] * 108]})
     assert threads[0].startswith("logt-parse")
+
+
+def test_results_are_limited_and_written_outside_of_the_event_loop(album, monkeypatch):
+    threads = []
+
+    def render_hits(*arguments):
+        threads.append(threading.current_thread().name)
+        return original(*arguments)
+
+    original = api.render_hits
+    monkeypatch.setattr(api, "render_hits", render_hits)
+    body = {"ids": ["scene 00/photo 0.jpg"] * 4, "k": 5}
+    with open_client(open_album(album), limits=Limits(hits=19)) as client:
+        message = error_message(client.post(f"{API}/search/ids", json=body), 422, "invalid_input")
+        assert message == "queries times k must be at most 19, got 20"
+        assert not threads
+    with open_client(open_album(album), limits=Limits(hits=20, response_bytes=1000)) as client:
+        message = error_message(client.post(f"{API}/search/ids", json=body), 422, "invalid_input")
+        assert message == "the response exceeds the limit of 1,000 bytes; ask for fewer queries, or a smaller k"
+        response = client.post(f"{API}/search/ids", json={**body, "k": 4})
+        assert len(response.content) < 1100
+        assert len(result_ids(response)) == 4
+        assert response.headers["content-type"] == "application/json"
+        assert all(name.startswith("logt-parse") for name in threads)

@@ -13,11 +13,13 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 import logt
 from logt.descriptors.boxes import check_box
+from logt.errors import InvalidInputError
 from logt.server import schemas
 from logt.server.changes import ChangeRunningError
 from logt.server.metrics import CONTENT_TYPE
 from logt.server.request_body import json_body, json_schema
 from logt.server.service import Service, TimedHits
+from logt.server.settings import format_bytes
 
 PREFIX = "/api/v1"
 _ERRORS = {
@@ -55,7 +57,11 @@ class ASCIIJSONResponse(JSONResponse):
     """JSON in ASCII: string ids may contain lone surrogates, which UTF-8 cannot encode."""
 
     def render(self, content: Any) -> bytes:
-        return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
+        return _to_json(content)
+
+
+def _to_json(content: Any) -> bytes:
+    return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
 
 
 router = APIRouter(prefix=PREFIX)
@@ -88,10 +94,24 @@ def _change_route(
     )
 
 
-def _search_response(timed: TimedHits) -> Response:
+async def _search_response(service: Service, timed: TimedHits) -> Response:
     """Return search results as JSON, without pydantic: validating thousands of hits costs more than the search."""
-    results = [[hit._asdict() for hit in hits] for hits in timed.results]
-    return ASCIIJSONResponse({"results": results, "milliseconds": timed.milliseconds})
+    content = await service.parse(render_hits, timed, service.settings.limits.response_bytes)
+    return Response(content, media_type="application/json")
+
+
+def render_hits(timed: TimedHits, most: int) -> bytes:
+    """Return search results as JSON of at most `most` bytes; query by query, so that other threads run meanwhile."""
+    lists: list[bytes] = []
+    size = 0
+    for hits in timed.results:
+        lists.append(_to_json([hit._asdict() for hit in hits]))
+        size += len(lists[-1])
+        if size > most:
+            raise InvalidInputError(
+                f"the response exceeds the limit of {format_bytes(most)}; ask for fewer queries, or a smaller k"
+            )
+    return b'{"results":[%s],"milliseconds":%s}' % (b",".join(lists), _to_json(timed.milliseconds))
 
 
 @_search_route("/search", body=schemas.VectorSearchRequest)
@@ -100,7 +120,9 @@ async def search_by_vector(
     service: ServiceDependency,
 ) -> Any:
     """Return the nearest vectors of each query vector."""
-    return _search_response(await service.search_vectors(body.vectors, body.k, body.effort, body.rerank))
+    return await _search_response(
+        service, await service.search_vectors(body.vectors, body.k, body.effort, body.rerank)
+    )
 
 
 @_search_route("/search/ids", 404, body=schemas.IdSearchRequest)
@@ -109,7 +131,7 @@ async def search_by_id(
     service: ServiceDependency,
 ) -> Any:
     """Return the nearest vectors of vectors in the index. A vector is not among its own results."""
-    return _search_response(await service.search_ids(body.ids, body.k, body.effort, body.rerank))
+    return await _search_response(service, await service.search_ids(body.ids, body.k, body.effort, body.rerank))
 
 
 @_search_route("/search/image", 415)
@@ -126,7 +148,9 @@ async def search_by_image(
     ] = "",
 ) -> Any:
     """Return the photos that are most similar to an uploaded image, or to a region of it."""
-    return _search_response(await service.search_image(photo.file, schemas.parse_box_field(box), k, rerank or None))
+    return await _search_response(
+        service, await service.search_image(photo.file, schemas.parse_box_field(box), k, rerank or None)
+    )
 
 
 @_search_route("/search/region", 404, 410, 415, body=schemas.RegionSearchRequest)
@@ -135,7 +159,9 @@ async def search_by_region(
     service: ServiceDependency,
 ) -> Any:
     """Return the photos that are most similar to a region of a photo in the index, without that photo."""
-    return _search_response(await service.search_region(body.id, check_box(body.box), body.k, body.rerank))
+    return await _search_response(
+        service, await service.search_region(body.id, check_box(body.box), body.k, body.rerank)
+    )
 
 
 @_search_route("/search/text", body=schemas.TextSearchRequest)
@@ -144,7 +170,7 @@ async def search_by_text(
     service: ServiceDependency,
 ) -> Any:
     """Return the photos that match a text best. `text` of /info is whether the index can be searched by text."""
-    return _search_response(await service.search_text(body.text, body.k))
+    return await _search_response(service, await service.search_text(body.text, body.k))
 
 
 @router.get(

@@ -229,6 +229,7 @@ class Service:
             raise HTTPError(409, "no_graph", "this index has no neighbor graph; compute one with: logt link INDEX")
         _check_limit("k", k, self.settings.limits.k)
         _check_limit("queries", queries, self.settings.limits.queries)
+        _check_limit("queries times k", queries * k, self.settings.limits.hits)
 
 
 def _to_region(box: Box | None, decoder: ImageDecoder, source: Path | bytes) -> Region | None:

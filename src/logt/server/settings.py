@@ -23,6 +23,10 @@ class Limits:
     seconds: float = 30.0
     k: int = 1000
     queries: int = 256
+    hits: int = 1_000_000
+    """Results in one response: queries times `k`."""
+    response_bytes: int = 64 << 20
+    """Bytes of the results of a search, as JSON; ids can be long."""
     vectors: int = 10_000
     """Vectors or ids in one change."""
     waiting: int = 32
