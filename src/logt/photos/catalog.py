@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +18,8 @@ from logt.descriptors.image_io import ImageDetails
 from logt.errors import CorruptIndexError
 
 CATALOG_FILE = "catalogue.sqlite"
+CATALOG_FILES = [CATALOG_FILE + suffix for suffix in ("", "-journal", "-wal", "-shm")]
+"""The files that SQLite opens."""
 
 # pictures: one row per photo. bytes, changed: its FileStamp. raw: its descriptor as float16, NULL after a final
 # whitening, when it is no longer needed. vectors: the whitening of its vector in the index, NULL until it has one.
@@ -32,6 +37,8 @@ CREATE TABLE IF NOT EXISTS others (name TEXT PRIMARY KEY, bytes INTEGER NOT NULL
 CREATE TABLE IF NOT EXISTS notes (note TEXT PRIMARY KEY, value TEXT NOT NULL)
 """
 _RELEARN = "relearn"
+_DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
+_JOURNAL_END = bytes.fromhex("d9d505f920a163d7")  # of a journal that names another file, which SQLite would delete
 
 
 class FileStamp(NamedTuple):
@@ -57,12 +64,17 @@ class Catalog:
 
     def __init__(self, path: Path, *, create: bool = True):
         self._file = path / CATALOG_FILE
-        if self._file.exists() and not self._file.is_file():
-            raise CorruptIndexError(f"{self._file} is not a regular file")
+        for name in CATALOG_FILES:
+            _check_file(path / name)
         self._connection = sqlite3.connect(self._file, timeout=30)
-        with self._transaction() as db:
-            for table in _TABLES.split(";") if create else ():
-                db.execute(table)
+        try:
+            with self._transaction() as db:
+                self._check_schema(db)
+                for table in _TABLES.split(";") if create else ():
+                    db.execute(table)
+        except BaseException:
+            self._connection.close()
+            raise
 
     def close(self) -> None:
         """Close the file."""
@@ -109,14 +121,17 @@ class Catalog:
     def photos(self) -> list[CatalogPhoto]:
         """Return all photos and what is known about them; a catalog of an earlier version has no details."""
         with self._transaction() as db:
-            if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'details'").fetchone() is None:
+            tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
+            if "pictures" not in tables:
+                raise CorruptIndexError(f"{self._file} is damaged: it has no table of photos")
+            if "details" not in tables:
                 query = "SELECT name, bytes, changed, 0, 0, '' FROM pictures"
             else:
                 query = (
                     "SELECT name, bytes, changed, ifnull(width, 0), ifnull(height, 0), ifnull(taken, '') "
                     "FROM pictures LEFT JOIN details USING (name)"
                 )
-            return [CatalogPhoto(*row) for row in db.execute(query)]
+            return [self._check_photo(CatalogPhoto(*row)) for row in db.execute(query)]
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove photos."""
@@ -199,16 +214,63 @@ class Catalog:
                 db.execute("UPDATE pictures SET raw = NULL WHERE raw IS NOT NULL")
             db.execute("DELETE FROM notes WHERE note = ?", (_RELEARN,))
 
+    def _check_schema(self, db: sqlite3.Connection) -> None:
+        """Raise if there is anything but the tables above: a view or a trigger could compute for ever."""
+        tables = (_normalized(table.replace("IF NOT EXISTS ", "")) for table in _TABLES.split(";"))
+        known = {table.split()[2]: table for table in tables}
+        for kind, name, sql in db.execute("SELECT type, name, sql FROM sqlite_master").fetchall():
+            if sql is None and kind == "index":  # of a primary key
+                continue
+            if kind != "table" or _normalized(sql) != known.get(name):
+                raise CorruptIndexError(f"{self._file} is damaged: it has an unknown {kind} {name!r}")
+            key = "note" if name == "notes" else "name"
+            if db.execute(f"SELECT 1 FROM {name} WHERE {key} IS NULL OR {key} >= x'' LIMIT 1").fetchone():
+                raise CorruptIndexError(f"{self._file} is damaged: a name is not a text")
+
+    def _check_photo(self, photo: CatalogPhoto) -> CatalogPhoto:
+        """Return a photo, without its date if that is none; raise if another value has the wrong type."""
+        name, *numbers, taken = photo
+        if not all(type(number) is int for number in numbers):
+            raise CorruptIndexError(f"{self._file} is damaged: a size or time of {name!r} is not an integer")
+        return photo if taken == "" or _is_date(taken) else photo._replace(taken="")
+
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         try:
             with self._connection:
                 yield self._connection
         except sqlite3.OperationalError as error:
+            if "decode" in str(error):
+                raise CorruptIndexError(f"{self._file} is damaged: a text is not valid UTF-8") from error
             raise OSError(f"cannot use {self._file}: {error}") from error
         except sqlite3.DatabaseError as error:
             raise CorruptIndexError(f"{self._file} is damaged: {error}") from error
 
 
+def _check_file(file: Path) -> None:
+    """Raise if SQLite would write to a file elsewhere, wait for a pipe, or delete a file that a journal names."""
+    if file.is_symlink() or (file.exists() and not file.is_file()):
+        raise CorruptIndexError(f"{file} is not a regular file")
+    if file.name.endswith("-journal"):
+        with suppress(FileNotFoundError), file.open("rb") as stream:
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - len(_JOURNAL_END)))
+            if stream.read() == _JOURNAL_END:
+                raise CorruptIndexError(f"{file} is damaged: it names another file")
+
+
+def _normalized(sql: str) -> str:
+    return " ".join(sql.split())
+
+
+def _is_date(text: object) -> bool:
+    try:
+        return isinstance(text, str) and bool(_DATE.fullmatch(text) and datetime.fromisoformat(text))
+    except ValueError:
+        return False
+
+
 def _decode_descriptors(rows: Iterable[bytes]) -> Floats:
-    return np.array([np.frombuffer(raw, np.float16) for raw in rows], np.float32)
+    try:
+        return np.array([np.frombuffer(raw, np.float16) for raw in rows], np.float32)
+    except (ValueError, TypeError) as error:
+        raise CorruptIndexError(f"a descriptor in {CATALOG_FILE} is damaged: {error}") from error

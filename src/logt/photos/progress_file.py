@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from logt._threads import Progress
+from logt.errors import CorruptIndexError
+from logt.storage.files import open_regular
 
 PROGRESS_FILE = "progress.json"
 _SECONDS = 0.5  # between two writes
@@ -45,7 +47,9 @@ def published_progress(index_path: Path, progress: Progress | None) -> Iterator[
             values = {"what": what, "done": done, "total": total, "host": platform.node(), "pid": os.getpid()}
             temporary = file.with_name(f".{PROGRESS_FILE}.tmp")
             with suppress(OSError):
-                temporary.write_text(json.dumps(values))
+                temporary.unlink(missing_ok=True)
+                with temporary.open("x") as stream:  # does not follow a link
+                    stream.write(json.dumps(values))
                 temporary.replace(file)
 
     try:
@@ -56,16 +60,29 @@ def published_progress(index_path: Path, progress: Progress | None) -> Iterator[
 
 
 def read_progress(index_path: Path) -> IndexingProgress | None:
-    """Return the progress of the run that updates an index now; None if there is none."""
+    """Return the progress of the run that updates an index now; None if there is none, or the file is damaged."""
     try:
-        with (index_path / PROGRESS_FILE).open("rb") as file:
-            if time.time() - os.fstat(file.fileno()).st_mtime > _MAX_AGE:
+        with open_regular(index_path / PROGRESS_FILE) as file:
+            if time.time() - os.fstat(file).st_mtime > _MAX_AGE:
                 return None
-            values = json.loads(file.read(_MAX_BYTES))
-        if values["host"] == platform.node():
-            os.kill(int(values["pid"]), 0)
-        return IndexingProgress(str(values["what"]), int(values["done"]), int(values["total"]))
-    except PermissionError:  # it runs as another user
-        return IndexingProgress(str(values["what"]), int(values["done"]), int(values["total"]))
-    except (OSError, ValueError, KeyError, TypeError):
+            values = json.loads(os.read(file, _MAX_BYTES))
+        progress = IndexingProgress(values["what"], values["done"], values["total"])
+        is_here, pid = values["host"] == platform.node(), values["pid"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, CorruptIndexError):
         return None
+    is_valid = isinstance(progress.what, str) and all(map(_is_count, (*progress[1:], pid)))
+    return progress if is_valid and not (is_here and _has_ended(pid)) else None
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 1 << 31
+
+
+def _has_ended(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:  # it runs as another user
+        return False
+    except (OSError, OverflowError):
+        return True
+    return False

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from logt.errors import CorruptIndexError
 from logt.index import Index
-from logt.photos.catalog import CATALOG_FILE, Catalog
+from logt.photos.catalog import CATALOG_FILES, Catalog
 from logt.photos.index_folder import IndexFolder
 from logt.photos.manifest import MANIFEST_FILE, PhotoManifest
 
@@ -45,5 +45,5 @@ def _remove_vectors(index: IndexFolder, manifest: PhotoManifest) -> None:
 
 
 def _remove_catalog(index: IndexFolder) -> None:
-    for name in (CATALOG_FILE, f"{CATALOG_FILE}-journal"):
+    for name in CATALOG_FILES:
         (index.path / name).unlink(missing_ok=True)
