@@ -228,6 +228,29 @@ def test_the_command_prints_the_folders_of_photos_that_are_not_the_given_one(tmp
             assert "The photos are in" not in output if expected is None else f"are in {expected}\n" in output
 
 
+@pytest.mark.parametrize("works", [True, False])
+def test_the_page_is_opened_without_the_token(tmp_path, monkeypatch, works):
+    """Other users can see the command line of the browser."""
+    logt.Index(16).save(tmp_path / "i")
+    urls, printed = [], []
+
+    class Server:
+        started, should_exit = True, False
+
+        def run(self, sockets):
+            sockets[0].close()
+            wait_until(lambda: urls and (works or "no browser" in printed[-1]))
+
+    monkeypatch.setattr("webbrowser.open", lambda url: urls.append(url) or works)
+    monkeypatch.setattr("logt.cli.serve._print", lambda text, **_: printed.append(text))
+    monkeypatch.setattr(
+        "logt.cli.serve._create_server", lambda *_: (Server(), socket.create_server(("127.0.0.1", 0)))
+    )
+    serve(index=str(tmp_path / "i"), token=TOKEN, open_browser=True)
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", urls[0])
+    assert (f"no browser can be started; open {urls[0]}" in printed) is not works
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import quote
 
 import typer
 
@@ -91,7 +90,7 @@ def serve(
         _print(f"The photos are in {', '.join(repr(str(folder)) for folder in collection.folders)}")
     _print("Press Ctrl+C to stop")
     if open_browser:
-        _open_when_ready(server, url + (f"?token={quote(settings.token, safe='')}" if settings.token else ""))
+        _open_when_ready(server, url)  # without the token: other users can see the command line of a browser
     server.run(sockets=[listener])
     _print("Stopped")
 
@@ -177,8 +176,8 @@ def _open_when_ready(server: Any, url: str) -> None:
     def open_page() -> None:
         while not server.started and not server.should_exit:
             time.sleep(0.05)
-        if server.started:
-            webbrowser.open(url)
+        if server.started and not webbrowser.open(url):
+            _print(f"no browser can be started; open {url}")
 
     threading.Thread(target=open_page, daemon=True).start()
 
