@@ -190,12 +190,31 @@ def test_photos_are_added_where_uploads_are_allowed(new_page, url, tmp_path, sma
     with run_server(create_app(open_collection(tmp_path / "collection", allow_uploads=True))) as own:
         new_page.goto(own)
         good = {"name": "new.jpg", "mimeType": "image/jpeg", "buffer": encode_jpeg(draw_scene(9))}
-        bad = {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"not an image"}
-        new_page.set_input_files("#new-photos", [good, bad])
+        bad = [{"name": f"{name}.txt", "mimeType": "text/plain", "buffer": b"none"} for name in ("notes", "more")]
+        new_page.set_input_files("#new-photos", [good, *bad])
         new_page.wait_for_function("() => document.querySelector('#adding').textContent.includes('1 photo added')")
-        assert "notes.txt: not an image" in new_page.locator("#adding").text_content()
+        failed = new_page.locator("#adding li").all_text_contents()
+        assert [text.partition(": not an image")[0] for text in failed] == ["notes.txt", "more.txt"]
+        assert "1 photo added, 2 not:" in new_page.locator("#adding p").text_content()
         new_page.wait_for_selector('.card[data-id^="uploads/"]')
         new_page.wait_for_function("() => document.querySelector('.count').textContent === '5 photos'")
+
+
+@pytest.mark.parametrize(
+    "new_page", [PHONE | {"viewport": {"width": width, "height": 640}} for width in (320, 360, 412)], indirect=True
+)
+def test_everything_fits_on_a_small_phone(new_page, collection, monkeypatch):
+    monkeypatch.setattr(collection, "allows_uploads", True)
+    with run_server(create_app(collection)) as url:
+        new_page.goto(url)
+        wait_for_cards(new_page)
+        assert new_page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        for name in ("Search", "Add", "Duplicates"):
+            box = new_page.locator(".topbar nav .button", has_text=name).bounding_box()
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= new_page.viewport_size["width"]
+        style = new_page.locator(".filter-box summary").evaluate("(e) => getComputedStyle(e).display")
+        assert style == "list-item"  # shows whether it is open
 
 
 def test_the_progress_of_indexing_is_shown_while_it_runs(new_page, collection, url):

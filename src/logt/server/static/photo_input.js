@@ -52,8 +52,9 @@ function showPlaceholders(photo) {
 
 // Send photos one after another, and report how many were added.
 async function addPhotos(photos) {
-  const notice = $("#adding"), text = $("p", notice);
+  const notice = $("#adding"), text = $("p", notice), list = $("ul", notice);
   const failed = [];
+  list.replaceChildren();
   notice.hidden = false;
   for (const [number, photo] of [...photos].entries()) {
     text.textContent = `Adding ${number + 1} of ${photos.length}: ${photo.name}`;
@@ -68,7 +69,8 @@ async function addPhotos(photos) {
     }
   }
   const added = photos.length - failed.length;
-  text.textContent = [`${added} photo${added === 1 ? "" : "s"} added.`, ...failed].join(" ");
+  text.textContent = `${added} photo${added === 1 ? "" : "s"} added${failed.length ? `, ${failed.length} not:` : "."}`;
+  list.replaceChildren(...failed.map((textContent) => createElement("li", { textContent })));
   setTimeout(() => { notice.hidden = true; }, failed.length ? 20_000 : 5000);
   if (added && location.pathname === "/" && $("#virtual") && !filtersInUse()) load(location.href, { keep: true });
 }
