@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -224,6 +225,8 @@ def test_the_api_reference_lists_every_operation(vector_client):
         assert path in page
     assert "http://" not in page.replace("http://127.0.0.1:8000", "")
     assert "https://" not in page
+    assert "`" not in page  # no Markdown
+    assert not re.search(r"(?<!/api/v1)/info\b", page)
 
 
 def test_a_wrong_url_returns_no_words_about_files(photo_client):

@@ -13,6 +13,7 @@ import pytest
 from server_testing import API, error_message, open_client, result_ids
 from synthetic_photos import SyntheticPhotos, draw_scene, encode_jpeg, write_photos
 
+from logt.descriptors import image_io
 from logt.server import api
 from logt.server.errors import HTTPError
 from logt.server.photo_collection import PhotoCollection
@@ -124,6 +125,13 @@ def test_unreadable_images_are_refused(client, content):
     page = client.post("/", files=files, params={"fragment": 1})
     assert page.status_code == 415
     assert "Not a readable image" in page.text
+
+
+def test_the_error_page_names_all_formats(client):
+    page = client.post("/", files={"photo": b"text"}).text
+    assert page.count("Supported: ") == 1
+    names = {"JPEG2000": "JPEG 2000", "HEIF": "HEIC", "WEBP": "WebP", "DIB": "BMP"}
+    assert all(re.search(rf"\b{names.get(name, name)}\b", page) for name in image_io._FORMATS)
 
 
 def test_images_with_too_many_pixels_are_refused(album):

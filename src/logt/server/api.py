@@ -169,7 +169,7 @@ async def search_by_text(
     body: Annotated[schemas.TextSearchRequest, Depends(json_body(schemas.TextSearchRequest, "queries"))],
     service: ServiceDependency,
 ) -> Any:
-    """Return the photos that match a text best. `text` of /info is whether the index can be searched by text."""
+    """Return the photos that match a text best. They can be searched so if text of /api/v1/info is true."""
     return await _search_response(service, await service.search_text(body.text, body.k))
 
 

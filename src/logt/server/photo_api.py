@@ -86,7 +86,7 @@ async def list_duplicates(
     finder: Annotated[DuplicateFinder, Depends(get_duplicates)],
     threshold: Annotated[float | None, Query(gt=0, le=1, description="Minimum score of a pair.")] = None,
 ) -> Any:
-    """Return groups of near-duplicates. The first request starts the search; repeat it until `groups` is not null."""
+    """Return groups of near-duplicates. The first request starts the search; repeat it until groups is not null."""
     found = finder.find(threshold)
     groups = found.groups and [{"score": group.score, "ids": group.names} for group in found.groups]
     if found.groups is not None:

@@ -26,7 +26,7 @@ Effort = Annotated[
 ]
 RerankField = Annotated[
     Rerank,
-    Field(description="Re-rank the results on the neighbor graph, if the index has one (`rerank` in /info is true)."),
+    Field(description="Re-rank the results on the neighbor graph of the index, if rerank of /api/v1/info is true."),
 ]
 BoxField = Annotated[
     tuple[float, float, float, float],
