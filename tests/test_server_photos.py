@@ -111,6 +111,12 @@ def test_a_refused_upload_leaves_no_file(folder, tmp_path):
         (folder / "uploads").rmdir()
         (folder / "uploads").symlink_to(tmp_path)
         error_message(upload(client, draw_view(draw_scene(2), 8), tmp_path), 409, "no_uploads")
+        (folder / "uploads").unlink()
+        (tmp_path / "elsewhere").mkdir()
+        shutil.rmtree(folder / ".logt" / "uploads")
+        (folder / ".logt" / "uploads").symlink_to(tmp_path / "elsewhere")
+        error_message(upload(client, draw_view(draw_scene(2), 8), tmp_path), 409, "no_uploads")
+        assert not list((tmp_path / "elsewhere").iterdir())
 
 
 def test_a_picture_that_became_a_link_out_of_the_folder_is_not_served(folder, tmp_path):

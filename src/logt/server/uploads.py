@@ -29,8 +29,10 @@ class UploadFolder:
 
     def store(self, content: bytes, extension: str) -> tuple[str, bool]:
         """Write a photo and its record to disk; return its id, and whether the file is new."""
-        if self._files.is_symlink():
-            raise HTTPError(409, "no_uploads", f"{UPLOAD_FOLDER} is a symbolic link; replace it with a folder")
+        for folder in (self._files, self._records):
+            if folder.is_symlink():
+                message = f"{folder.parent.name}/{UPLOAD_FOLDER} is a symbolic link; replace it with a folder"
+                raise HTTPError(409, "no_uploads", message)
         checksum = hashlib.sha256(content).hexdigest()
         name = f"{checksum[:24]}.{extension}"
         file = self._files / name
