@@ -161,11 +161,12 @@ class Catalog:
             db.execute("UPDATE pictures SET vectors = NULL")
 
     def check(self) -> None:
-        """Check the whole file; raise CorruptIndexError if it is damaged."""
+        """Check the whole file and its values; raise CorruptIndexError if it is damaged."""
         with self._transaction() as db:
             (result,) = db.execute("PRAGMA integrity_check(1)").fetchone()
         if result != "ok":
             raise CorruptIndexError(f"{self._file} is damaged: {result}")
+        self.photos()
 
     def copy_to(self, path: Path) -> None:
         """Replace the catalog in another folder by the present state of this one, in one transaction."""

@@ -166,7 +166,7 @@ class Photos:
         index = self.index
         if not (self._path / CATALOG_FILE).is_file():
             return [CatalogPhoto(name, 0, 0, 0, 0, "") for name in index.ids.tolist()]
-        with closing(Catalog(self._path, create=False)) as catalog:
+        with IndexFolder(self._path).naming_the_way_out(), closing(Catalog(self._path, create=False)) as catalog:
             known = {photo.name: photo for photo in catalog.photos()}
         return [known.get(name) or CatalogPhoto(name, 0, 0, 0, 0, "") for name in index.ids.tolist()]
 
