@@ -98,13 +98,13 @@ main.addEventListener("keydown", (event) => {
   } else if (event.key.toLowerCase() === "s" && checkbox) {
     navigate(tile.href);
   } else {
-    const next = neighbour(card, event.key);
+    const next = neighbor(card, event.key);
     if (next) { event.preventDefault(); $(".tile", next).focus(); }
   }
 });
 
 // Return the card next to one, in the direction of an arrow key, by their positions.
-function neighbour(card, key) {
+function neighbor(card, key) {
   const cards = $$(".card", main);
   const position = cards.indexOf(card);
   if (key === "ArrowRight") return cards[position + 1];

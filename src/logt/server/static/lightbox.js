@@ -1,4 +1,4 @@
-// The large view: one photo in full size, with buttons and arrow keys for its neighbours. Back closes it.
+// The large view: one photo in full size, with buttons and arrow keys for its neighbors. Back closes it.
 
 import { $ } from "./dom.js";
 import { onPop, saveScroll } from "./navigation.js";
@@ -50,7 +50,7 @@ function step(direction) {
   return cards[cards.indexOf(current) + direction];
 }
 
-function showNeighbour(direction) {
+function showNeighbor(direction) {
   const card = step(direction);
   if (!card) return;
   card.scrollIntoView({ block: "nearest" }); // the list of all photos loads what comes next
@@ -59,12 +59,12 @@ function showNeighbour(direction) {
 
 dialog?.addEventListener("click", (event) => {
   const button = event.target.closest("[data-step]");
-  if (button) showNeighbour(Number(button.dataset.step));
+  if (button) showNeighbor(Number(button.dataset.step));
   else if (event.target.closest("[data-close]") || event.target.matches("dialog, .stage, img")) dialog.close();
 });
 dialog?.addEventListener("keydown", (event) => {
   const direction = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-  if (direction) { event.preventDefault(); showNeighbour(direction); }
+  if (direction) { event.preventDefault(); showNeighbor(direction); }
 });
 dialog?.addEventListener("close", () => {
   if (history.state?.large) {
