@@ -374,3 +374,17 @@ def test_a_search_for_a_recall_keeps_the_beam_of_the_method():
     for settings in ({"recall": 0.9}, {"effort": 0.5}, {"nprobe": 3}, {}):
         assert logt.SearchParams(**settings).reading(method).beam == 0
     assert logt.SearchParams(recall=0.9, beam=7).reading(method).beam == 7
+
+
+def test_a_search_goes_further_where_vectors_were_removed(collection):
+    X, Q = collection
+    index = logt.Index(64)
+    index.add(X)
+    index.link(12)
+    before = index._snapshot.searcher().reading(Probe(effort=0.5), K)
+    index.remove(np.arange(0, 5000, 2))
+    searcher = index._snapshot.searcher()
+    assert searcher.reading(Probe(effort=0.5), K).beam == 2 * before.beam
+    assert searcher.reading(Probe(effort=0.5, beam=7), K).beam == 7
+    truth = 2 * np.argsort(-(Q @ X[1::2].T), axis=1)[:, :K] + 1
+    assert recall(index.search(Q, K, recall=0.95).ids, truth) > 0.9

@@ -118,7 +118,10 @@ class ListSearcher:
             curves = self.curves
             if self.links is not None and linked and self.links.links.curve is not None:
                 curves = [self.links.links.curve]
-            known = self._readings[probe, k] = probe.reading(k, ranks=self.ranks, curves=curves, linked=linked)
+            known = probe.reading(k, ranks=self.ranks, curves=curves, linked=linked)
+            if self.links is not None and linked and probe.beam is None:  # removed vectors are gone from the graph
+                known = known._replace(beam=round(known.beam * len(self.links.links) / max(self.links.count, 1)))
+            self._readings[probe, k] = known
         return known
 
     def search(self, Q: Floats, k: int, reading: Reading, workers: Workers = SERIAL) -> tuple[Floats, Ids, Array]:
