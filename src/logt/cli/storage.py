@@ -148,10 +148,10 @@ def _print_examination(found: Examination, index: Path, repaired: bool, *, is_ph
     if not repaired:
         say(f"{index} can be repaired: {kept} would be kept. Nothing was changed; --yes repairs it")
         return
-    if not found.kept:
+    if found.kept:
+        say(f"{index} is repaired: {kept} are kept, the other files are in {found.aside}")
+    else:
         say(f"nothing could be kept: {index} is empty now, its files are in {found.aside}")
-        return
-    say(f"{index} is repaired: {kept} are kept, the other files are in {found.aside}")
     if is_photos:
         say("index the photos that were lost again with: logt images index FOLDER")
 
