@@ -115,12 +115,11 @@ class ListSearcher:
             if len(self._readings) >= _KNOWN_READINGS:
                 self._readings = {}
             linked = self.links is not None and probe.beam != 0 and k <= MOST_WALKED
-            curves = self.curves
-            if self.links is not None and linked and self.links.links.curve is not None:
-                curves = [self.links.links.curve]
-            known = probe.reading(k, ranks=self.ranks, curves=curves, linked=linked)
-            if self.links is not None and linked and probe.beam is None:  # removed vectors are gone from the graph
-                known = known._replace(beam=round(known.beam * len(self.links.links) / max(self.links.count, 1)))
+            graph = self.links if linked else None
+            curve = graph.links.curve if graph else None
+            known = probe.reading(k, ranks=self.ranks, curves=[curve] if curve else self.curves, linked=linked)
+            if graph and probe.beam is None:  # removed vectors lead nowhere
+                known = known._replace(beam=round(known.beam * len(graph.links) / max(graph.count, 1)))
             self._readings[probe, k] = known
         return known
 

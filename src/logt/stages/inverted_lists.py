@@ -129,10 +129,10 @@ class Probe:
     deviations; 1.6 times as many in the first list, 0.85 times as many in the last.
     With a neighbor graph it decodes fewer lists, M**(0.2 + 0.6 · effort + 0.2 · effort⁸), and goes on to the
     neighbors of the best k + 480 · effort² candidates, and to theirs, until all of the best are known; of more in
-    proportion, where some vectors of the graph were removed. It reads the
-    residual of a vector in a list whose estimate is too low by at most 3 − 0.5 · e + 0.8 · effort⁸ deviations, and of
-    a neighbor by 4.6 − 2.4 · e + 1.8 · effort⁸. e is the effort, for 10 results or fewer. For more it is less: the
-    fewer candidates there are for each result, the nearer are results to the last candidate.
+    proportion, where some vectors of the graph were removed. It reads the residual of a vector in a list whose
+    estimate is too low by at most 3 − 0.5 · e + 0.8 · effort⁸ deviations, and of a neighbor by
+    4.6 − 2.4 · e + 1.8 · effort⁸. e is the effort, for 10 results or fewer. For more it is less: the fewer candidates
+    there are for each result, the nearer are results to the last candidate.
 
     effort: 1 reads everything. None uses the effort that finds the fraction `recall` of what a full read finds, by
     the measured curve of the collection. nprobe: the number of lists, instead of the one above. recall_at: `recall`
