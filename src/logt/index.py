@@ -376,3 +376,18 @@ class Index(IndexBase):
         contents = self._contents
         reading = as_search_params(params, settings).reading(contents.method)
         return costs.complexity(contents.snapshot.segments, self._dim, reading)
+
+
+def stored_or_new_graph(
+    index: Index, least: int, k: int, *, threads: int | None = None, progress: Progress | bool | None = None
+) -> NeighborGraph:
+    """Return the stored neighbor graph if it holds all vectors and enough neighbors, otherwise a new one.
+
+    least: the neighbors that each vector has at least. k: the neighbors per vector of a new graph.
+    threads, progress: as in `Index.add`.
+    """
+    stored = index.links
+    least = min(least, max(len(index) - 1, 0))
+    if stored is not None and len(stored) == len(index) and np.diff(stored.starts).min(initial=least) >= least:
+        return stored
+    return index.graph(k, threads=threads, progress=progress)

@@ -23,9 +23,9 @@ from logt.cli.console import (
     progress,
     say,
 )
-from logt.engine.neighbor_graph import NeighborGraph
+from logt.engine.neighbor_graph import NeighborGraph, edge_rows
 from logt.errors import InvalidInputError
-from logt.index import Index
+from logt.index import Index, stored_or_new_graph
 from logt.photos.index_folder import IndexFolder, find_index
 from logt.photos.manifest import MANIFEST_FILE as PHOTO_MANIFEST
 from logt.photos.manifest import PhotoManifest
@@ -120,7 +120,7 @@ def pairs(
             "rename these images and index them again. Nothing was written"
         )
     graph = _graph(opened, threads, least=per_image)
-    rank = np.arange(len(graph.rows)) - np.repeat(graph.starts[:-1], np.diff(graph.starts))
+    rank = np.arange(len(graph.rows)) - graph.starts[edge_rows(graph)]
     lines = _pairs(graph, chosen=rank < per_image)
     output.write_text("".join(f"{a} {b}\n" for a, b, _ in lines))
     say(f"{output}: {len(lines):,} pairs")
@@ -138,20 +138,16 @@ def _read_vectors(path: Path) -> Index:
 
 
 def _graph(index: Index, threads: int | None, *, quiet: bool = False, least: int = 1) -> NeighborGraph:
-    """Return the stored graph if it holds all vectors and enough neighbors, otherwise a new one."""
-    stored = index.links
-    wanted = min(least, max(len(index) - 1, 0))
-    if stored is not None and len(stored) == len(index) and np.diff(stored.starts).min(initial=wanted) >= wanted:
-        return stored
+    """Return the neighbor graph with at least so many neighbors per vector, and show the progress of a new one."""
     with progress(quiet=quiet) as report:
-        return index.graph(max(50, least), threads=threads, progress=report)
+        return stored_or_new_graph(index, least, max(50, least), threads=threads, progress=report)
 
 
 def _pairs(
     graph: NeighborGraph, threshold: float = -2.0, chosen: Any = True
 ) -> list[tuple[str | int, str | int, float]]:
     """Return (id, id, similarity) of each pair once, by row."""
-    row = np.repeat(np.arange(len(graph)), np.diff(graph.starts))
+    row = edge_rows(graph)
     used = np.flatnonzero((graph.similarity >= threshold) & chosen)
     low, high = np.minimum(row[used], graph.rows[used]), np.maximum(row[used], graph.rows[used])
     _, first = np.unique(low * np.int64(len(graph)) + high, return_index=True)

@@ -99,28 +99,59 @@ class NeighborGraph:
 
         threshold: the least similarity of a pair. The largest groups come first.
         """
-        strong = self.similarity >= check_float("threshold", threshold)
-        row = np.repeat(np.arange(len(self)), np.diff(self.starts))[strong]
-        label = _components(row, self.rows[strong].astype(np.int64), len(self))
-        order = np.argsort(label, kind="stable")
-        parts = np.split(order, np.flatnonzero(np.diff(label[order])) + 1)
-        return [self.ids[part] for part in sorted(parts, key=lambda p: (-len(p), p[0])) if len(part) > 1]
+        return [self.ids[rows] for rows, _ in scored_groups(self, check_float("threshold", threshold))]
 
 
-def _components(a: Ids, b: Ids, count: int) -> Ids:
-    """Return the smallest row that each row is connected to."""
-    label = np.arange(count)
+def edge_rows(graph: NeighborGraph) -> Ids:
+    """Return the row that each edge starts from; `graph.rows` has the row that it leads to."""
+    return np.repeat(np.arange(len(graph)), np.diff(graph.starts))
+
+
+def scored_groups(graph: NeighborGraph, threshold: float) -> list[tuple[Ids, float]]:
+    """Return (rows, score) of each group of two or more vectors that pairs of at least this similarity connect.
+
+    score: the lowest similarity of the pairs that connect the group, at most 1. The largest groups come first.
+    """
+    strong = graph.similarity >= threshold
+    row, similarity = edge_rows(graph)[strong], graph.similarity[strong]
+    label, used = _connect(row, graph.rows[strong].astype(np.int64), len(graph))
+    score = np.ones(len(graph))
+    np.minimum.at(score, label[row[used]], similarity[used])
+    order = np.argsort(label, kind="stable")
+    parts = np.split(order, np.flatnonzero(np.diff(label[order])) + 1)
+    groups = [(part, float(score[part[0]])) for part in parts if len(part) > 1]
+    return sorted(groups, key=lambda group: (-len(group[0]), group[0][0]))
+
+
+def _connect(a: Ids, b: Ids, count: int) -> tuple[Ids, Mask]:
+    """Return (the smallest row that each row is connected to, which edges connect them).
+
+    Edge i is between the rows a[i] and b[i]. It is one of those that connect if the edges before it do not connect
+    its rows. In each round, each part of the graph is joined with another one by its first edge (Borůvka).
+    """
+    part, used, left = np.arange(count), np.zeros(len(a), bool), np.arange(len(a))
     while True:
-        least = np.minimum(label[a], label[b])
-        new = label.copy()
-        np.minimum.at(new, label[a], least)
-        np.minimum.at(new, label[b], least)
-        new = new[new]
-        while not np.array_equal(shorter := new[new], new):
-            new = shorter
-        if np.array_equal(new, label):
-            return label
-        label = new
+        ends = part[a[left]], part[b[left]]
+        between = ends[0] != ends[1]
+        if not between.any():
+            break
+        left = left[between]
+        first = np.full(count, len(a))
+        for end in ends:
+            np.minimum.at(first, end[between], left)
+        joined = np.flatnonzero(first < len(a))
+        edge = first[joined]
+        used[edge] = True
+        other = part[a[edge]] + part[b[edge]] - joined
+        parent = np.arange(count)
+        parent[joined] = other
+        parent[joined] = np.where(parent[other] == joined, np.minimum(joined, other), other)  # the only cycles: pairs
+        while not np.array_equal(shorter := parent[parent], parent):
+            parent = shorter
+        part = parent[part]
+    smallest = np.arange(count)
+    np.minimum.at(smallest, part, np.arange(count))
+    return smallest[part], used
 
 
 @dataclass(frozen=True, eq=False)
