@@ -188,7 +188,7 @@ def measure_parts(dim: int, folder: Path, model: Model, note: Note) -> None:
         Y = rng.standard_normal((units, dim), np.float32)
         Y /= np.linalg.norm(Y, axis=1, keepdims=True)
         codec = Codec.from_memory_vectors(
-            Y, X, np.zeros(dim, np.float32), method.decode, method.residual, unit_norm=True
+            Y, X, np.zeros(dim, np.float32), method.decode, method.residual, normalized=True
         )
         with single_threaded_blas():
             seconds = cpu_seconds(lambda codec=codec: codec.encode(X, method.decode))

@@ -40,7 +40,7 @@ def uneven(rng, N, dim, decay=0.97):
 
 def segment_of(X, rng, *, bits=2, refine=True, distances=True, entries=4, units=16):
     decode = Sparse(L=entries, candidates=16)
-    codec = Codec.train(X, KMeans(units=units), decode, ResidualQuantizer(bits, refine), rng, unit_norm=False)
+    codec = Codec.train(X, KMeans(units=units), decode, ResidualQuantizer(bits, refine), rng, normalized=False)
     return ListSegment.build(codec, X, np.arange(len(X), dtype=np.int64), decode, distances=distances)
 
 
@@ -126,7 +126,7 @@ def test_decoding_returns_the_vectors(rng, refine, error):
 def test_the_first_entry_is_the_nearest_memory_vector(rng):
     X = uneven(rng, 600, 40)
     decode = Sparse(L=3, candidates=16)
-    codec = Codec.train(X, KMeans(units=16), decode, ResidualQuantizer(2), rng, unit_norm=False)
+    codec = Codec.train(X, KMeans(units=16), decode, ResidualQuantizer(2), rng, normalized=False)
     codes = codec.encode(X, decode)
     Z = codec.bands.rotate(X - codec.mean)
     distances = np.square(Z[:, None] - codec.memory_vectors).sum(axis=2)
@@ -138,7 +138,7 @@ def test_few_and_many_vectors_are_encoded_alike(rng, rows):
     """A large batch computes all products of memory vectors once, a small one only those it needs."""
     X = uneven(rng, 3000, 40)
     decode = Sparse(L=4, candidates=16)
-    codec = Codec.train(X, KMeans(units=64), decode, ResidualQuantizer(2), rng, unit_norm=False)
+    codec = Codec.train(X, KMeans(units=64), decode, ResidualQuantizer(2), rng, normalized=False)
     some, all_ = codec.encode(X[:rows], decode), codec.encode(X, decode)
     assert np.allclose(codec.decode(some), codec.decode(all_)[:rows], atol=1e-3)
 

@@ -97,7 +97,7 @@ def train(task: Task) -> Result:
         raise InvalidInputError(f"a codec has k-means units, not {group!r}")
     recipe = replace(method, group=replace(group, units=min(group.count(task["vectors"]), task["drawn"]), n=None))
     rng = np.random.default_rng([task["seed"], task["vectors"]])
-    codec = recipe.train(np.concatenate(used), rng, Workers(task["threads"]), unit_norm=task["metric"] == "cosine")
+    codec = recipe.train(np.concatenate(used), rng, Workers(task["threads"]), normalized=task["metric"] == "cosine")
     sample: Floats = np.concatenate(held)
     if len(sample):
         codec = replace(codec, captured=codec.captured_energy(sample))

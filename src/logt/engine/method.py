@@ -74,12 +74,12 @@ class Method:
         return 1 << 20 if self.probe else 1 << 17
 
     def train(
-        self, X: Floats, rng: np.random.Generator, workers: Workers = SERIAL, *, unit_norm: bool = True
+        self, X: Floats, rng: np.random.Generator, workers: Workers = SERIAL, *, normalized: bool = True
     ) -> Codec:
-        """Train the codec of a method with residual codes on vectors X; `unit_norm`: all have norm 1."""
+        """Train the codec of a method with residual codes on vectors X; `normalized`: all have norm 1."""
         if self.residual is None or not isinstance(self.group, KMeans) or not isinstance(self.decode, Sparse):
             raise TypeError("only a method with residual codes has a codec")
-        return Codec.train(X, self.group, self.decode, self.residual, rng, workers, unit_norm=unit_norm)
+        return Codec.train(X, self.group, self.decode, self.residual, rng, workers, normalized=normalized)
 
     def build(self, X: Floats, ids: Ids, rng: np.random.Generator, workers: Workers = SERIAL) -> CodedSegment:
         """Build a segment of a method without residual codes from unit vectors X (N ≥ 1 rows) and their ids."""

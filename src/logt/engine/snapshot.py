@@ -338,7 +338,7 @@ def _check_segment(segment: Segment, dim: int, metric: Metric, needs_units: bool
     fits = True
     if isinstance(segment, ListSegment):
         found = segment.codec.dim
-        fits = (len(segment.bias) > 0, segment.codec.unit_norm) == (metric != "ip", metric == "cosine")
+        fits = (len(segment.bias) > 0, segment.codec.normalized) == (metric != "ip", metric == "cosine")
     elif isinstance(segment, CodedSegment):
         found = segment.codebook.shape[1]
         fits = (segment.norms is not None) == (metric != "cosine")

@@ -87,7 +87,7 @@ def codec_for_batch(
         chosen = rng.choice(np.flatnonzero(segment.live), math.ceil(fraction * segment.count), replace=False)
         parts.append(segment.reconstruct(np.sort(chosen)))
     recipe = replace(method, group=replace(group, units=units, n=None))
-    codec = recipe.train(np.concatenate(parts), rng, workers, unit_norm=rows.normalized)
+    codec = recipe.train(np.concatenate(parts), rng, workers, normalized=rows.normalized)
     if len(sample) >= _MIN_SAMPLE:
         codec = replace(codec, captured=codec.captured_energy(sample))
     elif served:

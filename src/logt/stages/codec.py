@@ -60,7 +60,7 @@ class Codec:
     mean: subtracted from each vector. bands: of the dimensions, with their bits. book: the memory vectors, rotated,
     in 4 bits per coordinate. book_scale: of each. book_deviation: of their coordinates in each band.
     list_weight, list_bias: the mean first weight and the mean −‖v‖² of the vectors of each list. entries: L. refine:
-    a supplement is kept. unit_norm: vectors have norm 1, as under cosine. captured: the energy of vectors that the
+    a supplement is kept. normalized: vectors have norm 1, as under cosine. captured: the energy of vectors that the
     memory vectors capture, 0 if unknown. curve: the accuracy of searches by effort, if it was measured. ranks:
     how far down the ranking by codes the nearest vectors are. measured: the number of vectors that curve and ranks
     were measured with, 0 if unknown, or if queries were given for it.
@@ -78,7 +78,7 @@ class Codec:
     list_bias: Floats
     entries: int
     refine: bool
-    unit_norm: bool
+    normalized: bool
     captured: float = 0.0
     curve: RecallCurve | None = None
     ranks: Ranks = field(default_factory=Ranks)
@@ -96,25 +96,25 @@ class Codec:
         rng: np.random.Generator,
         workers: Workers = SERIAL,
         *,
-        unit_norm: bool = True,
+        normalized: bool = True,
     ) -> Codec:
         """Train on vectors X (N ≥ 1 rows).
 
-        group: the k-means of the units. rng: the source of random numbers. unit_norm: all have norm 1, as under
+        group: the k-means of the units. rng: the source of random numbers. normalized: all have norm 1, as under
         cosine.
         """
         mean = X.mean(axis=0, dtype=np.float64).astype(np.float32)
         V = X - mean
-        alike = unit_norm and float(np.square(mean).sum()) < 0.25  # norms of v differ little
+        alike = normalized and float(np.square(mean).sum()) < 0.25  # norms of v differ little
         spherical = alike if group.spherical is None else group.spherical
         units = replace(group, spherical=spherical)(V, rng, workers)
         Y = Mean(normalize=spherical)(V, units, Workers(workers.threads))
         sample = X if len(X) <= _SAMPLE else X[np.sort(rng.choice(len(X), _SAMPLE, replace=False))]
-        return cls.from_memory_vectors(Y, sample, mean, decode, residual, unit_norm=unit_norm)
+        return cls.from_memory_vectors(Y, sample, mean, decode, residual, normalized=normalized)
 
     @classmethod
     def from_memory_vectors(
-        cls, Y: Floats, sample: Floats, mean: Floats, decode: Sparse, residual: ResidualQuantizer, *, unit_norm: bool
+        cls, Y: Floats, sample: Floats, mean: Floats, decode: Sparse, residual: ResidualQuantizer, *, normalized: bool
     ) -> Codec:
         """Return the codec with memory vectors Y of x − mean; its statistics are those of a sample of vectors x."""
         V = sample - mean
@@ -122,7 +122,7 @@ class Codec:
         bands = Bands.allocate(_variance(V, Y), bits, len(V))
         book, scale, deviation = _quantize_book(bands.rotate(Y), bands)
         unknown = np.ones(len(Y), np.float32)
-        draft = cls(mean, bands, book, scale, deviation, unknown, unknown * 0, decode.L, residual.refine, unit_norm)
+        draft = cls(mean, bands, book, scale, deviation, unknown, unknown * 0, decode.L, residual.refine, normalized)
         return draft._with_statistics(bands.rotate(V), decode)
 
     def _with_statistics(self, Z: Floats, decode: Sparse) -> Codec:
@@ -244,7 +244,7 @@ class Codec:
             "book_deviation": self.book_deviation,
             "list_weight": self.list_weight,
             "list_bias": self.list_bias,
-            "numbers": np.array([self.entries, int(self.refine), int(self.unit_norm), self.measured], np.int64),
+            "numbers": np.array([self.entries, int(self.refine), int(self.normalized), self.measured], np.int64),
             "captured": np.array([self.captured], np.float32),
             "curve": np.empty((0, 0), np.float32) if self.curve is None else self.curve.recall,
             "ranks": np.array(self.ranks, np.float32),

@@ -117,7 +117,7 @@ def _convert(
     if codec is None:
         zero = np.zeros(X.shape[1], np.float32)
         codec = Codec.from_memory_vectors(
-            old.codebook.decode(), X, zero, decode, residual, unit_norm=metric == "cosine"
+            old.codebook.decode(), X, zero, decode, residual, normalized=metric == "cosine"
         )
     codes = codec.encode(X, decode)
     square = np.ones(len(X), np.float32) if old.norms is None else np.square(old.norms)  # known exactly
