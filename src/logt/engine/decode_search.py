@@ -53,7 +53,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class Candidates:
+class ScoredRows:
     """(nq, K) results: score, segment number, row and id of each."""
 
     scores: Floats
@@ -61,16 +61,16 @@ class Candidates:
     row: Array
     ids: Ids
 
-    def take(self, order: Ids) -> Candidates:
+    def take(self, order: Ids) -> ScoredRows:
         at = np.arange(len(order))[:, None], order
-        return Candidates(self.scores[at], self.segment[at], self.row[at], self.ids[at])
+        return ScoredRows(self.scores[at], self.segment[at], self.row[at], self.ids[at])
 
-    def columns(self, part: slice) -> Candidates:
+    def columns(self, part: slice) -> ScoredRows:
         """Return a copy of some columns."""
         fields = (self.scores, self.segment, self.row, self.ids)
-        return Candidates(*(np.array(field[:, part], order="C") for field in fields))
+        return ScoredRows(*(np.array(field[:, part], order="C") for field in fields))
 
-    def best(self, count: int) -> Candidates:
+    def best(self, count: int) -> ScoredRows:
         """Return the best `count`, equal scores by id."""
         return self.take(rank_scores(self.scores, self.ids, min(count, self.ids.shape[1])))
 
@@ -130,7 +130,7 @@ def _decode_tile(
     cascade: Cascade | None,
     correct: Suppress | None,
     prefixes: list[Prefix],
-) -> Candidates:
+) -> ScoredRows:
     measured = _measure(views, Q)
     C = [_solve(view.segment, measured[id(view.segment.codebook)]) for view in views]
     if correct is None:
@@ -152,7 +152,7 @@ def _measure(views: Sequence[View], Q: Floats) -> dict[int, Floats]:
 
 def _rank(
     views: Sequence[View], C: list[Floats], prefixes: list[Prefix], kept: int, cascade: Cascade | None
-) -> Candidates:
+) -> ScoredRows:
     """Return the best `kept` over all segments."""
     wanted = max(kept, cascade.R) if cascade else kept
     lists = [
@@ -173,7 +173,7 @@ def _solve(segment: CodedSegment, C: Floats) -> Floats:
     return solve_group_inverse(C, segment.units)
 
 
-def _estimate(view: View, C: Floats, prefix: Prefix, number: int, R: int) -> Candidates:
+def _estimate(view: View, C: Floats, prefix: Prefix, number: int, R: int) -> ScoredRows:
     """Return the R best of one segment by U⁰, in no order."""
     codes, scale = view.segment.codes, view.segment.code_scale
     U = (codes.unit, codes.weight, scale, view.bias, prefix.lengths)
@@ -190,25 +190,25 @@ def _estimate(view: View, C: Floats, prefix: Prefix, number: int, R: int) -> Can
         lanes = np.zeros((C.shape[1], TILE), np.float32)
         lanes[:, : len(C)] = C.T
         _kernels.decode_tile(*U, lanes, scores, rows)
-    return _candidates(view, number, scores, rows)
+    return _scored_rows(view, number, scores, rows)
 
 
-def _candidates(view: View, number: int, scores: Floats, rows: Array) -> Candidates:
+def _scored_rows(view: View, number: int, scores: Floats, rows: Array) -> ScoredRows:
     ids = view.segment.ids[rows]
     empty = rows < 0
     if empty.any():
         ids[empty] = -1
-    return Candidates(scores, np.full(rows.shape, number, np.int32), rows, ids)
+    return ScoredRows(scores, np.full(rows.shape, number, np.int32), rows, ids)
 
 
 def _rerank(
-    best: Candidates,
+    best: ScoredRows,
     R: int,
     kept: int,
     segments: Sequence[CodedSegment],
     C: list[Floats],
     prefixes: list[Prefix],
-) -> Candidates:
+) -> ScoredRows:
     """Re-rank the first R by ŝ⁰ + c·u¹; the others stay below them, by ŝ⁰ (section 3.2). Return the first `kept`."""
     head, tail = best.columns(slice(0, R)), best.columns(slice(R, kept))
     for number, segment in enumerate(segments):
@@ -220,12 +220,12 @@ def _rerank(
     return _concatenate([head, tail]) if tail.ids.shape[1] else head
 
 
-def _concatenate(lists: Sequence[Candidates]) -> Candidates:
+def _concatenate(lists: Sequence[ScoredRows]) -> ScoredRows:
     names = ("scores", "segment", "row", "ids")
-    return Candidates(*(np.concatenate([getattr(part, n) for part in lists], axis=1) for n in names))
+    return ScoredRows(*(np.concatenate([getattr(part, n) for part in lists], axis=1) for n in names))
 
 
-def _units(best: Candidates, segments: Sequence[CodedSegment]) -> Ids:
+def _units(best: ScoredRows, segments: Sequence[CodedSegment]) -> Ids:
     """Return the units of each candidate, numbered over all segments."""
     m = max(segment.units.assignment.shape[1] for segment in segments if segment.units is not None)
     units = np.full((*best.row.shape, m), -1, np.int64)
