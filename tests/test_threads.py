@@ -94,7 +94,7 @@ def test_a_forked_child_has_no_lock_and_no_limit_of_another_thread():
         assert in_child(lambda: _threads._blas_users) == 0
         assert in_child(lambda: Workers(2).map(lambda i: i, [4, 5]) == [4, 5]) == 1
     assert _threads._blas_users == 0
-    with sparse._blocks.reading():
+    with sparse._blocks.pinned():
         assert in_child(lambda: len(sparse._blocks.readers)) == 0
     assert not sparse._blocks.readers
 

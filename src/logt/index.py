@@ -266,7 +266,7 @@ class Index(IndexBase):
         given = to_numpy(Q)
         matrix = as_matrix(given, self._dim, "Q")
         params = as_search_params(params, settings)
-        reading = params.reading(method)
+        coverage = params.reading(method)
         queries, valid = check_queries(matrix, self._metric, ignore=on_invalid == "ignore")
         if params.expand and self._metric != "cosine":
             raise InvalidInputError(f"expand works under cosine, not under {self._metric}")
@@ -275,10 +275,10 @@ class Index(IndexBase):
         correct = method.correct if params.correct else None
         reader = Reader(snapshot, self._metric, filter, self._workers(threads), self._prefixes)
         if params.expand and len(used):
-            first = reader.search(used, check_k(params.expand, len(snapshot), "expand"), reading, correct)
+            first = reader.search(used, check_k(params.expand, len(snapshot), "expand"), coverage, correct)
             used = expand_queries(snapshot, used, *first, params.alpha)
         first_k = k if diffusion is None else diffusion.results(k)
-        scores, ids = reader.search(used, first_k, reading, correct)
+        scores, ids = reader.search(used, first_k, coverage, correct)
         if diffusion is not None:
             scores, ids = diffuse(snapshot, diffusion, scores, ids, k, filter)
         if valid is not None or ids.shape[1] < k:
@@ -286,7 +286,7 @@ class Index(IndexBase):
         user_ids = snapshot.to_user_ids(ids)
         single = np.ndim(given) == 1 and matrix.shape[0] == 1
         if key is not None and not params.expand:
-            contents.keep(key, reader.prepare(k, reading))
+            contents.keep(key, reader.prepare(k, coverage))
         return SearchResult(scores[0], user_ids[0]) if single else SearchResult(scores, user_ids)
 
     def range_search(
@@ -374,8 +374,8 @@ class Index(IndexBase):
         The neighbor graph is not counted: of a linked index, this is the ratio of a search with `beam=0`.
         """
         contents = self._contents
-        reading = as_search_params(params, settings).reading(contents.method)
-        return costs.complexity(contents.snapshot.segments, self._dim, reading)
+        coverage = as_search_params(params, settings).reading(contents.method)
+        return costs.complexity(contents.snapshot.segments, self._dim, coverage)
 
 
 def stored_or_new_graph(

@@ -38,7 +38,7 @@ def costs(segments: Sequence[Segment], dim: int) -> dict[str, Any]:
     }
 
 
-def complexity(segments: Sequence[Segment], dim: int, reading: Cascade | Probe | None) -> float:
+def complexity(segments: Sequence[Segment], dim: int, coverage: Cascade | Probe | None) -> float:
     """Return the paper's ρ of a search: operations per query over dim·N.
 
     A cascade decodes the rest of U for the fraction R / N of the vectors that it re-ranks. Of inverted lists, the
@@ -49,12 +49,12 @@ def complexity(segments: Sequence[Segment], dim: int, reading: Cascade | Probe |
     if not N:
         return 0.0
     coded = [segment for segment in segments if isinstance(segment, CodedSegment)]
-    cascade = reading if isinstance(reading, Cascade) else None
+    cascade = coverage if isinstance(coverage, Cascade) else None
     decoded = sum(_decoded(segment, cascade) for segment in coded)
     if cascade is not None:
         full = sum(_decoded(segment, None) for segment in coded)
         decoded += (full - decoded) * min(1.0, cascade.R / N)
-    probe = reading if isinstance(reading, Probe) else Probe(effort=1)
+    probe = coverage if isinstance(coverage, Probe) else Probe(effort=1)
     decoded += sum(_scanned(s, dim, probe, s.count / N) for s in segments if isinstance(s, ListSegment))
     measured = sum(_measured(model) for model in models(segments))
     return float((measured + decoded) / (dim * N))

@@ -86,14 +86,14 @@ def search_by_decoding(
     views: Sequence[View],
     Q: Floats,
     k: int,
-    reading: Cascade | None = None,
+    cascade: Cascade | None = None,
     correct: Suppress | None = None,
     workers: Workers = SERIAL,
     prefixes: PrefixCache | None = None,
 ) -> tuple[Floats, Ids]:
     """Return the best k of all segments for each row of Q: (scores, ids), (nq, at most k) each.
 
-    `reading` sets how much of U is read for all vectors; None reads everything.
+    `cascade` sets how much of U is read for all vectors; None reads everything.
     """
     views = [view for view in views if view.count]
     k = min(k, sum(view.count for view in views))
@@ -102,7 +102,8 @@ def search_by_decoding(
     if not k:
         return scores, ids
     tiles = split_range(len(Q), TILE)
-    cascade = None if reading is None or reading.p == 1 else reading  # with p = 1, U⁰ is U
+    if cascade is not None and cascade.p == 1:
+        cascade = None  # U⁰ is U
     cache = prefixes or PrefixCache()
     U0 = [cache.get(view.segment.codes, cascade.p) if cascade else FULL for view in views]
     found = workers.map(lambda tile: _decode_tile(views, Q[tile], k, cascade, correct, U0), tiles)

@@ -79,13 +79,13 @@ def _linked(snapshot: Snapshot, state: LinkState, ids: Ids, dim: int, method: Me
     """Return the state with the neighbors of some vectors, and with these vectors among their neighbors."""
     state = state.insert_rows(ids)
     searched = Reader(snapshot, "cosine", workers=workers)
-    reading: Any = method.cascade if method.probe is None else _PROBE
+    coverage: Any = method.cascade if method.probe is None else _PROBE
     k = state.links.k
     rows, others, values = [], [], []
     for part in split_range(len(ids), _BLOCK):
         Q = snapshot.reconstruct(ids[part], dim)
         Q = normalize_rows(Q, np.maximum(row_norms(Q), 1e-30))
-        scores, found = searched.search(Q, k + 1, reading)
+        scores, found = searched.search(Q, k + 1, coverage)
         own, at = np.nonzero((found != ids[part][:, None]) & (found >= 0))
         rows.append(state.locate(ids[part])[0][own])
         others.append(state.locate(found[own, at])[0])

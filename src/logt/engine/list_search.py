@@ -171,7 +171,7 @@ class ListSearcher:
         found = [(np.empty((0, k), np.float32), np.empty((0, k), np.int64), np.empty((0, 4), np.int64))]
         width = min(reading.candidates, self.count)
         for rows in split_range(len(Q), _FETCHED):
-            with fetcher.reading() as start:
+            with fetcher.pinned() as start:
                 complete = fetcher.have_all(files)
                 if not complete:
                     fetcher.fetch(self._lists_of(Q[rows], reading))

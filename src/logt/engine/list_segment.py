@@ -109,7 +109,7 @@ class ListSegment(Segment):
         if self.stored is None:
             yield
             return
-        with self.stored.fetcher.reading():
+        with self.stored.fetcher.pinned():
             self.stored.fetcher.fetch(wanted(self.stored))
             yield
 

@@ -16,19 +16,19 @@ Wanted = tuple[Any, Ids]
 
 
 class Fetcher(Protocol):
-    """Fetches parts of files. What was fetched within `reading` stays until that ends."""
+    """Fetches parts of files. What was fetched within `pinned` stays until that ends."""
 
-    def reading(self) -> AbstractContextManager[int]:
+    def pinned(self) -> AbstractContextManager[int]:
         """Return a context in which nothing that is fetched or requested again is dropped; its value is the time."""
 
     def fetch(self, wanted: Sequence[Wanted], since: int = 0) -> bool:
         """Fetch what is not there; return whether anything was missing, or has come after the time `since`.
 
-        Only within `reading`.
+        Only within `pinned`.
         """
 
     def have_all(self, files: Sequence[Any]) -> bool:
-        """Return whether all of some files is there; it stays then. Only within `reading`."""
+        """Return whether all of some files is there; it stays then. Only within `pinned`."""
 
     def fetch_whole(self, files: Sequence[Any]) -> None:
         """Fetch files as a whole, check them, and keep them."""

@@ -36,22 +36,22 @@ class Reader:
         self._views = [] if lists else snapshot.views(filter, l2=metric == "l2")
 
     def search(
-        self, Q: Floats, k: int, reading: Probe | Cascade | None, correct: Suppress | None = None
+        self, Q: Floats, k: int, coverage: Probe | Cascade | None, correct: Suppress | None = None
     ) -> tuple[Floats, Ids]:
         """Return (scores, ids), (nq, at most k) each, best first."""
-        if self._lists is not None and isinstance(reading, Probe):
-            scores, ids, _ = self._lists.search(Q, k, self._lists.reading(reading, k), self._workers)
+        if self._lists is not None and isinstance(coverage, Probe):
+            scores, ids, _ = self._lists.search(Q, k, self._lists.reading(coverage, k), self._workers)
             return list_scores(scores, self._metric), ids
-        cascade = reading if isinstance(reading, Cascade) else None
+        cascade = coverage if isinstance(coverage, Cascade) else None
         scaled = scale_queries(Q, self._metric)
         scores, ids = search_by_decoding(self._views, scaled, k, cascade, correct, self._workers, self._prefixes)
         return to_distances(Q, scores, self._metric), ids
 
-    def prepare(self, k: int, reading: Probe | Cascade | None) -> PreparedSearch | None:
+    def prepare(self, k: int, coverage: Probe | Cascade | None) -> PreparedSearch | None:
         """Return the search of one query with these settings; None for methods without inverted lists."""
-        if self._lists is None or not isinstance(reading, Probe):
+        if self._lists is None or not isinstance(coverage, Probe):
             return None
-        return self._lists.prepare(k, self._lists.reading(reading, k), cosine=self._metric == "cosine")
+        return self._lists.prepare(k, self._lists.reading(coverage, k), cosine=self._metric == "cosine")
 
     def range_search(self, Q: Floats, threshold: float) -> tuple[Array, Floats, Ids]:
         """Return (limits, scores, ids) of all results within the threshold, best first for each query."""

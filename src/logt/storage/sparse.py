@@ -175,7 +175,7 @@ class _Blocks:
             return known
 
     @contextmanager
-    def reading(self) -> Iterator[int]:
+    def pinned(self) -> Iterator[int]:
         with self.lock:
             start = self.tick()
             self.readers.append(start)
@@ -236,8 +236,8 @@ class BlockFetcher:
         return _blocks.open(self._place.name, name, about, block, key)
 
     @contextmanager
-    def reading(self) -> Iterator[int]:
-        with _blocks.reading() as start:
+    def pinned(self) -> Iterator[int]:
+        with _blocks.pinned() as start:
             yield start
 
     def fetch(self, wanted: Sequence[tuple[SparseFile, Ids]], since: int = 0) -> bool:
@@ -279,7 +279,7 @@ class BlockFetcher:
             return True
 
     def fetch_whole(self, files: Sequence[SparseFile]) -> None:
-        with self.reading():
+        with self.pinned():
             self._fetch([(file, np.ones(len(file.here), bool)) for file in files if not file.kept])
             for file in files:
                 if not file.kept and checksum(file.data) != file.checksum:
