@@ -34,7 +34,7 @@ FOLDER.mkdir()
 
 
 def current_format(path: Path) -> Path:
-    """Save an index of the present format with string ids, deletions and a log of changes, and return its path."""
+    """Save an index of the present format with string ids, removals and a log of changes, and return its path."""
     rng = np.random.default_rng(0)
     index = logt.Index(8, metric="l2")
     index.add(rng.standard_normal((50, 8)), ids=[f"photo {i}.jpg" for i in range(50)])

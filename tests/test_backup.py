@@ -21,7 +21,7 @@ from logt.storage.backup import copy_index
 
 @pytest.fixture
 def source(tmp_path, vectors):
-    """An index with string ids, two segments, a deletion and a log of changes."""
+    """An index with string ids, two segments, a removal and a log of changes."""
     X = vectors(130, 16)
     names = [f"v{i}" for i in range(130)]
     index = logt.Index(16, segment_size=60)

@@ -47,7 +47,7 @@ def cluster():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, vectors):
-    """An index of five segments, with deletions."""
+    """An index of five segments, with removals."""
     folder = tmp_path_factory.mktemp("sharded") / "index"
     index = logt.Index(DIM, segment_size=2000)
     index.add(vectors(9000, DIM))
@@ -362,7 +362,7 @@ def test_a_new_generation_is_loaded_without_dropping_a_search(cluster, tmp_path,
         assert index.generation == 2
         assert_same(index.search(X[:9], 5), logt.open(tmp_path / "index").search(X[:9], 5))
         states = [ray.get(r.actor.ping.remote())["states"] for shard in index._actors.shards for r in shard]
-        assert states == [[index._view.outline.state]] * 4  # the old state is gone
+        assert states == [[index._view.outline.state]] * 4  # the old state is dropped
 
 
 def test_too_many_searches_are_refused(index, vectors):

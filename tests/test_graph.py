@@ -248,7 +248,7 @@ def test_changes_after_linking_are_saved_and_replayed(linked, collection):
     assert not list(path.glob("unlinked-*"))
 
 
-def test_deletions_in_the_graph_are_written(linked, collection):
+def test_removals_in_the_graph_are_written(linked, collection):
     _, path = linked
     with logt.open(path, "a") as index:
         index.remove(np.arange(100))
@@ -311,14 +311,14 @@ def test_vectors_that_lost_their_neighbors_get_new_ones_when_compacted(collectio
     index = logt.Index(64)
     index.add(collection[:3000])
     index.link(10)
-    gone = np.unique(index.links.neighbors(7)[0])
-    index.remove(gone)
+    removed = np.unique(index.links.neighbors(7)[0])
+    index.remove(removed)
     assert len(index.links.neighbors(7)[0]) == 0
     index.compact()
     row = int(np.flatnonzero(index.links.ids == 7)[0])
     ids, _ = index.links.neighbors(row)
     assert len(ids) == 10
-    assert not np.isin(ids, gone).any()
+    assert not np.isin(ids, removed).any()
 
 
 def test_an_index_that_grows_from_a_few_vectors_reaches_k_neighbors(collection):

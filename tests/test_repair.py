@@ -110,7 +110,7 @@ def test_vectors_whose_string_ids_are_lost_are_kept_under_new_ids(tmp_path, vect
     assert len(logt.open(folder)) == 200
 
 
-def test_lost_deletions_never_bring_back_an_older_version_of_a_vector(tmp_path, vectors):
+def test_lost_removals_never_bring_back_an_older_version_of_a_vector(tmp_path, vectors):
     X = vectors(60, 8)
     index = logt.Index(8)
     index.add(X[:40], ids=[f"v{i}" for i in range(40)])
@@ -118,7 +118,7 @@ def test_lost_deletions_never_bring_back_an_older_version_of_a_vector(tmp_path, 
     with logt.open(tmp_path / "index", "a") as opened:
         opened.upsert(X[40:45], ids=[f"v{i}" for i in range(5)])
         opened.remove(["v9"])
-        opened._pending.rewrite()  # so that the deletions are in a file, not in the log
+        opened._pending.rewrite()  # so that the removals are in a file, not in the log
         opened.save()
     damage(next((tmp_path / "index").glob("removed-*")))
     found = repair(tmp_path / "index")
@@ -233,7 +233,7 @@ def test_random_damage_is_repaired_and_no_id_occurs_twice(tmp_path, vectors):
     index.save(tmp_path / "index")
     with logt.open(tmp_path / "index", "a") as opened:
         opened.upsert(X[100:130], ids=[f"v{i}" for i in range(10, 40)])
-        opened._pending.rewrite()  # so that deletions are in files
+        opened._pending.rewrite()  # so that removals are in files
         opened.save()
         opened.upsert(X[150:155], ids=[f"v{i}" for i in range(5)])
         opened.save()

@@ -15,7 +15,7 @@ from logt.storage.parts import read_outline
 
 @pytest.fixture(scope="module")
 def segments(vectors):
-    """Segments of two codecs, with lists and without, some with deletions."""
+    """Segments of two codecs, with lists and without, some with removals."""
     index = logt.Index(24, segment_size=2500)
     index.add(vectors(6000, 24))
     other = logt.Index(24, segment_size=2500)

@@ -54,7 +54,7 @@ def made(vectors):
 
 @pytest.fixture(scope="module")
 def changed(vectors):
-    """Segments with deletions, ids with gaps, and one without lists."""
+    """Segments with removals, ids with gaps, and one without lists."""
     index = logt.Index(16, segment_size=1500)
     X = vectors(5000, 16)
     index.add(X[:4000], ids=np.arange(4000) * 3 + 5)

@@ -110,6 +110,6 @@ class Builder:
 
 
 def _live_rows(segment: ListSegment) -> tuple[Floats, Ids]:
-    """Return (the vectors of a segment as they are kept, their ids), without deleted ones."""
+    """Return (the vectors of a segment as they are kept, their ids), without removed ones."""
     rows = np.flatnonzero(segment.live)
     return segment.reconstruct(rows), segment.ids[rows]

@@ -33,7 +33,7 @@ class CodedSegment(Segment):
     def create(
         cls, codebook: Codebook, codes: Codes, ids: Ids, units: Units | None = None, norms: Floats | None = None
     ) -> CodedSegment:
-        """Return a segment without deletions."""
+        """Return a segment without removed rows."""
         return cls(ids, None, codebook, codes, units, norms)
 
     @property
@@ -51,7 +51,7 @@ class CodedSegment(Segment):
         return None if self.norms is None else -np.square(self.norms)
 
     def compact(self) -> CodedSegment:
-        """Return the segment without the space of deleted rows; the estimates of the others do not change.
+        """Return the segment without the space of removed rows; the estimates of the others do not change.
 
         The pseudo-inverse of G needs all of G: such a segment stays as it is.
         """

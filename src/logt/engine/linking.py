@@ -91,4 +91,4 @@ def _linked(snapshot: Snapshot, state: LinkState, ids: Ids, dim: int, method: Me
         others.append(state.locate(found[own, at])[0])
         values.append(scores[own, at])
     row, other, value = np.concatenate(rows + others), np.concatenate(others + rows), np.concatenate(values + values)
-    return replace(state, links=state.links.with_edges(row, other, value, state.gone))
+    return replace(state, links=state.links.with_edges(row, other, value, state.removed))

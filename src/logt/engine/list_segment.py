@@ -271,7 +271,7 @@ def merge_segments(segments: Sequence[ListSegment]) -> ListSegment:
 
 
 def compact_segment(segment: ListSegment) -> ListSegment:
-    """Return the segment without the space of deleted rows."""
+    """Return the segment without the space of removed rows."""
     return segment if segment.removed is None else merge_segments([segment])
 
 

@@ -216,9 +216,9 @@ class Links:
         grown = Links(together, self.lists.grow(len(ids)), self.recall)
         return grown if (np.diff(together) > 0).all() else grown.keep(np.argsort(together))
 
-    def with_edges(self, row: Ids, other: Ids, value: Floats, gone: Mask | None) -> Links:
-        """Return the graph with more edges; each list keeps its k nearest, without those that are gone."""
-        return replace(self, lists=self.lists.with_edges(row, other, value, gone))
+    def with_edges(self, row: Ids, other: Ids, value: Floats, removed: Mask | None) -> Links:
+        """Return the graph with more edges; each list keeps its k nearest, without removed ones."""
+        return replace(self, lists=self.lists.with_edges(row, other, value, removed))
 
     @property
     def arrays(self) -> dict[str, Array]:
@@ -238,23 +238,23 @@ class Links:
 
 @dataclass(frozen=True, eq=False)
 class LinkState:
-    """The neighbor graph of a snapshot. Vectors that were removed since are `gone`; some new ones may be missing."""
+    """The neighbor graph of a snapshot. `removed` marks vectors that were removed since; new ones may be missing."""
 
     links: Links
-    gone: Mask | None = None
+    removed: Mask | None = None
 
     @property
     def visible(self) -> Mask | None:
-        return None if self.gone is None else ~self.gone
+        return None if self.removed is None else ~self.removed
 
     def remove(self, ids: Ids) -> LinkState:
         """Return the state without the vectors of some ids."""
         rows, here = self.locate(ids)
         if not here.any():
             return self
-        gone = np.zeros(len(self.links), bool) if self.gone is None else self.gone.copy()
-        gone[rows[here]] = True
-        return replace(self, gone=gone)
+        removed = np.zeros(len(self.links), bool) if self.removed is None else self.removed.copy()
+        removed[rows[here]] = True
+        return replace(self, removed=removed)
 
     def insert_rows(self, ids: Ids) -> LinkState:
         """Return the state with rows for those of some increasing ids that have none."""
@@ -262,20 +262,22 @@ class LinkState:
         if not len(new):
             return self
         links = self.links.insert_ids(new)
-        gone = None if self.gone is None else ~np.isin(links.ids, np.union1d(self.links.ids[~self.gone], new))
-        return LinkState(links, gone)
+        if self.removed is None:
+            return LinkState(links)
+        present = np.union1d(self.links.ids[~self.removed], new)
+        return LinkState(links, ~np.isin(links.ids, present))
 
     def locate(self, ids: Ids) -> tuple[Ids, Mask]:
         """Return (a row for each id, whether the id is linked)."""
         rows = np.minimum(np.searchsorted(self.links.ids, ids), max(len(self.links) - 1, 0))
         here: Mask = self.links.ids[rows] == ids
-        return rows, here if self.gone is None else here & ~self.gone[rows]
+        return rows, here if self.removed is None else here & ~self.removed[rows]
 
     def compact(self) -> LinkState | None:
         """Return the state without the space of removed vectors, None if none are left."""
-        if self.gone is None:
+        if self.removed is None:
             return self
-        rows = np.flatnonzero(~self.gone)
+        rows = np.flatnonzero(~self.removed)
         return LinkState(self.links.keep(rows)) if len(rows) else None
 
     @property
@@ -286,10 +288,10 @@ class LinkState:
     @property
     def count(self) -> int:
         """The number of vectors that are linked."""
-        return len(self.links) if self.gone is None else int(np.count_nonzero(~self.gone))
+        return len(self.links) if self.removed is None else int(np.count_nonzero(~self.removed))
 
-    def with_deletions(self, bits: Array) -> LinkState:
-        """Return the state with the rows gone that are set in stored bits."""
+    def with_removals(self, bits: Array) -> LinkState:
+        """Return the state with the rows removed that are set in stored bits."""
         if len(check_array(bits, np.uint8, 1)) != -(-len(self.links) // 8):
-            raise ValueError("the deletions do not fit the neighbor graph")
-        return replace(self, gone=np.unpackbits(bits, count=len(self.links)).astype(bool))
+            raise ValueError("the removals do not fit the neighbor graph")
+        return replace(self, removed=np.unpackbits(bits, count=len(self.links)).astype(bool))

@@ -20,7 +20,7 @@ Self = TypeVar("Self", bound="Segment")
 class Segment(ABC):
     """Encoded vectors with increasing ids.
 
-    `removed` marks deleted rows; a segment with other deletions is another segment that shares everything else.
+    `removed` marks removed rows; a segment with other removals is another segment that shares everything else.
     """
 
     ids: Ids
@@ -31,7 +31,7 @@ class Segment(ABC):
 
     @cached_property
     def live(self) -> Mask:
-        """The rows that are not deleted."""
+        """The rows that are not removed."""
         return np.ones(len(self), bool) if self.removed is None else ~self.removed
 
     @cached_property
@@ -51,15 +51,15 @@ class Segment(ABC):
         return rows, here if self.removed is None else here & self.live[rows]
 
     def remove(self: Self, rows: Ids) -> Self:
-        """Return the segment with some more rows deleted."""
+        """Return the segment with some more rows removed."""
         removed = np.zeros(len(self), bool) if self.removed is None else self.removed.copy()
         removed[rows] = True
         return replace(self, removed=removed)
 
-    def with_deletions(self: Self, bits: Array) -> Self:
-        """Return the segment with the rows deleted that are set in stored bits."""
+    def with_removals(self: Self, bits: Array) -> Self:
+        """Return the segment with the rows removed that are set in stored bits."""
         if len(check_array(bits, np.uint8, 1)) != -(-len(self) // 8):
-            raise ValueError("the deletions do not fit the segment")
+            raise ValueError("the removals do not fit the segment")
         return replace(self, removed=np.unpackbits(bits, count=len(self)).astype(bool))
 
     @abstractmethod
@@ -74,7 +74,7 @@ class Segment(ABC):
     @property
     @abstractmethod
     def arrays(self) -> Mapping[str, Array]:
-        """The arrays to store, apart from the shared ones and the deletions."""
+        """The arrays to store, apart from the shared ones and the removals."""
 
     @abstractmethod
     def bytes_by_part(self) -> dict[str, int]:

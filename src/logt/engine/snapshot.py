@@ -81,7 +81,7 @@ class Snapshot:
                 segment.check_values()
         segments = tuple(replace(s, stored=None) if isinstance(s, ListSegment) else s for s in self.segments)
         strings = None if self.strings is None else StringIds(self.strings.layers)
-        links = None if self.links is None else LinkState(self.links.links, self.links.gone)
+        links = None if self.links is None else LinkState(self.links.links, self.links.removed)
         return replace(self, segments=segments, strings=strings, links=links)
 
     # ---------------------------------------------------------------------------------------------------- ids
@@ -307,7 +307,7 @@ def check_snapshot(snapshot: Snapshot, dim: int, metric: Metric, *, needs_units:
     ids = check_distinct_ids(snapshot)
     if snapshot.links is not None:
         linked = snapshot.links.links.ids
-        linked = linked if snapshot.links.gone is None else linked[~snapshot.links.gone]
+        linked = linked if snapshot.links.removed is None else linked[~snapshot.links.removed]
         if not np.isin(linked, ids).all():
             raise InvalidInputError("the neighbor graph does not fit the vectors")
     if snapshot.strings is not None:

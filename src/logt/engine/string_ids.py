@@ -68,7 +68,7 @@ class StringIds:
     """Strings and their integer ids, in layers from the oldest and largest to the newest. Immutable.
 
     A new batch adds a small layer and copies nothing else; layers of similar size are merged, so that there are few.
-    Strings of deleted vectors may stay until `keep`; a newer layer overrides an older one.
+    Strings of removed vectors may stay until `keep`; a newer layer overrides an older one.
     """
 
     layers: tuple[Layer, ...] = ()

@@ -345,9 +345,9 @@ class _Indexer:
             for names, X in self.catalog.unindexed(whitening.checksum, _BATCH_SIZE):
                 vectors.upsert(whitening(X), names, threads=self.workers.threads)
                 modified = True
-            deleted = set(vectors.ids.tolist()) - set(self.catalog.stamps())
-            if deleted:
-                vectors.remove(sorted(deleted))
+            not_in_catalog = set(vectors.ids.tolist()) - set(self.catalog.stamps())
+            if not_in_catalog:
+                vectors.remove(sorted(not_in_catalog))
                 modified = True
             report = vectors.report()
             if compact and (report["segments"] > _MAX_SEGMENTS or report["removed"] > len(vectors) // 4):

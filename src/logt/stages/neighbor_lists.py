@@ -111,14 +111,14 @@ class NeighborLists:
         level = np.concatenate([self.level, np.zeros((count, self.k), np.uint8)])
         return self._with(rows, level, len(rows))
 
-    def with_edges(self, row: Ids, other: Ids, value: Floats, gone: Mask | None) -> NeighborLists:
-        """Return the lists with more edges; each keeps its k nearest, without those that are gone.
+    def with_edges(self, row: Ids, other: Ids, value: Floats, removed: Mask | None) -> NeighborLists:
+        """Return the lists with more edges; each keeps its k nearest, without removed ones.
 
-        row, other, value: the two ends of each edge, and its similarity.
+        row, other, value: the two ends of each edge, and its similarity. removed: the rows to leave out.
         """
         touched, place = np.unique(row, return_inverse=True)
         known = self._rows(touched)
-        at, column = np.nonzero((known >= 0) if gone is None else (known >= 0) & ~gone[known])
+        at, column = np.nonzero((known >= 0) if removed is None else (known >= 0) & ~removed[known])
         place = np.concatenate([at, place])
         other = np.concatenate([known[at, column], other]).astype(np.int64)
         level = np.concatenate([self.level[touched][at, column], _to_levels(value, self.bounds)]).astype(np.int64)

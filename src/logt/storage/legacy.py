@@ -98,7 +98,7 @@ def _segment(
         codec = codecs.get(entry["memory"])
         segment = _convert(segment, arrays, loaded[entry["sketch"]], method, metric, codec)
         codecs[entry["memory"]] = segment.codec
-    return segment.with_deletions(loaded[entry["removed"]]["bits"]) if "removed" in entry else segment
+    return segment.with_removals(loaded[entry["removed"]]["bits"]) if "removed" in entry else segment
 
 
 def _convert(

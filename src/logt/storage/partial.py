@@ -56,7 +56,7 @@ class PartialFiles:
         return int(self._headers[name][1][array]["shape"][0])
 
     def read_segments(self, entries: list[Mapping[str, Any]], codecs: Mapping[str, Any]) -> list[ListSegment]:
-        """Return the segments of some entries of the manifest, without deletions."""
+        """Return the segments of some entries of the manifest, without their removals."""
         self.read_headers([entry[part] for entry in entries for part in ("segment", "supplement") if part in entry])
         wanted = [self._first_ranges(entry["segment"]) for entry in entries]
         parts = iter(self._fetcher.read_ranges([piece for three in wanted for piece in three]))
@@ -154,8 +154,8 @@ class DeferredLinks(LinkState):
         return self._state.links
 
     @property
-    def gone(self) -> Any:
-        return self._state.gone
+    def removed(self) -> Any:
+        return self._state.removed
 
     @property
     def count(self) -> int:

@@ -133,8 +133,8 @@ class RemoteStore(Store):
         parts = PartialFiles(BlockFetcher(self.place), files, self.name)
         parts.check()
         self._names.clear()
-        deletions = [entry["removed"] for entry in entries if "removed" in entry]
-        loaded = {name: self._load(name, files[name]) for name in (*manifest["models"], *deletions)}
+        removals = [entry["removed"] for entry in entries if "removed" in entry]
+        loaded = {name: self._load(name, files[name]) for name in (*manifest["models"], *removals)}
         models = {name: self.read_model(name, kind, loaded) for name, kind in manifest["models"].items()}
         segments = []
         for entry, segment in zip(entries, parts.read_segments(entries, models), strict=True):

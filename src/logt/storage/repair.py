@@ -146,7 +146,7 @@ class _Examiner:
             layers = self._read_layers()
             for number, entry, reason in lost:
                 self._losses.append(self._describe_loss(number, entry, reason, layers))
-            kept = self._with_deletions(kept, unsure, layers)
+            kept = self._with_removals(kept, unsure, layers)
             strings = self._strings(kept, layers)
             graph = self._graph(complete=not lost and not any(unsure))
         except UNUSABLE as error:
@@ -198,22 +198,22 @@ class _Examiner:
     def _read_segments(self) -> tuple[list[Any], list[Any], list[bool]]:
         """Return (entry, segment) of those that can be read, (number, entry, reason) of the others.
 
-        The third list states for each segment that can be read whether its deletions are lost.
+        The third list states for each segment that can be read whether its removals are lost.
         """
         store = Store(self._folder)
         kept, lost, unsure = [], [], []
         for number, entry in enumerate(self._manifest["segments"], 1):
             entry = self._with_supplement(number, entry)
             bad = [name for name in entry.values() if name in self._bad]
-            only_deletions = bad == [entry.get("removed")]
-            if bad and not only_deletions:
+            only_removals = bad == [entry.get("removed")]
+            if bad and not only_removals:
                 lost.append((number, entry, "; ".join(f"{name}: {self._bad[name]}" for name in bad)))
                 continue
             entry = {key: value for key, value in entry.items() if value not in bad and key != "vectors"}
             try:
                 model = store.read_model(entry["model"], self._manifest["models"][entry["model"]], self._loaded)
                 kept.append((entry, store.read_segment(entry, {entry["model"]: model}, self._loaded)))
-                unsure.append(only_deletions)
+                unsure.append(only_removals)
             except UNUSABLE as error:
                 lost.append((number, entry, f"its arrays do not fit together: {error}"))
         return kept, lost, unsure
@@ -262,8 +262,8 @@ class _Examiner:
         except (*UNUSABLE, OSError):
             return None
 
-    def _with_deletions(self, kept: list[Any], unsure: list[bool], layers: list[Layer]) -> list[Any]:
-        """Mark in segments whose deletions are lost what must have been deleted: ids that are elsewhere."""
+    def _with_removals(self, kept: list[Any], unsure: list[bool], layers: list[Layer]) -> list[Any]:
+        """Mark in segments whose removals are lost what must have been removed: ids that are elsewhere."""
         newest = {s: n for layer in layers for s, n in zip(layer.strings, layer.ints.tolist(), strict=True)}
         replaced = [
             n for layer in layers for s, n in zip(layer.strings, layer.ints.tolist(), strict=True) if newest[s] != n
@@ -273,18 +273,18 @@ class _Examiner:
             if unsure[at]:
                 sure_or_later = [i for i in range(len(kept)) if i > at or (i != at and not unsure[i])]
                 others = [kept[i][1].ids[kept[i][1].live] for i in sure_or_later]
-                gone: Mask = np.isin(segment.ids, np.concatenate([*others, np.array(replaced, np.int64)]))
+                removed: Mask = np.isin(segment.ids, np.concatenate([*others, np.array(replaced, np.int64)]))
                 name = self._manifest["segments"][self._number(entry)]["removed"]
                 self._losses.append(
                     Loss(
-                        f"the deletions of segment {self._number(entry) + 1}",
+                        f"the removals of segment {self._number(entry) + 1}",
                         f"{name}: {self._bad[name]}; vectors that were removed from it are found again",
                         vectors=0,
                     )
                 )
-                if gone.any():
-                    segment = replace(segment, removed=gone)
-                    entry = {**entry, "removed": self._new_file("removed", {"bits": np.packbits(gone)})}
+                if removed.any():
+                    segment = replace(segment, removed=removed)
+                    entry = {**entry, "removed": self._new_file("removed", {"bits": np.packbits(removed)})}
             result.append(({**entry, "vectors": segment.count}, segment))
         return result
 

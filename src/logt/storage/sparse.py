@@ -299,7 +299,7 @@ class BlockFetcher:
         parts: list[bytes] = []
         try:
             parts = self._place.read_ranges(ranges)
-        except Exception as error:  # of the store's own kinds, if a file is gone or too short
+        except Exception as error:  # of the store's own kinds, if a file is missing or too short
             failure = error
         now = self._place.versions()
         for name in dict.fromkeys(name for name, _, _ in ranges):

@@ -3,7 +3,7 @@
 Array files are named by their checksum and never changed. A new generation is either new files and then a new
 manifest, each written under a temporary name, flushed to disk and renamed, or one record that is appended to the log.
 So the folder holds the old state or the new one, whatever is interrupted. Readers map the files of the generation
-they opened, and keep them when a writer unlinks them. See docs/reference/format.md.
+they opened, and keep them when a writer removes them. See docs/reference/format.md.
 """
 
 from __future__ import annotations
@@ -217,12 +217,12 @@ class Store:
         return self.know_segment(entry, kind.from_arrays(model, arrays), loaded)
 
     def know_segment(self, entry: Mapping[str, Any], segment: Segment, loaded: Mapping[str, Any]) -> Segment:
-        """Return a segment with its deletions, and note which files it is in."""
+        """Return a segment with its removals, and note which files it is in."""
         self._know(entry["segment"], *main_parts(segment))
         if "supplement" in entry and isinstance(segment, ListSegment):
             self._know(entry["supplement"], segment.supplement)
         if "removed" in entry:
-            segment = segment.with_deletions(loaded[entry["removed"]]["bits"])
+            segment = segment.with_removals(loaded[entry["removed"]]["bits"])
             self._know(entry["removed"], segment.removed)
         if entry.get("vectors", segment.count) != segment.count:
             raise ValueError(f"a segment has {segment.count} vectors, not {entry['vectors']}")
@@ -233,8 +233,8 @@ class Store:
         state = LinkState(Links.from_arrays(loaded[entry["links"]]))
         self._know(entry["links"], state.links)
         if "unlinked" in entry:
-            state = state.with_deletions(loaded[entry["unlinked"]]["bits"])
-            self._know(entry["unlinked"], state.gone)
+            state = state.with_removals(loaded[entry["unlinked"]]["bits"])
+            self._know(entry["unlinked"], state.removed)
         return state
 
     def _layer(self, name: str, loaded: Mapping[str, Mapping[str, Array]]) -> Layer:

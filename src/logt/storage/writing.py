@@ -78,8 +78,8 @@ class Writer:
     def links(self, state: LinkState) -> dict[str, str]:
         """Write the neighbor graph and return its entry."""
         entry = {"links": self._write("graph", state.links.arrays, state.links)}
-        if state.gone is not None:
-            entry["unlinked"] = self._write("unlinked", {"bits": np.packbits(state.gone)}, state.gone)
+        if state.removed is not None:
+            entry["unlinked"] = self._write("unlinked", {"bits": np.packbits(state.removed)}, state.removed)
         return entry
 
     def layer(self, layer: Layer) -> str:
