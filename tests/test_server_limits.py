@@ -14,7 +14,7 @@ from server_testing import API, error_message, open_client, result_ids
 from synthetic_photos import SyntheticPhotos, draw_scene, encode_jpeg, write_photos
 
 from logt.descriptors import image_io
-from logt.server import api
+from logt.server import api, web
 from logt.server.errors import HTTPError
 from logt.server.photo_collection import PhotoCollection
 from logt.server.request_body import _count_values, parse_json
@@ -272,3 +272,17 @@ def test_results_are_limited_and_written_outside_of_the_event_loop(album, monkey
         assert len(result_ids(response)) == 4
         assert response.headers["content-type"] == "application/json"
         assert all(name.startswith("logt-parse") for name in threads)
+
+
+def test_near_duplicates_are_rendered_outside_of_the_event_loop(client, monkeypatch):
+    threads = []
+
+    def render(*arguments):
+        threads.append(threading.current_thread().name)
+        return original(*arguments)
+
+    original = web.render
+    monkeypatch.setattr(web, "render", render)
+    assert client.get("/duplicates").status_code == 200
+    assert len(threads) == 1
+    assert threads[0].startswith("logt-search")

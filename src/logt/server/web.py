@@ -175,16 +175,16 @@ async def duplicates_page(
     found = finder.find(threshold)
     library = service.photo_collection.library
 
-    def to_cards() -> list[Any]:
+    def render_groups() -> Response:
         groups = (found.groups or ())[:MAX_GROUPS]
-        return [[Card(name, describe(library, name)) for name in group.names] for group in groups]
+        values = {
+            "found": found,
+            "groups": [[Card(name, describe(library, name)) for name in group.names] for group in groups],
+            "hidden": max(0, len(found.groups or ()) - MAX_GROUPS),
+        }
+        return render(service, "duplicates.html", fragment, values)
 
-    values = {
-        "found": found,
-        "groups": await service.run_search(to_cards),
-        "hidden": max(0, len(found.groups or ()) - MAX_GROUPS),
-    }
-    return render(service, "duplicates.html", fragment, values)
+    return await service.run_search(render_groups)  # there may be thousands of photos
 
 
 @router.get("/docs")
