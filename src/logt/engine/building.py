@@ -18,7 +18,7 @@ from logt.engine.method import Method
 from logt.engine.segment import Segment
 from logt.engine.snapshot import Snapshot
 from logt.engine.tiers import merge_tiers
-from logt.engine.training import MIN_CHECKED, codec_for_batch, has_drifted, may_pause
+from logt.engine.training import MIN_CHECKED, Training, codec_for_batch, has_drifted, may_pause
 from logt.errors import InvalidInputError
 from logt.metrics import Metric
 from logt.stages.codec import Codec
@@ -66,17 +66,10 @@ class Builder:
         return segment if self.metric == "cosine" else replace(segment, norms=norms.astype(np.float32))
 
     def _add_to_lists(self, snapshot: Snapshot, rows: Any, ids: Ids, workers: Workers) -> Snapshot:
-        normalize = self.metric == "cosine"
         rng = np.random.default_rng([self.seed, len(snapshot.segments), len(snapshot)])
-        vectors = FloatRows(rows, normalize=normalize)
+        vectors = FloatRows(rows, normalize=self.metric == "cosine")
         training = codec_for_batch(snapshot.list_segments, vectors, self.method, rng, workers)
-        kept = tuple(segment for segment in snapshot.segments if segment not in training.again)
-        again = [self._encode(*_live_rows(segment), training.codec, workers) for segment in training.again]
-        new = [
-            self._encode(FloatRows(rows[part], normalize=normalize), ids[part], training.codec, workers)
-            for part in self._parts(len(rows))
-        ]
-        grown = replace(snapshot, segments=kept).add_segments([*again, *new])
+        grown = self._encode_batch(snapshot, rows, ids, training, workers)
         segments = grown.segments
         if len(rows) < MIN_CHECKED:
             segments = merge_tiers(segments, self.segment_size, below=MIN_CHECKED)
@@ -86,15 +79,19 @@ class Builder:
                 return self._add_to_lists(others, *_live_rows(newest), workers)
         if segments[-1].count >= MIN_CHECKED:
             segments = merge_tiers(segments, self.segment_size)
-        if training.new:
-            own = [s for s in segments if isinstance(s, ListSegment) and s.codec is training.codec]
-            measured = calibrate(own, None, rng, workers)
-            segments = (*(s for s in segments if s not in own), *measured)
-        else:
-            existing = sum(s.count for s in snapshot.list_segments if s.codec is training.codec)
-            if may_pause(existing, max(len(s) for s in segments if s not in snapshot.segments)):  # even if merged
-                segments = calibrate_grown(segments, rng, workers)
-        return replace(grown, segments=segments)
+        return replace(grown, segments=_measure(segments, snapshot, training, rng, workers))
+
+    def _encode_batch(
+        self, snapshot: Snapshot, rows: Any, ids: Ids, training: Training, workers: Workers
+    ) -> Snapshot:
+        """Return the snapshot with the segments of a batch, and with those that are encoded again."""
+        kept = tuple(segment for segment in snapshot.segments if segment not in training.again)
+        again = [self._encode(*_live_rows(segment), training.codec, workers) for segment in training.again]
+        new = []
+        for part in self._parts(len(rows)):
+            vectors = FloatRows(rows[part], normalize=self.metric == "cosine")
+            new.append(self._encode(vectors, ids[part], training.codec, workers))
+        return replace(snapshot, segments=kept).add_segments([*again, *new])
 
     def _encode(self, vectors: Any, ids: Ids, codec: Codec, workers: Workers) -> ListSegment:
         decode = self.method.decode
@@ -107,6 +104,18 @@ class Builder:
         count = -(-N // (self.segment_size or N))
         cuts = np.linspace(0, N, count + 1).astype(int)
         return [slice(a, b) for a, b in pairwise(cuts)]
+
+
+def _measure(
+    segments: tuple[Segment, ...], before: Snapshot, training: Training, rng: np.random.Generator, workers: Workers
+) -> tuple[Segment, ...]:
+    """Return the segments with the measured accuracy of a codec that is new, or that has many more vectors now."""
+    if training.new:
+        own = [s for s in segments if isinstance(s, ListSegment) and s.codec is training.codec]
+        return (*(s for s in segments if s not in own), *calibrate(own, None, rng, workers))
+    existing = sum(s.count for s in before.list_segments if s.codec is training.codec)
+    added = max(len(s) for s in segments if s not in before.segments)  # with what was merged with the batch
+    return calibrate_grown(segments, rng, workers) if may_pause(existing, added) else segments
 
 
 def _live_rows(segment: ListSegment) -> tuple[Floats, Ids]:
