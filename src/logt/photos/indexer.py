@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -225,6 +225,30 @@ class _Indexer:
     def run(self, scan: FolderScan) -> Summary:
         """Synchronize the index with the files that were found."""
         before = self._read_catalog()
+        self._check_folders(before, scan)
+        deleted = [name for name in before if name not in scan.files and not scan.may_contain(name)]
+        known = self.catalog.others()
+        others = {name: stamp for name, stamp in scan.files.items() if known.get(name) == stamp}
+        new = [name for name, stamp in scan.files.items() if before.get(name) != stamp and name not in others]
+        self.catalog.remove(deleted)
+        self._add_missing_details(set(new))
+        failed = dict(self._extract_all(sorted(new, key=_shuffle_key), scan))
+        self._update_vectors(compact=True)
+        not_photos = {name for name, reason in failed.items() if self._is_no_photo(name, reason)}
+        others |= {name: scan.files[name] for name in not_photos}
+        if others != known:
+            self.catalog.replace_others(others)
+        return Summary(
+            added=sum(name not in before and name not in failed for name in new),
+            changed=sum(name in before and name not in failed for name in new),
+            removed=len(deleted) + sum(name in failed for name in before),
+            unchanged=sum(before.get(name) == stamp for name, stamp in scan.files.items()),
+            failed=sorted(scan.failed + [pair for pair in failed.items() if pair[0] not in not_photos]),
+            others=len(others),
+        )
+
+    def _check_folders(self, before: Mapping[str, FileStamp], scan: FolderScan) -> None:
+        """Raise an error if a folder has photos in the catalog, but none now: its disk may not be mounted."""
         for folder in self.manifest.photo_folders(self.index.path):
             indexed = [name for name in before if self._is_in(name, folder) and not scan.may_contain(name)]
             if indexed and not any(self._is_in(name, folder) for name in scan.files):
@@ -232,27 +256,6 @@ class _Indexer:
                     f"{folder} contains no photos, but its index has {len(indexed):,}: is the disk mounted? "
                     f"Remove {self.index.path} if the photos were deleted"
                 )
-        deleted = [name for name in before if name not in scan.files and not scan.may_contain(name)]
-        known = self.catalog.others()
-        others = {name: stamp for name, stamp in scan.files.items() if known.get(name) == stamp}
-        new = [name for name, stamp in scan.files.items() if before.get(name) != stamp and name not in others]
-        self.catalog.remove(deleted)
-        self._add_missing_details(set(new))
-        failed = self._extract_all(sorted(new, key=_shuffle_key), scan)
-        self._update_vectors(compact=True)
-        not_photos = {name for name, reason in failed if self._is_no_photo(name, reason)}
-        others |= {name: scan.files[name] for name in not_photos}
-        if others != known:
-            self.catalog.replace_others(others)
-        failed_names = {name for name, _ in failed}
-        return Summary(
-            added=sum(name not in before and name not in failed_names for name in new),
-            changed=sum(name in before and name not in failed_names for name in new),
-            removed=len(deleted) + sum(name in failed_names for name in before),
-            unchanged=sum(before.get(name) == stamp for name, stamp in scan.files.items()),
-            failed=sorted(scan.failed + [(name, reason) for name, reason in failed if name not in not_photos]),
-            others=len(others),
-        )
 
     def _is_no_photo(self, name: str, reason: str) -> bool:
         """Return whether a file that failed is not one that a user expects in the index; it is not tried again."""
