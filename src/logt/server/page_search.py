@@ -103,23 +103,18 @@ class PageSearch:
             args = collection, index, known, query, stored.name, stored.take_time()
             return await self._service.run_search(self._search, *args)
 
-        def search() -> PageResults:
-            def decode() -> tuple[Index, Floats]:
-                image, _ = self._service.upload_decoder.decode(stored.jpeg, collection.side(query.region))
-                return collection.describe(image, query.region)
-
-            (index, vector), milliseconds = _time(decode)
+        def describe() -> tuple[Index, Floats]:
+            image, _ = self._service.upload_decoder.decode(stored.jpeg, collection.side(query.region))
+            index, vector = collection.describe(image, query.region)
             stored.remember(query.region, index, vector)
-            return self._search(collection, index, vector, query, stored.name, milliseconds)
+            return index, vector
 
-        return await self._service.run_image_search(search)
+        return await self._describe_and_search(collection, describe, query, stored.name)
 
     async def _search_text(self, collection: PhotoCollection, query: PageQuery) -> PageResults:
-        def search() -> PageResults:
-            (index, vector), milliseconds = _time(lambda: collection.describe_text(query.text))
-            return self._search(collection, index, vector, query, query.text, milliseconds)
-
-        return await self._service.run_image_search(search)
+        return await self._describe_and_search(
+            collection, lambda: collection.describe_text(query.text), query, query.text
+        )
 
     async def _search_id(self, collection: PhotoCollection, query: PageQuery) -> PageResults:
         photo_id, region = query.id, query.region
@@ -129,13 +124,24 @@ class PageSearch:
             return await self._service.run_search(self._search_vector_of, collection, photo_id, query)
         path = collection.photo_path(photo_id)
 
-        def search() -> PageResults:
-            def decode() -> tuple[Index, Floats]:
-                image, _ = self._service.photo_decoder.decode_file(path, collection.side(region))
-                return collection.describe(image, region)
+        def describe() -> tuple[Index, Floats]:
+            image, _ = self._service.photo_decoder.decode_file(path, collection.side(region))
+            return collection.describe(image, region)
 
-            (index, vector), milliseconds = _time(decode)
-            return self._search(collection, index, vector, query, photo_id, milliseconds)
+        return await self._describe_and_search(collection, describe, query, photo_id)
+
+    async def _describe_and_search(
+        self,
+        collection: PhotoCollection,
+        describe: Callable[[], tuple[Index, Floats]],
+        query: PageQuery,
+        name: str,
+    ) -> PageResults:
+        """Compute the vector of a query and search with it, in a thread for searches by image."""
+
+        def search() -> PageResults:
+            (index, vector), milliseconds = _time(describe)
+            return self._search(collection, index, vector, query, name, milliseconds)
 
         return await self._service.run_image_search(search)
 
