@@ -71,6 +71,22 @@ def test_the_effort_of_a_recall_is_interpolated():
     assert Probe().effort_for(10, [curve, two]) == pytest.approx(curve.effort(0.95, 10))
 
 
+def directions(count, dim=300):
+    """Return vectors whose variance falls from direction to direction."""
+    rng = np.random.default_rng(8)
+    turned = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
+    return ((rng.standard_normal((count, dim)) * np.arange(1, dim + 1.0) ** -0.7) @ turned + 0.1).astype(np.float32)
+
+
+def test_the_best_result_alone_is_found_as_often_with_a_graph():
+    X, Q = np.split(directions(6200), [6000])
+    index = logt.Index(300)
+    index.add(X)
+    index.link()
+    assert shared(index, Q, 10) > 0.92
+    assert shared(index, Q, 1) > 0.92  # 0.83 where only the best candidate's neighbors are compared
+
+
 def exact_recall(index, X, Q, **settings):
     """Return the fraction of the exact ten nearest neighbors that a search finds."""
     X, Q = (V / np.linalg.norm(V, axis=1, keepdims=True) for V in (X, Q))

@@ -128,11 +128,11 @@ class Probe:
     residual of vectors that can still be among the results: whose estimate is too low by at most 2.5 + 2.75 · effort
     deviations; 1.6 times as many in the first list, 0.85 times as many in the last.
     With a neighbor graph it decodes fewer lists, M**(0.2 + 0.6 · effort + 0.2 · effort⁸), and goes on to the
-    neighbors of the best k + 480 · effort² candidates, and to theirs, until all of the best are known; of more in
-    proportion, where some vectors of the graph were removed. It reads the residual of a vector in a list whose
-    estimate is too low by at most 3 − 0.5 · e + 0.8 · effort⁸ deviations, and of a neighbor by
-    4.6 − 2.4 · e + 1.8 · effort⁸. e is the effort, for 10 results or fewer. For more it is less: the fewer candidates
-    there are for each result, the nearer are results to the last candidate.
+    neighbors of the best max(k, 10) + 480 · effort² candidates, and to theirs, until all of the best are
+    known; of more in proportion, where some vectors of the graph were removed. It reads the residual of a vector in a
+    list whose estimate is too low by at most 3 − 0.5 · e + 0.8 · effort⁸ deviations, and of a neighbor by 4.6 − 2.4 ·
+    e + 1.8 · effort⁸. e is the effort, for 10 results or fewer. For more it is less: the fewer candidates there are
+    for each result, the nearer are results to the last candidate.
 
     effort: 1 reads everything. None uses the effort that finds the fraction `recall` of what a full read finds, by
     the measured curve of the collection. nprobe: the number of lists, instead of the one above. recall_at: `recall`
@@ -171,8 +171,9 @@ class Probe:
         neighbor graph.
         """
         effort = self.effort_for(k, curves)
-        beam = k + round(_BEAM * effort**2) if self.beam is None else self.beam
-        more = max(0, beam / k - 1)  # candidates per result
+        results = max(k, _USUAL_K)  # the curves do not know how hard fewer are to find
+        beam = results + round(_BEAM * effort**2) if self.beam is None else self.beam
+        more = max(0, beam / results - 1)  # candidates per result
         spare = min(effort, math.sqrt(more * _USUAL_K / _BEAM))  # the effort, for the usual k and beam
         last = effort**8  # what only the last results need
         return Reading(
