@@ -40,7 +40,7 @@ def test_the_default_finds_most_of_a_full_read_where_there_are_no_clusters(norma
     assert shared(index, Q, effort=0) < 0.8  # a constant would not do
 
 
-@pytest.mark.parametrize("k", [1, 10, 30, 100])
+@pytest.mark.parametrize("k", [1, 10, 30, 100, 300, 1000])
 def test_a_recall_is_about_reached_for_any_k(normal, k):
     _, Q, index = normal
     found = [shared(index, Q, k, recall=recall) for recall in (0.8, 0.9, 0.99)]
@@ -68,7 +68,37 @@ def test_the_effort_of_a_recall_is_interpolated():
     assert two.effort(0.9, 10) == 0
     assert two.effort(0.9, 100) == two.effort(0.9, 10**6) == pytest.approx(0.9)
     assert 0.4 < two.effort(0.9, 32) < 0.5
+    three = RecallCurve(np.stack([np.ones(11), np.ones(11), np.linspace(0, 1, 11)]).astype(np.float32))
+    assert three.effort(0.9, 100) == 0
+    assert three.effort(0.9, 1000) == three.effort(0.9, 10**6) == pytest.approx(0.9)
+    assert 0.4 < three.effort(0.9, 320) < 0.5
     assert Probe().effort_for(10, [curve, two]) == pytest.approx(curve.effort(0.95, 10))
+
+
+def test_curves_of_earlier_versions_have_two_rows():
+    stored = np.tile(np.linspace(0.5, 1, 11, dtype=np.float32), (4, 1))
+    assert RecallCurve.from_array(stored[:2]).effort(0.75, 1000) == pytest.approx(0.5)
+    assert len(RecallCurve.from_array(stored[:3]).recall) == 3
+    for wrong in (stored[:1], stored, stored[:2, :10], stored[:2] + 1):
+        with pytest.raises(ValueError, match="curve"):
+            RecallCurve.from_array(wrong)
+
+
+def topics(count):
+    """Return sparse vectors, each of two of 100 topics: for many results, many lists are needed."""
+    rng = np.random.default_rng(7)
+    topic = (rng.random((100, 300)) < 0.04) * rng.exponential(1, (100, 300))
+    parts = (topic[rng.integers(0, 100, count)] * rng.exponential(scale, (count, 300)) for scale in (1, 0.5))
+    return np.add(*parts).astype(np.float32)
+
+
+def test_a_recall_of_many_results_is_reached():
+    X, Q = np.split(topics(8100), [8000])
+    index = logt.Index(300)
+    index.add(X)
+    assert shared(index, Q, 1000, recall=0.95) > 0.92  # 0.70 with the effort for 100 results
+    assert shared(index, Q, 300, recall=0.95) > 0.9
+    assert shared(index, Q, 10, recall=0.95) > 0.92
 
 
 def directions(count, dim=300):
@@ -257,6 +287,17 @@ def test_a_recall_that_only_a_full_read_reaches_is_kept():
     assert (index.search(Q, 10, recall=1.0).ids == full).all()
 
 
+def test_an_index_that_lost_many_vectors_is_measured_again_when_it_is_compacted():
+    index = logt.Index(32)
+    index.add(np.random.default_rng(3).standard_normal((6000, 32)))
+    index.remove(np.arange(1500))
+    index.compact()
+    assert {s.codec.measured for s in index._snapshot.list_segments} == {6000}
+    index.remove(np.arange(1500, 3000))
+    index.compact()
+    assert {s.codec.measured for s in index._snapshot.list_segments} == {3000}
+
+
 def test_tuning_by_queries_replaces_the_curve(tmp_path):
     rng = np.random.default_rng(1)
     centres = rng.standard_normal((40, 32))
@@ -268,7 +309,7 @@ def test_tuning_by_queries_replaces_the_curve(tmp_path):
     after = index._snapshot.list_segments[0].codec.curve
     assert (after.recall != before.recall).any()
     assert [point.effort for point in points] == [*RecallCurve.EFFORTS, 1]
-    assert points[-1].recall == pytest.approx(1)
+    assert points[-1].recall == points[-1].recall_100 == points[-1].recall_1000 == pytest.approx(1)
     assert points[0].scanned < points[-1].scanned == 5000
     index.save(tmp_path / "index")
     reader = logt.open(tmp_path / "index")
@@ -335,6 +376,7 @@ def test_the_commands(normal, tmp_path):
     assert 0 <= tuned["recommended"] <= 1
     shown = run("tune", tmp_path / "index", "--plot", tmp_path / "curve.svg").stdout
     assert "recall@10" in shown
+    assert "@1000" in shown
     assert (tmp_path / "curve.svg").read_text().startswith("<?xml")
     early = CliRunner().invoke(app, ["tune", str(tmp_path / "index"), "--plot", str(tmp_path / "curve.txt")])
     assert "--plot writes .png or .svg files" in str(early.exception)

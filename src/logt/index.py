@@ -17,7 +17,7 @@ from logt.engine import costs
 from logt.engine.calibration import (
     EffortPoint,
     calibrate,
-    calibrate_grown,
+    calibrate_changed,
     calibrate_links,
     measure_efforts,
     sample_vectors,
@@ -125,7 +125,7 @@ class Index(IndexBase):
     def compact(self, vectors: Vectors | None = None, *, relearn: bool = False, threads: int | None = None) -> None:
         """Free the memory of removed vectors and merge small segments; the estimates of the others do not change.
 
-        An index that has grown by half since it last measured its recall measures it again.
+        An index that has grown by half, or lost a third, since it last measured its recall measures it again.
 
         With `relearn`, everything is built again as one batch: from `vectors`, the originals in the order of
         `index.ids`, or without them from the output of `reconstruct`, which costs some accuracy.
@@ -141,7 +141,7 @@ class Index(IndexBase):
 
     def _merge_segments(self, snapshot: Snapshot, workers: Workers) -> Snapshot:
         snapshot = self._link_new(snapshot, workers).compact(self._segment_size)
-        segments = calibrate_grown(snapshot.segments, np.random.default_rng(self._seed), workers)
+        segments = calibrate_changed(snapshot.segments, np.random.default_rng(self._seed), workers)
         snapshot = replace(snapshot, segments=segments)
         return refill_links(snapshot, self._dim, self.method, self._metric, workers)
 
@@ -310,9 +310,9 @@ class Index(IndexBase):
 
         It also measures how many candidates searches must compare by their supplements.
 
-        An index measures itself when it is built, and when it has grown by half. Tune with queries Q of your own if
-        they differ from the vectors of the collection, and again when it has changed much: it then does not measure
-        itself any more. An index that is open for reading only reports.
+        An index measures itself when it is built, and when it has grown by half or lost a third. Tune with queries Q
+        of your own if they differ from the vectors of the collection, and again when it has changed much: it then
+        does not measure itself any more. An index that is open for reading only reports.
         threads: as in `search`.
         """
         snapshot, workers = self._snapshot, self._workers(threads)

@@ -39,9 +39,9 @@ def tune(
         rows = [asdict(point) for point in points]
         print_json({"points": rows, "recommended": None if best is None else best.effort})
     else:
-        table = Table("effort", "recall@10", "recall@100", "ms per query", "vectors scanned")
+        table = Table("effort", "recall@10", "@100", "@1000", "ms per query", "vectors scanned")
         for point in points:
-            columns = (point.recall, point.recall_100, point.milliseconds)
+            columns = (point.recall, point.recall_100, point.recall_1000, point.milliseconds)
             table.add_row(f"{point.effort:g}", *(f"{value:.3f}" for value in columns), f"{point.scanned:,.0f}")
         out.print(table)
         if best is not None:
@@ -66,8 +66,9 @@ def _plot_efforts(points: Sequence[EffortPoint], recall: float, figure: Any) -> 
     from logt.reproduce.plots import annotate, plain_log_ticks
 
     axes = figure.subplots()
-    axes.plot([p.milliseconds for p in points], [p.recall for p in points], marker="o", label="recall@10")
-    axes.plot([p.milliseconds for p in points], [p.recall_100 for p in points], marker="s", label="recall@100")
+    for name, label, marker in (("recall", "@10", "o"), ("recall_100", "@100", "s"), ("recall_1000", "@1000", "^")):
+        values = [getattr(point, name) for point in points]
+        axes.plot([point.milliseconds for point in points], values, marker=marker, label=f"recall{label}")
     axes.axhline(recall, color="0.5", linestyle=":", label=f"recall {recall:g}")
     for point in points:
         if point.effort in (0.2, 0.4, 0.6, 0.8, 1):

@@ -11,7 +11,7 @@ import numpy as np
 from logt._threads import Workers
 from logt._types import Floats, Ids
 from logt._validation import FloatRows, normalize_rows, row_norms
-from logt.engine.calibration import calibrate, calibrate_grown
+from logt.engine.calibration import calibrate, calibrate_changed
 from logt.engine.coded_segment import CodedSegment
 from logt.engine.list_segment import ListSegment
 from logt.engine.method import Method
@@ -115,7 +115,7 @@ def _measure(
         return (*(s for s in segments if s not in own), *calibrate(own, None, rng, workers))
     existing = sum(s.count for s in before.list_segments if s.codec is training.codec)
     added = max(len(s) for s in segments if s not in before.segments)  # with what was merged with the batch
-    return calibrate_grown(segments, rng, workers) if may_pause(existing, added) else segments
+    return calibrate_changed(segments, rng, workers) if may_pause(existing, added) else segments
 
 
 def _live_rows(segment: ListSegment) -> tuple[Floats, Ids]:

@@ -17,10 +17,11 @@ from logt.engine.segment import Segment
 from logt.stages.codec import Codec
 from logt.stages.inverted_lists import Probe, Ranks, RecallCurve
 
-GROWN = 1.5
-"""A codec is measured again when it has so many times as many vectors as when it was measured."""
+CHANGED = 1.5
+"""A codec is measured again when it has so many times as many vectors as when it was measured, or as few."""
 
 _QUERIES = 128
+_FEW_QUERIES = 32  # are enough where each has many results
 _DEPTH = 1024  # candidates by code, of which the nearest are searched for
 
 
@@ -28,13 +29,15 @@ _DEPTH = 1024  # candidates by code, of which the nearest are searched for
 class EffortPoint:
     """What a search at one effort finds and costs.
 
-    effort: from 0 to 1. recall: the fraction of the 10 best results of a full read that are found. recall_100: of the
-    100 best. milliseconds: for one query on one thread, on average. scanned: vectors whose codes are decoded.
+    effort: from 0 to 1. recall: the fraction of the 10 best results of a full read that are found. recall_100,
+    recall_1000: of the 100 and the 1,000 best. milliseconds: of a search for 10 results of one query on one thread,
+    on average. scanned: vectors whose codes it decodes.
     """
 
     effort: float
     recall: float
     recall_100: float
+    recall_1000: float
     milliseconds: float
     scanned: float
 
@@ -59,27 +62,40 @@ def measure_efforts(
         hidden = np.empty(0, np.int64) if own is None else own
         masks = [segment.live & ~np.isin(segment.ids, hidden) for segment in segments]
         searcher = ListSearcher(segments, masks, links=links.remove(hidden))
-    linked = links is not None
-    few, many = RecallCurve.KS
     excluded = np.full(len(Q), -1) if own is None else own
-    full = searcher.search(Q, many + 1, Probe(1.0).reading(many + 1, ranks=searcher.ranks), workers)[1]
+    few, many, most = RecallCurve.KS
+    usual = _Comparison(searcher, Q, excluded, many, share, workers, linked=links is not None)
+    some = np.linspace(0, len(Q) - 1, min(len(Q), _FEW_QUERIES)).astype(int)
+    long = _Comparison(searcher, Q[some], excluded[some], most, share, workers, linked=links is not None)
     points = []
     for effort in efforts:
-        recall = {}
-        for k in (many, few):
-            here = max(1, round(share * k))
-            reading = Probe(effort).reading(k, ranks=searcher.ranks, linked=linked)
-            candidates = max(here + 1, round(share * reading.candidates))
-            reading = reading._replace(least=round(share * reading.least), candidates=candidates)
-            start = time.perf_counter()
-            _, found, counts = searcher.search(Q, here + 1, reading, workers)
-            seconds = time.perf_counter() - start
-            recall[k] = _overlap(found, full, excluded, here)
+        recall_1000, recall_100 = long.search(effort, most)[0], usual.search(effort, many)[0]
+        recall, seconds, scanned = usual.search(effort, few)
         threads = min(workers.threads, max(1, len(Q) // 16))
-        points.append(
-            EffortPoint(effort, recall[few], recall[many], 1e3 * threads * seconds / len(Q), counts[:, 1].mean())
-        )
+        points.append(EffortPoint(effort, recall, recall_100, recall_1000, 1e3 * threads * seconds, scanned))
     return points
+
+
+class _Comparison:
+    """Searches for some queries, compared with a full read for k results; parameters as of `measure_efforts`."""
+
+    def __init__(
+        self, searcher: ListSearcher, Q: Floats, own: Ids, k: int, share: float, workers: Workers, *, linked: bool
+    ):
+        self._searcher, self._Q, self._own = searcher, Q, own
+        self._share, self._workers, self._linked = share, workers, linked
+        self._full = searcher.search(Q, k + 1, Probe(1.0).reading(k + 1, ranks=searcher.ranks), workers)[1]
+
+    def search(self, effort: float, k: int) -> tuple[float, float, float]:
+        """Return (recall of k results, seconds per query, vectors whose codes are decoded)."""
+        here = max(1, round(self._share * k))
+        reading = Probe(effort).reading(k, ranks=self._searcher.ranks, linked=self._linked)
+        candidates = max(here + 1, round(self._share * reading.candidates))
+        reading = reading._replace(least=round(self._share * reading.least), candidates=candidates)
+        start = time.perf_counter()
+        _, found, counts = self._searcher.search(self._Q, here + 1, reading, self._workers)
+        seconds = (time.perf_counter() - start) / len(self._Q)
+        return _overlap(found, self._full, self._own, here), seconds, counts[:, 1].mean()
 
 
 def calibrate(
@@ -108,8 +124,8 @@ def calibrate(
     )
 
 
-def calibrate_grown(segments: Sequence[Segment], rng: np.random.Generator, workers: Workers) -> tuple[Segment, ...]:
-    """Return the segments with the accuracy of each codec measured again, if it has many more vectors than then.
+def calibrate_changed(segments: Sequence[Segment], rng: np.random.Generator, workers: Workers) -> tuple[Segment, ...]:
+    """Return the segments, with each codec measured again that has many more or fewer vectors than when it was.
 
     Codecs that were measured with given queries stay as they are.
     """
@@ -117,14 +133,17 @@ def calibrate_grown(segments: Sequence[Segment], rng: np.random.Generator, worke
     for segment in segments:
         if isinstance(segment, ListSegment) and segment.codec.measured:
             counts[id(segment.codec)] = counts.get(id(segment.codec), 0) + segment.count
-    grown = [
+    changed = [
         segment
         for segment in segments
-        if isinstance(segment, ListSegment)
-        and counts.get(id(segment.codec), 0) >= GROWN * max(segment.codec.measured, 1)
+        if isinstance(segment, ListSegment) and _has_changed(counts.get(id(segment.codec), 0), segment.codec.measured)
     ]
-    measured = dict(zip(map(id, grown), calibrate(grown, None, rng, workers), strict=True))
+    measured = dict(zip(map(id, changed), calibrate(changed, None, rng, workers), strict=True))
     return tuple(measured.get(id(segment), segment) for segment in segments)
+
+
+def _has_changed(count: int, measured: int) -> bool:
+    return count > 0 and not measured / CHANGED < count < measured * CHANGED
 
 
 def calibrate_links(
@@ -152,12 +171,12 @@ def measure_ranks(
     reading = Probe(1.0).reading(1, ranks=None)._replace(candidates=_DEPTH)
     found = ListSearcher(segments).candidates(Q, reading, workers)
     excluded = np.full(len(Q), -1) if own is None else own
-    nearest: list[list[Array]] = [[] for _ in RecallCurve.KS]
+    nearest: list[list[Array]] = [[] for _ in RecallCurve.KS[:2]]
     for keys, scores, ids, mine in zip(found.keys, found.scores, found.ids, excluded, strict=True):
         others = (ids != mine) & (ids >= 0)
         rank = np.argsort(np.argsort(-keys[others], kind="stable"), kind="stable") + 1
         order = np.argsort(-scores[others], kind="stable")
-        for ranks, k in zip(nearest, RecallCurve.KS, strict=True):
+        for ranks, k in zip(nearest, RecallCurve.KS[:2], strict=True):
             ranks.append(rank[order[: max(1, round(share * k))]])
     usual = Ranks()
     if not sum(map(len, nearest[0])):
@@ -195,7 +214,7 @@ def _curve(
     share: float = 1.0,
 ) -> RecallCurve:
     points = measure_efforts(segments, Q, own, workers, links, share, RecallCurve.EFFORTS)
-    recall = np.array([[p.recall for p in points], [p.recall_100 for p in points]], np.float32)
+    recall = np.array([(p.recall, p.recall_100, p.recall_1000) for p in points], np.float32).T
     return RecallCurve(np.maximum.accumulate(recall, axis=1))
 
 

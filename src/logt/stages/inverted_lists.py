@@ -50,29 +50,33 @@ class RecallCurve:
 
     recall: (len(KS), len(EFFORTS)), the fraction of the results of a full read that a search finds, for KS[i] results
     at EFFORTS[j]; it increases with effort. At effort 1 it is 1, by definition, but it may jump there: only a full
-    read leaves nothing out.
+    read leaves nothing out. Curves that were stored before searches for 1,000 were measured have two rows.
     """
 
     recall: Floats
 
-    KS: ClassVar = (10, 100)
+    KS: ClassVar = (10, 100, 1000)
     EFFORTS: ClassVar = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 
     @classmethod
     def from_array(cls, recall: Array) -> RecallCurve:
         """Build from a stored array; raise ValueError if it is not a curve."""
         recall = check_array(recall, np.float32, 2)
-        if recall.shape != (len(cls.KS), len(cls.EFFORTS)) or not (recall >= 0).all() or not (recall <= 1).all():
+        rows, columns = recall.shape
+        shaped = 2 <= rows <= len(cls.KS) and columns == len(cls.EFFORTS)
+        if not shaped or not (recall >= 0).all() or not (recall <= 1).all():
             raise ValueError("the curve of recall by effort is impossible")
         return cls(recall)
 
     def effort(self, recall: float, k: int) -> float:
         """Return the least effort that reaches a recall for k results."""
-        few, many = (self._effort(row, recall) for row in self.recall.tolist())
-        share = (math.log(k) - math.log(self.KS[0])) / (math.log(self.KS[1]) - math.log(self.KS[0]))
-        if share <= 0 or share >= 1:
-            return few if share <= 0 else many
-        return 1.0 if max(few, many) == 1 else few + (many - few) * share
+        efforts = [self._effort(row, recall) for row in self.recall.tolist()]
+        at = bisect_left(self.KS[: len(efforts)], k)  # the first row for at least k results
+        if at in (0, len(efforts)):
+            return efforts[min(at, len(efforts) - 1)]
+        fewer, more = efforts[at - 1 : at + 1]
+        share = math.log(k / self.KS[at - 1]) / math.log(self.KS[at] / self.KS[at - 1])
+        return 1.0 if max(fewer, more) == 1 else fewer + (more - fewer) * share
 
     def _effort(self, row: list[float], recall: float) -> float:
         at = bisect_left(row, recall)
@@ -113,7 +117,7 @@ class Ranks(NamedTuple):
         effort: at 1/3 they are those up to the rank of the k nearest, at more effort more. A full read has as many
         for any k up to 101, so that its first results do not depend on k.
         """
-        low, high = RecallCurve.KS
+        low, high = RecallCurve.KS[:2]
         k = max(k, low if effort < 1 else high + 1)
         share = math.log(min(k, high) / low) / math.log(high / low)
         rank: float = self.few ** (1 - share) * self.many**share + max(k - high, 0)
