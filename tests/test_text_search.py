@@ -14,6 +14,7 @@ from server_testing import API, error_message, open_client, result_ids, run_serv
 from logt.cli.main import main
 from logt.descriptors import Model, TextEncoder
 from logt.errors import InvalidInputError, MissingExtraError
+from logt.index import Index
 from logt.photos import Photos, duplicates, update
 from logt.server.app import create_app
 from logt.server.client import Client
@@ -136,6 +137,25 @@ def test_the_page_searches_by_text(album):
         assert "described in" in page.text
         none = client.get("/", params={"text": "green dots", "name": "no such photo"})
         assert "No other photo matches the filter" in none.text
+
+
+def test_a_text_is_compared_with_all_photos(album, monkeypatch):
+    """What an index measured with its photos does not hold for texts."""
+    efforts, search = [], Index.search
+
+    def recorded(index, *args, **settings):
+        efforts.append(settings.get("effort"))
+        return search(index, *args, **settings)
+
+    monkeypatch.setattr(Index, "search", recorded)
+    photos = Photos.open(album)
+    photos.search(album / "blue dots 1.png", 1)
+    photos.search_text("blue dots", 1)
+    with open_client(open_collection(album)) as client:
+        client.post(f"{API}/search/text", json={"text": "green dots", "k": 3})
+        client.get("/", params={"text": "green dots", "k": 3})
+        client.get("/", params={"id": "blue dots 1.png", "k": 3})
+    assert efforts == [None, 1, 1, 1, None]
 
 
 def test_the_client_searches_by_text(album):

@@ -24,6 +24,9 @@ _DUPLICATE_SCORES = {"dinov2-vits14": 0.9, "efficientnet-lite0": 0.85}
 _DUPLICATE_SCORE = 0.85  # of other models
 _RAW_DUPLICATE_SCORE = 0.95  # of descriptors that are not whitened, such as those of CLIP; their scores are high
 
+TEXT_EFFORT = 1.0
+"""Searches by text read all codes: texts are far from all photos, so what was measured with photos does not hold."""
+
 
 @dataclass(frozen=True)
 class _View:
@@ -147,7 +150,7 @@ class Photos:
         k: the number of results.
         """
         view = self._view
-        return _search(view.index, self._encode_text(text, view), k)
+        return _search(view.index, self._encode_text(text, view), k, effort=TEXT_EFFORT)
 
     def photo_path(self, name: str) -> Path:
         """Return the file of a photo; raise if it is not in the index or no longer in the folder.
@@ -220,8 +223,10 @@ class Photos:
         return self._extractor(as_rgb(image, self.side if box is None else None), box)
 
 
-def _search(index: Index, x: Floats, k: int, rerank: Literal["diffusion"] | None = None) -> list[tuple[str, float]]:
-    result = index.search(x, k, rerank=rerank)
+def _search(
+    index: Index, x: Floats, k: int, rerank: Literal["diffusion"] | None = None, effort: float | None = None
+) -> list[tuple[str, float]]:
+    result = index.search(x, k, rerank=rerank, effort=effort)
     pairs = zip(result.ids.tolist(), result.scores.tolist(), strict=True)
     return [(name, score) for name, score in pairs if name is not None]
 

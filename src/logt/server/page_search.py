@@ -12,6 +12,7 @@ import numpy as np
 
 from logt._types import Floats
 from logt.index import Index
+from logt.photos.photo_index import TEXT_EFFORT
 from logt.server.collection import to_hits
 from logt.server.errors import HTTPError, id_not_found
 from logt.server.hits import Hit, Id, Rerank
@@ -166,7 +167,9 @@ class PageSearch:
         def search() -> list[Hit]:
             if names is not None and not names:
                 return []
-            result = index.search(np.atleast_2d(vector), k, filter=names, rerank=query.rerank, threads=1)
+            effort = TEXT_EFFORT if query.text else None
+            vectors = np.atleast_2d(vector)
+            result = index.search(vectors, k, filter=names, rerank=query.rerank, effort=effort, threads=1)
             return [hit for hit in to_hits(result)[0] if hit.id != query.id][: query.k]
 
         hits, search_ms = _time(search)
