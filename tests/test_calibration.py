@@ -322,6 +322,30 @@ def test_tuning_by_queries_replaces_the_curve(tmp_path):
     assert logt.Index(32).tune() == []
 
 
+def test_what_was_tuned_with_queries_stays_when_the_index_is_linked():
+    """The queries vary alike in all directions, the vectors mostly in three."""
+    rng = np.random.default_rng(5)
+    spread = np.where(np.arange(96) < 3, 30, 1)
+    X, Q = (rng.standard_normal((6000, 96)) * spread).astype("f4"), rng.standard_normal((300, 96)).astype("f4")
+    index = logt.Index(96)
+    index.add(X[:4400])
+    index.link()
+    assert shared(index, Q[100:]) < 0.7  # as measured with its own vectors
+    index.tune(Q[:100])
+    curve = index._snapshot.links.links.recall
+    assert shared(index, Q[100:]) > 0.9
+    index.add(X[4400:])  # more than a quarter is new: all are linked again
+    assert (index._snapshot.links.links.recall == curve).all()
+    assert shared(index, Q[100:]) > 0.85
+    index.link(20)  # nothing is known of this graph
+    assert not index._snapshot.links.links.recall.size
+    assert shared(index, Q[100:]) > 0.85
+    assert (index.search(Q, 10).ids == index.search(Q, 10, beam=0).ids).all()
+    assert (index.search(Q, 10, effort=0.1).ids != index.search(Q, 10, effort=0.1, beam=0).ids).any()
+    index.tune()
+    assert index._snapshot.links.links.recall.size
+
+
 def test_tuning_by_queries_measures_all_codecs_together():
     """The queries have their nearest vectors in clusters; to find those without clusters would take more effort."""
     rng = np.random.default_rng(0)

@@ -191,7 +191,8 @@ class Index(IndexBase):
         From then on, the graph follows the index: removed vectors leave it, and under cosine, new vectors join it
         when they are added or merged. Under ip and l2, new vectors are read besides the graph. If they are more than
         4096, searches do without it until `compact` or `link`, or until one vector in four is new. `report` counts
-        the linked ones. There is no graph of fewer than two vectors. k, threads, progress: as in `graph`.
+        the linked ones. There is no graph of fewer than two vectors. If you tuned the index with queries, tune it
+        again: until then, searches for a recall do without the graph. k, threads, progress: as in `graph`.
         """
         k, most = check_int("k", k), max(MAX_NEIGHBORS, len(self))
         if k > most:

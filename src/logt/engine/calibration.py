@@ -149,9 +149,12 @@ def _has_changed(count: int, measured: int) -> bool:
 def calibrate_links(
     segments: Sequence[Segment], links: LinkState, Q: Floats | None, rng: np.random.Generator, workers: Workers
 ) -> LinkState:
-    """Return the neighbor graph with the measured curve of searches that use it, as `calibrate` does for codecs."""
+    """Return the neighbor graph with the measured curve of searches that use it, as `calibrate` does for codecs.
+
+    Where the codecs were measured with given queries, the curve is left as it is until queries are given again.
+    """
     listed = [segment for segment in segments if isinstance(segment, ListSegment)]
-    if all(segment.flat for segment in listed):
+    if all(segment.flat for segment in listed) or (Q is None and any(segment.codec.tuned for segment in listed)):
         return links
     own = None
     if Q is None:

@@ -34,8 +34,11 @@ def compute_links(snapshot: Snapshot, dim: int, k: int, workers: Workers) -> Sna
     found = nearest_neighbors(snapshot, dim, k, workers)
     if not found.neighbors.size:
         return replace(snapshot, links=None)
-    links = LinkState(Links.from_neighbors(found, k))
-    return replace(snapshot, links=calibrate_links(snapshot.segments, links, None, np.random.default_rng(0), workers))
+    links, old = Links.from_neighbors(found, k), snapshot.links
+    if old is not None and old.links.k == k:
+        links = replace(links, recall=old.links.recall)
+    state = calibrate_links(snapshot.segments, LinkState(links), None, np.random.default_rng(0), workers)
+    return replace(snapshot, links=state)
 
 
 def link_new(snapshot: Snapshot, dim: int, method: Method, metric: Metric, workers: Workers) -> Snapshot:

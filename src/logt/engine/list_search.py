@@ -114,10 +114,12 @@ class ListSearcher:
         if known is None:
             if len(self._readings) >= _KNOWN_READINGS:
                 self._readings = {}
-            linked = self.links is not None and probe.beam != 0 and k <= MOST_WALKED
-            graph = self.links if linked else None
+            graph = self.links if probe.beam != 0 and k <= MOST_WALKED else None
             curve = graph.links.curve if graph else None
-            known = probe.reading(k, ranks=self.ranks, curves=[curve] if curve else self.curves, linked=linked)
+            if curve is None and self.curves and probe.effort is None and probe.beam is None:
+                graph = None  # how far a search on the graph must go for a recall was not measured
+            curves = [curve] if curve else self.curves
+            known = probe.reading(k, ranks=self.ranks, curves=curves, linked=graph is not None)
             if graph and probe.beam is None:  # removed vectors lead nowhere
                 known = known._replace(beam=round(known.beam * len(graph.links) / max(graph.count, 1)))
             self._readings[probe, k] = known

@@ -84,6 +84,11 @@ class Codec:
     ranks: Ranks = field(default_factory=Ranks)
     measured: int = 0
 
+    @property
+    def tuned(self) -> bool:
+        """Whether the curve was measured with given queries."""
+        return self.curve is not None and not self.measured
+
     # ----------------------------------------------------------------------------------------------- training
 
     @classmethod
