@@ -75,7 +75,7 @@ def _plot_efforts(points: Sequence[EffortPoint], recall: float, figure: Any) -> 
             annotate(axes, (point.milliseconds, point.recall), f"effort {point.effort:g}", (-5, 4))
     axes.set_xscale("log")
     plain_log_ticks(axes.xaxis)
-    axes.set_xlabel("milliseconds per query, one thread")
+    axes.set_xlabel("milliseconds per query for 10 results, one thread")
     axes.set_ylabel("fraction of the results of a full read")
     axes.grid(alpha=0.3)
     axes.margins(y=0.08)
