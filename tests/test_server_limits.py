@@ -250,15 +250,25 @@ def test_bodies_are_parsed_outside_of_the_event_loop(client, monkeypatch):
     assert threads[0].startswith("logt-parse")
 
 
-def test_results_are_limited_and_written_outside_of_the_event_loop(album, monkeypatch):
-    threads = []
+@pytest.fixture
+def threads_of(monkeypatch):
+    """threads_of(module, "function") -> a list, to which each call adds the name of its thread."""
 
-    def render_hits(*arguments):
-        threads.append(threading.current_thread().name)
-        return original(*arguments)
+    def record(module, name):
+        original, threads = getattr(module, name), []
 
-    original = api.render_hits
-    monkeypatch.setattr(api, "render_hits", render_hits)
+        def recorded(*arguments):
+            threads.append(threading.current_thread().name)
+            return original(*arguments)
+
+        monkeypatch.setattr(module, name, recorded)
+        return threads
+
+    return record
+
+
+def test_results_are_limited_and_written_outside_of_the_event_loop(album, threads_of):
+    threads = threads_of(api, "render_hits")
     body = {"ids": ["scene 00/photo 0.jpg"] * 4, "k": 5}
     with open_client(open_album(album), limits=Limits(hits=19)) as client:
         message = error_message(client.post(f"{API}/search/ids", json=body), 422, "invalid_input")
@@ -274,15 +284,8 @@ def test_results_are_limited_and_written_outside_of_the_event_loop(album, monkey
         assert all(name.startswith("logt-parse") for name in threads)
 
 
-def test_near_duplicates_are_rendered_outside_of_the_event_loop(client, monkeypatch):
-    threads = []
-
-    def render(*arguments):
-        threads.append(threading.current_thread().name)
-        return original(*arguments)
-
-    original = web.render
-    monkeypatch.setattr(web, "render", render)
+def test_near_duplicates_are_rendered_outside_of_the_event_loop(client, threads_of):
+    threads = threads_of(web, "render")
     assert client.get("/duplicates").status_code == 200
     assert len(threads) == 1
     assert threads[0].startswith("logt-search")

@@ -18,7 +18,7 @@ from logt.stages.codec import Codec
 from logt.stages.inverted_lists import Probe, Ranks, RecallCurve
 
 CHANGED = 1.5
-"""A codec is measured again when it has so many times as many vectors as when it was measured, or as few."""
+"""A codec is measured again when the number of its vectors has changed by this factor."""
 
 _QUERIES = 128
 _FEW_QUERIES = 32  # are enough where each has many results
