@@ -34,7 +34,7 @@ from benchmarks.plots import draw_figures
 from benchmarks.systems import System, systems
 from benchmarks.task import Task, make_task, save_task
 from benchmarks.worker import BATCH, BATCHES, SINGLE, Worker, WorkerError
-from logt._threads import available_cores
+from logt._internal.threads import available_cores
 
 DEPTH = 1000
 

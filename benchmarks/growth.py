@@ -22,7 +22,7 @@ import numpy as np
 import logt
 from benchmarks.data import argument_parser, load, write_rows
 from benchmarks.memory import PeakMemory, own_memory
-from logt._threads import single_threaded_blas, split_range
+from logt._internal.threads import single_threaded_blas, split_range
 from logt.evaluation import recall_at
 
 SIZES = (10_000, 31_600, 100_000, 316_000, 1_000_000)

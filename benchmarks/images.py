@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 from PIL.Image import Image, Transpose
 
-from logt._threads import Workers, available_cores
-from logt._types import Floats
+from logt._internal.threads import Workers, available_cores
+from logt._internal.types import Floats
 from logt.descriptors import DescriptorExtractor, Model, Whitening, read_image
 from logt.descriptors.model_files import BUILT_IN
 from logt.evaluation import mean_average_precision

@@ -11,9 +11,9 @@ import numpy as np
 import logt
 from benchmarks.data import load
 from logt import _kernels
-from logt._threads import single_threaded_blas
-from logt.engine.list_search import ListSearcher
-from logt.stages.inverted_lists import Probe, Reading
+from logt._internal.threads import single_threaded_blas
+from logt.lists.inverted_lists import Probe, Reading
+from logt.lists.search import ListSearcher
 
 K, REPEATS, BATCH = 100, 300, 64
 

@@ -17,10 +17,10 @@ import logt
 from benchmarks.data import argument_parser, load
 from logt.datasets import Benchmark, synthetic_collection
 from logt.evaluation import GroundTruth
+from logt.group_testing.grouping import Orthogonal, Units
+from logt.group_testing.memory_vectors import Sum
 from logt.methods import lo_gt, rnd, starred
 from logt.reproduce.shared_builds import SharedMethod, StageCache
-from logt.stages.grouping import Orthogonal, Units
-from logt.stages.memory_vectors import Sum
 
 N, M, L = 50, 4, 50
 METHODS = {"LO-GT": lo_gt, "RND": rnd}

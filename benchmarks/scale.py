@@ -25,11 +25,11 @@ import logt.distributed
 from benchmarks.data import argument_parser
 from benchmarks.memory import PeakMemory, own_memory
 from benchmarks.synthetic_blocks import CLUSTERS, BlockFile, Model, exact_neighbors, plan_blocks, write_blocks
-from logt._threads import available_cores, single_threaded_blas
-from logt._types import Ids
+from logt._internal.threads import available_cores, single_threaded_blas
+from logt._internal.types import Ids
 from logt.distributed import ProcessPool
-from logt.stages.codec import Codec
-from logt.stages.inverted_lists import Probe
+from logt.lists.codec import Codec
+from logt.lists.inverted_lists import Probe
 
 QUERIES, K = 200, 10
 SEGMENT = 1_000_000  # vectors of a segment, at most

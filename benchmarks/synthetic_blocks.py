@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from logt._threads import single_threaded_blas
-from logt._types import Floats, Ids
+from logt._internal.threads import single_threaded_blas
+from logt._internal.types import Floats, Ids
 
 CLUSTERS, RANK = 20_000, 64
 CHUNK = 20_000  # vectors in memory at a time

@@ -18,9 +18,9 @@ import numpy as np
 import logt
 from benchmarks.data import argument_parser, write_rows
 from benchmarks.serve import run_server
+from logt.group_testing.kmeans import KMeans
 from logt.methods import sketched
 from logt.server.client import Client
-from logt.stages.kmeans import KMeans
 
 N, DIM, K = 100_000, 256, 10
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.systems import Built, Collection, System, systems
-from logt._threads import single_threaded_blas
+from logt._internal.threads import single_threaded_blas
 
 SINGLE, BATCH = 128, 64  # queries: one after the other, and together
 LEAST, BATCHES = 20, 3  # of a round: single queries at least, and batches at most

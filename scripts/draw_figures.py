@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Polygon, Rectangle
 
-from logt.stages.residual import Bands
+from logt.lists.residual import Bands
 
 FOLDER = Path(__file__).parent.parent / "docs" / "images"
 COLOURS = ["#3b6fb6", "#d1793b", "#4c9a5a", "#9a5aa8"]

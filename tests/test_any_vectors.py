@@ -13,10 +13,10 @@ import pytest
 
 import logt
 from logt import InvalidInputError
-from logt.engine import building
+from logt.engine import builder as building
 from logt.engine.params import MAX_K
+from logt.group_testing.kmeans import KMeans
 from logt.methods import compact, lo_gt, rnd, sketched
-from logt.stages.kmeans import KMeans
 
 
 def clustered(rng, N, dim):

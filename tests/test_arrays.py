@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import logt
-from logt._arrays import to_numpy
+from logt._internal.arrays import to_numpy
 
 
 class Tensor:

@@ -9,9 +9,9 @@ import logt
 from logt.baselines import LLC, PCA, BackPropagation, Composed, Dictionary, Exhaustive, MemoryVectors, Smoothed
 from logt.baselines.base import top_k
 from logt.errors import InvalidInputError
+from logt.group_testing.cascade import prefix_lengths
+from logt.group_testing.grouping import KdTree
 from logt.methods import gt, lo_gt, quantized, rnd, sketched
-from logt.stages.cascade import prefix_lengths
-from logt.stages.grouping import KdTree
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 
 import logt
 from logt import InvalidInputError
-from logt._threads import SERIAL
+from logt._internal.threads import SERIAL
 from logt.cli.main import app
-from logt.engine.calibration import calibrate, measure_ranks, sample_vectors
+from logt.lists.calibration import calibrate, measure_ranks, sample_vectors
+from logt.lists.inverted_lists import Probe, Ranks, RecallCurve
 from logt.methods import lo_gt, sketched
-from logt.stages.inverted_lists import Probe, Ranks, RecallCurve
 
 
 @pytest.fixture(scope="module")
@@ -220,7 +220,7 @@ def test_compact_measures_an_index_that_grew(monkeypatch):
     X, Q = dense_vectors(9000)
     index = logt.Index(256)
     index.add(X[:5000])
-    monkeypatch.setattr("logt.engine.building.may_pause", lambda *_: False)
+    monkeypatch.setattr("logt.engine.builder.may_pause", lambda *_: False)
     index.add(X[5000:])
     assert {s.codec.measured for s in index._snapshot.list_segments} == {5000}
     index.compact()

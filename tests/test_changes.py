@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 import logt
 from logt import InvalidInputError, ReadOnlyError
-from logt.engine.coded_segment import CodedSegment as Segment
+from logt.group_testing.segment import CodedSegment as Segment
 from logt.methods import gt, rnd, sketched, starred
 
 TORTURE = "LOGT_TORTURE" in os.environ  # `make torture`: 200,000 steps

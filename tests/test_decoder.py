@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from sklearn.linear_model import orthogonal_mp_gram
 
 from logt import _kernels
-from logt._threads import Workers
-from logt.stages import decoder
-from logt.stages.cascade import prefix_lengths
-from logt.stages.codes import Codes
-from logt.stages.decoder import GroupPinv, Local, Sparse, Transpose, solve_group_inverse
-from logt.stages.grouping import Orthogonal, Random, Units
-from logt.stages.memory_vectors import Pinv, Sum
+from logt._internal.threads import Workers
+from logt.group_testing import decoder
+from logt.group_testing.cascade import prefix_lengths
+from logt.group_testing.codes import Codes
+from logt.group_testing.decoder import GroupPinv, Local, Sparse, Transpose, solve_group_inverse
+from logt.group_testing.grouping import Orthogonal, Random, Units
+from logt.group_testing.memory_vectors import Pinv, Sum
 
 
 def small_problem(vectors, N=600, d=96, n=20, m=3):

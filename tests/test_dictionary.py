@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 import logt
-from logt._threads import SERIAL, Workers
+from logt._internal.threads import SERIAL, Workers
 from logt.baselines import LLC, Dictionary, Exhaustive
 from logt.errors import InvalidInputError
-from logt.stages.codes import Codes
-from logt.stages.dictionary import DictionaryLearning, _normal_equations, _update_atoms, sensitivities
-from logt.stages.grouping import Units
-from logt.stages.kmeans import KMeans
-from logt.stages.llc import LocalityConstrained
-from logt.stages.memory_vectors import Mean
+from logt.group_testing.codes import Codes
+from logt.group_testing.dictionary import DictionaryLearning, _normal_equations, _update_atoms, sensitivities
+from logt.group_testing.grouping import Units
+from logt.group_testing.kmeans import KMeans
+from logt.group_testing.llc import LocalityConstrained
+from logt.group_testing.memory_vectors import Mean
 
 
 @pytest.fixture(scope="module")
@@ -223,6 +223,6 @@ def test_wrong_parameters_are_named(wrong, name):
 
 
 def test_atoms_whose_products_do_not_fit_are_refused(vectors, monkeypatch):
-    monkeypatch.setattr("logt.stages.dictionary.memory_bytes", lambda: 10_000)
+    monkeypatch.setattr("logt.group_testing.dictionary.memory_bytes", lambda: 10_000)
     with pytest.raises(InvalidInputError, match="atoms need"):
         DictionaryLearning(L=4)(vectors(9, 8), Units(np.zeros((9, 1), np.int32), 50), np.random.default_rng(0))

@@ -9,9 +9,9 @@ import pytest
 
 import logt
 from logt.evaluation import GroundTruth, evaluate
-from logt.stages import neighbor_lists
-from logt.stages.diffusion import Diffusion, background, transition
-from logt.stages.neighbor_lists import NeighborLists
+from logt.graph import neighbor_lists
+from logt.graph.diffusion import Diffusion, background, transition
+from logt.graph.neighbor_lists import NeighborLists
 
 
 def unit(X):

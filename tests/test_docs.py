@@ -84,7 +84,11 @@ def test_the_guarantees_name_tests_that_exist():
 def test_the_layout_names_every_module():
     text = (ROOT / "docs" / "contributing" / "architecture.md").read_text()
     package = ROOT / "src" / "logt"
-    inside = [path for folder in ("stages", "engine", "storage") for path in (package / folder).glob("*.py")]
+    inside = [
+        path
+        for folder in ("group_testing", "lists", "graph", "engine", "storage")
+        for path in (package / folder).glob("*.py")
+    ]
     modules = {path.stem for path in [*package.glob("*.py"), *inside]} - {"__init__", "__main__"}
     folders = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")}
     assert modules | folders <= set(re.findall(r"`([\w/]+)`", text))
@@ -183,8 +187,13 @@ class C:
 
 
 REFERENCE = (ROOT / "docs" / "reference" / "api.md").read_text()
-STAGES = [path.stem for path in sorted((ROOT / "src" / "logt" / "stages").glob("*.py")) if path.stem != "__init__"]
-PUBLIC = [*re.findall(r"^   (logt(?!\.stages)\S*)$", REFERENCE, re.MULTILINE), *(f"logt.stages.{s}" for s in STAGES)]
+STAGES = [
+    path.stem for path in sorted((ROOT / "src" / "logt" / "group_testing").glob("*.py")) if path.stem != "__init__"
+]
+PUBLIC = [
+    *re.findall(r"^   (logt(?!\.group_testing)\S*)$", REFERENCE, re.MULTILINE),
+    *(f"logt.group_testing.{s}" for s in STAGES),
+]
 
 
 @pytest.mark.parametrize("name", PUBLIC)

@@ -9,7 +9,7 @@ from logt.baselines import HNSW, PCA, Faiss, Flann, Turbovec
 from logt.baselines.base import normalize_vectors
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.evaluation import recall_at
-from logt.stages.quantize import Int8
+from logt.group_testing.quantize import Int8
 
 SYSTEMS = [
     (Faiss("SQ8"), {}, 0.98),

@@ -10,7 +10,8 @@ from exact_index import EXACT, METRICS
 
 import logt
 from logt import InvalidInputError
-from logt.engine import decode_search, list_search
+from logt.group_testing import search as decode_search
+from logt.lists import search as list_search
 from logt.methods import cascaded, rnd
 
 

@@ -10,9 +10,9 @@ import pytest
 
 import logt
 import logt.distributed
-from logt._threads import Workers
+from logt._internal.threads import Workers
 from logt.datasets.synthetic import synthetic_collection
-from logt.engine import graph as engine_graph
+from logt.graph import build as engine_graph
 from logt.storage.backup import copy_index
 from logt.storage.repair import repair
 

@@ -6,9 +6,9 @@ import reference
 
 from logt.baselines import BackPropagation, Exhaustive, MemoryVectors
 from logt.errors import InvalidInputError
-from logt.stages.grouping import KdTree, Orthogonal, Random
-from logt.stages.kmeans import KMeans
-from logt.stages.memory_vectors import Pinv, Sum
+from logt.group_testing.grouping import KdTree, Orthogonal, Random
+from logt.group_testing.kmeans import KMeans
+from logt.group_testing.memory_vectors import Pinv, Sum
 
 GROUPS = [Random(20, 1), Orthogonal(20, 1), KMeans(n=20), KdTree(20, 1)]
 

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logt import _kernels
-from logt._threads import Workers
+from logt._internal.threads import Workers
 from logt.errors import InvalidInputError
-from logt.stages.grouping import KdTree, Orthogonal, Random
+from logt.group_testing.grouping import KdTree, Orthogonal, Random
 
 
 @settings(max_examples=60, deadline=None)

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 import logt
 from logt import InvalidInputError
 from logt.engine import costs
+from logt.group_testing.decoder import Sparse
+from logt.group_testing.grouping import Random
+from logt.group_testing.kmeans import KMeans
+from logt.group_testing.memory_vectors import Pinv
+from logt.group_testing.quantize import Float32
 from logt.methods import cascaded, compact, gt, lo_gt, quantized, rnd, sketched, starred
-from logt.stages.decoder import Sparse
-from logt.stages.grouping import Random
-from logt.stages.kmeans import KMeans
-from logt.stages.memory_vectors import Pinv
-from logt.stages.quantize import Float32
 
 SMALL = rnd(n=10, m=3, L=12)
 EXACT = logt.Method(Random(4, 4), Pinv(), Float32(), Sparse(64, "free", weights="float32"))

@@ -7,10 +7,10 @@ import pytest
 
 import logt
 from logt import InvalidInputError
-from logt.stages.decoder import Sparse
-from logt.stages.grouping import Random
-from logt.stages.memory_vectors import Pinv
-from logt.stages.quantize import Float32
+from logt.group_testing.decoder import Sparse
+from logt.group_testing.grouping import Random
+from logt.group_testing.memory_vectors import Pinv
+from logt.group_testing.quantize import Float32
 
 EXACT = logt.Method(Random(4, 4), Pinv(), Float32(), Sparse(64, "free", weights="float32"))
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logt import _kernels
-from logt.stages.cascade import Prefix
-from logt.stages.codes import Codes
+from logt.group_testing.cascade import Prefix
+from logt.group_testing.codes import Codes
 
 NO_BIAS, ALL = np.empty(0, np.float32), np.empty(0, np.uint16)
 NO_FIRST = np.empty(0, np.int32)
@@ -35,7 +35,7 @@ def test_grow_units(isa, rng, sizes, criterion):
 
 
 def test_first_order(isa, rng):
-    from logt.stages.grouping import Random
+    from logt.group_testing.grouping import Random
 
     units = Random(n=4, m=3)(np.empty((50, 1), np.float32), rng)
     out, counts = np.zeros((50, units.count), np.int32), np.empty(50, np.int32)

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from logt._threads import Workers
-from logt.stages.grouping import Orthogonal, Random, Units
-from logt.stages.memory_vectors import Pinv, Sum
+from logt._internal.threads import Workers
+from logt.group_testing.grouping import Orthogonal, Random, Units
+from logt.group_testing.memory_vectors import Pinv, Sum
 
 
 @pytest.mark.parametrize("group", [Random(20, 3), Orthogonal(20, 3)])

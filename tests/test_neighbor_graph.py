@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import logt
-from logt.engine.neighbor_graph import NeighborGraph, scored_groups
+from logt.graph.neighbor_graph import NeighborGraph, scored_groups
 
 
 @pytest.mark.parametrize("edges", [0, 1, 30, 200])

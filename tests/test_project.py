@@ -19,15 +19,15 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "logt"
 
 LEVELS = [
-    {"_kernels", "_memory", "_types", "errors", "_threads"},
-    {"_arrays", "_progress"},
-    {"_validation", "results"},
-    {"stages", "metrics"},
+    {"_kernels", "errors"},
+    {"_internal", "results"},
+    {"metrics"},
+    {"graph", "group_testing", "lists"},
     {"engine"},
     {"storage", "methods"},
     {"_index_base"},
     {"index"},
-    {"evaluation", "augmentation", "descriptors", "conversion", "integrations", "sklearn"},
+    {"evaluation", "augmentation", "descriptors", "integrations", "sklearn"},
     {"baselines", "datasets", "photos"},
     {"distributed"},
     {"reproduce", "server"},

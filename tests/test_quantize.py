@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from logt.errors import InvalidInputError, MissingExtraError
-from logt.stages.quantize import Float32, Int8, ProductQuantizer
+from logt.group_testing.quantize import Float32, Int8, ProductQuantizer
 
 RNG = np.random.default_rng(0)
 

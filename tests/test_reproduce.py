@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from logt import InvalidInputError, MissingExtraError
-from logt._threads import Workers
+from logt._internal.threads import Workers
 from logt.baselines import Composed, Exhaustive
 from logt.datasets import Benchmark, synthetic_benchmark
 from logt.methods import compact, lo_gt, quantized, rnd, starred

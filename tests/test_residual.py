@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logt import InvalidInputError, Method, _kernels
-from logt._threads import Workers
-from logt.engine.list_search import ListSearcher
-from logt.engine.list_segment import ListSegment, merge_segments
-from logt.engine.shards import segment_totals
+from logt._internal.threads import Workers
+from logt.group_testing.decoder import Sparse
+from logt.group_testing.kmeans import KMeans
+from logt.lists.codec import Codec
+from logt.lists.inverted_lists import Probe, Ranks, Reading, sort_into_lists
+from logt.lists.residual import ERRORS, STEPS, Bands, ResidualQuantizer, signs
+from logt.lists.search import ListSearcher
+from logt.lists.segment import ListSegment, merge_segments
+from logt.lists.shards import segment_totals
 from logt.methods import lo_gt, sketched, starred
-from logt.stages.codec import Codec
-from logt.stages.decoder import Sparse
-from logt.stages.inverted_lists import Probe, Ranks, Reading, sort_into_lists
-from logt.stages.kmeans import KMeans
-from logt.stages.residual import ERRORS, STEPS, Bands, ResidualQuantizer, signs
 
 EVERYTHING = Reading(
     lists=1, nprobe=0, least=0, code_reach=0, head_reach=0, walk_reach=0, candidates=0, beam=0, everything=True

@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 import reference
 
-from logt._threads import Workers
-from logt.engine.coded_segment import CodedSegment as Segment
-from logt.engine.decode_search import View
-from logt.engine.decode_search import search_by_decoding as search_views
-from logt.engine.method import Method
+from logt._internal.threads import Workers
+from logt.group_testing.cascade import Cascade, Prefix, prefix_lengths
+from logt.group_testing.correction import Suppress
+from logt.group_testing.decoder import Local, Sparse
+from logt.group_testing.grouping import Random
+from logt.group_testing.memory_vectors import Pinv
+from logt.group_testing.method import Method
+from logt.group_testing.quantize import Float32
+from logt.group_testing.search import View
+from logt.group_testing.search import search_by_decoding as search_views
+from logt.group_testing.segment import CodedSegment as Segment
 from logt.methods import cascaded, lo_gt, rnd, starred
-from logt.stages.cascade import Cascade, Prefix, prefix_lengths
-from logt.stages.correction import Suppress
-from logt.stages.decoder import Local, Sparse
-from logt.stages.grouping import Random
-from logt.stages.memory_vectors import Pinv
-from logt.stages.quantize import Float32
 
 
 def built(X, method, first=0, seed=0):

@@ -7,10 +7,10 @@ import pytest
 
 import logt
 from logt.distributed.shard import Shard
-from logt.engine.list_search import ListSearcher
-from logt.engine.shards import ListTotals, merge_candidates, split_by_bytes
-from logt.stages.inverted_lists import Probe
-from logt.storage.parts import read_outline
+from logt.lists.inverted_lists import Probe
+from logt.lists.search import ListSearcher
+from logt.lists.shards import ListTotals, merge_candidates, split_by_bytes
+from logt.storage.shard_files import read_outline
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ import pytest
 
 import logt
 from logt import CorruptIndexError, FormatVersionError, InvalidInputError
+from logt.lists.residual import ResidualQuantizer
 from logt.methods import compact, lo_gt, sketched, starred
-from logt.stages.residual import ResidualQuantizer
 from logt.storage import changes, files
 
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from logt import _threads
-from logt._threads import Workers, available_cores, split_range
+from logt._internal.threads import Workers, available_cores, split_range
 from logt.storage import sparse
 
 
@@ -53,7 +53,7 @@ BLAS = """
 import threading
 import numpy
 from threadpoolctl import threadpool_info
-from logt._threads import Workers, single_threaded_blas
+from logt._internal.threads import Workers, single_threaded_blas
 
 def threads():
     return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}

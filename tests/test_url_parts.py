@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 import logt
 from logt import _kernels
 from logt.cli.main import app
-from logt.engine.list_search import ListSearcher
 from logt.errors import CorruptIndexError
+from logt.lists.search import ListSearcher
 from logt.storage import sparse
 
 DIM, ROWS = 128, 30_000
@@ -329,7 +329,7 @@ def test_the_lists_that_are_fetched_are_those_that_a_search_reads(changed, vecto
     searcher = changed._snapshot.searcher()
     totals = ListSearcher(changed._snapshot.list_segments, totals=searcher.totals())
     for effort in (0.0, 0.3, 1.0):
-        reading = logt.stages.inverted_lists.Probe(effort).reading(5, ranks=logt.stages.inverted_lists.Ranks())
+        reading = logt.lists.inverted_lists.Probe(effort).reading(5, ranks=logt.lists.inverted_lists.Ranks())
         for q in vectors(20, 16, seed=14):
             read = np.zeros(sum(codec.units for codec in totals.codecs), np.uint8)
             totals._searcher.probed(q[None], totals.distances, _kernels.Reading(*reading), read)

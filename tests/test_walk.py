@@ -11,10 +11,10 @@ import reference
 import logt
 from logt import _kernels
 from logt.datasets.synthetic import synthetic_collection
-from logt.engine.list_search import ListSearcher
 from logt.errors import InvalidInputError
+from logt.lists.inverted_lists import Probe, Reading
+from logt.lists.search import ListSearcher
 from logt.methods import sketched
-from logt.stages.inverted_lists import Probe, Reading
 
 FAR = 1e30
 K = 10
@@ -349,7 +349,7 @@ def test_vectors_that_are_not_in_the_graph_are_read_with_it(metric, collection, 
         assert set(best[: K // 2][best[: K // 2] >= 3900]) <= set(found)
     few = ListSearcher(index._snapshot.list_segments, links=index._snapshot.links)
     assert few.links is not None
-    monkeypatch.setattr("logt.engine.list_search.MOST_UNLINKED", 1099)
+    monkeypatch.setattr("logt.lists.search.MOST_UNLINKED", 1099)
     many = ListSearcher(index._snapshot.list_segments, links=index._snapshot.links)
     assert many.links is None
     assert not many.graph_bytes

@@ -43,7 +43,7 @@ struct Spread {
     const uint8_t* visible;  // one per row, or null for all
 };
 
-// Fills the bits and gains of the edges among the `first` neighbors, as in stages/diffusion.py. above: the similarity of
+// Fills the bits and gains of the edges among the `first` neighbors, as in graph/diffusion.py. above: the similarity of
 // each level less the background; edges need more than 0. least: the smallest local scale.
 void find_mutual(const NeighborLists& lists, size_t first, const double* above, double least, uint8_t* mutual, float* gain);
 

@@ -2,9 +2,6 @@
 
 from logt import methods
 from logt.augmentation import smoothed
-from logt.conversion import from_faiss
-from logt.engine.method import Method
-from logt.engine.neighbor_graph import NeighborGraph
 from logt.engine.params import SearchParams
 from logt.errors import (
     BusyError,
@@ -18,9 +15,12 @@ from logt.errors import (
     ReadOnlyError,
     WorkerError,
 )
+from logt.graph.diffusion import Diffusion
+from logt.graph.neighbor_graph import NeighborGraph
+from logt.group_testing.method import Method
 from logt.index import Index
+from logt.integrations.faiss import from_faiss
 from logt.results import RangeResult, Report, SearchResult
-from logt.stages.diffusion import Diffusion
 
 open = Index.open  # noqa: A001
 

@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, Never, Self
 
-from logt._threads import Progress, Workers, available_cores
-from logt._types import Array
-from logt._validation import check_choice, check_int
-from logt.engine.building import Builder
-from logt.engine.list_search import PreparedSearch
-from logt.engine.method import Method
+from logt._internal.threads import Progress, Workers, available_cores
+from logt._internal.types import Array
+from logt._internal.validation import check_choice, check_int
+from logt.engine.builder import Builder
 from logt.engine.params import SearchKey
-from logt.engine.prefixes import PrefixCache
 from logt.engine.snapshot import Snapshot, check_snapshot, damage_is_corruption
 from logt.errors import ConflictError, CorruptIndexError, InvalidInputError, ReadOnlyError
+from logt.group_testing.cascade_cache import PrefixCache
+from logt.group_testing.method import Method
+from logt.lists.search import PreparedSearch
 from logt.methods import _check_method, _refuse_unknown
 from logt.metrics import Metric, check_vectors, parse_metric
 from logt.results import SearchResult

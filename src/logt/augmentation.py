@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from logt._threads import split_range
-from logt._types import Floats
-from logt._validation import check_exponent, check_int, infer_dim, normalize_rows, row_norms
+from logt._internal.threads import split_range
+from logt._internal.types import Floats
+from logt._internal.validation import check_exponent, check_int, infer_dim, normalize_rows, row_norms
 from logt.index import Index
 from logt.metrics import check_vectors
 

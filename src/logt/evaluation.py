@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from logt._types import Array, Ids
-from logt._validation import check_int
+from logt._internal.types import Array, Ids
+from logt._internal.validation import check_int
 from logt.errors import InvalidInputError
 
 

@@ -7,14 +7,24 @@ from typing import Any, Literal, Unpack
 
 import numpy as np
 
-from logt._arrays import to_numpy
 from logt._index_base import Contents, IndexBase
-from logt._progress import shown_progress
-from logt._threads import Progress, Workers
-from logt._types import Array, Filter, Floats, Ids, SomeIds, Vectors
-from logt._validation import as_matrix, check_choice, check_float, check_int
+from logt._internal.arrays import to_numpy
+from logt._internal.progress import shown_progress
+from logt._internal.threads import Progress, Workers
+from logt._internal.types import Array, Filter, Floats, Ids, SomeIds, Vectors
+from logt._internal.validation import as_matrix, check_choice, check_float, check_int
 from logt.engine import costs
-from logt.engine.calibration import (
+from logt.engine.expansion import expand_queries
+from logt.engine.linking import compute_links, link_new, refill_links
+from logt.engine.params import SearchParams, SearchSettings, as_search_params, check_k, key_of_search
+from logt.engine.rerank import as_diffusion, diffuse
+from logt.engine.snapshot import Snapshot
+from logt.engine.snapshot_search import Reader
+from logt.errors import InvalidInputError
+from logt.graph.build import nearest_neighbors
+from logt.graph.diffusion import Diffusion
+from logt.graph.neighbor_graph import NeighborGraph
+from logt.lists.calibration import (
     EffortPoint,
     calibrate,
     calibrate_changed,
@@ -22,19 +32,9 @@ from logt.engine.calibration import (
     measure_efforts,
     sample_vectors,
 )
-from logt.engine.expansion import expand_queries
-from logt.engine.graph import nearest_neighbors
-from logt.engine.linking import compute_links, link_new, refill_links
-from logt.engine.neighbor_graph import NeighborGraph
-from logt.engine.params import SearchParams, SearchSettings, as_search_params, check_k, key_of_search
-from logt.engine.reader import Reader
-from logt.engine.rerank import as_diffusion, diffuse
-from logt.engine.snapshot import Snapshot
-from logt.errors import InvalidInputError
 from logt.methods import _describe_method
 from logt.metrics import check_queries, check_vectors, worst_score
 from logt.results import RangeResult, Report, SearchResult, pad_results
-from logt.stages.diffusion import Diffusion
 from logt.storage.changes import Change
 
 MAX_NEIGHBORS = 1000

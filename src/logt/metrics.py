@@ -7,8 +7,8 @@ from typing import Any, Literal
 import numpy as np
 
 from logt import _kernels
-from logt._types import Array, Floats, Mask
-from logt._validation import MAX_NORM, as_matrix, check_choice, check_rows, row_norms
+from logt._internal.types import Array, Floats, Mask
+from logt._internal.validation import MAX_NORM, as_matrix, check_choice, check_rows, row_norms
 from logt.errors import InvalidInputError
 
 Metric = Literal["cosine", "ip", "l2"]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from logt._types import Array, Floats, Ids, Mask
+from logt._internal.types import Array, Floats, Ids, Mask
 
 
 class SearchResult(NamedTuple):

@@ -9,12 +9,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from logt._progress import shown_progress
-from logt._threads import Progress, Workers, available_cores, split_range
-from logt._types import Floats, Ids
-from logt._validation import as_matrix, check_int, infer_dim, normalize_rows, row_norms
-from logt.engine.decode_search import rank_scores
+from logt._internal.progress import shown_progress
+from logt._internal.threads import Progress, Workers, available_cores, split_range
+from logt._internal.types import Floats, Ids
+from logt._internal.validation import as_matrix, check_int, infer_dim, normalize_rows, row_norms
 from logt.errors import InvalidInputError
+from logt.group_testing.search import rank_scores
 from logt.index import Index
 from logt.metrics import check_queries, check_vectors
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from logt._progress import shown_progress
-from logt._threads import Progress
-from logt._types import Floats, Ids
-from logt._validation import check_positive, infer_dim
+from logt._internal.progress import shown_progress
+from logt._internal.threads import Progress
+from logt._internal.types import Floats, Ids
+from logt._internal.validation import check_positive, infer_dim
 from logt.augmentation import smoothed
 from logt.baselines.base import BuiltSystem, System, check_not_empty, workers_for
-from logt.engine.method import Method
+from logt.group_testing.method import Method
 from logt.index import Index
 
 

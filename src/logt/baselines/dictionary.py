@@ -7,9 +7,9 @@ from typing import Literal
 
 import numpy as np
 
-from logt._threads import Progress
-from logt._types import Floats
-from logt._validation import check_choice, check_float, check_int, check_positive
+from logt._internal.threads import Progress
+from logt._internal.types import Floats
+from logt._internal.validation import check_choice, check_float, check_int, check_positive
 from logt.baselines.composed import BuiltIndex, Composed
 from logt.errors import InvalidInputError
 from logt.methods import dictionary, llc

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from logt._threads import Progress
-from logt._types import Floats
+from logt._internal.threads import Progress
+from logt._internal.types import Floats
 from logt.baselines.base import ScoringSystem, normalize_vectors
 
 

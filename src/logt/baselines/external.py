@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from logt._threads import Progress
-from logt._types import Floats, Ids
-from logt._validation import check_choice, check_fraction, check_int, check_positive
+from logt._internal.threads import Progress
+from logt._internal.types import Floats, Ids
+from logt._internal.validation import check_choice, check_fraction, check_int, check_positive
 from logt.baselines.base import (
     BuiltSystem,
     normalize_queries,

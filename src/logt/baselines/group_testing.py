@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from logt._threads import Progress, split_range
-from logt._types import Floats, Ids, Ints
-from logt._validation import check_float, check_int, check_positive
+from logt._internal.threads import Progress, split_range
+from logt._internal.types import Floats, Ids, Ints
+from logt._internal.validation import check_float, check_int, check_positive
 from logt.baselines.base import (
     BuiltSystem,
     normalize_queries,
@@ -21,9 +21,9 @@ from logt.baselines.base import (
     workers_for,
 )
 from logt.errors import InvalidInputError
-from logt.stages.grouping import KdTree, Orthogonal, Random, Units
-from logt.stages.kmeans import KMeans
-from logt.stages.memory_vectors import Mean, Pinv, Sum
+from logt.group_testing.grouping import KdTree, Orthogonal, Random, Units
+from logt.group_testing.kmeans import KMeans
+from logt.group_testing.memory_vectors import Mean, Pinv, Sum
 
 _TILE = 16  # queries measured together
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from logt._threads import Progress, Workers, single_threaded_blas, split_range
-from logt._types import Array, Floats
-from logt._validation import check_float, check_int
+from logt._internal.threads import Progress, Workers, single_threaded_blas, split_range
+from logt._internal.types import Array, Floats
+from logt._internal.validation import check_float, check_int
 from logt.baselines.base import ScoringSystem, normalize_vectors, shown_workers
 from logt.errors import InvalidInputError
-from logt.stages.quantize import Codebook, Float32, Int8
+from logt.group_testing.quantize import Codebook, Float32, Int8
 
 _BLOCK = 4096  # rows whose covariance is computed together
 

@@ -14,8 +14,8 @@ import typer
 from rich.console import Console
 from rich.highlighter import JSONHighlighter
 
-from logt._progress import progress_bars
-from logt._threads import Progress
+from logt._internal.progress import progress_bars
+from logt._internal.threads import Progress
 from logt.errors import InvalidInputError
 
 out, err = Console(), Console(stderr=True)

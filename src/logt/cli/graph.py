@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from logt._validation import check_fraction
+from logt._internal.validation import check_fraction
 from logt.cli.console import (
     AnyIndexPath,
     AsJson,
@@ -23,8 +23,8 @@ from logt.cli.console import (
     progress,
     say,
 )
-from logt.engine.neighbor_graph import NeighborGraph, edge_rows
 from logt.errors import InvalidInputError
+from logt.graph.neighbor_graph import NeighborGraph, edge_rows
 from logt.index import Index, stored_or_new_graph
 from logt.photos.index_folder import IndexFolder, find_index
 from logt.photos.manifest import MANIFEST_FILE as PHOTO_MANIFEST

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from logt._validation import check_fraction
+from logt._internal.validation import check_fraction
 from logt.cli.console import AsJson, IndexPath, Threads, out, print_json, say
 from logt.datasets import read_vectors
-from logt.engine.calibration import EffortPoint
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.index import Index
+from logt.lists.calibration import EffortPoint
 
 
 def tune(

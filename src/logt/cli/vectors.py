@@ -15,12 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from logt import methods
-from logt._threads import Progress
-from logt._types import Array
+from logt._internal.threads import Progress
+from logt._internal.types import Array
 from logt.cli.console import AsJson, Threads, err, out, print_json, printable, progress, refuse_unused, say, to_json
 from logt.cli.optional_value import Ray
 from logt.cli.storage import print_report
-from logt.conversion import from_faiss
 from logt.datasets import read_vectors
 from logt.datasets.row_files import rows_shape
 from logt.datasets.table_files import read_stream
@@ -29,11 +28,12 @@ from logt.distributed.build import BuildSummary
 from logt.distributed.build import build as build_distributed
 from logt.distributed.pools import ProcessPool, RayPool
 from logt.engine.costs import memory_per_vector
-from logt.engine.method import Method
 from logt.errors import InvalidInputError
+from logt.group_testing.method import Method
 from logt.index import Index
+from logt.integrations.faiss import from_faiss
+from logt.lists.residual import MAX_BITS
 from logt.results import Report, SearchResult
-from logt.stages.residual import MAX_BITS
 from logt.storage.backup import removed_on_failure
 from logt.storage.manifest import MANIFEST
 from logt.storage.places import is_url

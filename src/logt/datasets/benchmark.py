@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from logt._types import Array, Floats
-from logt._validation import check_rows, normalize_rows, row_norms
+from logt._internal.types import Array, Floats
+from logt._internal.validation import check_rows, normalize_rows, row_norms
 from logt.datasets.ground_truth import (
     QUERY_SUFFIX,
     ground_truth_from_json,

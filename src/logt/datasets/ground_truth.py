@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from logt._types import Ids
+from logt._internal.types import Ids
 from logt.datasets.restricted_pickle import read_pickle
 from logt.errors import InvalidInputError
 from logt.evaluation import GroundTruth, revisited_setups

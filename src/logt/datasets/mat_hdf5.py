@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from logt._types import Array
+from logt._internal.types import Array
 from logt.errors import InvalidInputError, MissingExtraError
 
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"

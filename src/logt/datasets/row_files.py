@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from logt._types import Array
+from logt._internal.types import Array
 from logt.datasets.mat_hdf5 import only_matrix, open_hdf5
 from logt.datasets.table_files import matrix_of_table, read_csv, read_npz
 from logt.datasets.vector_files import SUFFIXES, read_vectors

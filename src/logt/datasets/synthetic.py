@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from logt._types import Array, Floats
-from logt._validation import check_int
+from logt._internal.types import Array, Floats
+from logt._internal.validation import check_int
 from logt.errors import InvalidInputError
 
 

@@ -9,8 +9,8 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
-from logt._arrays import to_numpy
-from logt._types import Array
+from logt._internal.arrays import to_numpy
+from logt._internal.types import Array
 from logt.datasets.mat_hdf5 import read_hdf5
 from logt.errors import InvalidInputError, MissingExtraError
 

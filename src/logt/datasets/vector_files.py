@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from logt._types import Array
+from logt._internal.types import Array
 from logt.datasets.mat_hdf5 import read_hdf5
 from logt.datasets.table_files import NPY_ERRORS, read_csv, read_npz, read_parquet
 from logt.errors import InvalidInputError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from logt._validation import check_float
+from logt._internal.validation import check_float
 from logt.errors import InvalidInputError
 
 Box = tuple[float, float, float, float]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from logt._types import Floats
-from logt._validation import check_float
+from logt._internal.types import Floats
+from logt._internal.validation import check_float
 from logt.descriptors.boxes import Box, to_pixels
 from logt.descriptors.model import Model
 from logt.descriptors.pooling import combine_scales, gem

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from logt._types import Floats
+from logt._internal.types import Floats
 from logt.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from logt._types import Floats
-from logt._validation import check_choice, check_float, check_int
+from logt._internal.types import Floats
+from logt._internal.validation import check_choice, check_float, check_int
 from logt.descriptors.boxes import Box
 from logt.descriptors.model_files import ModelFiles, find_files, find_model, read_settings
 from logt.descriptors.model_settings import INPUT_KEYS, OUTPUT_KEYS

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from logt._types import Array
+from logt._internal.types import Array
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.storage.files import read_bytes
 

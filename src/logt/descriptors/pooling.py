@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from logt._types import Floats
+from logt._internal.types import Floats
 
 POOLINGS = ("cls", "mean", "gem", "cls+mean")
 """How the tokens of a transformer become one vector."""

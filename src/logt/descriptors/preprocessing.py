@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from logt._types import Floats
-from logt._validation import check_choice, check_float, check_fraction, check_int
+from logt._internal.types import Floats
+from logt._internal.validation import check_choice, check_float, check_fraction, check_int
 from logt.descriptors.boxes import Box
 from logt.descriptors.image_io import pillow
 from logt.errors import InvalidInputError

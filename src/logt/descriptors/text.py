@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from logt._types import Array, Floats
-from logt._validation import check_int
+from logt._internal.types import Array, Floats
+from logt._internal.validation import check_int
 from logt.descriptors.model import Model
 from logt.descriptors.model_files import read_json
 from logt.descriptors.onnx_session import choose_output, create_session, read_model_file, run_session

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from logt._types import Floats
+from logt._internal.types import Floats
 from logt.errors import CorruptIndexError, InvalidInputError
 
 RIDGE = 10.0

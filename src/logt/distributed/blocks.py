@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from logt._types import Array
-from logt._validation import check_rows, row_norms
+from logt._internal.types import Array
+from logt._internal.validation import check_rows, row_norms
 from logt.datasets.row_files import read_rows
 from logt.errors import InvalidInputError
 from logt.metrics import Metric

@@ -13,20 +13,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from logt._progress import shown_progress
-from logt._threads import Progress
-from logt._validation import check_int
+from logt._internal.progress import shown_progress
+from logt._internal.threads import Progress
+from logt._internal.validation import check_int
 from logt.datasets.vector_files import SUFFIXES
 from logt.distributed.blocks import Block, split_sources
 from logt.distributed.pools import Pool, ProcessPool
 from logt.distributed.staging import Staging, is_dataset
 from logt.distributed.tasks import HELD_OUT, Result, files_of
-from logt.engine.building import MAX_ROWS
-from logt.engine.method import Method
+from logt.engine.builder import MAX_ROWS
 from logt.errors import InvalidInputError
+from logt.group_testing.kmeans import KMeans
+from logt.group_testing.method import Method
 from logt.methods import _check_method
 from logt.metrics import parse_metric
-from logt.stages.kmeans import KMeans
 from logt.storage.files import checksum
 from logt.storage.manifest import stage_to_json
 from logt.storage.places import Place, is_url, local_path

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 
-from logt.engine.neighbor_graph import LinkState
 from logt.engine.snapshot import Snapshot
 from logt.errors import InvalidInputError
-from logt.storage.parts import Outline, read_links
+from logt.graph.neighbor_graph import LinkState
+from logt.storage.shard_files import Outline, read_links
 
 
 class StateGraph:

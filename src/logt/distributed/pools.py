@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from logt._threads import available_cores
-from logt._validation import check_int
+from logt._internal.threads import available_cores
+from logt._internal.validation import check_int
 from logt.distributed.tasks import Result, Task, parse_result, run_task
 from logt.errors import WorkerError
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logt.distributed.shard import Shard
-from logt.engine.shards import ListTotals
 from logt.errors import MissingShardsError
+from logt.lists.shards import ListTotals
 
 LOAD_SECONDS = 3600.0
 """The deadline for opening the segments of a shard, which may have to be fetched first."""

@@ -11,26 +11,26 @@ from typing import Any, Literal, Self, Unpack
 
 import numpy as np
 
-from logt._arrays import to_numpy
-from logt._types import Array, Floats, Ids, SomeIds, Vectors
-from logt._validation import as_int_ids, as_mask, as_matrix, check_choice, check_float, check_int
+from logt._internal.arrays import to_numpy
+from logt._internal.types import Array, Floats, Ids, SomeIds, Vectors
+from logt._internal.validation import as_int_ids, as_mask, as_matrix, check_choice, check_float, check_int
 from logt.distributed.cluster import connect
 from logt.distributed.graph import StateGraph
 from logt.distributed.replicas import Layout, Replicas
 from logt.engine.expansion import expand_queries
 from logt.engine.params import SearchParams, SearchSettings, as_search_params, check_k
-from logt.engine.reader import list_scores
 from logt.engine.rerank import as_diffusion, diffuse
-from logt.engine.shards import ListTotals, balance, merge_candidates, merge_ranges, split_by_bytes
 from logt.engine.snapshot import Snapshot
+from logt.engine.snapshot_search import list_scores
 from logt.engine.string_ids import as_strings
 from logt.errors import BusyError, ConflictError, InvalidInputError, MissingShardsError
+from logt.graph.diffusion import Diffusion
+from logt.lists.inverted_lists import Probe, Ranks
+from logt.lists.shards import ListTotals, balance, merge_candidates, merge_ranges, split_by_bytes
 from logt.metrics import Metric, check_queries, worst_score
 from logt.results import RangeResult, Report, SearchResult, pad_results
-from logt.stages.diffusion import Diffusion
-from logt.stages.inverted_lists import Probe, Ranks
-from logt.storage.parts import Outline, read_outline
 from logt.storage.places import is_url, local_path
+from logt.storage.shard_files import Outline, read_outline
 
 BATCH = 256
 """Queries that are sent to the shards together."""

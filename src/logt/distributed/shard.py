@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from logt._types import Array, Floats, Ids
-from logt.engine.list_search import ListSearcher
-from logt.engine.list_segment import ListSegment
-from logt.engine.reader import Reader
-from logt.engine.shards import Candidates, ListTotals
+from logt._internal.types import Array, Floats, Ids
 from logt.engine.snapshot import Snapshot
+from logt.engine.snapshot_search import Reader
+from logt.lists.codec import Codec
+from logt.lists.inverted_lists import Reading
+from logt.lists.search import ListSearcher
+from logt.lists.segment import ListSegment
+from logt.lists.shards import Candidates, ListTotals
 from logt.metrics import Metric
-from logt.stages.codec import Codec
-from logt.stages.inverted_lists import Reading
-from logt.storage.parts import read_part
+from logt.storage.shard_files import read_part
 
 Filter = Array | None
 """The integer ids that can be found, or a mask over the live vectors of the shard; None for all."""

@@ -14,18 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from logt._threads import Workers
-from logt._types import Array, Floats
-from logt._validation import FloatRows
+from logt._internal.threads import Workers
+from logt._internal.types import Array, Floats
+from logt._internal.validation import FloatRows
 from logt.datasets.row_files import rows_shape, source_stamp
 from logt.distributed.blocks import Block, read_block
-from logt.engine.building import Builder
-from logt.engine.calibration import calibrate
-from logt.engine.list_segment import ListSegment
+from logt.engine.builder import Builder
 from logt.engine.snapshot import Snapshot
 from logt.errors import ConflictError, CorruptIndexError, InvalidInputError, MissingExtraError
-from logt.stages.codec import Codec
-from logt.stages.kmeans import KMeans
+from logt.group_testing.kmeans import KMeans
+from logt.lists.calibration import calibrate
+from logt.lists.codec import Codec
+from logt.lists.segment import ListSegment
 from logt.storage.files import array_file, checksum, parse_arrays, read_array_file
 from logt.storage.manifest import method_from_json
 from logt.storage.places import LocalPlace, Place, place_at

@@ -1,1 +1,1 @@
-"""What the stages are composed into: segments, and the search over them."""
+"""What an index is, whatever its method: snapshots, ids, building and searching."""

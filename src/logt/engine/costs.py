@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from logt.engine.coded_segment import CodedSegment
-from logt.engine.list_segment import ListSegment
-from logt.engine.segment import Segment
-from logt.stages.cascade import Cascade, prefix_lengths
-from logt.stages.codec import Codec
-from logt.stages.inverted_lists import Probe
-from logt.stages.quantize import Codebook
+from logt._internal.segment import Segment
+from logt.group_testing.cascade import Cascade, prefix_lengths
+from logt.group_testing.quantize import Codebook
+from logt.group_testing.segment import CodedSegment
+from logt.lists.codec import Codec
+from logt.lists.inverted_lists import Probe
+from logt.lists.segment import ListSegment
 
 
 def costs(segments: Sequence[Segment], dim: int) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from logt._types import Floats, Ids
-from logt._validation import normalize_rows, row_norms
+from logt._internal.types import Floats, Ids
+from logt._internal.validation import normalize_rows, row_norms
 from logt.engine.snapshot import Snapshot
 
 

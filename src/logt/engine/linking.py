@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from logt._threads import Workers, split_range
-from logt._types import Ids
-from logt._validation import normalize_rows, row_norms
-from logt.engine.calibration import calibrate_links
-from logt.engine.graph import nearest_neighbors
-from logt.engine.method import Method
-from logt.engine.neighbor_graph import Links, LinkState
-from logt.engine.reader import Reader
+from logt._internal.threads import Workers, split_range
+from logt._internal.types import Ids
+from logt._internal.validation import normalize_rows, row_norms
 from logt.engine.snapshot import Snapshot
+from logt.engine.snapshot_search import Reader
+from logt.graph.build import nearest_neighbors
+from logt.graph.neighbor_graph import Links, LinkState
+from logt.group_testing.method import Method
+from logt.lists.calibration import calibrate_links
+from logt.lists.inverted_lists import Probe
 from logt.metrics import Metric
-from logt.stages.inverted_lists import Probe
 
 _BLOCK = 1024  # vectors that are searched for together
 _MANY = 4  # if more than one in so many vectors is new, all are linked again

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from logt._types import Array, Ids, Mask
+from logt._internal.types import Array, Ids, Mask
 
 Wanted = tuple[Any, Ids]
 """A file, and ranges (n, 2) of its bytes: from, to."""

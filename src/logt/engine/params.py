@@ -9,11 +9,11 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from logt._validation import check_effort, check_exponent, check_fraction, check_int
-from logt.engine.method import Method
+from logt._internal.validation import check_effort, check_exponent, check_fraction, check_int
 from logt.errors import InvalidInputError
-from logt.stages.cascade import Cascade
-from logt.stages.inverted_lists import Probe, RecallCurve
+from logt.group_testing.cascade import Cascade
+from logt.group_testing.method import Method
+from logt.lists.inverted_lists import Probe, RecallCurve
 
 MAX_K = 1_000_000
 """The largest k, unless there are more vectors: results are padded to k."""

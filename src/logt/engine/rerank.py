@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from logt._types import Floats, Ids, Mask
-from logt.engine.neighbor_graph import LinkState
+from logt._internal.types import Floats, Ids, Mask
 from logt.engine.snapshot import Snapshot
 from logt.errors import InvalidInputError
+from logt.graph.diffusion import Diffusion
+from logt.graph.neighbor_graph import LinkState
 from logt.metrics import Metric
-from logt.stages.diffusion import Diffusion
 
 
 def as_diffusion(rerank: Any, snapshot: Snapshot, metric: Metric) -> Diffusion | None:

@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from logt._types import Array, Floats, Ids, Mask
-from logt._validation import as_int_ids, as_mask, check_new_ids, filter_masks
-from logt.engine.coded_segment import CodedSegment
-from logt.engine.decode_search import View
-from logt.engine.list_search import ListSearcher
-from logt.engine.list_segment import ListSegment, compact_segment, merge_segments
-from logt.engine.neighbor_graph import LinkState
+from logt._internal.segment import Segment, check_ids
+from logt._internal.types import Array, Floats, Ids, Mask
+from logt._internal.validation import as_int_ids, as_mask, check_new_ids, filter_masks
 from logt.engine.on_demand import StoredRows
-from logt.engine.segment import Segment, check_ids
 from logt.engine.string_ids import StringIds, as_strings, check_distinct
 from logt.errors import CorruptIndexError, InvalidInputError
+from logt.graph.neighbor_graph import LinkState
+from logt.group_testing.search import View
+from logt.group_testing.segment import CodedSegment
+from logt.lists.search import ListSearcher
+from logt.lists.segment import ListSegment, compact_segment, merge_segments
 from logt.metrics import Metric
 
 _MAX_ID = 1 << 63

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from logt._types import Array, Ids
-from logt._validation import check_array, check_lengths
+from logt._internal.types import Array, Ids
+from logt._internal.validation import check_array, check_lengths
 from logt.errors import InvalidInputError
 
 MERGE_RATIO = 4

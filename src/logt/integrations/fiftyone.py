@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from logt._types import Array, Floats, Ids
-from logt._validation import check_choice
+from logt._internal.types import Array, Floats, Ids
+from logt._internal.validation import check_choice
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.index import Index
 from logt.integrations.embedding_folder import METRICS, EmbeddingFolder, Near

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from logt._types import Floats
+from logt._internal.types import Floats
 from logt.descriptors.image_io import ImageDetails
 from logt.errors import CorruptIndexError
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from logt._threads import Progress
-from logt._validation import check_fraction
-from logt.engine.neighbor_graph import scored_groups
+from logt._internal.threads import Progress
+from logt._internal.validation import check_fraction
+from logt.graph.neighbor_graph import scored_groups
 from logt.index import stored_or_new_graph
 from logt.photos.photo_index import Photos
 

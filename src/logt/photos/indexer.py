@@ -16,10 +16,10 @@ from typing import Protocol
 
 import numpy as np
 
-from logt._progress import shown_progress
-from logt._threads import Progress, Workers, available_cores
-from logt._types import Floats
-from logt._validation import check_int
+from logt._internal.progress import shown_progress
+from logt._internal.threads import Progress, Workers, available_cores
+from logt._internal.types import Floats
+from logt._internal.validation import check_int
 from logt.descriptors import DescriptorExtractor, ImageError, Model, Whitening
 from logt.descriptors.image_io import NOT_AN_IMAGE, ImageDetails
 from logt.errors import CorruptIndexError, InvalidInputError

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from logt._types import Floats
+from logt._internal.types import Floats
 from logt.descriptors import Box, DescriptorExtractor, Model, TextEncoder, Whitening
 from logt.descriptors.image_io import AnyImage, as_rgb
 from logt.descriptors.text import can_encode_text

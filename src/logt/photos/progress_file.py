@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from logt._threads import Progress
+from logt._internal.threads import Progress
 from logt.errors import CorruptIndexError
 from logt.storage.files import open_regular
 

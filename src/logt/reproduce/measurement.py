@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from logt._threads import Progress, Workers, available_cores, single_threaded_blas
-from logt._types import Floats, Ids
+from logt._internal.threads import Progress, Workers, available_cores, single_threaded_blas
+from logt._internal.types import Floats, Ids
 from logt.baselines import BuiltSystem, Exhaustive
 from logt.datasets import Benchmark
 from logt.errors import MissingExtraError

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from logt._threads import Progress
+from logt._internal.threads import Progress
 from logt.datasets import Benchmark
 from logt.errors import InvalidInputError
 from logt.reproduce import plots

@@ -13,16 +13,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from logt._threads import Workers
-from logt._types import Floats
+from logt._internal.threads import Workers
+from logt._internal.types import Floats
 from logt.baselines import BuiltSystem, Composed, System
-from logt.engine.method import Method
 from logt.errors import InvalidInputError, MissingExtraError
-from logt.stages.codes import Codes
-from logt.stages.decoder import Sparse
-from logt.stages.grouping import Units
-from logt.stages.memory_vectors import Pinv
-from logt.stages.quantize import Float32
+from logt.group_testing.codes import Codes
+from logt.group_testing.decoder import Sparse
+from logt.group_testing.grouping import Units
+from logt.group_testing.memory_vectors import Pinv
+from logt.group_testing.method import Method
+from logt.group_testing.quantize import Float32
 
 Result = TypeVar("Result")
 BuildError = MissingExtraError | InvalidInputError

@@ -6,8 +6,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from logt._types import Floats
-from logt._validation import normalize_rows, row_norms
+from logt._internal.types import Floats
+from logt._internal.validation import normalize_rows, row_norms
 from logt.index import Index
 
 _SAMPLE_SIZE = 1000

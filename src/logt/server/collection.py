@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from logt._types import Array
+from logt._internal.types import Array
 from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.photos.progress_file import IndexingProgress

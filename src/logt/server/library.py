@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from logt._types import Array, Ids, Mask
+from logt._internal.types import Array, Ids, Mask
 from logt.errors import InvalidInputError
 from logt.photos.catalog import CatalogPhoto
 

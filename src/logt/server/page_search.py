@@ -10,7 +10,7 @@ from typing import BinaryIO, TypeVar
 
 import numpy as np
 
-from logt._types import Floats
+from logt._internal.types import Floats
 from logt.index import Index
 from logt.photos.photo_index import TEXT_EFFORT
 from logt.server.collection import to_hits

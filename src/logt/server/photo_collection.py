@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from logt._types import Floats
+from logt._internal.types import Floats
 from logt.descriptors.boxes import Box
 from logt.errors import InvalidInputError
 from logt.index import Index

@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from logt._types import Floats
+from logt._internal.types import Floats
 from logt.index import Index
 from logt.server.errors import HTTPError
 from logt.server.photo_collection import Region

@@ -12,7 +12,7 @@ from typing import BinaryIO, TypeVar
 
 import numpy as np
 
-from logt._types import Array
+from logt._internal.types import Array
 from logt.descriptors.boxes import Box, has_fractions, to_fractions
 from logt.descriptors.image_decoder import DecodeLimits, ImageDecoder
 from logt.errors import InvalidInputError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
-from logt._threads import available_cores
-from logt._validation import check_int
+from logt._internal.threads import available_cores
+from logt._internal.validation import check_int
 from logt.errors import InvalidInputError
 
 MIN_TOKEN_LENGTH = 12

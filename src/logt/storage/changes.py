@@ -18,8 +18,8 @@ from typing import Literal
 
 import numpy as np
 
-from logt._types import Array, Floats, Ids
-from logt._validation import check_array, check_lengths
+from logt._internal.types import Array, Floats, Ids
+from logt._internal.validation import check_array, check_lengths
 from logt.engine.string_ids import Layer
 from logt.errors import CorruptIndexError
 from logt.storage.files import array_file, flush_folder, open_descriptor, parse_arrays, read_bytes, write_all

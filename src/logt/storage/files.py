@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from logt._types import Array
+from logt._internal.types import Array
 from logt.errors import CorruptIndexError
 
 ALIGNMENT = 64

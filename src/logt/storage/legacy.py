@@ -15,19 +15,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logt._types import Array, Floats
-from logt._validation import check_array, check_lengths
-from logt.engine.coded_segment import CodedSegment
-from logt.engine.list_segment import ListSegment
-from logt.engine.method import Method
-from logt.engine.segment import Segment
+from logt._internal.segment import Segment
+from logt._internal.types import Array, Floats
+from logt._internal.validation import check_array, check_lengths
 from logt.engine.string_ids import Layer, StringIds
-from logt.stages.codec import Codec
-from logt.stages.codes import Codes
-from logt.stages.decoder import Sparse
-from logt.stages.inverted_lists import Probe
-from logt.stages.quantize import CODEBOOKS, Codebook, Int4
-from logt.stages.residual import Bands, ResidualQuantizer
+from logt.group_testing.codes import Codes
+from logt.group_testing.decoder import Sparse
+from logt.group_testing.method import Method
+from logt.group_testing.quantize import CODEBOOKS, Codebook, Int4
+from logt.group_testing.segment import CodedSegment
+from logt.lists.codec import Codec
+from logt.lists.inverted_lists import Probe
+from logt.lists.residual import Bands, ResidualQuantizer
+from logt.lists.segment import ListSegment
 from logt.storage.files import read_array_file
 from logt.storage.manifest import STAGES, misfit_is_corruption
 

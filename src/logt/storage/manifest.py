@@ -10,19 +10,19 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from logt.engine.method import Method
 from logt.errors import CorruptIndexError, FormatVersionError
-from logt.stages.cascade import Cascade
-from logt.stages.correction import Suppress
-from logt.stages.decoder import GroupPinv, Local, Sparse, Transpose
-from logt.stages.dictionary import DictionaryLearning
-from logt.stages.grouping import KdTree, Orthogonal, Random
-from logt.stages.inverted_lists import Probe
-from logt.stages.kmeans import KMeans
-from logt.stages.llc import LocalityConstrained
-from logt.stages.memory_vectors import Mean, Pinv, Sum
-from logt.stages.quantize import Float32, Int4, Int8, ProductQuantizer
-from logt.stages.residual import ResidualQuantizer
+from logt.group_testing.cascade import Cascade
+from logt.group_testing.correction import Suppress
+from logt.group_testing.decoder import GroupPinv, Local, Sparse, Transpose
+from logt.group_testing.dictionary import DictionaryLearning
+from logt.group_testing.grouping import KdTree, Orthogonal, Random
+from logt.group_testing.kmeans import KMeans
+from logt.group_testing.llc import LocalityConstrained
+from logt.group_testing.memory_vectors import Mean, Pinv, Sum
+from logt.group_testing.method import Method
+from logt.group_testing.quantize import Float32, Int4, Int8, ProductQuantizer
+from logt.lists.inverted_lists import Probe
+from logt.lists.residual import ResidualQuantizer
 from logt.storage.files import checksum, read_bytes, replace_file
 
 MANIFEST = "manifest.json"

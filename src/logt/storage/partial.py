@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from logt._types import Array, Ids
-from logt.engine.list_segment import ListSegment
-from logt.engine.neighbor_graph import LinkState
+from logt._internal.types import Array, Ids
 from logt.engine.on_demand import StoredArray, StoredRows
 from logt.engine.string_ids import StringIds
 from logt.errors import CorruptIndexError
-from logt.stages.codec import Codec
+from logt.graph.neighbor_graph import LinkState
+from logt.lists.codec import Codec
+from logt.lists.segment import ListSegment
 from logt.storage.files import MAX_HEADER, METADATA, array_at, header_bytes, parse_header
 from logt.storage.sparse import BLOCK, FINE_BLOCK, BlockFetcher, SparseFile
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from logt._types import Array
-from logt.engine.neighbor_graph import LinkState
+from logt._internal.types import Array
 from logt.engine.string_ids import StringIds
 from logt.errors import ConflictError, CorruptIndexError, InvalidInputError
+from logt.graph.neighbor_graph import LinkState
 from logt.storage import changes
 from logt.storage.cache import cached_file
 from logt.storage.changes import Change

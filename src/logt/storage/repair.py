@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from logt._types import Array, Ids, Mask
-from logt.engine.segment import Segment, check_ids
+from logt._internal.segment import Segment, check_ids
+from logt._internal.types import Array, Ids, Mask
 from logt.engine.string_ids import Layer
 from logt.errors import CorruptIndexError, InvalidInputError
 from logt.storage import changes

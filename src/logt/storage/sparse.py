@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from logt._types import Array, Ids, Mask
+from logt._internal.types import Array, Ids, Mask
 from logt.errors import CorruptIndexError
 from logt.storage.cache import cache_folder, cache_limit, make_room
 from logt.storage.files import checksum, make_folder

@@ -15,16 +15,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from logt._memory import memory_bytes
-from logt._types import Array
-from logt.engine.coded_segment import CodedSegment
-from logt.engine.list_segment import ListSegment
-from logt.engine.neighbor_graph import Links, LinkState
-from logt.engine.segment import Segment
+from logt._internal.memory import memory_bytes
+from logt._internal.segment import Segment
+from logt._internal.types import Array
 from logt.engine.string_ids import Layer, StringIds
 from logt.errors import ConflictError, CorruptIndexError, InvalidInputError
-from logt.stages.codec import Codec
-from logt.stages.quantize import CODEBOOKS, Codebook
+from logt.graph.neighbor_graph import Links, LinkState
+from logt.group_testing.quantize import CODEBOOKS, Codebook
+from logt.group_testing.segment import CodedSegment
+from logt.lists.codec import Codec
+from logt.lists.segment import ListSegment
 from logt.storage import changes, legacy
 from logt.storage.changes import Change
 from logt.storage.files import make_folder, read_array_file

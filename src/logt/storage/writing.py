@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from logt._types import Array
-from logt.engine.coded_segment import CodedSegment
-from logt.engine.list_segment import ListSegment
-from logt.engine.method import Method
-from logt.engine.neighbor_graph import LinkState
-from logt.engine.segment import Segment
+from logt._internal.segment import Segment
+from logt._internal.types import Array
 from logt.engine.string_ids import Layer, StringIds
-from logt.stages.codec import Codec
+from logt.graph.neighbor_graph import LinkState
+from logt.group_testing.method import Method
+from logt.group_testing.segment import CodedSegment
+from logt.lists.codec import Codec
+from logt.lists.segment import ListSegment
 from logt.storage.files import array_file, checksum
 from logt.storage.manifest import FORMAT, stage_to_json
 

@@ -19,14 +19,14 @@ from logt.baselines import (
     System,
     Turbovec,
 )
+from logt.group_testing.grouping import KdTree, Random
+from logt.group_testing.kmeans import KMeans
+from logt.group_testing.memory_vectors import Pinv, Sum
 from logt.methods import compact, gt, with_random_units
 from logt.reproduce.experiments.experiment import EXHAUSTIVE
 from logt.reproduce.experiments.systems import default_index, dictionary_system, local_system, variant_trial
 from logt.reproduce.plan import Plan
 from logt.reproduce.trials import Trial
-from logt.stages.grouping import KdTree, Random
-from logt.stages.kmeans import KMeans
-from logt.stages.memory_vectors import Pinv, Sum
 
 LO_GT_CASCADE = "LO-GT* with cascade"
 LO_GT_INT8 = "LO-GT*, int8"

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from logt._threads import Progress
-from logt._types import Floats, Ids
+from logt._internal.threads import Progress
+from logt._internal.types import Floats, Ids
 from logt.baselines import BuiltSystem, Composed, Dictionary, System
 from logt.methods import lo_gt, rnd, sketched, starred
 from logt.reproduce import paper

@@ -1,0 +1,1 @@
+"""What every module may use: arrays, threads, progress, validation."""

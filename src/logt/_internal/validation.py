@@ -1,0 +1,306 @@
+"""Validation: what users pass -> values and arrays that the stages can trust. All checks of input are here."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logt._internal.arrays import to_numpy
+from logt._internal.threads import split_range
+from logt._internal.types import Array, Floats, Ids, Mask
+from logt.errors import InvalidInputError
+
+MAX_NORM = 1e18
+"""Vectors with a larger norm would overflow float32 in a squared distance."""
+
+_BLOCK = 4096  # rows checked together: a memory-mapped matrix is never loaded at once
+
+# ------------------------------------------------------------------------------------------------ parameters
+
+
+def check_int(name: str, value: Any, least: int = 1) -> int:
+    """Return the value as a plain int of at least `least`."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise InvalidInputError(f"{name} must be an integer, got {value!r}") from None
+    if isinstance(value, bool) or number < least:
+        raise InvalidInputError(f"{name} must be >= {least}, got {value!r}")
+    return number
+
+
+def check_float(name: str, value: Any) -> float:
+    """Return the value as a plain float; NaN is refused."""
+    if isinstance(value, str | bytes | bool):
+        raise InvalidInputError(f"{name} must be a number, got {value!r}")
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise InvalidInputError(f"{name} must be a number, got {value!r}") from None
+    if math.isnan(number):
+        raise InvalidInputError(f"{name} must be a number, got {value!r}")
+    return number
+
+
+def check_exponent(name: str, value: object) -> float:
+    """Return the value as a finite float of at least 0."""
+    number = check_float(name, value)
+    if not 0 <= number < math.inf:
+        raise InvalidInputError(f"{name} must be at least 0 and finite, got {value!r}")
+    return number
+
+
+def check_fraction(name: str, value: object) -> float:
+    """Return the value as a float above 0 and at most 1."""
+    number = check_float(name, value)
+    if not 0 < number <= 1:
+        raise InvalidInputError(f"{name} must be above 0 and at most 1, got {value!r}")
+    return number
+
+
+def check_effort(value: object) -> float:
+    """Return an effort as a float from 0 to 1."""
+    number = check_float("effort", value)
+    if not 0 <= number <= 1:
+        raise InvalidInputError(f"effort must be from 0 to 1, got {value!r}")
+    return number
+
+
+def check_ridge(value: object) -> float:
+    """Return the ridge of a regression as a float above 0 and below infinity."""
+    number = check_float("ridge", value)
+    if not 0 < number < math.inf:
+        raise InvalidInputError(f"ridge must be above 0, got {value!r}")
+    return number
+
+
+def check_positive(stage: object, *names: str) -> None:
+    """Convert the named fields of a frozen dataclass to plain ints of at least 1."""
+    for name in names:
+        object.__setattr__(stage, name, check_int(name, getattr(stage, name)))
+
+
+def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
+    """Raise unless the value is one of the choices."""
+    if value not in choices:
+        raise InvalidInputError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+# --------------------------------------------------------------------------------------------------- vectors
+
+
+def as_matrix(X: Any, dim: int, name: str) -> Array:
+    """Return X as a 2-D array of real numbers with `dim` columns; one vector becomes one row. Copies nothing."""
+    X = to_numpy(X)
+    try:
+        array = np.asarray(X)
+    except (ValueError, TypeError) as error:
+        raise InvalidInputError(f"{name} is not an array of numbers: {error}") from error
+    if array.size == 0 and (array.shape in ((0,), (1, 0)) or array.shape[1:] == (dim,)):
+        return np.empty((0, dim), np.float32)
+    if array.dtype.kind not in "fiub":
+        raise InvalidInputError(f"{name} must hold real numbers, got dtype {array.dtype}")
+    if array.ndim == 1:
+        array = array[None]
+    if array.ndim != 2 or array.shape[1] != dim:
+        raise InvalidInputError(
+            f"{name} has shape {np.shape(X)}, but the index holds vectors of dimension {dim}: "
+            f"pass shape (rows, {dim})"
+        )
+    return array
+
+
+def infer_dim(X: Any) -> int:
+    """Return the number of columns of a matrix, or the length of one vector; at least 1."""
+    try:
+        shape = np.shape(to_numpy(X))
+    except ValueError as error:
+        raise InvalidInputError(f"X is not an array of numbers: {error}") from error
+    if not shape or shape[-1] < 1:
+        raise InvalidInputError(f"X has shape {shape}, which is not a matrix of vectors")
+    return int(shape[-1])
+
+
+def check_rows(array: Array, name: str, hint: str) -> Array:
+    """Return the array if every row is finite as float32 and its norm is at most MAX_NORM."""
+    for block in split_range(len(array), _BLOCK):
+        with np.errstate(over="ignore"):
+            rows = np.asarray(array[block], np.float32)
+        finite = np.isfinite(rows)
+        if not finite.all():
+            row, column = (int(i) for i in np.argwhere(~finite)[0])
+            value = array[block][row, column]
+            raise InvalidInputError(f"row {block.start + row} of {name} holds {value} at column {column}; {hint}")
+        norms = row_norms(rows)
+        if norms.size and norms.max() > MAX_NORM:
+            row = int(norms.argmax())
+            raise InvalidInputError(
+                f"row {block.start + row} of {name} has norm {norms[row]:g}, above {MAX_NORM:g}; {hint}"
+            )
+    return array
+
+
+def row_norms(array: Array) -> NDArray[np.float64]:
+    """Return the norm of each row, summed in float64."""
+    if len(array) <= _BLOCK:
+        few = np.asarray(array, np.float64)
+        norms: NDArray[np.float64] = np.sqrt(np.einsum("ij,ij->i", few, few))
+        return norms
+    norms = np.empty(len(array))
+    for block in split_range(len(array), _BLOCK):
+        rows = np.asarray(array[block], np.float64)
+        norms[block] = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    return norms
+
+
+def normalize_rows(array: Array, norms: NDArray[np.float64]) -> Floats:
+    """Return the rows as float32, divided by their norms; rows of norm 0 stay 0."""
+    X = np.empty(array.shape, np.float32)
+    divisors = np.where(norms > 0, norms, 1)[:, None]
+    for block in split_range(len(array), _BLOCK):
+        X[block] = np.asarray(array[block], np.float64) / divisors[block]
+    return X
+
+
+class FloatRows:
+    """The rows of a matrix as float32, of norm 1 if `normalize` (rows of norm 0 stay 0), computed when they are read.
+
+    A stage that reads a few rows at a time never holds a copy of them all.
+    """
+
+    def __init__(self, array: Array, *, normalize: bool):
+        self._array, self.normalized = array, normalize
+        self.shape: tuple[int, int] = array.shape
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice | Ids) -> Floats:
+        part = self._array[rows]
+        return normalize_rows(part, row_norms(part)) if self.normalized else np.asarray(part, np.float32)
+
+
+# ------------------------------------------------------------------------------------------------------- ids
+
+
+def as_int_ids(ids: Any) -> Ids:
+    """Return requested ids, one or many, as an int64 array."""
+    if isinstance(ids, set | frozenset | range):
+        ids = list(ids)
+    try:
+        given = np.atleast_1d(np.asarray(ids))
+    except ValueError as error:
+        raise InvalidInputError(f"ids are not a list of integers: {error}") from error
+    if given.size == 0:
+        return np.empty(0, np.int64)
+    if given.ndim != 1 or given.dtype.kind not in "iu":
+        raise InvalidInputError(f"ids must be a 1-D list of integers, got dtype {given.dtype}, shape {given.shape}")
+    return given.astype(np.int64)
+
+
+def check_new_ids(ids: Any, count: int, next_id: int, present: Ids) -> Ids:
+    """Return one new int64 id per vector: the given ones, or the numbers from next_id on."""
+    if ids is None:
+        if next_id > np.iinfo(np.int64).max - count:
+            raise InvalidInputError(f"no free ids are left from {next_id} on; pass ids")
+        return np.arange(next_id, next_id + count, dtype=np.int64)
+    try:
+        given = np.asarray(ids)
+    except ValueError as error:
+        raise InvalidInputError(f"ids are not a list of integers or strings: {error}") from error
+    if given.shape != (count,):
+        raise InvalidInputError(f"ids have shape {given.shape}, but there are {count} vectors: pass one id each")
+    if count == 0:
+        return np.empty(0, np.int64)
+    if given.dtype.kind not in "iu":
+        raise InvalidInputError(f"ids must be integers (or all strings), got dtype {given.dtype}")
+    if int(given.min()) < 0 or int(given.max()) >= np.iinfo(np.int64).max:
+        wrong = int(given.min()) if int(given.min()) < 0 else int(given.max())
+        raise InvalidInputError(f"ids must be from 0 to 2^63 - 2, got {wrong}; nothing was added")
+    numbers = given.astype(np.int64)
+    unique, counts = np.unique(numbers, return_counts=True)
+    if len(unique) < count:
+        raise InvalidInputError(f"id {unique[counts > 1][0]} is given twice; nothing was added")
+    if unique[0] < next_id and (taken := np.intersect1d(present, unique)).size:
+        raise InvalidInputError(f"id {taken[0]} is already in the index; nothing was added")
+    return numbers
+
+
+# --------------------------------------------------------------------------------------------------- filters
+
+
+def as_mask(filter: Any) -> Mask | None:
+    """Return the filter as an array if it is a boolean mask: an array, a list, or a tensor or column; else None."""
+    if isinstance(filter, list | tuple):
+        return np.array(filter) if filter and all(isinstance(value, bool | np.bool_) for value in filter) else None
+    kind = getattr(filter, "dtype", getattr(filter, "type", None))  # pyarrow has a type
+    if str(kind).lower() not in ("bool", "boolean", "torch.bool"):
+        return None
+    values = np.asarray(to_numpy(filter) if hasattr(filter, "__dlpack__") else filter)
+    if values.dtype != bool:  # a column with missing values
+        raise InvalidInputError("the mask has missing values; fill them with True or False")
+    return values
+
+
+def filter_masks(filter: Any, parts: Sequence[tuple[Ids, Mask]]) -> list[Mask]:
+    """For each segment's (ids, live rows), return which rows pass the filter.
+
+    A filter is a function from ids to a mask, a mask over all live ids, or a list of ids.
+    """
+    if callable(filter):
+        masks = []
+        for ids, live in parts:
+            result = np.asarray(filter(ids[live]))
+            if result.shape != (int(live.sum()),) or result.dtype != bool:
+                raise InvalidInputError(
+                    f"the filter returned {result.dtype} of shape {result.shape} for {int(live.sum())} ids: "
+                    "it must return a mask"
+                )
+            mask = np.zeros(len(ids), bool)
+            mask[live] = result
+            masks.append(mask)
+        return masks
+    given = as_mask(filter)
+    if given is not None:
+        total = sum(int(live.sum()) for _, live in parts)
+        if given.shape != (total,):
+            raise InvalidInputError(f"the mask has shape {given.shape}, but there are {total} ids in index.ids")
+        masks, start = [], 0
+        for ids, live in parts:
+            mask = np.zeros(len(ids), bool)
+            count = int(live.sum())
+            mask[live] = given[start : start + count]
+            masks.append(mask)
+            start += count
+        return masks
+    wanted = as_int_ids(filter)
+    return [np.isin(ids, wanted) for ids, _ in parts]
+
+
+# ------------------------------------------------------------------------------------------- arrays from disk
+
+
+def check_type(array: Array, dtype: Any, ndim: int) -> Array:
+    """Return an array of a file if it has the expected type; its values are not read."""
+    if array.dtype != dtype or array.ndim != ndim:
+        raise ValueError(f"an array is {array.dtype} with {array.ndim} dimensions, expected {dtype} with {ndim}")
+    return array
+
+
+def check_array(array: Array, dtype: Any, ndim: int) -> Array:
+    """Return an array read from disk if it has the expected type and holds no NaN or infinity."""
+    check_type(array, dtype, ndim)
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ValueError("an array holds NaN or infinity")
+    return array
+
+
+def check_lengths(*arrays: Array) -> None:
+    """Raise unless arrays read from disk have the same length."""
+    if len({len(array) for array in arrays}) != 1:
+        raise ValueError("arrays of one segment differ in length")

@@ -1,0 +1,241 @@
+"""The nearest neighbors of every vector, snapshot -> (ids, neighbors, similarities), from the codes alone.
+
+The decoded vectors are kept as int8, list by list. Each vector is first compared with those of the lists it is
+nearest to. Vectors of one block are neighbors themselves and share most of these lists, so that this is a product of
+two small matrices per list; each product counts for both vectors. Then each is compared with the neighbors of its
+neighbors, until that finds few (nearest neighbor descent: Dong, Moses and Li, Efficient k-nearest neighbor graph
+construction for generic similarity measures, 2011).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logt import _kernels
+from logt._internal.threads import Workers, split_range
+from logt._internal.types import Floats, Ids
+from logt._internal.validation import normalize_rows, row_norms
+from logt.engine.snapshot import Snapshot
+from logt.graph.neighbor_graph import Neighbors
+from logt.group_testing.kmeans import KMeans
+from logt.lists.segment import ListSegment
+
+EXHAUSTIVE = 4096
+"""Up to this many vectors, all pairs are compared; each vector is compared with about as many at least."""
+
+_ROWS = 1024  # vectors decoded together
+_BLOCK = 2048  # vectors compared with others together, at most
+_PRODUCTS = 1 << 18  # that are computed together
+_PROBE = 0.6  # of M lists, each vector is compared with those of M**0.6
+_LEAST = 30  # neighbors that are found, even if fewer are wanted: more of them have more neighbors
+_FORWARD, _REVERSE = 30, 20  # neighbors of a vector whose neighbors are read, and vectors that it is a neighbor of
+_JOINS = 4  # times that neighbors of neighbors are compared, at most
+_SETTLED = 0.04  # of the neighbors of a sample: if fewer would be new, the graph is good
+_SAMPLE = 16  # one of so many blocks is in the sample
+_NONE, _NEW = np.uint32(0xFFFFFFFF), np.uint32(0x80000000)  # as in kernels.hpp
+
+Rows = NDArray[np.uint32]
+
+
+def nearest_neighbors(snapshot: Snapshot, dim: int, k: int, workers: Workers) -> Neighbors:
+    """Return the k nearest neighbors of each live vector, by the cosine of the decoded vectors."""
+    return _by_id(*_compare_all(snapshot, dim, k, workers))
+
+
+def _compare_all(snapshot: Snapshot, dim: int, k: int, workers: Workers) -> tuple[Ids, NDArray[np.int32], Floats]:
+    """Return (ids, neighbors, similarities) in list order. The decoded vectors are freed when this returns."""
+    vectors = _Vectors.decode(snapshot, dim, workers)
+    count = len(vectors.ids)
+    k = min(k, max(count - 1, 0))
+    found = np.full((count, min(max(k, _LEAST), max(count - 1, 0))), _NONE, np.uint32)
+    if k and not vectors.compare_lists(found, workers):
+        for _ in range(_JOINS):
+            if not vectors.join(found, workers):
+                break
+    found = np.ascontiguousarray(found[:, :k])
+    similarity = np.zeros((count, k), np.float32)
+
+    def fill(rows: slice) -> None:
+        _kernels.similarities(vectors.codes, vectors.scale, rows.start, found[rows], similarity[rows])
+
+    workers.map(fill, split_range(count, _ROWS))
+    return vectors.ids, found.view(np.int32), similarity
+
+
+@dataclass(frozen=True, eq=False)
+class _Vectors:
+    """Unit vectors as int8, in list order; list j is starts[j]:starts[j + 1]."""
+
+    ids: Ids
+    codes: NDArray[np.int8]
+    scale: Floats
+    starts: Ids
+
+    @classmethod
+    def decode(cls, snapshot: Snapshot, dim: int, workers: Workers) -> _Vectors:
+        count = len(snapshot)
+        ids, codes, scale = np.empty(count, np.int64), np.empty((count, dim), np.int8), np.empty(count, np.float32)
+        sizes, first = [np.zeros(1, np.int64)], 0
+        for segments in _by_codec(snapshot):
+            live = [_in_list_order(segment) for segment in segments]
+            lists = np.stack([counts for _, counts in live])  # (segments, lists)
+            ends = np.cumsum(lists.T).reshape(lists.shape[::-1]).T  # of the vectors of a segment in a list
+            for segment, (rows, counts), places in zip(segments, live, first + ends - lists, strict=True):
+                place = np.repeat(places - (np.cumsum(counts) - counts), counts) + np.arange(len(rows))
+                ids[place] = segment.ids[rows]
+                _decode(segment, rows, place, codes, scale, workers)
+            mine = slice(first, first + int(lists.sum()))
+            if lists.shape[1] == 1 and count > EXHAUSTIVE and lists.sum() > _ROWS:
+                order, lists = _cluster(codes[mine], scale[mine], workers)
+                ids[mine], codes[mine], scale[mine] = ids[mine][order], codes[mine][order], scale[mine][order]
+            sizes.append(lists.sum(axis=0))
+            first = mine.stop
+        together = np.concatenate(sizes) if count > EXHAUSTIVE else np.array([0, count])
+        together = np.concatenate([[0], together[together > 0]])
+        return cls(ids, codes, scale, np.cumsum(together))
+
+    def compare_lists(self, found: Rows, workers: Workers) -> bool:
+        """Find the nearest neighbors of all vectors in the lists each is nearest to.
+
+        Return whether these are all lists, so that the neighbors are exact.
+        """
+        count, M = len(self.ids), len(self.starts) - 1
+        wanted = min(M, int(np.ceil(max(M**_PROBE, EXHAUSTIVE * M / count))))
+        centers = self._centers(workers)
+        value, lock = np.full(found.shape, -np.inf, np.float32), np.zeros(count, np.uint8)
+
+        def fill(rows: slice) -> None:
+            own = (
+                int(np.searchsorted(self.starts, rows.start, side="right")) - 1
+            )  # its own lists first: they are near
+            probing = self._probing(rows, centers, wanted)
+            _kernels.compare_lists(self.codes, self.scale, self.starts, *probing, rows.start, own, found, value, lock)
+
+        rows = min(_BLOCK, max(_ROWS // 4, count // (8 * workers.threads)))
+        workers.map(fill, split_range(count, rows), "linking")
+        found |= _NEW  # _NONE stays what it is
+        return wanted == M
+
+    def join(self, found: Rows, workers: Workers) -> bool:
+        """Compare vectors with the neighbors of their neighbors.
+
+        Return False if that finds few for a sample: then only the sample was improved.
+        """
+        forward = min(_FORWARD, found.shape[1])
+        adjacent = np.empty((len(found), forward + _REVERSE), np.uint32)
+        _kernels.adjacent_rows(found, forward, adjacent)
+
+        def fill(rows: slice) -> int:
+            return _kernels.join_rows(self.codes, self.scale, adjacent, rows.start, found[rows])
+
+        parts = split_range(len(found), _ROWS // _SAMPLE)
+        sample = parts[::_SAMPLE]
+        size = sum(part.stop - part.start for part in sample) * found.shape[1]
+        if sum(workers.map(fill, sample)) < _SETTLED * size:
+            return False
+        rest = [part for number, part in enumerate(parts) if number % _SAMPLE]
+        workers.map(fill, rest, "linking neighbors of neighbors")
+        return True
+
+    def _centers(self, workers: Workers) -> _Centers:
+        """Return the direction from the mean of all vectors to the mean of each list."""
+        means = np.stack(workers.map(self._mean, range(len(self.starts) - 1)))
+        sizes = np.diff(self.starts)
+        means -= (sizes @ means / sizes.sum()).astype(np.float32)
+        return _Centers.from_floats(normalize_rows(means, np.maximum(row_norms(means), 1e-30)))
+
+    def _mean(self, j: int) -> Floats:
+        first, last = self.starts[j : j + 2].tolist()
+        total = np.zeros(self.codes.shape[1], np.float32)
+        for part in split_range(last - first, _ROWS):
+            rows = slice(first + part.start, first + part.stop)
+            total += self.scale[rows] @ self.codes[rows].astype(np.float32)
+        return total / np.float32(last - first)
+
+    def _probing(self, rows: slice, centers: _Centers, wanted: int) -> tuple[Ids, Rows]:
+        """Return the vectors that are compared with each list: those of list j are starts[j]:starts[j + 1]."""
+        M, count = len(centers.scale), rows.stop - rows.start
+        probes = np.empty((count, wanted), np.uint32)
+        own = np.searchsorted(self.starts, np.arange(rows.start, rows.stop), side="right") - 1
+        for part in split_range(count, max(1, _PRODUCTS // M)):
+            products = centers.products(self.codes[rows][part])
+            products[np.arange(len(products)), own[part]] = np.inf
+            probes[part] = np.argpartition(products, -wanted, axis=1)[:, -wanted:]
+        starts, mine = np.empty(M + 1, np.int64), np.empty(probes.size, np.uint32)
+        _kernels.group_rows(probes, starts, mine)
+        return starts, mine
+
+
+@dataclass(frozen=True, eq=False)
+class _Centers:
+    """Directions as int8, packed for products."""
+
+    packed: Any
+    scale: Floats
+
+    @classmethod
+    def from_floats(cls, V: Floats) -> _Centers:
+        import numkong
+
+        codes, scale = np.empty(V.shape, np.int8), np.empty(len(V), np.float32)
+        _kernels.to_int8(V, codes, scale)
+        return cls(numkong.dots_pack(codes), scale)
+
+    def products(self, codes: NDArray[np.int8]) -> Floats:
+        import numkong
+
+        products = np.asarray(numkong.dots_packed(codes, self.packed))
+        scaled: Floats = np.multiply(products, self.scale, dtype=np.float32, casting="unsafe")
+        return scaled
+
+
+def _by_id(ids: Ids, found: NDArray[np.int32], similarity: Floats) -> Neighbors:
+    """Return the neighbors by increasing id; both arrays are overwritten."""
+    order = np.argsort(ids)
+    row = np.full(len(order) + 1, -1, np.int32)  # the last is for -1
+    row[order] = np.arange(len(order), dtype=np.int32)
+    for part in split_range(len(order), 1 << 16):
+        found[part] = row[found[part]]
+    return Neighbors(ids[order], found[order], similarity[order])
+
+
+def _by_codec(snapshot: Snapshot) -> list[list[Any]]:
+    """Return the segments; those of one codec, which have the same lists, are together. Others are alone."""
+    groups: dict[int, list[Any]] = {}
+    for segment in snapshot.segments:
+        same = segment.codec if isinstance(segment, ListSegment) and not segment.flat else segment
+        groups.setdefault(id(same), []).append(segment)
+    return list(groups.values())
+
+
+def _in_list_order(segment: Any) -> tuple[Ids, Ids]:
+    """Return (the live rows of a segment, list by list; the sizes of the lists)."""
+    if not isinstance(segment, ListSegment) or segment.flat:
+        rows = np.flatnonzero(segment.live)
+        return rows, np.array([len(rows)])
+    live = segment.live[segment.row]
+    ends = np.concatenate([[0], np.cumsum(live)])[segment.starts]
+    return segment.row[live].astype(np.int64), np.diff(ends)
+
+
+def _decode(segment: Any, rows: Ids, place: Ids, codes: NDArray[np.int8], scale: Floats, workers: Workers) -> None:
+    def fill(part: slice) -> None:
+        X = segment.reconstruct(rows[part])
+        unit = normalize_rows(X, np.maximum(row_norms(X), 1e-30))
+        mine = np.empty(unit.shape, np.int8), np.empty(len(unit), np.float32)
+        _kernels.to_int8(unit, *mine)
+        codes[place[part]], scale[place[part]] = mine
+
+    workers.map(fill, split_range(len(rows), _ROWS), "decoding")
+
+
+def _cluster(codes: NDArray[np.int8], scale: Floats, workers: Workers) -> tuple[Ids, Ids]:
+    """Return (an order of the vectors by cluster, the sizes of the clusters as a row)."""
+    V = codes * scale[:, None]
+    units = KMeans()(V, np.random.default_rng(0), Workers(workers.threads))
+    label = units.assignment[:, 0]
+    return np.argsort(label, kind="stable"), np.bincount(label)[None]

@@ -1,0 +1,163 @@
+"""Memory units, X -> units: which vectors are grouped together (section 3.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from logt import _kernels
+from logt._internal.threads import SERIAL, Workers
+from logt._internal.types import Floats, Ids, Ints
+from logt._internal.validation import check_choice, check_positive
+
+MIN_UNITS = 16
+"""Units made per round at least, if there are as many vectors: fewer could not tell a small batch apart."""
+
+_SAMPLE = 100  # vectors of a kd-tree node whose variances are computed, as in FLANN
+
+
+@dataclass(frozen=True)
+class Units:
+    """The paper's G by vector: `assignment[i]` are the m units of vector i, numbered from 0 to count - 1."""
+
+    assignment: Ints
+    count: int
+
+    @cached_property
+    def members(self) -> tuple[Ids, Ints]:
+        """Return (offsets, rows): unit j holds rows[offsets[j]:offsets[j + 1]], in increasing order."""
+        flat = self.assignment.ravel()
+        by_unit = np.argsort(flat, kind="stable")
+        sizes = np.bincount(flat, minlength=self.count)
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        return offsets, (by_unit // self.assignment.shape[1]).astype(np.int32)
+
+    def rows(self, unit: int) -> Ints:
+        """Return the rows of one unit."""
+        offsets, rows = self.members
+        return rows[offsets[unit] : offsets[unit + 1]]
+
+
+@dataclass(frozen=True)
+class Random:
+    """m random partitions into units of n vectors, as in Shi et al. (2014)."""
+
+    n: int = 50
+    m: int = 4
+
+    def __post_init__(self) -> None:
+        check_positive(self, "n", "m")
+
+    def __call__(self, X: Floats, rng: np.random.Generator, workers: Workers = SERIAL) -> Units:
+        N = len(X)
+        starts = _unit_starts(N, self.n)
+        count = len(starts) - 1
+        assignment = np.empty((N, self.m), np.int32)
+        for r in range(self.m):
+            assignment[rng.permutation(N), r] = r * count + np.repeat(np.arange(count), np.diff(starts))
+        return Units(assignment, self.m * count)
+
+
+@dataclass(frozen=True)
+class Orthogonal:
+    """m partitions into units of n nearly orthogonal vectors.
+
+    Each round cuts a random order of all vectors into chunks of k·n. In a chunk, k units start with one vector each
+    and take turns; each takes the free vector that is most orthogonal to its members, by the chosen criterion: the
+    smallest maximum of |cos| ("max_abs"), sum of cos² ("sum_squares") or maximum of cos ("max_signed").
+    """
+
+    n: int = 50
+    m: int = 4
+    k: int = 20
+    criterion: Literal["max_abs", "sum_squares", "max_signed"] = "max_abs"
+
+    def __post_init__(self) -> None:
+        check_positive(self, "n", "m", "k")
+        check_choice("criterion", self.criterion, ("max_abs", "sum_squares", "max_signed"))
+
+    def __call__(self, X: Floats, rng: np.random.Generator, workers: Workers = SERIAL) -> Units:
+        N = len(X)
+        starts = _unit_starts(N, self.n)
+        count = len(starts) - 1
+        assignment = np.empty((N, self.m), np.int32)
+        rounds = [(r, rng.permutation(N)) for r in range(self.m)]
+        chunks = np.array_split(np.arange(count), -(-count // self.k))
+
+        def grow(job: tuple[int, Ids, Ids]) -> None:
+            r, order, units = job
+            chunk = order[starts[units[0]] : starts[units[-1] + 1]]
+            assignment[chunk, r] = r * count + units[0] + self._grow(X[chunk], np.diff(starts)[units])
+
+        workers.map(grow, [(r, order, units) for r, order in rounds for units in chunks], "grouping")
+        return Units(assignment, self.m * count)
+
+    def _grow(self, V: Floats, sizes: Ids) -> Ints:
+        """Return the unit of each row of V, for units of the given sizes."""
+        A = V @ V.T
+        if self.criterion == "max_abs":
+            np.abs(A, out=A)
+        elif self.criterion == "sum_squares":
+            np.square(A, out=A)
+        unit = np.empty(len(V), np.int32)
+        _kernels.grow_units(A, sizes.astype(np.int32), self.criterion == "sum_squares", unit)
+        return unit
+
+
+@dataclass(frozen=True)
+class KdTree:
+    """m randomized kd-trees; their leaves are units of at most n similar vectors (Iscen, Amsaleg and Furon 2016).
+
+    Each node is split at the median of one of the `axes` coordinates with the largest variance in a sample of it,
+    chosen at random, as in FLANN. Leaves of one tree differ by at most one vector.
+    """
+
+    n: int = 50
+    m: int = 1
+    axes: int = 5
+
+    def __post_init__(self) -> None:
+        check_positive(self, "n", "m", "axes")
+
+    def __call__(self, X: Floats, rng: np.random.Generator, workers: Workers = SERIAL) -> Units:
+        N = len(X)
+        count = max(-(-N // self.n), min(N, MIN_UNITS))
+        assignment = np.empty((N, self.m), np.int32)
+
+        def build(tree: tuple[int, np.random.Generator]) -> None:
+            r, own = tree
+            assignment[:, r] = r * count + self._leaves(X, count, own)
+
+        workers.map(build, list(enumerate(rng.spawn(self.m))), "kd-trees")
+        return Units(assignment, self.m * count)
+
+    def _leaves(self, X: Floats, count: int, rng: np.random.Generator) -> Ints:
+        """Return the leaf of each row in one tree with `count` leaves."""
+        leaf = np.empty(len(X), np.int32)
+        nodes = [(np.arange(len(X)), 0, count)]  # rows, and the first and number of their leaves
+        while nodes:
+            rows, first, leaves = nodes.pop()
+            if leaves == 1:
+                leaf[rows] = first
+                continue
+            order = rows[np.argsort(X[rows, self._axis(X, rows, rng)], kind="stable")]
+            left = leaves // 2
+            middle = -(-len(rows) * left // leaves)
+            nodes += [(order[:middle], first, left), (order[middle:], first + left, leaves - left)]
+        return leaf
+
+    def _axis(self, X: Floats, rows: Ids, rng: np.random.Generator) -> int:
+        sample = rows if len(rows) <= _SAMPLE else rng.choice(rows, _SAMPLE, replace=False)
+        variance = X[sample].var(axis=0)
+        axes = min(self.axes, X.shape[1])
+        widest = np.argpartition(-variance, axes - 1)[:axes]
+        return int(rng.choice(np.sort(widest)))
+
+
+def _unit_starts(N: int, n: int) -> Ids:
+    """Return where each of the ⌊N/n⌋ (at least MIN_UNITS) units of a round starts; sizes differ by at most one."""
+    count = max(N // n, min(N, MIN_UNITS))
+    return -(-np.arange(count + 1, dtype=np.int64) * N // count)

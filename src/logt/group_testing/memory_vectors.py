@@ -1,0 +1,76 @@
+"""Memory vectors, (X, units) -> Y: one vector that represents a unit (eqs. 3 and 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from logt._internal.threads import SERIAL, Workers, split_range
+from logt._internal.types import Array, Floats
+from logt._internal.validation import check_ridge
+from logt.group_testing.grouping import Units
+
+
+@dataclass(frozen=True)
+class Sum:
+    """y_j is the sum of its members, so that the measurements are exactly c = G s."""
+
+    def __call__(self, X: Floats, units: Units, workers: Workers = SERIAL) -> Floats:
+        return _for_each_unit(lambda V: V.sum(axis=0, dtype=np.float64), X, units, workers)
+
+
+@dataclass(frozen=True)
+class Pinv:
+    """y_j has inner product 1 with each of its members: y_j = X_jᵀ (X_j X_jᵀ + ridge·I)⁻¹ 1.
+
+    The ridge keeps y_j bounded when members are equal or nearly equal.
+    """
+
+    ridge: float = 1e-6
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ridge", check_ridge(self.ridge))
+
+    def __call__(self, X: Floats, units: Units, workers: Workers = SERIAL) -> Floats:
+        return _for_each_unit(self._solve, X, units, workers)
+
+    def _solve(self, V: Floats) -> Array:
+        V64 = V.astype(np.float64)
+        gram = V64 @ V64.T
+        gram[np.diag_indices_from(gram)] += self.ridge
+        return np.linalg.solve(gram, np.ones(len(V))) @ V64
+
+
+@dataclass(frozen=True)
+class Mean:
+    """y_j is the mean of its members, of norm 1 if `normalize`; 0 if there are none."""
+
+    normalize: bool = True
+
+    def __call__(self, X: Floats, units: Units, workers: Workers = SERIAL) -> Floats:
+        return _for_each_unit(_normalized_sum if self.normalize else _mean, X, units, workers)
+
+
+def _normalized_sum(V: Floats) -> Array:
+    total: Array = V.sum(axis=0, dtype=np.float64)
+    total /= max(float(np.linalg.norm(total)), 1e-12)
+    return total
+
+
+def _mean(V: Floats) -> Array:
+    total: Array = V.sum(axis=0, dtype=np.float64)
+    return total / max(len(V), 1)
+
+
+def _for_each_unit(function: Callable[[Floats], Array], X: Floats, units: Units, workers: Workers) -> Floats:
+    Y = np.empty((units.count, X.shape[1]), np.float32)
+
+    def fill(block: slice) -> None:
+        for j in range(block.start, block.stop):
+            Y[j] = function(X[units.rows(j)])
+
+    _ = units.members  # computed once, before the threads read it
+    workers.map(fill, split_range(units.count, 64), "memory vectors")
+    return Y

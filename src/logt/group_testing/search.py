@@ -1,0 +1,239 @@
+"""Search with the paper's methods, (segments, Q) -> ranking: measure, estimate, re-rank, correct."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from logt import _kernels
+from logt._internal.threads import SERIAL, Workers, split_range
+from logt._internal.types import Array, Floats, Ids, Mask
+from logt.group_testing.cascade import FULL, Cascade, Prefix
+from logt.group_testing.cascade_cache import PrefixCache
+from logt.group_testing.codes import LANES
+from logt.group_testing.correction import Suppress
+from logt.group_testing.decoder import solve_group_inverse
+from logt.group_testing.segment import CodedSegment
+
+TILE = LANES
+"""Queries decoded together, one per SIMD lane."""
+
+_BLOCK = 1 << 13  # rows whose scores are held at a time where all are computed
+_FEW = 4  # up to this many queries are faster one by one
+_NO_BIAS = np.empty(0, np.float32)
+
+
+@dataclass(frozen=True)
+class View:
+    """A segment as one search sees it: `bias` is added to the estimates, -inf hides a row; `count` are visible."""
+
+    segment: CodedSegment
+    bias: Floats
+    count: int
+
+    @classmethod
+    def of_segment(cls, segment: CodedSegment, *, l2: bool, allowed: Mask | None = None) -> View:
+        """With `l2`, scores are 2·q·x − ‖x‖² for doubled queries; only live and allowed rows are visible."""
+        bias = _NO_BIAS if not l2 or segment.minus_squares is None else segment.minus_squares
+        if segment.removed is None and allowed is None:
+            return cls(segment, bias, len(segment))
+        seen = segment.live if allowed is None else segment.live & allowed
+        masked = np.where(seen, bias if len(bias) else np.float32(0), np.float32(-np.inf))
+        return cls(segment, masked, int(seen.sum()))
+
+    def rows(self, part: slice) -> View:
+        """Return the view of some rows only; their codes are copied."""
+        segment, bias = self.segment, self.bias[part]
+        norms = None if segment.norms is None else segment.norms[part]
+        some = replace(segment, ids=segment.ids[part], codes=segment.codes.take(part), norms=norms, removed=None)
+        count = int(np.count_nonzero(bias > -np.inf)) if len(bias) else len(some)
+        return View(some, bias, count)
+
+
+@dataclass(frozen=True)
+class ScoredRows:
+    """(nq, K) results: score, segment number, row and id of each."""
+
+    scores: Floats
+    segment: Array
+    row: Array
+    ids: Ids
+
+    def take(self, order: Ids) -> ScoredRows:
+        at = np.arange(len(order))[:, None], order
+        return ScoredRows(self.scores[at], self.segment[at], self.row[at], self.ids[at])
+
+    def columns(self, part: slice) -> ScoredRows:
+        """Return a copy of some columns."""
+        fields = (self.scores, self.segment, self.row, self.ids)
+        return ScoredRows(*(np.array(field[:, part], order="C") for field in fields))
+
+    def best(self, count: int) -> ScoredRows:
+        """Return the best `count`, equal scores by id."""
+        return self.take(rank_scores(self.scores, self.ids, min(count, self.ids.shape[1])))
+
+
+def rank_scores(scores: Floats, ids: Ids, count: int) -> Ids:
+    """Return the columns of the best `count` of each row, equal scores by id."""
+    order = np.empty((len(ids), count), np.int64)
+    _kernels.rank(scores, ids, order)
+    return order
+
+
+def search_by_decoding(
+    views: Sequence[View],
+    Q: Floats,
+    k: int,
+    cascade: Cascade | None = None,
+    correct: Suppress | None = None,
+    workers: Workers = SERIAL,
+    prefixes: PrefixCache | None = None,
+) -> tuple[Floats, Ids]:
+    """Return the best k of all segments for each row of Q: (scores, ids), (nq, at most k) each.
+
+    `cascade` sets how much of U is read for all vectors; None reads everything.
+    """
+    views = [view for view in views if view.count]
+    k = min(k, sum(view.count for view in views))
+    scores = np.empty((len(Q), k), np.float32)
+    ids = np.empty((len(Q), k), np.int64)
+    if not k:
+        return scores, ids
+    tiles = split_range(len(Q), TILE)
+    if cascade is not None and cascade.p == 1:
+        cascade = None  # U⁰ is U
+    cache = prefixes or PrefixCache()
+    U0 = [cache.get(view.segment.codes, cascade.p) if cascade else FULL for view in views]
+    found = workers.map(lambda tile: _decode_tile(views, Q[tile], k, cascade, correct, U0), tiles)
+    for tile, candidates in zip(tiles, found, strict=True):
+        scores[tile], ids[tile] = candidates.scores[:, :k], candidates.ids[:, :k]
+    return scores, ids
+
+
+def all_scores(view: View, q: Floats) -> Iterator[tuple[Floats, Ids]]:
+    """Yield, block by block, (the scores of visible rows, their ids) for one query of shape (1, dim)."""
+    C = _solve(view.segment, _measure([view], q)[id(view.segment.codebook)])
+    for block in split_range(len(view.segment), _BLOCK):
+        part = view if len(view.segment) <= _BLOCK else view.rows(block)
+        found = _estimate(part, C, FULL, 0, part.count)
+        yield found.scores[0], found.ids[0]
+
+
+# ------------------------------------------------------------------------------------------------- decoding
+
+
+def _decode_tile(
+    views: Sequence[View],
+    Q: Floats,
+    k: int,
+    cascade: Cascade | None,
+    correct: Suppress | None,
+    prefixes: list[Prefix],
+) -> ScoredRows:
+    measured = _measure(views, Q)
+    C = [_solve(view.segment, measured[id(view.segment.codebook)]) for view in views]
+    if correct is None:
+        return _rank(views, C, prefixes, k, cascade)
+    kept, total = max(2 * k, correct.depth), sum(view.count for view in views)
+    while True:
+        best = _rank(views, C, prefixes, kept, cascade)
+        order, left = correct(_units(best, [view.segment for view in views]))
+        if left.min() >= k or kept >= total:
+            return best.take(order)
+        kept *= 2  # suppressed results make room for lower ones
+
+
+def _measure(views: Sequence[View], Q: Floats) -> dict[int, Floats]:
+    """Return C = Q·Ŷᵀ by codebook: segments may share one."""
+    codebooks = {id(view.segment.codebook): view.segment.codebook for view in views}
+    return {key: np.ascontiguousarray(codebook.measure(Q)) for key, codebook in codebooks.items()}
+
+
+def _rank(
+    views: Sequence[View], C: list[Floats], prefixes: list[Prefix], kept: int, cascade: Cascade | None
+) -> ScoredRows:
+    """Return the best `kept` over all segments."""
+    wanted = max(kept, cascade.R) if cascade else kept
+    lists = [
+        _estimate(view, c, prefix, number, min(wanted, view.count))
+        for number, (view, c, prefix) in enumerate(zip(views, C, prefixes, strict=True))
+    ]
+    best = lists[0] if len(lists) == 1 else _concatenate(lists)
+    if cascade is None:
+        return best.best(kept)
+    if len(lists) > 1 or wanted > cascade.R:
+        best = best.best(wanted)  # else all are re-ranked anyway
+    return _rerank(best, cascade.R, kept, [view.segment for view in views], C, prefixes)
+
+
+def _solve(segment: CodedSegment, C: Floats) -> Floats:
+    if not segment.codes.inverse or segment.units is None:
+        return C
+    return solve_group_inverse(C, segment.units)
+
+
+def _estimate(view: View, C: Floats, prefix: Prefix, number: int, R: int) -> ScoredRows:
+    """Return the R best of one segment by U⁰, in no order."""
+    codes, scale = view.segment.codes, view.segment.code_scale
+    U = (codes.unit, codes.weight, scale, view.bias, prefix.lengths)
+    U0 = (prefix.row, prefix.starts, prefix.unit, prefix.weight, scale, view.bias)
+    scores = np.empty((len(C), R), np.float32)
+    rows = np.empty((len(C), R), np.int32)
+    if len(C) <= _FEW:
+        for q in range(len(C)):
+            if len(prefix.starts):
+                _kernels.decode_prefix(*U0, C[q], scores[q], rows[q])
+            else:
+                _kernels.decode_one(*U, C[q], scores[q], rows[q])
+    else:
+        lanes = np.zeros((C.shape[1], TILE), np.float32)
+        lanes[:, : len(C)] = C.T
+        _kernels.decode_tile(*U, lanes, scores, rows)
+    return _scored_rows(view, number, scores, rows)
+
+
+def _scored_rows(view: View, number: int, scores: Floats, rows: Array) -> ScoredRows:
+    ids = view.segment.ids[rows]
+    empty = rows < 0
+    if empty.any():
+        ids[empty] = -1
+    return ScoredRows(scores, np.full(rows.shape, number, np.int32), rows, ids)
+
+
+def _rerank(
+    best: ScoredRows,
+    R: int,
+    kept: int,
+    segments: Sequence[CodedSegment],
+    C: list[Floats],
+    prefixes: list[Prefix],
+) -> ScoredRows:
+    """Re-rank the first R by ŝ⁰ + c·u¹; the others stay below them, by ŝ⁰ (section 3.2). Return the first `kept`."""
+    head, tail = best.columns(slice(0, R)), best.columns(slice(R, kept))
+    for number, segment in enumerate(segments):
+        rows = head.row if len(segments) == 1 else np.where(head.segment == number, head.row, np.int32(-1))
+        codes = segment.codes
+        U = (codes.unit, codes.weight, segment.code_scale, prefixes[number].lengths)
+        _kernels.refine(*U, C[number], rows, head.scores)
+    head = head.best(kept)
+    return _concatenate([head, tail]) if tail.ids.shape[1] else head
+
+
+def _concatenate(lists: Sequence[ScoredRows]) -> ScoredRows:
+    names = ("scores", "segment", "row", "ids")
+    return ScoredRows(*(np.concatenate([getattr(part, n) for part in lists], axis=1) for n in names))
+
+
+def _units(best: ScoredRows, segments: Sequence[CodedSegment]) -> Ids:
+    """Return the units of each candidate, numbered over all segments."""
+    m = max(segment.units.assignment.shape[1] for segment in segments if segment.units is not None)
+    units = np.full((*best.row.shape, m), -1, np.int64)
+    before = 0
+    for number, segment in enumerate(segments):
+        if segment.units is not None:
+            here, mine = best.segment == number, segment.units.assignment
+            units[here, : mine.shape[1]] = mine[best.row[here]] + np.int64(before)
+            before += segment.units.count
+    return units

@@ -1,0 +1,1 @@
+"""The default index: inverted lists of sparse codes and residual codes."""

@@ -1,0 +1,418 @@
+"""The codec of the default index, vectors <-> codes: a mean, memory vectors, and the bands of the residual.
+
+A vector is v = x − mean, rotated (residual.py): z = Σ_t weight_t · y[unit_t] + residual. Its first entry is the
+nearest memory vector, whose inverted list it is in. Memory vectors are kept in 4 bits per coordinate, and everything
+else is computed from what is kept, so that their rounding costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logt import _kernels
+from logt._internal.threads import SERIAL, Workers, split_range
+from logt._internal.types import Array, Floats
+from logt._internal.validation import check_array, row_norms
+from logt.group_testing.codes import unit_dtype
+from logt.group_testing.decoder import Sparse
+from logt.group_testing.kmeans import KMeans
+from logt.group_testing.memory_vectors import Mean
+from logt.lists.inverted_lists import Ranks, RecallCurve
+from logt.lists.residual import CHUNK, STEPS, Bands, ResidualQuantizer, signs
+
+_BOOK_BITS = 4
+_ROWS = 512  # vectors encoded by one task
+_SAMPLE = 8192  # vectors that deviations are computed from
+_GRAM_BYTES = 1 << 28  # of the memory vectors' products, up to which they are computed once for a large batch
+_TINY = 1e-30  # instead of a norm of 0
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """The codes of some vectors.
+
+    unit, weight: the entries, (rows, L), the first being the nearest memory vector. scale: of the weights.
+    head, tail: the bits of the residual. factor: of the residual. square: ‖v‖². supplement, supplement_scale: what
+    those bits leave out, if it is kept.
+    """
+
+    unit: Array
+    weight: NDArray[np.int8]
+    scale: Floats
+    head: NDArray[np.uint8]
+    tail: NDArray[np.uint8]
+    factor: Floats
+    square: Floats
+    supplement: NDArray[np.int8] | None = None
+    supplement_scale: Floats | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Codec:
+    """Memory vectors, and how vectors are encoded with them.
+
+    mean: subtracted from each vector. bands: of the dimensions, with their bits. book: the memory vectors, rotated,
+    in 4 bits per coordinate. book_scale: of each. book_deviation: of their coordinates in each band.
+    list_weight, list_bias: the mean first weight and the mean −‖v‖² of the vectors of each list. entries: L. refine:
+    a supplement is kept. normalized: vectors have norm 1, as under cosine. captured: the energy of vectors that the
+    memory vectors capture, 0 if unknown. curve: the accuracy of searches by effort, if it was measured. ranks:
+    how far down the ranking by codes the nearest vectors are. measured: the number of vectors that curve and ranks
+    were measured with, 0 if unknown, or if queries were given for it.
+
+    The methods take decode, the stage that chooses entries; residual, the stage that sets the bits; and workers, the
+    threads.
+    """
+
+    mean: Floats
+    bands: Bands
+    book: NDArray[np.uint8]
+    book_scale: Floats
+    book_deviation: Floats
+    list_weight: Floats
+    list_bias: Floats
+    entries: int
+    refine: bool
+    normalized: bool
+    captured: float = 0.0
+    curve: RecallCurve | None = None
+    ranks: Ranks = field(default_factory=Ranks)
+    measured: int = 0
+
+    @property
+    def tuned(self) -> bool:
+        """Whether the curve was measured with given queries."""
+        return self.curve is not None and not self.measured
+
+    # ----------------------------------------------------------------------------------------------- training
+
+    @classmethod
+    def train(
+        cls,
+        X: Floats,
+        group: KMeans,
+        decode: Sparse,
+        residual: ResidualQuantizer,
+        rng: np.random.Generator,
+        workers: Workers = SERIAL,
+        *,
+        normalized: bool = True,
+    ) -> Codec:
+        """Train on vectors X (N ≥ 1 rows).
+
+        group: the k-means of the units. rng: the source of random numbers. normalized: all have norm 1, as under
+        cosine.
+        """
+        mean = X.mean(axis=0, dtype=np.float64).astype(np.float32)
+        V = X - mean
+        alike = normalized and float(np.square(mean).sum()) < 0.25  # norms of v differ little
+        spherical = alike if group.spherical is None else group.spherical
+        units = replace(group, spherical=spherical)(V, rng, workers)
+        Y = Mean(normalize=spherical)(V, units, Workers(workers.threads))
+        sample = X if len(X) <= _SAMPLE else X[np.sort(rng.choice(len(X), _SAMPLE, replace=False))]
+        return cls.from_memory_vectors(Y, sample, mean, decode, residual, normalized=normalized)
+
+    @classmethod
+    def from_memory_vectors(
+        cls, Y: Floats, sample: Floats, mean: Floats, decode: Sparse, residual: ResidualQuantizer, *, normalized: bool
+    ) -> Codec:
+        """Return the codec with memory vectors Y of x − mean; its statistics are those of a sample of vectors x."""
+        V = sample - mean
+        bits = residual.bits_for(len(mean))
+        bands = Bands.allocate(_variance(V, Y), bits, len(V))
+        book, scale, deviation = _quantize_book(bands.rotate(Y), bands)
+        unknown = np.ones(len(Y), np.float32)
+        draft = cls(mean, bands, book, scale, deviation, unknown, unknown * 0, decode.L, residual.refine, normalized)
+        return draft._with_statistics(bands.rotate(V), decode)
+
+    def _with_statistics(self, Z: Floats, decode: Sparse) -> Codec:
+        """Return the codec with deviations of the residual and means of the lists, from rotated vectors."""
+        unit, weight = self.pursuit(decode, len(Z))(Z)
+        left = Z - self._combine(unit, weight)
+        deviation = _band_deviations(left, self.bands)
+        counts = np.bincount(unit[:, 0], minlength=self.units)
+        squares = np.square(Z).sum(axis=1)
+        return replace(
+            self,
+            bands=replace(self.bands, deviation=deviation),
+            list_weight=_list_means(weight[:, 0], unit[:, 0], counts),
+            list_bias=_list_means(-squares, unit[:, 0], counts),
+        )
+
+    # ---------------------------------------------------------------------------------------------- properties
+
+    @property
+    def units(self) -> int:
+        return len(self.book)
+
+    @property
+    def dim(self) -> int:
+        return len(self.mean)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self.arrays.values())
+
+    @cached_property
+    def memory_vectors(self) -> Floats:
+        """Ŷ (units, dim), rotated."""
+        fields = np.empty((self.units, self.book.shape[1] * 2), np.uint8)
+        chunks, halves = self.book.reshape(self.units, -1, 1, CHUNK), fields.reshape(self.units, -1, 2, CHUNK)
+        halves[:, :, :1], halves[:, :, 1:] = chunks & np.uint8(15), chunks >> np.uint8(4)
+        levels = fields[:, : self.dim] - np.float32(7.5)
+        return levels * self.bands.per_dim(self.book_deviation) * self.book_scale[:, None]
+
+    @cached_property
+    def _memory_norms(self) -> Floats:
+        return row_norms(self.memory_vectors).astype(np.float32)
+
+    # ------------------------------------------------------------------------------------------------ encoding
+
+    def encode(self, rows: Any, decode: Sparse, workers: Workers = SERIAL) -> Encoded:
+        """Encode all rows; they are read a few at a time."""
+        N = len(rows)
+        head_bytes, tail_bytes = self.bands.code_bytes
+        out = Encoded(
+            np.empty((N, self.entries), unit_dtype(self.units)),
+            np.empty((N, self.entries), np.int8),
+            *(np.empty(N, np.float32), np.empty((N, head_bytes), np.uint8), np.empty((N, tail_bytes), np.uint8)),
+            *(np.empty(N, np.float32), np.empty(N, np.float32)),
+            supplement=np.empty((N, self.dim), np.int8) if self.refine else None,
+            supplement_scale=np.empty(N, np.float32) if self.refine else None,
+        )
+        pursue = self.pursuit(decode, N)
+
+        def fill(part: slice) -> None:
+            Z = self.bands.rotate(rows[part] - self.mean)
+            unit, weight = pursue(Z)
+            scale = np.maximum(np.abs(weight).max(axis=1), np.float32(1e-30)) / 127
+            out.unit[part], out.scale[part] = unit, scale
+            out.weight[part] = np.rint(weight / scale[:, None])
+            left = Z - self._combine(unit, out.weight[part] * scale[:, None])
+            fields, out.factor[part] = self.bands.quantize(left)
+            out.head[part], out.tail[part] = self.bands.pack(fields)
+            out.square[part] = np.square(Z, dtype=np.float64).sum(axis=1)
+            if out.supplement is not None and out.supplement_scale is not None:
+                left -= self.bands.dequantize(fields, out.factor[part])
+                codes, scales = np.empty(left.shape, np.int8), np.empty(len(left), np.float32)
+                _kernels.to_int8(left, codes, scales)
+                out.supplement[part], out.supplement_scale[part] = codes, scales
+
+        workers.map(fill, split_range(N, _ROWS), "encoding")
+        return out
+
+    def pursuit(self, decode: Sparse, rows: int) -> _NearestPursuit:
+        """Return the encoder of `rows` rotated vectors."""
+        return _NearestPursuit(self.memory_vectors, self._memory_norms, self.entries, decode.candidates, rows)
+
+    def _combine(self, unit: Array, weight: Floats) -> Floats:
+        """Return Σ_t weight_t · y[unit_t]."""
+        Y = self.memory_vectors
+        total: Floats = weight[:, :1] * Y[unit[:, 0]]
+        for t in range(1, unit.shape[1]):
+            total += weight[:, t : t + 1] * Y[unit[:, t]]
+        return total
+
+    def decode(self, codes: Encoded) -> Floats:
+        """Return the vectors that codes represent, approximately."""
+        Z = self._combine(codes.unit, codes.weight * codes.scale[:, None])
+        Z += self.bands.dequantize(self.bands.unpack(codes.head, codes.tail), codes.factor)
+        if codes.supplement is not None and codes.supplement_scale is not None:
+            Z += codes.supplement * codes.supplement_scale[:, None]
+        return self.bands.rotate_back(Z) + self.mean
+
+    def captured_energy(self, X: Floats) -> float:
+        """Return the mean fraction of ‖v‖² along the memory vector nearest to each row of X."""
+        Z = self.bands.rotate(X - self.mean)
+        Y = self.memory_vectors
+        along = np.maximum(Z @ Y.T, 0) / np.maximum(np.linalg.norm(Y, axis=1), _TINY)
+        return float(np.square(along.max(axis=1) / np.maximum(np.linalg.norm(Z, axis=1), _TINY)).mean())
+
+    # ------------------------------------------------------------------------------------------------- storage
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """The arrays to store."""
+        return {
+            "mean": self.mean,
+            "order": self.bands.order,
+            "band_size": self.bands.size,
+            "band_bits": self.bands.bits,
+            "deviation": self.bands.deviation,
+            "book": self.book,
+            "book_scale": self.book_scale,
+            "book_deviation": self.book_deviation,
+            "list_weight": self.list_weight,
+            "list_bias": self.list_bias,
+            "numbers": np.array([self.entries, int(self.refine), int(self.normalized), self.measured], np.int64),
+            "captured": np.array([self.captured], np.float32),
+            "curve": np.empty((0, 0), np.float32) if self.curve is None else self.curve.recall,
+            "ranks": np.array(self.ranks, np.float32),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array]) -> Codec:
+        """Build from stored arrays; raise ValueError if they do not fit together."""
+        floats = ("mean", "deviation", "book_scale", "book_deviation", "list_weight", "list_bias", "captured")
+        given = {name: check_array(arrays[name], np.float32, 1) for name in floats}
+        order = check_array(arrays["order"], np.int32, 1)
+        size, bits, numbers = (check_array(arrays[n], np.int64, 1) for n in ("band_size", "band_bits", "numbers"))
+        book = check_array(arrays["book"], np.uint8, 2)
+        dim, units = len(given["mean"]), len(book)
+        inside = len(order) == dim and order.min(initial=0) >= 0 and order.max(initial=0) < dim
+        if not inside or (np.bincount(order, minlength=dim) != 1).any():
+            raise ValueError("the order of dimensions is not a permutation")
+        bands_fit = len(size) == len(bits) == len(given["deviation"]) == len(given["book_deviation"]) > 0
+        if (
+            not bands_fit
+            or (size < 1).any()
+            or (size > dim).any()
+            or size.sum() != dim
+            or (bits[1:] > bits[:-1]).any()
+        ):
+            raise ValueError("the bands do not fit the dimension")
+        if bits.max() > 8 or bits.min() < 0 or bits.max() < 1 or len(given["captured"]) != 1 or len(numbers) < 3:
+            raise ValueError("the codec has impossible numbers")
+        if units < 1 or any(len(given[n]) != units for n in ("book_scale", "list_weight", "list_bias")):
+            raise ValueError("the memory vectors do not fit together")
+        if book.shape[1] != _book_bytes(dim) or not 1 <= numbers[0] <= 64:
+            raise ValueError("the memory vectors do not fit the dimension")
+        bands = Bands(order, size, bits, given["deviation"])
+        return cls(
+            given["mean"],
+            bands,
+            book,
+            given["book_scale"],
+            given["book_deviation"],
+            given["list_weight"],
+            given["list_bias"],
+            int(numbers[0]),
+            bool(numbers[1]),
+            bool(numbers[2]),
+            float(given["captured"][0]),
+            RecallCurve.from_array(arrays["curve"]) if arrays["curve"].size else None,
+            Ranks.from_array(arrays["ranks"]) if "ranks" in arrays else Ranks(),  # not measured by version 0.1
+            int(numbers[3]) if len(numbers) > 3 else 0,
+        )
+
+    def add_to(self, searcher: _kernels.ListSearcher, *, distances: bool) -> int:
+        """Add the codec to a searcher and return its number there; with `distances`, lists are ranked by distance."""
+        bands = self.bands
+        columns = (bands.starts, bands.size, bands.bits, bands.deviation, self.book_deviation)
+        return searcher.add_codec(
+            self.mean,
+            bands.order,
+            signs(self.dim),
+            np.ascontiguousarray(np.stack(columns, axis=1), np.float64),
+            self.book,
+            self.book_scale,
+            self.list_weight,
+            self.list_bias if distances else np.zeros_like(self.list_bias),
+            *bands.code_bytes,
+        )
+
+
+class _NearestPursuit:
+    """Encodes rotated vectors: the nearest memory vector first, then orthogonal matching pursuit."""
+
+    def __init__(self, Y: Floats, norms: Floats, entries: int, candidates: int, rows: int):
+        self._Y, self._norms, self._entries = Y, norms, entries
+        self._rescale = (1 / np.where(norms > 0, norms, 1)).astype(np.float32)
+        self._capacity = min(len(Y), max(candidates, entries))
+        bulk = rows >= len(Y) // 4 and 4 * len(Y) ** 2 <= _GRAM_BYTES
+        self._gram = self._gram_of(slice(None)) if bulk else None
+
+    def _gram_of(self, units: Array | slice) -> Floats:
+        """Return the inner products of some memory vectors, scaled to norm 1."""
+        gram: Floats = (atoms := self._Y[units] * self._rescale[units][:, None]) @ atoms.T
+        return gram
+
+    def __call__(self, Z: Floats) -> tuple[NDArray[np.int64], Floats]:
+        """Return (units, weights), (rows, entries) each; the first is the nearest in Euclidean distance."""
+        corr = (Z @ self._Y.T) * self._rescale  # no copy of Y: it is large next to a few rows
+        nearest = (corr * self._norms - np.square(self._norms) / 2).argmax(axis=1)
+        if self._entries == 1 or len(self._Y) == 1:
+            unit = np.zeros((len(Z), self._entries), np.int64)
+            weight = np.zeros(unit.shape, np.float32)
+            unit[:, 0] = nearest
+            weight[:, 0] = corr[np.arange(len(Z)), nearest] * self._rescale[nearest]
+            return unit, weight
+        ranked = corr.copy()
+        ranked[np.arange(len(Z)), nearest] = np.inf
+        support = np.argpartition(-ranked, self._capacity - 1, axis=1)[:, : self._capacity]
+        support.sort(axis=1)
+        return self._pursue(np.take_along_axis(corr, support, axis=1), support, nearest)
+
+    def _pursue(self, corr: Floats, support: Array, nearest: Array) -> tuple[NDArray[np.int64], Floats]:
+        unit = np.zeros((len(corr), self._entries), np.uint32)
+        weight = np.zeros(unit.shape, np.float32)
+        lengths = np.array([self._entries], np.int32)
+        if self._gram is not None:
+            counts = np.full(len(corr), support.shape[1], np.int32)
+            first = nearest.astype(np.int32)
+            _kernels.omp_path(
+                *(self._gram, corr, support.astype(np.int32), counts, first, self._rescale, lengths, unit, weight)
+            )
+            return unit.astype(np.int64), weight
+        counts, every = np.full(1, support.shape[1], np.int32), np.arange(support.shape[1], dtype=np.int32)[None]
+        for i, mine in enumerate(support):
+            first = np.flatnonzero(mine == nearest[i]).astype(np.int32)
+            gram, rescale = self._gram_of(mine), self._rescale[mine]
+            _kernels.omp_path(
+                *(gram, corr[i : i + 1], every, counts, first, rescale, lengths, unit[i : i + 1], weight[i : i + 1])
+            )
+            unit[i] = mine[unit[i]]
+        return unit.astype(np.int64), weight
+
+
+def _variance(V: Floats, Y: Floats) -> NDArray[np.float64]:
+    """Return the mean square of each dimension of what the nearest memory vector leaves of v."""
+    squares = np.maximum(np.square(Y).sum(axis=1), 1e-30)
+    total = np.zeros(V.shape[1])
+    for rows in split_range(len(V), 1024):
+        products = V[rows] @ Y.T
+        nearest = (products - squares / 2).argmax(axis=1)
+        weight = products[np.arange(len(products)), nearest] / squares[nearest]
+        total += np.square(V[rows] - weight[:, None] * Y[nearest]).sum(axis=0, dtype=np.float64)
+    return total / len(V)
+
+
+def _list_means(values: Floats, unit: Array, counts: Array) -> Floats:
+    """Return the mean value of each list, and the mean of all values for an empty list."""
+    sums = np.bincount(unit, values, minlength=len(counts))
+    means = np.where(counts > 0, sums / np.maximum(counts, 1), values.mean())
+    return means.astype(np.float32)
+
+
+def _book_bytes(dim: int) -> int:
+    return -(-dim // (2 * CHUNK)) * CHUNK
+
+
+def _quantize_book(Y: Floats, bands: Bands) -> tuple[NDArray[np.uint8], Floats, Floats]:
+    """Return (4-bit fields, packed; a scale per row; a deviation per band) of rotated memory vectors."""
+    deviation = _band_deviations(Y, bands)
+    scaled = Y / bands.per_dim(deviation)
+    scale = np.sqrt(np.square(scaled).mean(axis=1, keepdims=True))
+    step = np.where(scale > 0, scale * STEPS[_BOOK_BITS], 1)
+    levels = np.clip(np.floor(scaled / step), -8, 7)
+    fields = np.full((len(Y), _book_bytes(Y.shape[1]) * 2), 8, np.uint8)
+    fields[:, : Y.shape[1]] = levels + 8
+    chunks = fields.reshape(len(Y), -1, 2, CHUNK)
+    book = (chunks[:, :, 0] | chunks[:, :, 1] << np.uint8(4)).reshape(len(Y), -1)
+    norms = np.sqrt(np.square((levels + 0.5) * bands.per_dim(deviation)).sum(axis=1))
+    length = np.sqrt(np.square(Y).sum(axis=1)) / np.maximum(norms, 1e-30)
+    return book, length.astype(np.float32), deviation
+
+
+def _band_deviations(Z: Floats, bands: Bands) -> Floats:
+    """Return the root mean square of the coordinates in each band, none much smaller than the others."""
+    parts = np.split(Z, np.cumsum(bands.size)[:-1], axis=1)
+    energy = np.array([np.square(part).mean() for part in parts])
+    total = float(np.square(Z).mean())
+    deviation = np.sqrt(np.maximum(energy, 1e-6 * total)) if total > 0 else np.ones(len(energy))
+    return deviation.astype(np.float32)

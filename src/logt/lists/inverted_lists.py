@@ -1,0 +1,200 @@
+"""Inverted lists: the vectors of each unit next to each other, so that a search scans only those of a few units."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logt._internal.types import Array, Floats, Ids
+from logt._internal.validation import check_array, check_effort, check_fraction, check_int, check_positive
+
+MIN_SCANNED = 4096
+"""Vectors whose codes are decoded at least, at effort 1; in proportion at less."""
+
+_BEAM = 480  # more than results, at effort 1
+_USUAL_K = 10  # results
+_UNKNOWN = 0.5  # effort without a curve
+_MANY = 1 << 62  # as good as infinite
+
+
+class Reading(NamedTuple):
+    """How much of the lists a search reads (lists.hpp).
+
+    lists: M**lists of M lists are decoded. nprobe: or so many, if not 0. least: and further ones until so many
+    vectors are. code_reach, head_reach: deviations of the residual by which a vector may exceed the estimate of its
+    code, or of its head. walk_reach: as code_reach, for neighbors in the graph. candidates: kept until all is read,
+    at least. beam: candidates whose neighbors in the graph are read too, if there is a graph. everything: read all
+    bits of all vectors.
+    """
+
+    lists: float
+    nprobe: int
+    least: int
+    code_reach: float
+    head_reach: float
+    walk_reach: float
+    candidates: int
+    beam: int
+    everything: bool
+
+
+@dataclass(frozen=True, eq=False)
+class RecallCurve:
+    """How accurate searches are by effort, as measured with vectors of the collection.
+
+    recall: (len(KS), len(EFFORTS)), the fraction of the results of a full read that a search finds, for KS[i] results
+    at EFFORTS[j]; it increases with effort. At effort 1 it is 1, by definition, but it may jump there: only a full
+    read leaves nothing out. Curves that were stored before searches for 1,000 were measured have two rows.
+    """
+
+    recall: Floats
+
+    KS: ClassVar = (10, 100, 1000)
+    EFFORTS: ClassVar = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
+
+    @classmethod
+    def from_array(cls, recall: Array) -> RecallCurve:
+        """Build from a stored array; raise ValueError if it is not a curve."""
+        recall = check_array(recall, np.float32, 2)
+        rows, columns = recall.shape
+        shaped = 2 <= rows <= len(cls.KS) and columns == len(cls.EFFORTS)
+        if not shaped or not (recall >= 0).all() or not (recall <= 1).all():
+            raise ValueError("the curve of recall by effort is impossible")
+        return cls(recall)
+
+    def effort(self, recall: float, k: int) -> float:
+        """Return the least effort that reaches a recall for k results."""
+        efforts = [self._effort(row, recall) for row in self.recall.tolist()]
+        at = bisect_left(self.KS[: len(efforts)], k)  # the first row for at least k results
+        if at in (0, len(efforts)):
+            return efforts[min(at, len(efforts) - 1)]
+        fewer, more = efforts[at - 1 : at + 1]
+        share = math.log(k / self.KS[at - 1]) / math.log(self.KS[at] / self.KS[at - 1])
+        return 1.0 if max(fewer, more) == 1 else fewer + (more - fewer) * share
+
+    def _effort(self, row: list[float], recall: float) -> float:
+        at = bisect_left(row, recall)
+        if recall == 1 or at == len(row):
+            return 1.0
+        if at == 0:
+            return self.EFFORTS[0]
+        low, high = row[at - 1], row[at]
+        return self.EFFORTS[at - 1] + (self.EFFORTS[at] - self.EFFORTS[at - 1]) * (recall - low) / (high - low)
+
+
+class Ranks(NamedTuple):
+    """How far down the ranking by codes the nearest vectors are, as measured with vectors of the collection.
+
+    few: 99 % of the 10 nearest vectors, by their supplement, are among this many of the best by code. many: the same
+    for the 100 nearest. Where hundreds of vectors are about equally near, the ranks are large.
+    """
+
+    few: float = 30.0
+    many: float = 150.0
+
+    @classmethod
+    def from_array(cls, ranks: Array) -> Ranks:
+        """Build from a stored array; raise ValueError if the ranks are impossible."""
+        ranks = check_array(ranks, np.float32, 1)
+        if len(ranks) != 2 or not (ranks >= 1).all() or not (ranks <= 1 << 20).all():
+            raise ValueError("the ranks of the nearest vectors are impossible")
+        return cls(*ranks.tolist())
+
+    @classmethod
+    def total(cls, ranks: Iterable[Ranks]) -> Ranks:
+        """Return the ranks of several codecs that are searched together: the nearest may be in each."""
+        return cls(*map(sum, zip(*ranks, strict=True)))
+
+    def candidates(self, k: int, effort: float) -> int:
+        """Return how many candidates a search for k results reads the supplement of.
+
+        effort: at 1/3 they are those up to the rank of the k nearest, at more effort more. A full read has as many
+        for any k up to 101, so that its first results do not depend on k.
+        """
+        low, high = RecallCurve.KS[:2]
+        k = max(k, low if effort < 1 else high + 1)
+        share = math.log(min(k, high) / low) / math.log(high / low)
+        rank: float = self.few ** (1 - share) * self.many**share + max(k - high, 0)
+        return max(k + k // 2, round(rank * (2 / 3 + effort)))
+
+
+@dataclass(frozen=True)
+class Probe:
+    """How much a search reads, by one number: effort, from 0 to 1.
+
+    A search decodes the codes of the M**(0.55 + 0.45 · effort) lists with the highest scores, of all M, and reads the
+    residual of vectors that can still be among the results: whose estimate is too low by at most 2.5 + 2.75 · effort
+    deviations; 1.6 times as many in the first list, 0.85 times as many in the last.
+    With a neighbor graph it decodes fewer lists, M**(0.2 + 0.6 · effort + 0.2 · effort⁸), and goes on to the
+    neighbors of the best max(k, 10) + 480 · effort² candidates, and to theirs, until all of the best are
+    known; of more in proportion, where some vectors of the graph were removed. It reads the residual of a vector in a
+    list whose estimate is too low by at most 3 − 0.5 · e + 0.8 · effort⁸ deviations, and of a neighbor by 4.6 − 2.4 ·
+    e + 1.8 · effort⁸. e is the effort, for 10 results or fewer. For more it is less: the fewer candidates there are
+    for each result, the nearer are results to the last candidate.
+
+    effort: 1 reads everything. None uses the effort that finds the fraction `recall` of what a full read finds, by
+    the measured curve of the collection. nprobe: the number of lists, instead of the one above. recall_at: `recall`
+    is that of at most this many of the best results, so that by default the effort does not grow with k. beam: the
+    number of candidates whose neighbors are compared too, instead of the one above; 0 leaves the graph out.
+    """
+
+    effort: float | None = None
+    nprobe: int | None = None
+    recall: float = 0.95
+    recall_at: int = 10
+    beam: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.beam is not None:
+            object.__setattr__(self, "beam", check_int("beam", self.beam, least=0))
+        if self.nprobe is not None:
+            check_positive(self, "nprobe")
+        check_positive(self, "recall_at")
+        object.__setattr__(self, "recall", check_fraction("recall", self.recall))
+        if self.effort is not None:
+            object.__setattr__(self, "effort", check_effort(self.effort))
+
+    def effort_for(self, k: int, curves: Sequence[RecallCurve]) -> float:
+        """Return the effort of a search for k results; `curves` are those of the codecs that it uses."""
+        if self.effort is not None:
+            return self.effort
+        return max((curve.effort(self.recall, min(k, self.recall_at)) for curve in curves), default=_UNKNOWN)
+
+    def reading(
+        self, k: int, *, ranks: Ranks | None, curves: Sequence[RecallCurve] = (), linked: bool = False
+    ) -> Reading:
+        """Return how a search for k results reads the lists.
+
+        ranks: of the codecs that the search uses, None without a supplement. curves: theirs. linked: there is a
+        neighbor graph.
+        """
+        effort = self.effort_for(k, curves)
+        results = max(k, _USUAL_K)  # the curves do not know how hard fewer are to find
+        beam = results + round(_BEAM * effort**2) if self.beam is None else self.beam
+        more = max(0, beam / results - 1)  # candidates per result
+        spare = min(effort, math.sqrt(more * _USUAL_K / _BEAM))  # the effort, for the usual k and beam
+        last = effort**8  # what only the last results need
+        return Reading(
+            lists=0.2 + 0.6 * effort + 0.2 * last if linked else 0.55 + 0.45 * effort,
+            nprobe=min(self.nprobe or 0, _MANY),
+            least=0 if self.nprobe or linked else round(MIN_SCANNED * effort),
+            code_reach=3 - 0.5 * spare + 0.8 * last if linked else 2.5 + 2.75 * effort,
+            head_reach=1.8 - 0.8 * spare + 0.8 * last if linked else 2.0,
+            walk_reach=4.6 - 2.4 * spare + 1.8 * last,
+            candidates=k + k // 2 if ranks is None else ranks.candidates(k, effort),
+            beam=min(beam, _MANY) if linked else 0,
+            everything=effort == 1 and self.nprobe is None,
+        )
+
+
+def sort_into_lists(unit: Array, count: int) -> tuple[NDArray[np.uint32], Ids]:
+    """Return (the row of each position, where the list of each of `count` units starts); unit: of each row."""
+    row = np.argsort(unit, kind="stable").astype(np.uint32)
+    starts = np.concatenate([[0], np.cumsum(np.bincount(unit, minlength=count))]).astype(np.int64)
+    return row, starts

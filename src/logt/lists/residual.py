@@ -1,0 +1,238 @@
+"""Residual codes, (residuals) -> a few bits per dimension, more of them where the residuals vary more.
+
+Residuals are rotated first: dimensions are sorted by variance and divided into bands, and each band is rotated by a
+random rotation, which makes its coordinates nearly normal with one variance. A band gets the number of bits that
+reduces the total error most, 0 to 8 per dimension, so that descriptors with an uneven spectrum lose far less than
+with the same number of bits everywhere. With an even spectrum, there is one band.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from heapq import heapify, heappop, heappush
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logt import _kernels
+from logt._internal.types import Array, Floats, Ints
+from logt._internal.validation import check_int
+from logt.errors import InvalidInputError
+
+MAX_BITS = 8
+CHUNK = 16
+"""Bytes that are one unit of the layout of packed bits; codes are padded to a multiple (lists.hpp)."""
+
+STEPS = np.array([0, 1.596, 0.9957, 0.586, 0.3352, 0.1881, 0.1041, 0.0568, 0.0308], np.float32)
+ERRORS = np.array([1, 0.3634, 0.1188, 0.03744, 0.01154, 0.003495, 0.00104, 0.000304, 0.0000877])
+"""Step and mean squared error of the optimal uniform quantizer of a normal variable, by bits (Max 1960)."""
+
+_ROUNDS = 4  # of signs and Hadamard transforms in a rotation
+_PRIOR = 128  # vectors of even variance that are added to those a variance is computed from
+
+
+@dataclass(frozen=True)
+class ResidualQuantizer:
+    """Keep `bits` bits per dimension of the residual, on average, and one factor per vector.
+
+    bits: 1 to 8; None uses 4 up to 256 dimensions, where they take few bytes, and 2 above. refine: also keep a
+    supplement, what those bits leave out in one byte per dimension; it is read for the best candidates of each
+    search only, and may stay on disk.
+    """
+
+    bits: int | None = None
+    refine: bool = True
+
+    def __post_init__(self) -> None:
+        if self.bits is not None:
+            object.__setattr__(self, "bits", check_int("bits", self.bits))
+            if self.bits > MAX_BITS:
+                raise InvalidInputError(f"bits must be from 1 to {MAX_BITS}, got {self.bits!r}")
+
+    def bits_for(self, dim: int) -> int:
+        """Return the bits per dimension for vectors of dimension `dim`."""
+        return self.bits or (4 if dim <= 256 else 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Bands:
+    """Bands of dimensions with one variance and one number of bits each, in order of decreasing variance.
+
+    order: dimension order[j] becomes the j-th. size, bits: of each band. deviation: of the rotated residual's
+    coordinates in each band, for a vector of factor 1.
+    """
+
+    order: Ints
+    size: NDArray[np.int64]
+    bits: NDArray[np.int64]
+    deviation: Floats
+
+    @classmethod
+    def allocate(cls, variance: Array, bits: int, count: int) -> Bands:
+        """Divide the dimensions by the variances of residuals, which were computed from `count` vectors."""
+        dim = len(variance)
+        even = np.full(dim, max(float(variance.mean()), 1e-30))
+        smooth = (count * variance + _PRIOR * even) / (count + _PRIOR)
+        order = np.argsort(-smooth, kind="stable").astype(np.int32)
+        groups = _groups(dim)
+        means = np.array([smooth[order[group]].mean() for group in groups])
+        sizes = np.array([group.stop - group.start for group in groups], np.int64)
+        allocated = _water_filling(means, sizes, bits * dim)
+        if (allocated == bits).all():
+            order = np.arange(dim, dtype=np.int32)
+        cuts = np.flatnonzero(np.diff(allocated)) + 1
+        size = np.array([part.sum() for part in np.split(sizes, cuts)], np.int64)
+        per_band = np.array([part[0] for part in np.split(allocated, cuts)], np.int64)
+        return cls(order, size, per_band, np.ones(len(size), np.float32))
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        return np.concatenate([[0], np.cumsum(self.size)[:-1]]).astype(np.int64)
+
+    @property
+    def dim(self) -> int:
+        return len(self.order)
+
+    @property
+    def coded(self) -> int:
+        """The number of dimensions that have a bit; they come first."""
+        return int(self.size[self.bits > 0].sum())
+
+    @property
+    def code_bytes(self) -> tuple[int, int]:
+        """(bytes of the head, bytes of the tail) of one code."""
+        tail = int((self.size * np.maximum(self.bits - 1, 0)).sum())
+        return _padded_bytes(self.coded), _padded_bytes(tail)
+
+    def per_dim(self, values: Array) -> Array:
+        """Return values per band as values per dimension."""
+        return np.repeat(values, self.size)
+
+    def rotate(self, V: Floats) -> Floats:
+        """Return the rows of V with their dimensions sorted and each band rotated."""
+        Z = np.array(V[:, self.order], np.float32, order="C")
+        for start, size in zip(self.starts.tolist(), self.size.tolist(), strict=True):
+            _kernels.rotate(Z, signs(self.dim), start, size, False)
+        return Z
+
+    def rotate_back(self, Z: Floats) -> Floats:
+        """Return the vectors that `rotate` turns into Z."""
+        Z = np.array(Z, np.float32, order="C")
+        for start, size in zip(self.starts.tolist(), self.size.tolist(), strict=True):
+            _kernels.rotate(Z, signs(self.dim), start, size, True)
+        V = np.empty_like(Z)
+        V[:, self.order] = Z
+        return V
+
+    # ------------------------------------------------------------------------------------------------- codes
+
+    def quantize(self, Z: Floats) -> tuple[NDArray[np.uint8], Floats]:
+        """Return (an integer of `bits` bits per dimension, factors) of rotated residuals.
+
+        Z[i, j] is approximately factor_i * deviation * step * (integer - middle); the factor preserves the norm.
+        """
+        coded = self.coded
+        bits = self.per_dim(self.bits)[:coded]
+        half = (1 << (bits - 1)).astype(np.float32)
+        unit = self.per_dim(self.deviation)[:coded] * STEPS[bits]
+        part = Z[:, :coded]
+        scale = np.sqrt(np.square(part / self.per_dim(self.deviation)[:coded]).mean(axis=1, keepdims=True))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            levels = np.floor(part / (unit * np.where(scale > 1e-30, scale, np.inf)))
+        levels = np.clip(levels, -half, half - 1)
+        fields = (levels + half).astype(np.uint8)
+        levels += np.float32(0.5)
+        norms = np.sqrt(np.square(levels * unit).sum(axis=1))
+        factor = np.where(scale[:, 0] > 1e-30, np.sqrt(np.square(part).sum(axis=1)) / np.maximum(norms, 1e-30), 0)
+        return fields, factor.astype(np.float32)
+
+    def dequantize(self, fields: NDArray[np.uint8], factor: Floats) -> Floats:
+        """Return the rotated residuals (rows, dim) that the integers (fields) represent, at these factors."""
+        coded = self.coded
+        bits = self.per_dim(self.bits)[:coded]
+        middle = ((1 << bits) - 1).astype(np.float32) / 2
+        Z = np.zeros((len(fields), self.dim), np.float32)
+        Z[:, :coded] = (fields - middle) * (self.per_dim(self.deviation)[:coded] * STEPS[bits]) * factor[:, None]
+        return Z
+
+    def pack(self, fields: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+        """Return (head, tail) of the integers (fields): the highest bit of each, and the other bits, by plane."""
+        planes = self._planes()
+        bits = [(fields[:, :count] >> shift) & np.uint8(1) for count, shift in planes]
+        head_bytes, tail_bytes = self.code_bytes
+        tail = np.concatenate(bits[1:], axis=1) if len(bits) > 1 else np.empty((len(fields), 0), np.uint8)
+        return _pack_bits(bits[0], head_bytes), _pack_bits(tail, tail_bytes)
+
+    def unpack(self, head: NDArray[np.uint8], tail: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Return the integers of packed codes, of which head and tail are the two parts."""
+        planes = self._planes()
+        fields = np.zeros((len(head), self.coded), np.uint8)
+        fields |= _unpack_bits(head)[:, : self.coded] << planes[0][1]
+        low, start = _unpack_bits(tail), 0
+        for count, shift in planes[1:]:
+            fields[:, :count] |= low[:, start : start + count] << shift
+            start += count
+        return fields
+
+    def _planes(self) -> list[tuple[int, NDArray[np.uint8]]]:
+        """Return, for each plane of bits from the highest, (how many dimensions have it, how far it is shifted)."""
+        bits = self.per_dim(self.bits)[: self.coded]
+        highest = int(bits.max(initial=1))
+        counts = [int((bits > plane).sum()) for plane in range(highest)]
+        return [(n, (bits[:n] - 1 - plane).astype(np.uint8)) for plane, n in enumerate(counts)]
+
+
+def _padded_bytes(bits: int) -> int:
+    return -(-bits // (8 * CHUNK)) * CHUNK
+
+
+def _groups(dim: int) -> list[slice]:
+    """Return the dimensions that get the same number of bits, in multiples of 8."""
+    size = 64 if dim >= 1024 else 32 if dim >= 512 else 16 if dim >= 128 else 8
+    return [slice(start, min(start + size, dim)) for start in range(0, dim, size)]
+
+
+def _water_filling(variance: Array, sizes: NDArray[np.int64], total: int) -> NDArray[np.int64]:
+    """Return the bits per dimension of each group that minimize the total error, for `total` bits; they decrease."""
+    bits = np.zeros(len(sizes), np.int64)
+    left = total
+
+    def gain(group: int) -> float:
+        return float(variance[group] * (ERRORS[bits[group]] - ERRORS[bits[group] + 1]))
+
+    heap = [(-gain(group), group) for group in range(len(sizes))]
+    heapify(heap)
+    while heap:
+        _, group = heappop(heap)
+        if sizes[group] > left:
+            continue
+        bits[group] += 1
+        left -= int(sizes[group])
+        if bits[group] < MAX_BITS:
+            heappush(heap, (-gain(group), group))
+    return np.minimum.accumulate(bits)
+
+
+def _pack_bits(bits: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+    """(rows, count) of 0 and 1 -> (rows, size) bytes: bit f of byte b of a chunk is its bit f * 16 + b."""
+    padded = np.zeros((len(bits), size * 8), np.uint8)
+    padded[:, : bits.shape[1]] = bits
+    packed = np.packbits(padded.reshape(len(bits), size // CHUNK, 8, CHUNK), axis=2, bitorder="little")
+    return np.ascontiguousarray(packed.reshape(len(bits), size))
+
+
+def _unpack_bits(code: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """(rows, bytes) -> (rows, 8 * bytes) of 0 and 1."""
+    chunks = code.reshape(len(code), code.shape[1] // CHUNK, 1, CHUNK)
+    return np.unpackbits(chunks, axis=2, bitorder="little").reshape(len(code), code.shape[1] * 8)
+
+
+@cache
+def signs(dim: int) -> Floats:
+    """Return the random signs (rounds, dim) of the rotations. They never change: they are part of the file format."""
+    with np.errstate(over="ignore"):  # SplitMix64 from 0 on
+        z = np.arange(1, _ROUNDS * dim + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.where(z >> np.uint64(63), np.float32(1), np.float32(-1)).reshape(_ROUNDS, dim)

@@ -1,0 +1,258 @@
+"""Search in inverted lists, (segments, Q) -> ranking: one compiled call per block of queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logt import _kernels
+from logt._internal.threads import SERIAL, Workers, split_range
+from logt._internal.types import Array, Floats, Ids, Mask
+from logt._internal.validation import MAX_NORM
+from logt.engine.on_demand import Wanted
+from logt.graph.neighbor_graph import LinkState
+from logt.lists.codec import Codec
+from logt.lists.inverted_lists import Probe, Ranks, Reading
+from logt.lists.segment import ListSegment
+from logt.lists.shards import Candidates, ListTotals, segment_totals
+
+_BLOCK = 1 << 16  # rows whose scores are held at a time where all are computed
+_FEW, _MANY = 16, 64  # queries per task, as there are threads for
+_FETCHED = 256  # queries whose lists are fetched together
+_KNOWN_READINGS = 64  # kept: most programs use one
+_NONE = 0xFFFFFFFF  # Graph::NONE
+
+MOST_UNLINKED = 4096
+"""With more vectors in lists that are not in the neighbor graph, searches do without it; fewer are read apart."""
+
+MOST_WALKED = 1000
+"""For more results than this, a search does not use the neighbor graph: reading lists is faster."""
+
+NARROW = 8
+"""A filter that passes less than 1/NARROW of a segment is searched row by row, not list by list."""
+
+
+class ListSearcher:
+    """What one search reads: segments, and which of their rows are visible."""
+
+    def __init__(
+        self,
+        segments: Sequence[ListSegment],
+        masks: Sequence[Mask | Ids] | None = None,
+        codecs: Sequence[Codec] | None = None,
+        totals: Sequence[ListTotals] | None = None,
+        links: LinkState | None = None,
+    ):
+        """With masks, only the rows of each segment that are set, or listed, are visible.
+
+        codecs, totals: of the whole index, if the segments are those of one shard. links: the neighbor graph.
+        """
+        self._searcher = _kernels.ListSearcher()
+        self._segments = list(segments)
+        self._stored = [s for s in segments if s.stored is not None]
+        self._visible: list[Mask | Ids | None] = []
+        self.codecs = list({id(s.codec): s.codec for s in segments}.values()) if codecs is None else list(codecs)
+        self.distances = any(len(segment.bias) for segment in segments)
+        self.refine = any(len(segment.supplement_scale) for segment in segments)
+        self.curves = [codec.curve for codec in self.codecs if codec.curve]
+        self.ranks = Ranks.total(codec.ranks for codec in self.codecs) if self.refine else None
+        self.count = self.graph_bytes = 0
+        self._readings: dict[tuple[Probe, int], Reading] = {}
+        numbers = {id(codec): codec.add_to(self._searcher, distances=self.distances) for codec in self.codecs}
+        for number, segment in enumerate(segments):
+            self.count += self._add(segment, numbers[id(segment.codec)], None if masks is None else masks[number])
+        if self._stored and totals is None:
+            totals = self.totals()  # lists that are read follow from them, so that they can be fetched before
+        for part in totals or ():
+            part.add_to(self._searcher)
+        self.links: LinkState | None = None
+        if links is not None and not self._stored:  # on the graph, a search may go to any list
+            self._set_graph(links)
+
+    def _set_graph(self, links: LinkState) -> None:
+        nodes = [_nodes(segment, links) for segment in self._segments]
+        listed = [(s, mine) for s, mine in zip(self._segments, nodes, strict=True) if not s.flat]
+        if sum(np.count_nonzero((mine == _NONE) & s.live[s.row]) for s, mine in listed) > MOST_UNLINKED:
+            return
+        self.links, lists = links, links.links.lists
+        node = np.concatenate([np.empty(0, np.uint32), *nodes])
+        self.graph_bytes = self._searcher.set_graph(lists.low, lists.high, lists.level, node)
+
+    def totals(self) -> list[ListTotals]:
+        """Return the vectors of each codec by list; the sums of all shards are the totals of a search."""
+        sums = {id(codec): ListTotals.empty(codec) for codec in self.codecs}
+        for segment, visible in zip(self._segments, self._visible, strict=True):
+            sums[id(segment.codec)] += segment_totals(segment, visible)
+        return list(sums.values())
+
+    def _add(self, segment: ListSegment, codec: int, mask: Mask | Ids | None) -> int:
+        """Add a segment and return how many of its rows are visible."""
+        if mask is None:
+            segment.add_to(self._searcher, codec)
+            self._visible.append(None)
+            return segment.count
+        by_row = mask.dtype == bool
+        count = int(np.count_nonzero(mask)) if by_row else len(mask)
+        if count * NARROW <= len(segment):
+            rows = np.flatnonzero(mask) if by_row else mask.astype(np.int64)
+            segment.add_to(self._searcher, codec, rows=rows)
+            self._visible.append(rows)
+            return count
+        visible = mask.astype(bool) if by_row else np.zeros(len(segment), bool)
+        if not by_row:
+            visible[mask] = True
+        segment.add_to(self._searcher, codec, visible=visible)
+        self._visible.append(visible)
+        return count
+
+    def reading(self, probe: Probe, k: int) -> Reading:
+        """Return how a search for k results reads the lists; it follows from the measured curves of the codecs."""
+        known = self._readings.get((probe, k))
+        if known is None:
+            if len(self._readings) >= _KNOWN_READINGS:
+                self._readings = {}
+            graph = self.links if probe.beam != 0 and k <= MOST_WALKED else None
+            curve = graph.links.curve if graph else None
+            if curve is None and self.curves and probe.effort is None and probe.beam is None:
+                graph = None  # how far a search on the graph must go for a recall was not measured
+            curves = [curve] if curve else self.curves
+            known = probe.reading(k, ranks=self.ranks, curves=curves, linked=graph is not None)
+            if graph and probe.beam is None:  # removed vectors lead nowhere
+                known = known._replace(beam=round(known.beam * len(graph.links) / max(graph.count, 1)))
+            self._readings[probe, k] = known
+        return known
+
+    def search(self, Q: Floats, k: int, reading: Reading, workers: Workers = SERIAL) -> tuple[Floats, Ids, Array]:
+        """Return (scores, ids, counts): the best k for each row of Q, and what was read for it."""
+        if self._stored:
+            return self._search_stored(Q, min(k, self.count), reading, workers)
+        _, scores, ids, counts = self._search(Q, min(k, self.count), reading, workers, keyed=False)
+        return scores, ids, counts
+
+    def prepare(self, k: int, reading: Reading, *, cosine: bool) -> PreparedSearch | None:
+        """Return the search for k results of one query; None if they are not all here."""
+        if self._stored or k > self.count:
+            return None
+        return PreparedSearch(self._searcher, k, _kernels.Reading(*reading), cosine, self.distances)
+
+    def candidates(self, Q: Floats, reading: Reading, workers: Workers = SERIAL) -> Candidates:
+        """Return all `reading.candidates` of each row of Q, to be merged with those of other shards."""
+        keys, scores, ids, _ = self._search(Q, min(reading.candidates, self.count), reading, workers, keyed=True)
+        return Candidates(keys, scores, ids)
+
+    def _search(
+        self, Q: Floats, k: int, reading: Reading, workers: Workers, *, keyed: bool
+    ) -> tuple[Floats, Floats, Ids, Array]:
+        """Return (keys if they are wanted, scores, ids, counts)."""
+        scores, ids = np.empty((len(Q), k), np.float32), np.empty((len(Q), k), np.int64)
+        keys = np.empty((len(Q) if keyed else 0, k), np.float32)
+        counts = np.zeros((len(Q), 4), np.int64)
+        compiled = _kernels.Reading(*reading)
+
+        def fill(rows: slice) -> None:
+            out = scores[rows], ids[rows], keys[rows], counts[rows]
+            self._searcher.search(Q[rows], self.distances, compiled, *out)
+
+        parts = split_range(len(Q) if k else 0, min(max(-(-len(Q) // workers.threads), _FEW), _MANY))
+        if len(parts) == 1:  # no threads to start, and nothing here uses BLAS
+            fill(parts[0])
+        elif parts:
+            workers.map(fill, parts)
+        return keys, scores, ids, counts
+
+    def _search_stored(self, Q: Floats, k: int, reading: Reading, workers: Workers) -> tuple[Floats, Ids, Array]:
+        """Search segments that are fetched in parts: first the lists that are read, then what refines candidates.
+
+        The candidates do not depend on the supplement. If some of theirs was missing, the search is repeated.
+        """
+        stored = [segment.stored for segment in self._stored if segment.stored is not None]
+        fetcher, files = stored[0].fetcher, [file for rows in stored for file in rows.files]
+        found = [(np.empty((0, k), np.float32), np.empty((0, k), np.int64), np.empty((0, 4), np.int64))]
+        width = min(reading.candidates, self.count)
+        for rows in split_range(len(Q), _FETCHED):
+            with fetcher.pinned() as start:
+                complete = fetcher.have_all(files)
+                if not complete:
+                    fetcher.fetch(self._lists_of(Q[rows], reading))
+                _, scores, ids, counts = self._search(Q[rows], width, reading, workers, keyed=False)
+                if not complete and fetcher.fetch(self._supplement_of(ids), since=start):
+                    _, scores, ids, counts = self._search(Q[rows], width, reading, workers, keyed=False)
+            found.append((scores[:, :k], ids[:, :k], counts))
+        scores, ids, counts = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return scores, ids, counts
+
+    def _lists_of(self, Q: Floats, reading: Reading) -> list[Wanted]:
+        """Return what the search of the lists needs."""
+        read = np.zeros(sum(codec.units for codec in self.codecs), bool)
+        self._searcher.probed(
+            np.ascontiguousarray(Q), self.distances, _kernels.Reading(*reading), read.view(np.uint8)
+        )
+        ends = np.cumsum([codec.units for codec in self.codecs])
+        marks = dict(zip(map(id, self.codecs), np.split(read, ends[:-1]), strict=True))
+        wanted: list[Wanted] = []
+        for segment, visible in zip(self._segments, self._visible, strict=True):
+            if segment.stored is None:
+                continue
+            if visible is not None and visible.dtype != bool:
+                at = np.sort(segment.position[visible]).astype(np.int64)
+                wanted += segment.stored.positions(at, at + 1)
+            elif segment.flat:
+                wanted += segment.stored.positions(np.array([0]), np.array([len(segment)]))
+            else:
+                wanted += segment.stored.lists(segment.starts, marks[id(segment.codec)])
+        return wanted
+
+    def _supplement_of(self, ids: Ids) -> list[Wanted]:
+        """Return what refines the scores of some ids."""
+        unique = np.unique(ids[ids >= 0])
+        return [
+            wanted for s in self._stored if s.stored is not None for wanted in s.stored.supplement(s.find(unique))
+        ]
+
+    def all_scores(self, q: Floats) -> Iterator[tuple[Floats, Ids]]:
+        """Yield, block by block, (the scores of visible rows, their ids), from all that is kept."""
+        for number, segment in enumerate(self._segments):
+            listed = self._listed_positions(number)
+            for block in split_range(len(segment), _BLOCK):
+                scores = np.empty(block.stop - block.start, np.float32)
+                self._searcher.scores(number, q, self.distances, block.start, scores)
+                chosen = np.flatnonzero(scores > -np.inf)
+                if listed is not None:
+                    first, last = np.searchsorted(listed, (block.start, block.stop))
+                    chosen = listed[first:last].astype(np.int64) - block.start
+                yield scores[chosen], segment.ids[segment.row[block][chosen]]
+
+    def _listed_positions(self, number: int) -> Array | None:
+        """Return the positions of the rows that a narrow filter lists, in order; None without one."""
+        visible = self._visible[number]
+        if visible is None or visible.dtype == bool:
+            return None
+        return np.sort(self._segments[number].position[visible])
+
+
+@dataclass(frozen=True)
+class PreparedSearch:
+    """A search for k results of one query, with all that does not depend on the query: one compiled call."""
+
+    searcher: _kernels.ListSearcher
+    k: int
+    reading: _kernels.Reading
+    cosine: bool
+    distances: bool
+
+    def __call__(self, q: Floats) -> tuple[Floats, Ids] | None:
+        """Return (scores as users see them, ids); None if the query is not valid. q: (dim,) or (1, dim)."""
+        shape = (*q.shape[:-1], self.k)
+        scores, ids = np.empty(shape, np.float32), np.empty(shape, np.int64)
+        found = self.searcher.search_one(q, self.cosine, MAX_NORM, self.distances, self.reading, scores, ids)
+        return (scores, ids) if found else None
+
+
+def _nodes(segment: ListSegment, links: LinkState) -> NDArray[np.uint32]:
+    """Return the node of the graph at each position of a segment."""
+    rows, here = links.locate(segment.ids)
+    nodes: NDArray[np.uint32] = np.where(here, rows, _NONE).astype(np.uint32)[segment.row]
+    return nodes

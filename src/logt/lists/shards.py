@@ -1,0 +1,116 @@
+"""Shards, (candidates of each shard) -> results: the same ids and scores as a search of all segments in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from logt import _kernels
+from logt._internal.types import Floats, Ids, Mask
+from logt.lists.codec import Codec
+from logt.lists.segment import ListSegment
+
+
+@dataclass(frozen=True, eq=False)
+class ListTotals:
+    """The vectors of one codec: rows and visible ones of each list, and those that are scanned without lists."""
+
+    rows: Ids
+    visible: Ids
+    scanned: int
+
+    @classmethod
+    def empty(cls, codec: Codec) -> ListTotals:
+        return cls(np.zeros(codec.units, np.int64), np.zeros(codec.units, np.int64), 0)
+
+    def __add__(self, other: ListTotals) -> ListTotals:
+        return ListTotals(self.rows + other.rows, self.visible + other.visible, self.scanned + other.scanned)
+
+    def add_to(self, searcher: _kernels.ListSearcher) -> None:
+        searcher.add_totals(self.rows, self.visible, self.scanned)
+
+
+def segment_totals(segment: ListSegment, visible: Mask | Ids | None) -> ListTotals:
+    """Return what a segment adds to the totals of its codec. visible: a mask, the only rows, or None for all."""
+    empty = ListTotals.empty(segment.codec)
+    if visible is None and segment.removed is not None:
+        visible = segment.live
+    if visible is not None and visible.dtype != bool:
+        return ListTotals(empty.rows, empty.visible, len(visible))
+    count = len(segment) if visible is None else int(np.count_nonzero(visible))
+    if segment.flat or not count:
+        return ListTotals(empty.rows, empty.visible, count)
+    rows = np.diff(segment.starts)
+    if visible is None:
+        return ListTotals(rows, rows, 0)
+    with segment.having(lambda stored: stored.whole("row")):
+        before = np.concatenate([[0], np.cumsum(visible[segment.row], dtype=np.int64)])
+    return ListTotals(rows, np.diff(before[segment.starts]), 0)
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What a shard found for each query, (nq, at most R) each; what is missing has the key and score -inf and id -1.
+
+    keys: choose the R candidates of all shards. scores: rank those.
+    """
+
+    keys: Floats
+    scores: Floats
+    ids: Ids
+
+
+def merge_candidates(parts: Sequence[Candidates], R: int, k: int) -> tuple[Floats, Ids]:
+    """Return (scores, ids) of the k best of the R best candidates of all shards, as one search keeps them."""
+    keys, scores, ids = (
+        np.concatenate([getattr(part, name) for part in parts], axis=1) for name in ("keys", "scores", "ids")
+    )
+    best = _first(keys, ids, R)
+    scores, ids = np.take_along_axis(scores, best, axis=1), np.take_along_axis(ids, best, axis=1)
+    order = _first(scores, ids, k)
+    return np.take_along_axis(scores, order, axis=1), np.take_along_axis(ids, order, axis=1)
+
+
+def merge_ranges(parts: Sequence[tuple[Ids, Floats, Ids]], *, l2: bool) -> tuple[Ids, Floats, Ids]:
+    """Return (limits, scores, ids) of a range search from those of each shard."""
+    queries = len(parts[0][0]) - 1
+    found_scores, found_ids, limits = [], [], [0]
+    for q in range(queries):
+        scores = np.concatenate([scores[limit[q] : limit[q + 1]] for limit, scores, _ in parts])
+        ids = np.concatenate([ids[limit[q] : limit[q + 1]] for limit, _, ids in parts])
+        order = np.lexsort((ids, scores if l2 else -scores))
+        found_scores.append(scores[order])
+        found_ids.append(ids[order])
+        limits.append(limits[-1] + len(ids))
+    return (
+        np.array(limits),
+        np.concatenate([np.empty(0, np.float32), *found_scores]),
+        np.concatenate([np.empty(0, np.int64), *found_ids]),
+    )
+
+
+def split_by_bytes(sizes: Sequence[int], budget: int) -> list[list[int]]:
+    """Return the segments of each shard: as few shards as the budget allows, of about equal bytes."""
+    count = max(1, min(len(sizes), -(-sum(sizes) // budget)))
+    while count < len(sizes) and max(sum(sizes[i] for i in shard) for shard in balance(sizes, count)) > budget:
+        count += 1
+    return balance(sizes, count)
+
+
+def balance(sizes: Sequence[int], count: int) -> list[list[int]]:
+    """Return the segments of each of `count` shards, of about equal bytes."""
+    shards: list[list[int]] = [[] for _ in range(count)]
+    loads = [0] * count
+    for number in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
+        least = loads.index(min(loads))
+        shards[least].append(number)
+        loads[least] += sizes[number]
+    return [sorted(shard) for shard in shards]
+
+
+def _first(values: Floats, ids: Ids, count: int) -> Ids:
+    """Return the places of the `count` largest values of each row, equal ones by id."""
+    order: Ids = np.lexsort((ids, -values), axis=1)
+    return order[:, :count]
