@@ -198,9 +198,9 @@ def measure_parts(dim: int, folder: Path, model: Model, note: Note) -> None:
     searcher = logt.open(folder)._snapshot.searcher()
     Q = model.draw(QUERIES, [4])
     for effort in (0.3, 0.5, 0.7):
-        reading = Probe(effort).reading(K, ranks=searcher.ranks)
-        counts = searcher.search(Q, K, reading)[2]
-        seconds = cpu_seconds(lambda reading=reading: searcher.search(Q, K, reading))
+        limits = Probe(effort).limits(K, ranks=searcher.ranks)
+        counts = searcher.search(Q, K, limits)[2]
+        seconds = cpu_seconds(lambda limits=limits: searcher.search(Q, K, limits))
         note(f"one query, effort {effort}", 1e3 * seconds / len(Q), "core ms")
         note(f"codes that it decodes, effort {effort}", counts[:, 1].mean(), "")
 

@@ -75,18 +75,18 @@ def rotate(x, signs):
     return x
 
 
-def unpack(head, tail, bits):
+def unpack(sign_bits, low_bits, bits):
     """The integers of a residual code; bit i is bit (i % 128) // 16 of byte 16 * (i // 128) + i % 16."""
 
     def bit(code, i):
         return int(code[16 * (i // 128) + i % 16]) >> (i % 128 // 16) & 1
 
-    fields = [bit(head, j) << (bits[j] - 1) for j in range(len(bits))]
+    fields = [bit(sign_bits, j) << (bits[j] - 1) for j in range(len(bits))]
     at = 0
     for plane in range(1, max(bits, default=0)):
         for j in range(len(bits)):
             if bits[j] > plane:
-                fields[j] |= bit(tail, at) << (bits[j] - 1 - plane)
+                fields[j] |= bit(low_bits, at) << (bits[j] - 1 - plane)
                 at += 1
     return fields
 
@@ -105,10 +105,10 @@ def list_scores(segment, q):
         if len(segment.starts):
             units = [max(j for j in range(codec.units) if segment.starts[j] <= p), *units]
         v = sum(segment.scale[p] * float(w) * Y[u] for w, u in zip(segment.weight[:, p], units, strict=True))
-        fields = np.array(unpack(segment.head[p], segment.tail[p], bits))
+        fields = np.array(unpack(segment.sign_bits[p], segment.low_bits[p], bits))
         v[: bands.coded] += segment.factor[p] * unit * (fields - ((1 << bits) - 1) / 2)
         if codec.refine:
-            v = v + segment.supplement_scale[row] * segment.supplement[row].astype(float)
+            v = v + segment.refinement_scale[row] * segment.refinement[row].astype(float)
         if distances:
             centred = q.astype(float) - codec.mean
             scores[row] = 2 * v @ z + segment.bias[p] - centred @ centred

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -56,12 +55,6 @@ def test_a_copy_gives_the_same_answers_and_leaves_the_index_as_it_is(source, tmp
         changed.add(vectors(1, 16, seed=9), ids=["new"])
         changed.save()
     assert "new" not in logt.open(source)
-
-
-def test_a_copy_of_an_earlier_format_can_be_opened(tmp_path):
-    golden = Path(__file__).parent / "golden" / "format-2" / "text"
-    copy_index(golden, tmp_path / "copy")
-    assert logt.open(tmp_path / "copy").ids.tolist() == logt.open(golden).ids.tolist()
 
 
 def test_another_index_is_only_replaced_with_overwrite_and_its_readers_move_on(source, tmp_path, vectors):

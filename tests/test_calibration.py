@@ -125,7 +125,7 @@ def exact_recall(index, X, Q, **settings):
 
 
 def test_where_hundreds_are_about_equally_near_more_candidates_are_compared(tmp_path):
-    """Two bits cannot tell such vectors apart: the supplement must be read of more than a few."""
+    """Two bits cannot tell such vectors apart: the refinement must be read of more than a few."""
     rng = np.random.default_rng(2)
     centres = rng.standard_normal((12, 320))
     X, Q = (centres[rng.integers(0, 12, n)] + 0.56 * rng.standard_normal((n, 320)) for n in (6000, 100))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import logt
-from logt.errors import CorruptIndexError, InvalidInputError, LockedError
+from logt.errors import CorruptIndexError, LockedError
 from logt.methods import lo_gt
 from logt.storage import repair as repair_module
 from logt.storage.repair import LOST_ID, examine, repair
@@ -182,11 +182,6 @@ def test_a_damaged_manifest_cannot_be_repaired(tmp_path, vectors):
         repair(tmp_path / "nowhere")
 
 
-def test_an_earlier_format_is_refused_by_name(tmp_path):
-    with pytest.raises(InvalidInputError, match="format 2"):
-        examine(repair_module.Path(__file__).parent / "golden" / "format-2" / "int8")
-
-
 def test_a_repair_whose_result_cannot_be_opened_is_undone(tmp_path, vectors):
     folder = ten_segments(tmp_path / "index", vectors)
     damage(segment_files(folder)[0])
@@ -258,17 +253,17 @@ def test_a_damaged_supplement_costs_accuracy_only(tmp_path, vectors):
     index.add(X)
     index.link(10)
     index.save(tmp_path / "index")
-    (supplement,) = (tmp_path / "index").glob("supplement-*")
-    damage(supplement)
+    (refinement,) = (tmp_path / "index").glob("refinement-*")
+    damage(refinement)
     found = repair(tmp_path / "index")
-    assert [loss.what for loss in found.losses] == ["the supplement of segment 1"]
+    assert [loss.what for loss in found.losses] == ["the refinement of segment 1"]
     assert found.kept == 1500
     after = logt.open(tmp_path / "index")
     assert after.report()["linked"] == 1500
     scores, ids = after.search(X, 1)
     assert (ids[:, 0] == np.arange(1500)).mean() > 0.99
     assert np.abs(scores[:, 0] - 1).max() < 0.2
-    assert (found.aside / supplement.name).exists()
+    assert (found.aside / refinement.name).exists()
 
 
 def test_a_save_after_a_repair_removes_nothing_of_the_index_before(tmp_path, vectors):

@@ -40,10 +40,10 @@ def in_shards(segments, shards, Q, k, probe, masks=None):
     ]
     each = [ListSearcher(*part).totals() for part in parts]
     totals = [sum(same[1:], same[0]) for same in zip(*each, strict=True)]
-    reading = probe.reading(k, ranks=whole.ranks, curves=whole.curves)
-    reading = reading._replace(candidates=max(k, reading.candidates))
-    found = [ListSearcher(*part, totals).candidates(Q, reading) for part in parts]
-    return merge_candidates(found, reading.candidates, k), whole.search(Q, k, reading)
+    limits = probe.limits(k, ranks=whole.ranks, curves=whole.curves)
+    limits = limits._replace(candidates=max(k, limits.candidates))
+    found = [ListSearcher(*part, totals).candidates(Q, limits) for part in parts]
+    return merge_candidates(found, limits.candidates, k), whole.search(Q, k, limits)
 
 
 @pytest.mark.parametrize("probe", [Probe(0.0), Probe(0.3), Probe(recall=0.9), Probe(1.0), Probe(nprobe=3)])

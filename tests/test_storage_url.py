@@ -128,7 +128,7 @@ def test_a_damaged_object_is_reported(bucket, made, tmp_path, monkeypatch):
     data[len(data) // 2] ^= 1
     files.pipe_file(f"{url}/{name}", bytes(data))
     with pytest.raises(CorruptIndexError, match=name):
-        logt.open(url, cache="all")
+        logt.open(url)
     files.rm_file(f"{url}/{name}")
     with pytest.raises(CorruptIndexError, match="missing"):
         logt.open(url)
@@ -139,7 +139,7 @@ def test_the_cache_stays_within_its_limit(bucket, made, tmp_path, monkeypatch):
         return sum(path.stat().st_blocks * 512 for path in (tmp_path / "cache").iterdir())
 
     made.save(f"{bucket}/index")
-    index = logt.open(f"{bucket}/index", cache="all")
+    index = logt.open(f"{bucket}/index")
     index.search(np.ones(DIM), 5, effort=1)
     whole = space()
     assert whole > 0
@@ -158,11 +158,11 @@ def test_a_damaged_file_of_the_cache_is_fetched_again_and_one_that_is_written_st
     bucket, made, tmp_path, monkeypatch
 ):
     made.save(f"{bucket}/index")
-    logt.open(f"{bucket}/index", cache="all")
+    logt.open(f"{bucket}/index")
     for path in (tmp_path / "cache").iterdir():
         path.write_bytes(bytes(path.stat().st_size))
     expected = made.search(np.ones(DIM), 5)
-    np.testing.assert_array_equal(logt.open(f"{bucket}/index", cache="all").search(np.ones(DIM), 5).ids, expected.ids)
+    np.testing.assert_array_equal(logt.open(f"{bucket}/index").search(np.ones(DIM), 5).ids, expected.ids)
     (tmp_path / "cache" / ".a file.1.tmp").write_bytes(b"so far")
     monkeypatch.setenv("LOGT_CACHE_GB", "0")
     cache.make_room(tmp_path / "cache", 1)

@@ -12,7 +12,7 @@ import logt
 from logt import _kernels
 from logt.datasets.synthetic import synthetic_collection
 from logt.errors import InvalidInputError
-from logt.lists.inverted_lists import Probe, Reading
+from logt.lists.inverted_lists import Probe, ScanLimits
 from logt.lists.search import ListSearcher
 from logt.methods import sketched
 
@@ -64,11 +64,11 @@ def test_a_walk_without_limit_finds_what_a_naive_one_reaches(index, collection, 
     lists = replace(lists, level=np.where(np.arange(12) < 2, lists.level, 0).astype(np.uint8))
     few = replace(state.links, lists=lists)
     searcher = ListSearcher([segment], links=replace(state, links=few))
-    reading = Reading(1, 1, 0, FAR, FAR, FAR, 3 * K, 5000, everything=False)
+    limits = ScanLimits(1, 1, 0, FAR, FAR, FAR, 3 * K, 5000, everything=False)
     for q in collection[1][:8]:
-        _, ids, counts = searcher.search(q[None], K, reading)
+        _, ids, counts = searcher.search(q[None], K, limits)
         start = first_lists(segment, q, counts[0, 0])
-        best = searcher.search(q[None], 3 * K, reading._replace(beam=0))[1][0].tolist()
+        best = searcher.search(q[None], 3 * K, limits._replace(beam=0))[1][0].tolist()
         rows = reached(segment, few, best)
         assert len(start) < len(rows) < 5000  # the graph of two neighbors has several components
         assert counts[0, 1] == len(start) + len(rows) - len(best)  # each vector is read once by the walk
@@ -80,12 +80,12 @@ def test_a_walk_without_limit_finds_what_a_naive_one_reaches(index, collection, 
 def test_a_list_of_neighbors_ends_at_its_first_gap(index, collection):
     (segment,) = index._snapshot.list_segments
     state = index._snapshot.links
-    reading = Reading(1, 1, 0, FAR, FAR, FAR, 3 * K, 5000, everything=False)
+    limits = ScanLimits(1, 1, 0, FAR, FAR, FAR, 3 * K, 5000, everything=False)
 
     def search(wanted):
         lists = replace(state.links.lists, level=np.where(wanted, state.links.lists.level, 0).astype(np.uint8))
         searcher = ListSearcher([segment], links=replace(state, links=replace(state.links, lists=lists)))
-        return searcher.search(collection[1], K, reading)
+        return searcher.search(collection[1], K, limits)
 
     for a, b in zip(search(np.arange(12) != 2), search(np.arange(12) < 2), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -96,7 +96,9 @@ def test_neighbors_are_left_out_by_their_codes(index, collection, isa):
     searcher = ListSearcher([segment], links=index._snapshot.links)
 
     def search(walk_reach):
-        _, ids, counts = searcher.search(collection[1], K, Reading(1, 2, 0, FAR, FAR, walk_reach, 3 * K, 60, False))
+        _, ids, counts = searcher.search(
+            collection[1], K, ScanLimits(1, 2, 0, FAR, FAR, walk_reach, 3 * K, 60, False)
+        )
         return ids, counts[:, 2].mean()
 
     (all_ids, all_heads), (most_ids, fewer), (some_ids, fewest) = (search(reach) for reach in (FAR, 4.0, 2.0))
@@ -120,8 +122,8 @@ def few_directions():
 def heads_and_ids(index, Q, walk_reach, nprobe=0):
     (segment,) = index._snapshot.list_segments
     searcher = ListSearcher([segment], links=index._snapshot.links)
-    reading = Reading(0.3, nprobe, 0, FAR, FAR, walk_reach, 3 * K, 20, False)
-    _, ids, counts = searcher.search(Q, K, reading)
+    limits = ScanLimits(0.3, nprobe, 0, FAR, FAR, walk_reach, 3 * K, 20, False)
+    _, ids, counts = searcher.search(Q, K, limits)
     return counts[:, 2], ids
 
 
@@ -173,8 +175,8 @@ def test_few_vectors_are_not_enough_to_measure_deviations(rng):
 
 def test_the_fewer_candidates_per_result_the_less_is_left_out():
     def reaches(k, **probe):
-        reading = Probe(effort=0.7, **probe).reading(k, ranks=None, linked=True)
-        return np.array([reading.code_reach, reading.head_reach, reading.walk_reach])
+        limits = Probe(effort=0.7, **probe).limits(k, ranks=None, linked=True)
+        return np.array([limits.code_reach, limits.sign_reach, limits.walk_reach])
 
     assert (reaches(10) < reaches(100)).all()
     assert (reaches(100) < reaches(1000)).all()
@@ -261,7 +263,7 @@ def test_the_default_search_of_a_linked_index_has_its_recall(index, collection):
     Q = collection[1]
     full = index.search(Q, K, effort=1).ids
     assert recall(index.search(Q, K, recall=0.95).ids, full) > 0.85
-    read = [index._snapshot.searcher().reading(Probe(beam=beam), K) for beam in (None, 0)]
+    read = [index._snapshot.searcher().limits(Probe(beam=beam), K) for beam in (None, 0)]
     assert read[0].lists < read[1].lists
 
 
@@ -338,8 +340,8 @@ def test_vectors_that_are_not_in_the_graph_are_read_with_it(metric, collection, 
     index.add(X[3900:])  # more than a segment without lists holds
     assert index.report()["linked"] == 3900
     searcher = index._snapshot.searcher()
-    reading = Reading(1, 1, 0, FAR, FAR, FAR, 3 * K, K, everything=False)
-    _, ids, counts = searcher.search(Q, K, reading)
+    limits = ScanLimits(1, 1, 0, FAR, FAR, FAR, 3 * K, K, everything=False)
+    _, ids, counts = searcher.search(Q, K, limits)
     assert all(len(set(row)) == K for row in ids.tolist())  # also those in the list that was read
     assert (counts[:, 1] > 1100).all()
     for q, found in zip(Q, ids, strict=True):
@@ -372,8 +374,8 @@ def test_an_index_without_cosine_links_many_new_vectors_and_compacts(metric, col
 def test_a_search_for_a_recall_keeps_the_beam_of_the_method():
     method = replace(sketched(), probe=Probe(beam=0))
     for settings in ({"recall": 0.9}, {"effort": 0.5}, {"nprobe": 3}, {}):
-        assert logt.SearchParams(**settings).reading(method).beam == 0
-    assert logt.SearchParams(recall=0.9, beam=7).reading(method).beam == 7
+        assert logt.SearchParams(**settings).limits(method).beam == 0
+    assert logt.SearchParams(recall=0.9, beam=7).limits(method).beam == 7
 
 
 def test_a_search_goes_further_where_vectors_were_removed(collection):
@@ -381,10 +383,10 @@ def test_a_search_goes_further_where_vectors_were_removed(collection):
     index = logt.Index(64)
     index.add(X)
     index.link(12)
-    before = index._snapshot.searcher().reading(Probe(effort=0.5), K)
+    before = index._snapshot.searcher().limits(Probe(effort=0.5), K)
     index.remove(np.arange(0, 5000, 2))
     searcher = index._snapshot.searcher()
-    assert searcher.reading(Probe(effort=0.5), K).beam == 2 * before.beam
-    assert searcher.reading(Probe(effort=0.5, beam=7), K).beam == 7
+    assert searcher.limits(Probe(effort=0.5), K).beam == 2 * before.beam
+    assert searcher.limits(Probe(effort=0.5, beam=7), K).beam == 7
     truth = 2 * np.argsort(-(Q @ X[1::2].T), axis=1)[:, :K] + 1
     assert recall(index.search(Q, K, recall=0.95).ids, truth) > 0.9

@@ -18,9 +18,9 @@ size_t find_neighbor(const NeighborLists& lists, size_t first, size_t j, uint32_
 }
 
 // Rows -> places 0, 1, ...: open addressing, at most half full.
-class Places {
+class RowMap {
   public:
-    explicit Places(size_t most) : slots_(16) {
+    explicit RowMap(size_t most) : slots_(16) {
         while (slots_ < 2 * most) slots_ *= 2;
         row_.assign(slots_, -1);
         place_.resize(slots_);
@@ -59,7 +59,7 @@ std::vector<int64_t> next_front(const Edges& S, const Spread& how, const std::ve
     std::vector<Fresh> fresh;
     size_t most = near.size();
     for (size_t p = first; p < near.size(); ++p) most += S.degree(static_cast<size_t>(near[p]));
-    Places places(most);
+    RowMap places(most);
     for (int64_t row : near) places.insert(static_cast<int32_t>(row), -1);
     for (size_t p = first; p < near.size(); ++p)
         S.each(static_cast<size_t>(near[p]), [&](uint32_t row, float weight) {
@@ -87,7 +87,7 @@ struct Subgraph {
     std::vector<float> weight;
 
     Subgraph(const Edges& S, const std::vector<int64_t>& rows) : starts{0} {
-        Places places(rows.size());
+        RowMap places(rows.size());
         for (size_t p = 0; p < rows.size(); ++p) places.insert(static_cast<int32_t>(rows[p]), static_cast<int32_t>(p));
         for (int64_t row : rows) {
             S.each(static_cast<size_t>(row), [&](uint32_t other, float value) {
@@ -219,8 +219,10 @@ size_t spread(In<uint16_t, 2> low, Any high, In<uint8_t, 2> level, In<uint8_t, 2
 }  // namespace
 
 void bind_diffusion(nb::module_& m) {
-    m.def("find_mutual", find_mutual, "low"_a, "high"_a, "level"_a, "first"_a, "above"_a, "least"_a, "mutual"_a, "gain"_a,
+    m.def("find_mutual", find_mutual, "low"_arr, "high"_arr, "level"_arr, "first"_a, "above"_arr, "least"_a, "mutual"_arr,
+          "gain"_arr,
           Free());
-    m.def("spread", spread, "low"_a, "high"_a, "level"_a, "mutual"_a, "gain"_a, "cube"_a, "rows"_a, "y"_a, "visible"_a,
-          "alpha"_a, "hops"_a, "limit"_a, "steps"_a, "precision"_a, "nodes"_a, "f"_a, Free());
+    m.def("spread", spread, "low"_arr, "high"_arr, "level"_arr, "mutual"_arr, "gain"_arr, "cube"_arr, "rows"_arr, "y"_arr,
+          "visible"_arr,
+          "alpha"_a, "hops"_a, "limit"_a, "steps"_a, "precision"_a, "nodes"_arr, "f"_arr, Free());
 }

@@ -167,10 +167,11 @@ void similarities(In<int8_t, 2> codes, In<float, 1> scale, size_t first, Out<uin
 }  // namespace
 
 void bind_graph(nb::module_& m) {
-    m.def("group_rows", group_rows, "lists"_a, "starts"_a, "rows"_a, Free());
-    m.def("compare_lists", compare_lists, "codes"_a, "scale"_a, "lists"_a, "starts"_a, "rows"_a, "offset"_a, "begin"_a,
-          "found"_a, "value"_a, "lock"_a, Free());
-    m.def("adjacent_rows", adjacent_rows, "found"_a, "forward"_a, "adjacent"_a, Free());
-    m.def("join_rows", join_rows, "codes"_a, "scale"_a, "adjacent"_a, "first"_a, "found"_a, Free());
-    m.def("similarities", similarities, "codes"_a, "scale"_a, "first"_a, "found"_a, "out"_a, Free());
+    m.def("group_rows", group_rows, "lists"_arr, "starts"_arr, "rows"_arr, Free());
+    m.def("compare_lists", compare_lists, "codes"_arr, "scale"_arr, "lists"_arr, "starts"_arr, "rows"_arr, "offset"_a,
+          "begin"_a,
+          "found"_arr, "value"_arr, "lock"_arr, Free());
+    m.def("adjacent_rows", adjacent_rows, "found"_arr, "forward"_a, "adjacent"_arr, Free());
+    m.def("join_rows", join_rows, "codes"_arr, "scale"_arr, "adjacent"_arr, "first"_a, "found"_arr, Free());
+    m.def("similarities", similarities, "codes"_arr, "scale"_arr, "first"_a, "found"_arr, "out"_arr, Free());
 }

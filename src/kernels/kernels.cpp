@@ -265,7 +265,7 @@ void one(const Codes<Unit, Weight>& codes, const float* c, size_t R, float* scor
 }
 
 template <typename Unit, typename Weight>
-void brief(const Prefixes<Unit, Weight>& U0, const float* scale, const float* bias, const float* c, size_t R, float* scores,
+void decode_prefix(const Prefixes<Unit, Weight>& U0, const float* scale, const float* bias, const float* c, size_t R, float* scores,
            int32_t* rows) {
     Best best(R, U0.rows);
     alignas(64) float score[LANES], below[LANES];  // what is not above the latter is not wanted
@@ -385,7 +385,7 @@ void normal_rows(const uint32_t* unit, const float* weight, size_t rows, size_t 
 
 template <typename Unit, typename Weight>
 constexpr Decoder<Unit, Weight> decoder() {
-    return {one<Unit, Weight>, brief<Unit, Weight>, tile<Unit, Weight>, refine<Unit, Weight>, reconstruct<Unit, Weight>};
+    return {one<Unit, Weight>, decode_prefix<Unit, Weight>, tile<Unit, Weight>, refine<Unit, Weight>, reconstruct<Unit, Weight>};
 }
 
 }  // namespace

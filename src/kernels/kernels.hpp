@@ -55,7 +55,7 @@ struct Decoder {
     // The R <= rows best rows for one query, in no order, equal scores by row; c: one measurement per unit.
     void (*one)(const Codes<Unit, Weight>&, const float* c, size_t R, float* scores, int32_t* rows);
     // The same by a copy of U0.
-    void (*brief)(const Prefixes<Unit, Weight>&, const float* scale, const float* bias, const float* c, size_t R,
+    void (*decode_prefix)(const Prefixes<Unit, Weight>&, const float* scale, const float* bias, const float* c, size_t R,
                   float* scores, int32_t* rows);
     // The same for 16 queries at once; c: (units, 16). Lanes from `queries` on are ignored. Out: (queries, R).
     void (*tile)(const Codes<Unit, Weight>&, const float* c, size_t queries, size_t R, float* scores, int32_t* rows);

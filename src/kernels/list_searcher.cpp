@@ -1,7 +1,10 @@
 // The Python bindings of the search of the default index (lists.hpp).
+#include <nanobind/stl/optional.h>
+
 #include <algorithm>
 #include <deque>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "binding.hpp"
@@ -18,60 +21,80 @@ void rotate(Out<float, 2> X, In<float, 2> signs, size_t start, size_t size, bool
     current.lists->rotate(X.data() + start, X.shape(0), dim, size, signs.data() + start, dim, signs.shape(0), back);
 }
 
+// The arrays of a segment; optional ones are empty where there are none (lists.hpp).
+struct SegmentArrays {
+    In<int64_t, 1> starts;
+    Any unit;
+    In<int8_t, 2> weight;
+    In<float, 1> scale, factor, bias;
+    In<uint8_t, 2> sign_bits, low_bits;
+    In<int8_t, 2> refinement;
+    In<float, 1> refinement_scale;
+    In<uint32_t, 1> row;
+    In<int64_t, 1> ids;
+
+    logt::ListSegment segment() const {
+        logt::ListSegment s = {};
+        s.rows = row.shape(0);
+        s.entries = weight.shape(0);
+        s.starts = starts.shape(0) ? starts.data() : nullptr;
+        s.unit = unit.data();
+        s.wide = is_wide<uint16_t, uint32_t>(unit);
+        s.weight = weight.data();
+        s.scale = scale.data();
+        s.factor = factor.data();
+        s.bias = bias.shape(0) ? bias.data() : nullptr;
+        s.sign_bits = sign_bits.data();
+        s.low_bits = low_bits.data();
+        s.refinement = refinement.shape(0) ? refinement.data() : nullptr;
+        s.refinement_scale = refinement_scale.data();
+        s.row = row.data();
+        s.ids = ids.data();
+        return s;
+    }
+};
+
 // The segments that one search reads. Holds their arrays, so that a call passes the queries only.
 class ListSearcher {
   public:
     // bands: (bands, 5) of start, size, bits, deviation, deviation of the book. Returns the number of the codec.
     size_t add_codec(In<float, 1> mean, In<int32_t, 1> order, In<float, 2> signs, In<double, 2> bands, In<uint8_t, 2> book,
-                     In<float, 1> book_scale, In<float, 1> list_weight, In<float, 1> list_bias, size_t head_bytes,
-                     size_t tail_bytes) {
+                     In<float, 1> book_scale, In<float, 1> list_weight, In<float, 1> list_bias, size_t sign_bytes,
+                     size_t low_bytes) {
         std::vector<logt::Band>& mine = bands_.emplace_back();
-        size_t head_bits = 0, tail_bits = 0;
+        size_t sign_count = 0, low_count = 0;
         for (size_t b = 0; b < bands.shape(0); ++b) {
             const double* values = bands.data() + 5 * b;
             const logt::Band band = {static_cast<size_t>(values[0]), static_cast<size_t>(values[1]),
                                      static_cast<size_t>(values[2]), static_cast<float>(values[3]),
                                      static_cast<float>(values[4])};
             mine.push_back(band);
-            head_bits += band.bits ? band.size : 0;
-            tail_bits += band.bits ? band.size * (band.bits - 1) : 0;
+            sign_count += band.bits ? band.size : 0;
+            low_count += band.bits ? band.size * (band.bits - 1) : 0;
         }
         codecs_.push_back({mean.shape(0), book.shape(0), mine.size(), mean.data(), order.data(), signs.data(),
                            signs.shape(0), nullptr, book.data(), book.shape(1), book_scale.data(), list_weight.data(),
-                           list_bias.data(), head_bits, tail_bits, head_bytes, tail_bytes});
+                           list_bias.data(), sign_count, low_count, sign_bytes, low_bytes});
         for (size_t m = 0; m < codecs_.size(); ++m) codecs_[m].band = bands_[m].data();
         keep(mean, order, signs, book, book_scale, list_weight, list_bias);
         return codecs_.size() - 1;
     }
 
-    // Optional arrays are empty where there are none; `count` rows are visible.
-    void add_segment(size_t codec, In<int64_t, 1> starts, Any unit, In<int8_t, 2> weight, In<float, 1> scale,
-                     In<float, 1> factor, In<float, 1> bias, In<uint8_t, 2> head, In<uint8_t, 2> tail,
-                     In<int8_t, 2> supplement, In<float, 1> supplement_scale, In<uint32_t, 1> row, In<int64_t, 1> ids,
-                     In<bool, 1> visible, size_t count, In<uint32_t, 1> chosen, bool choose) {
-        logt::ListSegment s = {};
+    // visible: by row, or empty: all are. count: visible rows. chosen: or None: only these positions are searched.
+    void add_segment(size_t codec, const SegmentArrays& arrays, In<bool, 1> visible, size_t count,
+                     std::optional<In<uint32_t, 1>> chosen) {
+        logt::ListSegment s = arrays.segment();
         s.codec = codec;
-        s.rows = row.shape(0);
-        s.entries = weight.shape(0);
-        s.starts = starts.shape(0) ? starts.data() : nullptr;
-        s.unit = unit.data();
-        s.wide = unit.dtype() == nb::dtype<uint32_t>();
-        s.weight = weight.data();
-        s.scale = scale.data();
-        s.factor = factor.data();
-        s.bias = bias.shape(0) ? bias.data() : nullptr;
-        s.head = head.data();
-        s.tail = tail.data();
-        s.supplement = supplement.shape(0) ? supplement.data() : nullptr;
-        s.supplement_scale = supplement_scale.data();
-        s.row = row.data();
-        s.ids = ids.data();
         s.visible = visible.shape(0) ? reinterpret_cast<const uint8_t*>(visible.data()) : nullptr;
         s.count = count;
-        s.chosen = choose ? chosen.data() : nullptr;
-        s.chosen_count = chosen.shape(0);
+        keep(visible);
+        if (chosen) {
+            s.chosen = chosen->data();
+            s.chosen_count = chosen->shape(0);
+            keep(*chosen);
+        }
         segments_.push_back(s);
-        keep(starts, unit, weight, scale, factor, bias, head, tail, supplement, supplement_scale, row, ids, visible, chosen);
+        arrays_.push_back(arrays);
     }
 
     // The next codec's vectors in all shards, by list and in total (lists.hpp); once for each codec, or never.
@@ -85,45 +108,39 @@ class ListSearcher {
 
     // The neighbor graph (lists.hpp), once all segments are added. node: by position. Returns the bytes that this takes.
     size_t set_graph(In<uint16_t, 2> low, Any high, In<uint8_t, 2> level, In<uint32_t, 1> node) {
-        find_places(low.shape(0), node.data());
-        graph_ = {lists_of(low, high, level), places_.data(), unlinked_.data(), unlinked_.size(), node.data(), first_.data()};
+        fill_nodes(low.shape(0), node.data());
+        graph_ = {lists_of(low, high, level), nodes_.data(), unlinked_.data(), unlinked_.size(), node.data(), first_.data()};
         keep(low, high, level, node);
-        return (places_.size() + unlinked_.size()) * sizeof(logt::Place) + node.nbytes();
+        return (nodes_.size() + unlinked_.size()) * sizeof(logt::GraphNode) + node.nbytes();
     }
 
-    // Q: (queries, dim); scores, ids: (queries, k); keys: as scores, or empty; counts: (queries, 4) lists, codes, heads and
-    // tails that were read
-    void search(In<float, 2> Q, bool l2, const logt::Reading& reading, Out<float, 2> scores, Out<int64_t, 2> ids,
+    // Q: (queries, dim); scores, ids: (queries, k); keys: as scores, or empty; counts: (queries, 4) lists, codes, signs and
+    // low bits that were read
+    void search(In<float, 2> Q, bool l2, const logt::ScanLimits& limits, Out<float, 2> scores, Out<int64_t, 2> ids,
                 Out<float, 2> keys, Out<int64_t, 2> counts) const {
         std::vector<logt::Counts> read(Q.shape(0));
-        run(Q.data(), Q.shape(0), l2, reading, scores.shape(1),
+        run(Q.data(), Q.shape(0), l2, limits, scores.shape(1),
             {scores.data(), ids.data(), keys.shape(0) ? keys.data() : nullptr}, read.data());
         for (size_t q = 0; q < read.size(); ++q) {
             int64_t* out = counts.data() + 4 * q;
-            out[0] = read[q].lists, out[1] = read[q].decoded, out[2] = read[q].heads, out[3] = read[q].tails;
+            out[0] = read[q].lists, out[1] = read[q].decoded, out[2] = read[q].signs, out[3] = read[q].low_bits;
         }
     }
 
-    // One query as users pass it, and its scores as they see them (reader.py). q: dim values; scores, ids: k. Returns false,
+    // One query as users pass it, and its scores as they see them (lists/search.py). q: dim values; scores, ids: k. Returns false,
     // and writes nothing, if the norm of q is above `most`, no number or, under cosine, 0.
-    bool search_one(Values<const float> q, bool cosine, double most, bool l2, const logt::Reading& reading,
+    bool search_one(Values<const float> q, bool cosine, double most, bool l2, const logt::ScanLimits& limits,
                     Values<float> scores, Values<int64_t> ids) const {
         std::vector<float> used(q.data(), q.data() + q.size());
         double norm;
         if (!logt::divide_by_norms(used.data(), 1, used.size(), cosine, most, &norm)) return false;
         logt::Counts counts;
-        run(used.data(), 1, l2, reading, scores.size(), {scores.data(), ids.data(), nullptr}, &counts);
+        run(used.data(), 1, l2, limits, scores.size(), {scores.data(), ids.data(), nullptr}, &counts);
         for (float* score = scores.data(); l2 && score < scores.data() + scores.size(); ++score) {
             const float distance = std::max(0.0f, -*score);
             *score = cosine ? 1 - distance / 2 : distance;
         }
         return true;
-    }
-
-    // Marks the lists that `search` reads for up to `candidates` results, if totals were added. read: the units of all codecs
-    void probed(In<float, 2> Q, bool l2, const logt::Reading& reading, Out<uint8_t, 1> read) const {
-        current.lists->probed(codecs_.data(), codecs_.size(), Q.data(), Q.shape(0), l2 ? 2.0f : 1.0f, l2, reading,
-                              totals_.data(), read.data());
     }
 
     // The scores of one segment for one query, by position from `begin` on; -inf for hidden rows
@@ -133,39 +150,39 @@ class ListSearcher {
     }
 
   private:
-    void find_places(size_t nodes, const uint32_t* node) {
+    void fill_nodes(size_t nodes, const uint32_t* node) {
         const nb::gil_scoped_release others_run;  // this takes a while
         first_.assign(1, 0);
         unlinked_.clear();
-        places_.assign(nodes, {logt::Graph::NONE, {}, {}, 0, 0, 0});
+        nodes_.assign(nodes, {logt::Graph::NONE, {}, {}, 0, 0, 0});
         for (const logt::ListSegment& s : segments_) {
             size_t list = 0;
             for (size_t p = 0; p < s.rows; ++p) {
                 const uint32_t at = static_cast<uint32_t>(first_.back() + p);
                 while (s.starts && s.starts[list + 1] <= static_cast<int64_t>(p)) ++list;
-                if (node[at] != logt::Graph::NONE) places_[node[at]] = place_of(s, p, list, at);
-                else if (s.starts && (!s.visible || s.visible[s.row[p]])) unlinked_.push_back(place_of(s, p, list, at));
+                if (node[at] != logt::Graph::NONE) nodes_[node[at]] = graph_node(s, p, list, at);
+                else if (s.starts && (!s.visible || s.visible[s.row[p]])) unlinked_.push_back(graph_node(s, p, list, at));
             }
             first_.push_back(first_.back() + s.rows);
         }
     }
 
-    void run(const float* Q, size_t queries, bool l2, const logt::Reading& reading, size_t k, logt::Results results,
+    void run(const float* Q, size_t queries, bool l2, const logt::ScanLimits& limits, size_t k, logt::Results results,
              logt::Counts* counts) const {
         const bool sharded = !totals_.empty() && totals_.size() == codecs_.size();
         current.lists->search(codecs_.data(), codecs_.size(), segments_.data(), segments_.size(), Q, queries, l2 ? 2.0f : 1.0f,
-                              l2, reading, k, sharded ? totals_.data() : nullptr, graph_.lists.k ? &graph_ : nullptr, results,
+                              l2, limits, k, sharded ? totals_.data() : nullptr, graph_.lists.k ? &graph_ : nullptr, results,
                               counts);
     }
 
-    static logt::Place place_of(const logt::ListSegment& s, size_t p, size_t list, uint32_t position) {
-        logt::Place place = {position, {}, {}, s.scale[p], s.factor[p], s.bias ? s.bias[p] : 0};
-        for (size_t e = 0; s.fits_place() && e < s.entries; ++e) {
+    static logt::GraphNode graph_node(const logt::ListSegment& s, size_t p, size_t list, uint32_t position) {
+        logt::GraphNode node = {position, {}, {}, s.scale[p], s.factor[p], s.bias ? s.bias[p] : 0};
+        for (size_t e = 0; s.fits_node() && e < s.entries; ++e) {
             const bool listed = s.starts && !e;
-            place.unit[e] = static_cast<uint16_t>(listed ? list : s.unit_of(s.starts ? e - 1 : e, p));
-            place.weight[e] = s.weight[e * s.rows + p];
+            node.unit[e] = static_cast<uint16_t>(listed ? list : s.unit_of(s.starts ? e - 1 : e, p));
+            node.weight[e] = s.weight[e * s.rows + p];
         }
-        return place;
+        return node;
     }
 
     template <typename... Arrays>
@@ -176,9 +193,10 @@ class ListSearcher {
     std::deque<std::vector<logt::Band>> bands_;
     std::vector<logt::Codec> codecs_;
     std::vector<logt::ListSegment> segments_;
+    std::vector<SegmentArrays> arrays_;  // keep those of the segments
     std::vector<logt::Totals> totals_;
     std::vector<size_t> first_;
-    std::vector<logt::Place> places_, unlinked_;
+    std::vector<logt::GraphNode> nodes_, unlinked_;
     logt::Graph graph_ = {};
     std::vector<nb::ndarray<nb::ro>> kept_;
 };
@@ -186,22 +204,29 @@ class ListSearcher {
 }  // namespace
 
 void bind_lists(nb::module_& m) {
-    m.def("rotate", rotate, "X"_a, "signs"_a, "start"_a, "size"_a, "back"_a, Free());
-    nb::class_<logt::Reading>(m, "Reading")
+    m.def("rotate", rotate, "X"_arr, "signs"_arr, "start"_a, "size"_a, "back"_a, Free());
+    nb::class_<logt::ScanLimits>(m, "ScanLimits")
         .def(nb::init<double, size_t, size_t, float, float, float, size_t, size_t, bool>(), "lists"_a, "nprobe"_a, "least"_a,
-             "code_reach"_a, "head_reach"_a, "walk_reach"_a, "candidates"_a, "beam"_a, "everything"_a);
+             "code_reach"_a, "sign_reach"_a, "walk_reach"_a, "candidates"_a, "beam"_a, "everything"_a);
+    nb::class_<SegmentArrays>(m, "SegmentArrays")
+        .def(nb::init<In<int64_t, 1>, Any, In<int8_t, 2>, In<float, 1>, In<float, 1>, In<float, 1>, In<uint8_t, 2>,
+                      In<uint8_t, 2>, In<int8_t, 2>, In<float, 1>, In<uint32_t, 1>, In<int64_t, 1>>(),
+             nb::kw_only(), "starts"_arr, "unit"_arr, "weight"_arr, "scale"_arr, "factor"_arr, "bias"_arr, "sign_bits"_arr,
+             "low_bits"_arr,
+             "refinement"_arr, "refinement_scale"_arr, "row"_arr, "ids"_arr);
     nb::class_<ListSearcher>(m, "ListSearcher")
         .def(nb::init<>())
-        .def("add_codec", &ListSearcher::add_codec, "mean"_a, "order"_a, "signs"_a, "bands"_a, "book"_a, "book_scale"_a,
-             "list_weight"_a, "list_bias"_a, "head_bytes"_a, "tail_bytes"_a)
-        .def("add_segment", &ListSearcher::add_segment, "codec"_a, "starts"_a, "unit"_a, "weight"_a, "scale"_a, "factor"_a,
-             "bias"_a, "head"_a, "tail"_a, "supplement"_a, "supplement_scale"_a, "row"_a, "ids"_a, "visible"_a, "count"_a,
-             "chosen"_a, "choose"_a)
-        .def("add_totals", &ListSearcher::add_totals, "rows"_a, "visible"_a, "scanned"_a)
-        .def("set_graph", &ListSearcher::set_graph, "low"_a, "high"_a, "level"_a, "node"_a)
-        .def("search", &ListSearcher::search, "Q"_a, "l2"_a, "reading"_a, "scores"_a, "ids"_a, "keys"_a, "counts"_a, Free())
-        .def("search_one", &ListSearcher::search_one, "q"_a, "cosine"_a, "most"_a, "l2"_a, "reading"_a, "scores"_a, "ids"_a,
+        .def("add_codec", &ListSearcher::add_codec, "mean"_arr, "order"_arr, "signs"_arr, "bands"_arr, "book"_arr,
+             "book_scale"_arr,
+             "list_weight"_arr, "list_bias"_arr, "sign_bytes"_a, "low_bytes"_a)
+        .def("add_segment", &ListSearcher::add_segment, "codec"_a, "arrays"_a, "visible"_arr, "count"_a,
+             "chosen"_arr.none())
+        .def("add_totals", &ListSearcher::add_totals, "rows"_arr, "visible"_arr, "scanned"_a)
+        .def("set_graph", &ListSearcher::set_graph, "low"_arr, "high"_arr, "level"_arr, "node"_arr)
+        .def("search", &ListSearcher::search, "Q"_arr, "l2"_a, "limits"_a, "scores"_arr, "ids"_arr, "keys"_arr,
+             "counts"_arr, Free())
+        .def("search_one", &ListSearcher::search_one, "q"_arr, "cosine"_a, "most"_a, "l2"_a, "limits"_a, "scores"_arr,
+             "ids"_arr,
              Free())
-        .def("probed", &ListSearcher::probed, "Q"_a, "l2"_a, "reading"_a, "read"_a, Free())
-        .def("scores", &ListSearcher::scores, "segment"_a, "q"_a, "l2"_a, "begin"_a, "out"_a, Free());
+        .def("scores", &ListSearcher::scores, "segment"_a, "q"_arr, "l2"_a, "begin"_a, "out"_arr, Free());
 }

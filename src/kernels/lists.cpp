@@ -2,7 +2,7 @@
 // table has internal linkage.
 //
 // For each query: measure the memory vectors (c), decode the sparse codes of the lists with the highest scores, and read
-// the residual only of vectors that can still be among the best: first the signs, then all bits, then the supplement.
+// the residual only of vectors that can still be among the best: first the signs, then all bits, then the refinement.
 // "Can still": their estimate so far, plus a number of deviations of what was not read, reaches the worst candidate.
 #include "lists.hpp"
 
@@ -20,9 +20,9 @@ namespace {
 
 // ---------------------------------------------------------------------------------------------------- search
 
-void fetch_supplement(const Codec* codecs, const ListSegment& s, uint32_t position) {
+void fetch_refinement(const Codec* codecs, const ListSegment& s, uint32_t position) {
     const size_t dim = codecs[s.codec].dim;
-    if (s.supplement) fetch_bytes(s.supplement + s.row[position] * dim, dim);
+    if (s.refinement) fetch_bytes(s.refinement + s.row[position] * dim, dim);
 }
 
 // One query in all segments.
@@ -33,18 +33,18 @@ struct Search {
     Vector<Scan> scans = {};  // by codec
     int64_t found = 0;
 
-    // Reads the supplement of the candidates, and sorts the k best of them.
+    // Reads the refinement of the candidates, and sorts the k best of them.
     void refine(size_t k) {
         pool.R = pool.wanted;
         pool.cut();
         constexpr size_t AHEAD = 2;
         for (size_t r = 0; r < pool.list.size() + AHEAD; ++r) {
-            if (r < pool.list.size()) fetch_supplement(codecs, segments[pool.list[r].segment], pool.list[r].position);
+            if (r < pool.list.size()) fetch_refinement(codecs, segments[pool.list[r].segment], pool.list[r].position);
             if (r < AHEAD) continue;
             Candidate& c = pool.list[r - AHEAD];
             const ListSegment& segment = segments[c.segment];
             Scan& scan = scans[segment.codec];
-            c.score += scan.refinement(c.segment, c.position, scan.list_of(segment, c.position));
+            c.score += scan.refined_part(c.segment, c.position, scan.list_of(segment, c.position));
             if (std::isnan(c.score)) c.score = -INF;
         }
         pool.sort(k);
@@ -62,7 +62,7 @@ struct Search {
 };
 
 void search(const Codec* codecs, size_t codec_count, const ListSegment* segments, size_t segment_count, const float* Q,
-            size_t queries, float scale, bool l2, const Reading& reading, size_t k, const Totals* totals, const Graph* graph,
+            size_t queries, float scale, bool l2, const ScanLimits& limits, size_t k, const Totals* totals, const Graph* graph,
             Results results, Counts* counts) {
 #if defined(LOGT_AMX)
     constexpr size_t FEW = 16;  // queries at a time, with a graph: as many as their products with the memory vectors are worth
@@ -70,7 +70,7 @@ void search(const Codec* codecs, size_t codec_count, const ListSegment* segments
     constexpr size_t FEW = 4;
 #endif
     constexpr size_t MANY = 64, NUMBERS = 1 << 21;  // without one: queries, and numbers that are kept for all of them
-    const size_t beam = graph && !reading.everything ? reading.beam : 0, wanted = std::max(k, reading.candidates);
+    const size_t beam = graph && !limits.everything ? limits.beam : 0, wanted = std::max(k, limits.candidates);
     size_t each = wanted + 1;  // a candidate, or a unit of the largest codec
     for (size_t m = 0; m < codec_count; ++m) each = std::max(each, codecs[m].units);
     const size_t together = beam ? FEW : std::clamp<size_t>(NUMBERS / each, 1, MANY);
@@ -94,7 +94,7 @@ void search(const Codec* codecs, size_t codec_count, const ListSegment* segments
             readers.reserve(n);
             for (size_t q = 0; q < n; ++q) {
                 Search& mine = searches[q];
-                mine.scans.emplace_back(codecs[m], segments, prepared[m * n + q], reading, mine.pool, counts[first + q]);
+                mine.scans.emplace_back(codecs[m], segments, prepared[m * n + q], limits, mine.pool, counts[first + q]);
                 readers.emplace_back(mine.scans[m], m, segment_count, totals ? totals + m : nullptr, mine.found);
             }
             if (n > 1 && !beam) read_together(readers);
@@ -113,38 +113,12 @@ void search(const Codec* codecs, size_t codec_count, const ListSegment* segments
     }
 }
 
-void probed(const Codec* codecs, size_t codec_count, const float* Q, size_t queries, float scale, bool l2,
-            const Reading& reading, const Totals* totals, uint8_t* read) {
-    const size_t dim = codec_count ? codecs[0].dim : 0;
-    for (const float* q = Q; q < Q + queries * dim; q += dim) {
-        int64_t found = 0;
-        uint8_t* mine = read;
-        for (size_t m = 0; m < codec_count; mine += codecs[m++].units) {
-            const Totals& all = totals[m];
-            found += all.scanned;
-            if (!all.all_rows) continue;
-            const auto [nprobe, least, enough] = extent_of(codecs[m], reading, reading.candidates, all.all_rows,
-                                                        all.all_visible, static_cast<size_t>(found));
-            Query query(codecs[m], q, scale, l2);
-            measure(codecs[m], &query, 1);
-            ListOrder order(codecs[m], query);
-            int64_t decoded = 0;
-            for (size_t u = 0; u < codecs[m].units; ++u) {
-                if (u >= nprobe && decoded >= least && found >= enough) break;
-                const size_t unit = order.unit(u);
-                decoded += all.rows[unit], found += all.visible[unit];
-                mine[unit] = 1;
-            }
-        }
-    }
-}
-
 void scores(const Codec* codecs, const ListSegment& segment, const float* q, float scale, bool l2, size_t begin,
             size_t end, float* out) {
     const Codec& codec = codecs[segment.codec];
     Query query(codec, q, scale, l2);
     measure(codec, &query, 1);
-    const Reading all = {.lists = 1, .everything = true};
+    const ScanLimits all = {.lists = 1, .everything = true};
     Pool pool(&segment, 1, 0, 1);
     Counts counts;
     Scan scan(codec, &segment, query, all, pool, counts);
@@ -155,12 +129,12 @@ void scores(const Codec* codecs, const ListSegment& segment, const float* q, flo
         const bool hidden = segment.visible && !segment.visible[segment.row[p]];
         const float code = scan.estimate_one(segment, p, first);
         const float estimate = scan.with_all_bits(segment.factor[p], code, scan.sum_of_all(0, at));
-        out[p - begin] = hidden ? -INF : estimate + scan.refinement(0, at, list);
+        out[p - begin] = hidden ? -INF : estimate + scan.refined_part(0, at, list);
     }
 }
 
 }  // namespace
 
-const ListTable LOGT_LISTS = {rotate, search, probed, scores};
+const ListTable LOGT_LISTS = {rotate, search, scores};
 
 }  // namespace logt

@@ -2,9 +2,9 @@
 //
 // Everything is in the rotated domain: z = rotate(x - mean), a permutation of the dimensions followed by a random
 // rotation within each band of dimensions. A vector is z = sum_t weight_t * y[unit_t] + residual; its first entry is the
-// unit whose list it is in. The residual keeps bits[band] bits per dimension, most significant bits first: the `head`
-// is the sign of every coded dimension, the `tail` the other bits, plane by plane. What those leave out may be kept in
-// one byte per dimension, the `supplement`.
+// unit whose list it is in. The residual keeps bits[band] bits per dimension, most significant bits first: the `sign_bits`
+// is the sign of every coded dimension, the `low_bits` the other bits, plane by plane. What those leave out may be kept in
+// one byte per dimension, the `refinement`.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -35,12 +35,12 @@ struct Codec {
     const float* book_scale;   // units
     const float* list_weight;  // units: the mean first weight of a list's vectors
     const float* list_bias;    // units: the mean bias of a list's vectors
-    size_t head_bits, tail_bits, head_bytes, tail_bytes;
+    size_t sign_count, low_count, sign_bytes, low_bytes;
 };
 
 // A vector as a walk on the graph meets it: where it is, and a copy of its code, which is in many places otherwise.
 // Positions are counted over all segments. Aligned, so that each is in one cache line.
-struct alignas(32) Place {
+struct alignas(32) GraphNode {
     static constexpr size_t ENTRIES = 4;  // unused ones are 0
     uint32_t position;                    // or NONE
     uint16_t unit[ENTRIES];
@@ -58,10 +58,10 @@ struct ListSegment {
     const float* scale;    // rows: of the weights
     const float* factor;   // rows: of the residual
     const float* bias;     // rows: added to the estimate, or null
-    const uint8_t* head;   // (rows, head_bytes)
-    const uint8_t* tail;   // (rows, tail_bytes)
-    const int8_t* supplement;       // (rows, dim) by row, or null
-    const float* supplement_scale;  // by row
+    const uint8_t* sign_bits;   // (rows, sign_bytes)
+    const uint8_t* low_bits;   // (rows, low_bytes)
+    const int8_t* refinement;       // (rows, dim) by row, or null
+    const float* refinement_scale;  // by row
     const uint32_t* row;     // the row of each position
     const int64_t* ids;      // by row, increasing
     const uint8_t* visible;  // by row: 0 hides it; or null: all are visible
@@ -69,7 +69,7 @@ struct ListSegment {
     const uint32_t* chosen;  // or null: only these positions are searched, all of them visible
     size_t chosen_count;
 
-    bool fits_place() const { return entries <= Place::ENTRIES && !wide; }
+    bool fits_node() const { return entries <= GraphNode::ENTRIES && !wide; }
     size_t unit_of(size_t entry, size_t p) const {
         const size_t at = entry * rows + p;
         return wide ? static_cast<const uint32_t*>(unit)[at] : static_cast<const uint16_t*>(unit)[at];
@@ -77,14 +77,14 @@ struct ListSegment {
 };
 
 // How much a search reads.
-struct Reading {
+struct ScanLimits {
     double lists = 0;        // units^lists of the lists of a codec are decoded ...
     size_t nprobe = 0;       // ... or so many, if not 0
     size_t least = 0;        // and further ones until so many vectors are
     float code_reach = 0;    // deviations of the residual by which a vector may exceed the estimate of its code
-    float head_reach = 0;    // deviations of the residual by which it may exceed the estimate of its head
+    float sign_reach = 0;    // deviations of the residual by which it may exceed the estimate of its sign_bits
     float walk_reach = 0;    // as code_reach, for neighbors in the graph
-    size_t candidates = 0;   // kept for the supplement, at least
+    size_t candidates = 0;   // kept for the refinement, at least
     size_t beam = 0;         // candidates whose neighbors in the graph are read too, if there is a graph
     bool everything = false;  // read all bits of all vectors
 };
@@ -93,8 +93,8 @@ struct Reading {
 struct Graph {
     static constexpr uint32_t NONE = NeighborLists::NONE;
     NeighborLists lists;    // by node
-    const Place* place;     // by node
-    const Place* unlinked;  // vectors in lists that are no nodes
+    const GraphNode* nodes;     // by number
+    const GraphNode* unlinked;  // vectors in lists that are no nodes
     size_t unlinked_count;
     const uint32_t* node;   // by position, or NONE
     const size_t* first;    // segments + 1: the first position of each segment
@@ -125,7 +125,7 @@ struct Results {
     float* keys;
 };
 struct Counts {
-    int64_t lists = 0, decoded = 0, heads = 0, tails = 0;
+    int64_t lists = 0, decoded = 0, signs = 0, low_bits = 0;
 };
 
 struct ListTable {
@@ -134,13 +134,9 @@ struct ListTable {
                    bool back);
     // The k best of all segments for each query (dim values, as the metric compares them), times `scale`. totals, graph: or null.
     void (*search)(const Codec* codecs, size_t codec_count, const ListSegment* segments, size_t segment_count,
-                   const float* Q, size_t queries, float scale, bool l2, const Reading&, size_t k, const Totals* totals,
+                   const float* Q, size_t queries, float scale, bool l2, const ScanLimits&, size_t k, const Totals* totals,
                    const Graph* graph, Results, Counts*);
-    // Marks in `read`, codec by codec, the units whose lists a search with these totals reads for any of the queries, for
-    // at most reading.candidates results. No list is read.
-    void (*probed)(const Codec* codecs, size_t codec_count, const float* Q, size_t queries, float scale, bool l2,
-                   const Reading&, const Totals* totals, uint8_t* read);
-    // Scores of all visible rows of one segment, -inf for hidden ones, by position; all bits and the supplement are read.
+    // Scores of all visible rows of one segment, -inf for hidden ones, by position; all bits and the refinement are read.
     void (*scores)(const Codec* codecs, const ListSegment&, const float* q, float scale, bool l2, size_t begin, size_t end,
                    float* out);
 };

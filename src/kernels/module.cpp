@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 #include <type_traits>
 #include <vector>
@@ -164,7 +165,7 @@ void decode_one(In<Unit, 1> unit, In<Weight, 1> weight, In<float, 1> scale, In<f
 template <typename Unit, typename Weight>
 void decode_prefix(In<uint32_t, 1> row, In<int64_t, 1> starts, In<Unit, 1> unit, In<Weight, 1> weight, In<float, 1> scale,
                   In<float, 1> bias, In<float, 1> c, Out<float, 1> scores, Out<int32_t, 1> rows) {
-    decoder<Unit, Weight>().brief({row.data(), starts.data(), unit.data(), weight.data(), scale.shape(0)}, scale.data(),
+    decoder<Unit, Weight>().decode_prefix({row.data(), starts.data(), unit.data(), weight.data(), scale.shape(0)}, scale.data(),
                                   bias.shape(0) ? bias.data() : nullptr, c.data(), scores.shape(0), scores.data(), rows.data());
 }
 
@@ -208,19 +209,21 @@ void to_int8(In<float, 2> V, Out<int8_t, 2> codes, Out<float, 1> scale) {
     }
 }
 
-// order[q]: the positions of the best order.shape(1) of scores[q], by falling score, then by rising id
+// order[q]: the positions of the best order.shape(1) of scores[q], by falling score, then by rising id; NaN is the last
 void rank(In<float, 2> scores, In<int64_t, 2> id, Out<int64_t, 2> order) {
-    struct Place {
+    struct Ranked {
         float score;
         int32_t at;
         int64_t id;
     };
     const size_t n = scores.shape(1), k = order.shape(1);
-    std::vector<Place> list(n);
-    const auto before = [](const Place& a, const Place& b) { return a.score != b.score ? a.score > b.score : a.id < b.id; };
+    std::vector<Ranked> list(n);
+    const auto before = [](const Ranked& a, const Ranked& b) { return a.score != b.score ? a.score > b.score : a.id < b.id; };
     for (size_t q = 0; q < scores.shape(0); ++q) {
         for (size_t p = 0; p < n; ++p)
             list[p] = {scores.data()[q * n + p], static_cast<int32_t>(p), id.data()[q * n + p]};
+        for (Ranked& r : list)
+            if (std::isnan(r.score)) r.score = -std::numeric_limits<float>::infinity();
         if (k < n) std::nth_element(list.begin(), list.begin() + k, list.end(), before);
         std::sort(list.begin(), list.begin() + k, before);
         for (size_t p = 0; p < k; ++p) order.data()[q * k + p] = list[p].at;
@@ -273,15 +276,16 @@ void suppress(In<int64_t, 3> units, size_t depth, Out<int64_t, 2> order, Out<int
 
 template <typename Unit, typename Weight>
 void bind(nb::module_& m) {
-    m.def("decode_one", decode_one<Unit, Weight>, "unit"_a, "weight"_a, "scale"_a, "bias"_a, "length"_a,
-          "c"_a, "scores"_a, "rows"_a, Free());
-    m.def("decode_prefix", decode_prefix<Unit, Weight>, "row"_a, "starts"_a, "unit"_a, "weight"_a, "scale"_a, "bias"_a,
-          "c"_a, "scores"_a, "rows"_a, Free());
-    m.def("decode_tile", decode_tile<Unit, Weight>, "unit"_a, "weight"_a, "scale"_a, "bias"_a, "length"_a,
-          "C"_a, "scores"_a, "rows"_a, Free());
-    m.def("refine", refine<Unit, Weight>, "unit"_a, "weight"_a, "scale"_a, "length"_a, "C"_a, "rows"_a,
-          "scores"_a, Free());
-    m.def("reconstruct", reconstruct<Unit, Weight>, "unit"_a, "weight"_a, "Y"_a, "out"_a, Free());
+    m.def("decode_one", decode_one<Unit, Weight>, "unit"_arr, "weight"_arr, "scale"_arr, "bias"_arr, "length"_arr,
+          "c"_arr, "scores"_arr, "rows"_arr, Free());
+    m.def("decode_prefix", decode_prefix<Unit, Weight>, "row"_arr, "starts"_arr, "unit"_arr, "weight"_arr, "scale"_arr,
+          "bias"_arr,
+          "c"_arr, "scores"_arr, "rows"_arr, Free());
+    m.def("decode_tile", decode_tile<Unit, Weight>, "unit"_arr, "weight"_arr, "scale"_arr, "bias"_arr, "length"_arr,
+          "C"_arr, "scores"_arr, "rows"_arr, Free());
+    m.def("refine", refine<Unit, Weight>, "unit"_arr, "weight"_arr, "scale"_arr, "length"_arr, "C"_arr, "rows"_arr,
+          "scores"_arr, Free());
+    m.def("reconstruct", reconstruct<Unit, Weight>, "unit"_arr, "weight"_arr, "Y"_arr, "out"_arr, Free());
 }
 
 }  // namespace
@@ -295,16 +299,18 @@ NB_MODULE(_kernels, m) {
     });
     m.def("instruction_set", [] { return current.name; });
     m.def("use_instruction_set", use_instruction_set, "name"_a);
-    m.def("grow_units", grow_units, "A"_a, "sizes"_a, "sum"_a, "out"_a, Free());
-    m.def("first_order", first_order, "units"_a, "offsets"_a, "members"_a, "first"_a, "out"_a, "counts"_a, Free());
-    m.def("correlate", correlate, "X"_a, "A"_a, "support"_a, "counts"_a, "out"_a, Free());
-    m.def("omp_path", omp_path, "gram"_a, "corr"_a, "support"_a, "counts"_a, "first"_a, "rescale"_a, "lengths"_a, "unit"_a,
-          "weight"_a, Free());
-    m.def("normal_rows", normal_rows, "unit"_a, "weight"_a, "X"_a, "first"_a, "A"_a, "B"_a, Free());
-    m.def("to_int8", to_int8, "V"_a, "codes"_a, "scale"_a, Free());
-    m.def("rank", rank, "scores"_a, "id"_a, "order"_a, Free());
-    m.def("divide_by_norms", divide_by_norms, "X"_a, "normalize"_a, "most"_a, "norms"_a, Free());
-    m.def("suppress", suppress, "units"_a, "depth"_a, "order"_a, "counts"_a, Free());
+    m.def("grow_units", grow_units, "A"_arr, "sizes"_arr, "sum"_a, "out"_arr, Free());
+    m.def("first_order", first_order, "units"_arr, "offsets"_arr, "members"_arr, "first"_a, "out"_arr, "counts"_arr,
+          Free());
+    m.def("correlate", correlate, "X"_arr, "A"_arr, "support"_arr, "counts"_arr, "out"_arr, Free());
+    m.def("omp_path", omp_path, "gram"_arr, "corr"_arr, "support"_arr, "counts"_arr, "first"_arr, "rescale"_arr,
+          "lengths"_arr, "unit"_arr,
+          "weight"_arr, Free());
+    m.def("normal_rows", normal_rows, "unit"_arr, "weight"_arr, "X"_arr, "first"_a, "A"_arr, "B"_arr, Free());
+    m.def("to_int8", to_int8, "V"_arr, "codes"_arr, "scale"_arr, Free());
+    m.def("rank", rank, "scores"_arr, "id"_arr, "order"_arr, Free());
+    m.def("divide_by_norms", divide_by_norms, "X"_arr, "normalize"_a, "most"_a, "norms"_arr, Free());
+    m.def("suppress", suppress, "units"_arr, "depth"_a, "order"_arr, "counts"_arr, Free());
     bind<uint16_t, int8_t>(m);
     bind<uint16_t, float>(m);
     bind<uint32_t, int8_t>(m);

@@ -109,14 +109,14 @@ struct Query {
     Buffer<float> c;     // q·y for each unit
     Buffer<float> fine;  // what rounding the query leaves of c, for units that were refined; else NaN
     Weights book;        // of the memory vectors' 4-bit coordinates
-    Weights signs;       // of the head alone
-    Weights head, tail;  // of all bits, in the same step
+    Weights signs;       // of the sign_bits alone
+    Weights all_signs, low_bits;  // of all bits, in the same step
     std::optional<Weights> whole;  // of numbers of 8 bits, once they are needed
     float offset = 0;      // of all scores
     float deviation = 0;   // of q·residual, for a vector of factor 1
-    float head_error = 0;  // of the same once the signs are read
+    float sign_error = 0;  // of the same once the signs are read
     bool one_bit = true;   // the signs are all there is
-    bool uniform = true;   // all bands that are coded have as many bits: `signs` and `head` have the same values
+    bool uniform = true;   // all bands that are coded have as many bits: `signs` and `all_signs` have the same values
 
     Query(const Codec& codec, const float* q, float scale, bool l2) : z(codec.dim), c(codec.units), fine(codec.units) {
         std::fill_n(fine.data, codec.units, std::numeric_limits<float>::quiet_NaN());
@@ -152,7 +152,7 @@ struct Query {
     }
 
     void weigh(const Codec& codec) {
-        Buffer<float> of_book(codec.dim), of_sign(codec.head_bits), of_bit(codec.head_bits + codec.tail_bits);
+        Buffer<float> of_book(codec.dim), of_sign(codec.sign_count), of_bit(codec.sign_count + codec.low_count);
         float book_most = 0, sign_most = 0, bit_most = 0;
         size_t bits = 0;
         double all = 0, left = 0;
@@ -184,20 +184,20 @@ struct Query {
             bit_most = std::max(bit_most, most * std::fabs(bit));
         }
         deviation = static_cast<float>(std::sqrt(all));
-        head_error = static_cast<float>(std::sqrt(left));
+        sign_error = static_cast<float>(std::sqrt(left));
         book = Weights(codec.book_bytes, 2, of_book.data, codec.dim, book_most);
-        if (one_bit || !uniform) signs = Weights(codec.head_bytes, 8, of_sign.data, codec.head_bits, sign_most);
+        if (one_bit || !uniform) signs = Weights(codec.sign_bytes, 8, of_sign.data, codec.sign_count, sign_most);
         if (one_bit) return;
-        float* next = of_bit.data + codec.head_bits;
+        float* next = of_bit.data + codec.sign_count;
         for (size_t plane = 1; plane < MAX_BITS; ++plane)
             for (size_t b = 0; b < codec.bands; ++b) {
                 const Band& band = codec.band[b];
                 const float share = 1 / static_cast<float>(1u << plane);  // exact
                 for (size_t j = band.start; band.bits > plane && j < band.start + band.size; ++j) *next++ = of_bit[j] * share;
             }
-        head = Weights(codec.head_bytes, 8, of_bit.data, codec.head_bits, bit_most);
-        tail = Weights(codec.tail_bytes, 8, of_bit.data + codec.head_bits, codec.tail_bits, bit_most);
-        if (uniform) signs = Weights(head, (codec.head_bytes + WIDTH - 1) / WIDTH * WIDTH * 8, head.step * SIGN / bit_of(bits));
+        all_signs = Weights(codec.sign_bytes, 8, of_bit.data, codec.sign_count, bit_most);
+        low_bits = Weights(codec.low_bytes, 8, of_bit.data + codec.sign_count, codec.low_count, bit_most);
+        if (uniform) signs = Weights(all_signs, (codec.sign_bytes + WIDTH - 1) / WIDTH * WIDTH * 8, all_signs.step * SIGN / bit_of(bits));
     }
 };
 

@@ -1,4 +1,4 @@
-// Reading lists: which ones a query reads, and how those of several queries are read together. With internal linkage, as all that
+// ScanLimits lists: which ones a query reads, and how those of several queries are read together. With internal linkage, as all that
 // is compiled per instruction set.
 #pragma once
 #include <algorithm>
@@ -30,13 +30,13 @@ struct Extent {
     size_t nprobe;
     int64_t least, enough;
 };
-Extent extent_of(const Codec& codec, const Reading& reading, size_t R, size_t rows, size_t visible, size_t others) {
+Extent extent_of(const Codec& codec, const ScanLimits& limits, size_t R, size_t rows, size_t visible, size_t others) {
     const double wider = static_cast<double>(rows) / static_cast<double>(visible);  // a filter hides vectors of each list
-    const double share = reading.nprobe ? static_cast<double>(reading.nprobe)
-                                        : std::pow(static_cast<double>(codec.units), reading.lists);
+    const double share = limits.nprobe ? static_cast<double>(limits.nprobe)
+                                        : std::pow(static_cast<double>(codec.units), limits.lists);
     const double lists = std::min(std::ceil(share * wider), static_cast<double>(codec.units));
-    return {reading.everything ? codec.units : static_cast<size_t>(lists),
-            static_cast<int64_t>(static_cast<double>(reading.least) * wider),
+    return {limits.everything ? codec.units : static_cast<size_t>(lists),
+            static_cast<int64_t>(static_cast<double>(limits.least) * wider),
             static_cast<int64_t>(std::min(R, others + visible))};
 }
 
@@ -67,7 +67,7 @@ struct ListReader {
             else rows += segment.rows, visible += segment.count;
         }
         if (totals) rows = totals->all_rows, visible = totals->all_visible, found += totals->scanned, others = found;
-        if (rows) extent = extent_of(scan.codec, scan.reading, scan.pool.wanted, rows, visible, others);
+        if (rows) extent = extent_of(scan.codec, scan.limits, scan.pool.wanted, rows, visible, others);
         before = scan.counts.decoded;
         if (!rows) scan.finish();
     }
@@ -91,7 +91,7 @@ struct ListReader {
         return unit;
     }
     float reach_of(size_t u) const {
-        return code_reach * (scan.reading.everything ? 1 : reach_of_list(u, extent.nprobe));
+        return code_reach * (scan.limits.everything ? 1 : reach_of_list(u, extent.nprobe));
     }
     void read(size_t u) {
         const size_t unit = take(u);
@@ -118,26 +118,26 @@ struct ListReader {
 
 #if defined(LOGT_AMX)
 
-// Vectors of a list for many queries at once. Each number is computed as by Scan::decode and Scan::read_heads, but for one vector
-// and 16 queries instead of one query and 16 vectors: then the heads are multiplied as matrices, and c is not gathered.
+// Vectors of a list for many queries at once. Each number is computed as by Scan::decode and Scan::read_signs, but for one vector
+// and 16 queries instead of one query and 16 vectors: then the signs are multiplied as matrices, and c is not gathered.
 class Joint {
   public:
-    using Heads = Products<8>;
+    using SignTiles = Products<8>;
 
     explicit Joint(Vector<ListReader>& readers)
-        : readers_(readers), heads_(readers[0].scan.codec.head_bytes, readers.size()),
-          c_(readers[0].scan.codec.units * heads_.stride()), queries_(heads_.tiles()) {
-        const size_t stride = heads_.stride(), units = readers[0].scan.codec.units;
+        : readers_(readers), signs_(readers[0].scan.codec.sign_bytes, readers.size()),
+          c_(readers[0].scan.codec.units * signs_.stride()), queries_(signs_.tiles()) {
+        const size_t stride = signs_.stride(), units = readers[0].scan.codec.units;
         std::memset(c_.data, 0, units * stride * sizeof(float));
         for (size_t r = 0; r < readers.size(); ++r) {
             const Scan& scan = readers[r].scan;
-            heads_.set(r, scan.query.signs);
+            signs_.set(r, scan.query.signs);
             for (size_t unit = 0; unit < units; ++unit) c_[unit * stride + r] = scan.query.c[unit];
             Sixteen& mine = queries_[r / TILE];
             mine.offset[r % TILE] = scan.query.offset;
             mine.step[r % TILE] = scan.query.signs.step;
             mine.half_sum[r % TILE] = scan.query.signs.half_sum;
-            mine.head_reach[r % TILE] = scan.sign_reach();
+            mine.sign_reach[r % TILE] = scan.sign_reach;
         }
     }
 
@@ -151,16 +151,16 @@ class Joint {
         mine.threshold[reader % TILE] = readers_[reader].scan.pool.threshold;
     }
     // Whether that is quicker than reading the list for each of them. As measured, a tile of queries takes as long as 2.5
-    // queries alone, and unpacking the heads as 1.5.
+    // queries alone, and unpacking the signs as 1.5.
     bool pays() const { return 2 * count_ >= 3 + 5 * static_cast<size_t>(__builtin_popcount(tiles_)); }
 
     void read(size_t unit) {
         readers_[0].for_each_part(unit, [&](uint32_t s, size_t from, size_t to) {
             entries_.resize(readers_[0].scan.segments[s].entries);
-            for (size_t p = from; p < to; p += Heads::BLOCK) {
-                const size_t stop = std::min(to, p + Heads::BLOCK);
-                const int32_t* dots = heads_.multiply(readers_[0].scan.head(s, static_cast<uint32_t>(p)), stop - p, tiles_);
-                for (size_t at = p; at < stop; ++at, dots += heads_.stride()) decode(s, static_cast<uint32_t>(at), unit, dots);
+            for (size_t p = from; p < to; p += SignTiles::BLOCK) {
+                const size_t stop = std::min(to, p + SignTiles::BLOCK);
+                const int32_t* dots = signs_.multiply(readers_[0].scan.sign_bits(s, static_cast<uint32_t>(p)), stop - p, tiles_);
+                for (size_t at = p; at < stop; ++at, dots += signs_.stride()) decode(s, static_cast<uint32_t>(at), unit, dots);
             }
             for (uint32_t tiles = tiles_; tiles; tiles &= tiles - 1) count(queries_[place(tiles)], place(tiles), to - from);
         });
@@ -171,11 +171,11 @@ class Joint {
     }
 
   private:
-    static constexpr size_t TILE = Heads::TILE;
+    static constexpr size_t TILE = SignTiles::TILE;
     using Float = Vectors<TILE>::Float;
     using Int = Vectors<TILE>::Int;
     struct Sixteen {
-        Float offset = {}, step = {}, half_sum = {}, head_reach = {}, code_reach = {}, threshold = {};
+        Float offset = {}, step = {}, half_sum = {}, sign_reach = {}, code_reach = {}, threshold = {};
         uint32_t wanted = 0;
     };
     static size_t place(uint32_t bits) { return static_cast<size_t>(__builtin_ctz(bits)); }
@@ -183,7 +183,7 @@ class Joint {
     void count(const Sixteen& tile, size_t number, size_t rows) {
         for (uint32_t wanted = tile.wanted; wanted; wanted &= wanted - 1) {
             Counts& counts = readers_[number * TILE + place(wanted)].scan.counts;
-            counts.decoded += static_cast<int64_t>(rows), counts.heads += static_cast<int64_t>(rows);
+            counts.decoded += static_cast<int64_t>(rows), counts.signs += static_cast<int64_t>(rows);
         }
     }
     void decode(uint32_t segment, uint32_t p, size_t list, const int32_t* dots) {
@@ -191,7 +191,7 @@ class Joint {
         const float factor = s.factor[p], scale = s.scale[p], bias = s.bias ? s.bias[p] : 0;
         for (size_t e = 0; e < s.entries; ++e)
             entries_[e] = {static_cast<float>(s.weight[e * s.rows + p]),
-                           c_.data + (e ? s.unit_of(e - 1, p) : list) * heads_.stride()};
+                           c_.data + (e ? s.unit_of(e - 1, p) : list) * signs_.stride()};
         for (uint32_t tiles = tiles_; tiles; tiles &= tiles - 1) {
             const size_t tile = place(tiles), first = tile * TILE;
             Sixteen& mine = queries_[tile];
@@ -199,14 +199,14 @@ class Joint {
             for (size_t e = 1; e < entries_.size(); ++e) sum += entries_[e].weight * logt::read<Float>(entries_[e].c + first);
             const Float estimate = sum * scale + mine.offset + bias;
             const Float dot = __builtin_convertvector(logt::read<Int>(dots + first), Float) - mine.half_sum;
-            const Float lower = estimate + factor * mine.step * dot + factor * mine.head_reach;
+            const Float lower = estimate + factor * mine.step * dot + factor * mine.sign_reach;
             const Float reach = estimate + factor * mine.code_reach;
             const Float bound = (Float)_mm512_min_ps((__m512)lower, (__m512)reach);
             uint32_t wanted = _mm512_cmp_ps_mask((__m512)bound, (__m512)mine.threshold, _CMP_GE_OQ) & mine.wanted;
             for (; wanted; wanted &= wanted - 1) {
                 const size_t q = place(wanted);
                 Scan& scan = readers_[first + q].scan;
-                scan.use_head({segment, p, factor, estimate[q], bound[q], dots[first + q]});
+                scan.use_signs({segment, p, factor, estimate[q], bound[q], dots[first + q]});
                 mine.threshold[q] = scan.pool.threshold;
             }
         }
@@ -217,7 +217,7 @@ class Joint {
         const float* c;  // of its unit
     };
     Vector<ListReader>& readers_;
-    Heads heads_;
+    SignTiles signs_;
     Buffer<float> c_;  // (units, queries)
     Vector<Sixteen> queries_;
     Vector<Entry> entries_;  // of a vector

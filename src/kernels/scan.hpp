@@ -1,4 +1,4 @@
-// Reading candidates: codes, then signs, then all bits of what can still be among the best. With internal linkage, as all that is
+// ScanLimits candidates: codes, then signs, then all bits of what can still be among the best. With internal linkage, as all that is
 // compiled per instruction set.
 #pragma once
 #include <algorithm>
@@ -24,7 +24,7 @@ inline void fetch_bytes(const void* data, size_t bytes) {
 struct Waiting {
     uint32_t segment, position;
     float factor, estimate, bound;
-    int32_t dot = 0;  // of the head and the weights of the signs
+    int32_t dot = 0;  // of the sign_bits and the weights of the signs
 };
 
 // Vectors that wait for their residual, which is fetched into the cache meanwhile. First in, first out, in blocks: while one is
@@ -53,29 +53,29 @@ struct Scan {
     const Codec& codec;
     const ListSegment* segments;
     Query& query;
-    const Reading& reading;
+    const ScanLimits& limits;
     Pool& pool;
     Counts& counts;
     static constexpr size_t PAIR = 2;
-    Queue<LANES, 2> heads;
-    Queue<PAIR, 4> tails;
+    Queue<LANES, 2> awaiting_signs;
+    Queue<PAIR, 4> awaiting_low_bits;
     float code_reach;
-    const float head_reach;
-    alignas(64) float squares[LANES] = {};  // sums of the squares of the products of heads, as many for each instruction set
-    size_t measured = 0;                    // heads of these sums
+    const float sign_reach;
+    alignas(64) float squares[LANES] = {};  // sums of the squares of the products of signs, as many for each instruction set
+    size_t measured = 0;                    // vectors of these sums
     static constexpr float FAR = 3e38f;
 
-    Scan(const Codec& codec, const ListSegment* segments, Query& query, const Reading& reading, Pool& pool,
+    Scan(const Codec& codec, const ListSegment* segments, Query& query, const ScanLimits& limits, Pool& pool,
          Counts& counts)
-        : codec(codec), segments(segments), query(query), reading(reading), pool(pool), counts(counts),
+        : codec(codec), segments(segments), query(query), limits(limits), pool(pool), counts(counts),
           code_reach(usual_reach()),
-          head_reach(reading.everything ? FAR : reading.head_reach * query.head_error) {}
+          sign_reach(query.one_bit ? 0 : limits.everything ? FAR : limits.sign_reach * query.sign_error) {}
 
-    float usual_reach() const { return reading.everything ? FAR : reading.code_reach * query.deviation; }
+    float usual_reach() const { return limits.everything ? FAR : limits.code_reach * query.deviation; }
 
     void finish() {
-        while (heads.held) read_heads();
-        while (tails.held) read_tails();
+        while (awaiting_signs.held) read_signs();
+        while (awaiting_low_bits.held) read_low_bits();
     }
 
     // Fetches the codes of positions from..to-1 into the cache: they are few, in many places, and the next to be decoded.
@@ -127,12 +127,12 @@ struct Scan {
             for (; wanted; wanted &= wanted - 1) {
                 const size_t l = static_cast<size_t>(__builtin_ctz(wanted));
                 const uint32_t at = static_cast<uint32_t>(p + l);
-                wait_for_head({segment, at, s.factor[at], estimate[l], reach[l]});
+                wait_for_signs({segment, at, s.factor[at], estimate[l], reach[l]});
             }
         }
         for (; p < to; ++p) {
             const float value = estimate_one(s, p, first), bound = value + s.factor[p] * code_reach;
-            if (bound >= pool.threshold) wait_for_head({segment, static_cast<uint32_t>(p), s.factor[p], value, bound});
+            if (bound >= pool.threshold) wait_for_signs({segment, static_cast<uint32_t>(p), s.factor[p], value, bound});
         }
     }
 
@@ -144,7 +144,7 @@ struct Scan {
         for (size_t i = 0; i < s.chosen_count; ++i) {
             const uint32_t p = s.chosen[i];
             const float value = estimate_one(s, p, first_of(s, p, list)), bound = value + s.factor[p] * code_reach;
-            if (bound >= pool.threshold) wait_for_head({segment, p, s.factor[p], value, bound});
+            if (bound >= pool.threshold) wait_for_signs({segment, p, s.factor[p], value, bound});
         }
     }
 
@@ -155,23 +155,23 @@ struct Scan {
         code_reach = FAR;
         if (measured < ENOUGH) return;
         const float mean = std::accumulate(squares, squares + LANES, 0.0f) / static_cast<float>(measured);
-        code_reach = reading.walk_reach * std::max(query.deviation, query.signs.step * std::sqrt(mean));
+        code_reach = limits.walk_reach * std::max(query.deviation, query.signs.step * std::sqrt(mean));
     }
 
     // A single vector. p: its position in the segment
-    void decode_place(const Place& place, uint32_t segment, uint32_t p) {
+    void decode_node(const GraphNode& node, uint32_t segment, uint32_t p) {
         const ListSegment& s = segments[segment];
         ++counts.decoded;
         float estimate;
-        if (s.fits_place()) {  // as estimate_one
+        if (s.fits_node()) {  // as estimate_one
             float sum = 0;
-            for (size_t e = 0; e < s.entries; ++e) sum += static_cast<float>(place.weight[e]) * query.c[place.unit[e]];
-            estimate = sum * place.scale + query.offset + place.bias;
+            for (size_t e = 0; e < s.entries; ++e) sum += static_cast<float>(node.weight[e]) * query.c[node.unit[e]];
+            estimate = sum * node.scale + query.offset + node.bias;
         } else {
             estimate = estimate_one(s, p, s.starts ? query.c[list_of(s, p)] : 0);
         }
-        const float bound = estimate + place.factor * code_reach;
-        if (bound >= pool.threshold) wait_for_head({segment, p, place.factor, estimate, bound});
+        const float bound = estimate + node.factor * code_reach;
+        if (bound >= pool.threshold) wait_for_signs({segment, p, node.factor, estimate, bound});
     }
 
     // c of the unit whose list holds p; `list` is the list of an earlier position, and then of p.
@@ -195,13 +195,13 @@ struct Scan {
         return sum * s.scale[p] + query.offset + (s.bias ? s.bias[p] : 0);
     }
 
-    const uint8_t* head(uint32_t segment, uint32_t p) const { return segments[segment].head + p * codec.head_bytes; }
-    const uint8_t* tail(uint32_t segment, uint32_t p) const { return segments[segment].tail + p * codec.tail_bytes; }
+    const uint8_t* sign_bits(uint32_t segment, uint32_t p) const { return segments[segment].sign_bits + p * codec.sign_bytes; }
+    const uint8_t* low_bits(uint32_t segment, uint32_t p) const { return segments[segment].low_bits + p * codec.low_bytes; }
 
-    void wait_for_head(const Waiting& vector) {
-        fetch_bytes(head(vector.segment, vector.position), codec.head_bytes);
-        heads.add(vector);
-        if (heads.full()) read_heads();
+    void wait_for_signs(const Waiting& vector) {
+        fetch_bytes(sign_bits(vector.segment, vector.position), codec.sign_bytes);
+        awaiting_signs.add(vector);
+        if (awaiting_signs.full()) read_signs();
     }
 
     // The products of the residuals of a block with weights. Two at a time: they share the weights.
@@ -221,59 +221,58 @@ struct Scan {
 
     // All products of a block first, and then what follows from them: the processor would wait for each one otherwise, as it
     // cannot guess whether a vector is kept.
-    void read_heads() {
-        const size_t count = heads.count(), first = heads.first;
-        multiply(heads, &Scan::head, query.signs.values, codec.head_bytes, heads.dot + first);
-        counts.heads += static_cast<int64_t>(count);
-        const float step = query.signs.step, half_sum = query.signs.half_sum, reach = sign_reach();
+    void read_signs() {
+        const size_t count = awaiting_signs.count(), first = awaiting_signs.first;
+        multiply(awaiting_signs, &Scan::sign_bits, query.signs.values, codec.sign_bytes, awaiting_signs.dot + first);
+        counts.signs += static_cast<int64_t>(count);
+        const float step = query.signs.step, half_sum = query.signs.half_sum, reach = sign_reach;
         for (size_t i = first; i < first + LANES; i += VECTOR) {
-            const Vec factor = read<Vec>(heads.factor + i), known = read<Vec>(heads.bound + i);
-            const Vec dot = __builtin_convertvector(read<Vectors<VECTOR>::Int>(heads.dot + i), Vec) - half_sum;
-            const Vec bound = read<Vec>(heads.estimate + i) + factor * step * dot + factor * reach;
+            const Vec factor = read<Vec>(awaiting_signs.factor + i), known = read<Vec>(awaiting_signs.bound + i);
+            const Vec dot = __builtin_convertvector(read<Vectors<VECTOR>::Int>(awaiting_signs.dot + i), Vec) - half_sum;
+            const Vec bound = read<Vec>(awaiting_signs.estimate + i) + factor * step * dot + factor * reach;
             if (count == LANES) write(squares + i - first, read<Vec>(squares + i - first) + dot * dot);
-            write(heads.bound + i, bound < known ? bound : known);
+            write(awaiting_signs.bound + i, bound < known ? bound : known);
         }
         if (count == LANES) measured += LANES;
-        uint32_t wanted = not_below(heads.bound + first, pool.threshold) & ((1u << count) - 1);
-        for (; wanted; wanted &= wanted - 1) use_head(heads.at(first + static_cast<size_t>(__builtin_ctz(wanted))));
-        heads.drop_block();
+        uint32_t wanted = not_below(awaiting_signs.bound + first, pool.threshold) & ((1u << count) - 1);
+        for (; wanted; wanted &= wanted - 1) use_signs(awaiting_signs.at(first + static_cast<size_t>(__builtin_ctz(wanted))));
+        awaiting_signs.drop_block();
     }
 
-    float sign_reach() const { return query.one_bit ? 0 : head_reach; }
-    // The estimate of a vector whose head was read.
+    // The estimate of a vector whose sign_bits was read.
     float with_signs(const Waiting& v) const {
         return v.estimate + v.factor * query.signs.step * (static_cast<float>(v.dot) - query.signs.half_sum);
     }
 
-    // Goes on with a vector whose head was read, if it can still be among the best.
-    [[gnu::always_inline]] void use_head(const Waiting& vector) {
+    // Goes on with a vector whose sign_bits was read, if it can still be among the best.
+    [[gnu::always_inline]] void use_signs(const Waiting& vector) {
         if (!(vector.bound >= pool.threshold)) return;
         const ListSegment& s = segments[vector.segment];
         if (s.visible && !s.visible[s.row[vector.position]]) return;
         if (query.one_bit) pool.offer(vector.bound, with_signs(vector), vector.segment, vector.position);
-        else wait_for_tail(vector);
+        else wait_for_low_bits(vector);
     }
 
-    [[gnu::always_inline]] void wait_for_tail(const Waiting& vector) {
-        fetch_bytes(tail(vector.segment, vector.position), codec.tail_bytes);
-        tails.add(vector);
-        if (tails.full()) read_tails();
+    [[gnu::always_inline]] void wait_for_low_bits(const Waiting& vector) {
+        fetch_bytes(low_bits(vector.segment, vector.position), codec.low_bytes);
+        awaiting_low_bits.add(vector);
+        if (awaiting_low_bits.full()) read_low_bits();
     }
 
-    void read_tails() {
+    void read_low_bits() {
         int32_t dots[PAIR];
-        multiply(tails, &Scan::tail, query.tail.values, codec.tail_bytes, dots);
-        counts.tails += static_cast<int64_t>(tails.count());
-        for (size_t i = 0; i < tails.count(); ++i) {
-            const auto [segment, p, factor, estimate, bound, dot] = tails.at(tails.first + i);
-            const float of_head = query.uniform ? static_cast<float>(dot) - query.head.half_sum : head_sum(segment, p);
-            const float of_tail = static_cast<float>(dots[i]) - query.tail.half_sum;
-            pool.offer(bound, with_all_bits(factor, estimate, of_head + of_tail), segment, p);
+        multiply(awaiting_low_bits, &Scan::low_bits, query.low_bits.values, codec.low_bytes, dots);
+        counts.low_bits += static_cast<int64_t>(awaiting_low_bits.count());
+        for (size_t i = 0; i < awaiting_low_bits.count(); ++i) {
+            const auto [segment, p, factor, estimate, bound, dot] = awaiting_low_bits.at(awaiting_low_bits.first + i);
+            const float of_signs = query.uniform ? static_cast<float>(dot) - query.all_signs.half_sum : sign_sum(segment, p);
+            const float of_low_bits = static_cast<float>(dots[i]) - query.low_bits.half_sum;
+            pool.offer(bound, with_all_bits(factor, estimate, of_signs + of_low_bits), segment, p);
         }
-        tails.drop_block();
+        awaiting_low_bits.drop_block();
     }
 
-    const Weights& head_weights() const { return query.one_bit ? query.signs : query.head; }
+    const Weights& sign_weights() const { return query.one_bit ? query.signs : query.all_signs; }
 
     // Half of the sum of the weights of the bits that are set, less half of that of the others.
     static float sum_of_bits(const uint8_t* code, size_t bytes, const Buffer<int8_t>& weights, float half_sum) {
@@ -282,34 +281,34 @@ struct Scan {
         bit_dots<1>(codes, weights.data, bytes, dot);
         return static_cast<float>(dot[0]) - half_sum;
     }
-    float head_sum(uint32_t segment, uint32_t p) const {
-        return sum_of_bits(head(segment, p), codec.head_bytes, head_weights().values, head_weights().half_sum);
+    float sign_sum(uint32_t segment, uint32_t p) const {
+        return sum_of_bits(sign_bits(segment, p), codec.sign_bytes, sign_weights().values, sign_weights().half_sum);
     }
     float sum_of_all(uint32_t segment, uint32_t p) const {
-        if (query.one_bit) return head_sum(segment, p);
-        return head_sum(segment, p) + sum_of_bits(tail(segment, p), codec.tail_bytes, query.tail.values, query.tail.half_sum);
+        if (query.one_bit) return sign_sum(segment, p);
+        return sign_sum(segment, p) + sum_of_bits(low_bits(segment, p), codec.low_bytes, query.low_bits.values, query.low_bits.half_sum);
     }
     // sum: that of all bits
     float with_all_bits(float factor, float estimate, float sum) const {
-        return estimate + factor * head_weights().step * sum;
+        return estimate + factor * sign_weights().step * sum;
     }
 
-    // What rounding the query to int8 leaves out of the score of a vector, and what its supplement adds.
-    float refinement(uint32_t segment, uint32_t p, size_t first) {
+    // What rounding the query to int8 leaves out of the score of a vector, and what its refinement adds.
+    float refined_part(uint32_t segment, uint32_t p, size_t first) {
         const ListSegment& s = segments[segment];
-        if (!s.supplement) return 0;
+        if (!s.refinement) return 0;
         float sum = s.starts ? static_cast<float>(s.weight[p]) * fine_of(first) : 0;
         const size_t listed = s.starts ? 1 : 0;
         for (size_t e = listed; e < s.entries; ++e)
             sum += static_cast<float>(s.weight[e * s.rows + p]) * fine_of(s.unit_of(e - listed, p));
         sum *= s.scale[p];
-        const Weights& of_head = head_weights();
-        float bits = sum_of_bits(head(segment, p), codec.head_bytes, of_head.fine, of_head.fine_half_sum);
+        const Weights& of_signs = sign_weights();
+        float bits = sum_of_bits(sign_bits(segment, p), codec.sign_bytes, of_signs.fine, of_signs.fine_half_sum);
         if (!query.one_bit)
-            bits += sum_of_bits(tail(segment, p), codec.tail_bytes, query.tail.fine, query.tail.fine_half_sum);
-        sum += s.factor[p] * (of_head.step / Weights::FINE) * bits;
+            bits += sum_of_bits(low_bits(segment, p), codec.low_bytes, query.low_bits.fine, query.low_bits.fine_half_sum);
+        sum += s.factor[p] * (of_signs.step / Weights::FINE) * bits;
         const size_t row = s.row[p];
-        return sum + s.supplement_scale[row] * query.product(s.supplement + row * codec.dim, codec.dim);
+        return sum + s.refinement_scale[row] * query.product(s.refinement + row * codec.dim, codec.dim);
     }
 
     float fine_of(size_t unit) {

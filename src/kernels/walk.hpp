@@ -31,16 +31,16 @@ struct Walk {
         while (choose(beam)) {
             find_neighbors();
             for (uint32_t other : others)
-                if (graph.place[other].position != Graph::NONE) decode(graph.place[other]);
+                if (graph.nodes[other].position != Graph::NONE) decode(graph.nodes[other]);
             for (Scan& scan : scans) scan.finish();
         }
     }
 
   private:
-    void decode(const Place& place) {
-        const uint32_t segment = graph.segment_of(place.position);
-        const uint32_t p = static_cast<uint32_t>(place.position - graph.first[segment]);
-        scans[segments[segment].codec].decode_place(place, segment, p);
+    void decode(const GraphNode& node) {
+        const uint32_t segment = graph.segment_of(node.position);
+        const uint32_t p = static_cast<uint32_t>(node.position - graph.first[segment]);
+        scans[segments[segment].codec].decode_node(node, segment, p);
     }
 
     // Vectors that no neighbor leads to. Those in lists that were read may be candidates already.
@@ -49,8 +49,8 @@ struct Walk {
         for (const Candidate& c : pool.list)
             if (node_of(c) == Graph::NONE) known.push_back(graph.position(c.segment, c.position));
         for (Scan& scan : scans) scan.code_reach = scan.usual_reach();
-        for (const Place* place = graph.unlinked; place < graph.unlinked + graph.unlinked_count; ++place)
-            if (std::find(known.begin(), known.end(), place->position) == known.end()) decode(*place);
+        for (const GraphNode* node = graph.unlinked; node < graph.unlinked + graph.unlinked_count; ++node)
+            if (std::find(known.begin(), known.end(), node->position) == known.end()) decode(*node);
         for (Scan& scan : scans) scan.finish();
     }
 
@@ -79,7 +79,7 @@ struct Walk {
             const size_t known = graph.lists.count(node);
             for (size_t j = 0; j < known; ++j) {
                 const uint32_t other = graph.lists.neighbor(node, j);
-                __builtin_prefetch(graph.place + other);
+                __builtin_prefetch(graph.nodes + other);
                 others[count] = other;
                 count += seen.insert(other);
             }

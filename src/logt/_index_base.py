@@ -15,7 +15,7 @@ from logt._internal.types import Array
 from logt._internal.validation import check_choice, check_int
 from logt.engine.builder import Builder
 from logt.engine.params import SearchKey
-from logt.engine.snapshot import Snapshot, check_snapshot, damage_is_corruption
+from logt.engine.snapshot import Snapshot, check_snapshot
 from logt.errors import ConflictError, CorruptIndexError, InvalidInputError, ReadOnlyError
 from logt.group_testing.cascade_cache import PrefixCache
 from logt.group_testing.method import Method
@@ -103,13 +103,6 @@ class IndexBase:
 
     @property
     def _snapshot(self) -> Snapshot:
-        """The contents, all of them here; `_contents.snapshot` may be that of an index by URL, fetched in parts."""
-        if self._contents.snapshot.stored:
-            with self._writing:
-                snapshot = self._contents.snapshot.fetch_whole()
-                with damage_is_corruption():
-                    self._check(snapshot, self.method)
-                self._snapshot = snapshot
         return self._contents.snapshot
 
     @_snapshot.setter
@@ -129,12 +122,12 @@ class IndexBase:
         return len(self)
 
     def __contains__(self, id: object) -> bool:
-        return id in self._contents.snapshot.fetch_ids()
+        return id in self._contents.snapshot
 
     @property
     def ids(self) -> Array:
         """The ids of all vectors, in the order of a mask that filters them."""
-        snapshot = self._contents.snapshot.fetch_ids()
+        snapshot = self._snapshot
         return snapshot.to_user_ids(snapshot.ids)
 
     # ------------------------------------------------------------------------------------------------ storage
@@ -200,21 +193,17 @@ class IndexBase:
         mode: Literal["r", "a"] = "r",
         *,
         threads: int | None = None,
-        cache: Literal["lists", "all"] = "lists",
     ) -> Self:
         """Open the index that `save` wrote to `path`; every byte is checked, and the arrays are memory-mapped.
 
         path: the folder, or a URL (s3://...), which needs `logt-search[cloud]`. mode: "r" keeps the state that it
         found (`refresh` moves on) and refuses changes; any number of processes may read. "a" may change and save; it
         locks a folder until `close`. At a URL there is no lock: a save raises ConflictError if another writer has
-        saved. threads: default of all calls, all cores if None. cache: what is fetched from a URL. "lists" reads only
-        headers and memory vectors, and each search fetches the lists that it reads; checksums of files cannot be
-        checked then. "all" fetches and checks everything, as mode "a" does.
+        saved. Its files are fetched into a cache on this machine. threads: default of all calls, all cores if None.
         """
         check_choice("mode", mode, ("r", "a"))
-        check_choice("cache", cache, ("lists", "all"))
         threads = None if threads is None else check_int("threads", threads)
-        store = open_store(path, write=mode == "a", whole=cache == "all")
+        store = open_store(path, write=mode == "a")
         try:
             index = cls._from_store(store, threads)
         except BaseException:
@@ -331,7 +320,6 @@ class IndexBase:
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copy: the copy is in memory, and belongs to no folder."""
-        _ = self._snapshot  # of an index by URL, all is fetched
         names = ("_metric", "_dim", "_seed", "_threads", "_segment_size", "_contents")
         return {name: getattr(self, name) for name in names}
 

@@ -68,18 +68,36 @@ def reconstruct(unit: Array, weight: Array, Y: Array, out: Array) -> None: ...
 def to_int8(V: Array, codes: Array, scale: Array) -> None: ...
 def rotate(X: Array, signs: Array, start: int, size: int, back: bool) -> None: ...
 
-class Reading:
+class ScanLimits:
     def __init__(
         self,
         lists: float,
         nprobe: int,
         least: int,
         code_reach: float,
-        head_reach: float,
+        sign_reach: float,
         walk_reach: float,
         candidates: int,
         beam: int,
         everything: bool,
+    ) -> None: ...
+
+class SegmentArrays:
+    def __init__(
+        self,
+        *,
+        starts: Array,
+        unit: Array,
+        weight: Array,
+        scale: Array,
+        factor: Array,
+        bias: Array,
+        sign_bits: Array,
+        low_bits: Array,
+        refinement: Array,
+        refinement_scale: Array,
+        row: Array,
+        ids: Array,
     ) -> None: ...
 
 class ListSearcher:
@@ -94,38 +112,20 @@ class ListSearcher:
         book_scale: Array,
         list_weight: Array,
         list_bias: Array,
-        head_bytes: int,
-        tail_bytes: int,
+        sign_bytes: int,
+        low_bytes: int,
     ) -> int: ...
     def add_segment(
-        self,
-        codec: int,
-        starts: Array,
-        unit: Array,
-        weight: Array,
-        scale: Array,
-        factor: Array,
-        bias: Array,
-        head: Array,
-        tail: Array,
-        supplement: Array,
-        supplement_scale: Array,
-        row: Array,
-        ids: Array,
-        visible: Array,
-        count: int,
-        chosen: Array,
-        choose: bool,
+        self, codec: int, arrays: SegmentArrays, visible: Array, count: int, chosen: Array | None
     ) -> None: ...
     def add_totals(self, rows: Array, visible: Array, scanned: int) -> None: ...
     def set_graph(self, low: Array, high: Array, level: Array, node: Array) -> int: ...
     def search(
-        self, Q: Array, l2: bool, reading: Reading, scores: Array, ids: Array, keys: Array, counts: Array
+        self, Q: Array, l2: bool, limits: ScanLimits, scores: Array, ids: Array, keys: Array, counts: Array
     ) -> None: ...
     def search_one(
-        self, q: Array, cosine: bool, most: float, l2: bool, reading: Reading, scores: Array, ids: Array
+        self, q: Array, cosine: bool, most: float, l2: bool, limits: ScanLimits, scores: Array, ids: Array
     ) -> bool: ...
-    def probed(self, Q: Array, l2: bool, reading: Reading, read: Array) -> None: ...
     def scores(self, segment: int, q: Array, l2: bool, begin: int, out: Array) -> None: ...
 
 def rank(scores: Array, id: Array, order: Array) -> None: ...

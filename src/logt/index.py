@@ -267,7 +267,7 @@ class Index(IndexBase):
         given = to_numpy(Q)
         matrix = as_matrix(given, self._dim, "Q")
         params = as_search_params(params, settings)
-        coverage = params.reading(method)
+        coverage = params.limits(method)
         queries, valid = check_queries(matrix, self._metric, ignore=on_invalid == "ignore")
         if params.expand and self._metric != "cosine":
             raise InvalidInputError(f"expand works under cosine, not under {self._metric}")
@@ -309,7 +309,7 @@ class Index(IndexBase):
     def tune(self, Q: Vectors | None = None, *, threads: int | None = None) -> list[EffortPoint]:
         """Measure accuracy and time by effort, and let later searches for a recall follow from that.
 
-        It also measures how many candidates searches must compare by their supplements.
+        It also measures how many candidates searches must compare by their refinements.
 
         An index measures itself when it is built, and when it has grown by half or lost a third. Tune with queries Q
         of your own if they differ from the vectors of the collection, and again when it has changed much: it then
@@ -339,7 +339,7 @@ class Index(IndexBase):
 
     def reconstruct(self, ids: SomeIds) -> Floats:
         """Return the approximations (len(ids), dim) of the vectors that the index stores."""
-        snapshot = self._contents.snapshot.fetch_ids()
+        snapshot = self._snapshot
         return snapshot.reconstruct(snapshot.to_int_ids(ids, strict=True), self._dim)
 
     def report(self) -> Report:
@@ -375,7 +375,7 @@ class Index(IndexBase):
         The neighbor graph is not counted: of a linked index, this is the ratio of a search with `beam=0`.
         """
         contents = self._contents
-        coverage = as_search_params(params, settings).reading(contents.method)
+        coverage = as_search_params(params, settings).limits(contents.method)
         return costs.complexity(contents.snapshot.segments, self._dim, coverage)
 
 

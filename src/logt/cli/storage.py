@@ -37,7 +37,7 @@ def verify(index: IndexPlace) -> None:
     if is_url(index):
         check_files(index)
     if photos is None:
-        opened = Index.open(index, cache="all")
+        opened = Index.open(index)
         say(f"{index}: OK; {count_of(len(opened), 'vector')}, generation {opened.generation}")
     else:
         _, vectors = photos.check()

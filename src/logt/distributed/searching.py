@@ -218,7 +218,7 @@ class DistributedIndex:
             k = check_k(k, len(view.outline))
             matrix = as_matrix(given, view.outline.dim, "Q")
             params = as_search_params(params, settings)
-            probe = params.reading(view.outline.method)
+            probe = params.limits(view.outline.method)
             queries, valid = check_queries(matrix, view.outline.metric, ignore=on_invalid == "ignore")
             if params.expand and view.outline.metric != "cosine":
                 raise InvalidInputError(f"expand works under cosine, not under {view.outline.metric}")
@@ -350,9 +350,9 @@ class _Search:
             count = sum(int(total.visible.sum()) + total.scanned for total in totals)
         refine = any(codec.refine for codec in outline.codecs)
         ranks = Ranks.total(codec.ranks for codec in outline.codecs) if refine else None
-        reading = probe.reading(k, ranks=ranks, curves=[codec.curve for codec in outline.codecs if codec.curve])
+        limits = probe.limits(k, ranks=ranks, curves=[codec.curve for codec in outline.codecs if codec.curve])
         k = min(k, count)
-        reading = reading._replace(candidates=max(k, reading.candidates))
+        limits = limits._replace(candidates=max(k, limits.candidates))
         if not k or not len(Q):
             return np.empty((len(Q), 0), np.float32), np.empty((len(Q), 0), np.int64)
         found = []
@@ -360,9 +360,9 @@ class _Search:
             batch = Q[start : start + BATCH]
             parts = self._call(
                 "candidates",
-                lambda s, q=batch: (q, reading, filters and filters[s], totals),
+                lambda s, q=batch: (q, limits, filters and filters[s], totals),
             )
-            found.append(merge_candidates(parts, reading.candidates, k))
+            found.append(merge_candidates(parts, limits.candidates, k))
         width = max(ids.shape[1] for _, ids in found)
         scores, ids = (np.concatenate([part[n][:, :width] for part in found]) for n in (0, 1))
         return list_scores(scores, outline.metric), ids

@@ -14,7 +14,7 @@ from logt._internal.types import Array, Floats, Ids
 from logt.engine.snapshot import Snapshot
 from logt.engine.snapshot_search import Reader
 from logt.lists.codec import Codec
-from logt.lists.inverted_lists import Reading
+from logt.lists.inverted_lists import ScanLimits
 from logt.lists.search import ListSearcher
 from logt.lists.segment import ListSegment
 from logt.lists.shards import Candidates, ListTotals
@@ -72,12 +72,12 @@ class Shard:
         self,
         state: str,
         Q: Floats,
-        reading: Reading,
+        limits: ScanLimits,
         filter: Filter = None,
         totals: Sequence[ListTotals] | None = None,
     ) -> Candidates:
         """Return the candidates of each query in this shard."""
-        return self._searcher(state, filter, totals).candidates(np.ascontiguousarray(Q), reading)
+        return self._searcher(state, filter, totals).candidates(np.ascontiguousarray(Q), limits)
 
     def ranges(
         self, state: str, Q: Floats, threshold: float, metric: Metric, filter: Filter

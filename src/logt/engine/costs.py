@@ -34,7 +34,7 @@ def costs(segments: Sequence[Segment], dim: int) -> dict[str, Any]:
         "rho": (M * dim + entries) / (dim * N) if N else 0.0,
         "memory ratio": _scalars(segments) / (dim * N) if N else 0.0,
         "bytes by part": by_part,
-        "bytes mapped": sum(s.supplement_bytes for s in segments if isinstance(s, ListSegment)),
+        "bytes mapped": sum(s.refinement_bytes for s in segments if isinstance(s, ListSegment)),
     }
 
 
@@ -61,10 +61,10 @@ def complexity(segments: Sequence[Segment], dim: int, coverage: Cascade | Probe 
 
 
 def memory_per_vector(N: int, dim: int, bits: int) -> float:
-    """Return about how many bytes of memory a vector of the default index takes, without its supplement."""
-    head, tail = -(-dim // 128) * 16, -(-dim * (bits - 1) // 128) * 16
+    """Return about how many bytes of memory a vector of the default index takes, without its refinement."""
+    sign_bits, low_bits = -(-dim // 128) * 16, -(-dim * (bits - 1) // 128) * 16
     units: float = 4 * math.sqrt(N)
-    return 3 * 2 + 4 + 4 + 4 + head + tail + 4 + 8 + 4 + units * (dim / 2 + 36) / N
+    return 3 * 2 + 4 + 4 + 4 + sign_bits + low_bits + 4 + 8 + 4 + units * (dim / 2 + 36) / N
 
 
 def models(segments: Sequence[Segment]) -> list[Any]:
@@ -86,8 +86,7 @@ def _entries(segment: Segment) -> int:
         return segment.nonzeros()
     if not isinstance(segment, ListSegment):
         return 0
-    with segment.having(lambda stored: stored.whole("weight")):
-        return int(np.count_nonzero(segment.weight))
+    return int(np.count_nonzero(segment.weight))
 
 
 def _decoded(segment: CodedSegment, cascade: Cascade | None) -> float:
@@ -100,17 +99,17 @@ def _decoded(segment: CodedSegment, cascade: Cascade | None) -> float:
 def _scanned(segment: ListSegment, dim: int, probe: Probe, share: float) -> float:
     """Return the operations of one query in inverted lists; `share` is the segment's share of all vectors."""
     M, curve = segment.codec.units, segment.codec.curve
-    reading = probe.reading(1, ranks=None, curves=[curve] if curve else [])
-    lists = M if reading.everything else min(reading.nprobe or M**reading.lists, M)
-    rows = min(len(segment), max(len(segment) * lists / M, reading.least * share))
+    limits = probe.limits(1, ranks=None, curves=[curve] if curve else [])
+    lists = M if limits.everything else min(limits.nprobe or M**limits.lists, M)
+    rows = min(len(segment), max(len(segment) * lists / M, limits.least * share))
     if segment.flat:
         rows = len(segment)
-    return rows * (segment.codec.entries + (dim if reading.everything else dim / 8))
+    return rows * (segment.codec.entries + (dim if limits.everything else dim / 8))
 
 
 def _scalars(segments: Sequence[Segment]) -> float:
     """Return what is stored in the paper's count: one scalar per entry of U, one per four bytes of other arrays."""
     kept: float = sum(model.nbytes for model in models(segments)) / 4
     lists = [segment for segment in segments if isinstance(segment, ListSegment)]
-    kept += sum(segment.head.nbytes + segment.tail.nbytes + segment.factor.nbytes for segment in lists) / 4
+    kept += sum(segment.sign_bits.nbytes + segment.low_bits.nbytes + segment.factor.nbytes for segment in lists) / 4
     return kept + sum(_entries(segment) for segment in segments)

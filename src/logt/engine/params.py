@@ -77,7 +77,7 @@ class SearchParams:
         object.__setattr__(self, "expand", check_int("expand", self.expand, least=0))
         object.__setattr__(self, "alpha", check_exponent("alpha", self.alpha))
 
-    def reading(self, method: Method) -> Probe | Cascade | None:
+    def limits(self, method: Method) -> Probe | Cascade | None:
         """Return how a search with this method reads its codes; None decodes all of U."""
         if method.probe is None:
             return self._cascade(method.cascade)

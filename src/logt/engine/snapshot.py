@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from logt._internal.segment import Segment, check_ids
+from logt._internal.segment import Segment
 from logt._internal.types import Array, Floats, Ids, Mask
 from logt._internal.validation import as_int_ids, as_mask, check_new_ids, filter_masks
-from logt.engine.on_demand import StoredRows
 from logt.engine.string_ids import StringIds, as_strings, check_distinct
 from logt.errors import CorruptIndexError, InvalidInputError
 from logt.graph.neighbor_graph import LinkState
@@ -49,40 +48,6 @@ class Snapshot:
     @property
     def list_segments(self) -> list[ListSegment]:
         return [segment for segment in self.segments if isinstance(segment, ListSegment)]
-
-    # ------------------------------------------------------------------------------- segments fetched in parts
-
-    @cached_property
-    def stored(self) -> list[StoredRows]:
-        """The files of segments that are fetched in parts; empty if everything is here."""
-        return [segment.stored for segment in self.list_segments if segment.stored is not None]
-
-    def fetch_ids(self) -> Snapshot:
-        """Fetch the ids of all segments, if they are not here, and return this snapshot."""
-        if not self.stored:
-            return self
-        missing = [segment for segment in self.list_segments if segment.stored and segment.stored.fetch_ids()]
-        if missing:
-            with damage_is_corruption():
-                for segment in missing:
-                    check_ids(segment.ids)
-                check_distinct_ids(self)
-        return self
-
-    def fetch_whole(self) -> Snapshot:
-        """Fetch everything, check it, and return the snapshot without parts to fetch."""
-        stored = self.stored
-        if not stored:
-            return self
-        stored[0].fetcher.fetch_whole([file for rows in stored for file in rows.files])
-        self.fetch_ids()
-        with damage_is_corruption():
-            for segment in self.list_segments:
-                segment.check_values()
-        segments = tuple(replace(s, stored=None) if isinstance(s, ListSegment) else s for s in self.segments)
-        strings = None if self.strings is None else StringIds(self.strings.layers)
-        links = None if self.links is None else LinkState(self.links.links, self.links.removed)
-        return replace(self, segments=segments, strings=strings, links=links)
 
     # ---------------------------------------------------------------------------------------------------- ids
 
@@ -246,7 +211,6 @@ class Snapshot:
 
     def searcher(self, filter: Any = None) -> ListSearcher:
         """Return what a search in the inverted lists with this filter reads."""
-        self.fetch_ids()
         if filter is None:
             return self._unfiltered
         if not callable(filter) and as_mask(filter) is None:
@@ -297,13 +261,11 @@ class Snapshot:
 
 
 def check_snapshot(snapshot: Snapshot, dim: int, metric: Metric, *, needs_units: bool, needs_lists: bool) -> None:
-    """Raise InvalidInputError unless what was read from disk fits together; values that are not here are not read."""
+    """Raise InvalidInputError unless what was read from disk fits together."""
     for segment in snapshot.segments:
         if isinstance(segment, ListSegment) != needs_lists:
             raise InvalidInputError("the inverted lists do not fit the method")
         _check_segment(segment, dim, metric, needs_units)
-    if snapshot.stored:
-        return
     ids = check_distinct_ids(snapshot)
     if snapshot.links is not None:
         linked = snapshot.links.links.ids

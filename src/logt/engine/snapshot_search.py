@@ -1,4 +1,4 @@
-"""Reading, (snapshot, queries) -> results: searches in inverted lists, or by decoding U, as the segments need."""
+"""ScanLimits, (snapshot, queries) -> results: searches in inverted lists, or by decoding U, as the segments need."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Reader:
     ) -> tuple[Floats, Ids]:
         """Return (scores, ids), (nq, at most k) each, best first."""
         if self._lists is not None and isinstance(coverage, Probe):
-            scores, ids, _ = self._lists.search(Q, k, self._lists.reading(coverage, k), self._workers)
+            scores, ids, _ = self._lists.search(Q, k, self._lists.limits(coverage, k), self._workers)
             return list_scores(scores, self._metric), ids
         cascade = coverage if isinstance(coverage, Cascade) else None
         scaled = scale_queries(Q, self._metric)
@@ -51,7 +51,7 @@ class Reader:
         """Return the search of one query with these settings; None for methods without inverted lists."""
         if self._lists is None or not isinstance(coverage, Probe):
             return None
-        return self._lists.prepare(k, self._lists.reading(coverage, k), cosine=self._metric == "cosine")
+        return self._lists.prepare(k, self._lists.limits(coverage, k), cosine=self._metric == "cosine")
 
     def range_search(self, Q: Floats, threshold: float) -> tuple[Array, Floats, Ids]:
         """Return (limits, scores, ids) of all results within the threshold, best first for each query."""

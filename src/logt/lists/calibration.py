@@ -84,16 +84,16 @@ class _Comparison:
     ):
         self._searcher, self._Q, self._own = searcher, Q, own
         self._share, self._workers, self._linked = share, workers, linked
-        self._full = searcher.search(Q, k + 1, Probe(1.0).reading(k + 1, ranks=searcher.ranks), workers)[1]
+        self._full = searcher.search(Q, k + 1, Probe(1.0).limits(k + 1, ranks=searcher.ranks), workers)[1]
 
     def search(self, effort: float, k: int) -> tuple[float, float, float]:
         """Return (recall of k results, seconds per query, vectors whose codes are decoded)."""
         here = max(1, round(self._share * k))
-        reading = Probe(effort).reading(k, ranks=self._searcher.ranks, linked=self._linked)
-        candidates = max(here + 1, round(self._share * reading.candidates))
-        reading = reading._replace(least=round(self._share * reading.least), candidates=candidates)
+        limits = Probe(effort).limits(k, ranks=self._searcher.ranks, linked=self._linked)
+        candidates = max(here + 1, round(self._share * limits.candidates))
+        limits = limits._replace(least=round(self._share * limits.least), candidates=candidates)
         start = time.perf_counter()
-        _, found, counts = self._searcher.search(self._Q, here + 1, reading, self._workers)
+        _, found, counts = self._searcher.search(self._Q, here + 1, limits, self._workers)
         seconds = (time.perf_counter() - start) / len(self._Q)
         return _overlap(found, self._full, self._own, here), seconds, counts[:, 1].mean()
 
@@ -171,8 +171,8 @@ def measure_ranks(
     have about share · k, and there are 1 / share times as many before each of them. Not less than usual: queries may
     be harder than the vectors of a collection.
     """
-    reading = Probe(1.0).reading(1, ranks=None)._replace(candidates=_DEPTH)
-    found = ListSearcher(segments).candidates(Q, reading, workers)
+    limits = Probe(1.0).limits(1, ranks=None)._replace(candidates=_DEPTH)
+    found = ListSearcher(segments).candidates(Q, limits, workers)
     excluded = np.full(len(Q), -1) if own is None else own
     nearest: list[list[Array]] = [[] for _ in RecallCurve.KS[:2]]
     for keys, scores, ids, mine in zip(found.keys, found.scores, found.ids, excluded, strict=True):

@@ -38,19 +38,19 @@ class Encoded:
     """The codes of some vectors.
 
     unit, weight: the entries, (rows, L), the first being the nearest memory vector. scale: of the weights.
-    head, tail: the bits of the residual. factor: of the residual. square: ‖v‖². supplement, supplement_scale: what
+    sign_bits, low_bits: the bits of the residual. factor: of the residual. square: ‖v‖². refinement, refinement_scale: what
     those bits leave out, if it is kept.
     """
 
     unit: Array
     weight: NDArray[np.int8]
     scale: Floats
-    head: NDArray[np.uint8]
-    tail: NDArray[np.uint8]
+    sign_bits: NDArray[np.uint8]
+    low_bits: NDArray[np.uint8]
     factor: Floats
     square: Floats
-    supplement: NDArray[np.int8] | None = None
-    supplement_scale: Floats | None = None
+    refinement: NDArray[np.int8] | None = None
+    refinement_scale: Floats | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +60,7 @@ class Codec:
     mean: subtracted from each vector. bands: of the dimensions, with their bits. book: the memory vectors, rotated,
     in 4 bits per coordinate. book_scale: of each. book_deviation: of their coordinates in each band.
     list_weight, list_bias: the mean first weight and the mean −‖v‖² of the vectors of each list. entries: L. refine:
-    a supplement is kept. normalized: vectors have norm 1, as under cosine. captured: the energy of vectors that the
+    a refinement is kept. normalized: vectors have norm 1, as under cosine. captured: the energy of vectors that the
     memory vectors capture, 0 if unknown. curve: the accuracy of searches by effort, if it was measured. ranks:
     how far down the ranking by codes the nearest vectors are. measured: the number of vectors that curve and ranks
     were measured with, 0 if unknown, or if queries were given for it.
@@ -176,14 +176,14 @@ class Codec:
     def encode(self, rows: Any, decode: Sparse, workers: Workers = SERIAL) -> Encoded:
         """Encode all rows; they are read a few at a time."""
         N = len(rows)
-        head_bytes, tail_bytes = self.bands.code_bytes
+        sign_bytes, low_bytes = self.bands.code_bytes
         out = Encoded(
             np.empty((N, self.entries), unit_dtype(self.units)),
             np.empty((N, self.entries), np.int8),
-            *(np.empty(N, np.float32), np.empty((N, head_bytes), np.uint8), np.empty((N, tail_bytes), np.uint8)),
+            *(np.empty(N, np.float32), np.empty((N, sign_bytes), np.uint8), np.empty((N, low_bytes), np.uint8)),
             *(np.empty(N, np.float32), np.empty(N, np.float32)),
-            supplement=np.empty((N, self.dim), np.int8) if self.refine else None,
-            supplement_scale=np.empty(N, np.float32) if self.refine else None,
+            refinement=np.empty((N, self.dim), np.int8) if self.refine else None,
+            refinement_scale=np.empty(N, np.float32) if self.refine else None,
         )
         pursue = self.pursuit(decode, N)
 
@@ -195,13 +195,13 @@ class Codec:
             out.weight[part] = np.rint(weight / scale[:, None])
             left = Z - self._combine(unit, out.weight[part] * scale[:, None])
             fields, out.factor[part] = self.bands.quantize(left)
-            out.head[part], out.tail[part] = self.bands.pack(fields)
+            out.sign_bits[part], out.low_bits[part] = self.bands.pack(fields)
             out.square[part] = np.square(Z, dtype=np.float64).sum(axis=1)
-            if out.supplement is not None and out.supplement_scale is not None:
+            if out.refinement is not None and out.refinement_scale is not None:
                 left -= self.bands.dequantize(fields, out.factor[part])
                 codes, scales = np.empty(left.shape, np.int8), np.empty(len(left), np.float32)
                 _kernels.to_int8(left, codes, scales)
-                out.supplement[part], out.supplement_scale[part] = codes, scales
+                out.refinement[part], out.refinement_scale[part] = codes, scales
 
         workers.map(fill, split_range(N, _ROWS), "encoding")
         return out
@@ -221,9 +221,9 @@ class Codec:
     def decode(self, codes: Encoded) -> Floats:
         """Return the vectors that codes represent, approximately."""
         Z = self._combine(codes.unit, codes.weight * codes.scale[:, None])
-        Z += self.bands.dequantize(self.bands.unpack(codes.head, codes.tail), codes.factor)
-        if codes.supplement is not None and codes.supplement_scale is not None:
-            Z += codes.supplement * codes.supplement_scale[:, None]
+        Z += self.bands.dequantize(self.bands.unpack(codes.sign_bits, codes.low_bits), codes.factor)
+        if codes.refinement is not None and codes.refinement_scale is not None:
+            Z += codes.refinement * codes.refinement_scale[:, None]
         return self.bands.rotate_back(Z) + self.mean
 
     def captured_energy(self, X: Floats) -> float:

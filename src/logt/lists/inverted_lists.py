@@ -23,12 +23,12 @@ _UNKNOWN = 0.5  # effort without a curve
 _MANY = 1 << 62  # as good as infinite
 
 
-class Reading(NamedTuple):
+class ScanLimits(NamedTuple):
     """How much of the lists a search reads (lists.hpp).
 
     lists: M**lists of M lists are decoded. nprobe: or so many, if not 0. least: and further ones until so many
-    vectors are. code_reach, head_reach: deviations of the residual by which a vector may exceed the estimate of its
-    code, or of its head. walk_reach: as code_reach, for neighbors in the graph. candidates: kept until all is read,
+    vectors are. code_reach, sign_reach: deviations of the residual by which a vector may exceed the estimate of its
+    code, or of its sign_bits. walk_reach: as code_reach, for neighbors in the graph. candidates: kept until all is read,
     at least. beam: candidates whose neighbors in the graph are read too, if there is a graph. everything: read all
     bits of all vectors.
     """
@@ -37,7 +37,7 @@ class Reading(NamedTuple):
     nprobe: int
     least: int
     code_reach: float
-    head_reach: float
+    sign_reach: float
     walk_reach: float
     candidates: int
     beam: int
@@ -91,7 +91,7 @@ class RecallCurve:
 class Ranks(NamedTuple):
     """How far down the ranking by codes the nearest vectors are, as measured with vectors of the collection.
 
-    few: 99 % of the 10 nearest vectors, by their supplement, are among this many of the best by code. many: the same
+    few: 99 % of the 10 nearest vectors, by their refinement, are among this many of the best by code. many: the same
     for the 100 nearest. Where hundreds of vectors are about equally near, the ranks are large.
     """
 
@@ -112,7 +112,7 @@ class Ranks(NamedTuple):
         return cls(*map(sum, zip(*ranks, strict=True)))
 
     def candidates(self, k: int, effort: float) -> int:
-        """Return how many candidates a search for k results reads the supplement of.
+        """Return how many candidates a search for k results reads the refinement of.
 
         effort: at 1/3 they are those up to the rank of the k nearest, at more effort more. A full read has as many
         for any k up to 101, so that its first results do not depend on k.
@@ -166,12 +166,12 @@ class Probe:
             return self.effort
         return max((curve.effort(self.recall, min(k, self.recall_at)) for curve in curves), default=_UNKNOWN)
 
-    def reading(
+    def limits(
         self, k: int, *, ranks: Ranks | None, curves: Sequence[RecallCurve] = (), linked: bool = False
-    ) -> Reading:
+    ) -> ScanLimits:
         """Return how a search for k results reads the lists.
 
-        ranks: of the codecs that the search uses, None without a supplement. curves: theirs. linked: there is a
+        ranks: of the codecs that the search uses, None without a refinement. curves: theirs. linked: there is a
         neighbor graph.
         """
         effort = self.effort_for(k, curves)
@@ -180,12 +180,12 @@ class Probe:
         more = max(0, beam / results - 1)  # candidates per result
         spare = min(effort, math.sqrt(more * _USUAL_K / _BEAM))  # the effort, for the usual k and beam
         last = effort**8  # what only the last results need
-        return Reading(
+        return ScanLimits(
             lists=0.2 + 0.6 * effort + 0.2 * last if linked else 0.55 + 0.45 * effort,
             nprobe=min(self.nprobe or 0, _MANY),
             least=0 if self.nprobe or linked else round(MIN_SCANNED * effort),
             code_reach=3 - 0.5 * spare + 0.8 * last if linked else 2.5 + 2.75 * effort,
-            head_reach=1.8 - 0.8 * spare + 0.8 * last if linked else 2.0,
+            sign_reach=1.8 - 0.8 * spare + 0.8 * last if linked else 2.0,
             walk_reach=4.6 - 2.4 * spare + 1.8 * last,
             candidates=k + k // 2 if ranks is None else ranks.candidates(k, effort),
             beam=min(beam, _MANY) if linked else 0,

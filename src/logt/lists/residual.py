@@ -37,7 +37,7 @@ class ResidualQuantizer:
     """Keep `bits` bits per dimension of the residual, on average, and one factor per vector.
 
     bits: 1 to 8; None uses 4 up to 256 dimensions, where they take few bytes, and 2 above. refine: also keep a
-    supplement, what those bits leave out in one byte per dimension; it is read for the best candidates of each
+    refinement, what those bits leave out in one byte per dimension; it is read for the best candidates of each
     search only, and may stay on disk.
     """
 
@@ -101,9 +101,9 @@ class Bands:
 
     @property
     def code_bytes(self) -> tuple[int, int]:
-        """(bytes of the head, bytes of the tail) of one code."""
-        tail = int((self.size * np.maximum(self.bits - 1, 0)).sum())
-        return _padded_bytes(self.coded), _padded_bytes(tail)
+        """(bytes of the sign_bits, bytes of the low_bits) of one code."""
+        low_bits = int((self.size * np.maximum(self.bits - 1, 0)).sum())
+        return _padded_bytes(self.coded), _padded_bytes(low_bits)
 
     def per_dim(self, values: Array) -> Array:
         """Return values per band as values per dimension."""
@@ -157,19 +157,19 @@ class Bands:
         return Z
 
     def pack(self, fields: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-        """Return (head, tail) of the integers (fields): the highest bit of each, and the other bits, by plane."""
+        """Return (sign_bits, low_bits) of the integers (fields): the highest bit of each, and the other bits, by plane."""
         planes = self._planes()
         bits = [(fields[:, :count] >> shift) & np.uint8(1) for count, shift in planes]
-        head_bytes, tail_bytes = self.code_bytes
-        tail = np.concatenate(bits[1:], axis=1) if len(bits) > 1 else np.empty((len(fields), 0), np.uint8)
-        return _pack_bits(bits[0], head_bytes), _pack_bits(tail, tail_bytes)
+        sign_bytes, low_bytes = self.code_bytes
+        low_bits = np.concatenate(bits[1:], axis=1) if len(bits) > 1 else np.empty((len(fields), 0), np.uint8)
+        return _pack_bits(bits[0], sign_bytes), _pack_bits(low_bits, low_bytes)
 
-    def unpack(self, head: NDArray[np.uint8], tail: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Return the integers of packed codes, of which head and tail are the two parts."""
+    def unpack(self, sign_bits: NDArray[np.uint8], low_bits: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Return the integers of packed codes, of which sign_bits and low_bits are the two parts."""
         planes = self._planes()
-        fields = np.zeros((len(head), self.coded), np.uint8)
-        fields |= _unpack_bits(head)[:, : self.coded] << planes[0][1]
-        low, start = _unpack_bits(tail), 0
+        fields = np.zeros((len(sign_bits), self.coded), np.uint8)
+        fields |= _unpack_bits(sign_bits)[:, : self.coded] << planes[0][1]
+        low, start = _unpack_bits(low_bits), 0
         for count, shift in planes[1:]:
             fields[:, :count] |= low[:, start : start + count] << shift
             start += count

@@ -12,16 +12,14 @@ from logt import _kernels
 from logt._internal.threads import SERIAL, Workers, split_range
 from logt._internal.types import Array, Floats, Ids, Mask
 from logt._internal.validation import MAX_NORM
-from logt.engine.on_demand import Wanted
 from logt.graph.neighbor_graph import LinkState
 from logt.lists.codec import Codec
-from logt.lists.inverted_lists import Probe, Ranks, Reading
+from logt.lists.inverted_lists import Probe, Ranks, ScanLimits
 from logt.lists.segment import ListSegment
 from logt.lists.shards import Candidates, ListTotals, segment_totals
 
 _BLOCK = 1 << 16  # rows whose scores are held at a time where all are computed
 _FEW, _MANY = 16, 64  # queries per task, as there are threads for
-_FETCHED = 256  # queries whose lists are fetched together
 _KNOWN_READINGS = 64  # kept: most programs use one
 _NONE = 0xFFFFFFFF  # Graph::NONE
 
@@ -52,24 +50,21 @@ class ListSearcher:
         """
         self._searcher = _kernels.ListSearcher()
         self._segments = list(segments)
-        self._stored = [s for s in segments if s.stored is not None]
         self._visible: list[Mask | Ids | None] = []
         self.codecs = list({id(s.codec): s.codec for s in segments}.values()) if codecs is None else list(codecs)
         self.distances = any(len(segment.bias) for segment in segments)
-        self.refine = any(len(segment.supplement_scale) for segment in segments)
+        self.refine = any(len(segment.refinement_scale) for segment in segments)
         self.curves = [codec.curve for codec in self.codecs if codec.curve]
         self.ranks = Ranks.total(codec.ranks for codec in self.codecs) if self.refine else None
         self.count = self.graph_bytes = 0
-        self._readings: dict[tuple[Probe, int], Reading] = {}
+        self._readings: dict[tuple[Probe, int], ScanLimits] = {}
         numbers = {id(codec): codec.add_to(self._searcher, distances=self.distances) for codec in self.codecs}
         for number, segment in enumerate(segments):
             self.count += self._add(segment, numbers[id(segment.codec)], None if masks is None else masks[number])
-        if self._stored and totals is None:
-            totals = self.totals()  # lists that are read follow from them, so that they can be fetched before
         for part in totals or ():
             part.add_to(self._searcher)
         self.links: LinkState | None = None
-        if links is not None and not self._stored:  # on the graph, a search may go to any list
+        if links is not None:
             self._set_graph(links)
 
     def _set_graph(self, links: LinkState) -> None:
@@ -108,7 +103,7 @@ class ListSearcher:
         self._visible.append(visible)
         return count
 
-    def reading(self, probe: Probe, k: int) -> Reading:
+    def limits(self, probe: Probe, k: int) -> ScanLimits:
         """Return how a search for k results reads the lists; it follows from the measured curves of the codecs."""
         known = self._readings.get((probe, k))
         if known is None:
@@ -119,38 +114,36 @@ class ListSearcher:
             if curve is None and self.curves and probe.effort is None and probe.beam is None:
                 graph = None  # how far a search on the graph must go for a recall was not measured
             curves = [curve] if curve else self.curves
-            known = probe.reading(k, ranks=self.ranks, curves=curves, linked=graph is not None)
+            known = probe.limits(k, ranks=self.ranks, curves=curves, linked=graph is not None)
             if graph and probe.beam is None:  # removed vectors lead nowhere
                 known = known._replace(beam=round(known.beam * len(graph.links) / max(graph.count, 1)))
             self._readings[probe, k] = known
         return known
 
-    def search(self, Q: Floats, k: int, reading: Reading, workers: Workers = SERIAL) -> tuple[Floats, Ids, Array]:
+    def search(self, Q: Floats, k: int, limits: ScanLimits, workers: Workers = SERIAL) -> tuple[Floats, Ids, Array]:
         """Return (scores, ids, counts): the best k for each row of Q, and what was read for it."""
-        if self._stored:
-            return self._search_stored(Q, min(k, self.count), reading, workers)
-        _, scores, ids, counts = self._search(Q, min(k, self.count), reading, workers, keyed=False)
+        _, scores, ids, counts = self._search(Q, min(k, self.count), limits, workers, keyed=False)
         return scores, ids, counts
 
-    def prepare(self, k: int, reading: Reading, *, cosine: bool) -> PreparedSearch | None:
-        """Return the search for k results of one query; None if they are not all here."""
-        if self._stored or k > self.count:
+    def prepare(self, k: int, limits: ScanLimits, *, cosine: bool) -> PreparedSearch | None:
+        """Return the search for k results of one query; None if there are fewer."""
+        if k > self.count:
             return None
-        return PreparedSearch(self._searcher, k, _kernels.Reading(*reading), cosine, self.distances)
+        return PreparedSearch(self._searcher, k, _kernels.ScanLimits(*limits), cosine, self.distances)
 
-    def candidates(self, Q: Floats, reading: Reading, workers: Workers = SERIAL) -> Candidates:
-        """Return all `reading.candidates` of each row of Q, to be merged with those of other shards."""
-        keys, scores, ids, _ = self._search(Q, min(reading.candidates, self.count), reading, workers, keyed=True)
+    def candidates(self, Q: Floats, limits: ScanLimits, workers: Workers = SERIAL) -> Candidates:
+        """Return all `limits.candidates` of each row of Q, to be merged with those of other shards."""
+        keys, scores, ids, _ = self._search(Q, min(limits.candidates, self.count), limits, workers, keyed=True)
         return Candidates(keys, scores, ids)
 
     def _search(
-        self, Q: Floats, k: int, reading: Reading, workers: Workers, *, keyed: bool
+        self, Q: Floats, k: int, limits: ScanLimits, workers: Workers, *, keyed: bool
     ) -> tuple[Floats, Floats, Ids, Array]:
         """Return (keys if they are wanted, scores, ids, counts)."""
         scores, ids = np.empty((len(Q), k), np.float32), np.empty((len(Q), k), np.int64)
         keys = np.empty((len(Q) if keyed else 0, k), np.float32)
         counts = np.zeros((len(Q), 4), np.int64)
-        compiled = _kernels.Reading(*reading)
+        compiled = _kernels.ScanLimits(*limits)
 
         def fill(rows: slice) -> None:
             out = scores[rows], ids[rows], keys[rows], counts[rows]
@@ -162,55 +155,6 @@ class ListSearcher:
         elif parts:
             workers.map(fill, parts)
         return keys, scores, ids, counts
-
-    def _search_stored(self, Q: Floats, k: int, reading: Reading, workers: Workers) -> tuple[Floats, Ids, Array]:
-        """Search segments that are fetched in parts: first the lists that are read, then what refines candidates.
-
-        The candidates do not depend on the supplement. If some of theirs was missing, the search is repeated.
-        """
-        stored = [segment.stored for segment in self._stored if segment.stored is not None]
-        fetcher, files = stored[0].fetcher, [file for rows in stored for file in rows.files]
-        found = [(np.empty((0, k), np.float32), np.empty((0, k), np.int64), np.empty((0, 4), np.int64))]
-        width = min(reading.candidates, self.count)
-        for rows in split_range(len(Q), _FETCHED):
-            with fetcher.pinned() as start:
-                complete = fetcher.have_all(files)
-                if not complete:
-                    fetcher.fetch(self._lists_of(Q[rows], reading))
-                _, scores, ids, counts = self._search(Q[rows], width, reading, workers, keyed=False)
-                if not complete and fetcher.fetch(self._supplement_of(ids), since=start):
-                    _, scores, ids, counts = self._search(Q[rows], width, reading, workers, keyed=False)
-            found.append((scores[:, :k], ids[:, :k], counts))
-        scores, ids, counts = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        return scores, ids, counts
-
-    def _lists_of(self, Q: Floats, reading: Reading) -> list[Wanted]:
-        """Return what the search of the lists needs."""
-        read = np.zeros(sum(codec.units for codec in self.codecs), bool)
-        self._searcher.probed(
-            np.ascontiguousarray(Q), self.distances, _kernels.Reading(*reading), read.view(np.uint8)
-        )
-        ends = np.cumsum([codec.units for codec in self.codecs])
-        marks = dict(zip(map(id, self.codecs), np.split(read, ends[:-1]), strict=True))
-        wanted: list[Wanted] = []
-        for segment, visible in zip(self._segments, self._visible, strict=True):
-            if segment.stored is None:
-                continue
-            if visible is not None and visible.dtype != bool:
-                at = np.sort(segment.position[visible]).astype(np.int64)
-                wanted += segment.stored.positions(at, at + 1)
-            elif segment.flat:
-                wanted += segment.stored.positions(np.array([0]), np.array([len(segment)]))
-            else:
-                wanted += segment.stored.lists(segment.starts, marks[id(segment.codec)])
-        return wanted
-
-    def _supplement_of(self, ids: Ids) -> list[Wanted]:
-        """Return what refines the scores of some ids."""
-        unique = np.unique(ids[ids >= 0])
-        return [
-            wanted for s in self._stored if s.stored is not None for wanted in s.stored.supplement(s.find(unique))
-        ]
 
     def all_scores(self, q: Floats) -> Iterator[tuple[Floats, Ids]]:
         """Yield, block by block, (the scores of visible rows, their ids), from all that is kept."""
@@ -239,7 +183,7 @@ class PreparedSearch:
 
     searcher: _kernels.ListSearcher
     k: int
-    reading: _kernels.Reading
+    limits: _kernels.ScanLimits
     cosine: bool
     distances: bool
 
@@ -247,7 +191,7 @@ class PreparedSearch:
         """Return (scores as users see them, ids); None if the query is not valid. q: (dim,) or (1, dim)."""
         shape = (*q.shape[:-1], self.k)
         scores, ids = np.empty(shape, np.float32), np.empty(shape, np.int64)
-        found = self.searcher.search_one(q, self.cosine, MAX_NORM, self.distances, self.reading, scores, ids)
+        found = self.searcher.search_one(q, self.cosine, MAX_NORM, self.distances, self.limits, scores, ids)
         return (scores, ids) if found else None
 
 

@@ -45,8 +45,7 @@ def segment_totals(segment: ListSegment, visible: Mask | Ids | None) -> ListTota
     rows = np.diff(segment.starts)
     if visible is None:
         return ListTotals(rows, rows, 0)
-    with segment.having(lambda stored: stored.whole("row")):
-        before = np.concatenate([[0], np.cumsum(visible[segment.row], dtype=np.int64)])
+    before = np.concatenate([[0], np.cumsum(visible[segment.row], dtype=np.int64)])
     return ListTotals(rows, np.diff(before[segment.starts]), 0)
 
 

@@ -51,7 +51,7 @@ def may_pause(existing: int, new: int) -> bool:
 def has_drifted(segment: ListSegment, rng: np.random.Generator) -> bool:
     """Return whether the codec of a segment fits its vectors much less than those that it was trained for.
 
-    Only where a supplement is kept: without one, the vectors are not known well enough to be encoded again.
+    Only where a refinement is kept: without one, the vectors are not known well enough to be encoded again.
     """
     if not segment.codec.refine:
         return False
@@ -66,7 +66,7 @@ def codec_for_batch(
     """Return the codec to encode a new batch with: reuse an existing one if it still fits, otherwise train one.
 
     After drift it is trained on the batch alone; after growth, on the batch and on the vectors that the old codec
-    encodes, which are then encoded again if the codec keeps a supplement, so that this loses next to nothing.
+    encodes, which are then encoded again if the codec keeps a refinement, so that this loses next to nothing.
     """
     group = method.group
     if not isinstance(group, KMeans):

@@ -6,12 +6,12 @@ from logt.storage.places import is_url, local_path
 from logt.storage.store import Store
 
 
-def open_store(path: object, *, write: bool, whole: bool = True) -> Store:
-    """Open the index at a path or URL. whole: fetch all of it, not only what is read."""
+def open_store(path: object, *, write: bool) -> Store:
+    """Open the index at a path or URL."""
     if is_url(path):
         from logt.storage.remote import RemoteStore
 
-        return RemoteStore.open(str(path), write=write, whole=whole or write)
+        return RemoteStore.open(str(path), write=write)
     return Store.open(local_path(path), write=write)
 
 

@@ -26,10 +26,10 @@ from logt.lists.residual import ResidualQuantizer
 from logt.storage.files import checksum, read_bytes, replace_file
 
 MANIFEST = "manifest.json"
-FORMAT = 3
-"""Written. Formats 1 and 2 are read as well (legacy.py)."""
+FORMAT = 1
+"""Of the files that this version writes and reads."""
 
-_KINDS = "codec|memory|segment|supplement|sketch|removed|strings|names|graph|unlinked|sample"
+_KINDS = "codec|memory|segment|refinement|sketch|removed|strings|names|graph|unlinked|sample"
 ARRAY_FILE = rf"({_KINDS})-[0-9a-f]{{16}}\.safetensors"
 """The names of the files that a manifest names."""
 
@@ -98,7 +98,7 @@ def parse_manifest(text: bytes, path: object) -> Any:
         raise CorruptIndexError(f"{path} is damaged: {error}") from error
     if checksum(json.dumps(manifest, indent=1, sort_keys=True).encode()) != digest:
         raise CorruptIndexError(f"{path} is damaged: its checksum does not match")
-    if version not in (1, 2, FORMAT):
+    if version != FORMAT:
         raise FormatVersionError(f"{path} has format {version}, this version of logt reads {FORMAT}: update logt")
     try:
         _check_fields(manifest)

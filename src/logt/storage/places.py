@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -107,17 +106,6 @@ class RemotePlace(Place):
 
     def read(self, name: str, start: int | None = None, stop: int | None = None) -> bytes:
         return bytes(self._files.cat_file(self._at(name), start=start, end=stop))
-
-    def read_ranges(self, ranges: Sequence[tuple[str, int, int]]) -> list[bytes]:
-        """Return the bytes of many ranges (file, from, to); a store that can do it reads several at a time."""
-        some = [(self._at(name), start, stop) for name, start, stop in ranges if start < stop]
-        paths, starts, stops = ([piece[i] for piece in some] for i in range(3))
-        parts = iter(self._files.cat_ranges(paths, starts, stops) if some else ())
-        read = [next(parts) if start < stop else b"" for _, start, stop in ranges]
-        for part in read:
-            if isinstance(part, BaseException):
-                raise part
-        return [bytes(part) for part in read]
 
     def write(self, name: str, data: bytes) -> None:
         self._files.pipe_file(self._at(name), data)

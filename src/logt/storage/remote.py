@@ -13,26 +13,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from logt._internal.types import Array
-from logt.engine.string_ids import StringIds
 from logt.errors import ConflictError, CorruptIndexError, InvalidInputError
-from logt.graph.neighbor_graph import LinkState
 from logt.storage import changes
 from logt.storage.cache import cached_file
 from logt.storage.changes import Change
 from logt.storage.files import checksum, read_array_file
 from logt.storage.manifest import (
     manifest_bytes,
-    method_from_json,
-    misfit_is_corruption,
     parse_manifest,
     state_of,
 )
-from logt.storage.partial import DeferredLinks, DeferredStrings, PartialFiles
 from logt.storage.places import RemotePlace
-from logt.storage.sparse import BlockFetcher
 from logt.storage.store import INDEX_FILE, Store
 from logt.storage.writing import StoredIndex, Writer
 
@@ -47,11 +39,10 @@ ORPHAN_SECONDS = 7 * 24 * 3600
 class RemoteStore(Store):
     """An index by URL. There is no lock: a commit fails if another writer has committed since the index was read."""
 
-    def __init__(self, url: str, *, write: bool, whole: bool = True):
-        """whole: fetch all files when the index is read, and check them; otherwise what a search needs."""
+    def __init__(self, url: str, *, write: bool):
         self.place = RemotePlace(url)
         super().__init__(Path(), None)
-        self.name, self._write_mode, self._whole = self.place.name, write, whole
+        self.name, self._write_mode = self.place.name, write
         self._manifest: Any = None
 
     @classmethod
@@ -63,9 +54,9 @@ class RemoteStore(Store):
         return store
 
     @classmethod
-    def open(cls, folder: Any, *, write: bool, whole: bool = True) -> RemoteStore:
+    def open(cls, folder: Any, *, write: bool) -> RemoteStore:
         """Open the index at a URL."""
-        store = cls(str(folder), write=write, whole=whole)
+        store = cls(str(folder), write=write)
         store._read_newest()
         return store
 
@@ -119,49 +110,6 @@ class RemoteStore(Store):
 
     def read_changes(self) -> list[Change] | None:
         return [] if max(self._generations(), default=0) == self.generation and self._state is not None else None
-
-    def _read_manifest(self, manifest: Any) -> StoredIndex:
-        lists = all(kind == "Codec" for kind in manifest["models"].values())
-        if self._whole or not lists:
-            return super()._read_manifest(manifest)
-        with misfit_is_corruption(self.name):
-            return self._read_part(manifest)
-
-    def _read_part(self, manifest: Any) -> StoredIndex:
-        """Return the index without the values of its segments: those are fetched when they are read."""
-        files, entries = manifest["files"], manifest["segments"]
-        parts = PartialFiles(BlockFetcher(self.place), files, self.name)
-        parts.check()
-        self._names.clear()
-        removals = [entry["removed"] for entry in entries if "removed" in entry]
-        loaded = {name: self._load(name, files[name]) for name in (*manifest["models"], *removals)}
-        models = {name: self.read_model(name, kind, loaded) for name, kind in manifest["models"].items()}
-        segments = []
-        for entry, segment in zip(entries, parts.read_segments(entries, models), strict=True):
-            segments.append(self.know_segment(entry, segment, loaded))
-        strings = links = None
-        if manifest["strings"] is not None:
-            names = manifest["strings"]
-            strings = DeferredStrings(lambda: self._read_strings(names, files), sum(files[n]["bytes"] for n in names))
-        if "graph" in manifest:
-            links = self._deferred_links(manifest["graph"], files, parts)
-        method = method_from_json(manifest["method"])
-        return StoredIndex(manifest["settings"], method, tuple(segments), strings, links)
-
-    def _read_strings(self, names: Sequence[str], files: Mapping[str, Any]) -> StringIds:
-        loaded = {name: self._load(name, files[name]) for name in names}
-        return StringIds(tuple(self._layer(name, loaded) for name in names))
-
-    def _deferred_links(self, entry: Mapping[str, str], files: Mapping[str, Any], parts: PartialFiles) -> LinkState:
-        def read() -> LinkState:
-            return self.read_links(entry, {name: self._load(name, files[name]) for name in entry.values()})
-
-        parts.read_headers([entry["links"]])
-        count = parts.rows(entry["links"], "ids")
-        if "unlinked" in entry:
-            bits = self._load(entry["unlinked"], files[entry["unlinked"]])["bits"]
-            count -= int(np.unpackbits(bits, count=count).sum())
-        return DeferredLinks(read, count, sum(files[name]["bytes"] for name in entry.values()))
 
     def _load(self, name: str, about: Mapping[str, Any]) -> dict[str, Array]:
         for attempt in range(_ATTEMPTS):

@@ -203,7 +203,7 @@ class _Examiner:
         store = Store(self._folder)
         kept, lost, unsure = [], [], []
         for number, entry in enumerate(self._manifest["segments"], 1):
-            entry = self._with_supplement(number, entry)
+            entry = self._with_refinement(number, entry)
             bad = [name for name in entry.values() if name in self._bad]
             only_removals = bad == [entry.get("removed")]
             if bad and not only_removals:
@@ -218,22 +218,22 @@ class _Examiner:
                 lost.append((number, entry, f"its arrays do not fit together: {error}"))
         return kept, lost, unsure
 
-    def _with_supplement(self, number: int, entry: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the entry of a segment; if only its supplement is lost, with one of zeros."""
-        name = entry.get("supplement")
+    def _with_refinement(self, number: int, entry: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the entry of a segment; if only its refinement is lost, with one of zeros."""
+        name = entry.get("refinement")
         codes, model = (self._loaded.get(entry[part]) for part in ("segment", "model"))
         if name not in self._bad or codes is None or model is None:
             return dict(entry)
         shape = len(codes["ids"]), len(model["mean"])
         zeros: dict[str, Array] = {
-            "supplement": np.zeros(shape, np.int8),
-            "supplement_scale": np.zeros(shape[0], np.float32),
+            "refinement": np.zeros(shape, np.int8),
+            "refinement_scale": np.zeros(shape[0], np.float32),
         }
-        new = self._new_file("supplement", zeros)
+        new = self._new_file("refinement", zeros)
         self._loaded[new] = zeros
         reason = f"{name}: {self._bad[name]}; its vectors are found by their codes alone, with less accuracy"
-        self._losses.append(Loss(f"the supplement of segment {number}", reason, vectors=0))
-        return {**entry, "supplement": new}
+        self._losses.append(Loss(f"the refinement of segment {number}", reason, vectors=0))
+        return {**entry, "refinement": new}
 
     def _describe_loss(self, number: int, entry: Mapping[str, Any], reason: str, layers: list[Layer]) -> Loss:
         ids = self._ids_of(entry)

@@ -67,7 +67,7 @@ def read_outline(path: object) -> Outline:
             layers = [Layer.from_arrays(store._load(name, files[name])) for name in manifest["strings"]]
             strings = StringIds(tuple(layers))
         entries = manifest["segments"]
-        parts = ("segment", "supplement", "removed")
+        parts = ("segment", "refinement", "removed")
         sizes = [sum(files[entry[part]]["bytes"] for part in parts if part in entry) for entry in entries]
         return Outline(
             manifest["state"],
@@ -93,7 +93,7 @@ def read_part(path: object, state: str, numbers: Sequence[int]) -> tuple[list[Li
         segments = []
         for number in numbers:
             entry = manifest["segments"][number]
-            names = [entry[part] for part in ("segment", "supplement", "removed") if part in entry]
+            names = [entry[part] for part in ("segment", "refinement", "removed") if part in entry]
             loaded = {name: store._load(name, manifest["files"][name]) for name in names}
             segment = store.read_segment(entry, codecs, loaded)
             if not isinstance(segment, ListSegment):

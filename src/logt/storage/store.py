@@ -25,7 +25,7 @@ from logt.group_testing.quantize import CODEBOOKS, Codebook
 from logt.group_testing.segment import CodedSegment
 from logt.lists.codec import Codec
 from logt.lists.segment import ListSegment
-from logt.storage import changes, legacy
+from logt.storage import changes
 from logt.storage.changes import Change
 from logt.storage.files import make_folder, read_array_file
 from logt.storage.lock import LOCK, Lock
@@ -58,7 +58,7 @@ class Store:
         self._state: str | None = None  # of the manifest that was read or written last
         self._end = changes.start_of_log("", 0)
         self._files: dict[str, dict[str, Any]] = {}
-        self._fits = False  # whether all files but the supplements fit into half of the memory
+        self._fits = False  # whether all files but the refinements fit into half of the memory
         self._names: dict[tuple[int, ...], tuple[str, tuple[object, ...]]] = {}  # what is in which file
         self._attempt: tuple[str, int, Writer] | None = None  # a manifest that may or may not have been written
 
@@ -178,8 +178,6 @@ class Store:
         return self.folder / f"changes-{state}.log"
 
     def _read_manifest(self, manifest: Any) -> StoredIndex:
-        if manifest["format"] < FORMAT:
-            return StoredIndex(**legacy.read(self.folder, manifest))
         with misfit_is_corruption(self.name):
             self._fits = _fit_in_memory(manifest["files"])
             loaded = {n: self._load(n, about) for n, about in manifest["files"].items()}
@@ -212,15 +210,15 @@ class Store:
     def read_segment(self, entry: Mapping[str, Any], models: Mapping[str, Any], loaded: Mapping[str, Any]) -> Segment:
         """Return the segment of an entry of the manifest; raise ValueError and others if its files do not fit."""
         model = models[entry["model"]]
-        arrays = {**loaded[entry["segment"]], **(loaded[entry["supplement"]] if "supplement" in entry else {})}
+        arrays = {**loaded[entry["segment"]], **(loaded[entry["refinement"]] if "refinement" in entry else {})}
         kind: type[ListSegment] | type[CodedSegment] = ListSegment if isinstance(model, Codec) else CodedSegment
         return self.know_segment(entry, kind.from_arrays(model, arrays), loaded)
 
     def know_segment(self, entry: Mapping[str, Any], segment: Segment, loaded: Mapping[str, Any]) -> Segment:
         """Return a segment with its removals, and note which files it is in."""
         self._know(entry["segment"], *main_parts(segment))
-        if "supplement" in entry and isinstance(segment, ListSegment):
-            self._know(entry["supplement"], segment.supplement)
+        if "refinement" in entry and isinstance(segment, ListSegment):
+            self._know(entry["refinement"], segment.refinement)
         if "removed" in entry:
             segment = segment.with_removals(loaded[entry["removed"]]["bits"])
             self._know(entry["removed"], segment.removed)
@@ -321,7 +319,7 @@ class Store:
 
 def _fit_in_memory(files: Mapping[str, Mapping[str, Any]]) -> bool:
     """Return whether the files that stay in memory take at most half of it."""
-    needed = sum(about["bytes"] for name, about in files.items() if not name.startswith("supplement-"))
+    needed = sum(about["bytes"] for name, about in files.items() if not name.startswith("refinement-"))
     return bool(needed <= (memory_bytes() or 0) // 2)
 
 

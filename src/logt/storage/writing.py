@@ -70,7 +70,7 @@ class Writer:
         entry: dict[str, Any] = {"model": name, "vectors": segment.count}
         entry["segment"] = self._write("segment", segment.arrays, *main_parts(segment))
         if isinstance(segment, ListSegment) and segment.codec.refine:
-            entry["supplement"] = self._write("supplement", segment.supplement_arrays, segment.supplement)
+            entry["refinement"] = self._write("refinement", segment.refinement_arrays, segment.refinement)
         if segment.removed is not None:
             entry["removed"] = self._write("removed", {"bits": np.packbits(segment.removed)}, segment.removed)
         return entry
