@@ -14,7 +14,7 @@ import pytest
 import logt
 from logt import InvalidInputError
 from logt.engine import builder as building
-from logt.engine.params import MAX_K
+from logt._internal.params import MAX_K
 from logt.group_testing.kmeans import KMeans
 from logt.methods import compact, lo_gt, rnd, sketched
 

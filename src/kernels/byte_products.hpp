@@ -11,23 +11,25 @@ namespace logt {
 namespace {
 
 template <size_t A>
-void byte_products_of(const ByteRows& X, const uint32_t* rows, size_t first, size_t columns, int32_t* out) {
+void byte_products_of(const int8_t* const (&row)[A], const int8_t* Y, size_t columns, size_t dim, int32_t* out) {
     constexpr size_t B = 4;
-    const int8_t* row[A];
-    for (size_t a = 0; a < A; ++a) row[a] = X.codes + rows[a] * X.dim;
     for (size_t c = 0; c < columns; c += B) {
         const int8_t* column[B];
-        for (size_t b = 0; b < B; ++b) column[b] = X.codes + (first + std::min(c + b, columns - 1)) * X.dim;
+        for (size_t b = 0; b < B; ++b) column[b] = Y + std::min(c + b, columns - 1) * dim;
         int32_t dots[A][B];
-        byte_dots<A, B>(row, column, X.dim, dots);
+        byte_dots<A, B>(row, column, dim, dots);
         for (size_t a = 0; a < A; ++a) std::copy_n(dots[a], std::min(B, columns - c), out + a * columns + c);
     }
 }
 
-void byte_products(const ByteRows& X, const uint32_t* rows, size_t count, size_t first, size_t columns, int32_t* out) {
+void byte_products(const int8_t* X, const uint32_t* rows, size_t count, const int8_t* Y, size_t columns, size_t dim,
+                   int32_t* out) {
     constexpr size_t A = 4;
-    for (; count >= A; count -= A, rows += A, out += A * columns) byte_products_of<A>(X, rows, first, columns, out);
-    for (; count; --count, ++rows, out += columns) byte_products_of<1>(X, rows, first, columns, out);
+    const auto row = [&](size_t i) { return X + (rows ? rows[i] : i) * dim; };
+    size_t i = 0;
+    for (; i + A <= count; i += A)
+        byte_products_of<A>({row(i), row(i + 1), row(i + 2), row(i + 3)}, Y, columns, dim, out + i * columns);
+    for (; i < count; ++i) byte_products_of<1>({row(i)}, Y, columns, dim, out + i * columns);
 }
 
 }  // namespace

@@ -107,8 +107,7 @@ void keep_best(const int32_t* products, size_t columns, const float* scale, cons
 void compare_lists(In<int8_t, 2> codes, In<float, 1> scale, In<int64_t, 1> lists, In<int64_t, 1> starts, In<uint32_t, 1> rows,
                    uint32_t offset, size_t begin, Out<uint32_t, 2> found, Out<float, 2> value, Out<uint8_t, 1> lock) {
     constexpr size_t ROWS = 64, COLUMNS = 256;  // of products at a time
-    const logt::ByteRows X = {codes.data(), scale.data(), codes.shape(1)};
-    const size_t count = lists.shape(0) - 1;
+    const size_t count = lists.shape(0) - 1, dim = codes.shape(1);
     Lists best(found.data(), value.data(), lock.data(), found.shape(1));
     std::vector<int32_t> products(ROWS * COLUMNS);
     std::vector<uint32_t> mine;
@@ -122,7 +121,8 @@ void compare_lists(In<int8_t, 2> codes, In<float, 1> scale, In<int64_t, 1> lists
             const size_t columns = std::min(COLUMNS, last - first);
             for (size_t i = 0; i < mine.size(); i += ROWS) {
                 const size_t some = std::min(ROWS, mine.size() - i);
-                current.table->byte_products(X, mine.data() + i, some, first, columns, products.data());
+                current.table->byte_products(codes.data(), mine.data() + i, some, codes.data() + first * dim, columns, dim,
+                                             products.data());
                 keep_best(products.data(), columns, scale.data(), mine.data() + i, some, first, best, least);
             }
         }
@@ -159,6 +159,11 @@ size_t join_rows(In<int8_t, 2> codes, In<float, 1> scale, In<uint32_t, 2> adjace
                                found.shape(0), found.shape(1), found.data());
 }
 
+// out[i][j] = X[i] . Y[j]
+void byte_products(In<int8_t, 2> X, In<int8_t, 2> Y, Out<int32_t, 2> out) {
+    current.table->byte_products(X.data(), nullptr, X.shape(0), Y.data(), Y.shape(0), X.shape(1), out.data());
+}
+
 void similarities(In<int8_t, 2> codes, In<float, 1> scale, size_t first, Out<uint32_t, 2> found, Out<float, 2> out) {
     current.table->similarities({codes.data(), scale.data(), codes.shape(1)}, first, found.shape(0), found.shape(1),
                                 found.data(), out.data());
@@ -167,10 +172,10 @@ void similarities(In<int8_t, 2> codes, In<float, 1> scale, size_t first, Out<uin
 }  // namespace
 
 void bind_graph(nb::module_& m) {
+    m.def("byte_products", byte_products, "X"_arr, "Y"_arr, "out"_arr, Free());
     m.def("group_rows", group_rows, "lists"_arr, "starts"_arr, "rows"_arr, Free());
     m.def("compare_lists", compare_lists, "codes"_arr, "scale"_arr, "lists"_arr, "starts"_arr, "rows"_arr, "offset"_a,
-          "begin"_a,
-          "found"_arr, "value"_arr, "lock"_arr, Free());
+          "begin"_a, "found"_arr, "value"_arr, "lock"_arr, Free());
     m.def("adjacent_rows", adjacent_rows, "found"_arr, "forward"_a, "adjacent"_arr, Free());
     m.def("join_rows", join_rows, "codes"_arr, "scale"_arr, "adjacent"_arr, "first"_a, "found"_arr, Free());
     m.def("similarities", similarities, "codes"_arr, "scale"_arr, "first"_a, "found"_arr, "out"_arr, Free());

@@ -91,8 +91,9 @@ struct Table {
     // A: (count, units), B: (count, dim); both are added to.
     void (*normal_rows)(const uint32_t* unit, const float* weight, size_t rows, size_t width, const float* X, size_t dim,
                         size_t units, size_t first, size_t count, float* A, float* B);
-    // out[i][c] = codes[rows[i]] . codes[first + c]; out: (count, columns)
-    void (*byte_products)(const ByteRows&, const uint32_t* rows, size_t count, size_t first, size_t columns, int32_t* out);
+    // out[i][c] = X[rows[i]] . Y[c], of vectors of `dim` bytes; rows: or null: the first `count`. out: (count, columns)
+    void (*byte_products)(const int8_t* X, const uint32_t* rows, size_t count, const int8_t* Y, size_t columns, size_t dim,
+                          int32_t* out);
     // Compares `count` rows from `first` on with what a new edge leads to, or two edges of which one is new, and keeps the k
     // best of each, nearest first. adjacent: (rows, width), the edges. found: (count, k); both end in NO_ROW. Returns how
     // many of `found` are new.

@@ -1,8 +1,9 @@
 """Search in large collections of image descriptors by local orthogonal-group testing (Iscen and Chum, 2018)."""
 
 from logt import methods
+from logt._internal.params import SearchParams
 from logt.augmentation import smoothed
-from logt.engine.params import SearchParams
+from logt.engine.protocols import Method, Searchable
 from logt.errors import (
     BusyError,
     ConflictError,
@@ -17,7 +18,6 @@ from logt.errors import (
 )
 from logt.graph.diffusion import Diffusion
 from logt.graph.neighbor_graph import NeighborGraph
-from logt.group_testing.method import Method
 from logt.index import Index
 from logt.integrations.faiss import from_faiss
 from logt.results import RangeResult, Report, SearchResult
@@ -44,6 +44,7 @@ __all__ = [
     "Report",
     "SearchParams",
     "SearchResult",
+    "Searchable",
     "WorkerError",
     "from_faiss",
     "methods",

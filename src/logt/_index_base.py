@@ -6,49 +6,64 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal, Never, Self
 
+import numpy as np
+
+from logt._internal.params import SearchKey
+from logt._internal.segment import BuildSettings
 from logt._internal.threads import Progress, Workers, available_cores
-from logt._internal.types import Array
+from logt._internal.types import Array, Ids, Metric
 from logt._internal.validation import check_choice, check_int
-from logt.engine.builder import Builder
-from logt.engine.params import SearchKey
+from logt.engine.protocols import Method, SegmentSearch
 from logt.engine.snapshot import Snapshot, check_snapshot
 from logt.errors import ConflictError, CorruptIndexError, InvalidInputError, ReadOnlyError
-from logt.group_testing.cascade_cache import PrefixCache
-from logt.group_testing.method import Method
-from logt.lists.search import PreparedSearch
 from logt.methods import _check_method, _refuse_unknown
-from logt.metrics import Metric, check_vectors, parse_metric
+from logt.metrics import check_vectors, parse_metric
 from logt.results import SearchResult
 from logt.storage.changes import Change, PendingChanges, Position
 from logt.storage.locations import create_store, open_store, same_store
 from logt.storage.store import Store
 from logt.storage.writing import StoredIndex
 
+MAX_ROWS = (1 << 31) - 1
+"""The most vectors of a segment."""
+
 _KEPT_SEARCHES = 64  # most programs use one
 
 
 @dataclass(frozen=True)
-class Contents:
-    """The method and the snapshot of an index, which change together."""
+class IndexState:
+    """What a search sees: the method, the metric and the snapshot of an index at one moment."""
 
     method: Method
+    metric: Metric
     snapshot: Snapshot
 
+    def search(self, filter: Any = None) -> SegmentSearch:
+        """Return the search of all segments with this filter."""
+        if filter is None:
+            return self._unfiltered
+        visible = self.snapshot.visible_rows(filter)
+        return self.method.search(self.snapshot.segments, self.metric, visible, None)
+
     @cached_property
-    def _prepared(self) -> dict[SearchKey, PreparedSearch]:
+    def _unfiltered(self) -> SegmentSearch:
+        return self.method.search(self.snapshot.segments, self.metric, None, self.snapshot.graph)
+
+    @cached_property
+    def _prepared(self) -> dict[SearchKey, Any]:
         return {}
 
-    def keep(self, key: SearchKey, search: PreparedSearch | None) -> None:
-        """Keep a search of one query for the next one with the same settings."""
-        if search is None:
-            return
-        if len(self._prepared) >= _KEPT_SEARCHES:
-            self._prepared.clear()
-        self._prepared[key] = search
+    def keep(self, key: SearchKey, k: int, limits: Any) -> None:
+        """Prepare a search of one query for the next one with the same settings."""
+        search = self._unfiltered.prepare(k, limits)
+        if search is not None:
+            if len(self._prepared) >= _KEPT_SEARCHES:
+                self._prepared.clear()
+            self._prepared[key] = search
 
     def search_known(self, key: SearchKey, Q: Any) -> SearchResult | None:
         """Repeat a kept search for another query; None if there is none, or if the query is not valid."""
@@ -56,8 +71,14 @@ class Contents:
         found = None if search is None else search(Q)
         return None if found is None else SearchResult(found[0], self.snapshot.to_user_ids(found[1]))
 
+    @property
+    def graph_bytes(self) -> int:
+        """The bytes of the neighbor graph, with what searches on it keep in memory."""
+        graph, search = self.snapshot.graph, vars(self).get("_unfiltered")
+        return (0 if graph is None else graph.nbytes) + (0 if search is None else search.nbytes)
+
     def __getstate__(self) -> dict[str, Any]:
-        return {"method": self.method, "snapshot": self.snapshot}  # without what is cached
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # without what is cached
 
 
 class IndexBase:
@@ -86,8 +107,7 @@ class IndexBase:
         if isinstance(segment_size, str) and segment_size == "auto":
             segment_size = method.segment_size
         self._segment_size = None if segment_size is None else check_int("segment_size", segment_size)
-        self._contents = Contents(method, Snapshot())
-        self._prefixes = PrefixCache()
+        self._state = IndexState(method, self._metric, Snapshot())
         self._writing = threading.RLock()
         self._store: Store | None = None
         self._saved: dict[str, Position] = {}  # other stores, and what was written there last
@@ -99,22 +119,22 @@ class IndexBase:
 
     @property
     def method(self) -> Method:
-        return self._contents.method
+        return self._state.method
 
     @property
     def _snapshot(self) -> Snapshot:
-        return self._contents.snapshot
+        return self._state.snapshot
 
     @_snapshot.setter
     def _snapshot(self, snapshot: Snapshot) -> None:
-        self._contents = replace(self._contents, snapshot=snapshot)
+        self._state = replace(self._state, snapshot=snapshot)
 
     @property
     def metric(self) -> Metric:
         return self._metric
 
     def __len__(self) -> int:
-        return len(self._contents.snapshot)
+        return len(self._snapshot)
 
     @property
     def ntotal(self) -> int:
@@ -122,7 +142,7 @@ class IndexBase:
         return len(self)
 
     def __contains__(self, id: object) -> bool:
-        return id in self._contents.snapshot
+        return id in self._snapshot
 
     @property
     def ids(self) -> Array:
@@ -184,7 +204,7 @@ class IndexBase:
             "segment_size": self._segment_size,
             "next_id": snapshot.next_id,
         }
-        return StoredIndex(settings, self.method, snapshot.segments, snapshot.strings, snapshot.links)
+        return StoredIndex(settings, self.method, snapshot.segments, snapshot.strings, snapshot.graph)
 
     @classmethod
     def open(
@@ -245,7 +265,7 @@ class IndexBase:
         if (fresh.dim, fresh.metric) != (self.dim, self.metric):
             raise InvalidInputError(f"{store.name} now holds another kind of index; open it again")
         self._seed, self._segment_size = fresh._seed, fresh._segment_size
-        self._contents = fresh._contents
+        self._state = fresh._state
         return True
 
     def close(self) -> None:
@@ -279,19 +299,15 @@ class IndexBase:
         settings = dict(stored.settings)
         try:
             next_id = check_int("next_id", settings.pop("next_id"), least=0)
-            snapshot = Snapshot(stored.segments, next_id, stored.strings, stored.links)
+            snapshot = Snapshot(stored.segments, next_id, stored.strings, stored.graph)
             index = cls(**settings, method=stored.method, threads=threads)
-            index._check(snapshot, stored.method)
+            check_snapshot(snapshot, index.dim, index.metric, stored.method)
             for change in changes:
                 snapshot = index._applied(snapshot, change)
         except (TypeError, KeyError, InvalidInputError) as error:
             raise CorruptIndexError(f"{store.name}: the settings cannot be used: {error}") from error
         index._snapshot = snapshot
         return index
-
-    def _check(self, snapshot: Snapshot, method: Method) -> None:
-        needs_units, needs_lists = method.correct is not None, method.probe is not None
-        check_snapshot(snapshot, self._dim, self._metric, needs_units=needs_units, needs_lists=needs_lists)
 
     def _applied(self, snapshot: Snapshot, change: Change) -> Snapshot:
         """Return a snapshot with one change of the log."""
@@ -303,7 +319,7 @@ class IndexBase:
             snapshot, numbers = snapshot.assign_ids(ids, len(X))
         except InvalidInputError as error:
             raise CorruptIndexError(f"the log of changes cannot be used: {error}") from error
-        return self._builder.add(snapshot, X, numbers, self._workers(None))
+        return self._with_vectors(snapshot, X, numbers, self._workers(None))
 
     # ------------------------------------------------------------------------------------------------ details
 
@@ -320,17 +336,30 @@ class IndexBase:
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copy: the copy is in memory, and belongs to no folder."""
-        names = ("_metric", "_dim", "_seed", "_threads", "_segment_size", "_contents")
+        names = ("_metric", "_dim", "_seed", "_threads", "_segment_size", "_state")
         return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._prefixes, self._writing = PrefixCache(), threading.RLock()
+        self._writing = threading.RLock()
         self._store, self._saved, self._pending = None, {}, PendingChanges()
 
     @property
-    def _builder(self) -> Builder:
-        return Builder(self.method, self._metric, self._seed, self._segment_size)
+    def _settings(self) -> BuildSettings:
+        return BuildSettings(self._metric, self._seed, self._segment_size)
+
+    def _with_vectors(self, snapshot: Snapshot, rows: Array, ids: Ids, workers: Workers) -> Snapshot:
+        """Return the snapshot with new vectors, whose ids it knows already."""
+        if not len(rows):
+            return snapshot
+        if self._settings.parts(len(rows))[0].stop > MAX_ROWS:
+            raise InvalidInputError(
+                f"a segment holds at most {MAX_ROWS:,} vectors: pass a segment_size; nothing was added"
+            )
+        if (np.diff(ids) <= 0).any():  # segments are sorted by id
+            order = np.argsort(ids)
+            rows, ids = rows[order], ids[order]
+        return snapshot.with_segments(self.method.add(snapshot.segments, rows, ids, self._settings, workers))
 
     def _workers(self, threads: int | None, progress: Progress | None = None) -> Workers:
         count = check_int("threads", threads) if threads is not None else self._threads or available_cores()

@@ -7,32 +7,24 @@ from typing import Any, Literal, Unpack
 
 import numpy as np
 
-from logt._index_base import Contents, IndexBase
+from logt._index_base import IndexBase, IndexState
 from logt._internal.arrays import to_numpy
+from logt._internal.params import SearchParams, SearchSettings, as_search_params, check_k, key_of_search
 from logt._internal.progress import shown_progress
 from logt._internal.threads import Progress, Workers
 from logt._internal.types import Array, Filter, Floats, Ids, SomeIds, Vectors
 from logt._internal.validation import as_matrix, check_choice, check_float, check_int
 from logt.engine import costs
-from logt.engine.expansion import expand_queries
 from logt.engine.linking import compute_links, link_new, refill_links
-from logt.engine.params import SearchParams, SearchSettings, as_search_params, check_k, key_of_search
 from logt.engine.rerank import as_diffusion, diffuse
+from logt.engine.searching import expand_queries, search_range
 from logt.engine.snapshot import Snapshot
-from logt.engine.snapshot_search import Reader
 from logt.errors import InvalidInputError
 from logt.graph.build import nearest_neighbors
 from logt.graph.diffusion import Diffusion
 from logt.graph.neighbor_graph import NeighborGraph
-from logt.lists.calibration import (
-    EffortPoint,
-    calibrate,
-    calibrate_changed,
-    calibrate_links,
-    measure_efforts,
-    sample_vectors,
-)
-from logt.methods import _describe_method
+from logt.lists.calibration import EffortPoint, calibrate, calibrate_graph, measure_efforts, sample_vectors
+from logt.lists.method import Sketched
 from logt.metrics import check_queries, check_vectors, worst_score
 from logt.results import RangeResult, Report, SearchResult, pad_results
 from logt.storage.changes import Change
@@ -93,8 +85,8 @@ class Index(IndexBase):
         with shown_progress(progress) as report, self._change() as snapshot:
             old = snapshot.to_int_ids(ids)
             left = snapshot.remove(old)
-            if snapshot.links is not None:  # also if all vectors are replaced: the new ones join the graph
-                left = replace(left, links=snapshot.links.remove(old))
+            if snapshot.graph is not None:  # also if all vectors are replaced: the new ones join the graph
+                left = replace(left, graph=snapshot.graph.remove(old))
             return self._add(left, rows, ids, self._workers(threads, report), removed=old)
 
     def _add(self, snapshot: Snapshot, rows: Array, ids: Any, workers: Workers, removed: Ids | None = None) -> Array:
@@ -102,7 +94,7 @@ class Index(IndexBase):
             rows = np.asarray(rows, np.float32)  # as the log keeps them: replaying it gives the same codes
         snapshot, new_ids = snapshot.assign_ids(ids, len(rows))
         strings = None if snapshot.strings is None else tuple(snapshot.to_user_ids(new_ids).tolist())
-        snapshot = self._builder.add(snapshot, rows, new_ids, workers)
+        snapshot = self._with_vectors(snapshot, rows, new_ids, workers)
         self._snapshot = snapshot = self._link_new(snapshot, workers)
         if removed is not None and len(removed):
             self._pending.record(Change("remove", removed))
@@ -140,22 +132,22 @@ class Index(IndexBase):
             self._pending.rewrite()
 
     def _merge_segments(self, snapshot: Snapshot, workers: Workers) -> Snapshot:
-        snapshot = self._link_new(snapshot, workers).compact(self._segment_size)
-        segments = calibrate_changed(snapshot.segments, np.random.default_rng(self._seed), workers)
-        snapshot = replace(snapshot, segments=segments)
+        snapshot = self._link_new(snapshot, workers)
+        snapshot = snapshot.compact(self.method.compact(snapshot.segments, self._settings, workers))
         return refill_links(snapshot, self._dim, self.method, self._metric, workers)
 
     def _relearn(self, snapshot: Snapshot, vectors: Vectors | None, workers: Workers) -> Snapshot:
         if vectors is None:
-            rows: Any = snapshot.reconstruct_all(self._dim)
+            parts = [segment.reconstruct_live() for segment in snapshot.segments]
+            rows: Any = np.concatenate([np.empty((0, self._dim), np.float32), *parts])
         else:
             rows = check_vectors(vectors, self._dim, self._metric)
             if len(rows) != len(snapshot):
                 raise InvalidInputError(
                     f"the index holds {len(snapshot)} vectors, but {len(rows)} were given; nothing was changed"
                 )
-        new = self._builder.add(snapshot.without_vectors(), rows, snapshot.ids, workers)
-        return new if snapshot.links is None else compute_links(new, self._dim, snapshot.links.links.k, workers)
+        new = self._with_vectors(snapshot.without_vectors(), rows, snapshot.ids, workers)
+        return new if snapshot.graph is None else self._compute_links(new, snapshot.graph.k, workers)
 
     def merge_from(self, other: Index) -> None:
         """Add everything that the index `other`, of the same kind, holds; it is unchanged."""
@@ -180,8 +172,9 @@ class Index(IndexBase):
         """
         k, snapshot = check_int("k", k), self._snapshot
         with shown_progress(progress) as report:
-            found = nearest_neighbors(snapshot, self._dim, k, self._workers(threads, report))
-        return NeighborGraph.from_neighbors(snapshot.to_user_ids(found.ids), found.neighbors, found.similarity)
+            workers = self._workers(threads, report)
+            ids, neighbors, similarity = nearest_neighbors(snapshot.segments, self._dim, k, workers)
+        return NeighborGraph.from_neighbors(snapshot.to_user_ids(ids), neighbors, similarity)
 
     def link(self, k: int = 50, *, threads: int | None = None, progress: Progress | bool | None = None) -> None:
         """Compute the neighbor graph and keep it with the index; `save` writes it.
@@ -198,38 +191,40 @@ class Index(IndexBase):
         if k > most:
             raise InvalidInputError(f"k must be at most {most:,}, got {k}")
         with shown_progress(progress) as report, self._change() as snapshot:
-            self._snapshot = compute_links(snapshot, self._dim, k, self._workers(threads, report))
+            self._snapshot = self._compute_links(snapshot, k, self._workers(threads, report))
             self._pending.rewrite()
+
+    def _compute_links(self, snapshot: Snapshot, k: int, workers: Workers) -> Snapshot:
+        return compute_links(snapshot, self._dim, k, self.method, workers)
 
     def _link_new(self, snapshot: Snapshot, workers: Workers) -> Snapshot:
         """Return the snapshot with its new vectors in the neighbor graph, if it has one."""
         return link_new(snapshot, self._dim, self.method, self._metric, workers)
 
-    def _linked(self, workers: Workers) -> Contents:
-        """Return the contents of this moment; what was read from a log of changes joins the graph first."""
-        contents = self._contents
-        state = contents.snapshot.links
-        if state is None or state.count == len(contents.snapshot):
-            return contents
+    def _linked(self, workers: Workers) -> IndexState:
+        """Return the state of this moment; what was read from a log of changes joins the graph first."""
+        state = self._state
+        graph = state.snapshot.graph
+        if graph is None or graph.count == len(state.snapshot):
+            return state
         with self._writing:
             self._snapshot = self._link_new(self._snapshot, workers)
-            return self._contents
+            return self._state
 
     def unlink(self) -> None:
         """Drop the neighbor graph."""
         with self._change() as snapshot:
-            self._snapshot = replace(snapshot, links=None)
+            self._snapshot = replace(snapshot, graph=None)
             self._pending.rewrite()
 
     @property
     def links(self) -> NeighborGraph | None:
         """The stored neighbor graph, without removed vectors; None if there is none."""
         snapshot = self._linked(self._workers(None)).snapshot
-        state = None if snapshot.links is None else snapshot.links.compact()
-        if state is None:
+        graph = None if snapshot.graph is None else snapshot.graph.compact()
+        if graph is None:
             return None
-        ids, lists = snapshot.to_user_ids(state.links.ids), state.links.lists
-        return NeighborGraph.from_neighbors(ids, lists.neighbors, lists.similarity)
+        return NeighborGraph.from_neighbors(snapshot.to_user_ids(graph.ids), graph.neighbors, graph.similarity)
 
     # ------------------------------------------------------------------------------------------------- search
 
@@ -256,30 +251,29 @@ class Index(IndexBase):
         """
         key = None
         any_threads = threads is None or (type(threads) is int and threads > 0)  # one query uses one
-        if params is None and filter is None and rerank is None and any_threads and on_invalid == "raise":
-            key = key_of_search(Q, self._dim, k, settings)
-            if key is not None and (known := self._contents.search_known(key, Q)) is not None:
+        if filter is None and rerank is None and any_threads and on_invalid == "raise":
+            key = key_of_search(Q, self._dim, k, params, settings)
+            if key is not None and (known := self._state.search_known(key, Q)) is not None:
                 return known
         check_choice("on_invalid", on_invalid, ("raise", "ignore"))
-        contents = self._contents if rerank is None else self._linked(self._workers(threads))  # one state, read once
-        method, snapshot = contents.method, contents.snapshot
+        state = self._state if rerank is None else self._linked(self._workers(threads))  # one state, read once
+        snapshot, workers = state.snapshot, self._workers(threads)
         k = check_k(k, len(snapshot))
         given = to_numpy(Q)
         matrix = as_matrix(given, self._dim, "Q")
         params = as_search_params(params, settings)
-        coverage = params.limits(method)
+        limits = state.method.limits(params)
         queries, valid = check_queries(matrix, self._metric, ignore=on_invalid == "ignore")
         if params.expand and self._metric != "cosine":
             raise InvalidInputError(f"expand works under cosine, not under {self._metric}")
         diffusion = as_diffusion(rerank, snapshot, self._metric)
         used = queries if valid is None else queries[valid]
-        correct = method.correct if params.correct else None
-        reader = Reader(snapshot, self._metric, filter, self._workers(threads), self._prefixes)
+        search = state.search(filter)
         if params.expand and len(used):
-            first = reader.search(used, check_k(params.expand, len(snapshot), "expand"), coverage, correct)
+            first = search.search(used, check_k(params.expand, len(snapshot), "expand"), limits, workers)
             used = expand_queries(snapshot, used, *first, params.alpha)
         first_k = k if diffusion is None else diffusion.results(k)
-        scores, ids = reader.search(used, first_k, coverage, correct)
+        scores, ids = search.search(used, first_k, limits, workers)
         if diffusion is not None:
             scores, ids = diffuse(snapshot, diffusion, scores, ids, k, filter)
         if valid is not None or ids.shape[1] < k:
@@ -287,7 +281,7 @@ class Index(IndexBase):
         user_ids = snapshot.to_user_ids(ids)
         single = np.ndim(given) == 1 and matrix.shape[0] == 1
         if key is not None and not params.expand:
-            contents.keep(key, reader.prepare(k, coverage))
+            state.keep(key, k, limits)
         return SearchResult(scores[0], user_ids[0]) if single else SearchResult(scores, user_ids)
 
     def range_search(
@@ -301,10 +295,10 @@ class Index(IndexBase):
         matrix = as_matrix(Q, self._dim, "Q")
         threshold = check_float("threshold", threshold)
         queries, _ = check_queries(matrix, self._metric, ignore=False, hint="correct it")
-        snapshot = self._snapshot
-        reader = Reader(snapshot, self._metric, filter, self._workers(threads))
-        limits, scores, ids = reader.range_search(queries, threshold)
-        return RangeResult(limits, scores, snapshot.to_user_ids(ids))
+        state = self._state
+        search, l2 = state.search(filter), self._metric == "l2"
+        limits, scores, ids = search_range(search, queries, threshold, self._workers(threads), l2=l2)
+        return RangeResult(limits, scores, state.snapshot.to_user_ids(ids))
 
     def tune(self, Q: Vectors | None = None, *, threads: int | None = None) -> list[EffortPoint]:
         """Measure accuracy and time by effort, and let later searches for a recall follow from that.
@@ -317,7 +311,7 @@ class Index(IndexBase):
         threads: as in `search`.
         """
         snapshot, workers = self._snapshot, self._workers(threads)
-        if self.method.probe is None:
+        if not isinstance(self.method, Sketched):
             raise InvalidInputError("tune is for methods with inverted lists, such as logt.methods.sketched()")
         queries = None if Q is None else check_queries(as_matrix(Q, self._dim, "Q"), self._metric, ignore=False)[0]
         if queries is not None and not len(queries):
@@ -327,15 +321,15 @@ class Index(IndexBase):
         rng = np.random.default_rng(self._seed)
         if self._store is None or self._store.writable:
             with self._change() as snapshot:
-                links, segments = snapshot.links, calibrate(snapshot.segments, queries, rng, workers)
-                if links is not None:
-                    links = calibrate_links(segments, links, queries, rng, workers)
-                self._snapshot = snapshot = replace(snapshot, segments=segments, links=links)
+                graph, listed = snapshot.graph, calibrate(_listed(snapshot), queries, rng, workers)
+                if graph is not None:
+                    graph = calibrate_graph(listed, graph, queries, rng, workers)
+                self._snapshot = snapshot = replace(snapshot, segments=listed, graph=graph)
                 self._pending.rewrite()
         own = None
         if queries is None:
-            queries, own = sample_vectors(snapshot.segments, 128, rng)
-        return measure_efforts(snapshot.list_segments, queries, own, workers, snapshot.links)
+            queries, own = sample_vectors(_listed(snapshot), 128, rng)
+        return measure_efforts(_listed(snapshot), queries, own, workers, snapshot.graph)
 
     def reconstruct(self, ids: SomeIds) -> Floats:
         """Return the approximations (len(ids), dim) of the vectors that the index stores."""
@@ -347,13 +341,11 @@ class Index(IndexBase):
 
         The value of "method" is the method in a few words.
         """
-        snapshot = self._contents.snapshot
-        segments = snapshot.segments
-        about = costs.costs(segments, self._dim)
+        state, snapshot = self._state, self._snapshot
+        about = costs.costs(snapshot.segments, self._dim)
         parts = about.pop("bytes by part")
-        parts["prefixes"] = self._prefixes.nbytes(segment.codes for segment in snapshot.coded_segments)
         parts["string ids"] = 0 if snapshot.strings is None else snapshot.strings.nbytes
-        parts["graph"] = snapshot.graph_bytes
+        parts["graph"] = state.graph_bytes
         total = sum(parts.values())
         return Report(
             {
@@ -361,11 +353,11 @@ class Index(IndexBase):
                 "dim": self._dim,
                 "metric": self._metric,
                 **about,
-                "linked": 0 if snapshot.links is None else snapshot.links.count,
+                "linked": 0 if snapshot.graph is None else snapshot.graph.count,
                 "bytes": total,
                 "bytes per vector": total / len(snapshot) if len(snapshot) else 0.0,
                 "bytes by part": parts,
-                "method": _describe_method(self.method),
+                "method": self.method.describe(),
             }
         )
 
@@ -374,9 +366,14 @@ class Index(IndexBase):
 
         The neighbor graph is not counted: of a linked index, this is the ratio of a search with `beam=0`.
         """
-        contents = self._contents
-        coverage = as_search_params(params, settings).limits(contents.method)
-        return costs.complexity(contents.snapshot.segments, self._dim, coverage)
+        state = self._state
+        limits = state.method.limits(as_search_params(params, settings))
+        return costs.complexity(state.snapshot.segments, self._dim, state.method, limits)
+
+
+def _listed(snapshot: Snapshot) -> Any:
+    """Return the segments of an index with inverted lists."""
+    return snapshot.segments
 
 
 def stored_or_new_graph(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from logt import _kernels
-from logt._internal.types import Array, Floats, Mask
+from logt._internal.types import Array, Floats, Mask, Metric
 from logt._internal.validation import MAX_NORM, as_matrix, check_choice, check_rows, row_norms
 from logt.errors import InvalidInputError
-
-Metric = Literal["cosine", "ip", "l2"]
 
 _NAMES: dict[str, Metric] = {
     **dict.fromkeys(("cosine", "cos", "angular"), "cosine"),

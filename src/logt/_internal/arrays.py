@@ -113,3 +113,8 @@ def _common_length(lengths: Any) -> int:
 
 
 _COLUMNS = {"pyarrow": _from_pyarrow, "polars": _from_polars, "pandas": _from_pandas}
+
+
+def unit_dtype(count: int) -> type[np.uint16] | type[np.uint32]:
+    """Return the smallest type that can number `count` units."""
+    return np.uint16 if count <= 1 << 16 else np.uint32

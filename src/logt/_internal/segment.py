@@ -3,17 +3,41 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeVar
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from logt._internal.types import Array, Floats, Ids, Mask
+from logt._internal.types import Array, Floats, Ids, Mask, Metric
 from logt._internal.validation import check_array
 
 Self = TypeVar("Self", bound="Segment")
+
+
+class BuildSettings(NamedTuple):
+    """What an index has besides its method. segment_size: the most rows of a segment, or None: a batch is one."""
+
+    metric: Metric
+    seed: int
+    segment_size: int | None
+
+    def parts(self, N: int) -> list[slice]:
+        """Return the rows of each segment of a batch of N vectors: equal segments, as few as possible."""
+        count = -(-N // (self.segment_size or N))
+        cuts = np.linspace(0, N, count + 1).astype(int)
+        return [slice(a, b) for a, b in pairwise(cuts)]
+
+
+class StoredPart(NamedTuple):
+    """The arrays of one file of a segment, and the objects that they are made from: while these are the same objects,
+    the file does not change.
+    """
+
+    arrays: Mapping[str, Array]
+    made_from: tuple[object, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,27 +82,63 @@ class Segment(ABC):
 
     def with_removals(self: Self, bits: Array) -> Self:
         """Return the segment with the rows removed that are set in stored bits."""
-        if len(check_array(bits, np.uint8, 1)) != -(-len(self) // 8):
-            raise ValueError("the removals do not fit the segment")
-        return replace(self, removed=np.unpackbits(bits, count=len(self)).astype(bool))
+        return replace(self, removed=unpack_removals(bits, len(self)))
 
     @abstractmethod
     def reconstruct(self, rows: Ids | slice = slice(None)) -> Floats:
         """Return the stored approximations of some vectors."""
 
-    @property
-    @abstractmethod
-    def model(self) -> object:
-        """What segments may share: a codebook or a codec."""
+    def reconstruct_live(self) -> Floats:
+        """Return the best approximations of all live vectors, to encode them again."""
+        return self.reconstruct(np.flatnonzero(self.live))
 
     @property
     @abstractmethod
-    def arrays(self) -> Mapping[str, Array]:
-        """The arrays to store, apart from the shared ones and the removals."""
+    def model(self) -> Any:
+        """What segments may share, a codebook or a codec: it has `units`, `operations`, `arrays` and `nbytes`."""
+
+    @property
+    @abstractmethod
+    def stored_parts(self) -> dict[str, StoredPart]:
+        """What is stored of the segment, by the kind of file, apart from the model and the removals."""
+
+    @property
+    @abstractmethod
+    def entries(self) -> int:
+        """The entries of U."""
 
     @abstractmethod
     def bytes_by_part(self) -> dict[str, int]:
         """Return the bytes in memory of all that a search reads, apart from what segments share."""
+
+    @property
+    def mapped_bytes(self) -> int:
+        """The bytes that stay on disk and are read a little at a time."""
+        return 0
+
+    def list_order(self) -> tuple[Ids, Ids]:
+        """Return (the live rows, list by list; the sizes of the lists); all are in one list if there are none."""
+        rows = np.flatnonzero(self.live)
+        return rows, np.array([len(rows)])
+
+
+def unpack_removals(bits: Array, rows: int) -> Mask:
+    """Return which of so many rows are removed, from stored bits."""
+    if len(check_array(bits, np.uint8, 1)) != -(-rows // 8):
+        raise ValueError("the removals do not fit the rows")
+    return np.unpackbits(bits, count=rows).astype(bool)
+
+
+def as_row_mask(rows: Mask | Ids, count: int) -> Mask:
+    """Return some rows, given as a mask or as a list, as a mask over `count` rows."""
+    mask = np.zeros(count, bool)
+    mask[rows] = True
+    return mask
+
+
+def models(segments: Iterable[Segment]) -> list[Any]:
+    """Return the models of some segments, each once."""
+    return list({id(segment.model): segment.model for segment in segments}.values())
 
 
 def check_ids(ids: Array) -> Ids:

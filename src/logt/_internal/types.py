@@ -1,9 +1,9 @@
-"""Type aliases for the arrays that pass between stages."""
+"""Type aliases for the arrays and values that pass between modules."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Set
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,6 +13,7 @@ Ints = NDArray[np.int32]
 Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Array = NDArray[Any]
+Metric = Literal["cosine", "ip", "l2"]
 
 
 class Tensor(Protocol):

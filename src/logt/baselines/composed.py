@@ -13,7 +13,7 @@ from logt._internal.types import Floats, Ids
 from logt._internal.validation import check_positive, infer_dim
 from logt.augmentation import smoothed
 from logt.baselines.base import BuiltSystem, System, check_not_empty, workers_for
-from logt.group_testing.method import Method
+from logt.engine.protocols import Method
 from logt.index import Index
 
 

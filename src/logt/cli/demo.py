@@ -16,8 +16,8 @@ from logt._internal.threads import Progress, single_threaded_blas
 from logt._internal.types import Array, Floats
 from logt.cli.console import AsJson, Threads, out, print_json, progress
 from logt.datasets import SyntheticCollection, synthetic_collection
+from logt.engine.protocols import Method
 from logt.evaluation import mean_average_precision, recall_at
-from logt.group_testing.method import Method
 from logt.index import Index
 from logt.methods import cascaded, compact, lo_gt, sketched, starred
 

@@ -28,8 +28,8 @@ from logt.distributed.build import BuildSummary
 from logt.distributed.build import build as build_distributed
 from logt.distributed.pools import ProcessPool, RayPool
 from logt.engine.costs import memory_per_vector
+from logt.engine.protocols import Method
 from logt.errors import InvalidInputError
-from logt.group_testing.method import Method
 from logt.index import Index
 from logt.integrations.faiss import from_faiss
 from logt.lists.residual import MAX_BITS

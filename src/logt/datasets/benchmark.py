@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from logt._internal.types import Array, Floats
+from logt._internal.types import Array, Floats, Metric
 from logt._internal.validation import check_rows, normalize_rows, row_norms
 from logt.datasets.ground_truth import (
     QUERY_SUFFIX,
@@ -24,7 +24,7 @@ from logt.datasets.synthetic import synthetic_collection
 from logt.datasets.vector_files import SUFFIXES, read_neighbors, read_vectors
 from logt.errors import InvalidInputError
 from logt.evaluation import GroundTruth, Score, evaluate
-from logt.metrics import Metric, parse_metric
+from logt.metrics import parse_metric
 
 IMAGE_LIST = "imlist.txt"
 NEIGHBORS_PROTOCOL = "neighbours"  # words: allow. It is part of fingerprints, as the names of all protocols are

@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from logt._internal.types import Array
+from logt._internal.types import Array, Metric
 from logt._internal.validation import check_rows, row_norms
 from logt.datasets.row_files import read_rows
 from logt.errors import InvalidInputError
-from logt.metrics import Metric
 
 
 class Piece(NamedTuple):

@@ -22,9 +22,9 @@ from logt.distributed.pools import Pool, ProcessPool
 from logt.distributed.staging import Staging, is_dataset
 from logt.distributed.tasks import HELD_OUT, Result, files_of
 from logt.engine.builder import MAX_ROWS
+from logt.engine.protocols import Method
 from logt.errors import InvalidInputError
 from logt.group_testing.kmeans import KMeans
-from logt.group_testing.method import Method
 from logt.methods import _check_method
 from logt.metrics import parse_metric
 from logt.storage.files import checksum

@@ -12,13 +12,13 @@ from typing import Any, Literal, Self, Unpack
 import numpy as np
 
 from logt._internal.arrays import to_numpy
-from logt._internal.types import Array, Floats, Ids, SomeIds, Vectors
+from logt._internal.params import SearchParams, SearchSettings, as_search_params, check_k
+from logt._internal.types import Array, Floats, Ids, Metric, SomeIds, Vectors
 from logt._internal.validation import as_int_ids, as_mask, as_matrix, check_choice, check_float, check_int
 from logt.distributed.cluster import connect
 from logt.distributed.graph import StateGraph
 from logt.distributed.replicas import Layout, Replicas
 from logt.engine.expansion import expand_queries
-from logt.engine.params import SearchParams, SearchSettings, as_search_params, check_k
 from logt.engine.rerank import as_diffusion, diffuse
 from logt.engine.snapshot import Snapshot
 from logt.engine.snapshot_search import list_scores
@@ -27,7 +27,7 @@ from logt.errors import BusyError, ConflictError, InvalidInputError, MissingShar
 from logt.graph.diffusion import Diffusion
 from logt.lists.inverted_lists import Probe, Ranks
 from logt.lists.shards import ListTotals, balance, merge_candidates, merge_ranges, split_by_bytes
-from logt.metrics import Metric, check_queries, worst_score
+from logt.metrics import check_queries, worst_score
 from logt.results import RangeResult, Report, SearchResult, pad_results
 from logt.storage.places import is_url, local_path
 from logt.storage.shard_files import Outline, read_outline

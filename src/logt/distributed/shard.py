@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from logt._internal.types import Array, Floats, Ids
+from logt._internal.types import Array, Floats, Ids, Metric
 from logt.engine.snapshot import Snapshot
 from logt.engine.snapshot_search import Reader
 from logt.lists.codec import Codec
@@ -18,7 +18,6 @@ from logt.lists.inverted_lists import ScanLimits
 from logt.lists.search import ListSearcher
 from logt.lists.segment import ListSegment
 from logt.lists.shards import Candidates, ListTotals
-from logt.metrics import Metric
 from logt.storage.shard_files import read_part
 
 Filter = Array | None

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from logt._internal.types import Floats, Ids, Mask
+from logt._internal.types import Floats, Ids, Mask, Metric
 from logt.engine.snapshot import Snapshot
 from logt.errors import InvalidInputError
-from logt.graph.diffusion import Diffusion
-from logt.graph.neighbor_graph import LinkState
-from logt.metrics import Metric
+from logt.graph.diffusion import Diffusion, transition
+from logt.graph.stored_graph import StoredGraph
 
 
 def as_diffusion(rerank: Any, snapshot: Snapshot, metric: Metric) -> Diffusion | None:
@@ -22,7 +21,7 @@ def as_diffusion(rerank: Any, snapshot: Snapshot, metric: Metric) -> Diffusion |
         raise InvalidInputError(f"rerank must be 'diffusion', a logt.Diffusion or None, got {rerank!r}")
     if metric != "cosine":
         raise InvalidInputError(f"diffusion works under cosine, not under {metric}")
-    if snapshot.links is None:
+    if snapshot.graph is None:
         raise InvalidInputError("the index has no neighbor graph; call index.link() first")
     return rerank if isinstance(rerank, Diffusion) else Diffusion()
 
@@ -31,11 +30,11 @@ def diffuse(
     snapshot: Snapshot, diffusion: Diffusion, scores: Floats, ids: Ids, k: int, filter: Any = None
 ) -> tuple[Floats, Ids]:
     """Return the k best by diffusion from the results of a plain search; what it does not reach follows, scored 0."""
-    state = snapshot.links
-    if state is None or not ids.shape[1]:
+    graph = snapshot.graph
+    if graph is None or not ids.shape[1]:
         return scores[:, :k], ids[:, :k]
-    visible = snapshot.visible_links(filter)
-    ranked = [_diffuse_one(state, diffusion, *one, visible) for one in zip(scores, ids, strict=True)]
+    visible = snapshot.visible_nodes(filter)
+    ranked = [_diffuse_one(graph, diffusion, *one, visible) for one in zip(scores, ids, strict=True)]
     width = min(k, max((len(found) for _, found in ranked), default=0))
     out_scores = np.full((len(ids), width), -np.inf, np.float32)
     out_ids = np.full((len(ids), width), -1, np.int64)
@@ -45,16 +44,16 @@ def diffuse(
 
 
 def _diffuse_one(
-    state: LinkState, diffusion: Diffusion, scores: Floats, ids: Ids, visible: Mask | None
+    graph: StoredGraph, diffusion: Diffusion, scores: Floats, ids: Ids, visible: Mask | None
 ) -> tuple[Floats, Ids]:
     """Return (scores, ids) of one query, best first."""
     known = ids >= 0
     scores, ids = scores[known], ids[known]
     first, rest = ids[: diffusion.candidates], ids[diffusion.candidates :]
-    rows, here = state.locate(first)
-    S = state.links.transition(diffusion.neighbors)
+    rows, here = graph.locate(first)
+    S = transition(graph, diffusion.neighbors)
     nodes, f = diffusion(S, np.where(here, rows, -1), scores[: len(first)], visible)
-    found = np.concatenate([first, state.links.ids[nodes[len(first) :]]])
+    found = np.concatenate([first, graph.ids[nodes[len(first) :]]])
     used = np.ones(len(found), bool)
     used[len(first) :] = f[len(first) :] > 0
     order = np.argsort(-f[used], kind="stable")  # equal scores stay in the order of the plain search

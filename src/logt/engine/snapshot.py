@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from logt._internal.segment import Segment
-from logt._internal.types import Array, Floats, Ids, Mask
+from logt._internal.types import Array, Floats, Ids, Mask, Metric
 from logt._internal.validation import as_int_ids, as_mask, check_new_ids, filter_masks
+from logt.engine.protocols import Method
 from logt.engine.string_ids import StringIds, as_strings, check_distinct
-from logt.errors import CorruptIndexError, InvalidInputError
-from logt.graph.neighbor_graph import LinkState
-from logt.group_testing.search import View
-from logt.group_testing.segment import CodedSegment
-from logt.lists.search import ListSearcher
-from logt.lists.segment import ListSegment, compact_segment, merge_segments
-from logt.metrics import Metric
+from logt.errors import InvalidInputError
+from logt.graph.stored_graph import StoredGraph
 
 _MAX_ID = 1 << 63
 
@@ -29,25 +22,17 @@ _MAX_ID = 1 << 63
 class Snapshot:
     """Segments, and the integer id that the next vector gets: ids are never reused.
 
-    If the ids of the index are strings, `strings` maps them to the integers that the segments know. `links` is the
+    If the ids of the index are strings, `strings` maps them to the integers that the segments know. `graph` is the
     neighbor graph, if there is one.
     """
 
     segments: tuple[Segment, ...] = ()
     next_id: int = 0
     strings: StringIds | None = None
-    links: LinkState | None = None
+    graph: StoredGraph | None = None
 
     def __len__(self) -> int:
         return sum(segment.count for segment in self.segments)
-
-    @property
-    def coded_segments(self) -> list[CodedSegment]:
-        return [segment for segment in self.segments if isinstance(segment, CodedSegment)]
-
-    @property
-    def list_segments(self) -> list[ListSegment]:
-        return [segment for segment in self.segments if isinstance(segment, ListSegment)]
 
     # ---------------------------------------------------------------------------------------------------- ids
 
@@ -114,9 +99,10 @@ class Snapshot:
 
     # ------------------------------------------------------------------------------------------------ changes
 
-    def add_segments(self, new: Sequence[Segment]) -> Snapshot:
-        largest = max((int(segment.ids[-1]) for segment in new), default=-1)
-        return replace(self, segments=self.segments + tuple(new), next_id=max(self.next_id, largest + 1))
+    def with_segments(self, segments: tuple[Segment, ...]) -> Snapshot:
+        """Return the snapshot with other segments; the ids of those that are new are used up."""
+        largest = max((int(segment.ids[-1]) for segment in segments), default=-1)
+        return replace(self, segments=segments, next_id=max(self.next_id, largest + 1))
 
     def remove(self, ids: Ids) -> Snapshot:
         """Return the snapshot without the vectors of these integer ids; a segment with no vectors left is dropped."""
@@ -127,32 +113,22 @@ class Snapshot:
             left = segment.remove(rows) if len(rows) else segment
             segments += [left] if left.count else []
         if not segments:
-            return replace(self, segments=(), strings=None, links=None)
-        links = None if self.links is None else self.links.remove(unique)
-        return replace(self, segments=tuple(segments), links=links)
+            return replace(self, segments=(), strings=None, graph=None)
+        graph = None if self.graph is None else self.graph.remove(unique)
+        return replace(self, segments=tuple(segments), graph=graph)
 
     def without_vectors(self) -> Snapshot:
         """Return a snapshot that knows the ids of the vectors, to which these are added again."""
-        return replace(self, segments=(), strings=self._strings_in_use, links=None)
+        return replace(self, segments=(), strings=self._strings_in_use, graph=None)
 
     @property
     def _strings_in_use(self) -> StringIds | None:
         return None if self.strings is None else self.strings.keep(self.ids)
 
-    def compact(self, largest: int | None) -> Snapshot:
-        """Free the space of removed vectors; segments with inverted lists that share a codec are merged."""
-        groups: list[list[ListSegment]] = []
-        growing: dict[int, list[ListSegment]] = {}  # the last group of each codec
-        for segment in self.list_segments:
-            group = growing.get(id(segment.codec), [])
-            if not group or (largest is not None and sum(s.count for s in group) + segment.count > largest):
-                group = growing[id(segment.codec)] = []
-                groups.append(group)
-            group.append(segment)
-        merged = [merge_segments(group) if len(group) > 1 else compact_segment(group[0]) for group in groups]
-        coded = [segment.compact() for segment in self.coded_segments]
-        links = None if self.links is None else self.links.compact()
-        return replace(self, segments=(*coded, *merged), strings=self._strings_in_use, links=links)
+    def compact(self, segments: tuple[Segment, ...]) -> Snapshot:
+        """Return the snapshot with compacted segments, and without what string ids and the graph do not need."""
+        graph = None if self.graph is None else self.graph.compact()
+        return replace(self, segments=segments, strings=self._strings_in_use, graph=graph)
 
     def merge(self, other: Snapshot) -> Snapshot:
         """Return the snapshot with all vectors of another."""
@@ -194,61 +170,26 @@ class Snapshot:
             raise InvalidInputError(f"id {ids[missing][0]} is not in the index")
         return X
 
-    def reconstruct_all(self, dim: int) -> Floats:
-        """Return all vectors, at the stored norms."""
-        X = self.reconstruct(self.ids, dim)
-        norms = [segment.norms[segment.live] for segment in self.coded_segments if segment.norms is not None]
-        if norms:
-            X *= (np.concatenate(norms) / np.maximum(np.linalg.norm(X, axis=1), np.float32(1e-30)))[:, None]
-        return X
-
-    def views(self, filter: Any, *, l2: bool) -> list[View]:
-        """Return the segments as a search by decoding with this filter sees them."""
+    def visible_rows(self, filter: Any) -> list[Mask | Ids] | None:
+        """Return the rows of each segment that a search with this filter can find; None means all live ones."""
         if filter is None:
-            return [View.of_segment(segment, l2=l2) for segment in self.coded_segments]
-        masks = self._masks(filter)
-        return [View.of_segment(s, l2=l2, allowed=m) for s, m in zip(self.coded_segments, masks, strict=True)]
-
-    def searcher(self, filter: Any = None) -> ListSearcher:
-        """Return what a search in the inverted lists with this filter reads."""
-        if filter is None:
-            return self._unfiltered
+            return None
         if not callable(filter) and as_mask(filter) is None:
             wanted = np.unique(self.to_int_ids(filter))
-            return ListSearcher(self.list_segments, [segment.find(wanted) for segment in self.list_segments])
-        return ListSearcher(self.list_segments, self._masks(filter))
-
-    @cached_property
-    def _unfiltered(self) -> ListSearcher:
-        return ListSearcher(self.list_segments, links=self.links)
-
-    @property
-    def graph_bytes(self) -> int:
-        """The bytes of the neighbor graph, with what searches on it keep in memory."""
-        searcher = vars(self).get("_unfiltered")
-        return (0 if self.links is None else self.links.nbytes) + (0 if searcher is None else searcher.graph_bytes)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}  # without what is cached
-
-    def visible_links(self, filter: Any) -> Mask | None:
-        """Return which rows of the neighbor graph a search with this filter can find; None means all."""
-        if self.links is None or filter is None:
-            return None if self.links is None else self.links.visible
-        if not callable(filter) and as_mask(filter) is None:
-            allowed = self.to_int_ids(filter)
-        else:
-            masks = zip(self.segments, self._masks(filter), strict=True)
-            allowed = np.concatenate([np.empty(0, np.int64), *(segment.ids[mask] for segment, mask in masks)])
-        rows, here = self.links.locate(allowed)
-        visible = np.zeros(len(self.links.links), bool)
-        visible[rows[here]] = True
-        return visible
-
-    def _masks(self, filter: Any) -> list[Mask]:
-        """Return which rows of each segment are live and pass a filter."""
+            return [segment.find(wanted) for segment in self.segments]
         masks = filter_masks(self._int_filter(filter), [(segment.ids, segment.live) for segment in self.segments])
         return [mask & segment.live for mask, segment in zip(masks, self.segments, strict=True)]
+
+    def visible_nodes(self, filter: Any) -> Mask | None:
+        """Return which rows of the neighbor graph a search with this filter can find; None means all."""
+        rows_of = self.visible_rows(filter)
+        if self.graph is None or rows_of is None:
+            return None if self.graph is None else self.graph.visible
+        found = [segment.ids[rows] for segment, rows in zip(self.segments, rows_of, strict=True)]
+        rows, here = self.graph.locate(np.concatenate([np.empty(0, np.int64), *found]))
+        visible = np.zeros(len(self.graph), bool)
+        visible[rows[here]] = True
+        return visible
 
     def _int_filter(self, filter: Any) -> Any:
         """Return a filter of string ids as one of integer ids."""
@@ -260,53 +201,19 @@ class Snapshot:
         return filter if as_mask(filter) is not None else self.to_int_ids(filter)
 
 
-def check_snapshot(snapshot: Snapshot, dim: int, metric: Metric, *, needs_units: bool, needs_lists: bool) -> None:
+def check_snapshot(snapshot: Snapshot, dim: int, metric: Metric, method: Method) -> None:
     """Raise InvalidInputError unless what was read from disk fits together."""
     for segment in snapshot.segments:
-        if isinstance(segment, ListSegment) != needs_lists:
-            raise InvalidInputError("the inverted lists do not fit the method")
-        _check_segment(segment, dim, metric, needs_units)
-    ids = check_distinct_ids(snapshot)
-    if snapshot.links is not None:
-        linked = snapshot.links.links.ids
-        linked = linked if snapshot.links.removed is None else linked[~snapshot.links.removed]
+        method.check_segment(segment, dim, metric)
+    ids = snapshot.ids
+    if len(np.unique(ids)) != len(ids) or ids.max(initial=-1) >= snapshot.next_id:
+        raise InvalidInputError("an id occurs twice, or is not below the next id")
+    graph = snapshot.graph
+    if graph is not None:
+        linked = graph.ids if graph.removed is None else graph.ids[~graph.removed]
         if not np.isin(linked, ids).all():
             raise InvalidInputError("the neighbor graph does not fit the vectors")
     if snapshot.strings is not None:
         known = {number for _, number in snapshot.strings.items()}
         if len(known) != len(snapshot.strings) or not known.issuperset(ids.tolist()):
             raise InvalidInputError("the string ids do not fit the vectors")
-
-
-@contextmanager
-def damage_is_corruption() -> Iterator[None]:
-    """Raise CorruptIndexError where values of stored arrays do not fit together."""
-    try:
-        yield
-    except ValueError as error:
-        raise CorruptIndexError(f"the files of the index do not fit together: {error}") from error
-
-
-def check_distinct_ids(snapshot: Snapshot) -> Ids:
-    """Return all ids; raise InvalidInputError if one occurs twice or will be given again."""
-    ids = snapshot.ids
-    if len(np.unique(ids)) != len(ids) or ids.max(initial=-1) >= snapshot.next_id:
-        raise InvalidInputError("an id occurs twice, or is not below the next id")
-    return ids
-
-
-def _check_segment(segment: Segment, dim: int, metric: Metric, needs_units: bool) -> None:
-    found = dim
-    fits = True
-    if isinstance(segment, ListSegment):
-        found = segment.codec.dim
-        fits = (len(segment.bias) > 0, segment.codec.normalized) == (metric != "ip", metric == "cosine")
-    elif isinstance(segment, CodedSegment):
-        found = segment.codebook.shape[1]
-        fits = (segment.norms is not None) == (metric != "cosine")
-        if segment.units is None and (needs_units or segment.codes.inverse):
-            raise InvalidInputError("a segment has no units")
-    if found != dim:
-        raise InvalidInputError(f"a segment has dimension {found}, not {dim}")
-    if not fits:
-        raise InvalidInputError("the norms do not fit the metric")

@@ -1,4 +1,4 @@
-"""The nearest neighbors of every vector, snapshot -> (ids, neighbors, similarities), from the codes alone.
+"""The nearest neighbors of every vector, segments -> (ids, neighbors, similarities), from the codes alone.
 
 The decoded vectors are kept as int8, list by list. Each vector is first compared with those of the lists it is
 nearest to. Vectors of one block are neighbors themselves and share most of these lists, so that this is a product of
@@ -9,20 +9,18 @@ construction for generic similarity measures, 2011).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logt import _kernels
+from logt._internal.kmeans import kmeans
+from logt._internal.segment import Segment
 from logt._internal.threads import Workers, split_range
 from logt._internal.types import Floats, Ids
 from logt._internal.validation import normalize_rows, row_norms
-from logt.engine.snapshot import Snapshot
-from logt.graph.neighbor_graph import Neighbors
-from logt.group_testing.kmeans import KMeans
-from logt.lists.segment import ListSegment
 
 EXHAUSTIVE = 4096
 """Up to this many vectors, all pairs are compared; each vector is compared with about as many at least."""
@@ -41,14 +39,20 @@ _NONE, _NEW = np.uint32(0xFFFFFFFF), np.uint32(0x80000000)  # as in kernels.hpp
 Rows = NDArray[np.uint32]
 
 
-def nearest_neighbors(snapshot: Snapshot, dim: int, k: int, workers: Workers) -> Neighbors:
+Neighbors = tuple[Ids, NDArray[np.int32], Floats]
+"""(ids, neighbors, similarities): ids increase; neighbors are rows of ids, (N, k), nearest first, -1 where there are
+fewer than k; similarities are their cosines.
+"""
+
+
+def nearest_neighbors(segments: Sequence[Segment], dim: int, k: int, workers: Workers) -> Neighbors:
     """Return the k nearest neighbors of each live vector, by the cosine of the decoded vectors."""
-    return _by_id(*_compare_all(snapshot, dim, k, workers))
+    return _by_id(*_compare_all(segments, dim, k, workers))
 
 
-def _compare_all(snapshot: Snapshot, dim: int, k: int, workers: Workers) -> tuple[Ids, NDArray[np.int32], Floats]:
-    """Return (ids, neighbors, similarities) in list order. The decoded vectors are freed when this returns."""
-    vectors = _Vectors.decode(snapshot, dim, workers)
+def _compare_all(segments: Sequence[Segment], dim: int, k: int, workers: Workers) -> Neighbors:
+    """Return the neighbors in list order. The decoded vectors are freed when this returns."""
+    vectors = _Vectors.decode(segments, dim, workers)
     count = len(vectors.ids)
     k = min(k, max(count - 1, 0))
     found = np.full((count, min(max(k, _LEAST), max(count - 1, 0))), _NONE, np.uint32)
@@ -76,15 +80,15 @@ class _Vectors:
     starts: Ids
 
     @classmethod
-    def decode(cls, snapshot: Snapshot, dim: int, workers: Workers) -> _Vectors:
-        count = len(snapshot)
+    def decode(cls, segments: Sequence[Segment], dim: int, workers: Workers) -> _Vectors:
+        count = sum(segment.count for segment in segments)
         ids, codes, scale = np.empty(count, np.int64), np.empty((count, dim), np.int8), np.empty(count, np.float32)
         sizes, first = [np.zeros(1, np.int64)], 0
-        for segments in _by_codec(snapshot):
-            live = [_in_list_order(segment) for segment in segments]
+        for together in _with_same_lists(segments):
+            live = [segment.list_order() for segment in together]
             lists = np.stack([counts for _, counts in live])  # (segments, lists)
             ends = np.cumsum(lists.T).reshape(lists.shape[::-1]).T  # of the vectors of a segment in a list
-            for segment, (rows, counts), places in zip(segments, live, first + ends - lists, strict=True):
+            for segment, (rows, counts), places in zip(together, live, first + ends - lists, strict=True):
                 place = np.repeat(places - (np.cumsum(counts) - counts), counts) + np.arange(len(rows))
                 ids[place] = segment.ids[rows]
                 _decode(segment, rows, place, codes, scale, workers)
@@ -94,9 +98,9 @@ class _Vectors:
                 ids[mine], codes[mine], scale[mine] = ids[mine][order], codes[mine][order], scale[mine][order]
             sizes.append(lists.sum(axis=0))
             first = mine.stop
-        together = np.concatenate(sizes) if count > EXHAUSTIVE else np.array([0, count])
-        together = np.concatenate([[0], together[together > 0]])
-        return cls(ids, codes, scale, np.cumsum(together))
+        sizes = sizes if count > EXHAUSTIVE else [np.array([0, count])]
+        lengths = np.concatenate(sizes)
+        return cls(ids, codes, scale, np.cumsum(np.concatenate([[0], lengths[lengths > 0]])))
 
     def compare_lists(self, found: Rows, workers: Workers) -> bool:
         """Find the nearest neighbors of all vectors in the lists each is nearest to.
@@ -109,9 +113,8 @@ class _Vectors:
         value, lock = np.full(found.shape, -np.inf, np.float32), np.zeros(count, np.uint8)
 
         def fill(rows: slice) -> None:
-            own = (
-                int(np.searchsorted(self.starts, rows.start, side="right")) - 1
-            )  # its own lists first: they are near
+            # its own lists first: they are near
+            own = int(np.searchsorted(self.starts, rows.start, side="right")) - 1
             probing = self._probing(rows, centers, wanted)
             _kernels.compare_lists(self.codes, self.scale, self.starts, *probing, rows.start, own, found, value, lock)
 
@@ -172,23 +175,20 @@ class _Vectors:
 
 @dataclass(frozen=True, eq=False)
 class _Centers:
-    """Directions as int8, packed for products."""
+    """Directions as int8."""
 
-    packed: Any
+    codes: NDArray[np.int8]
     scale: Floats
 
     @classmethod
     def from_floats(cls, V: Floats) -> _Centers:
-        import numkong
-
-        codes, scale = np.empty(V.shape, np.int8), np.empty(len(V), np.float32)
-        _kernels.to_int8(V, codes, scale)
-        return cls(numkong.dots_pack(codes), scale)
+        centers = cls(np.empty(V.shape, np.int8), np.empty(len(V), np.float32))
+        _kernels.to_int8(V, centers.codes, centers.scale)
+        return centers
 
     def products(self, codes: NDArray[np.int8]) -> Floats:
-        import numkong
-
-        products = np.asarray(numkong.dots_packed(codes, self.packed))
+        products = np.empty((len(codes), len(self.codes)), np.int32)
+        _kernels.byte_products(codes, self.codes, products)
         scaled: Floats = np.multiply(products, self.scale, dtype=np.float32, casting="unsafe")
         return scaled
 
@@ -200,29 +200,22 @@ def _by_id(ids: Ids, found: NDArray[np.int32], similarity: Floats) -> Neighbors:
     row[order] = np.arange(len(order), dtype=np.int32)
     for part in split_range(len(order), 1 << 16):
         found[part] = row[found[part]]
-    return Neighbors(ids[order], found[order], similarity[order])
+    return ids[order], found[order], similarity[order]
 
 
-def _by_codec(snapshot: Snapshot) -> list[list[Any]]:
-    """Return the segments; those of one codec, which have the same lists, are together. Others are alone."""
-    groups: dict[int, list[Any]] = {}
-    for segment in snapshot.segments:
-        same = segment.codec if isinstance(segment, ListSegment) and not segment.flat else segment
-        groups.setdefault(id(same), []).append(segment)
+def _with_same_lists(segments: Sequence[Segment]) -> list[list[Segment]]:
+    """Return the segments; those of one model with as many lists, which are the same lists, are together."""
+    groups: dict[tuple[int, int], list[Segment]] = {}
+    for segment in segments:
+        lists = len(segment.list_order()[1])
+        key = (id(segment.model), lists) if lists > 1 else (id(segment), 1)
+        groups.setdefault(key, []).append(segment)
     return list(groups.values())
 
 
-def _in_list_order(segment: Any) -> tuple[Ids, Ids]:
-    """Return (the live rows of a segment, list by list; the sizes of the lists)."""
-    if not isinstance(segment, ListSegment) or segment.flat:
-        rows = np.flatnonzero(segment.live)
-        return rows, np.array([len(rows)])
-    live = segment.live[segment.row]
-    ends = np.concatenate([[0], np.cumsum(live)])[segment.starts]
-    return segment.row[live].astype(np.int64), np.diff(ends)
-
-
-def _decode(segment: Any, rows: Ids, place: Ids, codes: NDArray[np.int8], scale: Floats, workers: Workers) -> None:
+def _decode(
+    segment: Segment, rows: Ids, place: Ids, codes: NDArray[np.int8], scale: Floats, workers: Workers
+) -> None:
     def fill(part: slice) -> None:
         X = segment.reconstruct(rows[part])
         unit = normalize_rows(X, np.maximum(row_norms(X), 1e-30))
@@ -236,6 +229,5 @@ def _decode(segment: Any, rows: Ids, place: Ids, codes: NDArray[np.int8], scale:
 def _cluster(codes: NDArray[np.int8], scale: Floats, workers: Workers) -> tuple[Ids, Ids]:
     """Return (an order of the vectors by cluster, the sizes of the clusters as a row)."""
     V = codes * scale[:, None]
-    units = KMeans()(V, np.random.default_rng(0), Workers(workers.threads))
-    label = units.assignment[:, 0]
+    label = kmeans(V, round(4 * len(V) ** 0.5), np.random.default_rng(0), Workers(workers.threads))
     return np.argsort(label, kind="stable"), np.bincount(label)[None]

@@ -17,7 +17,7 @@ from logt import _kernels
 from logt._internal.types import Floats, Ids, Mask
 from logt._internal.validation import check_float, check_int
 from logt.errors import InvalidInputError
-from logt.graph.neighbor_lists import NeighborLists
+from logt.graph.stored_graph import StoredGraph
 
 EXPONENT = 3
 """Similarities above the background are raised to it, as usual for diffusion and query expansion."""
@@ -31,13 +31,13 @@ _LEAST_SCALE = 0.1  # of 1 - b: the smallest local scale
 
 
 class Transition(NamedTuple):
-    """S, as the edges of neighbor lists and what their weights are made of; and the background b.
+    """S, as the edges of a graph and what their weights are made of; and the background b.
 
     mutual: (N, bytes), bit a of a row is set if there is an edge to its a-th neighbor. gain: of each row. cube:
     (s − b)³ of each level of similarity; S_ij = (s_ij − b)³ gain_i gain_j, with the smaller s of the two lists.
     """
 
-    lists: NeighborLists
+    graph: StoredGraph
     mutual: NDArray[np.uint8]
     gain: Floats
     cube: NDArray[np.float64]
@@ -45,36 +45,40 @@ class Transition(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """The bytes beyond those of the lists."""
+        """The bytes beyond those of the graph."""
         return self.mutual.nbytes + self.gain.nbytes
 
 
-def background(lists: NeighborLists) -> float:
+def background(graph: StoredGraph) -> float:
     """Return the median similarity of the last neighbor of each vector, from 0 to 1; 0 if there are none.
 
     Vectors with short lists, or with duplicates only, are left out: they tell nothing about unrelated vectors.
     """
-    counts = lists.counts
+    counts = graph.counts
     rows = np.flatnonzero((counts > 0) & (4 * counts >= 3 * counts.max(initial=0)))
-    last = lists.values[lists.level[rows, counts[rows] - 1]]
+    last = graph.values[graph.level[rows, counts[rows] - 1]]
     last = last[last < DUPLICATE]
     return max(float(np.median(last)), 0.0) if len(last) else 0.0
 
 
-def transition(lists: NeighborLists, first: int) -> Transition:
+def transition(graph: StoredGraph, first: int) -> Transition:
     """Return S: the edges of pairs that are among the first neighbors of each other, weighted and normalized.
 
     An edge weighs ((s_ij − b) / √(r_i r_j))³. The local scale r_i is that of the nearest neighbor of i, s − b. A
     vector whose neighbors are all little above the background has a degree below 1; it counts as 1, so that such a
-    vector takes little from its neighbors, and the plain score decides.
-    lists: of all neighbors; the background comes from the last ones. first: neighbors per vector that are used.
+    vector takes little from its neighbors, and the plain score decides. S is kept with the graph.
+    graph: with all neighbors; the background comes from the last ones. first: neighbors per vector that are used.
     """
-    b = background(lists)
-    above = lists.values.astype(np.float64) - b
-    mutual, gain = np.empty((len(lists), -(-first // 8)), np.uint8), np.empty(len(lists), np.float32)
-    stored = lists.low, lists.high, lists.level
-    _kernels.find_mutual(*stored, first, above, _LEAST_SCALE * (1 - b), mutual, gain)
-    return Transition(lists, mutual, gain, above**EXPONENT, b)
+    first = min(first, graph.k)
+    known: Transition | None = graph.transitions.get(first)
+    if known is None:
+        b = background(graph)
+        above = graph.values.astype(np.float64) - b
+        mutual, gain = np.empty((len(graph), -(-first // 8)), np.uint8), np.empty(len(graph), np.float32)
+        stored = graph.low, graph.high, graph.level
+        _kernels.find_mutual(*stored, first, above, _LEAST_SCALE * (1 - b), mutual, gain)
+        known = graph.transitions[first] = Transition(graph, mutual, gain, above**EXPONENT, b)
+    return known
 
 
 @dataclass(frozen=True)
@@ -142,6 +146,6 @@ class Diffusion:
         near, f = np.empty(most, np.int64), np.empty(most)
         seen = np.empty(0, bool) if visible is None else visible
         how = self.alpha, self.hops, self.nodes, _STEPS, _PRECISION
-        edges = S.lists.low, S.lists.high, S.lists.level, S.mutual, S.gain, S.cube
+        edges = S.graph.low, S.graph.high, S.graph.level, S.mutual, S.gain, S.cube
         count = _kernels.spread(*edges, rows, y, seen, *how, near, f)
         return near[:count], f[:count]

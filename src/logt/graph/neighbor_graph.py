@@ -1,34 +1,16 @@
-"""The neighbor graph: as users see it, and as an index keeps it."""
+"""The neighbor graph as users see it, and groups of vectors that are connected in it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from logt._internal.segment import check_ids
 from logt._internal.types import Array, Floats, Ids, Mask
-from logt._internal.validation import check_array, check_float
+from logt._internal.validation import check_float
 from logt.errors import MissingExtraError
-from logt.graph.diffusion import Transition, transition
-from logt.graph.neighbor_lists import NeighborLists
-from logt.lists.inverted_lists import RecallCurve
-
-
-@dataclass(frozen=True, eq=False)
-class Neighbors:
-    """ids: increasing. neighbors: (len(ids), k), rows of ids, nearest first, -1 where there are fewer than k.
-
-    similarity: (len(ids), k), cosines.
-    """
-
-    ids: Ids
-    neighbors: NDArray[np.int32]
-    similarity: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,146 +134,3 @@ def _connect(a: Ids, b: Ids, count: int) -> tuple[Ids, Mask]:
     smallest = np.arange(count)
     np.minimum.at(smallest, part, np.arange(count))
     return smallest[part], used
-
-
-@dataclass(frozen=True, eq=False)
-class Links:
-    """The neighbor graph as it is stored.
-
-    ids: increasing. lists: the neighbors of each, by row. recall: how accurate searches that use the graph are by
-    effort (RecallCurve), empty if that was not measured.
-    """
-
-    ids: Ids
-    lists: NeighborLists
-    recall: Floats = field(default_factory=lambda: np.empty((0, 0), np.float32))
-
-    @classmethod
-    def from_neighbors(cls, found: Neighbors, k: int) -> Links:
-        """Create the graph of k neighbors per vector; there may be fewer so far."""
-        return cls(found.ids, NeighborLists.encode(found.neighbors, found.similarity, k))
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    @property
-    def k(self) -> int:
-        return self.lists.k
-
-    @cached_property
-    def curve(self) -> RecallCurve | None:
-        """How accurate searches that use the graph are, if it was measured."""
-        return RecallCurve(self.recall) if self.recall.size else None
-
-    @cached_property
-    def _transitions(self) -> dict[int, Transition]:
-        return {}
-
-    def transition(self, first: int) -> Transition:
-        """Return S of a diffusion over mutual neighbors among the first ones of each vector."""
-        first = min(first, self.k)
-        known = self._transitions.get(first)
-        if known is None:
-            known = self._transitions[first] = transition(self.lists, first)
-        return known
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes that are stored."""
-        return sum(array.nbytes for array in self.arrays.values())
-
-    @property
-    def cached_bytes(self) -> int:
-        """The bytes in memory of what diffusions need, once one was run."""
-        parts = list(self._transitions.values()) if "_transitions" in vars(self) else []  # searches add to it
-        return sum(S.nbytes for S in parts)
-
-    def keep(self, rows: Ids) -> Links:
-        """Return the graph of some rows only, in this order."""
-        return Links(self.ids[rows], self.lists.keep(rows), self.recall)
-
-    def insert_ids(self, ids: Ids) -> Links:
-        """Return the graph with rows for some more ids, which have no neighbors yet."""
-        together = np.concatenate([self.ids, ids])
-        grown = Links(together, self.lists.grow(len(ids)), self.recall)
-        return grown if (np.diff(together) > 0).all() else grown.keep(np.argsort(together))
-
-    def with_edges(self, row: Ids, other: Ids, value: Floats, removed: Mask | None) -> Links:
-        """Return the graph with more edges; each list keeps its k nearest, without removed ones."""
-        return replace(self, lists=self.lists.with_edges(row, other, value, removed))
-
-    @property
-    def arrays(self) -> dict[str, Array]:
-        return {"ids": self.ids, **self.lists.arrays, "recall": self.recall}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Array]) -> Links:
-        """Build from stored arrays; raise ValueError if they do not fit together."""
-        ids = check_ids(arrays["ids"])
-        recall = arrays.get("recall")  # indexes of earlier versions have none
-        measured = () if recall is None or not recall.size else (RecallCurve.from_array(recall).recall,)
-        return cls(ids, NeighborLists.from_arrays(arrays, len(ids)), *measured)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"ids": self.ids, "lists": self.lists, "recall": self.recall}  # without what is cached
-
-
-@dataclass(frozen=True, eq=False)
-class LinkState:
-    """The neighbor graph of a snapshot. `removed` marks vectors that were removed since; new ones may be missing."""
-
-    links: Links
-    removed: Mask | None = None
-
-    @property
-    def visible(self) -> Mask | None:
-        return None if self.removed is None else ~self.removed
-
-    def remove(self, ids: Ids) -> LinkState:
-        """Return the state without the vectors of some ids."""
-        rows, here = self.locate(ids)
-        if not here.any():
-            return self
-        removed = np.zeros(len(self.links), bool) if self.removed is None else self.removed.copy()
-        removed[rows[here]] = True
-        return replace(self, removed=removed)
-
-    def insert_rows(self, ids: Ids) -> LinkState:
-        """Return the state with rows for those of some increasing ids that have none."""
-        new = ids[~np.isin(ids, self.links.ids)]
-        if not len(new):
-            return self
-        links = self.links.insert_ids(new)
-        if self.removed is None:
-            return LinkState(links)
-        present = np.union1d(self.links.ids[~self.removed], new)
-        return LinkState(links, ~np.isin(links.ids, present))
-
-    def locate(self, ids: Ids) -> tuple[Ids, Mask]:
-        """Return (a row for each id, whether the id is linked)."""
-        rows = np.minimum(np.searchsorted(self.links.ids, ids), max(len(self.links) - 1, 0))
-        here: Mask = self.links.ids[rows] == ids
-        return rows, here if self.removed is None else here & ~self.removed[rows]
-
-    def compact(self) -> LinkState | None:
-        """Return the state without the space of removed vectors, None if none are left."""
-        if self.removed is None:
-            return self
-        rows = np.flatnonzero(~self.removed)
-        return LinkState(self.links.keep(rows)) if len(rows) else None
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of the graph, and of what diffusions need, once one was run."""
-        return self.links.nbytes + self.links.cached_bytes
-
-    @property
-    def count(self) -> int:
-        """The number of vectors that are linked."""
-        return len(self.links) if self.removed is None else int(np.count_nonzero(~self.removed))
-
-    def with_removals(self, bits: Array) -> LinkState:
-        """Return the state with the rows removed that are set in stored bits."""
-        if len(check_array(bits, np.uint8, 1)) != -(-len(self.links) // 8):
-            raise ValueError("the removals do not fit the neighbor graph")
-        return replace(self, removed=np.unpackbits(bits, count=len(self.links)).astype(bool))

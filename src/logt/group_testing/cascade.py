@@ -11,6 +11,8 @@ from logt._internal.types import Array
 from logt._internal.validation import check_fraction, check_positive
 from logt.group_testing.codes import LANES, RANKS, Codes
 
+_KEPT = 8  # prefixes of some codes: making one reads them all
+
 
 @dataclass(frozen=True)
 class Cascade:
@@ -40,9 +42,14 @@ class Prefix:
     weight: Array
 
     @classmethod
-    def from_codes(cls, codes: Codes, p: float) -> Prefix:
-        """Return U⁰ of some codes for the fraction p of the energy."""
-        return cls.from_lengths(codes, prefix_lengths(codes, p))
+    def of(cls, codes: Codes, p: float) -> Prefix:
+        """Return U⁰ of some codes for the fraction p of the energy; it is kept with the codes."""
+        known = codes.prefixes.get(p)
+        if known is None:
+            if len(codes.prefixes) >= _KEPT:
+                codes.prefixes.clear()
+            known = codes.prefixes[p] = cls.from_lengths(codes, prefix_lengths(codes, p))
+        return known
 
     @classmethod
     def from_lengths(cls, codes: Codes, lengths: Array) -> Prefix:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +38,14 @@ class Codes:
 
     def __len__(self) -> int:
         return len(self.scale)
+
+    @cached_property
+    def prefixes(self) -> dict[float, Any]:
+        """The prefixes U⁰ that searches have used, by the fraction of the energy (cascade.py)."""
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # without what is cached
 
     @property
     def width(self) -> int:
@@ -71,11 +81,6 @@ class Codes:
         _kernels.reconstruct(part.unit, part.weight, Y, X)
         X *= part.scale[:, None]
         return X
-
-
-def unit_dtype(count: int) -> type[np.uint16] | type[np.uint32]:
-    """Return the smallest type that can number `count` units."""
-    return np.uint16 if count <= 1 << 16 else np.uint32
 
 
 def _rank_blocks(width: int) -> list[slice]:

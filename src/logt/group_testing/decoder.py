@@ -10,14 +10,15 @@ from typing import Literal
 import numpy as np
 
 from logt import _kernels
+from logt._internal.arrays import unit_dtype
 from logt._internal.threads import SERIAL, Workers, split_range
 from logt._internal.types import Array, Floats, Ints
 from logt._internal.validation import check_choice, check_int, check_positive
-from logt.group_testing.codes import Codes, unit_dtype
+from logt.group_testing.codes import Codes
 from logt.group_testing.grouping import Units
 
 WeightType = Literal["float32", "int8"]
-Support = Literal["S0", "S1", "S0+random", "free", "near"]
+Support = Literal["S0", "S1", "S0+random", "free"]
 
 GRAM_LIMIT = 2 << 30
 """Bytes of Ŷ·Ŷᵀ up to which it is computed once; above, the part of each vector's support is computed in turn."""
@@ -67,10 +68,9 @@ class Local:
 class Sparse:
     """At most L units, chosen one by one by orthogonal matching pursuit within a support.
 
-    L: entries per vector. support: S₀, S₁, or the units with the largest |cos| ("free") or the largest cos ("near")
-    to x_i. With "near", the memory vector nearest to x_i in Euclidean distance is always the first entry. "S0+random"
-    is the control experiment for S₁: S₀ and random units, as many in total. candidates: the number of units of "free"
-    and "near", at least L. weights: how they are stored, "float32" or "int8".
+    L: entries per vector. support: S₀, S₁, or the units with the largest |cos| to x_i ("free"). "S0+random" is the
+    control experiment for S₁: S₀ and random units, as many in total. candidates: the number of units of "free", at
+    least L. weights: how they are stored, "float32" or "int8".
     """
 
     L: int = 300
@@ -80,7 +80,7 @@ class Sparse:
 
     def __post_init__(self) -> None:
         check_positive(self, "L", "candidates")
-        check_choice("support", self.support, ("S0", "S1", "S0+random", "free", "near"))
+        check_choice("support", self.support, ("S0", "S1", "S0+random", "free"))
         check_choice("weights", self.weights, ("float32", "int8"))
 
     def __call__(self, X: Floats, Y: Floats, units: Units, workers: Workers = SERIAL) -> Codes:
@@ -120,8 +120,8 @@ class Sparse:
         return [partial[increasing.index(L)].finish() for L in Ls]
 
     def _supports(self, X: Floats, A: Floats, units: Units, longest: int) -> _Supports:
-        if self.support in ("free", "near"):
-            return _MostSimilar(X, A, max(self.candidates, longest), signed=self.support == "near")
+        if self.support == "free":
+            return _MostSimilar(X, A, max(self.candidates, longest))
         kind = {"S0": _OwnUnits, "S1": _FirstOrder, "S0+random": _RandomUnits}[self.support]
         return kind(X, A, units)
 
@@ -187,16 +187,15 @@ class _RandomUnits(_FirstOrder):
 
 
 class _MostSimilar(_Supports):
-    """The units with the largest cos, or |cos|, to x."""
+    """The units with the largest |cos| to x."""
 
-    def __init__(self, X: Floats, A: Floats, candidates: int, *, signed: bool):
-        self._X, self._A, self._signed = X, A, signed
+    def __init__(self, X: Floats, A: Floats, candidates: int):
+        self._X, self._A = X, A
         self.capacity = min(len(A), candidates)
 
     def block(self, rows: slice) -> tuple[Ints, Ints, Floats]:
         corr = self._X[rows] @ self._A.T
-        size = corr if self._signed else np.abs(corr)
-        best = np.argpartition(-size, self.capacity - 1, axis=1)[:, : self.capacity]
+        best = np.argpartition(-np.abs(corr), self.capacity - 1, axis=1)[:, : self.capacity]
         best.sort(axis=1)
         counts = np.full(len(corr), self.capacity, np.int32)
         return best.astype(np.int32), counts, np.take_along_axis(corr, best, axis=1)

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from logt import _kernels
+from logt._internal.kmeans import members
 from logt._internal.threads import SERIAL, Workers
 from logt._internal.types import Floats, Ids, Ints
 from logt._internal.validation import check_choice, check_positive
@@ -29,11 +30,7 @@ class Units:
     @cached_property
     def members(self) -> tuple[Ids, Ints]:
         """Return (offsets, rows): unit j holds rows[offsets[j]:offsets[j + 1]], in increasing order."""
-        flat = self.assignment.ravel()
-        by_unit = np.argsort(flat, kind="stable")
-        sizes = np.bincount(flat, minlength=self.count)
-        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        return offsets, (by_unit // self.assignment.shape[1]).astype(np.int32)
+        return members(self.assignment, self.count)
 
     def rows(self, unit: int) -> Ints:
         """Return the rows of one unit."""

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from logt._internal.arrays import unit_dtype
 from logt._internal.threads import SERIAL, Workers, split_range
 from logt._internal.types import Array, Floats
 from logt._internal.validation import check_positive, check_ridge
-from logt.group_testing.codes import Codes, unit_dtype
+from logt.group_testing.codes import Codes
 from logt.group_testing.grouping import Units
 
 _ROWS = 128  # vectors encoded by one task

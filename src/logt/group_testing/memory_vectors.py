@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from logt._internal.threads import SERIAL, Workers, split_range
+from logt._internal.kmeans import for_each_group, normalized_sum
+from logt._internal.threads import SERIAL, Workers
 from logt._internal.types import Array, Floats
 from logt._internal.validation import check_ridge
 from logt.group_testing.grouping import Units
@@ -45,32 +46,11 @@ class Pinv:
 
 @dataclass(frozen=True)
 class Mean:
-    """y_j is the mean of its members, of norm 1 if `normalize`; 0 if there are none."""
-
-    normalize: bool = True
+    """y_j is the direction of the mean of its members, of norm 1; 0 if there are none."""
 
     def __call__(self, X: Floats, units: Units, workers: Workers = SERIAL) -> Floats:
-        return _for_each_unit(_normalized_sum if self.normalize else _mean, X, units, workers)
-
-
-def _normalized_sum(V: Floats) -> Array:
-    total: Array = V.sum(axis=0, dtype=np.float64)
-    total /= max(float(np.linalg.norm(total)), 1e-12)
-    return total
-
-
-def _mean(V: Floats) -> Array:
-    total: Array = V.sum(axis=0, dtype=np.float64)
-    return total / max(len(V), 1)
+        return _for_each_unit(normalized_sum, X, units, workers)
 
 
 def _for_each_unit(function: Callable[[Floats], Array], X: Floats, units: Units, workers: Workers) -> Floats:
-    Y = np.empty((units.count, X.shape[1]), np.float32)
-
-    def fill(block: slice) -> None:
-        for j in range(block.start, block.stop):
-            Y[j] = function(X[units.rows(j)])
-
-    _ = units.members  # computed once, before the threads read it
-    workers.map(fill, split_range(units.count, 64), "memory vectors")
-    return Y
+    return for_each_group(function, X, *units.members, workers, "memory vectors")

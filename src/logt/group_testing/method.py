@@ -1,18 +1,22 @@
-"""Methods, (X, Method) -> Segment: a composition of stages."""
+"""The paper's methods, (X, GroupTesting) -> segments: a composition of stages."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
+from logt._internal.arrays import unit_dtype
+from logt._internal.params import SearchParams
+from logt._internal.segment import BuildSettings, as_row_mask
 from logt._internal.threads import SERIAL, Workers, split_range
-from logt._internal.types import Floats, Ids
-from logt._internal.validation import check_choice
+from logt._internal.types import Array, Floats, Ids, Mask, Metric
+from logt._internal.validation import check_choice, normalize_rows, row_norms
 from logt.errors import InvalidInputError
-from logt.group_testing.cascade import Cascade
-from logt.group_testing.codes import Codes, unit_dtype
+from logt.group_testing.cascade import Cascade, prefix_lengths
+from logt.group_testing.codes import Codes
 from logt.group_testing.correction import Suppress
 from logt.group_testing.decoder import GroupPinv, Local, Sparse, Transpose
 from logt.group_testing.dictionary import DictionaryLearning
@@ -20,69 +24,75 @@ from logt.group_testing.grouping import KdTree, Orthogonal, Random, Units
 from logt.group_testing.kmeans import KMeans
 from logt.group_testing.llc import LocalityConstrained
 from logt.group_testing.memory_vectors import Mean, Pinv, Sum
-from logt.group_testing.quantize import Float32, Int4, Int8, ProductQuantizer
+from logt.group_testing.quantize import CODEBOOKS, Codebook, Float32, Int8, ProductQuantizer
+from logt.group_testing.search import DecodeSearch, Limits, MaskedSegment
 from logt.group_testing.segment import CodedSegment, effective_codebook
-from logt.lists.codec import Codec
-from logt.lists.inverted_lists import Probe
-from logt.lists.residual import ResidualQuantizer
+
+Segments = tuple[CodedSegment, ...]
+Graph = TypeVar("Graph")
 
 
 @dataclass(frozen=True)
-class Method:
+class GroupTesting:
     """A composition of stages. Its repr is the configuration of an experiment; `dataclasses.replace` makes a sweep.
 
     group: X -> units. memory: X, units -> memory vectors Y. quantize: Y -> Ŷ, how they are stored. decode: X, Ŷ ->
     the codes U. correct: the correction of rankings. cascade: the default cascade of searches.
     unit_norm: estimates are those of reconstructions of norm 1, ŝ_i / ‖Ŷ u_i‖.
     fit: the decoder is fitted to what is stored (Ŷ); "exact" fits it to Y instead, as an experiment.
-    residual: keep the vectors in inverted lists, with a few bits per dimension of their residuals (default index).
-    probe: how much of the inverted lists a search reads.
 
     The stages are called with X, vectors of norm 1; rng, the source of random numbers; and workers, the threads.
     """
 
     group: Random | Orthogonal | KMeans | KdTree
     memory: Sum | Pinv | Mean | DictionaryLearning
-    quantize: Float32 | Int8 | Int4 | ProductQuantizer
+    quantize: Float32 | Int8 | ProductQuantizer
     decode: Transpose | GroupPinv | Local | Sparse | LocalityConstrained
     correct: Suppress | None = None
     cascade: Cascade | None = None
     unit_norm: bool = False
     fit: Literal["stored", "exact"] = "stored"
-    residual: ResidualQuantizer | None = None
-    probe: Probe | None = None
+
+    segment_size: ClassVar = 1 << 17
+    model_types: ClassVar = CODEBOOKS
 
     def __post_init__(self) -> None:
         check_choice("fit", self.fit, ("stored", "exact"))
-        if (self.residual is None) != (self.probe is None):
-            raise InvalidInputError("residual codes need inverted lists: pass both residual and probe, or none")
-        if self.residual is None:
-            if isinstance(self.quantize, Int4):
-                raise InvalidInputError("memory vectors of 4 bits are for methods with residual codes")
-            return
-        if self.cascade or self.correct or self.unit_norm:
-            raise InvalidInputError("a method with residual codes takes no cascade, correction or unit_norm")
-        near = isinstance(self.decode, Sparse) and self.decode.support == "near"
-        if not (isinstance(self.group, KMeans) and isinstance(self.memory, Mean) and near):
-            raise InvalidInputError("residual codes need k-means units, their means, and sparse codes of near units")
-        if not isinstance(self.quantize, Int4):
-            raise InvalidInputError("a method with residual codes keeps memory vectors in 4 bits: quantize=Int4()")
 
-    @property
-    def segment_size(self) -> int:
-        """The rows of a segment of an index with segment_size="auto"."""
-        return 1 << 20 if self.probe else 1 << 17
+    def describe(self) -> str:
+        """Return the names of the stages."""
+        stages = (getattr(self, field.name) for field in fields(self))
+        return ", ".join(type(stage).__name__ for stage in stages if is_dataclass(stage))
 
-    def train(
-        self, X: Floats, rng: np.random.Generator, workers: Workers = SERIAL, *, normalized: bool = True
-    ) -> Codec:
-        """Train the codec of a method with residual codes on vectors X; `normalized`: all have norm 1."""
-        if self.residual is None or not isinstance(self.group, KMeans) or not isinstance(self.decode, Sparse):
-            raise TypeError("only a method with residual codes has a codec")
-        return Codec.train(X, self.group, self.decode, self.residual, rng, workers, normalized=normalized)
+    # ------------------------------------------------------------------------------------------------ building
+
+    def add(
+        self, segments: Segments, rows: Array, ids: Ids, settings: BuildSettings, workers: Workers
+    ) -> tuple[CodedSegment, ...]:
+        """Return the segments with a batch of new vectors, whose ids increase."""
+        parts = enumerate(settings.parts(len(rows)), len(segments))
+        new = (self.encode(rows[part], ids[part], number, None, settings, workers) for number, part in parts)
+        return (*segments, *new)
+
+    def encode(
+        self, rows: Array, ids: Ids, number: int, codec: None, settings: BuildSettings, workers: Workers
+    ) -> CodedSegment:
+        """Return the segment of some vectors on its own: the one with this number."""
+        norms = row_norms(rows)
+        rng = np.random.default_rng([settings.seed, number])
+        segment = self.build(normalize_rows(rows, norms), ids, rng, workers)
+        return segment if settings.metric == "cosine" else replace(segment, norms=norms.astype(np.float32))
+
+    def compact(self, segments: Segments, settings: BuildSettings, workers: Workers) -> Segments:
+        """Free the space of removed vectors."""
+        return tuple(segment.compact() for segment in segments)
+
+    def measure_graph(self, segments: Segments, graph: Graph, rng: np.random.Generator, workers: Workers) -> Graph:
+        """Return the graph: these searches do not use it."""
+        return graph
 
     def build(self, X: Floats, ids: Ids, rng: np.random.Generator, workers: Workers = SERIAL) -> CodedSegment:
-        """Build a segment of a method without residual codes from unit vectors X (N ≥ 1 rows) and their ids."""
+        """Build a segment from unit vectors X (N ≥ 1 rows) and their ids."""
         units = self.units(X, rng, workers)
         Y = self.memory_vectors(X, units, rng, workers)
         codebook = self.quantize(Y, rng)
@@ -108,6 +118,70 @@ class Method:
     def codes(self, X: Floats, Y: Floats, units: Units, workers: Workers) -> Codes:
         """Run the decoder stage: X, Y, units -> U."""
         return self.decode(X, Y, units, workers)
+
+    # ------------------------------------------------------------------------------------------------- search
+
+    @property
+    def thorough(self) -> Limits:
+        """The limits of a search for the neighbors of a vector."""
+        return Limits(self.cascade)
+
+    def limits(self, params: SearchParams) -> Limits:
+        """Return how much a search reads."""
+        for name in ("nprobe", "recall", "beam"):
+            if getattr(params, name) is not None:
+                raise InvalidInputError(f"{name} is for methods with inverted lists; set effort, or p and R")
+        p = params.p if params.p is not None or params.effort is None else max(params.effort, 1e-3)
+        cascade = self.cascade
+        if p is not None or params.R is not None:
+            usual = cascade or Cascade()
+            cascade = Cascade(usual.p if p is None else p, usual.R if params.R is None else params.R)
+        return Limits(cascade, self.correct if params.correct else None)
+
+    def search(
+        self, segments: Segments, metric: Metric, visible: Sequence[Mask | Ids] | None, graph: object
+    ) -> DecodeSearch:
+        """Return the search of some segments. visible: their rows that can be found; None means all."""
+        l2 = metric == "l2"
+        if visible is None:
+            return DecodeSearch([MaskedSegment.of_segment(segment, l2=l2) for segment in segments], metric)
+        masks = (as_row_mask(rows, len(segment)) for segment, rows in zip(segments, visible, strict=True))
+        views = [MaskedSegment.of_segment(s, l2=l2, allowed=m) for s, m in zip(segments, masks, strict=True)]
+        return DecodeSearch(views, metric)
+
+    def operations(self, segments: Segments, limits: Limits) -> float:
+        """Return how many operations a search takes after it has measured the query.
+
+        A cascade decodes the rest of U for the fraction R / N of the vectors that it re-ranks.
+        """
+        full = float(sum(segment.entries for segment in segments))
+        if limits.cascade is None:
+            return full
+        decoded = sum(_decoded(segment, limits.cascade.p) for segment in segments)
+        share = min(1.0, limits.cascade.R / sum(segment.count for segment in segments))
+        return decoded + (full - decoded) * share
+
+    # ------------------------------------------------------------------------------------------------- storage
+
+    def read_segment(self, model: Codebook, arrays: Mapping[str, Array]) -> CodedSegment:
+        """Build a segment from stored arrays; raise ValueError if they do not fit together."""
+        return CodedSegment.from_arrays(model, arrays)
+
+    def check_segment(self, segment: Any, dim: int, metric: Metric) -> None:
+        """Raise InvalidInputError unless a segment that was read from disk fits the index."""
+        if segment.units is None and (self.correct is not None or segment.codes.inverse):
+            raise InvalidInputError("a segment has no units")
+        if segment.codebook.shape[1] != dim:
+            raise InvalidInputError(f"a segment has dimension {segment.codebook.shape[1]}, not {dim}")
+        if (segment.norms is not None) != (metric != "cosine"):
+            raise InvalidInputError("the norms do not fit the metric")
+
+
+def _decoded(segment: CodedSegment, p: float) -> float:
+    """Return the entries of U⁰."""
+    if segment.codes.inverse:
+        return float(segment.entries)
+    return float(prefix_lengths(segment.codes, p).sum(dtype=np.int64))
 
 
 def _norms(codes: Codes, Y: Floats, workers: Workers) -> Floats:

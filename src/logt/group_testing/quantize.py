@@ -39,6 +39,10 @@ class Codebook(ABC):
         """(number of memory vectors, dimension)."""
 
     @property
+    def units(self) -> int:
+        return self.shape[0]
+
+    @property
     def operations(self) -> int:
         """Multiplications to measure one query."""
         return self.shape[0] * self.shape[1]
@@ -110,22 +114,12 @@ class Int8Codebook(Codebook):
         return self.codes[rows] * self.scale[rows, None]
 
     def measure(self, Q: Floats) -> Floats:
-        import numkong
-
         q, q_scale = to_int8(Q)
-        products = np.asarray(numkong.dots_packed(self.codes, numkong.dots_pack(q)))  # the codes are not copied
-        C = np.empty((len(Q), len(self.codes)), np.float32)
-        np.multiply(products.T, self.scale, out=C, casting="unsafe")
+        products = np.empty((len(Q), len(self.codes)), np.int32)
+        _kernels.byte_products(q, self.codes, products)
+        C: Floats = np.multiply(products, self.scale, dtype=np.float32, casting="unsafe")
         C *= q_scale[:, None]
         return C
-
-
-@dataclass(frozen=True)
-class Int4:
-    """Half a byte per component, one scale per memory vector and band; for methods with residual codes (codec.py)."""
-
-    def __call__(self, Y: Floats, rng: np.random.Generator) -> Codebook:
-        raise TypeError("memory vectors of 4 bits belong to a codec")
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ import numpy as np
 
 from logt import _kernels
 from logt._internal.threads import SERIAL, Workers, split_range
-from logt._internal.types import Array, Floats, Ids, Mask
+from logt._internal.types import Array, Floats, Ids, Mask, Metric
 from logt.group_testing.cascade import FULL, Cascade, Prefix
-from logt.group_testing.cascade_cache import PrefixCache
 from logt.group_testing.codes import LANES
 from logt.group_testing.correction import Suppress
 from logt.group_testing.decoder import solve_group_inverse
 from logt.group_testing.segment import CodedSegment
+from logt.metrics import scale_queries, to_distances
 
 TILE = LANES
 """Queries decoded together, one per SIMD lane."""
@@ -26,7 +26,7 @@ _NO_BIAS = np.empty(0, np.float32)
 
 
 @dataclass(frozen=True)
-class View:
+class MaskedSegment:
     """A segment as one search sees it: `bias` is added to the estimates, -inf hides a row; `count` are visible."""
 
     segment: CodedSegment
@@ -34,7 +34,7 @@ class View:
     count: int
 
     @classmethod
-    def of_segment(cls, segment: CodedSegment, *, l2: bool, allowed: Mask | None = None) -> View:
+    def of_segment(cls, segment: CodedSegment, *, l2: bool, allowed: Mask | None = None) -> MaskedSegment:
         """With `l2`, scores are 2·q·x − ‖x‖² for doubled queries; only live and allowed rows are visible."""
         bias = _NO_BIAS if not l2 or segment.minus_squares is None else segment.minus_squares
         if segment.removed is None and allowed is None:
@@ -43,13 +43,13 @@ class View:
         masked = np.where(seen, bias if len(bias) else np.float32(0), np.float32(-np.inf))
         return cls(segment, masked, int(seen.sum()))
 
-    def rows(self, part: slice) -> View:
+    def rows(self, part: slice) -> MaskedSegment:
         """Return the view of some rows only; their codes are copied."""
         segment, bias = self.segment, self.bias[part]
         norms = None if segment.norms is None else segment.norms[part]
         some = replace(segment, ids=segment.ids[part], codes=segment.codes.take(part), norms=norms, removed=None)
         count = int(np.count_nonzero(bias > -np.inf)) if len(bias) else len(some)
-        return View(some, bias, count)
+        return MaskedSegment(some, bias, count)
 
 
 @dataclass(frozen=True)
@@ -83,13 +83,12 @@ def rank_scores(scores: Floats, ids: Ids, count: int) -> Ids:
 
 
 def search_by_decoding(
-    views: Sequence[View],
+    views: Sequence[MaskedSegment],
     Q: Floats,
     k: int,
     cascade: Cascade | None = None,
     correct: Suppress | None = None,
     workers: Workers = SERIAL,
-    prefixes: PrefixCache | None = None,
 ) -> tuple[Floats, Ids]:
     """Return the best k of all segments for each row of Q: (scores, ids), (nq, at most k) each.
 
@@ -104,15 +103,14 @@ def search_by_decoding(
     tiles = split_range(len(Q), TILE)
     if cascade is not None and cascade.p == 1:
         cascade = None  # U⁰ is U
-    cache = prefixes or PrefixCache()
-    U0 = [cache.get(view.segment.codes, cascade.p) if cascade else FULL for view in views]
+    U0 = [Prefix.of(view.segment.codes, cascade.p) if cascade else FULL for view in views]
     found = workers.map(lambda tile: _decode_tile(views, Q[tile], k, cascade, correct, U0), tiles)
     for tile, candidates in zip(tiles, found, strict=True):
         scores[tile], ids[tile] = candidates.scores[:, :k], candidates.ids[:, :k]
     return scores, ids
 
 
-def all_scores(view: View, q: Floats) -> Iterator[tuple[Floats, Ids]]:
+def all_scores(view: MaskedSegment, q: Floats) -> Iterator[tuple[Floats, Ids]]:
     """Yield, block by block, (the scores of visible rows, their ids) for one query of shape (1, dim)."""
     C = _solve(view.segment, _measure([view], q)[id(view.segment.codebook)])
     for block in split_range(len(view.segment), _BLOCK):
@@ -121,11 +119,46 @@ def all_scores(view: View, q: Floats) -> Iterator[tuple[Floats, Ids]]:
         yield found.scores[0], found.ids[0]
 
 
+@dataclass(frozen=True)
+class Limits:
+    """How much a search reads: `cascade`, None decodes all of U; and the correction that it applies, if any."""
+
+    cascade: Cascade | None = None
+    correct: Suppress | None = None
+
+
+@dataclass(frozen=True)
+class DecodeSearch:
+    """The search of an index, with scores as users see them."""
+
+    views: Sequence[MaskedSegment]
+    metric: Metric
+
+    def search(self, Q: Floats, k: int, limits: Limits, workers: Workers = SERIAL) -> tuple[Floats, Ids]:
+        """Return (scores, ids), (nq, at most k) each, best first."""
+        scaled = scale_queries(Q, self.metric)
+        scores, ids = search_by_decoding(self.views, scaled, k, limits.cascade, limits.correct, workers)
+        return to_distances(Q, scores, self.metric), ids
+
+    def prepare(self, k: int, limits: Limits) -> None:
+        """Return None: nothing is prepared for single queries."""
+
+    def all_scores(self, q: Floats) -> Iterator[tuple[Floats, Ids]]:
+        """Yield (scores, ids) of all visible vectors, block by block."""
+        for view in self.views:
+            for scores, ids in all_scores(view, scale_queries(q[None], self.metric)):
+                yield to_distances(q[None], scores[None], self.metric)[0], ids
+
+    @property
+    def nbytes(self) -> int:
+        return 0
+
+
 # ------------------------------------------------------------------------------------------------- decoding
 
 
 def _decode_tile(
-    views: Sequence[View],
+    views: Sequence[MaskedSegment],
     Q: Floats,
     k: int,
     cascade: Cascade | None,
@@ -145,14 +178,14 @@ def _decode_tile(
         kept *= 2  # suppressed results make room for lower ones
 
 
-def _measure(views: Sequence[View], Q: Floats) -> dict[int, Floats]:
+def _measure(views: Sequence[MaskedSegment], Q: Floats) -> dict[int, Floats]:
     """Return C = Q·Ŷᵀ by codebook: segments may share one."""
     codebooks = {id(view.segment.codebook): view.segment.codebook for view in views}
     return {key: np.ascontiguousarray(codebook.measure(Q)) for key, codebook in codebooks.items()}
 
 
 def _rank(
-    views: Sequence[View], C: list[Floats], prefixes: list[Prefix], kept: int, cascade: Cascade | None
+    views: Sequence[MaskedSegment], C: list[Floats], prefixes: list[Prefix], kept: int, cascade: Cascade | None
 ) -> ScoredRows:
     """Return the best `kept` over all segments."""
     wanted = max(kept, cascade.R) if cascade else kept
@@ -174,7 +207,7 @@ def _solve(segment: CodedSegment, C: Floats) -> Floats:
     return solve_group_inverse(C, segment.units)
 
 
-def _estimate(view: View, C: Floats, prefix: Prefix, number: int, R: int) -> ScoredRows:
+def _estimate(view: MaskedSegment, C: Floats, prefix: Prefix, number: int, R: int) -> ScoredRows:
     """Return the R best of one segment by U⁰, in no order."""
     codes, scale = view.segment.codes, view.segment.code_scale
     U = (codes.unit, codes.weight, scale, view.bias, prefix.lengths)
@@ -194,7 +227,7 @@ def _estimate(view: View, C: Floats, prefix: Prefix, number: int, R: int) -> Sco
     return _scored_rows(view, number, scores, rows)
 
 
-def _scored_rows(view: View, number: int, scores: Floats, rows: Array) -> ScoredRows:
+def _scored_rows(view: MaskedSegment, number: int, scores: Floats, rows: Array) -> ScoredRows:
     ids = view.segment.ids[rows]
     empty = rows < 0
     if empty.any():

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from logt._internal.segment import Segment, check_ids
+from logt._internal.segment import Segment, StoredPart, check_ids
 from logt._internal.types import Array, Floats, Ids, Mask
 from logt._internal.validation import check_array, check_lengths
 from logt.group_testing.codes import Codes
@@ -72,8 +72,16 @@ class CodedSegment(Segment):
         X = codes.reconstruct(Y)
         return X if self.norms is None else X * self.norms[rows, None]
 
-    def nonzeros(self) -> int:
-        """Return the entries of U, or of the dense U = G⁺ if the codes represent that."""
+    def reconstruct_live(self) -> Floats:
+        """Return the directions x̂ of all live vectors at their norms, where these are kept."""
+        X = super().reconstruct_live()
+        if self.norms is not None:
+            X *= (self.norms[self.live] / np.maximum(np.linalg.norm(X, axis=1), np.float32(1e-30)))[:, None]
+        return X
+
+    @property
+    def entries(self) -> int:
+        """The entries of U, or of the dense U = G⁺ if the codes represent that."""
         if self.codes.inverse:
             return len(self) * self.codebook.shape[0]
         return int(np.count_nonzero(self.codes.weight))
@@ -83,6 +91,7 @@ class CodedSegment(Segment):
         norms = 0 if self.norms is None else self.norms.nbytes + sum(c.nbytes for c in cached if c is not None)
         return {
             "decoder": self.codes.nbytes,
+            "prefixes": sum(prefix.nbytes for prefix in list(self.codes.prefixes.values())),
             "units": 0 if self.units is None else self.units.assignment.nbytes,
             "ids": self.ids.nbytes,
             "norms": norms,
@@ -90,7 +99,7 @@ class CodedSegment(Segment):
         }
 
     @property
-    def arrays(self) -> dict[str, Array]:
+    def stored_parts(self) -> dict[str, StoredPart]:
         codes = self.codes
         arrays = {"unit": codes.unit, "weight": codes.weight, "scale": codes.scale, "ids": self.ids}
         if self.units is not None:
@@ -99,7 +108,7 @@ class CodedSegment(Segment):
             arrays["norms"] = self.norms
         if codes.inverse:
             arrays["inverse"] = np.ones(1, np.uint8)
-        return arrays
+        return {"segment": StoredPart(arrays, (self.ids, codes, self.units, self.norms))}
 
     @classmethod
     def from_arrays(cls, codebook: Codebook, arrays: Mapping[str, Array]) -> CodedSegment:

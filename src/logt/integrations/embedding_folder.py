@@ -12,8 +12,8 @@ import numpy as np
 
 from logt._internal.types import Array, Floats, Ids
 from logt._internal.validation import check_choice
+from logt.engine.protocols import Method
 from logt.errors import InvalidInputError
-from logt.group_testing.method import Method
 from logt.index import Index
 
 METRICS: dict[str, Literal["cosine", "ip", "l2"]] = {"cosine": "cosine", "dotproduct": "ip", "euclidean": "l2"}

@@ -11,8 +11,8 @@ import numpy as np
 from logt._internal.progress import shown_progress
 from logt._internal.threads import Progress
 from logt._internal.types import Floats, Ids
+from logt.engine.protocols import Method
 from logt.errors import InvalidInputError, MissingExtraError
-from logt.group_testing.method import Method
 from logt.index import Index
 
 

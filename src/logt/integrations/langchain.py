@@ -6,8 +6,8 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from logt.engine.protocols import Method
 from logt.errors import InvalidInputError, MissingExtraError
-from logt.group_testing.method import Method
 from logt.index import Index
 
 try:

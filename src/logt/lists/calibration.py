@@ -1,4 +1,4 @@
-"""Calibration, (segments, queries) -> the accuracy and the cost of searches by effort, and ranks of the nearest."""
+"""Calibration, (segments, queries) -> the accuracy and the cost of searches by effort, and depths of the nearest."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from logt._internal.segment import Segment
 from logt._internal.threads import SERIAL, Workers
 from logt._internal.types import Array, Floats, Ids
-from logt.graph.neighbor_graph import LinkState
+from logt.graph.stored_graph import StoredGraph
 from logt.lists.codec import Codec
-from logt.lists.inverted_lists import Probe, Ranks, RecallCurve
+from logt.lists.inverted_lists import CandidateDepths, Probe, RecallCurve
 from logt.lists.search import ListSearcher
 from logt.lists.segment import ListSegment
 
@@ -47,26 +46,26 @@ def measure_efforts(
     Q: Floats,
     own: Ids | None = None,
     workers: Workers = SERIAL,
-    links: LinkState | None = None,
+    graph: StoredGraph | None = None,
     share: float = 1.0,
     efforts: Sequence[float] = (*RecallCurve.EFFORTS, 1.0),
 ) -> list[EffortPoint]:
     """Search for Q at each effort, and compare with a full read.
 
-    own: ids of Q, if these are vectors of the segments; they do not count. links: the neighbor graph. share: that of
+    own: ids of Q, if these are vectors of the segments; they do not count. graph: the neighbor graph. share: that of
     all vectors which the segments have; they have as much of the results, of the candidates and of what is scanned.
     """
-    if links is None:
+    if graph is None:
         searcher = ListSearcher(segments)
     else:  # a query that is in the graph would start from its own neighbors
         hidden = np.empty(0, np.int64) if own is None else own
-        masks = [segment.live & ~np.isin(segment.ids, hidden) for segment in segments]
-        searcher = ListSearcher(segments, masks, links=links.remove(hidden))
+        visible = [segment.live & ~np.isin(segment.ids, hidden) for segment in segments]
+        searcher = ListSearcher(segments, visible, graph=graph.remove(hidden))
     excluded = np.full(len(Q), -1) if own is None else own
     few, many, most = RecallCurve.KS
-    usual = _Comparison(searcher, Q, excluded, many, share, workers, linked=links is not None)
+    usual = _Comparison(searcher, Q, excluded, many, share, workers, linked=graph is not None)
     some = np.linspace(0, len(Q) - 1, min(len(Q), _FEW_QUERIES)).astype(int)
-    long = _Comparison(searcher, Q[some], excluded[some], most, share, workers, linked=links is not None)
+    long = _Comparison(searcher, Q[some], excluded[some], most, share, workers, linked=graph is not None)
     points = []
     for effort in efforts:
         recall_1000, recall_100 = long.search(effort, most)[0], usual.search(effort, many)[0]
@@ -84,12 +83,12 @@ class _Comparison:
     ):
         self._searcher, self._Q, self._own = searcher, Q, own
         self._share, self._workers, self._linked = share, workers, linked
-        self._full = searcher.search(Q, k + 1, Probe(1.0).limits(k + 1, ranks=searcher.ranks), workers)[1]
+        self._full = searcher.search(Q, k + 1, Probe(1.0).limits(k + 1, depths=searcher.depths), workers)[1]
 
     def search(self, effort: float, k: int) -> tuple[float, float, float]:
         """Return (recall of k results, seconds per query, vectors whose codes are decoded)."""
         here = max(1, round(self._share * k))
-        limits = Probe(effort).limits(k, ranks=self._searcher.ranks, linked=self._linked)
+        limits = Probe(effort).limits(k, depths=self._searcher.depths, linked=self._linked)
         candidates = max(here + 1, round(self._share * limits.candidates))
         limits = limits._replace(least=round(self._share * limits.least), candidates=candidates)
         start = time.perf_counter()
@@ -99,8 +98,12 @@ class _Comparison:
 
 
 def calibrate(
-    segments: Sequence[Segment], Q: Floats | None, rng: np.random.Generator, workers: Workers, share: float = 1.0
-) -> tuple[Segment, ...]:
+    segments: Sequence[ListSegment],
+    Q: Floats | None,
+    rng: np.random.Generator,
+    workers: Workers,
+    share: float = 1.0,
+) -> tuple[ListSegment, ...]:
     """Return the segments with a measured accuracy of each codec: with queries Q, or with vectors of the segments.
 
     With queries, all codecs get the curve of a search of all segments: the nearest vectors of a query may all be of
@@ -109,35 +112,27 @@ def calibrate(
     """
     groups: dict[int, list[ListSegment]] = {}
     for segment in segments:
-        if isinstance(segment, ListSegment):
-            groups.setdefault(id(segment.codec), []).append(segment)
+        groups.setdefault(id(segment.codec), []).append(segment)
     codecs = {key: _measured(same, Q, rng, workers, share) for key, same in groups.items()}
     if Q is not None and not all(segment.flat for same in groups.values() for segment in same):
         everything = [replace(s, codec=codecs[key]) for key, same in groups.items() for s in same]
         curve = _curve(everything, Q, None, workers, share=share)
         codecs = {key: replace(codec, curve=curve) for key, codec in codecs.items()}
-    return tuple(
-        replace(s, codec=codecs[id(s.codec)])
-        if isinstance(s, ListSegment) and codecs[id(s.codec)] is not s.codec
-        else s
-        for s in segments
-    )
+    return tuple(s if codecs[id(s.codec)] is s.codec else replace(s, codec=codecs[id(s.codec)]) for s in segments)
 
 
-def calibrate_changed(segments: Sequence[Segment], rng: np.random.Generator, workers: Workers) -> tuple[Segment, ...]:
+def calibrate_changed(
+    segments: Sequence[ListSegment], rng: np.random.Generator, workers: Workers
+) -> tuple[ListSegment, ...]:
     """Return the segments, with each codec measured again that has many more or fewer vectors than when it was.
 
     Codecs that were measured with given queries stay as they are.
     """
     counts: dict[int, int] = {}
     for segment in segments:
-        if isinstance(segment, ListSegment) and segment.codec.measured:
+        if segment.codec.measured:
             counts[id(segment.codec)] = counts.get(id(segment.codec), 0) + segment.count
-    changed = [
-        segment
-        for segment in segments
-        if isinstance(segment, ListSegment) and _has_changed(counts.get(id(segment.codec), 0), segment.codec.measured)
-    ]
+    changed = [s for s in segments if _has_changed(counts.get(id(s.codec), 0), s.codec.measured)]
     measured = dict(zip(map(id, changed), calibrate(changed, None, rng, workers), strict=True))
     return tuple(measured.get(id(segment), segment) for segment in segments)
 
@@ -146,32 +141,36 @@ def _has_changed(count: int, measured: int) -> bool:
     return count > 0 and not measured / CHANGED < count < measured * CHANGED
 
 
-def calibrate_links(
-    segments: Sequence[Segment], links: LinkState, Q: Floats | None, rng: np.random.Generator, workers: Workers
-) -> LinkState:
+def calibrate_graph(
+    segments: Sequence[ListSegment],
+    graph: StoredGraph,
+    Q: Floats | None,
+    rng: np.random.Generator,
+    workers: Workers,
+) -> StoredGraph:
     """Return the neighbor graph with the measured curve of searches that use it, as `calibrate` does for codecs.
 
     Where the codecs were measured with given queries, the curve is left as it is until queries are given again.
     """
-    listed = [segment for segment in segments if isinstance(segment, ListSegment)]
-    if all(segment.flat for segment in listed) or (Q is None and any(segment.codec.tuned for segment in listed)):
-        return links
+    tuned = any(segment.codec.tuned for segment in segments)
+    if all(segment.flat for segment in segments) or (Q is None and tuned):
+        return graph
     own = None
     if Q is None:
-        Q, own = sample_vectors(listed, _QUERIES, rng)
-    return replace(links, links=replace(links.links, recall=_curve(listed, Q, own, workers, links).recall))
+        Q, own = sample_vectors(segments, _QUERIES, rng)
+    return replace(graph, recall=_curve(segments, Q, own, workers, graph).recall)
 
 
-def measure_ranks(
+def measure_depths(
     segments: Sequence[ListSegment], Q: Floats, own: Ids | None, workers: Workers, share: float = 1.0
-) -> Ranks:
+) -> CandidateDepths:
     """Return how far down the ranking by codes the best results of a full read are.
 
     own: as of `measure_efforts`. share: that of all vectors which the segments have. Of the k nearest of all, they
     have about share · k, and there are 1 / share times as many before each of them. Not less than usual: queries may
     be harder than the vectors of a collection.
     """
-    limits = Probe(1.0).limits(1, ranks=None)._replace(candidates=_DEPTH)
+    limits = Probe(1.0).limits(1, depths=None)._replace(candidates=_DEPTH)
     found = ListSearcher(segments).candidates(Q, limits, workers)
     excluded = np.full(len(Q), -1) if own is None else own
     nearest: list[list[Array]] = [[] for _ in RecallCurve.KS[:2]]
@@ -181,17 +180,17 @@ def measure_ranks(
         order = np.argsort(-scores[others], kind="stable")
         for ranks, k in zip(nearest, RecallCurve.KS[:2], strict=True):
             ranks.append(rank[order[: max(1, round(share * k))]])
-    usual = Ranks()
+    usual = CandidateDepths()
     if not sum(map(len, nearest[0])):
         return usual
     few, many = (float(np.float32(np.quantile(np.concatenate(ranks), 0.99) / share)) for ranks in nearest)
-    return Ranks(max(few, usual.few), max(few, many, usual.many))
+    return CandidateDepths(max(few, usual.few), max(few, many, usual.many))
 
 
 def _measured(
     segments: Sequence[ListSegment], Q: Floats | None, rng: np.random.Generator, workers: Workers, share: float
 ) -> Codec:
-    """Return the codec of some segments with its ranks and, without queries, its curve."""
+    """Return the codec of some segments with its depths and, without queries, its curve."""
     codec, own = segments[0].codec, None
     flat = all(segment.flat for segment in segments)
     if flat and not codec.refine:
@@ -202,7 +201,7 @@ def _measured(
         measured = round(sum(segment.count for segment in segments) / share)
     codec = replace(codec, measured=measured)
     if codec.refine:
-        codec = replace(codec, ranks=measure_ranks(segments, Q, own, workers, share))
+        codec = replace(codec, depths=measure_depths(segments, Q, own, workers, share))
     if flat or own is None:  # everything is scanned at any effort; or the queries are measured in all segments
         return codec
     return replace(codec, curve=_curve([replace(s, codec=codec) for s in segments], Q, own, workers, share=share))
@@ -213,15 +212,15 @@ def _curve(
     Q: Floats,
     own: Ids | None,
     workers: Workers,
-    links: LinkState | None = None,
+    graph: StoredGraph | None = None,
     share: float = 1.0,
 ) -> RecallCurve:
-    points = measure_efforts(segments, Q, own, workers, links, share, RecallCurve.EFFORTS)
+    points = measure_efforts(segments, Q, own, workers, graph, share, RecallCurve.EFFORTS)
     recall = np.array([(p.recall, p.recall_100, p.recall_1000) for p in points], np.float32).T
     return RecallCurve(np.maximum.accumulate(recall, axis=1))
 
 
-def sample_vectors(segments: Sequence[Segment], count: int, rng: np.random.Generator) -> tuple[Floats, Ids]:
+def sample_vectors(segments: Sequence[ListSegment], count: int, rng: np.random.Generator) -> tuple[Floats, Ids]:
     """Return (vectors as they are kept, their ids) of at most `count` random live rows."""
     rows = [np.flatnonzero(segment.live) for segment in segments]
     total = sum(map(len, rows))

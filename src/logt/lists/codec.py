@@ -10,27 +10,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logt import _kernels
+from logt._internal.arrays import unit_dtype
+from logt._internal.kmeans import group_means, kmeans
 from logt._internal.threads import SERIAL, Workers, split_range
 from logt._internal.types import Array, Floats
 from logt._internal.validation import check_array, row_norms
-from logt.group_testing.codes import unit_dtype
-from logt.group_testing.decoder import Sparse
-from logt.group_testing.kmeans import KMeans
-from logt.group_testing.memory_vectors import Mean
-from logt.lists.inverted_lists import Ranks, RecallCurve
-from logt.lists.residual import CHUNK, STEPS, Bands, ResidualQuantizer, signs
+from logt.lists.inverted_lists import CandidateDepths, RecallCurve
+from logt.lists.residual import CHUNK, STEPS, Bands, signs
 
 _BOOK_BITS = 4
 _ROWS = 512  # vectors encoded by one task
+_CANDIDATES = 32  # memory vectors that entries are chosen from, at least
 _SAMPLE = 8192  # vectors that deviations are computed from
 _GRAM_BYTES = 1 << 28  # of the memory vectors' products, up to which they are computed once for a large batch
 _TINY = 1e-30  # instead of a norm of 0
+
+
+class CodecSettings(NamedTuple):
+    """What a codec is trained for. units: memory vectors. entries: of U per vector. bits: per dimension of the
+    residual. refine: keep a refinement.
+    """
+
+    units: int
+    entries: int
+    bits: int
+    refine: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +48,8 @@ class Encoded:
     """The codes of some vectors.
 
     unit, weight: the entries, (rows, L), the first being the nearest memory vector. scale: of the weights.
-    sign_bits, low_bits: the bits of the residual. factor: of the residual. square: ‖v‖². refinement, refinement_scale: what
-    those bits leave out, if it is kept.
+    sign_bits, low_bits, factor: the residual. square: ‖v‖². refinement, refinement_scale: what those bits leave out, if
+    it is kept.
     """
 
     unit: Array
@@ -61,12 +71,9 @@ class Codec:
     in 4 bits per coordinate. book_scale: of each. book_deviation: of their coordinates in each band.
     list_weight, list_bias: the mean first weight and the mean −‖v‖² of the vectors of each list. entries: L. refine:
     a refinement is kept. normalized: vectors have norm 1, as under cosine. captured: the energy of vectors that the
-    memory vectors capture, 0 if unknown. curve: the accuracy of searches by effort, if it was measured. ranks:
-    how far down the ranking by codes the nearest vectors are. measured: the number of vectors that curve and ranks
+    memory vectors capture, 0 if unknown. curve: the accuracy of searches by effort, if it was measured. depths:
+    how far down the ranking by codes the nearest vectors are. measured: the number of vectors that curve and depths
     were measured with, 0 if unknown, or if queries were given for it.
-
-    The methods take decode, the stage that chooses entries; residual, the stage that sets the bits; and workers, the
-    threads.
     """
 
     mean: Floats
@@ -81,7 +88,7 @@ class Codec:
     normalized: bool
     captured: float = 0.0
     curve: RecallCurve | None = None
-    ranks: Ranks = field(default_factory=Ranks)
+    depths: CandidateDepths = field(default_factory=CandidateDepths)
     measured: int = 0
 
     @property
@@ -95,44 +102,36 @@ class Codec:
     def train(
         cls,
         X: Floats,
-        group: KMeans,
-        decode: Sparse,
-        residual: ResidualQuantizer,
+        settings: CodecSettings,
         rng: np.random.Generator,
         workers: Workers = SERIAL,
         *,
         normalized: bool = True,
     ) -> Codec:
-        """Train on vectors X (N ≥ 1 rows).
-
-        group: the k-means of the units. rng: the source of random numbers. normalized: all have norm 1, as under
-        cosine.
-        """
+        """Train on vectors X (N ≥ 1 rows); normalized: all have norm 1, as under cosine."""
         mean = X.mean(axis=0, dtype=np.float64).astype(np.float32)
         V = X - mean
-        alike = normalized and float(np.square(mean).sum()) < 0.25  # norms of v differ little
-        spherical = alike if group.spherical is None else group.spherical
-        units = replace(group, spherical=spherical)(V, rng, workers)
-        Y = Mean(normalize=spherical)(V, units, Workers(workers.threads))
+        spherical = normalized and float(np.square(mean).sum()) < 0.25  # norms of v differ little
+        label = kmeans(V, settings.units, rng, workers, spherical=spherical)
+        Y = group_means(V, label, settings.units, Workers(workers.threads), normalize=spherical)
         sample = X if len(X) <= _SAMPLE else X[np.sort(rng.choice(len(X), _SAMPLE, replace=False))]
-        return cls.from_memory_vectors(Y, sample, mean, decode, residual, normalized=normalized)
+        return cls.from_memory_vectors(Y, sample, mean, settings, normalized=normalized)
 
     @classmethod
     def from_memory_vectors(
-        cls, Y: Floats, sample: Floats, mean: Floats, decode: Sparse, residual: ResidualQuantizer, *, normalized: bool
+        cls, Y: Floats, sample: Floats, mean: Floats, settings: CodecSettings, *, normalized: bool
     ) -> Codec:
         """Return the codec with memory vectors Y of x − mean; its statistics are those of a sample of vectors x."""
         V = sample - mean
-        bits = residual.bits_for(len(mean))
-        bands = Bands.allocate(_variance(V, Y), bits, len(V))
+        bands = Bands.allocate(_variance(V, Y), settings.bits, len(V))
         book, scale, deviation = _quantize_book(bands.rotate(Y), bands)
-        unknown = np.ones(len(Y), np.float32)
-        draft = cls(mean, bands, book, scale, deviation, unknown, unknown * 0, decode.L, residual.refine, normalized)
-        return draft._with_statistics(bands.rotate(V), decode)
+        unknown, known = np.ones(len(Y), np.float32), (settings.entries, settings.refine, normalized)
+        draft = cls(mean, bands, book, scale, deviation, unknown, unknown * 0, *known)
+        return draft._with_statistics(bands.rotate(V))
 
-    def _with_statistics(self, Z: Floats, decode: Sparse) -> Codec:
+    def _with_statistics(self, Z: Floats) -> Codec:
         """Return the codec with deviations of the residual and means of the lists, from rotated vectors."""
-        unit, weight = self.pursuit(decode, len(Z))(Z)
+        unit, weight = self._pursuit(len(Z))(Z)
         left = Z - self._combine(unit, weight)
         deviation = _band_deviations(left, self.bands)
         counts = np.bincount(unit[:, 0], minlength=self.units)
@@ -155,6 +154,11 @@ class Codec:
         return len(self.mean)
 
     @property
+    def operations(self) -> int:
+        """Multiplications to compare one query with all memory vectors."""
+        return self.units * self.dim
+
+    @property
     def nbytes(self) -> int:
         return sum(array.nbytes for array in self.arrays.values())
 
@@ -173,7 +177,7 @@ class Codec:
 
     # ------------------------------------------------------------------------------------------------ encoding
 
-    def encode(self, rows: Any, decode: Sparse, workers: Workers = SERIAL) -> Encoded:
+    def encode(self, rows: Any, workers: Workers = SERIAL) -> Encoded:
         """Encode all rows; they are read a few at a time."""
         N = len(rows)
         sign_bytes, low_bytes = self.bands.code_bytes
@@ -185,7 +189,7 @@ class Codec:
             refinement=np.empty((N, self.dim), np.int8) if self.refine else None,
             refinement_scale=np.empty(N, np.float32) if self.refine else None,
         )
-        pursue = self.pursuit(decode, N)
+        pursue = self._pursuit(N)
 
         def fill(part: slice) -> None:
             Z = self.bands.rotate(rows[part] - self.mean)
@@ -206,9 +210,9 @@ class Codec:
         workers.map(fill, split_range(N, _ROWS), "encoding")
         return out
 
-    def pursuit(self, decode: Sparse, rows: int) -> _NearestPursuit:
+    def _pursuit(self, rows: int) -> _NearestPursuit:
         """Return the encoder of `rows` rotated vectors."""
-        return _NearestPursuit(self.memory_vectors, self._memory_norms, self.entries, decode.candidates, rows)
+        return _NearestPursuit(self.memory_vectors, self._memory_norms, self.entries, rows)
 
     def _combine(self, unit: Array, weight: Floats) -> Floats:
         """Return Σ_t weight_t · y[unit_t]."""
@@ -252,7 +256,7 @@ class Codec:
             "numbers": np.array([self.entries, int(self.refine), int(self.normalized), self.measured], np.int64),
             "captured": np.array([self.captured], np.float32),
             "curve": np.empty((0, 0), np.float32) if self.curve is None else self.curve.recall,
-            "ranks": np.array(self.ranks, np.float32),
+            "depths": np.array(self.depths, np.float32),
         }
 
     @classmethod
@@ -276,7 +280,7 @@ class Codec:
             or (bits[1:] > bits[:-1]).any()
         ):
             raise ValueError("the bands do not fit the dimension")
-        if bits.max() > 8 or bits.min() < 0 or bits.max() < 1 or len(given["captured"]) != 1 or len(numbers) < 3:
+        if bits.max() > 8 or bits.min() < 0 or bits.max() < 1 or len(given["captured"]) != 1 or len(numbers) != 4:
             raise ValueError("the codec has impossible numbers")
         if units < 1 or any(len(given[n]) != units for n in ("book_scale", "list_weight", "list_bias")):
             raise ValueError("the memory vectors do not fit together")
@@ -296,8 +300,8 @@ class Codec:
             bool(numbers[2]),
             float(given["captured"][0]),
             RecallCurve.from_array(arrays["curve"]) if arrays["curve"].size else None,
-            Ranks.from_array(arrays["ranks"]) if "ranks" in arrays else Ranks(),  # not measured by version 0.1
-            int(numbers[3]) if len(numbers) > 3 else 0,
+            CandidateDepths.from_array(arrays["depths"]),
+            int(numbers[3]),
         )
 
     def add_to(self, searcher: _kernels.ListSearcher, *, distances: bool) -> int:
@@ -320,10 +324,10 @@ class Codec:
 class _NearestPursuit:
     """Encodes rotated vectors: the nearest memory vector first, then orthogonal matching pursuit."""
 
-    def __init__(self, Y: Floats, norms: Floats, entries: int, candidates: int, rows: int):
+    def __init__(self, Y: Floats, norms: Floats, entries: int, rows: int):
         self._Y, self._norms, self._entries = Y, norms, entries
         self._rescale = (1 / np.where(norms > 0, norms, 1)).astype(np.float32)
-        self._capacity = min(len(Y), max(candidates, entries))
+        self._capacity = min(len(Y), max(_CANDIDATES, 4 * entries))
         bulk = rows >= len(Y) // 4 and 4 * len(Y) ** 2 <= _GRAM_BYTES
         self._gram = self._gram_of(slice(None)) if bulk else None
 

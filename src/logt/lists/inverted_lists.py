@@ -28,7 +28,7 @@ class ScanLimits(NamedTuple):
 
     lists: M**lists of M lists are decoded. nprobe: or so many, if not 0. least: and further ones until so many
     vectors are. code_reach, sign_reach: deviations of the residual by which a vector may exceed the estimate of its
-    code, or of its sign_bits. walk_reach: as code_reach, for neighbors in the graph. candidates: kept until all is read,
+    code, or of its signs. walk_reach: as code_reach, for neighbors in the graph. candidates: kept until all is read,
     at least. beam: candidates whose neighbors in the graph are read too, if there is a graph. everything: read all
     bits of all vectors.
     """
@@ -50,7 +50,7 @@ class RecallCurve:
 
     recall: (len(KS), len(EFFORTS)), the fraction of the results of a full read that a search finds, for KS[i] results
     at EFFORTS[j]; it increases with effort. At effort 1 it is 1, by definition, but it may jump there: only a full
-    read leaves nothing out. Curves that were stored before searches for 1,000 were measured have two rows.
+    read leaves nothing out.
     """
 
     recall: Floats
@@ -62,16 +62,14 @@ class RecallCurve:
     def from_array(cls, recall: Array) -> RecallCurve:
         """Build from a stored array; raise ValueError if it is not a curve."""
         recall = check_array(recall, np.float32, 2)
-        rows, columns = recall.shape
-        shaped = 2 <= rows <= len(cls.KS) and columns == len(cls.EFFORTS)
-        if not shaped or not (recall >= 0).all() or not (recall <= 1).all():
+        if recall.shape != (len(cls.KS), len(cls.EFFORTS)) or not (recall >= 0).all() or not (recall <= 1).all():
             raise ValueError("the curve of recall by effort is impossible")
         return cls(recall)
 
     def effort(self, recall: float, k: int) -> float:
         """Return the least effort that reaches a recall for k results."""
         efforts = [self._effort(row, recall) for row in self.recall.tolist()]
-        at = bisect_left(self.KS[: len(efforts)], k)  # the first row for at least k results
+        at = bisect_left(self.KS, k)  # the first row for at least k results
         if at in (0, len(efforts)):
             return efforts[min(at, len(efforts) - 1)]
         fewer, more = efforts[at - 1 : at + 1]
@@ -88,28 +86,28 @@ class RecallCurve:
         return self.EFFORTS[at - 1] + (self.EFFORTS[at] - self.EFFORTS[at - 1]) * (recall - low) / (high - low)
 
 
-class Ranks(NamedTuple):
+class CandidateDepths(NamedTuple):
     """How far down the ranking by codes the nearest vectors are, as measured with vectors of the collection.
 
     few: 99 % of the 10 nearest vectors, by their refinement, are among this many of the best by code. many: the same
-    for the 100 nearest. Where hundreds of vectors are about equally near, the ranks are large.
+    for the 100 nearest. Where hundreds of vectors are about equally near, the depths are large.
     """
 
     few: float = 30.0
     many: float = 150.0
 
     @classmethod
-    def from_array(cls, ranks: Array) -> Ranks:
-        """Build from a stored array; raise ValueError if the ranks are impossible."""
-        ranks = check_array(ranks, np.float32, 1)
-        if len(ranks) != 2 or not (ranks >= 1).all() or not (ranks <= 1 << 20).all():
-            raise ValueError("the ranks of the nearest vectors are impossible")
-        return cls(*ranks.tolist())
+    def from_array(cls, depths: Array) -> CandidateDepths:
+        """Build from a stored array; raise ValueError if they are impossible."""
+        depths = check_array(depths, np.float32, 1)
+        if len(depths) != 2 or not (depths >= 1).all() or not (depths <= 1 << 20).all():
+            raise ValueError("the depths of the nearest vectors are impossible")
+        return cls(*depths.tolist())
 
     @classmethod
-    def total(cls, ranks: Iterable[Ranks]) -> Ranks:
-        """Return the ranks of several codecs that are searched together: the nearest may be in each."""
-        return cls(*map(sum, zip(*ranks, strict=True)))
+    def total(cls, depths: Iterable[CandidateDepths]) -> CandidateDepths:
+        """Return the depths of several codecs that are searched together: the nearest may be in each."""
+        return cls(*map(sum, zip(*depths, strict=True)))
 
     def candidates(self, k: int, effort: float) -> int:
         """Return how many candidates a search for k results reads the refinement of.
@@ -167,11 +165,11 @@ class Probe:
         return max((curve.effort(self.recall, min(k, self.recall_at)) for curve in curves), default=_UNKNOWN)
 
     def limits(
-        self, k: int, *, ranks: Ranks | None, curves: Sequence[RecallCurve] = (), linked: bool = False
+        self, k: int, *, depths: CandidateDepths | None, curves: Sequence[RecallCurve] = (), linked: bool = False
     ) -> ScanLimits:
         """Return how a search for k results reads the lists.
 
-        ranks: of the codecs that the search uses, None without a refinement. curves: theirs. linked: there is a
+        depths: of the codecs that the search uses, None without a refinement. curves: theirs. linked: there is a
         neighbor graph.
         """
         effort = self.effort_for(k, curves)
@@ -187,7 +185,7 @@ class Probe:
             code_reach=3 - 0.5 * spare + 0.8 * last if linked else 2.5 + 2.75 * effort,
             sign_reach=1.8 - 0.8 * spare + 0.8 * last if linked else 2.0,
             walk_reach=4.6 - 2.4 * spare + 1.8 * last,
-            candidates=k + k // 2 if ranks is None else ranks.candidates(k, effort),
+            candidates=k + k // 2 if depths is None else depths.candidates(k, effort),
             beam=min(beam, _MANY) if linked else 0,
             everything=effort == 1 and self.nprobe is None,
         )

@@ -1,10 +1,9 @@
-"""Tiers: small segments are merged as they accumulate, as in a log-structured merge tree, so that there are few."""
+"""Merge policy: small segments are merged as they accumulate, as in a log-structured merge tree."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from logt._internal.segment import Segment
 from logt.lists.segment import ListSegment, merge_segments
 
 RATIO = 4
@@ -14,7 +13,9 @@ MAX_MERGED = 8192
 """Rows of a segment that this makes at most, so that no change takes long. `Index.compact` merges larger ones."""
 
 
-def merge_tiers(segments: Sequence[Segment], largest: int | None, *, below: int | None = None) -> tuple[Segment, ...]:
+def merge_small(
+    segments: Sequence[ListSegment], largest: int | None, *, below: int | None = None
+) -> tuple[ListSegment, ...]:
     """Merge the newest segments while they are of similar size and share a codec, to at most `largest` rows.
 
     below: merge none of so many rows or more.
@@ -23,7 +24,7 @@ def merge_tiers(segments: Sequence[Segment], largest: int | None, *, below: int 
     most = MAX_MERGED if largest is None else min(largest, MAX_MERGED)
     while len(merged) > 1:
         older, newer = merged[-2], merged[-1]
-        if not isinstance(older, ListSegment) or not isinstance(newer, ListSegment) or older.codec is not newer.codec:
+        if older.codec is not newer.codec:
             break
         if below is not None and max(older.count, newer.count) >= below:
             break
@@ -31,3 +32,18 @@ def merge_tiers(segments: Sequence[Segment], largest: int | None, *, below: int 
             break
         merged[-2:] = [merge_segments([older, newer])]
     return tuple(merged)
+
+
+def merge_all(segments: Sequence[ListSegment], largest: int | None) -> tuple[ListSegment, ...]:
+    """Merge all segments that share a codec, to at most `largest` rows, and free the space of removed rows."""
+    groups: list[list[ListSegment]] = []
+    growing: dict[int, list[ListSegment]] = {}  # the last group of each codec
+    for segment in segments:
+        group = growing.get(id(segment.codec), [])
+        if not group or (largest is not None and sum(s.count for s in group) + segment.count > largest):
+            group = growing[id(segment.codec)] = []
+            groups.append(group)
+        group.append(segment)
+    return tuple(
+        group[0] if len(group) == 1 and group[0].removed is None else merge_segments(group) for group in groups
+    )

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from logt import _kernels
 from logt._internal.types import Array, Floats, Ints
-from logt._internal.validation import check_int
-from logt.errors import InvalidInputError
 
 MAX_BITS = 8
 CHUNK = 16
@@ -32,27 +30,9 @@ _ROUNDS = 4  # of signs and Hadamard transforms in a rotation
 _PRIOR = 128  # vectors of even variance that are added to those a variance is computed from
 
 
-@dataclass(frozen=True)
-class ResidualQuantizer:
-    """Keep `bits` bits per dimension of the residual, on average, and one factor per vector.
-
-    bits: 1 to 8; None uses 4 up to 256 dimensions, where they take few bytes, and 2 above. refine: also keep a
-    refinement, what those bits leave out in one byte per dimension; it is read for the best candidates of each
-    search only, and may stay on disk.
-    """
-
-    bits: int | None = None
-    refine: bool = True
-
-    def __post_init__(self) -> None:
-        if self.bits is not None:
-            object.__setattr__(self, "bits", check_int("bits", self.bits))
-            if self.bits > MAX_BITS:
-                raise InvalidInputError(f"bits must be from 1 to {MAX_BITS}, got {self.bits!r}")
-
-    def bits_for(self, dim: int) -> int:
-        """Return the bits per dimension for vectors of dimension `dim`."""
-        return self.bits or (4 if dim <= 256 else 2)
+def usual_bits(dim: int) -> int:
+    """Return the bits per dimension by default: 4 up to 256 dimensions, where they take few bytes, and 2 above."""
+    return 4 if dim <= 256 else 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +81,7 @@ class Bands:
 
     @property
     def code_bytes(self) -> tuple[int, int]:
-        """(bytes of the sign_bits, bytes of the low_bits) of one code."""
+        """(bytes of the signs, bytes of the low bits) of one code."""
         low_bits = int((self.size * np.maximum(self.bits - 1, 0)).sum())
         return _padded_bytes(self.coded), _padded_bytes(low_bits)
 
@@ -157,7 +137,7 @@ class Bands:
         return Z
 
     def pack(self, fields: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-        """Return (sign_bits, low_bits) of the integers (fields): the highest bit of each, and the other bits, by plane."""
+        """Return (sign bits, low bits) of integers (fields): the highest bit of each, and the others, by plane."""
         planes = self._planes()
         bits = [(fields[:, :count] >> shift) & np.uint8(1) for count, shift in planes]
         sign_bytes, low_bytes = self.code_bytes

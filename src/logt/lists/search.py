@@ -9,18 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logt import _kernels
+from logt._internal.segment import as_row_mask, models
 from logt._internal.threads import SERIAL, Workers, split_range
-from logt._internal.types import Array, Floats, Ids, Mask
+from logt._internal.types import Array, Floats, Ids, Mask, Metric
 from logt._internal.validation import MAX_NORM
-from logt.graph.neighbor_graph import LinkState
+from logt.graph.stored_graph import StoredGraph
 from logt.lists.codec import Codec
-from logt.lists.inverted_lists import Probe, Ranks, ScanLimits
+from logt.lists.inverted_lists import CandidateDepths, Probe, RecallCurve, ScanLimits
 from logt.lists.segment import ListSegment
 from logt.lists.shards import Candidates, ListTotals, segment_totals
 
 _BLOCK = 1 << 16  # rows whose scores are held at a time where all are computed
 _FEW, _MANY = 16, 64  # queries per task, as there are threads for
-_KNOWN_READINGS = 64  # kept: most programs use one
 _NONE = 0xFFFFFFFF  # Graph::NONE
 
 MOST_UNLINKED = 4096
@@ -39,42 +39,40 @@ class ListSearcher:
     def __init__(
         self,
         segments: Sequence[ListSegment],
-        masks: Sequence[Mask | Ids] | None = None,
+        visible: Sequence[Mask | Ids] | None = None,
         codecs: Sequence[Codec] | None = None,
         totals: Sequence[ListTotals] | None = None,
-        links: LinkState | None = None,
+        graph: StoredGraph | None = None,
     ):
-        """With masks, only the rows of each segment that are set, or listed, are visible.
+        """visible: the rows of each segment that can be found, as a mask or as a list; None means all.
 
-        codecs, totals: of the whole index, if the segments are those of one shard. links: the neighbor graph.
+        codecs, totals: of the whole index, if the segments are those of one shard. graph: the neighbor graph.
         """
         self._searcher = _kernels.ListSearcher()
         self._segments = list(segments)
         self._visible: list[Mask | Ids | None] = []
-        self.codecs = list({id(s.codec): s.codec for s in segments}.values()) if codecs is None else list(codecs)
+        self.codecs: list[Codec] = models(self._segments) if codecs is None else list(codecs)
         self.distances = any(len(segment.bias) for segment in segments)
-        self.refine = any(len(segment.refinement_scale) for segment in segments)
+        refine = any(len(segment.refinement_scale) for segment in segments)
         self.curves = [codec.curve for codec in self.codecs if codec.curve]
-        self.ranks = Ranks.total(codec.ranks for codec in self.codecs) if self.refine else None
+        self.depths = CandidateDepths.total(codec.depths for codec in self.codecs) if refine else None
         self.count = self.graph_bytes = 0
-        self._readings: dict[tuple[Probe, int], ScanLimits] = {}
         numbers = {id(codec): codec.add_to(self._searcher, distances=self.distances) for codec in self.codecs}
         for number, segment in enumerate(segments):
-            self.count += self._add(segment, numbers[id(segment.codec)], None if masks is None else masks[number])
+            self.count += self._add(segment, numbers[id(segment.codec)], None if visible is None else visible[number])
         for part in totals or ():
-            part.add_to(self._searcher)
-        self.links: LinkState | None = None
-        if links is not None:
-            self._set_graph(links)
+            self._searcher.add_totals(part.rows, part.visible, part.scanned)
+        self.graph: StoredGraph | None = None
+        if graph is not None:
+            self._set_graph(graph)
 
-    def _set_graph(self, links: LinkState) -> None:
-        nodes = [_nodes(segment, links) for segment in self._segments]
+    def _set_graph(self, graph: StoredGraph) -> None:
+        nodes = [_nodes(segment, graph) for segment in self._segments]
         listed = [(s, mine) for s, mine in zip(self._segments, nodes, strict=True) if not s.flat]
         if sum(np.count_nonzero((mine == _NONE) & s.live[s.row]) for s, mine in listed) > MOST_UNLINKED:
             return
-        self.links, lists = links, links.links.lists
-        node = np.concatenate([np.empty(0, np.uint32), *nodes])
-        self.graph_bytes = self._searcher.set_graph(lists.low, lists.high, lists.level, node)
+        self.graph, node = graph, np.concatenate([np.empty(0, np.uint32), *nodes])
+        self.graph_bytes = self._searcher.set_graph(graph.low, graph.high, graph.level, node)
 
     def totals(self) -> list[ListTotals]:
         """Return the vectors of each codec by list; the sums of all shards are the totals of a search."""
@@ -83,53 +81,40 @@ class ListSearcher:
             sums[id(segment.codec)] += segment_totals(segment, visible)
         return list(sums.values())
 
-    def _add(self, segment: ListSegment, codec: int, mask: Mask | Ids | None) -> int:
+    def _add(self, segment: ListSegment, codec: int, visible: Mask | Ids | None) -> int:
         """Add a segment and return how many of its rows are visible."""
-        if mask is None:
+        if visible is None:
             segment.add_to(self._searcher, codec)
             self._visible.append(None)
             return segment.count
-        by_row = mask.dtype == bool
-        count = int(np.count_nonzero(mask)) if by_row else len(mask)
+        masked = visible.dtype == bool
+        count = int(np.count_nonzero(visible)) if masked else len(visible)
         if count * NARROW <= len(segment):
-            rows = np.flatnonzero(mask) if by_row else mask.astype(np.int64)
+            rows = np.flatnonzero(visible) if masked else visible.astype(np.int64)
             segment.add_to(self._searcher, codec, rows=rows)
             self._visible.append(rows)
             return count
-        visible = mask.astype(bool) if by_row else np.zeros(len(segment), bool)
-        if not by_row:
-            visible[mask] = True
-        segment.add_to(self._searcher, codec, visible=visible)
-        self._visible.append(visible)
+        mask = as_row_mask(visible, len(segment))
+        segment.add_to(self._searcher, codec, visible=mask)
+        self._visible.append(mask)
         return count
 
     def limits(self, probe: Probe, k: int) -> ScanLimits:
-        """Return how a search for k results reads the lists; it follows from the measured curves of the codecs."""
-        known = self._readings.get((probe, k))
-        if known is None:
-            if len(self._readings) >= _KNOWN_READINGS:
-                self._readings = {}
-            graph = self.links if probe.beam != 0 and k <= MOST_WALKED else None
-            curve = graph.links.curve if graph else None
-            if curve is None and self.curves and probe.effort is None and probe.beam is None:
-                graph = None  # how far a search on the graph must go for a recall was not measured
-            curves = [curve] if curve else self.curves
-            known = probe.limits(k, ranks=self.ranks, curves=curves, linked=graph is not None)
-            if graph and probe.beam is None:  # removed vectors lead nowhere
-                known = known._replace(beam=round(known.beam * len(graph.links) / max(graph.count, 1)))
-            self._readings[probe, k] = known
-        return known
+        """Return how much a search for k results reads; it follows from the measured curves of the codecs."""
+        graph = self.graph if probe.beam != 0 and k <= MOST_WALKED else None
+        curve = RecallCurve(graph.recall) if graph is not None and graph.recall.size else None
+        if curve is None and self.curves and probe.effort is None and probe.beam is None:
+            graph = None  # how far a search on the graph must go for a recall was not measured
+        curves = [curve] if curve else self.curves
+        limits = probe.limits(k, depths=self.depths, curves=curves, linked=graph is not None)
+        if graph is not None and probe.beam is None:  # removed vectors lead nowhere
+            limits = limits._replace(beam=round(limits.beam * len(graph) / max(graph.count, 1)))
+        return limits
 
     def search(self, Q: Floats, k: int, limits: ScanLimits, workers: Workers = SERIAL) -> tuple[Floats, Ids, Array]:
         """Return (scores, ids, counts): the best k for each row of Q, and what was read for it."""
         _, scores, ids, counts = self._search(Q, min(k, self.count), limits, workers, keyed=False)
         return scores, ids, counts
-
-    def prepare(self, k: int, limits: ScanLimits, *, cosine: bool) -> PreparedSearch | None:
-        """Return the search for k results of one query; None if there are fewer."""
-        if k > self.count:
-            return None
-        return PreparedSearch(self._searcher, k, _kernels.ScanLimits(*limits), cosine, self.distances)
 
     def candidates(self, Q: Floats, limits: ScanLimits, workers: Workers = SERIAL) -> Candidates:
         """Return all `limits.candidates` of each row of Q, to be merged with those of other shards."""
@@ -155,6 +140,12 @@ class ListSearcher:
         elif parts:
             workers.map(fill, parts)
         return keys, scores, ids, counts
+
+    def prepare(self, k: int, limits: ScanLimits, *, cosine: bool) -> PreparedSearch | None:
+        """Return the search for k results of one query; None if there are fewer."""
+        if k > self.count:
+            return None
+        return PreparedSearch(self._searcher, k, _kernels.ScanLimits(*limits), cosine, self.distances)
 
     def all_scores(self, q: Floats) -> Iterator[tuple[Floats, Ids]]:
         """Yield, block by block, (the scores of visible rows, their ids), from all that is kept."""
@@ -195,8 +186,47 @@ class PreparedSearch:
         return (scores, ids) if found else None
 
 
-def _nodes(segment: ListSegment, links: LinkState) -> NDArray[np.uint32]:
+@dataclass(frozen=True)
+class ListSearch:
+    """The search of an index: as that of its searcher, with scores as users see them."""
+
+    searcher: ListSearcher
+    metric: Metric
+
+    def search(self, Q: Floats, k: int, probe: Probe, workers: Workers = SERIAL) -> tuple[Floats, Ids]:
+        """Return (scores, ids), (nq, at most k) each, best first."""
+        scores, ids, _ = self.searcher.search(Q, k, self.searcher.limits(probe, k), workers)
+        return user_scores(scores, self.metric), ids
+
+    def prepare(self, k: int, probe: Probe) -> PreparedSearch | None:
+        """Return the search for k results of one query."""
+        return self.searcher.prepare(k, self.searcher.limits(probe, k), cosine=self.metric == "cosine")
+
+    def all_scores(self, q: Floats) -> Iterator[tuple[Floats, Ids]]:
+        """Yield (scores, ids) of all visible vectors, block by block."""
+        for scores, ids in self.searcher.all_scores(q):
+            yield user_scores(scores, self.metric), ids
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of what the search keeps beside the segments and the graph."""
+        return self.searcher.graph_bytes
+
+
+def user_scores(scores: Floats, metric: Metric) -> Floats:
+    """Return the scores of lists as users see them: lists give −‖q − x‖², except under inner product.
+
+    Under cosine, vectors have norm 1, so that q·x = 1 − ‖q − x‖² / 2. A distance keeps its precision where all
+    vectors point in nearly the same direction. An estimate of a distance may be below 0; none is returned.
+    """
+    if metric == "ip":
+        return scores
+    distances: Floats = np.maximum(-scores, 0)
+    return distances if metric == "l2" else np.float32(1) - distances / np.float32(2)
+
+
+def _nodes(segment: ListSegment, graph: StoredGraph) -> NDArray[np.uint32]:
     """Return the node of the graph at each position of a segment."""
-    rows, here = links.locate(segment.ids)
+    rows, here = graph.locate(segment.ids)
     nodes: NDArray[np.uint32] = np.where(here, rows, _NONE).astype(np.uint32)[segment.row]
     return nodes

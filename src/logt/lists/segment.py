@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logt import _kernels
-from logt._internal.segment import Segment, check_ids
+from logt._internal.arrays import unit_dtype
+from logt._internal.segment import Segment, StoredPart, check_ids
 from logt._internal.threads import SERIAL, Workers
 from logt._internal.types import Array, Floats, Ids, Mask
 from logt._internal.validation import check_array, check_type
-from logt.group_testing.codes import unit_dtype
-from logt.group_testing.decoder import Sparse
 from logt.lists.codec import Codec, Encoded
 from logt.lists.inverted_lists import sort_into_lists
 
@@ -50,11 +49,9 @@ class ListSegment(Segment):
     refinement_scale: Floats
 
     @classmethod
-    def build(
-        cls, codec: Codec, rows: Any, ids: Ids, decode: Sparse, *, distances: bool, workers: Workers = SERIAL
-    ) -> ListSegment:
+    def build(cls, codec: Codec, rows: Any, ids: Ids, *, distances: bool, workers: Workers = SERIAL) -> ListSegment:
         """Encode vectors, whose ids increase."""
-        return cls.from_encoded(codec, codec.encode(rows, decode, workers), ids, distances=distances)
+        return cls.from_encoded(codec, codec.encode(rows, workers), ids, distances=distances)
 
     @classmethod
     def from_encoded(cls, codec: Codec, codes: Encoded, ids: Ids, *, distances: bool) -> ListSegment:
@@ -154,19 +151,30 @@ class ListSegment(Segment):
         }
 
     @property
-    def refinement_bytes(self) -> int:
+    def mapped_bytes(self) -> int:
         """The bytes of the refinement, which is mapped from a file and read a little at a time."""
         return self.refinement.nbytes + self.refinement_scale.nbytes
 
     @property
-    def arrays(self) -> dict[str, Array]:
-        names = ("ids", "row", "starts", "unit", "weight", "scale", "factor", "bias", "sign_bits", "low_bits")
-        return {name: getattr(self, name) for name in names}
+    def entries(self) -> int:
+        return int(np.count_nonzero(self.weight))
+
+    def list_order(self) -> tuple[Ids, Ids]:
+        if self.flat:
+            return super().list_order()
+        live = self.live[self.row]
+        ends = np.concatenate([[0], np.cumsum(live)])[self.starts]
+        return self.row[live].astype(np.int64), np.diff(ends)
 
     @property
-    def refinement_arrays(self) -> dict[str, Array]:
-        """The arrays of the refinement, stored in a file of their own."""
-        return {"refinement": self.refinement, "refinement_scale": self.refinement_scale}
+    def stored_parts(self) -> dict[str, StoredPart]:
+        names = ("ids", "row", "starts", "unit", "weight", "scale", "factor", "bias", "sign_bits", "low_bits")
+        arrays = {name: getattr(self, name) for name in names}
+        parts = {"segment": StoredPart(arrays, (self.ids, self.row, self.bias))}
+        if self.codec.refine:  # in a file of its own, which may stay on disk
+            arrays = {"refinement": self.refinement, "refinement_scale": self.refinement_scale}
+            parts["refinement"] = StoredPart(arrays, (self.refinement,))
+        return parts
 
     @classmethod
     def from_arrays(cls, codec: Codec, arrays: Mapping[str, Array]) -> ListSegment:
@@ -216,11 +224,6 @@ def merge_segments(segments: Sequence[ListSegment]) -> ListSegment:
         field.name: _gather([getattr(part, field.name) for part in parts], order) for field in fields(Encoded)
     }
     return ListSegment.from_encoded(first.codec, Encoded(**gathered), ids[order], distances=len(first.bias) > 0)
-
-
-def compact_segment(segment: ListSegment) -> ListSegment:
-    """Return the segment without the space of removed rows."""
-    return segment if segment.removed is None else merge_segments([segment])
 
 
 def _gather(parts: Sequence[Array | None], order: Ids) -> Any:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from logt import _kernels
 from logt._internal.types import Floats, Ids, Mask
 from logt.lists.codec import Codec
 from logt.lists.segment import ListSegment
@@ -27,9 +26,6 @@ class ListTotals:
 
     def __add__(self, other: ListTotals) -> ListTotals:
         return ListTotals(self.rows + other.rows, self.visible + other.visible, self.scanned + other.scanned)
-
-    def add_to(self, searcher: _kernels.ListSearcher) -> None:
-        searcher.add_totals(self.rows, self.visible, self.scanned)
 
 
 def segment_totals(segment: ListSegment, visible: Mask | Ids | None) -> ListTotals:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,9 +11,7 @@ import numpy as np
 from logt._internal.threads import Workers
 from logt._internal.types import Floats
 from logt._internal.validation import FloatRows
-from logt.group_testing.kmeans import KMeans
-from logt.group_testing.method import Method
-from logt.lists.codec import Codec
+from logt.lists.codec import Codec, CodecSettings
 from logt.lists.segment import ListSegment
 
 GROWTH = 2.0
@@ -32,6 +30,7 @@ so many together."""
 
 _SAMPLE = 512  # vectors, at most an eighth of a batch, that measure how well a codec fits
 _MIN_SAMPLE = MIN_CHECKED // 8
+_PER_UNIT = 32  # vectors per unit that a codec is trained on
 
 
 @dataclass(frozen=True)
@@ -61,33 +60,36 @@ def has_drifted(segment: ListSegment, rng: np.random.Generator) -> bool:
 
 
 def codec_for_batch(
-    segments: Sequence[ListSegment], rows: FloatRows, method: Method, rng: np.random.Generator, workers: Workers
+    segments: Sequence[ListSegment],
+    rows: FloatRows,
+    settings: Callable[[int], CodecSettings],
+    rng: np.random.Generator,
+    workers: Workers,
 ) -> Training:
     """Return the codec to encode a new batch with: reuse an existing one if it still fits, otherwise train one.
 
     After drift it is trained on the batch alone; after growth, on the batch and on the vectors that the old codec
     encodes, which are then encoded again if the codec keeps a refinement, so that this loses next to nothing.
+    settings: those of a codec for so many vectors.
     """
-    group = method.group
-    if not isinstance(group, KMeans):
-        raise TypeError(f"a codec has k-means units, not {group!r}")
     order = rng.permutation(len(rows))
     held_out, others = np.split(order, [min(_SAMPLE, len(rows) // 8)])
     sample = rows[np.sort(held_out)]
     served = _best_fit(segments, sample)
     existing = sum(segment.count for segment in served)
-    units = group.count(existing + len(rows))
+    wanted = settings(existing + len(rows))
     if served:
-        grown = units >= GROWTH * served[0].codec.units
+        grown = wanted.units >= GROWTH * served[0].codec.units
         if not grown or not may_pause(existing, len(rows)):
             return Training(served[0].codec, new=False)
-    fraction = min(1.0, group.sample * units / (existing + len(rows)))
+    fraction = min(1.0, _PER_UNIT * wanted.units / (existing + len(rows)))
     parts = [rows[np.sort(others[: math.ceil(fraction * len(rows))])]]
     for segment in served:
         chosen = rng.choice(np.flatnonzero(segment.live), math.ceil(fraction * segment.count), replace=False)
         parts.append(segment.reconstruct(np.sort(chosen)))
-    recipe = replace(method, group=replace(group, units=units, n=None))
-    codec = recipe.train(np.concatenate(parts), rng, workers, normalized=rows.normalized)
+    X = np.concatenate(parts)
+    wanted = wanted._replace(units=min(wanted.units, len(X)))
+    codec = Codec.train(X, wanted, rng, workers, normalized=rows.normalized)
     if len(sample) >= _MIN_SAMPLE:
         codec = replace(codec, captured=codec.captured_energy(sample))
     elif served:

@@ -366,8 +366,8 @@ class _Indexer:
         if self.manifest.whitening is None or self.catalog.relearning:
             return 0
         with self.index.open_vectors(self.index.read_whitening(self.manifest.whitening)) as vectors:
-            state = vectors._contents.snapshot.links
-            return 0 if state is None else state.links.k
+            graph = vectors._snapshot.graph
+            return 0 if graph is None else graph.k
 
     def _choose_whitening(self) -> Whitening:
         """Return the whitening of the present vectors, or a new one if the folder has grown or is relearned."""

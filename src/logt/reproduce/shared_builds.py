@@ -16,12 +16,12 @@ import numpy as np
 from logt._internal.threads import Workers
 from logt._internal.types import Floats
 from logt.baselines import BuiltSystem, Composed, System
+from logt.engine.protocols import Method
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.group_testing.codes import Codes
 from logt.group_testing.decoder import Sparse
 from logt.group_testing.grouping import Units
 from logt.group_testing.memory_vectors import Pinv
-from logt.group_testing.method import Method
 from logt.group_testing.quantize import Float32
 
 Result = TypeVar("Result")

@@ -230,9 +230,7 @@ class VectorCollection(BaseCollection):
 
     def _publish(self) -> None:
         """Let searches use the saved state. The copy shares the vectors, and only costs a few attributes."""
-        index = copy.copy(self._latest)
-        index._prefixes = self._latest._prefixes  # they are built once per segment, not once per change
-        self._saved = _Saved(index, self._latest.generation)
+        self._saved = _Saved(copy.copy(self._latest), self._latest.generation)
 
     def _unlock(self) -> None:
         self._latest.close()

@@ -10,6 +10,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from logt.engine.protocols import Method
 from logt.errors import CorruptIndexError, FormatVersionError
 from logt.group_testing.cascade import Cascade
 from logt.group_testing.correction import Suppress
@@ -19,21 +20,20 @@ from logt.group_testing.grouping import KdTree, Orthogonal, Random
 from logt.group_testing.kmeans import KMeans
 from logt.group_testing.llc import LocalityConstrained
 from logt.group_testing.memory_vectors import Mean, Pinv, Sum
-from logt.group_testing.method import Method
-from logt.group_testing.quantize import Float32, Int4, Int8, ProductQuantizer
-from logt.lists.inverted_lists import Probe
-from logt.lists.residual import ResidualQuantizer
+from logt.group_testing.method import GroupTesting
+from logt.group_testing.quantize import Float32, Int8, ProductQuantizer
+from logt.lists.method import Sketched
 from logt.storage.files import checksum, read_bytes, replace_file
 
 MANIFEST = "manifest.json"
 FORMAT = 1
 """Of the files that this version writes and reads."""
 
-_KINDS = "codec|memory|segment|refinement|sketch|removed|strings|names|graph|unlinked|sample"
+_KINDS = "model|segment|refinement|removed|strings|graph|unlinked|sample"
 ARRAY_FILE = rf"({_KINDS})-[0-9a-f]{{16}}\.safetensors"
 """The names of the files that a manifest names."""
 
-_PARTS = ("group", "memory", "quantize", "decode", "correct", "cascade", "residual", "probe")  # stages of a method
+_PARTS = ("group", "memory", "quantize", "decode", "correct", "cascade")  # stages of a method of the paper
 _MAX_MANIFEST = 1 << 28
 _MAX_GENERATION = 1 << 62
 
@@ -43,9 +43,19 @@ UNUSABLE = (KeyError, TypeError, AttributeError, IndexError, ValueError, Overflo
 STAGES: dict[str, type[Any]] = {
     stage.__name__: stage
     for stage in (
-        *(Cascade, DictionaryLearning, Float32, GroupPinv, Int4, Int8, KdTree, KMeans, Local, LocalityConstrained),
-        *(Mean, Method, Orthogonal, Pinv, Probe, ProductQuantizer, Random, ResidualQuantizer, Sparse, Sum, Suppress),
-        Transpose,
+        *(Cascade, DictionaryLearning, Float32, GroupPinv, GroupTesting, Int8, KdTree, KMeans, Local, Mean),
+        *(
+            LocalityConstrained,
+            Orthogonal,
+            Pinv,
+            ProductQuantizer,
+            Random,
+            Sketched,
+            Sparse,
+            Sum,
+            Suppress,
+            Transpose,
+        ),
     )
 }
 
@@ -148,9 +158,11 @@ def stage_from_json(plain: Any) -> Any:
 def method_from_json(plain: Any) -> Method:
     """Return the method of a manifest; raise ValueError if it is something else."""
     method = stage_from_json(plain)
-    if not isinstance(method, Method):
+    if isinstance(method, Sketched):
+        return method
+    if not isinstance(method, GroupTesting):
         raise ValueError(f"the method is a {type(method).__name__}")
-    kinds = get_type_hints(Method)
+    kinds = get_type_hints(GroupTesting)
     for name in _PARTS:
         if not isinstance(getattr(method, name), kinds[name]):
             raise ValueError(f"the stage {name} is {getattr(method, name)!r}")

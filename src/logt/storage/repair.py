@@ -18,7 +18,7 @@ import numpy as np
 from logt._internal.segment import Segment, check_ids
 from logt._internal.types import Array, Ids, Mask
 from logt.engine.string_ids import Layer
-from logt.errors import CorruptIndexError, InvalidInputError
+from logt.errors import CorruptIndexError
 from logt.storage import changes
 from logt.storage.changes import Change
 from logt.storage.files import (
@@ -32,7 +32,7 @@ from logt.storage.files import (
     replace_file,
 )
 from logt.storage.lock import Lock
-from logt.storage.manifest import FORMAT, MANIFEST, UNUSABLE, read_manifest, state_of, write_manifest
+from logt.storage.manifest import MANIFEST, UNUSABLE, method_from_json, read_manifest, state_of, write_manifest
 from logt.storage.store import Store
 
 LOST_ID = "lost-id-"
@@ -128,10 +128,6 @@ class _Examiner:
             self._manifest = read_manifest(folder)
         except CorruptIndexError as error:
             raise CorruptIndexError(f"{error}. It names all other files, so nothing can be repaired") from error
-        if self._manifest["format"] != FORMAT:
-            raise InvalidInputError(
-                f"{folder} has format {self._manifest['format']}; only indexes of format {FORMAT} can be repaired"
-            )
         self._bad: dict[str, str] = {}  # by file: what is wrong with it
         self._loaded: dict[str, dict[str, Array]] = {}
         self._losses: list[Loss] = []
@@ -200,7 +196,7 @@ class _Examiner:
 
         The third list states for each segment that can be read whether its removals are lost.
         """
-        store = Store(self._folder)
+        store, method = Store(self._folder), method_from_json(self._manifest["method"])
         kept, lost, unsure = [], [], []
         for number, entry in enumerate(self._manifest["segments"], 1):
             entry = self._with_refinement(number, entry)
@@ -211,8 +207,9 @@ class _Examiner:
                 continue
             entry = {key: value for key, value in entry.items() if value not in bad and key != "vectors"}
             try:
-                model = store.read_model(entry["model"], self._manifest["models"][entry["model"]], self._loaded)
-                kept.append((entry, store.read_segment(entry, {entry["model"]: model}, self._loaded)))
+                kind = self._manifest["models"][entry["model"]]
+                model = store.read_model(entry["model"], kind, method, self._loaded)
+                kept.append((entry, store.read_segment(entry, {entry["model"]: model}, method, self._loaded)))
                 unsure.append(only_removals)
             except UNUSABLE as error:
                 lost.append((number, entry, f"its arrays do not fit together: {error}"))

@@ -1,4 +1,4 @@
-"""Parts of a stored index: some of its segments, as one shard holds them."""
+"""The files of a shard: some segments of a stored index."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from logt._internal.types import Metric
 from logt.engine.string_ids import Layer, StringIds
 from logt.errors import ConflictError, InvalidInputError
-from logt.graph.neighbor_graph import LinkState
-from logt.group_testing.method import Method
+from logt.graph.stored_graph import StoredGraph
 from logt.lists.codec import Codec
+from logt.lists.method import Sketched
 from logt.lists.segment import ListSegment
-from logt.metrics import Metric, parse_metric
+from logt.metrics import parse_metric
 from logt.storage.locations import open_store
 from logt.storage.manifest import method_from_json, misfit_is_corruption
 from logt.storage.store import Store
@@ -29,7 +30,7 @@ class Outline:
     state: str
     generation: int
     settings: Mapping[str, Any]
-    method: Method
+    method: Sketched
     codecs: tuple[Codec, ...]
     sizes: tuple[int, ...]
     counts: tuple[int, ...]
@@ -53,7 +54,7 @@ def read_outline(path: object) -> Outline:
     store = open_store(path, write=False)
     manifest = store.current_manifest()
     method = method_from_json(manifest["method"])
-    if method.probe is None:
+    if not isinstance(method, Sketched):
         raise InvalidInputError(f"{path} has no inverted lists; only those can be searched in shards")
     if store.has_log(manifest):
         raise InvalidInputError(
@@ -90,19 +91,16 @@ def read_part(path: object, state: str, numbers: Sequence[int]) -> tuple[list[Li
         raise ConflictError(f"{path} was written by another meanwhile")
     with misfit_is_corruption(path):
         codecs = _read_codecs(store, manifest)
-        segments = []
+        segments: list[Any] = []
         for number in numbers:
             entry = manifest["segments"][number]
             names = [entry[part] for part in ("segment", "refinement", "removed") if part in entry]
             loaded = {name: store._load(name, manifest["files"][name]) for name in names}
-            segment = store.read_segment(entry, codecs, loaded)
-            if not isinstance(segment, ListSegment):
-                raise ValueError("a segment has no inverted lists")
-            segments.append(segment)
+            segments.append(store.read_segment(entry, codecs, Sketched(), loaded))
         return segments, list(codecs.values())
 
 
-def read_links(path: object, state: str) -> LinkState | None:
+def read_graph(path: object, state: str) -> StoredGraph | None:
     """Return the neighbor graph, None if there is none; raise ConflictError if there is another state now."""
     store = open_store(path, write=False)
     manifest = store.current_manifest()
@@ -112,7 +110,7 @@ def read_links(path: object, state: str) -> LinkState | None:
         return None
     with misfit_is_corruption(path):
         names = manifest["graph"].values()
-        return store.read_links(
+        return store.read_graph(
             manifest["graph"], {name: store._load(name, manifest["files"][name]) for name in names}
         )
 

@@ -18,13 +18,10 @@ from typing import Any
 from logt._internal.memory import memory_bytes
 from logt._internal.segment import Segment
 from logt._internal.types import Array
+from logt.engine.protocols import Method
 from logt.engine.string_ids import Layer, StringIds
 from logt.errors import ConflictError, CorruptIndexError, InvalidInputError
-from logt.graph.neighbor_graph import Links, LinkState
-from logt.group_testing.quantize import CODEBOOKS, Codebook
-from logt.group_testing.segment import CodedSegment
-from logt.lists.codec import Codec
-from logt.lists.segment import ListSegment
+from logt.graph.stored_graph import StoredGraph
 from logt.storage import changes
 from logt.storage.changes import Change
 from logt.storage.files import make_folder, read_array_file
@@ -41,7 +38,7 @@ from logt.storage.manifest import (
     write_manifest,
 )
 from logt.storage.places import LocalPlace
-from logt.storage.writing import StoredIndex, Writer, key_of, main_parts
+from logt.storage.writing import StoredIndex, Writer, graph_parts, key_of
 
 _BUILD = r"build-[0-9a-f]{16}-(plan|[0-9]{8})\.json"  # of a distributed build that has not ended
 _LOG = r"changes-[0-9a-f]{32}\.log"
@@ -182,14 +179,15 @@ class Store:
             self._fits = _fit_in_memory(manifest["files"])
             loaded = {n: self._load(n, about) for n, about in manifest["files"].items()}
             self._names.clear()
-            models = {name: self.read_model(name, kind, loaded) for name, kind in manifest["models"].items()}
-            segments = tuple(self.read_segment(entry, models, loaded) for entry in manifest["segments"])
+            method = method_from_json(manifest["method"])
+            kinds = manifest["models"].items()
+            models = {name: self.read_model(name, kind, method, loaded) for name, kind in kinds}
+            segments = tuple(self.read_segment(entry, models, method, loaded) for entry in manifest["segments"])
             strings = None
             if manifest["strings"] is not None:
                 strings = StringIds(tuple(self._layer(name, loaded) for name in manifest["strings"]))
-            method = method_from_json(manifest["method"])
-            links = self.read_links(manifest["graph"], loaded) if "graph" in manifest else None
-            return StoredIndex(manifest["settings"], method, segments, strings, links)
+            graph = self.read_graph(manifest["graph"], loaded) if "graph" in manifest else None
+            return StoredIndex(manifest["settings"], method, segments, strings, graph)
 
     def _load(self, name: str, about: Mapping[str, Any]) -> dict[str, Array]:
         """Return the arrays of a file, checked and mapped."""
@@ -199,26 +197,22 @@ class Store:
         """Whether a file is mapped in large pages: those of which a search reads much."""
         return self._fits and name.startswith(("segment-", "graph-"))
 
-    def read_model(self, name: str, kind: str, loaded: Mapping[str, Mapping[str, Array]]) -> Codec | Codebook:
-        """Return the codec or codebook in a file; raise ValueError and others if it is none."""
-        if kind != "Codec" and kind not in CODEBOOKS:
-            raise ValueError(f"unknown kind of memory vectors {kind!r}")
-        model: Codec | Codebook = (Codec if kind == "Codec" else CODEBOOKS[kind]).from_arrays(loaded[name])
+    def read_model(self, name: str, kind: str, method: Method, loaded: Mapping[str, Mapping[str, Array]]) -> Any:
+        """Return the codec or codebook in a file; raise ValueError and others if it is none of the method."""
+        if kind not in method.model_types:
+            raise ValueError(f"the memory vectors are a {kind!r}, which does not fit the method")
+        model = method.model_types[kind].from_arrays(loaded[name])
         self._know(name, model)
         return model
 
-    def read_segment(self, entry: Mapping[str, Any], models: Mapping[str, Any], loaded: Mapping[str, Any]) -> Segment:
+    def read_segment(
+        self, entry: Mapping[str, Any], models: Mapping[str, Any], method: Method, loaded: Mapping[str, Any]
+    ) -> Segment:
         """Return the segment of an entry of the manifest; raise ValueError and others if its files do not fit."""
-        model = models[entry["model"]]
         arrays = {**loaded[entry["segment"]], **(loaded[entry["refinement"]] if "refinement" in entry else {})}
-        kind: type[ListSegment] | type[CodedSegment] = ListSegment if isinstance(model, Codec) else CodedSegment
-        return self.know_segment(entry, kind.from_arrays(model, arrays), loaded)
-
-    def know_segment(self, entry: Mapping[str, Any], segment: Segment, loaded: Mapping[str, Any]) -> Segment:
-        """Return a segment with its removals, and note which files it is in."""
-        self._know(entry["segment"], *main_parts(segment))
-        if "refinement" in entry and isinstance(segment, ListSegment):
-            self._know(entry["refinement"], segment.refinement)
+        segment = method.read_segment(models[entry["model"]], arrays)
+        for kind, part in segment.stored_parts.items():
+            self._know(entry[kind], *part.made_from)
         if "removed" in entry:
             segment = segment.with_removals(loaded[entry["removed"]]["bits"])
             self._know(entry["removed"], segment.removed)
@@ -226,14 +220,14 @@ class Store:
             raise ValueError(f"a segment has {segment.count} vectors, not {entry['vectors']}")
         return segment
 
-    def read_links(self, entry: Mapping[str, str], loaded: Mapping[str, Mapping[str, Array]]) -> LinkState:
+    def read_graph(self, entry: Mapping[str, str], loaded: Mapping[str, Mapping[str, Array]]) -> StoredGraph:
         """Return the neighbor graph of an entry of the manifest; raise ValueError and others if it cannot be used."""
-        state = LinkState(Links.from_arrays(loaded[entry["links"]]))
-        self._know(entry["links"], state.links)
+        graph = StoredGraph.from_arrays(loaded[entry["graph"]])
+        self._know(entry["graph"], *graph_parts(graph))
         if "unlinked" in entry:
-            state = state.with_removals(loaded[entry["unlinked"]]["bits"])
-            self._know(entry["unlinked"], state.removed)
-        return state
+            graph = graph.with_removals(loaded[entry["unlinked"]]["bits"])
+            self._know(entry["unlinked"], graph.removed)
+        return graph
 
     def _layer(self, name: str, loaded: Mapping[str, Mapping[str, Array]]) -> Layer:
         layer = Layer.from_arrays(loaded[name])

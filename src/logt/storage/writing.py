@@ -10,12 +10,9 @@ import numpy as np
 
 from logt._internal.segment import Segment
 from logt._internal.types import Array
+from logt.engine.protocols import Method
 from logt.engine.string_ids import Layer, StringIds
-from logt.graph.neighbor_graph import LinkState
-from logt.group_testing.method import Method
-from logt.group_testing.segment import CodedSegment
-from logt.lists.codec import Codec
-from logt.lists.segment import ListSegment
+from logt.graph.stored_graph import StoredGraph
 from logt.storage.files import array_file, checksum
 from logt.storage.manifest import FORMAT, stage_to_json
 
@@ -31,7 +28,7 @@ class StoredIndex:
     method: Method
     segments: tuple[Segment, ...]
     strings: StringIds | None = None
-    links: LinkState | None = None
+    graph: StoredGraph | None = None
 
 
 class Writer:
@@ -58,28 +55,27 @@ class Writer:
             "models": self.models,
             "segments": entries,
             "strings": strings,
-            **({} if stored.links is None else {"graph": self.links(stored.links)}),
+            **({} if stored.graph is None else {"graph": self.graph(stored.graph)}),
             "files": self.files,
         }
 
     def segment(self, segment: Segment) -> dict[str, Any]:
         """Write a segment and return its entry."""
-        model: Any = segment.model
-        name = self._write("codec" if isinstance(model, Codec) else "memory", model.arrays, model)
+        model = segment.model
+        name = self._write("model", model.arrays, model)
         self.models[name] = type(model).__name__
         entry: dict[str, Any] = {"model": name, "vectors": segment.count}
-        entry["segment"] = self._write("segment", segment.arrays, *main_parts(segment))
-        if isinstance(segment, ListSegment) and segment.codec.refine:
-            entry["refinement"] = self._write("refinement", segment.refinement_arrays, segment.refinement)
+        for kind, part in segment.stored_parts.items():
+            entry[kind] = self._write(kind, part.arrays, *part.made_from)
         if segment.removed is not None:
             entry["removed"] = self._write("removed", {"bits": np.packbits(segment.removed)}, segment.removed)
         return entry
 
-    def links(self, state: LinkState) -> dict[str, str]:
+    def graph(self, graph: StoredGraph) -> dict[str, str]:
         """Write the neighbor graph and return its entry."""
-        entry = {"links": self._write("graph", state.links.arrays, state.links)}
-        if state.removed is not None:
-            entry["unlinked"] = self._write("unlinked", {"bits": np.packbits(state.removed)}, state.removed)
+        entry = {"graph": self._write("graph", graph.arrays, *graph_parts(graph))}
+        if graph.removed is not None:
+            entry["unlinked"] = self._write("unlinked", {"bits": np.packbits(graph.removed)}, graph.removed)
         return entry
 
     def layer(self, layer: Layer) -> str:
@@ -113,10 +109,6 @@ def key_of(parts: Sequence[object]) -> tuple[int, ...]:
     return tuple(map(id, parts))
 
 
-def main_parts(segment: Segment) -> tuple[object, ...]:
-    """Return the objects that the main file of a segment is made from."""
-    if isinstance(segment, ListSegment):
-        return segment.ids, segment.row, segment.bias
-    if isinstance(segment, CodedSegment):
-        return segment.ids, segment.codes, segment.units, segment.norms
-    raise TypeError(f"a segment of kind {type(segment).__name__} cannot be stored")
+def graph_parts(graph: StoredGraph) -> tuple[object, ...]:
+    """Return the objects that the file of a neighbor graph is made from."""
+    return graph.ids, graph.level, graph.recall

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
 from typing import Any, TypedDict
 
 import numpy as np
 
 from logt._internal.validation import check_effort, check_exponent, check_fraction, check_int
 from logt.errors import InvalidInputError
-from logt.group_testing.cascade import Cascade
-from logt.group_testing.method import Method
-from logt.lists.inverted_lists import Probe, RecallCurve
 
 MAX_K = 1_000_000
 """The largest k, unless there are more vectors: results are padded to k."""
@@ -77,37 +72,7 @@ class SearchParams:
         object.__setattr__(self, "expand", check_int("expand", self.expand, least=0))
         object.__setattr__(self, "alpha", check_exponent("alpha", self.alpha))
 
-    def limits(self, method: Method) -> Probe | Cascade | None:
-        """Return how a search with this method reads its codes; None decodes all of U."""
-        if method.probe is None:
-            return self._cascade(method.cascade)
-        if self.p is not None or self.R is not None:
-            raise InvalidInputError("p and R set a cascade; this method probes inverted lists: set effort or nprobe")
-        return _known_probe(self, method.probe)
 
-    def _probe(self, probe: Probe) -> Probe:
-        if self.beam is not None:
-            probe = replace(probe, beam=self.beam)
-        if self.recall is not None:
-            return replace(probe, recall=self.recall, recall_at=RecallCurve.KS[-1], effort=None, nprobe=None)
-        if self.effort is not None:
-            probe = replace(probe, effort=self.effort, nprobe=None)
-        return probe if self.nprobe is None else replace(probe, nprobe=self.nprobe)
-
-    def _cascade(self, cascade: Cascade | None) -> Cascade | None:
-        for name in ("nprobe", "recall", "beam"):
-            if getattr(self, name) is not None:
-                raise InvalidInputError(f"{name} is for methods with inverted lists; set effort, or p and R")
-        p = self.p if self.p is not None or self.effort is None else max(self.effort, 1e-3)
-        if p is None and self.R is None:
-            return cascade
-        cascade = cascade or Cascade()
-        return replace(cascade, p=cascade.p if p is None else p, R=cascade.R if self.R is None else self.R)
-
-
-# Checks and copies take longer than the search of a small index.
-_known_probe = lru_cache(maxsize=64)(SearchParams._probe)
-_known_params: Callable[..., SearchParams] = lru_cache(maxsize=64, typed=True)(SearchParams)
 _PLAIN = {int, float, bool, type(None)}
 _SEARCH_SETTINGS = tuple(field.name for field in fields(SearchParams))
 
@@ -120,12 +85,16 @@ def check_k(k: Any, vectors: int, name: str = "k") -> int:
     return number
 
 
-def key_of_search(Q: Any, dim: int, k: Any, settings: SearchSettings) -> SearchKey | None:
+def key_of_search(
+    Q: Any, dim: int, k: Any, params: SearchParams | None, settings: SearchSettings
+) -> SearchKey | None:
     """Return the key under which the search of one float32 query is kept; None for other queries."""
     if type(Q) is not np.ndarray or Q.dtype != np.float32 or Q.shape not in ((dim,), (1, dim)):
         return None
     types = (type(k), *map(type, settings.values()))  # 1 is not True
-    return (k, *settings.items(), *types) if _PLAIN.issuperset(types) else None
+    if not _PLAIN.issuperset(types) or type(params) not in (SearchParams, type(None)):
+        return None
+    return (k, params, *settings.items(), *types)
 
 
 def as_search_params(params: SearchParams | None, settings: SearchSettings) -> SearchParams:
@@ -135,8 +104,7 @@ def as_search_params(params: SearchParams | None, settings: SearchSettings) -> S
             known = ", ".join(_SEARCH_SETTINGS)
             raise TypeError(f"search has no parameter {name!r}; search parameters are {known}")
     if params is None:
-        plain = all(type(value) in _PLAIN for value in settings.values())
-        return _known_params(**settings) if plain else SearchParams(**settings)
+        return SearchParams(**settings)
     if not isinstance(params, SearchParams):
         raise InvalidInputError(f"params must be a logt.SearchParams, got {params!r}")
     return replace(params, **settings) if settings else params

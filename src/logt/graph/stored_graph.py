@@ -1,0 +1,236 @@
+"""The neighbor graph as an index keeps it: the neighbors of each vector in four or five bytes each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logt._internal.segment import check_ids, unpack_removals
+from logt._internal.types import Array, Floats, Ids, Mask
+from logt._internal.validation import check_array
+
+_LEVELS = 255  # similarities as bytes; 0 means no neighbor
+_BLOCK = 1 << 16  # rows that are checked together
+
+
+def _no_curve() -> Floats:
+    return np.empty((0, 0), np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredGraph:
+    """The neighbors of each row, nearest first, and which vectors the rows are. New vectors may be missing.
+
+    ids: of the rows, increasing. low, high: the row of each neighbor is low + 65536 · high, (N, k). level: its
+    similarity, from 1 to 255 between the two bounds; 0 means no neighbor, here and after it. recall: how accurate
+    searches that use the graph are by effort (`RecallCurve`), empty if that was not measured. removed: marks vectors
+    that were removed since. transitions: what diffusions computed from the lists, by the number of neighbors.
+    """
+
+    ids: Ids
+    low: NDArray[np.uint16]
+    high: Array
+    level: NDArray[np.uint8]
+    bounds: Floats
+    recall: Floats = field(default_factory=_no_curve)
+    removed: Mask | None = None
+    transitions: dict[int, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def encode(cls, ids: Ids, neighbors: NDArray[np.int32], similarity: Floats, k: int) -> StoredGraph:
+        """Create lists of k neighbors. neighbors, similarity: (N, k), or fewer columns so far; -1 for none."""
+        N, width = neighbors.shape
+        known = neighbors >= 0
+        least = min(float(similarity.min(where=known, initial=1.0)), 1 - 1e-3)
+        bounds = np.array([max(least, -1.0), 1], np.float32)
+        low, level = np.zeros((N, k), np.uint16), np.zeros((N, k), np.uint8)
+        high = np.zeros((N, k), _high_type(N))
+        rows = np.where(known, neighbors, 0)
+        low[:, :width], high[:, :width] = rows & 0xFFFF, rows >> 16
+        level[:, :width] = np.where(known, _to_levels(similarity, bounds), 0)
+        return cls(ids, low, high, level, bounds)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def k(self) -> int:
+        return int(self.level.shape[1])
+
+    @property
+    def count(self) -> int:
+        """The number of vectors that are linked."""
+        return len(self) if self.removed is None else int(np.count_nonzero(~self.removed))
+
+    @property
+    def visible(self) -> Mask | None:
+        """The rows that are not removed; None means all."""
+        return None if self.removed is None else ~self.removed
+
+    @property
+    def counts(self) -> Ids:
+        """The number of neighbors of each row."""
+        counts: Ids = np.count_nonzero(self.level, axis=1)
+        return counts
+
+    @property
+    def neighbors(self) -> NDArray[np.int32]:
+        """(N, k), -1 for no neighbor."""
+        return self._rows(slice(None))
+
+    def _rows(self, part: slice | Ids) -> NDArray[np.int32]:
+        rows = self.low[part].astype(np.int32) | self.high[part].astype(np.int32) << 16
+        return np.where(self.level[part] > 0, rows, np.int32(-1))
+
+    @property
+    def values(self) -> Floats:
+        """The similarity of each level."""
+        step = (self.bounds[1] - self.bounds[0]) / np.float32(_LEVELS - 1)
+        values: Floats = self.bounds[0] + (np.arange(_LEVELS + 1, dtype=np.float32) - 1) * step
+        values[0] = 0
+        return values
+
+    @property
+    def similarity(self) -> Floats:
+        """(N, k), 0 for no neighbor."""
+        found: Floats = self.values[self.level]
+        return found
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that are stored, and of what diffusions need, once one was run."""
+        computed: list[Any] = list(self.transitions.values())  # searches add to it
+        return sum(part.nbytes for part in (*self.arrays.values(), *computed))
+
+    def locate(self, ids: Ids) -> tuple[Ids, Mask]:
+        """Return (a row for each id, whether the id is linked)."""
+        rows = np.minimum(np.searchsorted(self.ids, ids), max(len(self) - 1, 0))
+        here: Mask = self.ids[rows] == ids
+        return rows, here if self.removed is None else here & ~self.removed[rows]
+
+    # ------------------------------------------------------------------------------------------------ changes
+
+    def remove(self, ids: Ids) -> StoredGraph:
+        """Return the graph without the vectors of some ids."""
+        rows, here = self.locate(ids)
+        if not here.any():
+            return self
+        removed = np.zeros(len(self), bool) if self.removed is None else self.removed.copy()
+        removed[rows[here]] = True
+        return replace(self, removed=removed)
+
+    def compact(self) -> StoredGraph | None:
+        """Return the graph without the space of removed vectors, None if none are left."""
+        if self.removed is None:
+            return self
+        rows = np.flatnonzero(~self.removed)
+        return self._keep(rows) if len(rows) else None
+
+    def _keep(self, rows: Ids) -> StoredGraph:
+        """Return the graph of some rows only, which are renumbered in this order; none of them counts as removed."""
+        new = np.full(len(self), -1, np.int64)
+        new[rows] = np.arange(len(rows))
+        neighbors, level = self._rows(rows), self.level[rows]
+        moved = np.where(neighbors >= 0, new[neighbors], -1)
+        order = np.argsort(moved < 0, axis=1, kind="stable")  # the lists have no gaps
+        moved, level = np.take_along_axis(moved, order, 1), np.take_along_axis(level, order, 1)
+        return self._with_lists(self.ids[rows], moved, level)
+
+    def insert_rows(self, ids: Ids) -> StoredGraph:
+        """Return the graph with rows for those of some increasing ids that have none; they have no neighbors yet."""
+        new = ids[~np.isin(ids, self.ids)]
+        if not len(new):
+            return self
+        neighbors = np.concatenate([self.neighbors, np.full((len(new), self.k), -1, np.int32)])
+        level = np.concatenate([self.level, np.zeros((len(new), self.k), np.uint8)])
+        grown = self._with_lists(np.concatenate([self.ids, new]), neighbors, level)
+        if (np.diff(grown.ids) <= 0).any():
+            grown = grown._keep(np.argsort(grown.ids))
+        if self.removed is None:
+            return grown
+        present = np.union1d(self.ids[~self.removed], new)
+        return replace(grown, removed=~np.isin(grown.ids, present))
+
+    def with_edges(self, row: Ids, other: Ids, value: Floats) -> StoredGraph:
+        """Return the graph with more edges; each list keeps its k nearest, without removed ones.
+
+        row, other, value: the two ends of each edge, and its similarity.
+        """
+        touched, place = np.unique(row, return_inverse=True)
+        known = self._rows(touched)
+        present = known >= 0 if self.removed is None else (known >= 0) & ~self.removed[known]
+        at, column = np.nonzero(present)
+        place = np.concatenate([at, place])
+        other = np.concatenate([known[at, column], other]).astype(np.int64)
+        level = np.concatenate([self.level[touched][at, column], _to_levels(value, self.bounds)]).astype(np.int64)
+        order = np.lexsort((other, -level, place))
+        _, first = np.unique((place * len(self) + other)[order], return_index=True)
+        order = order[np.sort(first)]  # each pair once, as near as it was found
+        place, other, level = place[order], other[order], level[order]
+        rank = np.arange(len(place)) - np.searchsorted(place, place)
+        best = rank < self.k
+        place, rank = place[best], rank[best]
+        lists, levels = np.zeros((len(touched), self.k), np.int64), np.zeros((len(touched), self.k), np.uint8)
+        lists[place, rank], levels[place, rank] = other[best], level[best]
+        low, high, all_levels = self.low.copy(), self.high.copy(), self.level.copy()
+        low[touched], high[touched], all_levels[touched] = lists & 0xFFFF, lists >> 16, levels
+        return replace(self, low=low, high=high, level=all_levels, transitions={})
+
+    def _with_lists(self, ids: Ids, neighbors: Array, level: NDArray[np.uint8]) -> StoredGraph:
+        """Return a graph with the same bounds and no removals; neighbors: rows of ids, -1 for none."""
+        known = neighbors >= 0
+        used = np.where(known, neighbors, 0)
+        low, high = (used & 0xFFFF).astype(np.uint16), (used >> 16).astype(_high_type(len(ids)))
+        return StoredGraph(ids, low, high, np.where(known, level, np.uint8(0)), self.bounds, self.recall)
+
+    # ------------------------------------------------------------------------------------------------- storage
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """The arrays to store, apart from the removals."""
+        return {name: getattr(self, name) for name in ("ids", "low", "high", "level", "bounds", "recall")}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array]) -> StoredGraph:
+        """Build from stored arrays; raise ValueError if they do not fit together."""
+        ids = check_ids(arrays["ids"])
+        low, level = check_array(arrays["low"], np.uint16, 2), check_array(arrays["level"], np.uint8, 2)
+        high = check_array(arrays["high"], _high_type(len(ids)), 2)
+        bounds = check_array(arrays["bounds"], np.float32, 1)
+        if not len(ids) == len(low) or not low.shape == level.shape == high.shape:
+            raise ValueError("the neighbor graph does not fit together")
+        if len(bounds) != 2 or not -1.01 <= bounds[0] < bounds[1] <= 1.01:
+            raise ValueError("the neighbor graph has impossible similarities")
+        graph = cls(ids, low, high, level, bounds, check_array(arrays["recall"], np.float32, 2))
+        if any(graph._largest(slice(at, at + _BLOCK)) >= len(ids) for at in range(0, len(ids), _BLOCK)):
+            raise ValueError("the neighbor graph refers to a vector that does not exist")
+        return graph
+
+    def _largest(self, part: slice) -> int:
+        """The largest row that is a neighbor, also if it does not fit into an int32."""
+        rows = self.low[part] | self.high[part].astype(np.int64) << 16
+        return int(np.max(rows, where=self.level[part] > 0, initial=-1))
+
+    def with_removals(self, bits: Array) -> StoredGraph:
+        """Return the graph with the rows removed that are set in stored bits."""
+        return replace(self, removed=unpack_removals(bits, len(self)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {**state, "transitions": {}}
+
+
+def _high_type(count: int) -> Any:
+    """Return the type of the upper bits of row numbers."""
+    return np.uint8 if count <= 1 << 24 else np.uint16
+
+
+def _to_levels(similarity: Floats, bounds: Floats) -> NDArray[np.uint8]:
+    """Return similarities as bytes, from 1 to 255 between the bounds."""
+    step = (bounds[1] - bounds[0]) / (_LEVELS - 1)
+    levels: NDArray[np.uint8] = np.clip(np.rint((similarity - bounds[0]) / step) + 1, 1, _LEVELS).astype(np.uint8)
+    return levels
