@@ -48,8 +48,8 @@ class Encoded:
     """The codes of some vectors.
 
     unit, weight: the entries, (rows, L), the first being the nearest memory vector. scale: of the weights.
-    sign_bits, low_bits, factor: the residual. square: ‖v‖². refinement, refinement_scale: what those bits leave out, if
-    it is kept.
+    sign_bits, low_bits, factor: the residual. square: ‖v‖². refinement, refinement_scale: what those bits leave out,
+    if it is kept.
     """
 
     unit: Array
