@@ -22,8 +22,7 @@ from logt.cli.optional_value import Ray
 from logt.cli.storage import print_report
 from logt.datasets import read_vectors
 from logt.datasets.row_files import rows_shape
-from logt.datasets.table_files import read_stream
-from logt.datasets.vector_files import SUFFIXES
+from logt.datasets.vector_files import SUFFIXES, read_stream
 from logt.distributed.build import BuildSummary
 from logt.distributed.build import build as build_distributed
 from logt.distributed.pools import ProcessPool, RayPool
