@@ -20,7 +20,7 @@ from logt.evaluation import (
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 30), st.integers(0, 10), st.integers(0, 120))
 def test_average_precision_equals_the_reference_implementation(seed, positives, junk, depth):
     order = np.random.default_rng(seed).permutation(100)
@@ -30,7 +30,7 @@ def test_average_precision_equals_the_reference_implementation(seed, positives, 
     assert ap == pytest.approx(reference.average_precision(ranking, set(relevant), set(ignored)), abs=1e-12)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 12), st.integers(0, 12), st.integers(0, 20), st.integers(0, 100))
 def test_the_revisited_setups_equal_the_reference_implementation(seed, easy, hard, junk, depth):
     rng = np.random.default_rng(seed)
