@@ -54,7 +54,7 @@ words:                        ## words to avoid
 WORDS := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md benchmarks docs examples scripts src tests
 # Public modules, whose docstrings describe every parameter.
 STAGES := $(filter-out __init__,$(notdir $(basename $(wildcard src/logt/group_testing/*.py))))
-DESCRIBED := logt $(addprefix logt.,augmentation baselines integrations.faiss datasets datasets.table_files descriptors distributed evaluation) \
+DESCRIBED := logt $(addprefix logt.,augmentation baselines integrations.faiss datasets descriptors distributed evaluation) \
              $(addprefix logt.,integrations.langchain methods photos server.client sklearn) \
              $(addprefix logt.group_testing.,$(STAGES))
 

@@ -20,7 +20,7 @@ from logt.evaluation import GroundTruth
 from logt.group_testing.grouping import Orthogonal, Units
 from logt.group_testing.memory_vectors import Sum
 from logt.methods import lo_gt, rnd, starred
-from logt.reproduce.shared_builds import SharedMethod, StageCache
+from logt.reproduce.shared_builds import SharedMethod
 
 N, M, L = 50, 4, 50
 METHODS = {"LO-GT": lo_gt, "RND": rnd}
@@ -202,12 +202,12 @@ def compare_readings(data: Benchmark, seeds: int) -> list[dict]:
         "sums": replace(base, memory=Sum()),
         "RND": starred(rnd(n=N, m=M, L=L)),
     }
-    caches = [StageCache({repr(replace(base.decode, L=1)): [L]}) for _ in range(seeds)]
+    results: list[dict] = [{} for _ in range(seeds)]
     rows = []
     for reading, method in readings.items():
         # methods that differ from the default only in the correction share its stages
         shared = replace(method, correct=base.correct) == base
-        methods = [SharedMethod.from_method(method, cache) if shared else method for cache in caches]
+        methods = [SharedMethod.from_method(method, [method], kept) if shared else method for kept in results]
         indexes = [build_index(data, method, seed) for seed, method in enumerate(methods)]
         rows.append(
             {

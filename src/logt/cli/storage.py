@@ -28,7 +28,7 @@ IndexPlace = Annotated[
     str,
     typer.Argument(metavar="INDEX", help="The folder or URL of an index, or a folder of photos that contains one."),
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an index that is there.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing index.")]
 
 
 def verify(index: IndexPlace) -> None:
@@ -50,7 +50,7 @@ def info(index: IndexPlace, as_json: AsJson = False) -> None:
     if photos is None:
         opened = Index.open(index)
         size = stored_bytes(index) if is_url(index) else _bytes_on_disk(Path(index))
-        print_report(opened, as_json, {"generation": opened.generation, "bytes on disk": size})
+        print_report({**opened.report(), "generation": opened.generation, "bytes on disk": size}, as_json)
         return
     manifest, vectors = photos.check()
     if vectors is None:
@@ -62,7 +62,7 @@ def info(index: IndexPlace, as_json: AsJson = False) -> None:
         "index": str(photos.path),
         "bytes on disk": _bytes_on_disk(photos.path),
     }
-    print_report(vectors, as_json, more)
+    print_report({**vectors.report(), **more}, as_json)
 
 
 def backup(
@@ -125,13 +125,12 @@ def repair(
         raise typer.Exit(1)
 
 
-def print_report(index: Index, as_json: bool, more: dict[str, Any]) -> None:
+def print_report(values: dict[str, Any], as_json: bool) -> None:
     """Print what an index holds and costs, and other values."""
-    report = Report({**index.report(), **more})
     if as_json:
-        print_json(dict(report))
-        return
-    say(str(report))
+        print_json(values)
+    else:
+        say(str(Report(values)))
 
 
 def _print_examination(found: Examination, index: Path, repaired: bool, *, is_photos: bool) -> None:

@@ -27,7 +27,6 @@ def synthetic_collection(
     landmarks: int = 60,
     views: int = 20,
     view_similarity: tuple[float, float] = (0.3, 0.7),
-    clusters: int | None = None,
     cluster_similarity: tuple[float, float] = (0.2, 0.7),
     seed: int = 0,
 ) -> SyntheticCollection:
@@ -38,18 +37,18 @@ def synthetic_collection(
     landmarks: the number of landmarks, which is also the number of queries.
     views: the number of views of each landmark.
     view_similarity: range of the cosine between a view and its landmark; lower values are harder.
-    clusters: the number of clusters of distractors, of uneven sizes, as photos of one event are; default N / 50.
-    cluster_similarity: range of the cosine between a distractor and its cluster; higher values are harder.
+    cluster_similarity: range of the cosine between a distractor and its cluster; higher values are harder. There are
+        N / 50 clusters, of uneven sizes, as photos of one event are.
     seed: the seed of the random numbers.
     """
     for name, count in {"N": N, "dim": dim, "landmarks": landmarks, "views": views}.items():
         check_int(name, count)
-    cluster_count = max(1, N // 50) if clusters is None else check_int("clusters", clusters)
     _check_range("view_similarity", view_similarity)
     _check_range("cluster_similarity", cluster_similarity)
     rng = np.random.default_rng(seed)
     source = _VectorSource(dim, rng)
 
+    cluster_count = max(1, N // 50)
     view_count = min(N, landmarks * views)
     landmark_vectors = source.directions(landmarks)
     landmark_of = np.arange(view_count) % landmarks

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from logt._internal.threads import Progress
-from logt._internal.types import Floats, Ids
+from logt._internal.types import Floats
 from logt.baselines import BuiltSystem, Composed, Dictionary, System
 from logt.methods import lo_gt, rnd, sketched, starred
 from logt.reproduce import paper
@@ -36,8 +36,17 @@ def local_system(name: str, plan: Plan, *, batches: int = 1, **changes: Any) -> 
 
 def variant_trial(name: str, system: Composed, *, timed: bool = False, **settings: Any) -> Trial:
     """Return a trial with the correction if the name ends in a star; it reads all of U unless p is given."""
-    settings = {"p": 1.0, **settings, "correct": name.endswith("*")}
-    return Trial.from_settings(system, timed=timed, **settings)
+    return Trial(system, {"p": 1.0, **settings, "correct": name.endswith("*")}, timed=timed)
+
+
+def sparse_trial(name: str, plan: Plan, L: int, *, timed: bool = False) -> Trial:
+    """Return a trial of the sparse decoder with L entries per vector."""
+    return variant_trial(name, local_system(name, plan, L=L), timed=timed)
+
+
+def cascade_trial(name: str, plan: Plan, p: float, *, timed: bool = False) -> Trial:
+    """Return a trial of the cascade with the fraction p of the energy, at the largest L."""
+    return variant_trial(name, local_system(name, plan), timed=timed, p=p, R=plan.R)
 
 
 def default_index(*, batches: int = 1, **changes: Any) -> Composed:
@@ -59,7 +68,10 @@ def dictionary_system(plan: Plan, *, coreset: Any = None, batches: int = 1) -> D
 
 @dataclass(frozen=True)
 class Sampled:
-    """A system built from a random sample of the vectors, because all of them would take too long."""
+    """A system built from a random sample of the vectors, because all of them would take too long.
+
+    Only its cost can be measured: the ids that it finds are rows of the sample.
+    """
 
     system: System
     count: int
@@ -70,30 +82,6 @@ class Sampled:
 
     def build(
         self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
-    ) -> BuiltSample:
-        rng = np.random.default_rng([seed, 3])
-        rows = np.sort(rng.choice(len(X), min(self.count, len(X)), replace=False))
-        return BuiltSample(self.system.build(X[rows], seed=seed, threads=threads, progress=progress), rows)
-
-
-class BuiltSample(BuiltSystem):
-    """A system over some rows of a collection; it returns their row numbers in the collection."""
-
-    def __init__(self, sample: BuiltSystem, rows: Ids):
-        self._sample, self._rows = sample, rows
-        self.index = sample.index
-
-    def search(self, Q: Any, k: int, **settings: Any) -> Ids:
-        ids = self._sample.search(Q, k, **settings)
-        return np.where(ids >= 0, self._rows[ids], -1)
-
-    @property
-    def nbytes(self) -> int:
-        return self._sample.nbytes
-
-    @property
-    def memory_ratio(self) -> float:
-        return self._sample.memory_ratio
-
-    def rho(self, **settings: Any) -> float:
-        return self._sample.rho(**settings)
+    ) -> BuiltSystem:
+        rows = np.random.default_rng([seed, 3]).choice(len(X), min(self.count, len(X)), replace=False)
+        return self.system.build(X[np.sort(rows)], seed=seed, threads=threads, progress=progress)
