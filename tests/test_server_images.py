@@ -36,10 +36,9 @@ def encode(image, name="PNG"):
     return out.getvalue()
 
 
-def current_worker(decoder):
-    worker = decoder._idle.get()
-    decoder._idle.put(worker)
-    return worker
+def only_child(decoder):
+    (child,) = decoder._children.children
+    return child
 
 
 def test_an_image_is_decoded_as_in_this_process(decoder, tmp_path):
@@ -71,7 +70,7 @@ def test_decoded_bytes_are_limited_by_mode_and_not_only_by_pixels(tmp_path):
 @pytest.mark.parametrize("mode", ["I;16", "RGBA", "P"])
 def test_an_image_takes_little_more_than_its_decoded_bytes(decoder, mode):
     def peak():
-        status = Path(f"/proc/{current_worker(decoder)._process.pid}/status").read_text()
+        status = Path(f"/proc/{only_child(decoder).pid}/status").read_text()
         return int(status.split("VmHWM:")[1].split()[0]) << 10
 
     decoder.decode(encode(Image.new(mode, (10, 10))), 100)
@@ -96,39 +95,33 @@ def test_an_image_that_needs_too_much_memory_is_refused_and_the_next_is_decoded(
         decoder.close()
 
 
-@pytest.mark.parametrize("fault", ["killed", "stopped"])
-def test_a_decoder_that_ends_or_hangs_is_replaced(fault):
-    decoder = ImageDecoder(DecodeLimits(seconds=20.0), 1)
-    try:
-        decoder.decode(PHOTO, 100)
-        process = current_worker(decoder)._process
-        os.kill(process.pid, signal.SIGKILL if fault == "killed" else signal.SIGSTOP)
-        decoder._limits = DecodeLimits(seconds=0.3)
-        with pytest.raises(ImageError, match="memory or time"):
-            decoder.decode(PHOTO, 100)
-        assert process.poll() is not None
-        decoder._limits = DecodeLimits(seconds=20.0)
-        assert decoder.decode(PHOTO, 100)[1] == "jpg"
-    finally:
-        decoder.close()
-
-
-def test_closing_stops_the_processes(decoder):
+@pytest.mark.parametrize("fault", ["killed", "hangs"])
+def test_a_decoder_that_ends_or_hangs_is_replaced(decoder, fault):
     decoder.decode(PHOTO, 100)
-    process = current_worker(decoder)._process
-    decoder.close()
-    assert process.poll() is not None
-
-
-def test_idle_processes_are_stopped_and_started_again():
-    decoder = ImageDecoder(DecodeLimits(), 1, idle_seconds=0.1)
-    try:
+    child = only_child(decoder)
+    os.kill(child.pid, signal.SIGSTOP)
+    if fault == "killed":
+        threading.Timer(0.2, os.kill, (child.pid, signal.SIGKILL)).start()
+    else:
+        decoder._limits = DecodeLimits(seconds=0.3)
+    with pytest.raises(ImageError, match="memory or time"):
         decoder.decode(PHOTO, 100)
-        process = current_worker(decoder)._process
-        wait_until(lambda: process.poll() is not None)
-        assert decoder.decode(PHOTO, 100)[1] == "jpg"
-    finally:
-        decoder.close()
+    assert not child.alive
+    decoder._limits = DecodeLimits()
+    assert decoder.decode(PHOTO, 100)[1] == "jpg"
+
+
+def test_processes_are_ended_when_idle_and_when_the_decoder_is_closed():
+    decoder = ImageDecoder(DecodeLimits(), 1, idle_seconds=0.1)
+    decoder.decode(PHOTO, 100)
+    first = only_child(decoder)
+    wait_until(lambda: not first.alive)
+    decoder._children._idle_seconds = 30
+    assert decoder.decode(PHOTO, 100)[1] == "jpg"
+    second = only_child(decoder)
+    assert second.alive
+    decoder.close()
+    assert not second.alive
 
 
 def test_an_interrupt_does_not_mix_up_replies(decoder, monkeypatch):
@@ -138,7 +131,7 @@ def test_an_interrupt_does_not_mix_up_replies(decoder, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("logt.descriptors.image_decoder._read_line", interrupt)
+        patch.setattr("logt._internal.subprocess_worker._read", interrupt)
         with pytest.raises(KeyboardInterrupt):
             decoder.decode(PHOTO, 100)
     other = encode(draw_scene(2, size=(50, 40)))
@@ -171,7 +164,7 @@ def test_previews_are_made_in_a_process_of_their_own(tmp_path):
     with open_client(photos) as client:
         response = client.get(f"{API}/picture", params={"id": "scene 00/photo 0.jpg"})
         assert Image.open(BytesIO(response.content)).size == (240, 180)
-        assert current_worker(client.app_service.photo_decoder)._process.poll() is None
+        assert only_child(client.app_service.photo_decoder).alive
         (tmp_path / "photos" / "scene 00" / "photo 0.jpg").write_bytes(b"no image")
         response = client.get(f"{API}/picture", params={"id": "scene 00/photo 0.jpg"})
         assert str(tmp_path) not in error_message(response, 415, "not_a_picture")

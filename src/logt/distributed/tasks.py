@@ -43,7 +43,12 @@ _ERRORS: dict[str, type[Exception]] = {
 }
 
 
-def run_task(line: str) -> str:
+def answer(line: bytes, _: bytes) -> tuple[bytes, bytes]:
+    """Run a task in a worker process; see `logt._internal.subprocess_worker`."""
+    return run_task(line), b""
+
+
+def run_task(line: bytes) -> bytes:
     """Return the result of a task, both as JSON; an error is a result too, so that no traceback has to travel."""
     task = json.loads(line)
     try:
@@ -51,10 +56,10 @@ def run_task(line: str) -> str:
     except Exception as error:
         name = next((name for name, kind in _ERRORS.items() if isinstance(error, kind)), type(error).__name__)
         result = {"error": name, "message": str(error)}
-    return json.dumps(result)
+    return json.dumps(result).encode()
 
 
-def parse_result(line: str, task: Task) -> Result:
+def parse_result(line: bytes, task: Task) -> Result:
     """Return a result, or raise the error that it describes."""
     result: Result = json.loads(line)
     if "error" in result:
