@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.systems import Built, Collection, System, systems
-from logt._internal.subprocess_worker import Child, ChildError
+from logt._internal.subprocess_worker import FOREVER, Child, ChildError
 from logt._internal.threads import single_threaded_blas
 
 SINGLE, BATCH = 128, 64  # queries: one after the other, and together
@@ -37,7 +37,7 @@ class Worker:
         path = os.pathsep.join(filter(None, sys.path))
         self._child = Child("benchmarks.worker:answer", environment={**system.environment, "PYTHONPATH": path})
 
-    def call(self, method: str, *arguments: Any, limit: float | None = None) -> Any:
+    def call(self, method: str, *arguments: Any, limit: float = FOREVER) -> Any:
         """Return what a method of the session returns, or raise WorkerError; limit: seconds to wait for it."""
         try:
             reply, _ = self._child.ask(pickle.dumps((self._session, method, arguments)), seconds=limit)

@@ -1,15 +1,14 @@
 """Child processes that answer requests: `python -P -m logt._internal.subprocess_worker MODULE:FUNCTION ...`.
 
 The child calls the function for each request, and ends when its standard input is closed. A message is two byte
-strings behind their lengths. Nothing is unpickled: a child that reads untrusted files cannot make the parent run code.
-A child imports nothing from the current folder.
+strings behind their lengths. Nothing is unpickled: a child that reads untrusted files cannot make its parent run
+code. A child imports nothing from the current folder.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
-import queue
 import resource
 import signal
 import struct
@@ -17,10 +16,12 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
+FOREVER = threading.TIMEOUT_MAX
 Message = tuple[bytes, bytes]
 
 _LENGTHS = struct.Struct("<QQ")
@@ -55,30 +56,24 @@ class Child:
             stderr=subprocess.DEVNULL if quiet else None,
             env={**os.environ, **(environment or {})},
         )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._requests, self._answers = self._process.stdin, self._process.stdout
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+        self._requests, self._answers = cast(BinaryIO, self._process.stdin), cast(BinaryIO, self._process.stdout)
+        self.pid = self._process.pid
 
     @property
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def ask(self, head: bytes, data: bytes = b"", seconds: float | None = None) -> Message:
+    def ask(self, head: bytes, data: bytes = b"", seconds: float = FOREVER) -> Message:
         """Return the answer to a request; raise ChildError if the child ends or takes more than `seconds`."""
         start = time.monotonic()
-        timer = None if seconds is None else threading.Timer(seconds, self._process.kill)
+        timer = threading.Timer(seconds, self._process.kill)
+        timer.start()
         try:
-            if timer is not None:
-                timer.start()
             _write(self._requests, (head, data))
             return _read(self._answers)
         except (OSError, EOFError, ValueError):  # ValueError: another thread has called `kill`
             self.kill()
-            if seconds is not None and time.monotonic() - start >= seconds:
+            if time.monotonic() - start >= seconds:
                 raise ChildError(f"took more than {seconds:.0f} s") from None
             code = self._process.returncode
             reason = signal.Signals(-code).name if code < 0 else f"exit code {code}"
@@ -87,8 +82,7 @@ class Child:
             self.kill()
             raise
         finally:
-            if timer is not None:
-                timer.cancel()
+            timer.cancel()
 
     def kill(self) -> None:
         """End the child; a request that it works on raises ChildError."""
@@ -102,62 +96,48 @@ class Child:
 class ChildPool:
     """Up to `count` children, started when they are needed; threads may share them.
 
-    start: returns a new child. idle_seconds: children are ended if none was used for so long; None keeps them.
+    start: returns a new child. idle_seconds: children are ended if none was used for so long.
     """
 
-    def __init__(self, start: Callable[[], Child], count: int, idle_seconds: float | None = None):
-        self._start, self._count, self._idle_seconds = start, count, idle_seconds
-        self._idle: queue.LifoQueue[Child | None] = queue.LifoQueue()
-        for _ in range(count):
-            self._idle.put(None)
-        self._children: set[Child] = set()
+    def __init__(self, start: Callable[[], Child], count: int, idle_seconds: float = FOREVER):
+        self._start, self._idle_seconds = start, idle_seconds
+        self._places = threading.Semaphore(count)
+        self._idle: list[Child] = []
+        self._started: weakref.WeakSet[Child] = weakref.WeakSet()
         self._last_used = 0.0
         self._reaper: threading.Timer | None = None
 
     @property
     def children(self) -> list[Child]:
         """The children that run, idle or not."""
-        return list(self._children)
+        return [child for child in self._started if child.alive]
 
-    def ask(self, head: bytes, data: bytes = b"", seconds: float | None = None) -> Message:
+    def ask(self, head: bytes, data: bytes = b"", seconds: float = FOREVER) -> Message:
         """Return the answer of a child to a request, as `Child.ask`; wait until one is idle."""
-        child = self._idle.get()
-        try:
-            if child is None or not child.alive:
-                self._discard(child)
-                child = self._start()
-                self._children.add(child)
-            return child.ask(head, data, seconds)
-        except BaseException:
-            self._discard(child)
-            child = None
-            raise
-        finally:
-            self._idle.put(child)
-            self._last_used = time.monotonic()
-            self._start_reaper()
+        with self._places:
+            child = self._take()
+            answer = child.ask(head, data, seconds)
+            self._idle.append(child)
+        self._last_used = time.monotonic()
+        self._start_reaper()
+        return answer
 
     def close(self) -> None:
-        """End all children, when they have answered the requests that they work on."""
-        self._end([self._idle.get() for _ in range(self._count)])
-
-    def kill(self) -> None:
-        """End all children now. Those that are needed later are started again."""
+        """End all children. Those that are needed later are started again."""
         for child in self.children:
             child.kill()
 
-    def _discard(self, child: Child | None) -> None:
-        if child is not None:
-            child.kill()
-            self._children.discard(child)
-
-    def _end(self, idle: list[Child | None]) -> None:
-        for child in idle:
-            self._discard(child)
-            self._idle.put(None)
+    def _take(self) -> Child:
+        with suppress(IndexError):
+            while True:
+                if (child := self._idle.pop()).alive:
+                    return child
+        child = self._start()
+        self._started.add(child)
+        return child
 
     def _start_reaper(self) -> None:
-        if self._reaper is None and self._idle_seconds is not None:
+        if self._reaper is None and self._idle_seconds < FOREVER:
             self._reaper = threading.Timer(self._idle_seconds, self._end_idle)
             self._reaper.daemon = True
             self._reaper.start()
@@ -165,14 +145,12 @@ class ChildPool:
     def _end_idle(self) -> None:
         """End the children that have no work, unless there was work lately: then look again later."""
         self._reaper = None
-        if self._idle_seconds is not None and time.monotonic() - self._last_used < self._idle_seconds:
+        if time.monotonic() - self._last_used < self._idle_seconds:
             self._start_reaper()
             return
-        idle = []
-        with suppress(queue.Empty):
+        with suppress(IndexError):
             while True:
-                idle.append(self._idle.get_nowait())
-        self._end(idle)
+                self._idle.pop().kill()
 
 
 # ------------------------------------------------------------------------------------------------- in the child

@@ -64,7 +64,7 @@ class ImageDecoder:
         return self._send_limited(source, action="jpeg", side=side // 2)[1]
 
     def close(self) -> None:
-        """Stop the processes, when they have finished the images that they work on."""
+        """Stop the processes; the images that they work on are not decoded."""
         self._children.close()
 
     def _start(self) -> Child:

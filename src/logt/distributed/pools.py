@@ -93,12 +93,12 @@ class ProcessPool(Pool):
                 stopped.set()
                 threads.shutdown(wait=False, cancel_futures=True)
                 while not all(future.done() for future in running):
-                    self._children.kill()
+                    self._children.close()
                     time.sleep(0.02)
                 raise
 
     def close(self) -> None:
-        self._children.kill()
+        self._children.close()
 
 
 class RayPool(Pool):
