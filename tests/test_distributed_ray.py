@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
+import json
 import os
 import signal
 import threading
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import logt
 import logt.distributed
+from logt.distributed.tasks import run_task
 from logt.errors import BusyError, InvalidInputError, MissingShardsError
 
 ray = pytest.importorskip("ray", reason="Ray has no wheel for this Python or machine")
@@ -77,49 +77,25 @@ def pids_of(replicas):
 # ------------------------------------------------------------------------------------------------------ builds
 
 
-def running_tasks():
-    """The workers of this cluster that run a task: descendants of this process with the name that Ray gives them."""
-    parents, tasks = {}, []
-    for folder in Path("/proc").iterdir():
-        with contextlib.suppress(OSError, ValueError):
-            pid = int(folder.name)
-            parents[pid] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            if (folder / "cmdline").read_bytes().startswith(b"ray::run_task"):
-                tasks.append(pid)
-
-    def is_mine(pid):
-        while pid in parents and pid != os.getpid():
-            pid = parents[pid]
-        return pid == os.getpid()
-
-    return [pid for pid in tasks if is_mine(pid)]
-
-
 @ignore_warnings
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="this system has no /proc")
 def test_a_build_on_ray_has_the_bytes_of_a_build_with_processes_whatever_is_killed(cluster, tmp_path, vectors):
     sources = [tmp_path / f"{number}.npy" for number in range(3)]
     for number, source in enumerate(sources):
-        np.save(source, vectors(1400, DIM, seed=number))
-    killed, stop = [], threading.Event()
+        np.save(source, vectors(700, DIM, seed=number))
 
-    def kill_some():
-        while len(killed) < 2 and not stop.is_set():
-            for pid in running_tasks()[:1]:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-                    killed.append(pid)
-            time.sleep(0.02)
+    def die_once(line):
+        kind = json.loads(line)["kind"]
+        if kind in ("train", "encode") and not (mark := tmp_path / f"{kind} died").exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return run_task(line)
 
-    thread = threading.Thread(target=kill_some)
-    thread.start()
-    try:
-        done = logt.distributed.build(sources, tmp_path / "ray", pool=logt.distributed.RayPool(), segment_size=1100)
-    finally:
-        stop.set()
-        thread.join()
-    assert killed
-    assert done.segments == 4
+    pool = logt.distributed.RayPool()
+    pool._remote = ray.remote(die_once)
+    done = logt.distributed.build(sources, tmp_path / "ray", pool=pool, segment_size=1100)
+    assert done.segments == 2
+    assert (tmp_path / "train died").exists()
+    assert (tmp_path / "encode died").exists()
     logt.distributed.build(sources, tmp_path / "here", workers=1, segment_size=1100)
     mine, here = ({path.name: path.read_bytes() for path in (tmp_path / n).iterdir()} for n in ("ray", "here"))
     assert mine == here

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 import logt
-from logt.distributed.shard import Shard
 from logt.lists.inverted_lists import Probe
 from logt.lists.search import ListSearcher
 from logt.lists.shards import ListTotals, merge_candidates, split_by_bytes
-from logt.storage.shard_files import read_outline
 
 
 @pytest.fixture(scope="module")
@@ -85,15 +83,3 @@ def test_shards_fit_the_budget_and_are_balanced():
     assert len(shards) == 2
     assert split_by_bytes([20, 1], 14) == [[0], [1]]  # one segment is never split
     assert split_by_bytes(sizes, 1000) == [[0, 1, 2, 3, 4, 5]]
-
-
-def test_an_actor_that_replaces_another_one_opens_what_it_activates(tmp_path, vectors):
-    """The one that had opened it may die before all are given the totals of a new state."""
-    index = logt.Index(24, segment_size=1500)
-    index.add(vectors(4000, 24))
-    index.save(tmp_path / "index")
-    outline, fresh = read_outline(str(tmp_path / "index")), Shard(str(tmp_path / "index"))
-    totals = Shard(str(tmp_path / "index")).load(outline.state, [0, 1])
-    fresh.activate(outline.state, [0, 1], totals)
-    assert len(fresh.reconstruct(outline.state, np.arange(5), 24)[0]) == 5
-    assert fresh.ping()["states"] == [outline.state]

@@ -124,14 +124,14 @@ class ChildPool:
 
     def close(self) -> None:
         """End all children. Those that are needed later are started again."""
-        for child in self.children:
+        for child in list(self._started):
             child.kill()
 
     def _take(self) -> Child:
         with suppress(IndexError):
-            while True:
-                if (child := self._idle.pop()).alive:
-                    return child
+            while not (child := self._idle.pop()).alive:
+                child.kill()  # closes its pipes
+            return child
         child = self._start()
         self._started.add(child)
         return child

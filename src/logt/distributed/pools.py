@@ -92,9 +92,10 @@ class ProcessPool(Pool):
             except BaseException:
                 stopped.set()
                 threads.shutdown(wait=False, cancel_futures=True)
+                self.close()
                 while not all(future.done() for future in running):
-                    self._children.close()
                     time.sleep(0.02)
+                    self.close()  # a worker that was just being started
                 raise
 
     def close(self) -> None:
