@@ -23,8 +23,16 @@ from logt.server.settings import Limits
 PHOTO = encode_jpeg(draw_scene(0))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def decoder():
+    decoder = ImageDecoder(DecodeLimits(), 1)
+    yield decoder
+    decoder.close()
+
+
+@pytest.fixture
+def new_decoder():
+    """A decoder whose process has not started yet."""
     decoder = ImageDecoder(DecodeLimits(), 1)
     yield decoder
     decoder.close()
@@ -68,31 +76,28 @@ def test_decoded_bytes_are_limited_by_mode_and_not_only_by_pixels(tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("mode", ["I;16", "RGBA", "P"])
-def test_an_image_takes_little_more_than_its_decoded_bytes(decoder, mode):
+def test_an_image_takes_little_more_than_its_decoded_bytes(new_decoder, mode):
     def peak():
-        status = Path(f"/proc/{only_child(decoder).pid}/status").read_text()
+        status = Path(f"/proc/{only_child(new_decoder).pid}/status").read_text()
         return int(status.split("VmHWM:")[1].split()[0]) << 10
 
-    decoder.decode(encode(Image.new(mode, (10, 10))), 100)
+    new_decoder.decode(encode(Image.new(mode, (10, 10))), 100)
     before = peak()
-    image, _ = decoder.decode(encode(Image.new(mode, (4000, 4000))), 100)
+    image, _ = new_decoder.decode(encode(Image.new(mode, (4000, 4000))), 100)
     assert max(image.size) >= 200
     assert peak() - before < 4000 * 4000 * 4 + (80 << 20)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit the memory of a process")
-def test_an_image_that_needs_too_much_memory_is_refused_and_the_next_is_decoded(monkeypatch):
+def test_an_image_that_needs_too_much_memory_is_refused_and_the_next_is_decoded(new_decoder, monkeypatch):
     monkeypatch.setattr("logt.descriptors.image_decoder._OTHER_BYTES", 0)
-    decoder = ImageDecoder(DecodeLimits(decoded_bytes=40 << 20), 1)
-    try:
-        for content in [encode(Image.new("RGB", (3000, 3000)))] * 2:
-            decoder.decode(content, 10)  # 36 MB: allowed
-        monkeypatch.setattr(decoder, "_limits", DecodeLimits())  # the limit of the process stays
-        with pytest.raises(ImageError, match="memory"):
-            decoder.decode(encode(Image.new("RGB", (9000, 9000))), 10_000)
-        assert decoder.decode(PHOTO, 100)[0].size
-    finally:
-        decoder.close()
+    new_decoder._limits = DecodeLimits(decoded_bytes=40 << 20)
+    for content in [encode(Image.new("RGB", (3000, 3000)))] * 2:
+        new_decoder.decode(content, 10)  # 36 MB: allowed
+    new_decoder._limits = DecodeLimits()  # the limit of the process stays
+    with pytest.raises(ImageError, match="memory"):
+        new_decoder.decode(encode(Image.new("RGB", (9000, 9000))), 10_000)
+    assert new_decoder.decode(PHOTO, 100)[0].size
 
 
 @pytest.mark.parametrize("fault", ["killed", "hangs"])
@@ -183,7 +188,7 @@ def test_the_size_and_the_time_are_read_from_the_header(decoder, tmp_path):
     assert decoder.read_details(tmp_path / "c.jpg") == (180, 240, "")
 
 
-def test_what_a_worker_sees_is_not_what_is_in_the_current_folder(decoder, tmp_path, monkeypatch):
+def test_what_a_worker_sees_is_not_what_is_in_the_current_folder(new_decoder, tmp_path, monkeypatch):
     (tmp_path / "logt.py").write_text("raise SystemExit")
     monkeypatch.chdir(tmp_path)
-    assert np.asarray(decoder.decode(PHOTO, 100)[0]).any()
+    assert np.asarray(new_decoder.decode(PHOTO, 100)[0]).any()
