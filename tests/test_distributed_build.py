@@ -147,7 +147,7 @@ def test_methods_of_the_paper_give_the_segments_of_an_index_in_memory(sources, t
 
 def test_what_the_driver_receives_does_not_grow_with_the_vectors(tmp_path, vectors, pool):
     received = []
-    for rows in (2000, 8000):
+    for rows in (1000, 4000):
         np.save(tmp_path / f"{rows}.npy", vectors(rows, DIM))
         done = logt.distributed.build(
             tmp_path / f"{rows}.npy", tmp_path / f"index {rows}", pool=pool, segment_size=rows // 2

@@ -21,7 +21,7 @@ from logt.datasets.vector_files import SUFFIXES
 from logt.distributed.blocks import Block, split_sources
 from logt.distributed.pools import Pool, ProcessPool
 from logt.distributed.staging import is_dataset, staged_files
-from logt.distributed.tasks import HELD_OUT, Result, files_of
+from logt.distributed.tasks import HELD_OUT, Result
 from logt.engine.builder import MAX_ROWS
 from logt.errors import InvalidInputError
 from logt.group_testing.kmeans import KMeans
@@ -180,7 +180,10 @@ class _Build:
         """Return the file of the codec with its measured accuracy."""
         size = sum(about["bytes"] for result in results for about in result["files"].values())
         chosen = results[:: min(-(-size // MEASURED), len(results))]
-        segments = [files_of(result["entry"], result["files"]) for result in chosen]
+        segments = [
+            [{"name": name, **files[name]} for part in ("segment", "supplement") if (name := entry.get(part))]
+            for entry, files in ((result["entry"], result["files"]) for result in chosen)
+        ]
         alone = {**task, "kind": "measure", "threads": self._pool.machine_threads}
         about = {"codec": codec, "segments": segments, "share": len(chosen) / len(results)}
         (done,) = self._map([{**alone, **about}], "measuring recall")

@@ -6,7 +6,7 @@ Each task can be repeated: files are named by their content, and the same task w
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -167,9 +167,3 @@ def _read(place: Place, file: Mapping[str, Any]) -> dict[str, Array]:
 def _codec(out: str, file: str) -> Codec:
     """Return the codec in a file; a worker reads it once."""
     return Codec.from_arrays(_read(place_at(out), json.loads(file)))
-
-
-def files_of(entry: Mapping[str, Any], files: Mapping[str, Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """Return the array files of an entry of the manifest, as `measure` reads them."""
-    names = [entry[part] for part in ("segment", "supplement") if part in entry]
-    return [{"name": name, **files[name]} for name in names]
