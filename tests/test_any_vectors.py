@@ -13,8 +13,8 @@ import pytest
 
 import logt
 from logt import InvalidInputError
-from logt.engine import builder as building
 from logt._internal.params import MAX_K
+from logt.engine import builder as building
 from logt.group_testing.kmeans import KMeans
 from logt.methods import compact, lo_gt, rnd, sketched
 

@@ -14,7 +14,8 @@ from drawn_images import best_match, counts, draw, draw_folder, finds_itself, in
 from PIL import Image
 
 import logt
-from logt.descriptors import ImageError, Model, image_decoder, read_image
+from logt._internal.subprocess_worker import Child
+from logt.descriptors import ImageError, Model, read_image
 from logt.errors import InvalidInputError
 from logt.photos import Photos, indexer, update
 from logt.photos.catalog import Catalog
@@ -158,14 +159,14 @@ def test_sizes_and_dates_are_recorded_and_added_to_an_older_index(folder, small)
 
 
 def test_a_photo_that_ends_the_decoder_is_listed_and_the_others_are_indexed(folder, small, monkeypatch):
-    real = image_decoder._Worker.ask
+    real = Child.ask
 
-    def killed(worker, request, *rest):
-        if request.get("path", "").endswith("a.png"):
-            worker._process.kill()
-        return real(worker, request, *rest)
+    def killed(child, request, *rest):
+        if b"a.png" in request:
+            child.kill()
+        return real(child, request, *rest)
 
-    monkeypatch.setattr(image_decoder._Worker, "ask", killed)
+    monkeypatch.setattr(Child, "ask", killed)
     done = update(folder, model=small)
     assert done.failed == [("a.png", "decoding it takes too much memory or time")]
     assert done.added == 4

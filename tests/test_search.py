@@ -5,12 +5,12 @@ import pytest
 import reference
 
 from logt._internal.threads import Workers
+from logt.engine.protocols import Method
 from logt.group_testing.cascade import Cascade, Prefix, prefix_lengths
 from logt.group_testing.correction import Suppress
 from logt.group_testing.decoder import Local, Sparse
 from logt.group_testing.grouping import Random
 from logt.group_testing.memory_vectors import Pinv
-from logt.engine.protocols import Method
 from logt.group_testing.quantize import Float32
 from logt.group_testing.search import View
 from logt.group_testing.search import search_by_decoding as search_views

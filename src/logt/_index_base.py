@@ -13,7 +13,7 @@ from typing import Any, Literal, Never, Self
 import numpy as np
 
 from logt._internal.params import SearchKey
-from logt._internal.segment import BuildSettings
+from logt._internal.segment import MAX_ROWS, BuildSettings
 from logt._internal.threads import Progress, Workers, available_cores
 from logt._internal.types import Array, Ids, Metric
 from logt._internal.validation import check_choice, check_int
@@ -27,9 +27,6 @@ from logt.storage.changes import Change, PendingChanges, Position
 from logt.storage.locations import create_store, open_store, same_store
 from logt.storage.store import Store
 from logt.storage.writing import StoredIndex
-
-MAX_ROWS = (1 << 31) - 1
-"""The most vectors of a segment."""
 
 _KEPT_SEARCHES = 64  # most programs use one
 

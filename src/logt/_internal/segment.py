@@ -16,6 +16,9 @@ from logt._internal.validation import check_array
 
 Self = TypeVar("Self", bound="Segment")
 
+MAX_ROWS = (1 << 31) - 1
+"""The most vectors of a segment."""
+
 
 class BuildSettings(NamedTuple):
     """What an index has besides its method. segment_size: the most rows of a segment, or None: a batch is one."""

@@ -26,7 +26,6 @@ from logt.datasets.vector_files import SUFFIXES, read_stream
 from logt.distributed.build import build as build_distributed
 from logt.distributed.pools import ProcessPool, RayPool
 from logt.engine.costs import memory_per_vector
-from logt.engine.protocols import Method
 from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.integrations.faiss import from_faiss

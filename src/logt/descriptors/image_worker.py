@@ -1,18 +1,13 @@
-"""The process that decodes images: `python -m logt.descriptors.image_worker BYTES NICENESS`.
+"""What the processes that decode images do; see `image_decoder`.
 
-It reads requests from its standard input and writes replies to its standard output: one line of JSON each, and then
-bytes. A decoder with a fault, or an image that needs too much memory, ends this process and no other.
+A decoder with a fault, or an image that needs too much memory, ends the process and no other.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import sys
-from contextlib import suppress
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from logt.descriptors.image_io import ImageError, TooManyPixelsError, image_format, pillow, read_details, read_image
 
@@ -22,23 +17,14 @@ if TYPE_CHECKING:
 _JPEG = {"quality": 85, "optimize": True, "progressive": True}
 
 
-def main() -> None:
-    """Answer requests until the standard input is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C stops the parent process, which closes the standard input
-    with suppress(OSError, AttributeError):
-        os.nice(int(sys.argv[2]))
-    _limit_memory(int(sys.argv[1]))
-    requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no reply
-    while line := requests.readline():
-        reply, data = _answer(json.loads(line), requests)
-        replies.write(json.dumps({**reply, "bytes": len(data)}).encode() + b"\n" + data)
-        replies.flush()
+def answer(head: bytes, content: bytes) -> tuple[bytes, bytes]:
+    """Return the reply to a request, both as JSON and bytes. content: of the image, if the request has no path."""
+    reply, data = _answer(json.loads(head), content)
+    return json.dumps(reply).encode(), data
 
 
-def _answer(request: dict[str, Any], content: BinaryIO) -> tuple[dict[str, Any], bytes]:
-    size = request.pop("bytes")
-    source = request.pop("path") if size is None else content.read(size)
+def _answer(request: dict[str, Any], content: bytes) -> tuple[dict[str, Any], bytes]:
+    source = request.pop("path", content)
     action = request.pop("action")
     try:
         if action == "details":
@@ -61,17 +47,3 @@ def _encode_jpeg(image: Image, side: int) -> bytes:
     out = BytesIO()
     image.save(out, "JPEG", **_JPEG)
     return out.getvalue()
-
-
-def _limit_memory(more: int) -> None:
-    """Allow so many bytes more than the process has now, where the system can limit them."""
-    with suppress(ImportError, OSError, ValueError):
-        import resource
-
-        with open("/proc/self/statm") as file:
-            used = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-        resource.setrlimit(resource.RLIMIT_AS, (used + more, used + more))
-
-
-if __name__ == "__main__":
-    main()

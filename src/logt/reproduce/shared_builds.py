@@ -16,12 +16,12 @@ import numpy as np
 from logt._internal.threads import Workers
 from logt._internal.types import Floats
 from logt.baselines import BuiltSystem, Composed, System
-from logt.engine.protocols import Method
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.group_testing.codes import Codes
 from logt.group_testing.decoder import Sparse
 from logt.group_testing.grouping import Units
 from logt.group_testing.memory_vectors import Pinv
+from logt.group_testing.method import GroupTesting
 from logt.group_testing.quantize import Float32
 
 Result = TypeVar("Result")
@@ -55,21 +55,22 @@ def build_family(systems: Sequence[System], X: Floats, seed: int, workers: Worke
             yield system, built, time.perf_counter() - start if is_first else None
 
 
-def _shared_method(system: System) -> Method | None:
+def _shared_method(system: System) -> GroupTesting | None:
     """Return the method of a system whose stages can be shared, or None."""
     if not isinstance(system, Composed) or system.batches != 1:
         return None
     method = system.method
-    is_local = isinstance(method.decode, Sparse) and isinstance(method.memory, Pinv) and method.residual is None
-    return method if is_local else None
+    if not isinstance(method, GroupTesting) or not isinstance(method.memory, Pinv):
+        return None
+    return method if isinstance(method.decode, Sparse) else None
 
 
-def _entries(method: Method | None) -> int:
+def _entries(method: GroupTesting | None) -> int:
     return method.decode.L if method is not None and isinstance(method.decode, Sparse) else 0
 
 
 @dataclass(frozen=True)
-class SharedMethod(Method):
+class SharedMethod(GroupTesting):
     """A method that takes the results of its stages from those of others, and keeps new ones for them.
 
     results: by stage and parameters. lengths: the values of L of the decoders that come from the same pursuit.
@@ -79,7 +80,9 @@ class SharedMethod(Method):
     lengths: tuple[int, ...] = field(default=(), repr=False, compare=False)
 
     @classmethod
-    def from_method(cls, method: Method, together: Sequence[Method], results: dict[Any, Any]) -> SharedMethod:
+    def from_method(
+        cls, method: GroupTesting, together: Sequence[GroupTesting], results: dict[Any, Any]
+    ) -> SharedMethod:
         """Return a method that shares its results with others. together: these methods, itself included."""
         lengths = {_entries(other) for other in together if _pursuit(other.decode) == _pursuit(method.decode)}
         parameters = {f.name: getattr(method, f.name) for f in fields(method)}

@@ -126,8 +126,9 @@ def _local(plan: Plan) -> list[Entry]:
         for name in ("RND", "RND*", "LO-GT", "LO-GT*")
     ]
     lo_gt, cascade = local_system("LO-GT*", plan), cascade_trial("LO-GT*", plan, plan.p)
-    int8 = replace(lo_gt, method=compact(lo_gt.method), name=f"{lo_gt.name} in bytes")
-    sums = replace(lo_gt, method=replace(lo_gt.method, memory=Sum()), name=f"{lo_gt.name}, sums")
+    method: Any = lo_gt.method
+    int8 = replace(lo_gt, method=compact(method), name=f"{lo_gt.name} in bytes")
+    sums = replace(lo_gt, method=replace(method, memory=Sum()), name=f"{lo_gt.name}, sums")
     entries += [
         _entry(LO_GT_CASCADE, "LO-GT", cascade, seeds=plan.seeds, paper_row="LO-GT*"),
         _entry(LO_GT_INT8, "LO-GT", variant_trial("LO-GT*", int8)),
