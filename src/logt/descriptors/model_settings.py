@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from logt.descriptors.preprocessing import RESAMPLES
@@ -40,12 +39,12 @@ PRESETS: dict[str, dict[str, Any]] = {
 """The usual values of families of models. A size is for files that accept any; a fixed size of the file is used."""
 
 
-def check_settings(settings: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """Return the settings; raise for keys that are unknown."""
+def check_settings(settings: Mapping[str, Any], where: object) -> dict[str, Any]:
+    """Return the settings; raise for keys that are unknown. where: they come from, such as a file."""
     known = (*INPUT_KEYS, *OUTPUT_KEYS, *TEXT_KEYS, *NOTES)
     for key in settings:
         if key not in known:
-            raise InvalidInputError(f"{file} has an unknown setting {key!r}; known: {', '.join(known)}")
+            raise InvalidInputError(f"{where} has an unknown setting {key!r}; known: {', '.join(known)}")
     return dict(settings)
 
 
