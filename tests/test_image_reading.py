@@ -172,7 +172,7 @@ def test_a_large_image_is_reduced_only_on_request():
     assert read_image(data, side=800).size == (1600, 1200)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(["BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP", "ICO", "TGA"]), st.data())
 def test_damaged_bytes_give_an_image_or_an_image_error(kind, data):
     good = bytearray(encode(pixels(), kind))
