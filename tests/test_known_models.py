@@ -72,4 +72,4 @@ def test_the_text_encoder_in_the_settings_of_a_model_is_kept(album, model, tmp_p
     model.with_suffix(".json").write_text('{"text_model": "../words.onnx", "tokenizer": "../words.json"}')
     update(album, model=model, relearn=True)
     for given in (None, model):
-        assert Photos.open(album, model=given)._model.files.text == tmp_path / "words.onnx"
+        assert Photos.open(album, model=given)._model.text.model == tmp_path / "words.onnx"

@@ -266,7 +266,7 @@ def test_the_text_encoder_of_a_model_is_found(tmp_path, image, text, tokenizer):
     (tmp_path / tokenizer).touch()
     for path in (tmp_path, tmp_path / image):
         model = Model.load(path)
-        assert (model.files.text, model.files.tokenizer) == (tmp_path / text, tmp_path / tokenizer)
+        assert (model.text.model, model.text.tokenizer) == (tmp_path / text, tmp_path / tokenizer)
         assert not model.output.whiten
 
 

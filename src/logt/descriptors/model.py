@@ -14,7 +14,7 @@ import numpy as np
 from logt._internal.types import Floats
 from logt._internal.validation import check_choice, check_float, check_int
 from logt.descriptors.boxes import Box, to_pixels
-from logt.descriptors.model_files import ModelFiles, find_files, find_model, read_settings
+from logt.descriptors.model_files import TextFiles, find_model, find_text_files, read_settings
 from logt.descriptors.model_settings import INPUT_KEYS, OUTPUT_KEYS, check_settings
 from logt.descriptors.onnx_session import choose_output, load_session, run_session
 from logt.descriptors.pooling import POOLINGS, combine_scales, gem, pool_tokens
@@ -64,7 +64,7 @@ class Model:
     """A network that computes the descriptors of images, created by `Model.load`; threads may share it.
 
     path: the ONNX file. name: for reports. sha256: of the file. preprocessing: from an image to the input. output: of
-    the network. files: the text encoder that belongs to it, if there is one. session: of onnxruntime.
+    the network. text: the text encoder that belongs to it, if there is one. session: of onnxruntime.
     """
 
     path: Path
@@ -72,7 +72,7 @@ class Model:
     sha256: str
     preprocessing: Preprocessing
     output: Output
-    files: ModelFiles
+    text: TextFiles
     session: Any = field(repr=False, compare=False)
 
     @classmethod
@@ -101,27 +101,27 @@ class Model:
         session, sha256 = load_session(file)
         config, chosen = read_settings(file, preset) if settings is None else ({}, settings)
         values = {**config, **_read_metadata(session, file), **chosen, **check_settings(given, "Model.load")}
-        preprocessing, files = _preprocessing(session, values, file), find_files(file, values)
+        preprocessing, text = _preprocessing(session, values, file), find_text_files(file, values)
         output = {name: values[name] for name in OUTPUT_KEYS if name in values}
         output["name"] = choose_output(session, output.pop("output", None), _OUTPUTS, file)
-        output.setdefault("whiten", not files.text)  # descriptors that texts are compared with are not
+        output.setdefault("whiten", not text.model)  # descriptors that texts are compared with are not
         if preprocessing.size is not None:
             output["scales"] = (1.0,)
         name = str(values.get("name", file.stem))
-        model = cls(file, name, sha256, preprocessing, Output(**output), files, session)
+        model = cls(file, name, sha256, preprocessing, Output(**output), text, session)
         model._check_output()
         return model
 
     @property
     def has_text(self) -> bool:
         """Whether a text encoder belongs to the model."""
-        return self.files.text is not None
+        return self.text.model is not None
 
     @property
     def settings(self) -> dict[str, Any]:
         """All settings: `load(path, settings=…)` gives the same model."""
         fields = {**asdict(self.preprocessing), **asdict(self.output), "output": self.output.name}
-        return {**{name: fields[name] for name in (*INPUT_KEYS, *OUTPUT_KEYS)}, **self.files.settings}
+        return {**{name: fields[name] for name in (*INPUT_KEYS, *OUTPUT_KEYS)}, **self.text.settings}
 
     @property
     def side(self) -> int:

@@ -201,7 +201,7 @@ class Photos:
     def _load_text_encoder(self, model: Model) -> TextEncoder:
         """Return the text encoder, loaded when it is first used."""
         with self._text_lock:
-            if self._text_encoder is None or self._text_encoder.path != model.files.text:
+            if self._text_encoder is None or self._text_encoder.path != model.text.model:
                 self._text_encoder = TextEncoder.load(model)
             return self._text_encoder
 
