@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 
 import numpy as np
 import pytest
@@ -96,7 +95,9 @@ def test_the_descriptor_of_the_small_model_is_gem_of_its_feature_maps():
 def test_networks_of_all_layouts_give_the_same_descriptor(network):
     image = pixels(80, 64)
     forms = (network("map"), network("last", layout="NHWC"), network("fixed", size=(64, 80)))
-    by_map, by_last, by_fixed = (Model.load(path, side=80, scales=[1.0])(image) for path in forms)
+    models = [Model.load(path, side=80, scales=[1.0]) for path in forms]
+    assert Model.load(forms[2]).output.scales == (1.0,)  # a fixed size has one scale
+    by_map, by_last, by_fixed = (model(image) for model in models)
     np.testing.assert_allclose(by_last, by_map, atol=1e-6)
     np.testing.assert_allclose(by_fixed, by_map, atol=1e-6)
 
@@ -106,10 +107,6 @@ def test_a_vector_is_the_descriptor(network):
     x = model.preprocessing(image, (0, 0, 80, 64), 1.0)
     vector = model.session.run(None, {"images": x})[0][0]
     np.testing.assert_allclose(model(image), vector / np.linalg.norm(vector), atol=1e-6)
-
-
-def test_a_network_of_fixed_size_has_one_scale(network):
-    assert Model.load(network("one", size=(64, 64))).output.scales == (1.0,)
 
 
 def test_arguments_override_metadata(network):
@@ -147,34 +144,24 @@ def test_a_huge_model_is_refused_before_it_is_read(tmp_path):
 
 def test_a_model_output_that_cannot_be_pooled_is_refused(tmp_path):
     onnx = pytest.importorskip("onnx")
-    floats, helper = onnx.TensorProto.FLOAT, onnx.helper
+    helper = onnx.helper
     node = helper.make_node("ReduceMean", ["x"], ["y"], axes=[1, 2, 3], keepdims=0)
-    input_info, output_info = (
-        helper.make_tensor_value_info(n, floats, s) for n, s in (("x", ["N", 3, "H", "W"]), ("y", None))
-    )
-    graph = helper.make_graph([node], "flat", [input_info], [output_info])
-    onnx.save(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), tmp_path / "flat.onnx"
-    )
-    with pytest.raises(
-        InvalidInputError, match=r"expected a feature map \(N, C, H, W\), tokens \(N, T, D\) or a vector"
-    ):
+    shapes = {"x": ["N", 3, "H", "W"], "y": None}
+    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in shapes.items())
+    graph = helper.make_graph([node], "flat", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(model, tmp_path / "flat.onnx")
+    with pytest.raises(InvalidInputError, match=r"expected a feature map \(N, C, H, W\), tokens \(N, T, D\) or a"):
         Model.load(tmp_path / "flat.onnx")
 
 
 def test_the_descriptor_of_a_box_is_that_of_the_cropped_image(small):
-    extract = Model.load(small)
-    image = pixels(200, 150)
-    np.testing.assert_allclose(extract(image, (20, 30, 120, 90)), extract(image.crop((20, 30, 120, 90))), atol=1e-3)
-    np.testing.assert_array_equal(extract(image, (0, 0, 200, 150)), extract(image))
-
-
-def test_numbers_from_0_to_1_are_fractions_and_others_pixels(small):
-    extract = Model.load(small)
-    image = pixels(200, 150)
-    np.testing.assert_array_equal(extract(image, (0.1, 0.2, 0.6, 0.6)), extract(image, (20, 30, 120, 90)))
-    np.testing.assert_array_equal(extract(image, (0, 0, 1, 1)), extract(image))
+    extract, image, box = Model.load(small), pixels(200, 150), (20, 30, 120, 90)
+    np.testing.assert_allclose(extract(image, box), extract(image.crop(box)), atol=1e-3)
+    np.testing.assert_array_equal(extract(image, (0.1, 0.2, 0.6, 0.6)), extract(image, box))  # as fractions
     np.testing.assert_array_equal(extract(image, (0.999, 0.5, 1, 0.5001)), extract(image, (199, 75, 200, 76)))
+    for everything in ((0, 0, 200, 150), (0, 0, 1, 1)):
+        np.testing.assert_array_equal(extract(image, everything), extract(image))
 
 
 @pytest.mark.parametrize(
@@ -194,17 +181,6 @@ def test_images_of_any_shape_have_a_descriptor(small):
     for size in ((1, 1), (3000, 2), (1, 500)):
         x = extract(Image.new("RGB", size, "red"))
         np.testing.assert_allclose(x @ x, 1, rtol=1e-5)
-
-
-def test_threads_share_a_model(small):
-    extract, images = Model.load(small), [pixels(64 + i, 64) for i in range(8)]
-    alone, together = [extract(image) for image in images], [None] * 8
-    threads = [threading.Thread(target=lambda i=i: together.__setitem__(i, extract(images[i]))) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    np.testing.assert_array_equal(alone, together)
 
 
 # ------------------------------------------------------------------------------------------------ whitening
@@ -227,19 +203,14 @@ def test_many_descriptors_are_whitened_fully(rng):
     np.testing.assert_allclose(np.cov(white.T) * 8, np.eye(8), atol=0.1)
 
 
-@pytest.mark.parametrize("n", [1, 5])
-def test_a_few_descriptors_stay_distinct(rng, n):
-    X = np.abs(rng.standard_normal((n, 32))).astype(np.float32)
+def test_few_and_equal_descriptors_stay_distinct_and_usable(rng):
+    X = np.abs(rng.standard_normal((5, 32))).astype(np.float32)
     white = Whitening.learn(X)(X)
-    np.testing.assert_allclose(np.linalg.norm(white, axis=1), 1, rtol=1e-5)
-    assert n == 1 or (white @ white.T - np.eye(n)).max() < 0.95
-
-
-def test_equal_descriptors_stay_usable():
-    X = np.ones((4, 8), np.float32)
-    np.testing.assert_allclose(Whitening.learn(X)(X), np.full((4, 8), 8**-0.5), rtol=1e-5)
-    whitening = Whitening(np.ones(8, np.float32), np.empty((0, 8), np.float32), np.empty(0, np.float32), 4)
-    np.testing.assert_allclose(np.linalg.norm(whitening(X), axis=1), 1, rtol=1e-5)
+    assert (white @ white.T - np.eye(5)).max() < 0.95
+    for equal in (X[:1], X[[0, 0, 0, 0]]):
+        np.testing.assert_allclose(np.linalg.norm(Whitening.learn(equal)(equal), axis=1), 1, rtol=1e-5)
+    whitening = Whitening(X[0], np.empty((0, 32), np.float32), np.empty(0, np.float32), 4)
+    np.testing.assert_allclose(np.linalg.norm(whitening(X[:1]), axis=1), 1, rtol=1e-5)  # the mean itself
 
 
 def test_a_whitening_is_stored_and_read_back(rng):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -171,16 +170,12 @@ def test_the_preprocessing_is_read_from_the_files_of_other_libraries(tmp_path, f
         assert found == (pytest.approx(value) if name in ("mean", "std", "zoom") else value)
 
 
-def test_a_fixed_size_of_the_file_wins(tmp_path):
-    write_transformer(tmp_path / "model.onnx", size=(48, 64))
-    (tmp_path / "preprocessor_config.json").write_text('{"size": 224}')
-    assert Model.load(tmp_path).preprocessing.size == (48, 64)
-
-
 def test_arguments_come_before_the_json_file_the_preset_and_other_configurations(tmp_path):
     path = write_transformer(tmp_path / "net.onnx")
     (tmp_path / "preprocessor_config.json").write_text('{"size": 100, "image_mean": [0.3, 0.3, 0.3], "resample": 2}')
     assert Model.load(path).preprocessing.mean == (0.3, 0.3, 0.3)
+    fixed = write_transformer(tmp_path / "fixed.onnx", size=(48, 64))
+    assert Model.load(fixed).preprocessing.size == (48, 64)  # that of the file
     clip = Model.load(path, preset="clip").preprocessing
     assert (clip.size, clip.fit, clip.resample) == ((224, 224), "crop", "bilinear")
     assert clip.mean == (0.48145466, 0.4578275, 0.40821073)
@@ -338,15 +333,3 @@ def test_an_index_of_the_small_network_keeps_it_although_the_default_is_another(
     photos.refresh()
     assert (photos.duplicate_score, photos.index.dim) == (0.9, 384)
     assert photos.search(album / "9.png", 1)[0][0] == "9.png"
-
-
-def test_a_reader_follows_an_index_that_is_relearned_with_another_model(album, tmp_path):
-    update(album, model=write_transformer(tmp_path / "one.onnx"))
-    photos = Photos.open(album)
-    update(album, model=write_transformer(tmp_path / "two.onnx", dim=20), relearn=True)
-    assert photos.refresh()
-    assert photos.index.dim == 20
-    assert photos.search(album / "1.png", 1)[0][0] == "1.png"
-    shutil.copy(tmp_path / "one.onnx", tmp_path / "two.onnx")
-    with pytest.raises(InvalidInputError, match="is a different model"):
-        Photos.open(album)

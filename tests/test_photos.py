@@ -299,8 +299,9 @@ def test_relearning_indexes_everything_again_with_another_model(album, small, ne
         update(album, model=other)
     with pytest.raises(InvalidInputError, match="relearn to change"):
         update(album, model=Model.load(small, side=96))
+    photos = Photos.open(album)
     assert update(album, model=other, relearn=True).failed == []
-    photos = Photos.open(album / ".logt")
+    assert photos.refresh()
     assert photos.index.dim == 24
     assert best_match(photos, album / "a.png")[0] == "a.png"
     assert counts(update(album)) == (0, 0, 0, 5, 0)

@@ -81,25 +81,18 @@ def test_descriptors_are_whitened_and_have_norm_one(album):
     assert part @ x < 0.999
 
 
-def test_a_folder_and_the_path_of_a_photo_are_accepted_as_in_the_commands(album):
-    photos = Photos.open(str(album))
+def test_paths_arrays_bytes_and_open_files_are_images(album):
+    photos, path = Photos.open(str(album)), album / "a.png"
     assert photos.path == album / ".logt"
-    assert photos.search(str(album / "b.jpg"))[0][0] == "b.jpg"
-    assert photos.search(album / "a.png", 1, (0, 0, 30, 24)) == photos.search(
-        read_image(album / "a.png"), 1, (0, 0, 30, 24)
-    )
-    assert np.array_equal(photos.descriptor(album / "a.png"), photos.descriptor(read_image(album / "a.png")))
-    with pytest.raises(ImageError, match="file not found"):
-        photos.search(album / "none.png")
-
-
-def test_arrays_bytes_and_open_files_are_images(album):
-    photos, path = Photos.open(album), album / "a.png"
+    pixels = np.asarray(read_image(path))
     expected = photos.search(read_image(path))
-    assert photos.search(np.asarray(read_image(path))) == photos.search(path.read_bytes()) == expected
+    assert expected[0][0] == "a.png"
+    for image in (path, str(path), pixels, path.read_bytes()):
+        assert photos.search(image) == expected
     with open(path, "rb") as file:
         assert photos.search(file) == expected
-    pixels = np.asarray(read_image(path))
+    box = (0, 0, 30, 24)
+    assert photos.search(path, 1, box) == photos.search(read_image(path), 1, box)
     for wrong, got in ((pixels / 255, "float64"), (pixels[:, :, 0], r"uint8 of \(48, 60\)"), (pixels[:0], "uint8")):
         with pytest.raises(InvalidInputError, match=f"must be uint8 of shape .*, got {got}"):
             photos.search(wrong)
@@ -107,6 +100,8 @@ def test_arrays_bytes_and_open_files_are_images(album):
         photos.search(pixels.tolist())
     with pytest.raises(ImageError, match="not an image"):
         photos.search(b"nothing")
+    with pytest.raises(ImageError, match="file not found"):
+        photos.search(album / "none.png")
 
 
 def test_near_duplicates_are_grouped(tmp_path, small):
