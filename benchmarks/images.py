@@ -23,7 +23,7 @@ from PIL.Image import Image, Transpose
 
 from logt._internal.threads import Workers, available_cores
 from logt._internal.types import Floats
-from logt.descriptors import DescriptorExtractor, Model, Whitening, read_image
+from logt.descriptors import Model, Whitening, read_image
 from logt.descriptors.model_files import BUILT_IN
 from logt.evaluation import mean_average_precision
 from logt.photos import Photos, update
@@ -48,8 +48,7 @@ def quality(data: Path, model: Model) -> dict[str, float]:
     relevant = json.loads((data / "relevant.json").read_text())
     names = _collection(data)
     positives = [[names.index(name) for name in of_query] for of_query in relevant.values()]
-    extractor = DescriptorExtractor(model)
-    X, Q = (_descriptors(extractor, [data / name for name in photos]) for photos in (names, list(relevant)))
+    X, Q = (_descriptors(model, [data / name for name in photos]) for photos in (names, list(relevant)))
     whitening = Whitening.learn(X)
     with tempfile.TemporaryDirectory() as folder:
         update(data / "collection", folder, model=model)
@@ -69,12 +68,12 @@ def copies(data: Path, model: Model, count: int) -> Iterator[tuple[str, str, Flo
     count: the number of photos that are altered. The whitening is that of the collection; scores of raw descriptors
     follow those of whitened ones, as (the name of the model and the kind, the pairs, their scores).
     """
-    extractor, names = DescriptorExtractor(model), _collection(data)
-    X = _descriptors(extractor, [data / name for name in names])
+    names = _collection(data)
+    X = _descriptors(model, [data / name for name in names])
     chosen = range(0, len(names), max(1, len(names) // count))
     altered = {
         name: np.array(
-            Workers(available_cores()).map(lambda row, f=alter: extractor(f(read_image(data / names[row]))), chosen)
+            Workers(available_cores()).map(lambda row, f=alter: model(f(read_image(data / names[row]))), chosen)
         )
         for name, alter in COPIES.items()
     }
@@ -99,8 +98,8 @@ def _collection(data: Path) -> list[str]:
     return sorted(f"collection/{path.name}" for path in (data / "collection").iterdir())
 
 
-def _descriptors(extractor: DescriptorExtractor, paths: Sequence[Path]) -> Floats:
-    return np.array(Workers(available_cores()).map(lambda path: extractor(read_image(path)), paths))
+def _descriptors(model: Model, paths: Sequence[Path]) -> Floats:
+    return np.array(Workers(available_cores()).map(lambda path: model(read_image(path)), paths))
 
 
 def _rank(Q: Floats, X: Floats) -> np.ndarray:
@@ -151,7 +150,7 @@ def print_quality(data: Path, models: Sequence[Model]) -> None:
     print("\n| model | bytes | longer side | raw | whitened | index |\n|---|---|---|---|---|---|")
     for model in models:
         values = " | ".join(f"{value:.2f}" for value in quality(data, model).values())
-        sides = ", ".join(f"{model.preprocessing.side * scale:.0f}" for scale in DescriptorExtractor(model).scales)
+        sides = ", ".join(f"{model.preprocessing.side * scale:.0f}" for scale in model.output.scales)
         print(f"| {model.name} | {model.path.stat().st_size:,} | {sides} | {values} |", flush=True)
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -93,7 +94,7 @@ def network(tmp_path_factory):
         helper, floats = onnx.helper, onnx.TensorProto.FLOAT
         weights = np.random.default_rng(seed).standard_normal((channels, 3, 8, 8)).astype(np.float32) / 8
         shape = ["N", 3, *size] if layout == "NCHW" else ["N", *size, 3]
-        nodes, x = [], "pictures"
+        nodes, x = [], "images"
         if layout == "NHWC":
             nodes.append(helper.make_node("Transpose", [x], ["turned"], perm=[0, 3, 1, 2]))
             x = "turned"
@@ -109,7 +110,7 @@ def network(tmp_path_factory):
         graph = helper.make_graph(
             nodes,
             name,
-            [helper.make_tensor_value_info("pictures", floats, shape)],
+            [helper.make_tensor_value_info("images", floats, shape)],
             [helper.make_tensor_value_info(last, floats, rank)],
             [onnx.numpy_helper.from_array(weights, "weights")],
         )
@@ -127,6 +128,39 @@ def network(tmp_path_factory):
 def small(network):
     """A fast network for small images."""
     return network("small", about='{"side": 64, "mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]}')
+
+
+@pytest.fixture(scope="session")
+def indexed_photos(tmp_path_factory, small):
+    """A folder of five drawn photos with its index; `album` is a copy to change."""
+    from drawn_photos import counts, draw_folder
+
+    from logt.photos import update
+
+    folder = draw_folder(tmp_path_factory.mktemp("indexed") / "photos")
+    assert counts(update(folder, model=small, progress=True)) == (5, 0, 0, 0, 0)
+    return folder
+
+
+@pytest.fixture
+def album(indexed_photos, tmp_path):
+    return shutil.copytree(indexed_photos, tmp_path / "photos")
+
+
+@pytest.fixture
+def run_logt(monkeypatch, capsys):
+    """run(*words) -> what the command `logt` prints; with ok=False, errors too, on one line."""
+    from logt.cli.main import main
+
+    def run(*words, ok=True):
+        monkeypatch.setattr(sys, "argv", ["logt", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        assert (ended.value.code in (None, 0)) == ok, printed
+        return printed.out if ok else " ".join((printed.out + printed.err).split())
+
+    return run
 
 
 @pytest.fixture(scope="session")

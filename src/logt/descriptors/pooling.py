@@ -22,7 +22,7 @@ def gem(features: Floats, p: float = 3.0) -> Floats:
     return pooled
 
 
-def pool_tokens(tokens: Floats, pooling: str = "cls", prefix: int = 1, p: float = 3.0) -> Floats:
+def pool_tokens(tokens: Floats, pooling: str = "cls", prefix: int = 1) -> Floats:
     """Return one vector from the tokens of a transformer, (T, D).
 
     pooling: "cls" is the class token, the first; "mean" is the mean of the patches, "gem" their generalized mean;
@@ -34,7 +34,7 @@ def pool_tokens(tokens: Floats, pooling: str = "cls", prefix: int = 1, p: float 
         return first
     patches = tokens[prefix:]
     if pooling == "gem":
-        return gem(patches.T[:, :, None], p)
+        return gem(patches.T[:, :, None])
     mean: Floats = patches.mean(axis=0, dtype=np.float32)
     return mean if pooling == "mean" else np.concatenate([normalize(first), normalize(mean)])
 

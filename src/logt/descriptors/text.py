@@ -14,7 +14,7 @@ from logt._internal.types import Array, Floats
 from logt._internal.validation import check_int
 from logt.descriptors.model import Model
 from logt.descriptors.model_files import read_json
-from logt.descriptors.onnx_session import choose_output, create_session, read_model_file, run_session
+from logt.descriptors.onnx_session import choose_output, load_session, run_session
 from logt.descriptors.pooling import normalize
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.storage.files import read_bytes
@@ -52,13 +52,13 @@ class TextEncoder:
 
         model: an image encoder with a text encoder and a tokenizer.json next to it.
         """
-        file, tokenizer_file = model.files.text, model.files.tokenizer
+        file, tokenizer_file = model.text.model, model.text.tokenizer
         if file is None or tokenizer_file is None:
             raise InvalidInputError(
                 f"the model {model.name} has no text encoder; searching by text needs a model folder with "
                 "text_model.onnx and tokenizer.json, such as an export of CLIP"
             )
-        session, settings = create_session(read_model_file(file), file), model.files.settings
+        (session, _), settings = load_session(file), model.text.settings
         tokenizer, config = _load_tokenizer(tokenizer_file), _read_config(tokenizer_file)
         length = settings.get("text_length") or _fixed_length(session) or (tokenizer.padding or {}).get("length")
         longest = config.get("model_max_length")

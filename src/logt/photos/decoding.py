@@ -22,11 +22,6 @@ def read_photo(path: Path, side: int) -> tuple[Image, ImageDetails]:
     return _decoder().decode_file(path, side)
 
 
-def read_photo_details(path: Path) -> ImageDetails:
-    """Return the details in the header of a photo."""
-    return _decoder().read_details(path)
-
-
 @cache
 def _decoder() -> ImageDecoder:
     decoder = ImageDecoder(DecodeLimits(), _MAX_PROCESSES)

@@ -45,34 +45,16 @@ class FolderScan:
 
 
 def scan_folders(folders: Sequence[Path], index_path: Path) -> FolderScan:
-    """Return the files in several folders; the names of files in all but the first are absolute paths.
+    """Return the files in folders and their subfolders, except hidden ones and the index itself.
 
-    A folder that is not there counts as one that cannot be read: its disk may not be mounted.
-    """
-    scan = scan_folder(folders[0], index_path)
-    for folder in folders[1:]:
-        try:
-            other = scan_folder(folder, index_path)
-        except OSError as error:
-            scan.unreadable.append(folder.as_posix())
-            scan.failed.append((f"{folder}/", f"the folder cannot be read: {error.strerror}"))
-            continue
-        start = f"{folder.as_posix()}/"
-        scan.files |= {start + name: stamp for name, stamp in other.files.items()}
-        scan.failed += [(start + name, reason) for name, reason in other.failed]
-        scan.unreadable += [start + name for name in other.unreadable]
-    return scan
-
-
-def scan_folder(folder: Path, index_path: Path) -> FolderScan:
-    """Return the files in a folder and its subfolders, except hidden ones and the index itself.
-
-    Links are not followed: a target inside the folder is found anyway, a target outside does not belong to it.
+    The names of files in all but the first folder are absolute paths. If one of these folders is not there, it counts
+    as one that cannot be read: its disk may not be mounted. Links are not followed: a target inside the folder is
+    found anyway, a target outside does not belong to it.
     """
     scan = FolderScan()
-    pending = [(folder, "")]
+    pending = [(folder, folder, f"{folder.as_posix()}/" if number else "") for number, folder in enumerate(folders)]
     while pending:
-        current, prefix = pending.pop()
+        folder, current, prefix = pending.pop()
         try:
             with os.scandir(current) as iterator:
                 entries = sorted(iterator, key=lambda entry: entry.name)
@@ -86,7 +68,7 @@ def scan_folder(folder: Path, index_path: Path) -> FolderScan:
             if entry.name.startswith(".") or Path(entry.path) == index_path:
                 continue
             if _add_entry(scan, entry, prefix + entry.name, folder):
-                pending.append((Path(entry.path), f"{prefix}{entry.name}/"))
+                pending.append((folder, Path(entry.path), f"{prefix}{entry.name}/"))
     return scan
 
 
