@@ -27,11 +27,6 @@ def load(path: str | None, size: int = 30_000, metric: str | None = None) -> Ben
     return synthetic_benchmark(size) if path is None else load_benchmark(path, metric=metric)
 
 
-def easy_ap(data: Benchmark, ids) -> float:
-    """Return the mAP of the Easy setup, or of the main one if the benchmark has no Easy setup."""
-    return data.mean_ap(ids, "easy" if "easy" in data.truths else None)
-
-
 def write_rows(rows: list[dict], folder: str, name: str) -> Path:
     """Write a table as CSV; return the folder."""
     path = Path(folder)

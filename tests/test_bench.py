@@ -240,27 +240,6 @@ def test_a_run_needs_no_optional_package_writes_its_tables_and_resumes(tmp_path,
     assert {path.name for path in out.glob("*.svg")} == {"held-out.svg", "queries.svg", "map.svg"}
 
 
-def test_growth_compares_sizes_full_reads_and_batches(vectors, monkeypatch):
-    from benchmarks import growth
-
-    monkeypatch.setattr(growth, "BATCH", 500)
-    Q, tuning, X = growth.make_collection(vectors(1500, 16), 2000)
-    assert (len(Q), len(tuning), X.shape) == (200, 128, (2000, 16))
-    built = [entry for size in (1000, 2000) for entry in growth.build(X[:size], Q, tuning, 10, 500)]
-    assert [entry.added for entry in built] == 2 * [growth.AT_ONCE, growth.LINKED, growth.IN_BATCHES]
-    rows = [row for entry in built for row in growth.measure(entry, Q, [0.95])]
-    for entry, row in zip(built, rows, strict=True):
-        assert bool(entry.index.report()["linked"]) == (row["added"] == growth.LINKED)
-        assert row["recall@10"] > 0.85
-        assert 0.85 < row["of a full read"] <= 1.01
-        row["ms"] = row["vectors"] / 1000
-    assert len(growth.time_in_turn(built, Q[:2], [0.9, 0.95])) == 12
-    first, second, *_, last = growth.summary(rows)
-    assert first.startswith("at once, recall 0.95: 2,000 vectors take 2.00 times the time of 1,000, and find")
-    assert second.startswith("at once, linked, recall 0.95: 2,000 vectors take 2.00")
-    assert last.startswith("2,000 vectors, recall 0.95: an index that grew takes 1.00 times the time of one built")
-
-
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="this system has no /proc")
 def test_peak_memory_is_read_even_if_nothing_lasts():
     from benchmarks.memory import PeakMemory, own_memory
