@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -71,6 +69,21 @@ class System(Protocol):
         ...
 
 
+class VectorSystem(ABC):
+    """A system that is built from checked vectors of norm 1."""
+
+    def build(
+        self, X: Any, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
+    ) -> BuiltSystem:
+        """Build from vectors X; seed, threads, progress: as in `System.build`."""
+        with shown_progress(progress) as report:
+            return self._build(normalize_vectors(X), seed, workers_for(threads, report))
+
+    @abstractmethod
+    def _build(self, X: Floats, seed: int, workers: Workers) -> BuiltSystem:
+        """Build from float32 vectors of norm 1."""
+
+
 class ScoringSystem(BuiltSystem):
     """A system that scores every vector for each query."""
 
@@ -90,13 +103,6 @@ class ScoringSystem(BuiltSystem):
 def workers_for(threads: int | None, progress: Progress | None = None) -> Workers:
     """Return workers on the given number of threads; None means all cores."""
     return Workers(available_cores() if threads is None else check_int("threads", threads), progress)
-
-
-@contextmanager
-def shown_workers(threads: int | None, progress: Progress | bool | None) -> Iterator[Workers]:
-    """Return workers that report to a callback, or to bars if it is True, until the end of the block."""
-    with shown_progress(progress) as report:
-        yield workers_for(threads, report)
 
 
 def normalize_vectors(X: Any) -> Floats:

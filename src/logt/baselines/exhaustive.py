@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from logt._internal.threads import Progress
+from logt._internal.threads import Workers
 from logt._internal.types import Floats
-from logt.baselines.base import ScoringSystem, normalize_vectors
+from logt.baselines.base import ScoringSystem, VectorSystem
 
 
 @dataclass(frozen=True)
-class Exhaustive:
+class Exhaustive(VectorSystem):
     """q·x for all x, in float32 by BLAS. `name` is for reports."""
 
     name: str = "exhaustive float32"
 
-    def build(
-        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
-    ) -> BuiltExhaustive:
-        """Build from vectors X; seed, threads, progress: as in `System.build`."""
-        return BuiltExhaustive(normalize_vectors(X))
+    def _build(self, X: Floats, seed: int, workers: Workers) -> BuiltExhaustive:
+        return BuiltExhaustive(X)
 
 
 class BuiltExhaustive(ScoringSystem):

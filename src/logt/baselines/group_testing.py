@@ -8,18 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from logt._internal.threads import Progress, split_range
+from logt._internal.threads import Workers, split_range
 from logt._internal.types import Floats, Ids, Ints
 from logt._internal.validation import check_float, check_int, check_positive
-from logt.baselines.base import (
-    BuiltSystem,
-    normalize_queries,
-    normalize_vectors,
-    pad_ids,
-    sample_queries,
-    shown_workers,
-    workers_for,
-)
+from logt.baselines.base import BuiltSystem, VectorSystem, normalize_queries, pad_ids, sample_queries, workers_for
 from logt.errors import InvalidInputError
 from logt.group_testing.grouping import KdTree, Orthogonal, Random, Units
 from logt.group_testing.kmeans import KMeans
@@ -29,7 +21,7 @@ _TILE = 16  # queries measured together
 
 
 @dataclass(frozen=True)
-class BackPropagation:
+class BackPropagation(VectorSystem):
     """GT of Shi et al. (2014): random units and sums; true similarities correct the estimates of the other vectors.
 
     A search works in `batches`: it verifies the vectors with the best estimates and subtracts their true similarities
@@ -47,18 +39,13 @@ class BackPropagation:
     def __post_init__(self) -> None:
         check_positive(self, "n", "m", "batches")
 
-    def build(
-        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
-    ) -> BuiltBackPropagation:
-        """Build from vectors X; seed, threads, progress: as in `System.build`."""
-        V = normalize_vectors(X)
-        with shown_workers(threads, progress) as workers:
-            units = Random(self.n, self.m)(V, np.random.default_rng(seed), workers)
-            return BuiltBackPropagation(V, Sum()(V, units, workers), units, self.batches)
+    def _build(self, X: Floats, seed: int, workers: Workers) -> BuiltBackPropagation:
+        units = Random(self.n, self.m)(X, np.random.default_rng(seed), workers)
+        return BuiltBackPropagation(X, Sum()(X, units, workers), units, self.batches)
 
 
 @dataclass(frozen=True)
-class MemoryVectors:
+class MemoryVectors(VectorSystem):
     """Memory vectors of Iscen et al. (2014, 2016): each vector is in one unit, and a search probes some units.
 
     Units are probed by decreasing score: as many as hold at most `budget` vectors, or those with a score of at least
@@ -79,14 +66,9 @@ class MemoryVectors:
     def name(self) -> str:
         return f"memory vectors, {type(self.group).__name__}, {type(self.memory).__name__}"
 
-    def build(
-        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
-    ) -> BuiltMemoryVectors:
-        """Build from vectors X; seed, threads, progress: as in `System.build`."""
-        V = normalize_vectors(X)
-        with shown_workers(threads, progress) as workers:
-            units = self.group(V, np.random.default_rng(seed), workers)
-            return BuiltMemoryVectors(V, self.memory(V, units, workers), units, seed)
+    def _build(self, X: Floats, seed: int, workers: Workers) -> BuiltMemoryVectors:
+        units = self.group(X, np.random.default_rng(seed), workers)
+        return BuiltMemoryVectors(X, self.memory(X, units, workers), units, seed)
 
 
 class _BuiltGroupTesting(BuiltSystem):

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from logt._internal.threads import Progress, Workers, single_threaded_blas, split_range
+from logt._internal.threads import Workers, single_threaded_blas, split_range
 from logt._internal.types import Array, Floats
 from logt._internal.validation import check_float, check_int
-from logt.baselines.base import ScoringSystem, normalize_vectors, shown_workers
+from logt.baselines.base import ScoringSystem, VectorSystem
 from logt.errors import InvalidInputError
 from logt.group_testing.quantize import Codebook, Float32, Int8
 
@@ -18,7 +18,7 @@ _BLOCK = 4096  # rows whose covariance is computed together
 
 
 @dataclass(frozen=True)
-class PCA:
+class PCA(VectorSystem):
     """Vectors projected on the principal axes of the centred vectors, as float32 or int8.
 
     dims: the number of axes or, as a float up to 1, the complexity ratio from which it is computed. quantize: how the
@@ -52,21 +52,16 @@ class PCA:
         wanted = self.dims if isinstance(self.dims, int) else int(self.dims * N * d / (N + d))
         return min(max(wanted, 1), d)
 
-    def build(
-        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
-    ) -> BuiltPCA:
-        """Build from vectors X; seed, threads, progress: as in `System.build`."""
-        V = normalize_vectors(X)
-        N, d = V.shape
-        mean: Floats = V.mean(axis=0, dtype=np.float64).astype(np.float32)
-        with shown_workers(threads, progress) as workers:
-            P = np.ascontiguousarray(principal_axes(V, mean, workers)[: self.count(N, d)])
-            projected = np.empty((N, len(P)), np.float32)
+    def _build(self, X: Floats, seed: int, workers: Workers) -> BuiltPCA:
+        N, d = X.shape
+        mean: Floats = X.mean(axis=0, dtype=np.float64).astype(np.float32)
+        P = np.ascontiguousarray(principal_axes(X, mean, workers)[: self.count(N, d)])
+        projected = np.empty((N, len(P)), np.float32)
 
-            def project(rows: slice) -> None:
-                np.matmul(V[rows] - mean, P.T, out=projected[rows])
+        def project(rows: slice) -> None:
+            np.matmul(X[rows] - mean, P.T, out=projected[rows])
 
-            workers.map(project, split_range(N, _BLOCK), "projection")
+        workers.map(project, split_range(N, _BLOCK), "projection")
         return BuiltPCA(P, self.quantize(projected, np.random.default_rng(seed)))
 
 
