@@ -10,7 +10,7 @@ PHOTOS ?=
 SCALE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check words format docs figures sanitize torture wheel bench updates scale diffusion images-bench text-bench \
+.PHONY: help demo test check words format docs figures sanitize torture wheel bench updates scale images-bench text-bench \
         serve-bench page-bench clean
 
 help:           ## list these targets
@@ -100,9 +100,6 @@ $(SANITIZE)/.installed: $(SOURCES) $(wildcard src/logt/*.py src/logt/*/*.py)
 
 bench: $(VENV)/.bench         ## logt and other libraries; DATA=folder for your own vectors
 	$(BIN)/python -m benchmarks.bench --data "$(DATA)"
-
-diffusion: $(VENV)/.bench     ## re-ranking on the neighbor graph; DATA=folder
-	$(BIN)/python -m benchmarks.diffusion --data "$(DATA)"
 
 updates: $(VENV)/.bench       ## adds, removals, saves and filters
 	$(BIN)/python -m benchmarks.updates

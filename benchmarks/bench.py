@@ -30,8 +30,9 @@ import numpy as np
 
 from benchmarks.data import argument_parser, load, write_rows
 from benchmarks.frontier import HELD_OUT, QUERIES, RAM, compare, interpolated, markdown
+from benchmarks.interface import System
 from benchmarks.plots import draw_figures
-from benchmarks.systems import System, systems
+from benchmarks.systems import systems
 from benchmarks.task import Task, make_task, save_task
 from benchmarks.worker import BATCH, BATCHES, SINGLE, Worker, WorkerError
 from logt._internal.threads import available_cores
@@ -184,7 +185,7 @@ class Run:
         full: dict[str, Any] = {}
         for setting in system.settings:
             found = {which: worker.call("search", which, setting, task.k) for which in ("queries", "held")}
-            if not full or not system.name.startswith("logt"):  # complete rankings of logt read everything
+            if not full or system.full_ranking == "each":
                 full = self._full_ranking(worker, system, setting)
             rows.append(
                 {
@@ -211,7 +212,7 @@ class Run:
     def _full_ranking(self, worker: Worker, system: System, setting: str) -> dict[str, Any]:
         """Return the mAP of full rankings, by protocol; empty for systems that return short lists."""
         columns = {protocol: f"full mAP, {protocol}" for protocol in self._task.truths}
-        if not system.full_ranking:
+        if system.full_ranking == "no":
             return dict.fromkeys(columns.values(), "")
         ids = worker.call("search", "queries", setting, len(self._task.X)) if columns else np.empty(0)
         return {column: round(self._task.mean_ap(ids, protocol), 2) for protocol, column in columns.items()}

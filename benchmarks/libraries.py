@@ -1,16 +1,20 @@
-"""Other libraries (the extra "baselines"), each called as its own documentation shows, on one thread to search."""
+"""Other libraries (the extra "baselines"), each called as its own documentation shows, on one thread to search.
+
+Those that `logt.baselines` has as well are called through it.
+"""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.systems import Built, Collection, Settings, System, UnsupportedError, saved_sizes, sweep
+from benchmarks.interface import Built, Collection, Settings, System, UnsupportedError, saved_sizes, sweep
+from logt.baselines.external import FaissIndex, omp_threads, turbovec_index
 
 _LISTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _WIDTHS = (10, 20, 40, 80, 160, 320, 640, 1280)
@@ -52,11 +56,10 @@ def centroids(data: Collection, count: int) -> tuple[np.ndarray, np.ndarray, flo
     import faiss
 
     start = time.perf_counter()
-    faiss.omp_set_num_threads(data.threads)
     kmeans = faiss.Kmeans(data.dim, count, niter=10, seed=1, max_points_per_centroid=80, min_points_per_centroid=1)
-    kmeans.train(data.X)
-    assigned = kmeans.index.search(data.X, 1)[1].ravel().astype(np.uint32)
-    faiss.omp_set_num_threads(1)
+    with omp_threads(data.threads):
+        kmeans.train(data.X)
+        assigned = kmeans.index.search(data.X, 1)[1].ravel().astype(np.uint32)
     np.savez(path, C=kmeans.centroids, assigned=assigned, seconds=time.perf_counter() - start)
     return kmeans.centroids, assigned, 0.0
 
@@ -221,17 +224,11 @@ def _turbovec_systems() -> list[System]:
 
 
 def _turbovec(data: Collection, bits: int) -> Built:
-    import turbovec
-
     if data.metric == "l2":
         raise UnsupportedError("turbovec compares by inner product only")
     if data.dim % 8:
         raise UnsupportedError(f"turbovec needs a dimension that is a multiple of 8, got {data.dim}")
-    index = turbovec.TurboQuantIndex(data.dim, bits)
-    rng = np.random.default_rng(0)
-    index.calibrate(data.X[rng.choice(data.N, min(1024, data.N), replace=False)])
-    index.add(data.X)
-    index.prepare()
+    index = turbovec_index(data.X, bits)
     return Built(lambda Q, k: np.asarray(index.search(Q, k)[1]), lambda: 2 * (len(index.to_bytes()),))
 
 
@@ -269,71 +266,43 @@ def _usearch(data: Collection, dtype: str) -> Built:
 
 
 def _faiss_systems() -> list[System]:
+    lists, graph = _inverted_lists(), _widths("ef", "ef")
     refined = {
         f"{lists} lists, k_factor {factor}": {"nprobe": lists, "k_factor": factor}
         for lists in _LISTS[1:]
         for factor in (4, 16)
     }
-    kinds: dict[str, tuple[Callable[[Collection], Built], Mapping[str, Mapping[str, Any]]]] = {
-        "IVF,SQ8": (lambda data: _ivf(data, "IVF{lists},SQ8"), _inverted_lists()),
-        "IVF,SQ4": (lambda data: _ivf(data, "IVF{lists},SQ4"), _inverted_lists()),
-        "IVF,PQfs": (lambda data: _ivf(data, "IVF{lists},PQ{half}x4fs"), _inverted_lists()),
-        "IVF,PQfs,Refine(SQ8)": (lambda data: _ivf(data, "IVF{lists},PQ{half}x4fs,Refine(SQ8)"), refined),
-        "IVF,RaBitQ": (lambda data: _ivf(data, "IVF{lists},RaBitQ"), _inverted_lists()),
-        "HNSW32": (lambda data: _hnsw(data, "HNSW32,Flat"), _widths("ef", "ef")),
-        "HNSW32,SQ8": (lambda data: _hnsw(data, "HNSW32,SQ8"), _widths("ef", "ef")),
+    kinds: dict[str, tuple[str, Settings]] = {
+        "IVF,SQ8": ("IVF{lists},SQ8", lists),
+        "IVF,SQ4": ("IVF{lists},SQ4", lists),
+        "IVF,PQfs": ("IVF{lists},PQ{half}x4fs", lists),
+        "IVF,PQfs,Refine(SQ8)": ("IVF{lists},PQ{half}x4fs,Refine(SQ8)", refined),
+        "IVF,RaBitQ": ("IVF{lists},RaBitQ", lists),
+        "HNSW32": ("HNSW32,Flat", graph),
+        "HNSW32,SQ8": ("HNSW32,SQ8", graph),
     }
-    return [
-        System(f"faiss {name}", build, settings, "faiss-cpu", "faiss") for name, (build, settings) in kinds.items()
-    ]
+
+    def system(name: str, description: str, settings: Settings) -> System:
+        return System(f"faiss {name}", lambda data: _faiss(data, description), settings, "faiss-cpu", "faiss")
+
+    return [system(name, *kind) for name, kind in kinds.items()]
 
 
-def _faiss_index(data: Collection, description: str) -> Any:
-    import faiss
-
-    metric = _by_metric(data, faiss.METRIC_INNER_PRODUCT, faiss.METRIC_L2)
-    faiss.omp_set_num_threads(data.threads)
-    return faiss.index_factory(data.dim, description, metric)
-
-
-def _built_faiss(index: Any, search: Callable[..., np.ndarray], seconds: float = 0.0) -> Built:
-    import faiss
-
-    faiss.omp_set_num_threads(1)
-    return Built(search, lambda: 2 * (len(faiss.serialize_index(index)),), seconds)
-
-
-def _ivf(data: Collection, description: str) -> Built:
+def _faiss(data: Collection, description: str) -> Built:
     import faiss
 
     if "PQ" in description and data.dim % 2:
         raise UnsupportedError(f"this product quantizer needs an even dimension, got {data.dim}")
-    count = list_count(data.N)
-    C, _, seconds = centroids(data, count)
-    index = _faiss_index(data, description.format(lists=count, half=data.dim // 2))
-    base = index.base_index if "Refine" in description else index
-    lists = faiss.extract_index_ivf(base)
-    lists.quantizer.add(C)  # training then leaves the lists alone
-    index.train(data.X[:: max(1, data.N // 40_000)])
-    index.add(data.X)
-
-    def search(Q: np.ndarray, k: int, nprobe: int, k_factor: int = 1) -> np.ndarray:
-        lists.nprobe = min(nprobe, count)
-        if base is not index:
-            index.k_factor = k_factor
-        return index.search(Q, k)[1]
-
-    return _built_faiss(index, search, seconds)
-
-
-def _hnsw(data: Collection, description: str) -> Built:
-    index = _faiss_index(data, description)
-    index.hnsw.efConstruction = 200
-    index.train(data.X[:: max(1, data.N // 40_000)])
-    index.add(data.X)
-
-    def search(Q: np.ndarray, k: int, ef: int) -> np.ndarray:
-        index.hnsw.efSearch = max(ef, k)
-        return index.search(Q, k)[1]
-
-    return _built_faiss(index, search)
+    faiss.omp_set_num_threads(1)
+    count, C, seconds = list_count(data.N), None, 0.0
+    if "IVF" in description:
+        C, _, seconds = centroids(data, count)
+    index = FaissIndex(
+        data.X,
+        description.format(lists=count, half=data.dim // 2),
+        threads=data.threads,
+        metric=data.metric,
+        centroids=C,
+        efConstruction=200,
+    )
+    return Built(index.search, lambda: 2 * (index.nbytes,), seconds)

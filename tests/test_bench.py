@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from benchmarks.frontier import HELD_OUT, QUERIES, RAM, TARGETS, compare, interpolated, pareto, time_at
+from benchmarks.interface import Collection, UnsupportedError
 from benchmarks.libraries import library_systems
-from benchmarks.systems import Collection, UnsupportedError, systems
+from benchmarks.systems import systems
 from benchmarks.task import exact_scores, make_task, save_task
 from benchmarks.worker import Worker, WorkerError
 from logt.datasets import Benchmark, synthetic_benchmark
