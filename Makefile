@@ -10,8 +10,7 @@ PHOTOS ?=
 SCALE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check words format docs figures sanitize torture wheel bench updates scale images-bench text-bench \
-        serve-bench page-bench clean
+.PHONY: help demo test check words format docs figures sanitize torture wheel bench updates scale images-bench serve-bench page-bench clean
 
 help:           ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -107,11 +106,8 @@ updates: $(VENV)/.bench       ## adds, removals, saves and filters
 scale: $(VENV)/.dev           ## builds with many workers and searches in shards; SCALE="--rows 1000000" is smaller
 	$(BIN)/python -m benchmarks.scale $(SCALE)
 
-images-bench: $(VENV)/.dev    ## images indexed per second; DATA=folder of photos also measures quality
+images-bench: $(VENV)/.dev    ## photos indexed per second; DATA=photos and MODELS also measure quality, by text too
 	$(BIN)/python -m benchmarks.images --data "$(DATA)" --models $(MODELS)
-
-text-bench: $(VENV)/.dev      ## quality of searches by text; DATA=photos with texts.json, MODELS=folders of models
-	$(BIN)/python -m benchmarks.texts --data "$(DATA)" --models $(MODELS)
 
 serve-bench: $(VENV)/.dev     ## requests per second and latency of logt serve; DATA=vectors, PHOTOS=photos
 	$(BIN)/python -m benchmarks.serve --data "$(DATA)" --photos "$(PHOTOS)"
