@@ -162,11 +162,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--models", nargs="*", default=[], help="models to compare with the included ones")
     parser.add_argument("--count", type=int, default=64, help="photos to measure the rate on; 0 skips it")
+    parser.add_argument("--megapixels", type=float, nargs="+", default=(1, 12), help="of these photos")
     parser.add_argument("--copies", type=int, default=40, help="photos whose altered copies are compared; 0 skips it")
     args = parser.parse_args(arguments)
     models = [Model.load(name) for name in (*BUILT_IN, *args.models)]
     if args.count:
-        print_rates(models, args.count)
+        print_rates(models, args.count, args.megapixels)
     if args.data and (args.data / "relevant.json").exists():
         print_quality(args.data, models)
         if args.copies:
@@ -175,13 +176,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print_text_quality(args.data, [name for name in args.models if Model.load(name).has_text])
 
 
-def print_rates(models: Sequence[Model], count: int) -> None:
+def print_rates(models: Sequence[Model], count: int, sizes: Sequence[float]) -> None:
     print("| model | JPEG files | threads | photos per second | CPU ms per photo |\n|---|---|---|---|---|")
-    for megapixels in (1, 12):
+    for megapixels in sizes:
         for threads in sorted({1, available_cores()}):
             for model in models:
                 per_second, cpu_ms = rate(model, count, threads, megapixels)
-                row = (model.name, f"{megapixels} megapixels", threads, f"{per_second:.1f}", f"{cpu_ms:.0f}")
+                row = (model.name, f"{megapixels:g} megapixels", threads, f"{per_second:.1f}", f"{cpu_ms:.0f}")
                 print(f"| {' | '.join(map(str, row))} |", flush=True)
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.task import nearest
 from logt._internal.threads import single_threaded_blas
 from logt._internal.types import Floats, Ids
 
@@ -70,11 +70,12 @@ def write_blocks(blocks: Sequence[BlockFile], dim: int, workers: int, clusters: 
 def write_block(block: BlockFile, dim: int, clusters: int) -> None:
     """Write one file, under another name until it is complete."""
     unfinished = block.path.with_suffix(f".{os.getpid()}.part")
-    with open(unfinished, "wb") as file, single_threaded_blas():
-        shape = {"descr": "<f4", "fortran_order": False, "shape": (block.rows, dim)}
-        np.lib.format.write_array_header_1_0(file, shape)
+    X = np.lib.format.open_memmap(unfinished, "w+", np.float32, (block.rows, dim))
+    with single_threaded_blas():
         for start in range(0, block.rows, CHUNK):
-            file.write(_model(dim, clusters).draw(min(CHUNK, block.rows - start), [block.number, start]).data)
+            part = X[start : start + CHUNK]
+            part[:] = _model(dim, clusters).draw(len(part), [block.number, start])
+    X.flush()
     unfinished.rename(block.path)
 
 
@@ -87,17 +88,9 @@ def exact_neighbors(Q: Floats, k: int, blocks: Sequence[BlockFile], workers: int
 
 
 def _nearest_in(Q: Floats, k: int, block: BlockFile) -> tuple[Floats, Ids]:
-    X = np.load(block.path, mmap_mode="r")
-    best, ids = np.empty((len(Q), 0), np.float32), np.empty((len(Q), 0), np.int64)
     with single_threaded_blas():
-        for start in range(0, len(X), CHUNK):
-            scores = Q @ np.asarray(X[start : start + CHUNK]).T
-            top = np.argpartition(-scores, min(k, scores.shape[1] - 1), axis=1)[:, :k]
-            best = np.concatenate([best, np.take_along_axis(scores, top, axis=1)], axis=1)
-            ids = np.concatenate([ids, top + block.first + start], axis=1)
-            keep = np.argsort(-best, axis=1)[:, :k]
-            best, ids = np.take_along_axis(best, keep, axis=1), np.take_along_axis(ids, keep, axis=1)
-    return best, ids
+        scores, rows = nearest(Q, np.load(block.path, mmap_mode="r"), "ip", k)
+    return scores, rows + block.first
 
 
 @lru_cache(maxsize=1)
@@ -105,8 +98,6 @@ def _model(dim: int, clusters: int) -> Model:
     return Model(dim, clusters)
 
 
-@contextmanager
-def processes(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Worker processes that share no state with this one."""
-    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        yield pool
+def processes(workers: int) -> ProcessPoolExecutor:
+    """Return worker processes that share no state with this one."""
+    return ProcessPoolExecutor(workers, get_context("spawn"))
