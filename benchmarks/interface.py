@@ -1,4 +1,4 @@
-"""What bench.py asks of a system: it is built once, has a size, and is searched with several settings."""
+"""What bench.py needs from a system: it is built once, has a size, and is searched with several settings."""
 
 from __future__ import annotations
 

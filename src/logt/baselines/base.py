@@ -8,18 +8,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from logt._internal.progress import shown_progress
-from logt._internal.threads import Progress, Workers, available_cores, split_range
+from logt._internal.threads import Progress, Workers, available_cores
 from logt._internal.types import Floats, Ids
 from logt._internal.validation import as_matrix, check_int, infer_dim, normalize_rows, row_norms
 from logt.errors import InvalidInputError
-from logt.group_testing.search import rank_scores
 from logt.index import Index
 from logt.metrics import check_queries, check_vectors
 
 SAMPLE_QUERIES = 64
 """Vectors of the collection used as queries where the operations of a search depend on the query."""
-
-_TILE = 64  # queries scored together
 
 
 class BuiltSystem(ABC):
@@ -84,22 +81,6 @@ class VectorSystem(ABC):
         """Build from float32 vectors of norm 1."""
 
 
-class ScoringSystem(BuiltSystem):
-    """A system that scores every vector for each query."""
-
-    dim: int
-
-    @abstractmethod
-    def scores(self, Q: Floats) -> Floats:
-        """Return the score (nq, N) of each vector for some normalized queries."""
-
-    def search(self, Q: Any, k: int, *, threads: int = 1) -> Ids:
-        queries, k = normalize_queries(Q, self.dim), check_int("k", k)
-        tiles = split_range(len(queries), _TILE)
-        ids = workers_for(threads).map(lambda tile: top_k(self.scores(queries[tile]), k), tiles)
-        return np.concatenate([np.empty((0, k), np.int64), *ids])
-
-
 def workers_for(threads: int | None, progress: Progress | None = None) -> Workers:
     """Return workers on the given number of threads; None means all cores."""
     return Workers(available_cores() if threads is None else check_int("threads", threads), progress)
@@ -124,14 +105,6 @@ def check_not_empty(X: Any) -> None:
 def normalize_queries(Q: Any, dim: int) -> Floats:
     """Return Q, checked, as float32 rows of norm 1."""
     return check_queries(as_matrix(Q, dim, "Q"), "cosine", ignore=False, hint="correct it")[0]
-
-
-def top_k(scores: Floats, k: int) -> Ids:
-    """Return the columns of the k largest scores of each row, equal scores by column, padded with -1."""
-    nq, N = scores.shape
-    columns = np.broadcast_to(np.arange(N), (nq, N))
-    order = rank_scores(np.ascontiguousarray(scores), np.ascontiguousarray(columns), min(k, N))
-    return pad_ids(order, k)
 
 
 def pad_ids(ids: Ids, k: int) -> Ids:

@@ -10,7 +10,7 @@ import numpy as np
 
 from logt._internal.threads import Workers, split_range
 from logt._internal.types import Floats, Ids, Ints
-from logt._internal.validation import check_float, check_int, check_positive
+from logt._internal.validation import check_int, check_positive
 from logt.baselines.base import BuiltSystem, VectorSystem, normalize_queries, pad_ids, sample_queries, workers_for
 from logt.errors import InvalidInputError
 from logt.group_testing.grouping import KdTree, Orthogonal, Random, Units
@@ -48,9 +48,8 @@ class BackPropagation(VectorSystem):
 class MemoryVectors(VectorSystem):
     """Memory vectors of Iscen et al. (2014, 2016): each vector is in one unit, and a search probes some units.
 
-    Units are probed by decreasing score: as many as hold at most `budget` vectors, or those with a score of at least
-    `threshold`. The members of probed units come first, by true similarity; the others follow, by the score of their
-    unit.
+    Units are probed by decreasing score, as many as hold at most `budget` vectors. The members of probed units come
+    first, by true similarity; the others follow, by the score of their unit.
 
     group: X -> units, one per vector. memory: X, units -> memory vectors.
     """
@@ -141,33 +140,6 @@ class BuiltBackPropagation(_BuiltGroupTesting):
         return ranking[:k]
 
 
-@dataclass(frozen=True)
-class ProbeLimit:
-    """Which units a search probes: up to `budget` vectors in total, or all units that score at least `threshold`."""
-
-    budget: int | None
-    threshold: float | None
-
-    def __post_init__(self) -> None:
-        if (self.budget is None) == (self.threshold is None):
-            raise InvalidInputError(
-                f"pass a budget or a threshold, got budget={self.budget!r}, threshold={self.threshold!r}"
-            )
-        if self.budget is not None:
-            object.__setattr__(self, "budget", check_int("budget", self.budget))
-        if self.threshold is not None:
-            object.__setattr__(self, "threshold", check_float("threshold", self.threshold))
-
-    def split(self, scores: Floats, sizes: Ids) -> tuple[Ids, Ids]:
-        """Return (the probed units, the others), by decreasing score; `sizes` are their numbers of members."""
-        order = np.argsort(-scores, kind="stable")
-        if self.threshold is not None:
-            count = int((scores >= self.threshold).sum())
-        else:
-            count = max(1, int(np.searchsorted(np.cumsum(sizes[order]), self.budget or 0, side="right")))
-        return order[:count], order[count:]
-
-
 class BuiltMemoryVectors(_BuiltGroupTesting):
     """Memory vectors over a collection; the members of a unit are stored next to each other."""
 
@@ -181,19 +153,22 @@ class BuiltMemoryVectors(_BuiltGroupTesting):
     def nbytes(self) -> int:
         return self._X.nbytes + self._Y.nbytes + self._offsets.nbytes + self._row.nbytes
 
-    def search(
-        self, Q: Any, k: int, *, budget: int | None = None, threshold: float | None = None, threads: int = 1
-    ) -> Ids:
-        return self._search(Q, k, ProbeLimit(budget, threshold), threads)
+    def search(self, Q: Any, k: int, *, budget: int, threads: int = 1) -> Ids:
+        return self._search(Q, k, check_int("budget", budget), threads)
 
-    def rho(self, *, budget: int | None = None, threshold: float | None = None) -> float:
+    def rho(self, *, budget: int) -> float:
         """Count the vectors in the units that sample queries probe."""
-        limit = ProbeLimit(budget, threshold)
-        scanned = [self._sizes[limit.split(c, self._sizes)[0]].sum() for c in self._sample @ self._Y.T]
+        scanned = [self._sizes[self._split(c, budget)[0]].sum() for c in self._sample @ self._Y.T]
         return float(self._M / self._N + np.mean(scanned) / self._N)
 
-    def _rank(self, q: Floats, c: Floats, k: int, setting: ProbeLimit) -> Ids:
-        probed, others = setting.split(c, self._sizes)
+    def _split(self, scores: Floats, budget: int) -> tuple[Ids, Ids]:
+        """Return (the units that are probed, at least one, and the others), by decreasing score."""
+        order = np.argsort(-scores, kind="stable")
+        count = max(1, int(np.searchsorted(np.cumsum(self._sizes[order]), budget, side="right")))
+        return order[:count], order[count:]
+
+    def _rank(self, q: Floats, c: Floats, k: int, setting: int) -> Ids:
+        probed, others = self._split(c, setting)
         positions = self._positions(probed)
         rows = self._row[positions]
         ranking = rows[np.lexsort((rows, -(self._X[positions] @ q)))]  # equal similarities by row

@@ -7,7 +7,6 @@ from typing import Any
 
 from logt.baselines import (
     HNSW,
-    LLC,
     PCA,
     BackPropagation,
     Composed,
@@ -22,7 +21,7 @@ from logt.baselines import (
 from logt.group_testing.grouping import KdTree, Random
 from logt.group_testing.kmeans import KMeans
 from logt.group_testing.memory_vectors import Pinv, Sum
-from logt.methods import compact, gt, with_random_units
+from logt.methods import compact, gt, llc, with_random_units
 from logt.reproduce.experiments.experiment import EXHAUSTIVE
 from logt.reproduce.experiments.systems import default_index, dictionary_system, local_system, variant_trial
 from logt.reproduce.plan import Plan
@@ -105,7 +104,7 @@ def _learned(plan: Plan) -> list[Entry]:
         "dictionary": dictionary_system(plan),
         "dictionary + coreset": dictionary_system(plan, coreset="sensitivity"),
         UNIFORM_DICTIONARY: dictionary_system(plan, coreset="uniform"),
-        "LLC": LLC(atoms=plan.m / plan.n),
+        "LLC": Composed(llc(n=plan.n / plan.m), "LLC"),
     }
     stated = ("dictionary", "dictionary + coreset")
     return [
