@@ -22,10 +22,14 @@ SAMPLE_QUERIES = 64
 class BuiltSystem(ABC):
     """A system that holds a collection, searched by cosine.
 
-    Settings are keyword arguments of `search` and `rho`; each class lists its own. `index` is set if the system is a
-    `logt.Index`, which can be saved.
+    Settings are keyword arguments of `search` and `rho`; each class lists its own.
+
+    nbytes: bytes of everything that a search reads. memory_ratio: the paper's memory count, stored scalars over d·N;
+    codes count by their bytes, four to a scalar. index: set if the system is a `logt.Index`, which can be saved.
     """
 
+    nbytes: int
+    memory_ratio: float
     index: Index | None = None
 
     @abstractmethod
@@ -34,16 +38,6 @@ class BuiltSystem(ABC):
 
         All systems take `threads` as a keyword argument, 1 by default.
         """
-
-    @property
-    @abstractmethod
-    def nbytes(self) -> int:
-        """Bytes of everything that a search reads."""
-
-    @property
-    @abstractmethod
-    def memory_ratio(self) -> float:
-        """The paper's memory count: stored scalars over d·N; codes count by their bytes, four to a scalar."""
 
     @abstractmethod
     def rho(self, *args: Any, **settings: Any) -> float:

@@ -61,16 +61,11 @@ class BuiltExhaustive(ScoringSystem):
     memory_ratio = 1.0
 
     def __init__(self, X: Floats):
-        self._X = X
-        self.dim = X.shape[1]
+        self._X, self.dim, self.nbytes = X, X.shape[1], X.nbytes
 
     def scores(self, Q: Floats) -> Floats:
         # for one query, BLAS is faster with X as the first factor
         return (self._X @ Q[0])[None] if len(Q) == 1 else Q @ self._X.T
-
-    @property
-    def nbytes(self) -> int:
-        return self._X.nbytes
 
     def rho(self) -> float:
         return 1.0
@@ -120,17 +115,11 @@ class BuiltPCA(ScoringSystem):
     def __init__(self, P: Floats, projected: Floats):
         self._P, self._projected = P, BuiltExhaustive(projected)
         self._N, self.dim = len(projected), P.shape[1]
+        self.nbytes = projected.nbytes + P.nbytes
+        self.memory_ratio = self.nbytes / (4 * self._N * self.dim)
 
     def scores(self, Q: Floats) -> Floats:
         return self._projected.scores(Q @ self._P.T)
-
-    @property
-    def nbytes(self) -> int:
-        return self._projected.nbytes + self._P.nbytes
-
-    @property
-    def memory_ratio(self) -> float:
-        return self.nbytes / (4 * self._N * self.dim)
 
     def rho(self) -> float:
         return len(self._P) / self.dim + len(self._P) / self._N

@@ -25,15 +25,8 @@ class _LibraryIndex(BuiltSystem):
     """An index of another library over N vectors of dimension d."""
 
     def __init__(self, N: int, d: int, nbytes: int):
-        self._N, self._d, self._nbytes = N, d, nbytes
-
-    @property
-    def nbytes(self) -> int:
-        return self._nbytes
-
-    @property
-    def memory_ratio(self) -> float:
-        return self._nbytes / (4 * self._N * self._d)
+        self._N, self._d = N, d
+        self.nbytes, self.memory_ratio = nbytes, nbytes / (4 * N * d)
 
     def search(self, Q: Any, k: int, *, threads: int = 1, **settings: Any) -> Ids:
         queries, k = normalize_queries(Q, self._d), check_int("k", k)

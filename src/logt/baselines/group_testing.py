@@ -76,10 +76,7 @@ class _BuiltGroupTesting(BuiltSystem):
     def __init__(self, X: Floats, Y: Floats):
         self._X, self._Y = X, Y
         self._N, self._M = len(X), len(Y)
-
-    @property
-    def memory_ratio(self) -> float:
-        return 1 + self._M / self._N
+        self.memory_ratio = 1 + self._M / self._N
 
     @abstractmethod
     def _rank(self, q: Floats, c: Floats, k: int, setting: Any) -> Ids:
@@ -104,10 +101,7 @@ class BuiltBackPropagation(_BuiltGroupTesting):
         super().__init__(X, Y)
         self._assignment: Ints = np.ascontiguousarray(units.assignment.T)  # (m, N)
         self._batches = batches
-
-    @property
-    def nbytes(self) -> int:
-        return self._X.nbytes + self._Y.nbytes + self._assignment.nbytes
+        self.nbytes = X.nbytes + Y.nbytes + self._assignment.nbytes
 
     def search(self, Q: Any, k: int, *, verified: int = 1000, threads: int = 1) -> Ids:
         R = min(check_int("verified", verified), self._N)
@@ -148,10 +142,7 @@ class BuiltMemoryVectors(_BuiltGroupTesting):
         super().__init__(X[self._row], Y)
         self._sizes = np.diff(self._offsets)
         self._sample = sample_queries(self._X, seed)
-
-    @property
-    def nbytes(self) -> int:
-        return self._X.nbytes + self._Y.nbytes + self._offsets.nbytes + self._row.nbytes
+        self.nbytes = X.nbytes + Y.nbytes + self._offsets.nbytes + self._row.nbytes
 
     def search(self, Q: Any, k: int, *, budget: int, threads: int = 1) -> Ids:
         return self._search(Q, k, check_int("budget", budget), threads)

@@ -82,19 +82,11 @@ class BuiltSample(BuiltSystem):
 
     def __init__(self, sample: BuiltSystem, rows: Ids):
         self._sample, self._rows = sample, rows
-        self.index = sample.index
+        self.index, self.nbytes, self.memory_ratio = sample.index, sample.nbytes, sample.memory_ratio
 
     def search(self, Q: Any, k: int, **settings: Any) -> Ids:
         ids = self._sample.search(Q, k, **settings)
         return np.where(ids >= 0, self._rows[ids], -1)
-
-    @property
-    def nbytes(self) -> int:
-        return self._sample.nbytes
-
-    @property
-    def memory_ratio(self) -> float:
-        return self._sample.memory_ratio
 
     def rho(self, **settings: Any) -> float:
         return self._sample.rho(**settings)
