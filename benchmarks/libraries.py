@@ -5,9 +5,11 @@ Those that `logt.baselines` has as well are called through it.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +22,59 @@ _LISTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _WIDTHS = (10, 20, 40, 80, 160, 320, 640, 1280)
 
 
+_PACKAGES = {  # the package, its module, and the machines that it is published for
+    "rabitqlib": ("rabitqlib", "rabitqlib", ""),
+    "SVS": ("scalable-vs", "svs", "Linux on x86-64 only"),
+    "usearch": ("usearch", "usearch", ""),
+    "ScaNN": ("scann", "scann", "Linux on x86-64, up to Python 3.13"),
+    "turbovec": ("turbovec", "turbovec", ""),
+    "faiss": ("faiss-cpu", "faiss", ""),
+}
+
+
 def library_systems() -> list[System]:
     """Return the systems of all other libraries."""
-    graphs = [*_rabitqlib_systems(), *_svs_systems(), *_usearch_systems()]
-    return [*graphs, _scann_system(), *_turbovec_systems(), *_faiss_systems()]
+    lists, graph = sweep("{} lists", "nprobe", _LISTS), sweep("ef {}", "ef", _WIDTHS)
+    windows, widths = sweep("window {}", "window", _WIDTHS), sweep("ef {}", "ef", (16, 32, 64, 128, 256, 512))
+    leaves = _grid("{} leaves, reorder {}", leaves=_LISTS[2:], reorder=(50, 200))
+    refined = _grid("{} lists, k_factor {}", nprobe=_LISTS[1:], k_factor=(4, 16))
+    faiss = {
+        "IVF,SQ8": ("IVF{lists},SQ8", lists),
+        "IVF,SQ4": ("IVF{lists},SQ4", lists),
+        "IVF,PQfs": ("IVF{lists},PQ{half}x4fs", lists),
+        "IVF,PQfs,Refine(SQ8)": ("IVF{lists},PQ{half}x4fs,Refine(SQ8)", refined),
+        "IVF,RaBitQ": ("IVF{lists},RaBitQ", lists),
+        "HNSW32": ("HNSW32,Flat", graph),
+        "HNSW32,SQ8": ("HNSW32,SQ8", graph),
+    }
+    return [
+        *(_system(f"rabitqlib IVF {bits} bit", partial(_rabitq_ivf, bits=bits), lists) for bits in (2, 4, 8)),
+        *(_system(f"rabitqlib HNSW {bits} bit", partial(_rabitq_hnsw, bits=bits), graph) for bits in (4, 8)),
+        _system("rabitqlib SymQG 8 bit", partial(_symqg, bits=8), graph),
+        _system("SVS Vamana LVQ4x4", partial(_vamana, primary=4, residual=4), windows),
+        _system("SVS Vamana LVQ4x8", partial(_vamana, primary=4, residual=8), windows),
+        _system("SVS Vamana LVQ8", partial(_vamana, primary=8, residual=0), windows),
+        *(_system(f"usearch {dtype}", partial(_usearch, dtype=dtype), widths) for dtype in ("i8", "f16")),
+        _system("ScaNN", _scann, leaves),
+        *(_system(f"turbovec {bits} bit", partial(_turbovec, bits=bits), {"": {}}) for bits in (2, 4)),
+        *(
+            _system(f"faiss {name}", partial(_faiss, description=description), settings)
+            for name, (description, settings) in faiss.items()
+        ),
+    ]
 
 
-def _inverted_lists(parameter: str = "nprobe") -> dict[str, dict[str, Any]]:
-    return sweep("{} lists", parameter, _LISTS)
+def _system(name: str, build: Callable[[Collection], Built], settings: Settings) -> System:
+    library = name.split()[0]
+    # the pool of threads of turbovec is as large as this variable states, for builds too
+    environment = {"RAYON_NUM_THREADS": "1"} if library == "turbovec" else {}
+    return System(name, build, settings, *_PACKAGES[library], environment=environment)
 
 
-def _widths(name: str, parameter: str, values: Sequence[int] = _WIDTHS) -> dict[str, dict[str, Any]]:
-    return sweep(name + " {}", parameter, values)
+def _grid(name: str, **parameters: Sequence[int]) -> dict[str, dict[str, Any]]:
+    """Return a setting for each combination of two parameters; name: with "{}" for each value."""
+    combinations = itertools.product(*parameters.values())
+    return {name.format(*values): dict(zip(parameters, values, strict=True)) for values in combinations}
 
 
 def _by_metric(data: Collection, product: Any, distance: Any) -> Any:
@@ -65,17 +108,6 @@ def centroids(data: Collection, count: int) -> tuple[np.ndarray, np.ndarray, flo
 
 
 # --------------------------------------------------------------------------------------------------- rabitqlib
-
-
-def _rabitqlib_systems() -> list[System]:
-    def system(name: str, build: Callable[[Collection, int], Built], bits: int, settings: Settings) -> System:
-        return System(f"rabitqlib {name} {bits} bit", lambda data: build(data, bits), settings, *2 * ["rabitqlib"])
-
-    return [
-        *(system("IVF", _rabitq_ivf, bits, _inverted_lists()) for bits in (2, 4, 8)),
-        *(system("HNSW", _rabitq_hnsw, bits, _widths("ef", "ef")) for bits in (4, 8)),
-        system("SymQG", _symqg, 8, _widths("ef", "ef")),
-    ]
 
 
 def _rabitq_ivf(data: Collection, bits: int) -> Built:
@@ -125,18 +157,6 @@ def _rabitq_graph(index: Any, seconds: float = 0.0) -> Built:
 # ------------------------------------------------------------------------------------------------------- Intel SVS
 
 
-def _svs_systems() -> list[System]:
-    def system(primary: int, residual: int) -> System:
-        name = f"SVS Vamana LVQ{primary}" + (f"x{residual}" if residual else "")
-
-        def build(data: Collection) -> Built:
-            return _vamana(data, primary, residual)
-
-        return System(name, build, _widths("window", "window"), "scalable-vs", "svs", "Linux on x86-64 only")
-
-    return [system(4, 4), system(4, 8), system(8, 0)]
-
-
 def _vamana(data: Collection, primary: int, residual: int) -> Built:
     import svs
 
@@ -173,15 +193,6 @@ def _vamana(data: Collection, primary: int, residual: int) -> Built:
 # ----------------------------------------------------------------------------------------------------------- ScaNN
 
 
-def _scann_system() -> System:
-    settings = {
-        f"{leaves} leaves, reorder {reorder}": {"leaves": leaves, "reorder": reorder}
-        for leaves in _LISTS[2:]
-        for reorder in (50, 200)
-    }
-    return System("ScaNN", _scann, settings, "scann", "scann", "Linux on x86-64, up to Python 3.13")
-
-
 def _scann(data: Collection) -> Built:
     import scann
 
@@ -213,16 +224,6 @@ def _scann(data: Collection) -> Built:
 # ------------------------------------------------------------------------------------------- turbovec and usearch
 
 
-def _turbovec_systems() -> list[System]:
-    def system(bits: int) -> System:
-        # its pool of threads is as large as this variable states, for builds too
-        one = {"RAYON_NUM_THREADS": "1"}
-        name = f"turbovec {bits} bit"
-        return System(name, lambda data: _turbovec(data, bits), {"": {}}, *2 * ["turbovec"], environment=one)
-
-    return [system(bits) for bits in (2, 4)]
-
-
 def _turbovec(data: Collection, bits: int) -> Built:
     if data.metric == "l2":
         raise UnsupportedError("turbovec compares by inner product only")
@@ -230,14 +231,6 @@ def _turbovec(data: Collection, bits: int) -> Built:
         raise UnsupportedError(f"turbovec needs a dimension that is a multiple of 8, got {data.dim}")
     index = turbovec_index(data.X, bits)
     return Built(lambda Q, k: np.asarray(index.search(Q, k)[1]), lambda: 2 * (len(index.to_bytes()),))
-
-
-def _usearch_systems() -> list[System]:
-    def system(dtype: str) -> System:
-        widths = _widths("ef", "ef", (16, 32, 64, 128, 256, 512))
-        return System(f"usearch {dtype}", lambda data: _usearch(data, dtype), widths, "usearch", "usearch")
-
-    return [system(dtype) for dtype in ("i8", "f16")]
 
 
 def _usearch(data: Collection, dtype: str) -> Built:
@@ -263,29 +256,6 @@ def _usearch(data: Collection, dtype: str) -> Built:
 
 
 # ----------------------------------------------------------------------------------------------------------- faiss
-
-
-def _faiss_systems() -> list[System]:
-    lists, graph = _inverted_lists(), _widths("ef", "ef")
-    refined = {
-        f"{lists} lists, k_factor {factor}": {"nprobe": lists, "k_factor": factor}
-        for lists in _LISTS[1:]
-        for factor in (4, 16)
-    }
-    kinds: dict[str, tuple[str, Settings]] = {
-        "IVF,SQ8": ("IVF{lists},SQ8", lists),
-        "IVF,SQ4": ("IVF{lists},SQ4", lists),
-        "IVF,PQfs": ("IVF{lists},PQ{half}x4fs", lists),
-        "IVF,PQfs,Refine(SQ8)": ("IVF{lists},PQ{half}x4fs,Refine(SQ8)", refined),
-        "IVF,RaBitQ": ("IVF{lists},RaBitQ", lists),
-        "HNSW32": ("HNSW32,Flat", graph),
-        "HNSW32,SQ8": ("HNSW32,SQ8", graph),
-    }
-
-    def system(name: str, description: str, settings: Settings) -> System:
-        return System(f"faiss {name}", lambda data: _faiss(data, description), settings, "faiss-cpu", "faiss")
-
-    return [system(name, *kind) for name, kind in kinds.items()]
 
 
 def _faiss(data: Collection, description: str) -> Built:
