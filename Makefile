@@ -103,7 +103,7 @@ bench: $(VENV)/.bench         ## logt and other libraries; DATA=folder for your 
 updates: $(VENV)/.bench       ## adds, removals, saves and filters
 	$(BIN)/python -m benchmarks.updates
 
-scale: $(VENV)/.dev           ## builds with many workers and searches in shards; SCALE="--rows 1000000" is smaller
+scale: $(VENV)/.dev           ## builds with many workers, searches in a large index; SCALE="--rows 1000000" is smaller
 	$(BIN)/python -m benchmarks.scale $(SCALE)
 
 images-bench: $(VENV)/.dev    ## photos indexed per second; DATA=photos and MODELS also measure quality, by text too

@@ -26,19 +26,19 @@ from benchmarks.serve import run_server
 
 PER_FOLDER = 500
 REPEATS = 9
-STEPS = 200
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argument_parser(__doc__, "page.csv")
     parser.add_argument("--photos", type=int, default=100_000, help="number of photos")
     parser.add_argument("--folder", help="folder to keep the photos and their index in; default a temporary one")
+    parser.add_argument("--steps", type=int, default=200, help="in how many steps the list is scrolled through")
     args = parser.parse_args(arguments)
     table = Table()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(args.folder or temporary)
         build(folder, args.photos, table.note)
-        measure(folder / "photos", args.photos, table.note)
+        measure(folder / "photos", args.photos, args.steps, table.note)
     write_rows(table.rows, args.out, "page.csv")
 
 
@@ -97,7 +97,7 @@ def write_network(path: Path) -> None:
 # ------------------------------------------------------------------------------------------------- the server
 
 
-def measure(photos: Path, count: int, note: Note) -> None:
+def measure(photos: Path, count: int, steps: int, note: Note) -> None:
     """Measure the times of a server, and its memory."""
     start = time.perf_counter()
     with run_server(photos) as (url, pid):
@@ -121,7 +121,7 @@ def measure(photos: Path, count: int, note: Note) -> None:
             note(f"{what}, median", float(np.median(times)), "ms")
             note(f"{what}, slowest", max(times), "ms")
         note("memory of the server", memory_of(pid, "VmRSS") / 2**20, "MB")
-        scroll(url, note)
+        scroll(url, steps, note)
 
 
 def seconds(function: Callable[[], object]) -> float:
@@ -151,7 +151,7 @@ def post(url: str, photo: bytes) -> bytes:
         return response.read()
 
 
-def scroll(url: str, note: Note) -> None:
+def scroll(url: str, steps: int, note: Note) -> None:
     """Scroll through the whole list in Chromium; measure the times of frames and the most cards in the document."""
     path = shutil.which("chromium") or shutil.which("google-chrome")
     if path is None:
@@ -176,11 +176,11 @@ def scroll(url: str, note: Note) -> None:
         page = browser.new_page(viewport={"width": 1280, "height": 800})
         page.goto(url)
         page.wait_for_selector(".card")
-        times, counts = page.evaluate(script, STEPS)
+        times, counts = page.evaluate(script, steps)
         browser.close()
     p50, p95 = np.quantile(times, (0.5, 0.95))
-    note("scroll by 1/200 of the list, two frames, median", float(p50), "ms")
-    note("scroll by 1/200 of the list, two frames, 95 %", float(p95), "ms")
+    note(f"scroll by 1/{steps} of the list, two frames, median", float(p50), "ms")
+    note(f"scroll by 1/{steps} of the list, two frames, 95 %", float(p95), "ms")
     note("cards in the document, most", max(counts), "")
 
 

@@ -1,21 +1,17 @@
-"""Measure builds with many workers, a large index, and searches in shards. `make scale`; no data is needed.
+"""Measure builds with many workers, and searches in a large index. `make scale`; no data is needed.
 
-The vectors are generated block by block into files, by all workers, and never in memory at once. The default is the
-large run, 10,000,000 x 512: 27 GB of disk. It needs no Ray. A run that was stopped is continued by the same command,
-and scale.json is written after every step. `--scaling 0` and `--shards 0` leave out the parts with many builds and
-with Ray.
+The vectors are generated block by block into files, and never in memory at once. The default is the
+large run, 10,000,000 x 512: 27 GB of disk. A run that was stopped is continued by the same command, and scale.json is
+written after every step.
 """
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
 import json
 import os
 import platform
-import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +20,7 @@ import logt
 import logt.distributed
 from benchmarks.data import Note, Table, argument_parser
 from benchmarks.memory import PeakMemory, own_memory
-from benchmarks.synthetic_blocks import CLUSTERS, BlockFile, Model, exact_neighbors, plan_blocks, write_blocks
+from benchmarks.synthetic_blocks import CLUSTERS, Model, exact_neighbors, write_blocks
 from logt._internal.threads import available_cores
 from logt.distributed import ProcessPool
 from logt.evaluation import recall_at
@@ -40,10 +36,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--clusters", type=int, default=CLUSTERS, help="around which the vectors are; few are hard")
     parser.add_argument("--block", type=int, help="vectors of a file and of a segment; default: as fits the workers")
     parser.add_argument("--workers", type=int, default=available_cores())
-    parser.add_argument(
-        "--scaling", type=int, default=100_000, help="vectors of the builds with 1, 2, 4 and 8 workers"
-    )
-    parser.add_argument("--shards", type=int, default=4)
     parser.add_argument("--link", type=int, default=0, help="neighbors per vector of a graph to compute")
     parser.add_argument("--folder", default="build/scale", help="folder for the vectors and the index")
     args = parser.parse_args(arguments)
@@ -52,18 +44,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     note = report.note
     folder, model = Path(args.folder), Model(args.d, args.clusters)
     name = f"{args.rows}-{args.d}-{args.block}-{args.clusters}"
-    blocks = plan_blocks(folder / f"vectors-{name}", args.rows, args.block)
-    generate(blocks, args, note)
-    measure_build(blocks, folder / f"index-{name}", args, note)
+    start = time.perf_counter()
+    paths = write_blocks(model, folder / f"vectors-{name}", args.rows, args.block)
+    note("generate the vectors that were not there", time.perf_counter() - start, "s")
+    measure_build(paths, folder / f"index-{name}", args, note)
     if args.link:
         measure_link(folder / f"index-{name}", args.link, note)
-    measure_search(model, blocks, folder / f"index-{name}", args.workers, note)
-    if args.scaling:
-        measure_scaling(folder / "scaling", args.d, args.scaling, args.workers, note)
-    if args.shards and importlib.util.find_spec("ray"):
-        measure_shards(model, folder / f"index-{name}", args.shards, note)
-    elif args.shards:
-        print("Ray is not installed; shards are not measured")
+    measure_search(model, paths, folder / f"index-{name}", note)
     report.write(finished=True)
 
 
@@ -98,18 +85,12 @@ class Report(Table):
         unfinished.rename(self._path)
 
 
-def generate(blocks: list[BlockFile], args, note: Note) -> None:
-    start = time.perf_counter()
-    if write_blocks(blocks, args.d, args.workers, args.clusters):
-        note("generate the vectors", time.perf_counter() - start, "s")
-
-
-def measure_build(blocks: list[BlockFile], index: Path, args, note: Note) -> None:
+def measure_build(paths: list[Path], index: Path, args, note: Note) -> None:
     if (index / "manifest.json").exists():
         print(f"{index} is there; it is not built again")
     else:
         seen: dict[str, float] = {}
-        paths, pool = [block.path for block in blocks], ProcessPool(args.workers)
+        pool = ProcessPool(args.workers)
         start = time.perf_counter()
         with pool, PeakMemory(lambda: pool.pids) as workers, PeakMemory(lambda: [os.getpid()]) as driver:
             done = logt.distributed.build(
@@ -134,11 +115,11 @@ def measure_build(blocks: list[BlockFile], index: Path, args, note: Note) -> Non
     note("index on disk, per vector", size / args.rows, "bytes")
 
 
-def measure_search(model: Model, blocks: list[BlockFile], folder: Path, workers: int, note: Note) -> None:
+def measure_search(model: Model, paths: list[Path], folder: Path, note: Note) -> None:
     """Search for held-out vectors; the truth is computed block by block."""
     Q = model.draw(QUERIES, [1 << 30])
     start = time.perf_counter()
-    truth = exact_neighbors(Q, K, blocks, workers)
+    truth = exact_neighbors(Q, K, paths)
     note("exact neighbors of the queries, all vectors read", time.perf_counter() - start, "s")
     start = time.perf_counter()
     index = logt.open(folder)
@@ -171,56 +152,6 @@ def measure_link(folder: Path, k: int, note: Note) -> None:
     note(f"link, k = {k}", time.perf_counter() - start, "s")
     note("peak memory beyond that of the index", (during.own - before) / 2**30, "GiB")
     note("graph, per vector", index.report()["bytes by part"]["graph"] / len(index), "bytes")
-
-
-@contextlib.contextmanager
-def only_cores(count: int) -> Iterator[None]:
-    """Let this process, and those that it starts, use so many cores."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, set(sorted(before)[:count]))
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-
-
-def measure_scaling(folder: Path, dim: int, vectors: int, most: int, note: Note) -> None:
-    """Build with 1 to 8 workers of one core: the same vectors (strong scaling), as many per worker (weak scaling).
-
-    most: workers at most.
-    """
-    for workers in [count for count in (1, 2, 4, 8) if count <= most]:
-        for kind, count in (("strong", vectors), ("weak", vectors // 8 * workers)):
-            shutil.rmtree(folder, ignore_errors=True)
-            blocks = plan_blocks(folder / "vectors", count, max(1, vectors // 8))
-            write_blocks(blocks, dim, min(8, available_cores()))
-            sources = [block.path for block in blocks]
-            with only_cores(workers), ProcessPool(workers) as pool:
-                inspect = [{"kind": "inspect", "source": str(s)} for s in sources * workers]
-                pool.run(inspect, lambda *_: None)  # all have started
-                start = time.perf_counter()
-                logt.distributed.build(sources, folder / "index", pool=pool, segment_size=vectors // 8)
-                seconds = time.perf_counter() - start
-            note(f"{kind} scaling: build {count:,} with {workers} workers", seconds, "s")
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def measure_shards(model: Model, folder: Path, shards: int, note: Note) -> None:
-    """Compare a search in shards on Ray with one in this process, in turn."""
-    here = logt.open(folder)
-    with logt.distributed.open(str(folder), replicas=1, shards=shards, address="local") as index:
-        for count in (1, 64):
-            Q = model.draw(count, [1 << 31])
-            times: dict[str, list[float]] = {"one process": [], "shards": []}
-            for _ in range(100):
-                for name, search in (("one process", here.search), ("shards", index.search)):
-                    start = time.perf_counter()
-                    search(Q, K)
-                    times[name].append(time.perf_counter() - start)
-            same = (here.search(Q, K).ids == index.search(Q, K).ids).all()
-            for name, values in times.items():
-                note(f"{count} queries, {name}", 1e3 * float(np.median(values)), "ms")
-            note(f"{count} queries, shards: the same results", float(same), "")
 
 
 if __name__ == "__main__":

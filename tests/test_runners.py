@@ -27,15 +27,6 @@ RUNNERS = {
 }
 BASE = """
 class BaseANN:
-    def get_memory_usage(self):
-        return None
-
-    def get_additional(self):
-        return {}
-
-    def done(self):
-        pass
-
     def __str__(self):
         return self.name
 """
