@@ -10,8 +10,7 @@ PHOTOS ?=
 SCALE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check words format docs figures sanitize torture wheel bench profile updates scale failures fronts growth streams diffusion reasons images-bench text-bench \
-        serve-bench page-bench clean
+.PHONY: help demo test check words format docs figures sanitize torture wheel bench updates scale images-bench serve-bench page-bench clean
 
 help:           ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -101,35 +100,14 @@ $(SANITIZE)/.installed: $(SOURCES) $(wildcard src/logt/*.py src/logt/*/*.py)
 bench: $(VENV)/.bench         ## logt and other libraries; DATA=folder for your own vectors
 	$(BIN)/python -m benchmarks.bench --data "$(DATA)"
 
-profile: $(VENV)/.bench       ## time of one query by step; DATA=folder
-growth: $(VENV)/.bench        ## time and accuracy from 10,000 to 1,000,000 vectors; DATA=folder
-streams: $(VENV)/.bench       ## batches, training again, query expansion, augmentation; DATA=folder
-diffusion: $(VENV)/.bench     ## re-ranking on the neighbor graph; DATA=folder
-diffusion-parameters: $(VENV)/.bench  ## parameters of diffusion, on synthetic collections
-	$(BIN)/python -m benchmarks.diffusion_parameters
-
-reasons: $(VENV)/.bench       ## why the claims of the paper hold or fail; DATA=folder
-profile growth streams diffusion reasons:
-	$(BIN)/python -m benchmarks.$@ --data "$(DATA)"
-
 updates: $(VENV)/.bench       ## adds, removals, saves and filters
 	$(BIN)/python -m benchmarks.updates
 
-scale: $(VENV)/.dev           ## builds with many workers and searches in shards; SCALE="--rows 1000000" is smaller
+scale: $(VENV)/.dev           ## builds with many workers, searches in a large index; SCALE="--rows 1000000" is smaller
 	$(BIN)/python -m benchmarks.scale $(SCALE)
 
-failures: $(VENV)/.dev        ## 10,000 searches in shards while all actors of a node are killed
-	$(BIN)/python -m benchmarks.failures
-
-fronts: $(VENV)/.dev          ## logt serve --ray next to Ray Serve, which it installs
-	$(PIP) 'ray[serve]'
-	$(BIN)/python -m benchmarks.fronts
-
-images-bench: $(VENV)/.dev    ## images indexed per second; DATA=folder of photos also measures quality
+images-bench: $(VENV)/.dev    ## photos indexed per second; DATA=photos and MODELS also measure quality, by text too
 	$(BIN)/python -m benchmarks.images --data "$(DATA)" --models $(MODELS)
-
-text-bench: $(VENV)/.dev      ## quality of searches by text; DATA=photos with texts.json, MODELS=folders of models
-	$(BIN)/python -m benchmarks.texts --data "$(DATA)" --models $(MODELS)
 
 serve-bench: $(VENV)/.dev     ## requests per second and latency of logt serve; DATA=vectors, PHOTOS=photos
 	$(BIN)/python -m benchmarks.serve --data "$(DATA)" --photos "$(PHOTOS)"

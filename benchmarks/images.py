@@ -3,8 +3,12 @@
     make images-bench                                  # the rate, on synthetic photos of 1 and 12 megapixels
     make images-bench DATA=photos MODELS="a.onnx …"    # also the mAP, on photos with a known ground truth
 
-The included models are measured, and those of MODELS. DATA contains collection/, queries/ and relevant.json:
-{"queries/x.jpg": ["collection/y.jpg", …], …}.
+The included models are measured, and those of MODELS: ONNX files, or folders with a text encoder as well
+(docs/how-to/models.md). DATA contains collection/, and either or both of
+
+- queries/ and relevant.json: {"queries/x.jpg": ["collection/y.jpg", …], …};
+- texts.json, for searches by text: {"a red bus": ["collection/y.jpg", …], …}. A text without photos has no right
+  answer; its best results are printed.
 """
 
 from __future__ import annotations
@@ -15,8 +19,9 @@ import json
 import math
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from PIL.Image import Image, Transpose
@@ -25,6 +30,7 @@ from logt._internal.threads import Workers, available_cores
 from logt._internal.types import Floats
 from logt.descriptors import Model, Whitening, read_image
 from logt.descriptors.model_files import BUILT_IN
+from logt.errors import InvalidInputError
 from logt.evaluation import mean_average_precision
 from logt.photos import Photos, update
 from logt.photos.synthetic_scenes import draw_scene
@@ -88,6 +94,36 @@ def copies(data: Path, model: Model, count: int) -> Iterator[tuple[str, str, Flo
             yield kind, name, (whitened(copy) * V[list(chosen)]).sum(axis=1)
 
 
+class TextQuality(NamedTuple):
+    """mAP of the texts that have right answers, NaN if there are none; milliseconds of a search; its best photos."""
+
+    map: float
+    encode_and_search_ms: float
+    best: Mapping[str, Sequence[str]]
+
+
+def text_quality(data: Path, model: str | Path) -> TextQuality:
+    """Index the collection with a model and search it by each text."""
+    if not Model.load(model).has_text:
+        raise InvalidInputError(f"{model} has no text encoder; docs/how-to/models.md describes how to export one")
+    texts: dict[str, list[str]] = json.loads((data / "texts.json").read_text())
+    names, rankings, times = _collection(data), {}, []
+    with tempfile.TemporaryDirectory() as folder:
+        update(data / "collection", folder, model=model)
+        photos = Photos.open(folder)
+        photos.search_text("warm-up", 1)
+        for text in texts:
+            start = time.perf_counter()
+            found = photos.search_text(text, len(names))
+            times.append(time.perf_counter() - start)
+            rankings[text] = [f"collection/{name}" for name, _ in found]
+    judged = [text for text, right in texts.items() if right]
+    rows, positives = ([[names.index(name) for name in of[text]] for text in judged] for of in (rankings, texts))
+    quality = mean_average_precision(rows, positives) if judged else float("nan")
+    best = {text: ranking[:3] for text, ranking in rankings.items() if not texts[text]}
+    return TextQuality(quality, 1000 * float(np.median(times)), best)
+
+
 def _compressed(image: Image, quality: int) -> Image:
     file = io.BytesIO()
     image.save(file, "JPEG", quality=quality)
@@ -118,31 +154,34 @@ def rate(model: Model, count: int, threads: int, megapixels: float) -> tuple[flo
         return count / (time.perf_counter() - start), 1000 * (time.process_time() - cpu_start) / count
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--data", type=lambda text: Path(text) if text else None, help="photos with a known ground truth"
     )
-    parser.add_argument("--models", nargs="*", default=[], help="ONNX files to compare with the included models")
+    parser.add_argument("--models", nargs="*", default=[], help="models to compare with the included ones")
     parser.add_argument("--count", type=int, default=64, help="photos to measure the rate on; 0 skips it")
+    parser.add_argument("--megapixels", type=float, nargs="+", default=(1, 12), help="of these photos")
     parser.add_argument("--copies", type=int, default=40, help="photos whose altered copies are compared; 0 skips it")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     models = [Model.load(name) for name in (*BUILT_IN, *args.models)]
     if args.count:
-        print_rates(models, args.count)
-    if args.data:
+        print_rates(models, args.count, args.megapixels)
+    if args.data and (args.data / "relevant.json").exists():
         print_quality(args.data, models)
-    if args.data and args.copies:
-        print_copies(args.data, models, args.copies)
+        if args.copies:
+            print_copies(args.data, models, args.copies)
+    if args.data and (args.data / "texts.json").exists():
+        print_text_quality(args.data, [name for name in args.models if Model.load(name).has_text])
 
 
-def print_rates(models: Sequence[Model], count: int) -> None:
+def print_rates(models: Sequence[Model], count: int, sizes: Sequence[float]) -> None:
     print("| model | JPEG files | threads | photos per second | CPU ms per photo |\n|---|---|---|---|---|")
-    for megapixels in (1, 12):
+    for megapixels in sizes:
         for threads in sorted({1, available_cores()}):
             for model in models:
                 per_second, cpu_ms = rate(model, count, threads, megapixels)
-                row = (model.name, f"{megapixels} megapixels", threads, f"{per_second:.1f}", f"{cpu_ms:.0f}")
+                row = (model.name, f"{megapixels:g} megapixels", threads, f"{per_second:.1f}", f"{cpu_ms:.0f}")
                 print(f"| {' | '.join(map(str, row))} |", flush=True)
 
 
@@ -160,6 +199,16 @@ def print_copies(data: Path, models: Sequence[Model], count: int) -> None:
         for kind, name, scores in copies(data, model, count):
             values = " | ".join(f"{value:.2f}" for value in np.quantile(scores, [0, 0.05, 0.5, 0.95, 1]))
             print(f"| {kind} | {name} | {len(scores):,} | {values} |", flush=True)
+
+
+def print_text_quality(data: Path, models: Sequence[str]) -> None:
+    results = {model: text_quality(data, model) for model in models}
+    print("\n| model | mAP by text | ms of a search |\n|---|---|---|")
+    for model, result in results.items():
+        print(f"| {model} | {result.map:.2f} | {result.encode_and_search_ms:.1f} |")
+    for model, result in results.items():
+        for text, names in result.best.items():
+            print(f"{model}: {text!r}: {', '.join(names)}", flush=True)
 
 
 if __name__ == "__main__":

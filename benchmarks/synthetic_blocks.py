@@ -1,23 +1,19 @@
-"""Synthetic vectors in files, one block per file: written, and compared with queries, by several processes."""
+"""Synthetic vectors in files, one block per file, that need not fit in memory together."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
-from functools import lru_cache
-from multiprocessing import get_context
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
-from logt._internal.threads import single_threaded_blas
+from benchmarks.task import nearest
+from logt._internal.threads import Workers, available_cores
 from logt._internal.types import Floats, Ids
 
 CLUSTERS, RANK = 20_000, 64
-CHUNK = 20_000  # vectors in memory at a time
+CHUNK = 20_000  # vectors in memory at a time, by each thread
 
 
 class Model:
@@ -42,71 +38,34 @@ class Model:
         return X
 
 
-class BlockFile(NamedTuple):
-    """A file of vectors, number `number`, whose first vector has the id `first`."""
+def write_blocks(model: Model, folder: Path, rows: int, block: int) -> list[Path]:
+    """Write `rows` vectors to files of at most `block` each, those that are not there yet; return their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{number:05d}.npy" for number in range(-(-rows // block))]
 
-    path: Path
-    number: int
-    first: int
-    rows: int
-
-
-def plan_blocks(folder: Path, rows: int, block: int) -> list[BlockFile]:
-    """Return the files of `rows` vectors, at most `block` in each."""
-    starts = range(0, rows, block)
-    return [BlockFile(folder / f"{n:05d}.npy", n, s, min(block, rows - s)) for n, s in enumerate(starts)]
-
-
-def write_blocks(blocks: Sequence[BlockFile], dim: int, workers: int, clusters: int = CLUSTERS) -> int:
-    """Write the files that are not there yet, and return how many were missing."""
-    missing = [block for block in blocks if not block.path.exists()]
-    for folder in {block.path.parent for block in missing}:
-        folder.mkdir(parents=True, exist_ok=True)
-    with processes(workers) as pool:
-        list(pool.map(write_block, missing, [dim] * len(missing), [clusters] * len(missing)))
-    return len(missing)
-
-
-def write_block(block: BlockFile, dim: int, clusters: int) -> None:
-    """Write one file, under another name until it is complete."""
-    unfinished = block.path.with_suffix(f".{os.getpid()}.part")
-    with open(unfinished, "wb") as file, single_threaded_blas():
-        shape = {"descr": "<f4", "fortran_order": False, "shape": (block.rows, dim)}
-        np.lib.format.write_array_header_1_0(file, shape)
-        for start in range(0, block.rows, CHUNK):
-            file.write(_model(dim, clusters).draw(min(CHUNK, block.rows - start), [block.number, start]).data)
-    unfinished.rename(block.path)
-
-
-def exact_neighbors(Q: Floats, k: int, blocks: Sequence[BlockFile], workers: int) -> Ids:
-    """Return the ids of the k nearest vectors of each query by exact products; every file is read once."""
-    with processes(workers) as pool:
-        found = list(pool.map(_nearest_in, [Q] * len(blocks), [k] * len(blocks), blocks))
-    scores, ids = (np.concatenate(parts, axis=1) for parts in zip(*found, strict=True))
-    return np.take_along_axis(ids, np.argsort(-scores, axis=1, kind="stable")[:, :k], axis=1)
-
-
-def _nearest_in(Q: Floats, k: int, block: BlockFile) -> tuple[Floats, Ids]:
-    X = np.load(block.path, mmap_mode="r")
-    best, ids = np.empty((len(Q), 0), np.float32), np.empty((len(Q), 0), np.int64)
-    with single_threaded_blas():
+    def write(number: int) -> None:
+        unfinished = paths[number].with_suffix(f".{os.getpid()}.part")
+        shape = (min(block, rows - number * block), model.dim)
+        X = np.lib.format.open_memmap(unfinished, "w+", np.float32, shape)
         for start in range(0, len(X), CHUNK):
-            scores = Q @ np.asarray(X[start : start + CHUNK]).T
-            top = np.argpartition(-scores, min(k, scores.shape[1] - 1), axis=1)[:, :k]
-            best = np.concatenate([best, np.take_along_axis(scores, top, axis=1)], axis=1)
-            ids = np.concatenate([ids, top + block.first + start], axis=1)
-            keep = np.argsort(-best, axis=1)[:, :k]
-            best, ids = np.take_along_axis(best, keep, axis=1), np.take_along_axis(ids, keep, axis=1)
-    return best, ids
+            part = X[start : start + CHUNK]
+            part[:] = model.draw(len(part), [number, start])
+        X.flush()
+        unfinished.rename(paths[number])
+
+    missing = [number for number, path in enumerate(paths) if not path.exists()]
+    Workers(available_cores()).map(write, missing)
+    return paths
 
 
-@lru_cache(maxsize=1)
-def _model(dim: int, clusters: int) -> Model:
-    return Model(dim, clusters)
-
-
-@contextmanager
-def processes(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Worker processes that share no state with this one."""
-    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        yield pool
+def exact_neighbors(Q: Floats, k: int, paths: Sequence[Path]) -> Ids:
+    """Return the ids of the k nearest vectors of each query by exact products; every file is read once."""
+    first, scores, ids = 0, [], []
+    for path in paths:
+        X = np.load(path, mmap_mode="r")
+        best, rows = nearest(Q, X, "ip", k)
+        scores.append(best)
+        ids.append(rows + first)
+        first += len(X)
+    order = np.argsort(-np.concatenate(scores, axis=1), axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(np.concatenate(ids, axis=1), order, axis=1)

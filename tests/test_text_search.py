@@ -269,7 +269,7 @@ def test_encoders_of_different_dimensions_are_refused(tmp_path, encoders, networ
 
 
 def test_the_benchmark_of_text_searches_measures_a_model(album, encoders, tmp_path):
-    from benchmarks.texts import text_quality
+    from benchmarks.images import text_quality
 
     (tmp_path / "collection").mkdir()
     for name in expected("red", "dots") | expected("blue", "dots"):

@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
 
 from logt._internal.progress import shown_progress
-from logt._internal.threads import Progress, Workers, available_cores, split_range
+from logt._internal.threads import Progress, Workers, available_cores
 from logt._internal.types import Floats, Ids
 from logt._internal.validation import as_matrix, check_int, infer_dim, normalize_rows, row_norms
 from logt.errors import InvalidInputError
-from logt.group_testing.search import rank_scores
 from logt.index import Index
 from logt.metrics import check_queries, check_vectors
 
 SAMPLE_QUERIES = 64
 """Vectors of the collection used as queries where the operations of a search depend on the query."""
 
-_TILE = 64  # queries scored together
-
 
 class BuiltSystem(ABC):
     """A system that holds a collection, searched by cosine.
 
-    Settings are keyword arguments of `search` and `rho`; each class lists its own. `index` is set if the system is a
-    `logt.Index`, which can be saved.
+    Settings are keyword arguments of `search` and `rho`; each class lists its own.
+
+    nbytes: bytes of everything that a search reads. memory_ratio: the paper's memory count, stored scalars over d·N;
+    codes count by their bytes, four to a scalar. index: set if the system is a `logt.Index`, which can be saved.
     """
 
+    nbytes: int
+    memory_ratio: float
     index: Index | None = None
 
     @abstractmethod
@@ -39,16 +38,6 @@ class BuiltSystem(ABC):
 
         All systems take `threads` as a keyword argument, 1 by default.
         """
-
-    @property
-    @abstractmethod
-    def nbytes(self) -> int:
-        """Bytes of everything that a search reads."""
-
-    @property
-    @abstractmethod
-    def memory_ratio(self) -> float:
-        """The paper's memory count: stored scalars over d·N; codes count by their bytes, four to a scalar."""
 
     @abstractmethod
     def rho(self, *args: Any, **settings: Any) -> float:
@@ -71,32 +60,24 @@ class System(Protocol):
         ...
 
 
-class ScoringSystem(BuiltSystem):
-    """A system that scores every vector for each query."""
+class VectorSystem(ABC):
+    """A system that is built from checked vectors of norm 1."""
 
-    dim: int
+    def build(
+        self, X: Any, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
+    ) -> BuiltSystem:
+        """Build from vectors X; seed, threads, progress: as in `System.build`."""
+        with shown_progress(progress) as report:
+            return self._build(normalize_vectors(X), seed, workers_for(threads, report))
 
     @abstractmethod
-    def scores(self, Q: Floats) -> Floats:
-        """Return the score (nq, N) of each vector for some normalized queries."""
-
-    def search(self, Q: Any, k: int, *, threads: int = 1) -> Ids:
-        queries, k = normalize_queries(Q, self.dim), check_int("k", k)
-        tiles = split_range(len(queries), _TILE)
-        ids = workers_for(threads).map(lambda tile: top_k(self.scores(queries[tile]), k), tiles)
-        return np.concatenate([np.empty((0, k), np.int64), *ids])
+    def _build(self, X: Floats, seed: int, workers: Workers) -> BuiltSystem:
+        """Build from float32 vectors of norm 1."""
 
 
 def workers_for(threads: int | None, progress: Progress | None = None) -> Workers:
     """Return workers on the given number of threads; None means all cores."""
     return Workers(available_cores() if threads is None else check_int("threads", threads), progress)
-
-
-@contextmanager
-def shown_workers(threads: int | None, progress: Progress | bool | None) -> Iterator[Workers]:
-    """Return workers that report to a callback, or to bars if it is True, until the end of the block."""
-    with shown_progress(progress) as report:
-        yield workers_for(threads, report)
 
 
 def normalize_vectors(X: Any) -> Floats:
@@ -118,14 +99,6 @@ def check_not_empty(X: Any) -> None:
 def normalize_queries(Q: Any, dim: int) -> Floats:
     """Return Q, checked, as float32 rows of norm 1."""
     return check_queries(as_matrix(Q, dim, "Q"), "cosine", ignore=False, hint="correct it")[0]
-
-
-def top_k(scores: Floats, k: int) -> Ids:
-    """Return the columns of the k largest scores of each row, equal scores by column, padded with -1."""
-    nq, N = scores.shape
-    columns = np.broadcast_to(np.arange(N), (nq, N))
-    order = rank_scores(np.ascontiguousarray(scores), np.ascontiguousarray(columns), min(k, N))
-    return pad_ids(order, k)
 
 
 def pad_ids(ids: Ids, k: int) -> Ids:

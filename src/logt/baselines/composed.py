@@ -103,18 +103,10 @@ class BuiltIndex(BuiltSystem):
     def __init__(self, index: Index):
         self.index = index
         report = index.report()
-        self._nbytes, self._memory_ratio = int(report["bytes"]), float(report["memory ratio"])
+        self.nbytes, self.memory_ratio = int(report["bytes"]), float(report["memory ratio"])
 
     def search(self, Q: Any, k: int, *, threads: int = 1, **settings: Any) -> Ids:
         return self.index.search(np.atleast_2d(Q), k, threads=threads, **settings).ids
-
-    @property
-    def nbytes(self) -> int:
-        return self._nbytes
-
-    @property
-    def memory_ratio(self) -> float:
-        return self._memory_ratio
 
     def rho(self, *, correct: bool = True, rerank: Any = None, **settings: Any) -> float:
         return self.index.complexity(**settings)

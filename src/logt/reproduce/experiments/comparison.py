@@ -9,7 +9,7 @@ from logt import baselines
 from logt.group_testing.grouping import KdTree, Random
 from logt.group_testing.kmeans import KMeans
 from logt.group_testing.memory_vectors import Pinv, Sum
-from logt.methods import compact, gt, with_random_units
+from logt.methods import compact, gt, llc, with_random_units
 from logt.reproduce import paper, plots
 from logt.reproduce.experiments.comparison_claims import (
     DIFFUSED,
@@ -111,7 +111,7 @@ def _learned(plan: Plan) -> list[Entry]:
         "dictionary": dictionary_system(plan),
         "dictionary + coreset": dictionary_system(plan, coreset="sensitivity"),
         UNIFORM_DICTIONARY: dictionary_system(plan, coreset="uniform"),
-        "LLC": baselines.LLC(atoms=plan.m / plan.n),
+        "LLC": baselines.Composed(llc(n=plan.n / plan.m), "LLC"),
     }
     return [
         _entry(name, "learned", Trial(system), paper_row=name if name in paper.TABLE else None)

@@ -12,8 +12,8 @@ import numpy as np
 
 from logt._internal.threads import Progress
 from logt._internal.types import Floats
-from logt.baselines import BuiltSystem, Composed, Dictionary, System
-from logt.methods import lo_gt, rnd, sketched, starred
+from logt.baselines import BuiltSystem, Composed, System
+from logt.methods import dictionary, lo_gt, rnd, sketched, starred
 from logt.reproduce import paper
 from logt.reproduce.plan import Plan
 from logt.reproduce.trials import Trial
@@ -59,11 +59,12 @@ def _batches_label(batches: int) -> str:
     return f" in {batches} batches" if batches > 1 else ""
 
 
-def dictionary_system(plan: Plan, *, coreset: Any = None, batches: int = 1) -> Dictionary:
+def dictionary_system(plan: Plan, *, coreset: Any = None, batches: int = 1) -> Composed:
     """Return dictionary learning with the paper's M, and with L so that ρ is as in its table."""
     row = paper.TABLE["dictionary + coreset" if coreset else "dictionary"]
     L = max(1, round((row.complexity - 0.08) * plan.dim))
-    return Dictionary(atoms=plan.m / plan.n, L=L, coreset=coreset, batches=batches)
+    name = f"dictionary, {coreset} coreset" if coreset else "dictionary"
+    return Composed(dictionary(n=plan.n / plan.m, L=L, coreset=coreset), name, batches)
 
 
 @dataclass(frozen=True)
