@@ -191,4 +191,4 @@ class RayPool(Pool):
             raise
 
     def close(self) -> None:
-        """The cluster stays connected."""
+        """Do nothing: the cluster stays connected."""

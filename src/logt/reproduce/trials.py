@@ -43,7 +43,7 @@ class Trial:
         return replace(self, seed=seed)
 
     def repeat(self, seeds: int) -> list[Trial]:
-        """Return the trial with each of the seeds 0, 1, …"""
+        """Return the trial with each of the seeds from 0 to seeds - 1."""
         return [self.with_seed(seed) for seed in range(seeds)]
 
     @property
