@@ -44,7 +44,7 @@ demo: $(VENV)/.installed      ## index and search a synthetic photo collection, 
 	$(BIN)/logt demo
 
 test: check                   ## all checks and tests
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev           ## format, lint, types, words, direction of imports
 	$(BIN)/ruff format --check --quiet

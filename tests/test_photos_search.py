@@ -166,7 +166,7 @@ def test_scenes_are_deterministic_and_their_views_are_found(tmp_path):
 def test_relevant_photos_of_a_real_collection_are_found():
     given = os.environ.get("LOGT_PHOTOS")
     if not given:
-        pytest.skip("LOGT_PHOTOS is not set to a folder with collection/, queries/ and relevant.json")
+        pytest.skip("needs photos: set LOGT_PHOTOS to a folder with collection/, queries/ and relevant.json")
     from benchmarks.images import quality
 
     assert quality(Path(given), Model.load("lite"))["mAP"] > 60

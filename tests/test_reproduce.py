@@ -250,7 +250,7 @@ CHANGES = [
 def test_each_verdict_follows_its_values(full_run, name, change, statement, verdict):
     result = full_run.result(name)
     if name == "flann" and verdict != "not tested":
-        pytest.importorskip("pyflann_ibeis", reason="FLANN has no wheel for this processor")
+        pytest.importorskip("pyflann_ibeis", reason="needs FLANN: an x86-64 processor")
     rows = [row if row.get("note") else {**row, **change(row)} for row in result.rows]
     claims = {claim.statement: claim.verdict for claim in EXPERIMENTS[name].claims(replace(result, rows=rows))}
     assert [found for text, found in claims.items() if text.startswith(statement)] == [verdict]
