@@ -30,9 +30,9 @@ def pytest_collection_modifyitems(items):
 
 def pytest_terminal_summary(terminalreporter):
     """List what to install or set to run the tests that were skipped."""
-    reasons = Counter(report.longrepr[2] for report in terminalreporter.stats.get("skipped", []))
-    for reason, count in reasons.most_common():
-        reason = re.sub(r"could not import '(\w+).*", r"needs \1: pip install \1", reason.removeprefix("Skipped: "))
+    texts = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", [])]
+    reasons = [re.sub(r"could not import '(\w+).*", r"needs \1: pip install \1", text) for text in texts]
+    for reason, count in Counter(reason.removeprefix("Skipped: ") for reason in reasons).most_common():
         terminalreporter.write_line(f"{count:4} skipped: {reason}")
 
 

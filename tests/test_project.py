@@ -79,7 +79,12 @@ def test_importing_loads_nothing_heavy_and_makes_no_thread():
     assert not (NEEDED_LATER | OPTIONAL) & set(loaded)
 
 
-EXTRAS = {"fiftyone": "fiftyone", "langchain": "langchain_core", "sklearn": "sklearn.base", "txtai": "txtai"}
+EXTRAS = {  # and a module that the integration imports first
+    "fiftyone": "fiftyone.constants",
+    "langchain": "langchain_core.documents",
+    "sklearn": "sklearn.base",
+    "txtai": "txtai.ann",
+}
 
 
 @pytest.mark.parametrize("extra", EXTRAS)
