@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# uv needs a fraction of the time of pip, which installs the same where uv cannot.
+install = $(BIN)/uv pip install --quiet --python $(BIN)/python $(1) || { $(PIP) --upgrade pip && $(PIP) $(1); }
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard src/kernels/*)
 DATA ?=
 MODELS ?=
@@ -10,7 +12,7 @@ PHOTOS ?=
 SCALE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check words format docs figures sanitize torture wheel bench updates scale images-bench serve-bench page-bench clean
+.PHONY: help demo test check format docs figures sanitize torture wheel bench updates scale images-bench serve-bench page-bench clean
 
 help:           ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,18 +21,20 @@ help:           ## list these targets
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --upgrade pip
+	-$(PIP) uv
 
 $(VENV)/.installed: $(SOURCES) | $(BIN)/python
-	$(PIP) --editable .
+	$(call install,--editable .)
 	touch $@
 
 $(VENV)/.dev: $(SOURCES) | $(BIN)/python
-	$(PIP) --editable '.[all]' --group dev
+	$(call install,--editable '.[all]' --group dev)
 	touch $(VENV)/.installed $@
 
+BENCHMARKS := --editable '.[baselines,reproduce]'
+
 $(VENV)/.bench: $(SOURCES) | $(BIN)/python
-	$(PIP) --editable '.[baselines,reproduce]'
+	$(call install,$(BENCHMARKS))
 	touch $(VENV)/.installed $@
 
 # ------------------------------------------------------------------------------------------------ use and tests
@@ -39,23 +43,14 @@ demo: $(VENV)/.installed      ## index and search a synthetic photo collection, 
 	$(BIN)/logt demo
 
 test: check                   ## all checks and tests
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-check: words $(VENV)/.dev     ## format, lint, types, words, docstrings
+check: $(VENV)/.dev           ## format, lint, types, words, direction of imports
 	$(BIN)/ruff format --check --quiet
 	$(BIN)/ruff check --quiet
 	$(BIN)/mypy
-	$(BIN)/python scripts/check_docstrings.py $(DESCRIBED)
-
-words:                        ## words to avoid
-	@$(PYTHON) scripts/check_words.py $(WORDS)
-
-WORDS := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md benchmarks docs examples scripts src tests
-# Public modules, whose docstrings describe every parameter.
-STAGES := $(filter-out __init__,$(notdir $(basename $(wildcard src/logt/group_testing/*.py))))
-DESCRIBED := logt $(addprefix logt.,augmentation baselines integrations.faiss datasets descriptors distributed evaluation) \
-             $(addprefix logt.,integrations.langchain methods photos server.client sklearn) \
-             $(addprefix logt.group_testing.,$(STAGES))
+	$(BIN)/codespell
+	$(BIN)/python -m pytest --quiet --quiet -p no:xdist tests/test_project.py::test_imports_point_one_way
 
 format: $(VENV)/.dev          ## format the code
 	$(BIN)/ruff format
@@ -83,7 +78,7 @@ wheel: $(VENV)/.dev           ## a wheel for this Python and machine, in dist
 SANITIZE := build/sanitize
 KERNEL_TESTS := $(addprefix tests/test_,kernels.py residual.py decoder.py dictionary.py grouping.py search.py filters.py diffusion.py walk.py graph.py graph_kernels.py)
 
-sanitize: $(SANITIZE)/.installed  ## build the kernels with address and undefined-behaviour sanitizers and test them
+sanitize: $(SANITIZE)/.installed  ## build the kernels with address and undefined-behavior sanitizers and test them
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
 	$(SANITIZE)/venv/bin/python -m pytest -p no:cacheprovider $(KERNEL_TESTS)

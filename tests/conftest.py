@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import sys
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -14,6 +15,26 @@ os.environ["LOGT_MODEL"] = "lite"  # the small model, where the model does not m
 # Threads of Ray that report usage log tracebacks at any time, which Python 3.11 formats with `ast`. If another thread
 # parses meanwhile, as Hypothesis does, that one fails with a SystemError.
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+
+# With --dist loadfile, a worker takes one file after the other: one that takes minutes must not be the last.
+SLOW_FILES = (
+    *("test_distributed_ray.py", "test_web.py", "test_server_security.py", "test_photos_durability.py"),
+    *("test_durability.py", "test_docs.py", "test_bench.py", "test_reproduce.py", "test_distributed_build.py"),
+)
+
+
+def pytest_collection_modifyitems(items):
+    """Start with the slow files; the order within a file stays."""
+    order = {name: place for place, name in enumerate(SLOW_FILES)}
+    items.sort(key=lambda item: order.get(item.path.name, len(order)))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """List what to install or set to run the tests that were skipped."""
+    texts = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", [])]
+    reasons = [re.sub(r"could not import '(\w+).*", r"needs \1: pip install \1", text) for text in texts]
+    for reason, count in Counter(reason.removeprefix("Skipped: ") for reason in reasons).most_common():
+        terminalreporter.write_line(f"{count:4} skipped: {reason}")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -42,7 +63,7 @@ BROWSER_FLAGS = [
 def browser():
     """A real Chromium; without it, the tests that need it are skipped."""
     if BROWSER is None:
-        pytest.skip("Chromium is not installed: apt-get install chromium")
+        pytest.skip("needs Chromium: apt-get install chromium")
     playwright = pytest.importorskip("playwright.sync_api")
     with playwright.sync_playwright() as driver:
         chromium = driver.chromium.launch(executable_path=BROWSER, args=BROWSER_FLAGS)
@@ -166,8 +187,8 @@ def run_logt(monkeypatch, capsys):
 @pytest.fixture(scope="session")
 def s3_server():
     """The address of a server that speaks the protocol of S3."""
-    pytest.importorskip("s3fs", reason="s3fs is not installed")
-    moto = pytest.importorskip("moto.server", reason="moto is not installed")
+    pytest.importorskip("s3fs")
+    moto = pytest.importorskip("moto.server")
     server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     yield server.get_host_and_port()

@@ -161,7 +161,7 @@ def test_gradients_and_bfloat16_of_torch(X):
 def test_a_tensor_on_a_gpu(X):
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
-        pytest.skip("no GPU")
+        pytest.skip("needs a GPU")
     index = logt.Index(16)
     index.add(torch.from_numpy(X).cuda())
     assert index.search(torch.from_numpy(X[3]).cuda(), 1).ids.tolist() == [3]

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from logt.graph.neighbor_lists import NeighborLists
 
 import logt
 from logt.evaluation import GroundTruth, evaluate
 from logt.graph import neighbor_lists
 from logt.graph.diffusion import Diffusion, background, transition
-from logt.graph.neighbor_lists import NeighborLists
 
 
 def unit(X):

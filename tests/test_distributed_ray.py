@@ -17,7 +17,7 @@ import logt.distributed
 from logt.distributed.tasks import run_task
 from logt.errors import BusyError, InvalidInputError, MissingShardsError
 
-ray = pytest.importorskip("ray", reason="Ray has no wheel for this Python or machine")
+ray = pytest.importorskip("ray", reason="needs Ray: pip install ray, which has no wheel for Python 3.14")
 
 from test_project import ROOT, blocks  # noqa: E402
 

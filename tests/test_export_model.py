@@ -16,7 +16,7 @@ from logt.descriptors import Model, TextEncoder
 LIBRARIES = ("torch", "timm", "open_clip", "transformers")
 MISSING = [name for name in LIBRARIES if find_spec(name) is None]
 pytestmark = [
-    pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)}"),
+    pytest.mark.skipif(bool(MISSING), reason="needs torch: pip install torch timm open_clip_torch transformers"),
     pytest.mark.filterwarnings("ignore"),
 ]
 TEXTS = ["a red bus", "It's 2 o'clock:  the\nold HOUSE!", "ein grüner Baum 写真"]

@@ -47,7 +47,7 @@ def method(request):
     return METHODS[request.param]
 
 
-# ------------------------------------------------------------------------- one behaviour suite for every method
+# ------------------------------------------------------------------------- one behavior suite for every method
 
 
 def test_a_vector_ranks_above_unrelated_ones(vectors, method):

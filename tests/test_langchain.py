@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 from word_vectors import TEXTS, vector
 
@@ -95,10 +92,3 @@ def test_bad_input_changes_nothing(store):
     with pytest.raises(logt.InvalidInputError, match="1 texts, 2 metadatas, 1 ids: pass one each"):
         store.add_texts(["x"], [{}, {}])
     assert store.index.ntotal == 5
-
-
-def test_without_langchain_the_error_names_the_extra():
-    code = "import sys; sys.modules['langchain_core'] = None\nimport logt.integrations.langchain"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "MissingExtraError" in done.stderr
-    assert "pip install 'logt-search[langchain]'" in done.stderr

@@ -124,7 +124,7 @@ def test_near_duplicates_are_grouped(tmp_path, small):
 def test_relevant_photos_of_a_real_collection_are_found():
     given = os.environ.get("LOGT_PHOTOS")
     if not given:
-        pytest.skip("LOGT_PHOTOS is not set to a folder with collection/, queries/ and relevant.json")
+        pytest.skip("needs photos: set LOGT_PHOTOS to a folder with collection/, queries/ and relevant.json")
     from benchmarks.images import quality
 
     assert quality(Path(given), Model.load("lite"))["mAP"] > 60

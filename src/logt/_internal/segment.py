@@ -35,8 +35,9 @@ class BuildSettings(NamedTuple):
 
 
 class StoredPart(NamedTuple):
-    """The arrays of one file of a segment, and the objects that they are made from: while these are the same objects,
-    the file does not change.
+    """The arrays of one file of a segment, and the objects that they are made from.
+
+    While these are the same objects, the file does not change.
     """
 
     arrays: Mapping[str, Array]

@@ -22,7 +22,7 @@ from logt.evaluation import GroundTruth, Score, evaluate
 from logt.metrics import parse_metric
 
 IMAGE_LIST = "imlist.txt"
-NEIGHBORS_PROTOCOL = "neighbours"  # words: allow. It is part of fingerprints, as the names of all protocols are
+NEIGHBORS_PROTOCOL = "neighbours"  # codespell:ignore neighbours; part of fingerprints, as all names of protocols
 _GROUND_TRUTH_JSON = "ground_truth.json"
 _HDF5_SUFFIXES = (".hdf5", ".h5")
 _NEIGHBORS = ("neighbors.ibin", "groundtruth.ibin")

@@ -38,8 +38,7 @@ SHARD_BYTES = 16 << 30
 
 
 class ShardedResult(SearchResult):
-    """A `SearchResult`, and the numbers of the shards whose vectors were not searched: () unless partial results are
-    allowed."""
+    """A `SearchResult`, and the numbers of the shards that were not searched, which needs partial results."""
 
     missing: tuple[int, ...] = ()
 

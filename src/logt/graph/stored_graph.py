@@ -211,7 +211,7 @@ class StoredGraph:
         return graph
 
     def _largest(self, part: slice) -> int:
-        """The largest row that is a neighbor, also if it does not fit into an int32."""
+        """Return the largest row that is a neighbor, also if it does not fit into an int32."""
         rows = self.low[part] | self.high[part].astype(np.int64) << 16
         return int(np.max(rows, where=self.level[part] > 0, initial=-1))
 

@@ -31,7 +31,7 @@ class Trial:
     timed: bool = False
 
     def repeat(self, seeds: int) -> list[Trial]:
-        """Return the trial with each of the seeds 0, 1, …"""
+        """Return the trial with each of the first seeds."""
         return [replace(self, seed=seed) for seed in range(seeds)]
 
     @property

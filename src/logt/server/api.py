@@ -39,6 +39,7 @@ _ERRORS = {
 
 
 def get_service(request: Request) -> Service:
+    """Return the service of the app."""
     service: Service = request.app.state.service
     return service
 

@@ -108,6 +108,7 @@ Params = Annotated[PageParams, Depends()]
 
 
 def get_page_search(request: Request) -> PageSearch:
+    """Return the search of the page of the app."""
     page_search: PageSearch = request.app.state.page_search
     return page_search
 
