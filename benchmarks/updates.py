@@ -10,7 +10,6 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,6 @@ import numpy as np
 import logt
 from benchmarks.data import Note, Table, argument_parser, write_rows
 from benchmarks.serve import run_server
-from logt.group_testing.kmeans import KMeans
 from logt.methods import sketched
 from logt.server.client import Client
 
@@ -87,7 +85,7 @@ def measure_service(index: logt.Index, new: Iterator[np.ndarray], note: Note) ->
 def measure_many_units(count: int, note: Note) -> None:
     rng = np.random.default_rng(3)
     X = rng.standard_normal((count, 512), np.float32)
-    index = logt.Index(512, method=replace(sketched(), group=KMeans(units=count // 5)))
+    index = logt.Index(512, method=sketched(units=count // 5))
     index.add(X)
     more = iter(rng.standard_normal((100, 1, 512)))
     what = f"add one vector, {count // 5:,} units, 512 dimensions"

@@ -88,6 +88,14 @@ def test_duplicates(photos, run_images, run_logt):
     assert "1 group of near-duplicates in 4 photos" in run_logt("images", "duplicates", photos)
 
 
+def test_search_writes_a_page_with_embedded_photos(photos, tmp_path, run_logt):
+    run_logt("images", "search", photos, photos / "one.png", "--html", tmp_path / "page.html", "--box", "0,0,30,24")
+    text = (tmp_path / "page.html").read_text()
+    assert text.count("data:image/jpeg;base64,") == 5
+    assert "[red]three&lt;i&gt;.png" in text
+    assert "<i>" not in text
+
+
 def test_the_demo_finds_the_views_of_its_scenes(tmp_path, run_images):
     shown = run_images("demo", tmp_path / "demo", "--scenes", 2, "--others", 3)
     assert shown["mAP"] > 80

@@ -7,9 +7,9 @@ import tempfile
 import time
 import warnings
 import webbrowser
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -83,7 +83,8 @@ def index(
     warnings.filterwarnings("ignore", module=r"PIL\.")  # warnings about metadata would break the progress bar
     if only and also:
         raise InvalidInputError("--only and --also cannot be combined")
-    chosen = model if side is None and preset is None else Model.load(model, preset=preset, side=side)
+    given: dict[str, Any] = {} if side is None else {"side": side}
+    chosen = Model.load(model, preset=preset, **given) if given or preset else model
     start = time.perf_counter()
     try:
         with progress(quiet=as_json) as report:
@@ -182,11 +183,10 @@ def demo(
     ] = None,
     scenes: Annotated[int, typer.Option(min=2, max=100, help="Number of scenes, with five views each.")] = 12,
     others: Annotated[int, typer.Option(min=0, max=2000, help="Number of photos of other scenes.")] = 60,
-    show: OpenReport = False,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Index photos of synthetic scenes, search for other views of them, and write the results as an HTML page."""
+    """Index photos of synthetic scenes, and search for other views of them."""
     target = Path(tempfile.mkdtemp(prefix="logt-images-")) if folder is None else folder
     if target.exists() and any(target.iterdir()):
         raise InvalidInputError(f"{target} is not empty; choose another folder")
@@ -194,49 +194,23 @@ def demo(
     with progress(quiet=as_json) as report:
         update(target / "collection", workers=threads, progress=report)
     photos = Photos.open(target / "collection" / DEFAULT_NAME)
-    searches = [_DemoSearch.run(photos, target / "queries" / query, names) for query, names in relevant.items()]
-    quality = _mean_ap(photos, searches)
-    note = f"{scenes} scenes with {_DEMO_VIEWS} views each, and {others} other photos. mAP {quality:.1f}"
-    sections = [search.report_section(photos) for search in searches]
-    _write_report(target / _REPORT_FILE, render_report("logt images demo", note, sections), show)
+    names = photos.index.ids.tolist()
+    rankings, positives, found = [], [], {}
+    for query, views in relevant.items():
+        ranking = [name for name, _ in photos.search(target / "queries" / query, len(names))]
+        rankings.append([names.index(name) for name in ranking])
+        positives.append([names.index(name) for name in views])
+        found[query] = len(set(ranking[:_DEMO_VIEWS]) & set(views))
+    quality = mean_average_precision(rankings, positives)
     if as_json:
-        rows = [{"query": search.query, "found in the first 5": search.found} for search in searches]
-        print_json({"mAP": quality, "queries": rows, "page": str(target / _REPORT_FILE)})
+        print_json({"mAP": quality, "found in the first 5": found, "collection": str(target / "collection")})
         return
+    note = f"{scenes} scenes with {_DEMO_VIEWS} views each, and {others} other photos. mAP {quality:.1f}"
     table = Table("query", f"relevant photos in the first {_DEMO_VIEWS}", title=note)
-    for search in searches:
-        table.add_row(search.query, str(search.found))
+    for query, count in found.items():
+        table.add_row(query, str(count))
     out.print(table)
-    say(f"photos and index: {target / 'collection'}\nresults: {target / _REPORT_FILE}")
-
-
-@dataclass(frozen=True)
-class _DemoSearch:
-    """A query of the demo, the names of its relevant photos, and its ranking of the collection."""
-
-    query: str
-    image: Image
-    relevant: list[str]
-    ranking: list[tuple[str, float]]
-
-    @classmethod
-    def run(cls, photos: Photos, query: Path, relevant: list[str]) -> _DemoSearch:
-        image = read_image(query)
-        return cls(query.name, image, relevant, photos.search(image, len(photos.index)))
-
-    @property
-    def found(self) -> int:
-        """The number of relevant photos among the first results."""
-        return sum(name in self.relevant for name, _ in self.ranking[:_DEMO_VIEWS])
-
-    def report_section(self, photos: Photos) -> tuple[ReportPhoto, list[ReportPhoto]]:
-        return ReportPhoto(self.query, self.image), _report_photos(photos, self.ranking[:_DEMO_VIEWS])
-
-
-def _mean_ap(photos: Photos, searches: list[_DemoSearch]) -> float:
-    row_of = {name: row for row, name in enumerate(photos.index.ids.tolist())}
-    rankings = [[row_of[name] for name, _ in search.ranking] for search in searches]
-    return mean_average_precision(rankings, [[row_of[name] for name in search.relevant] for search in searches])
+    say(f"search in them with: logt serve {target / 'collection'} --open")
 
 
 def _print_summary(summary: Summary, path: Path, seconds: float, as_json: bool) -> None:
