@@ -37,7 +37,7 @@ function initCards(root) {
 }
 
 function initRegion() {
-  const container = $("#query-image");
+  const container = $("#query-photo");
   if (!container) return;
   const image = $("#query");
   const enable = () => {

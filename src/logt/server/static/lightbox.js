@@ -4,7 +4,7 @@ import { $ } from "./dom.js";
 import { onPop, saveScroll } from "./navigation.js";
 
 const dialog = $("#lightbox");
-const image = $("#lightbox-image");
+const image = $("#lightbox-photo");
 let current = null; // the card whose photo is shown
 
 export function openLightbox(card) {

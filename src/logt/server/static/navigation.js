@@ -30,7 +30,6 @@ export async function load(url, { focus = false, keep = false, scroll = 0, body 
   try {
     const target = new URL(url, location.href);
     target.searchParams.set("fragment", "1");
-    body?.append("fragment", "1");
     const response = await fetch(target, { signal: controller.signal, ...(body ? { method: "POST", body } : {}) });
     const html = await response.text();
     if (controller.signal.aborted) return null;

@@ -43,7 +43,7 @@ function isTooLarge(photo) {
 
 function showPlaceholders(photo) {
   const page = createElement("div", { className: "results-page" });
-  page.innerHTML = '<section class="query"><div class="query-image"><img alt=""></div></section><section class="results"><h1>Searching…</h1><ol class="grid"></ol></section>';
+  page.innerHTML = '<section class="query"><div class="query-photo"><img alt=""></div></section><section class="results"><h1>Searching…</h1><ol class="grid"></ol></section>';
   $("img", page).src = URL.createObjectURL(photo);
   for (let i = 0; i < PLACEHOLDERS; i++) $("ol", page).append(createElement("li", { className: "skeleton" }));
   main.replaceChildren(page);
@@ -61,7 +61,7 @@ async function addPhotos(photos) {
     const body = new FormData();
     body.append("photo", photo, photo.name);
     try {
-      const response = await fetch("/api/v1/pictures", { method: "POST", body });
+      const response = await fetch("/api/v1/photos", { method: "POST", body });
       const answer = await response.json();
       if (!response.ok) failed.push(`${photo.name}: ${answer.error.message}`);
     } catch {
