@@ -10,13 +10,20 @@ from contextlib import contextmanager
 
 import uvicorn
 from starlette.testclient import TestClient
+from synthetic_photos import SyntheticPhotos
 
 from logt.server.app import create_app
 from logt.server.connections import server_config
+from logt.server.photo_collection import PhotoCollection
 from logt.server.settings import Limits, Settings
 
 API = "/api/v1"
 TOKEN = "a token of some length"
+
+
+def open_album(album):
+    """The collection of photos that `write_photos` has written; album: (folder, index, ...)."""
+    return PhotoCollection(SyntheticPhotos(*album[:2]))
 
 
 @contextmanager

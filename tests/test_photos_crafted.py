@@ -41,7 +41,7 @@ def change_catalog(folder, sql):
 
 def statuses(folder):
     with open_client(open_collection(folder)) as client:
-        return {client.get(path).status_code for path in (f"{API}/info", f"{API}/pictures", "/", "/?order=folder")}
+        return {client.get(path).status_code for path in (f"{API}/info", f"{API}/photos", "/", "/?order=folder")}
 
 
 @pytest.mark.parametrize(
