@@ -203,7 +203,7 @@ def test_photos_of_the_same_name_but_for_its_suffix_are_all_in_the_zip_file(tmp_
     photos = [(photo_id, tmp_path / f"{number}.jpg") for number, photo_id in enumerate(ids)]
     for photo_id, path in photos:
         path.write_bytes(photo_id.encode())
-    names = ["a/photo (2).jpg", "a/photo.jpg", "a/photo.JPG.jpg", "a/photo.png.jpg", "b/photo.jpg"]
+    names = ["a/photo.png.jpg", "a/photo.jpg", "a/photo (2).JPG", "a/photo.png (2).jpg", "b/photo.webp.jpg"]
     for originals, expected in ((False, names), (True, [*ids[:2], "a/photo (2).JPG", *ids[3:]])):
         archive = zipfile.ZipFile(BytesIO(b"".join(stream_zip(photos, Path.read_bytes, originals=originals))))
         assert archive.namelist() == expected

@@ -1,4 +1,4 @@
-"""The JSON API, under /api/v1: search by vector and id, changes, state of the server; `photo_api` has what is for photos."""
+"""The JSON API, under /api/v1: search by vector and id, changes, state of the server."""
 
 from __future__ import annotations
 
@@ -22,20 +22,6 @@ from logt.server.settings import format_bytes
 
 PREFIX = "/api/v1"
 _MARKS_PER_ROW = 32
-_ERRORS = {
-    400: "The body cannot be parsed.",
-    401: "The token is missing or wrong.",
-    403: "Not allowed: the server is read-only, or the request is cross-origin.",
-    404: "The id is not in the index.",
-    409: "Not possible with this index, or another process is writing to it.",
-    410: "The file of the photo no longer exists.",
-    413: "The request is too large.",
-    415: "The file is not a readable image.",
-    422: "A value is invalid; the message names it.",
-    429: "Too many wrong tokens were sent from this address; try again later.",
-    503: "Too many requests are waiting; try again later.",
-    504: "The request exceeded the time limit. Nothing was changed.",
-}
 
 
 def get_service(request: Request) -> Service:
@@ -44,13 +30,6 @@ def get_service(request: Request) -> Service:
 
 
 ServiceDependency = Annotated[Service, Depends(get_service)]
-
-
-def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {
-        status: {"model": schemas.ErrorResponse, "description": _ERRORS[status]}
-        for status in (400, 401, *statuses, 429)
-    }
 
 
 class ASCIIJSONResponse(JSONResponse):
@@ -64,7 +43,13 @@ def _to_json(content: Any) -> bytes:
     return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
 
 
-router = APIRouter(prefix=PREFIX)
+router = APIRouter(
+    prefix=PREFIX,
+    responses={
+        "4XX": {"model": schemas.ErrorResponse, "description": "The request is wrong, or not allowed."},
+        "5XX": {"model": schemas.ErrorResponse, "description": "The request failed; 503 and 504: try again later."},
+    },
+)
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -111,30 +96,16 @@ def _json_schema(model: type[BaseModel] | None) -> dict[str, Any] | None:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": model.model_json_schema()}}}}
 
 
-def search_route(path: str, *statuses: int, body: type[BaseModel] | None = None) -> Decorator:
-    """Return the decorator of a search. statuses: of errors that not every search has. body: of a JSON request."""
-    return router.post(
-        path,
-        response_model=schemas.SearchResponse,
-        responses=error_responses(409, 413, 422, 503, 504, *statuses),
-        openapi_extra=_json_schema(body),
-        tags=["search"],
-    )
+def search_route(path: str, body: type[BaseModel] | None = None) -> Decorator:
+    """Return the decorator of a search. body: of a JSON request."""
+    return router.post(path, response_model=schemas.SearchResponse, openapi_extra=_json_schema(body))
 
 
-def change_route(
-    path: str, response: type[BaseModel], *statuses: int, body: type[BaseModel] | None = None
-) -> Decorator:
-    """Return the decorator of a change. response: if it ended in time. statuses, body: as in `search_route`."""
+def change_route(path: str, response: type[BaseModel], body: type[BaseModel] | None = None) -> Decorator:
+    """Return the decorator of a change. response: if it ended in time. body: of a JSON request."""
     description = "The time limit was reached while the change was being applied. Its state is at /api/v1/changes/ID."
     accepted = {"model": schemas.ChangeResponse, "description": description}
-    return router.post(
-        path,
-        response_model=response,
-        responses={202: accepted, **error_responses(403, 409, 413, 422, 503, 504, *statuses)},
-        openapi_extra=_json_schema(body),
-        tags=["change"],
-    )
+    return router.post(path, response_model=response, responses={202: accepted}, openapi_extra=_json_schema(body))
 
 
 async def search_response(service: Service, timed: TimedHits) -> Response:
@@ -157,7 +128,7 @@ def render_hits(timed: TimedHits, most: int) -> bytes:
     return b'{"results":[%s],"milliseconds":%s}' % (b",".join(lists), _to_json(timed.milliseconds))
 
 
-@search_route("/search", body=schemas.VectorSearchRequest)
+@search_route("/search", schemas.VectorSearchRequest)
 async def search_by_vector(
     body: Annotated[schemas.VectorSearchRequest, Depends(json_body(schemas.VectorSearchRequest, "queries"))],
     service: ServiceDependency,
@@ -168,7 +139,7 @@ async def search_by_vector(
     )
 
 
-@search_route("/search/ids", 404, body=schemas.IdSearchRequest)
+@search_route("/search/ids", schemas.IdSearchRequest)
 async def search_by_id(
     body: Annotated[schemas.IdSearchRequest, Depends(json_body(schemas.IdSearchRequest, "queries"))],
     service: ServiceDependency,
@@ -177,7 +148,7 @@ async def search_by_id(
     return await search_response(service, await service.search_ids(body.ids, body.k, body.effort, body.rerank))
 
 
-@change_route("/vectors", schemas.AddResponse, body=schemas.AddRequest)
+@change_route("/vectors", schemas.AddResponse, schemas.AddRequest)
 async def add_vectors(
     body: Annotated[schemas.AddRequest, Depends(json_body(schemas.AddRequest, "vectors"))],
     service: ServiceDependency,
@@ -195,7 +166,7 @@ async def add_vectors(
     return {"ids": ids, "vectors": len(service.collection.index)}
 
 
-@change_route("/vectors/remove", schemas.RemoveResponse, body=schemas.RemoveRequest)
+@change_route("/vectors/remove", schemas.RemoveResponse, schemas.RemoveRequest)
 async def remove_vectors(
     body: Annotated[schemas.RemoveRequest, Depends(json_body(schemas.RemoveRequest, "vectors"))],
     service: ServiceDependency,
@@ -205,9 +176,7 @@ async def remove_vectors(
     return {"removed": removed, "vectors": len(service.collection.index)}
 
 
-@router.get(
-    "/changes/{id}", response_model=schemas.ChangeResponse, responses=error_responses(404, 422), tags=["change"]
-)
+@router.get("/changes/{id}", response_model=schemas.ChangeResponse)
 async def get_change(
     service: ServiceDependency, id: Annotated[str, Path(max_length=64, description="Id of the change.")]
 ) -> Any:
@@ -221,7 +190,7 @@ def accepted(running: ChangeRunningError) -> Response:
     return ASCIIJSONResponse(schemas.describe_change(running.ticket), 202, {"Location": location})
 
 
-@router.get("/info", response_model=schemas.InfoResponse, responses=error_responses(), tags=["server"])
+@router.get("/info", response_model=schemas.InfoResponse)
 async def info(service: ServiceDependency) -> Any:
     """Return the contents and size of the index, and the limits of the server."""
     collection, settings = service.collection, service.settings
@@ -243,14 +212,14 @@ async def info(service: ServiceDependency) -> Any:
     }
 
 
-@router.get("/health", response_model=schemas.HealthResponse, tags=["server"])
+@router.get("/health", response_model=schemas.HealthResponse)
 async def health(service: ServiceDependency) -> Any:
     """Return whether the server works. No token is required."""
     error = service.collection.refresh_error
     return {"status": "ok" if error is None else "stale", "trouble": error}
 
 
-@router.get("/metrics", response_class=PlainTextResponse, responses=error_responses(), tags=["server"])
+@router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(service: ServiceDependency) -> Response:
     """Return request counts, latencies and sizes in the Prometheus text format."""
     return Response(service.metrics.render(), headers={"Content-Type": CONTENT_TYPE})

@@ -17,7 +17,6 @@ from logt.server.api import (
     ASCIIJSONResponse,
     ServiceDependency,
     change_route,
-    error_responses,
     json_body,
     search_response,
     search_route,
@@ -57,12 +56,17 @@ def parse_filter(
 FilterDependency = Annotated[PhotoFilter, Depends(parse_filter)]
 
 
+def _binary(media_type: str) -> dict[str, Any]:
+    """Return the OpenAPI description of a response that is a file."""
+    return {"content": {media_type: {"schema": {"type": "string", "format": "binary"}}}, "description": "A file."}
+
+
 async def _results_response(service: Service, found: PhotoResults) -> Response:
     milliseconds = (found.describe_ms or 0.0) + found.search_ms
     return await search_response(service, TimedHits([found.hits], milliseconds))
 
 
-@search_route("/search/photo", 415)
+@search_route("/search/photo")
 async def search_by_photo(
     service: ServiceDependency,
     searches: SearchDependency,
@@ -82,7 +86,7 @@ async def search_by_photo(
     return await _results_response(service, found)
 
 
-@search_route("/search/region", 404, 410, 415, body=schemas.RegionSearchRequest)
+@search_route("/search/region", schemas.RegionSearchRequest)
 async def search_by_region(
     body: Annotated[schemas.RegionSearchRequest, Depends(json_body(schemas.RegionSearchRequest, "queries"))],
     service: ServiceDependency,
@@ -93,7 +97,7 @@ async def search_by_region(
     return await _results_response(service, found)
 
 
-@search_route("/search/text", body=schemas.TextSearchRequest)
+@search_route("/search/text", schemas.TextSearchRequest)
 async def search_by_text(
     body: Annotated[schemas.TextSearchRequest, Depends(json_body(schemas.TextSearchRequest, "queries"))],
     service: ServiceDependency,
@@ -103,16 +107,7 @@ async def search_by_text(
     return await _results_response(service, await searches.by_text(body.text, PhotoQuery(body.k)))
 
 
-@router.get(
-    "/photo",
-    response_class=Response,
-    responses={
-        200: {"content": {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}}, "description": "JPEG."},
-        304: {"description": "Not modified."},
-        **error_responses(404, 409, 410, 415, 422, 503, 504),
-    },
-    tags=["search"],
-)
+@router.get("/photo", response_class=Response, responses={200: _binary("image/jpeg"), 304: {"description": "Known."}})
 async def get_photo(
     request: Request,
     service: ServiceDependency,
@@ -130,7 +125,7 @@ async def get_photo(
     return Response(await service.render(thumbnail), media_type="image/jpeg", headers=headers)
 
 
-@change_route("/photos", schemas.UploadResponse, 415)
+@change_route("/photos", schemas.UploadResponse)
 async def upload_photo(
     service: ServiceDependency,
     photo: Annotated[UploadFile, File(description="The photo. It is stored in the upload folder.")],
@@ -140,12 +135,7 @@ async def upload_photo(
     return {"id": photo_id, "vectors": len(service.collection.index)}
 
 
-@router.get(
-    "/photos",
-    response_model=schemas.PhotoListResponse,
-    responses=error_responses(409, 422, 503, 504),
-    tags=["search"],
-)
+@router.get("/photos", response_model=schemas.PhotoListResponse)
 async def list_photos(
     service: ServiceDependency,
     condition: FilterDependency,
@@ -168,12 +158,7 @@ async def list_photos(
     return ASCIIJSONResponse(await service.search_pool.run(select))
 
 
-@router.get(
-    "/duplicates",
-    response_model=schemas.DuplicatesResponse,
-    responses=error_responses(409, 422),
-    tags=["search"],
-)
+@router.get("/duplicates", response_model=schemas.DuplicatesResponse)
 async def list_duplicates(
     service: ServiceDependency,
     threshold: Annotated[float | None, Query(gt=0, le=1, description="Minimum score of a pair.")] = None,
@@ -186,18 +171,7 @@ async def list_duplicates(
     return ASCIIJSONResponse({"done": found.done, "total": found.total, "groups": groups})
 
 
-@router.post(
-    "/photos/zip",
-    response_class=Response,
-    responses={
-        200: {
-            "content": {"application/zip": {"schema": {"type": "string", "format": "binary"}}},
-            "description": "Zip.",
-        },
-        **error_responses(404, 409, 413, 422),
-    },
-    tags=["search"],
-)
+@router.post("/photos/zip", response_class=Response, responses={200: _binary("application/zip")})
 async def export_photos(
     request: Request,
     service: ServiceDependency,
