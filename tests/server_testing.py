@@ -74,8 +74,14 @@ def wait_until(condition, seconds=20.0):
         time.sleep(0.02)
 
 
+def search_photo(page, method, content, **file):
+    """Search with a photo by "drop", "paste" or "choose", and wait for the page that is loaded."""
+    with page.expect_navigation():
+        enter_photo(page, method, content, **file)
+
+
 def enter_photo(page, method, content, name="query.jpg", media_type="image/jpeg"):
-    """Search with a photo by "drop", "paste" or "choose"."""
+    """Enter a photo by "drop", "paste" or "choose"."""
     if method == "choose":
         page.set_input_files("#photo", {"name": name, "mimeType": media_type, "buffer": content})
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from server_testing import create_app, enter_photo, open_album, run_server
+from server_testing import create_app, enter_photo, run_server, search_photo
 from synthetic_photos import ODD_NAMES, draw_scene, draw_two_scenes, encode_jpeg
 
 import logt
@@ -30,7 +30,7 @@ def page(new_page, web_album):
 
 def wait_for_results(page):
     """Wait for the results and return their ids."""
-    page.wait_for_selector("main:not([aria-busy=true]) .results-page .tile")
+    page.wait_for_selector(".results-page .tile")
     return page.eval_on_selector_all(".results .card", "cards => cards.map(card => card.dataset.id)")
 
 
@@ -55,7 +55,8 @@ def drag(page, start, end):
     page.mouse.move(x0, y0)
     page.mouse.down()
     page.mouse.move(x1, y1, steps=4)
-    page.mouse.up()
+    with page.expect_navigation():
+        page.mouse.up()
 
 
 def open_first(page):
@@ -67,17 +68,17 @@ def open_first(page):
 
 
 def find_similar(page):
-    page.get_by_role("link", name="Find similar").click()
-    page.wait_for_selector("dialog:not([open])", state="attached")
+    with page.expect_navigation():
+        page.get_by_role("link", name="Find similar").click()
 
 
 def test_a_photo_finds_the_others_of_its_scene(page, web_album):
     for method in ("drop", "paste", "choose"):
         page.goto(web_album[0])
-        enter_photo(page, method, QUERY)
+        search_photo(page, method, QUERY)
         assert set(wait_for_results(page)[:3]) == set(scene(4))
         assert page.locator("#query").evaluate("image => image.naturalWidth") == 240
-    assert "24 results for query.jpg" in page.locator("#status").text_content()
+    assert page.locator("#heading").text_content().startswith("24 results")
     width = page.locator(".results img").first.evaluate("async i => { await i.decode(); return i.naturalWidth }")
     assert width == 240
     script = """(type) => {
@@ -128,7 +129,7 @@ def test_back_closes_the_large_view_and_nothing_else(page):
     assert page.evaluate("window.scrollY") == scrolled > 0
     page.locator(".results .tile").nth(12).click()
     page.keyboard.press("Escape")
-    page.wait_for_function("() => !history.state.large")
+    page.wait_for_function("() => !history.state?.large")
     assert wait_for_results(page) == before
     page.go_back()
     page.wait_for_selector("#virtual")
@@ -137,7 +138,7 @@ def test_back_closes_the_large_view_and_nothing_else(page):
 def test_a_search_with_a_photo_has_a_url_for_a_while(page, web_album):
     page.locator(".tile").first.click()
     page.locator("dialog[open]").wait_for()
-    enter_photo(page, "paste", QUERY)
+    search_photo(page, "paste", QUERY)
     first = wait_for_results(page)
     assert page.locator("dialog").is_hidden()
     page.wait_for_url(re.compile(r"\?photo="))
@@ -161,22 +162,22 @@ def test_a_search_with_a_photo_has_a_url_for_a_while(page, web_album):
 def test_back_and_reload_keep_the_scroll_position_and_show_more(page):
     open_first(page)
     wait_for_results(page)
-    page.get_by_role("link", name="Show more").press("Enter")
-    page.wait_for_function("() => document.querySelectorAll('.results .tile').length === 72")
-    page.wait_for_url(re.compile("k=72"))
-    position = "[...document.querySelectorAll('.card')].indexOf(document.activeElement.closest('.card'))"
-    assert page.evaluate(position) == 24  # go on with the first new photo
+    with page.expect_navigation():
+        page.get_by_role("link", name="Show more").press("Enter")
+    assert len(wait_for_results(page)) == 72
+    page.keyboard.press("Tab")  # go on with the first new photo
+    assert page.evaluate("document.activeElement.closest('.card').id") == "result-24"
     page.evaluate("window.scrollTo(0, 900)")
-    page.wait_for_function("() => history.state.scroll === 900")
     page.reload()
     assert len(wait_for_results(page)) == 72
     page.wait_for_function("() => window.scrollY === 900")
     page.locator(".results .tile").nth(30).click()
     scrolled = page.evaluate("window.scrollY")
     find_similar(page)
-    page.wait_for_function("() => document.querySelectorAll('.results .tile').length === 24 && window.scrollY === 0")
+    assert len(wait_for_results(page)) == 24
+    assert page.evaluate("window.scrollY") == 0
     page.go_back()
-    page.wait_for_function("() => document.querySelectorAll('.results .tile').length === 72")
+    assert len(wait_for_results(page)) == 72
     page.wait_for_function("scrolled => window.scrollY === scrolled", arg=scrolled)
 
 
@@ -187,7 +188,7 @@ def test_reload_keeps_the_position_that_the_large_view_has_scrolled_to(page):
         page.keyboard.press("ArrowRight")
     page.wait_for_function("() => window.scrollY > 0")
     page.keyboard.press("Escape")
-    page.wait_for_function("() => !history.state.large && history.state.scroll === window.scrollY")
+    page.wait_for_function("() => !history.state?.large && window.scrollY > 0")
     scrolled = page.evaluate("window.scrollY")
     page.reload()
     page.wait_for_function("scrolled => window.scrollY === scrolled", arg=scrolled)
@@ -195,7 +196,7 @@ def test_reload_keeps_the_position_that_the_large_view_has_scrolled_to(page):
 
 
 def test_a_region_is_selected_by_dragging(page):
-    enter_photo(page, "drop", encode_jpeg(draw_two_scenes(1, 2), quality=95))
+    search_photo(page, "drop", encode_jpeg(draw_two_scenes(1, 2), quality=95))
     wait_for_results(page)
     drag(page, (0.505, 0.01), (0.999, 0.999))
     wait_for_region(page, "box.startsWith('0.50')")
@@ -247,7 +248,7 @@ def test_the_large_view_works_with_the_keyboard(page):
     assert page.locator(".previous").is_disabled()
     page.keyboard.press("Escape")
     assert page.locator("dialog").is_hidden()
-    page.wait_for_function("() => !history.state.large")
+    page.wait_for_function("() => !history.state?.large")
     assert page.evaluate("document.activeElement.closest('.card').dataset.id") == ids[0]
     page.keyboard.press("Space")
     assert page.locator("#selection-count").text_content() == "1 photo selected"
@@ -263,33 +264,23 @@ def test_a_name_that_is_markup_is_text(page):
     wait_for_results(page)
     assert page.locator(".query .name").text_content() == evil
     assert page.title().startswith(evil)
-    enter_photo(page, "drop", encode_jpeg(draw_scene(1000)), name=evil)
+    search_photo(page, "drop", encode_jpeg(draw_scene(1000)), name=evil)
     assert wait_for_results(page)[0] == f"zoo/{evil}"
     page.wait_for_timeout(200)  # if the handler ran, it would open a dialog, which fails the page fixture
 
 
 def test_a_file_that_cannot_be_searched_with_is_an_error(page):
     alert = page.get_by_role("alert")
-    enter_photo(page, "drop", b"not an image", name="notes.txt", media_type="text/plain")
+    search_photo(page, "drop", b"not an image", name="notes.txt", media_type="text/plain")
     alert.wait_for()
     assert "Not a readable image" in alert.text_content()
     assert "JPEG" in alert.text_content()
-    enter_photo(page, "choose", QUERY)
+    search_photo(page, "choose", QUERY)
     assert len(wait_for_results(page)) == 24
     page.evaluate("document.body.dataset.maxUploadBytes = 1 << 20")
     enter_photo(page, "drop", b"x" * (2 << 20))
-    alert.wait_for()
-    assert "too large" in alert.text_content()
-    assert "The file has 2 MB. The limit is 1 MB." in alert.text_content()
-
-
-def test_a_stopped_server_is_reported(new_page, photo_album):
-    with run_server(create_app(open_album(photo_album))) as url:
-        new_page.goto(url)
-        new_page.locator(".tile").first.click()
-    new_page.get_by_role("link", name="Find similar").click()
-    new_page.get_by_role("alert").wait_for()
-    assert "does not respond" in new_page.get_by_role("alert").text_content()
+    page.locator("#notice:visible").wait_for()
+    assert "File too large. The file has 2 MB. The limit is 1 MB." in page.locator("#notice").text_content()
 
 
 @pytest.mark.parametrize("new_page", [PHONE], indirect=True)
@@ -310,11 +301,12 @@ def test_the_page_fits_a_phone(page, web_album, monkeypatch):
             assert 0 <= box["x"] <= box["x"] + box["width"] <= width
         style = page.locator(".filter-box summary").evaluate("(e) => getComputedStyle(e).display")
         assert style == "list-item"  # shows whether it is open
-    enter_photo(page, "choose", QUERY)
+    search_photo(page, "choose", QUERY)
     assert set(wait_for_results(page)[:3]) == set(scene(4))
     check_layout()
     page.get_by_role("button", name="Select a region").tap()
-    page.get_by_role("button", name="Search with this region").tap()
+    with page.expect_navigation():
+        page.get_by_role("button", name="Search with this region").tap()
     wait_for_region(page, "box !== ''")
     check_layout()
     page.locator(".results .tile").first.tap()

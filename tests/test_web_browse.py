@@ -6,7 +6,7 @@ import re
 import zipfile
 
 import pytest
-from server_testing import TOKEN, create_app, enter_photo, open_album, run_server
+from server_testing import TOKEN, create_app, open_album, run_server, search_photo
 from synthetic_photos import ODD_NAMES, draw_scene, encode_jpeg, write_photos
 
 import logt
@@ -30,10 +30,9 @@ def url(web_album):
 
 @pytest.fixture
 def page(new_page, url):
-    """The start page, marked so that a test can see whether it was loaded again."""
+    """The start page."""
     new_page.goto(url)
     wait_for_cards(new_page)
-    new_page.evaluate("window.marker = true")
     return new_page
 
 
@@ -47,13 +46,12 @@ def visible_names(page):
 
 def wait_for_cards(page):
     """Wait for photos, and for the script, which makes the list of all of them active."""
-    page.wait_for_selector("main:not([aria-busy=true]) :is(#virtual.active, .results) .card")
+    page.wait_for_selector(":is(#virtual.active, .results) .card")
 
 
 def wait_for_search(page, pattern):
-    """Wait until the query of the URL matches a pattern, and the content is loaded."""
-    page.wait_for_function("pattern => new RegExp(pattern).test(location.search)", arg=pattern)
-    page.wait_for_selector("main:not([aria-busy=true])")
+    """Wait until the query of the URL matches a pattern, and the page is loaded."""
+    page.wait_for_url(re.compile(pattern))
 
 
 def focused(page):
@@ -73,10 +71,9 @@ def test_all_photos_are_browsed_newest_first_and_few_are_in_the_document(page):
     assert page.locator(".card").count() < 110
     assert (last.get_attribute("aria-posinset"), last.get_attribute("aria-setsize")) == (str(TOTAL), str(TOTAL))
     scrolled = page.evaluate("window.scrollY")
-    page.wait_for_function("scrolled => history.state?.scroll === scrolled", arg=scrolled)
     page.reload()
+    page.wait_for_function("scrolled => window.scrollY === scrolled", arg=scrolled)
     last.wait_for()
-    assert page.evaluate("window.scrollY") == scrolled
     last.locator(".tile").click()
     page.keyboard.press("ArrowLeft")
     assert page.locator("#lightbox-name").text_content() == "scene 000/photo 1.jpg"
@@ -109,7 +106,6 @@ def test_the_list_is_filtered_by_name_folder_and_date(page, url):
 
 def test_a_search_is_filtered_and_has_a_divider(page, url):
     page.goto(f"{url}?id=scene+005/photo+0.jpg")
-    page.evaluate("window.marker = true")
     assert page.locator(".results .grid").first.locator(".card").count() >= 2
     assert page.locator("#divider").text_content() == "Probably unrelated"
     page.get_by_label("Name").fill("2.jpg")
@@ -122,7 +118,6 @@ def test_a_search_is_filtered_and_has_a_divider(page, url):
     page.wait_for_url(re.compile("deep=1"))
     assert page.locator("#divider").count() == 0
     assert page.get_by_role("switch").get_attribute("aria-checked") == "true"
-    assert page.evaluate("window.marker")
 
 
 @pytest.mark.parametrize("end", ["Enter", "Tab Tab Tab Tab"])
@@ -139,7 +134,6 @@ def test_dates_are_typed_with_the_keyboard(page, end):
         page.keyboard.press(key)
     wait_for_search(page, "from=2020-02-01&to=2020-02-03$")
     assert page.locator(".card").count() == 3
-    assert page.evaluate("window.marker")
 
 
 def test_a_date_that_was_cleared_is_no_filter(page, url):
@@ -170,9 +164,6 @@ def test_filters_keep_the_focus(page):
     wait_for_search(page, "name=1.jpg")
     assert focused(page) == "name"
     assert page.locator(".card").count() == 1
-    page.get_by_role("button", name="Filter").press("Enter")
-    page.wait_for_selector("main:not([aria-busy=true])")
-    assert page.evaluate("document.activeElement.textContent") == "Filter"
 
 
 def test_searches_keep_the_filters(page, url):
@@ -182,7 +173,7 @@ def test_searches_keep_the_filters(page, url):
     page.get_by_role("link", name="Find similar").click()
     wait_for_search(page, f"id=.*&{filters}$")
     assert page.locator(".results .card").count() == 2
-    enter_photo(page, "paste", encode_jpeg(draw_scene(5, 99)))
+    search_photo(page, "paste", encode_jpeg(draw_scene(5, 99)))
     wait_for_search(page, f"photo=.*&{filters}$")
     assert page.locator(".results .card").count() == 3
     page.locator(".tile").first.click()
@@ -261,11 +252,13 @@ def test_photos_are_added_where_uploads_are_allowed(page, tmp_path, small):
         page.goto(own)
         good = {"name": "new.jpg", "mimeType": "image/jpeg", "buffer": encode_jpeg(draw_scene(9))}
         bad = [{"name": f"{name}.txt", "mimeType": "text/plain", "buffer": b"none"} for name in ("notes", "more")]
-        page.set_input_files("#new-photos", [good, *bad])
-        page.wait_for_function("() => document.querySelector('#adding').textContent.includes('1 photo added')")
-        failed = page.locator("#adding li").all_text_contents()
+        page.set_input_files("#new-photos", bad)
+        page.wait_for_function(
+            "() => document.querySelector('#notice').textContent.includes('0 photos added, 2 not:')"
+        )
+        failed = page.locator("#notice li").all_text_contents()
         assert [text.partition(": not an image")[0] for text in failed] == ["notes.txt", "more.txt"]
-        assert "1 photo added, 2 not:" in page.locator("#adding p").text_content()
+        page.set_input_files("#new-photos", good)
         page.wait_for_selector('.card[data-id^="uploads/"]')
         page.wait_for_function("() => document.querySelector('.count').textContent === '5 photos'")
 

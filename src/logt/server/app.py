@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Scope
 
 import logt
-from logt.server import api, photo_api, web
+from logt.server import api, photo_api, rendering, web
 from logt.server.changes import ChangeRunningError
 from logt.server.collection import BaseCollection
 from logt.server.errors import LIBRARY_ERROR_TYPES, HTTPError, to_http_error
@@ -55,7 +55,7 @@ def create_app(collection: BaseCollection, settings: Settings | None = None) -> 
     def render_error(scope: Scope, error: HTTPError) -> Response:
         if scope["path"].startswith((api.PREFIX, "/openapi.json")):
             return api.ASCIIJSONResponse(error.body, error.status, error.headers)
-        return web.render_error(service, scope, error)
+        return rendering.render_error(service, error)
 
     async def handle_exception(request: Request, exception: Exception) -> Response:
         return render_error(request.scope, _convert_exception(exception))

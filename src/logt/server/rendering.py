@@ -95,15 +95,13 @@ def find_divider(hits: list[Hit], limit: float | None) -> int | None:
 def render(
     service: Service,
     template: str,
-    fragment: bool,
     values: Mapping[str, Any],
     status: int = 200,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """Render a template as a page, or only its main content for a request by script."""
+    """Render a template."""
     collection, settings = service.collection, service.settings
     common = {
-        "layout": "fragment.html" if fragment else "layout.html",
         "vectors": len(collection.index),
         "dim": collection.index.dim,
         "has_photos": collection.has_photos,
@@ -120,19 +118,21 @@ def render(
     return HTMLResponse(content, status, headers)
 
 
-def render_error(service: Service, error: HTTPError, fragment: bool) -> Response:
-    """Render the page for an error."""
+def render_error(service: Service, error: HTTPError) -> Response:
+    """Render the page for an error: the login form if the token is missing."""
+    if error.status == 401:
+        return render_login(service, "")
     values = {
         "heading": _ERROR_HEADINGS.get(error.code, "Request failed"),
         "message": error.message,
         "about_file": service.collection.has_photos and error.code in ("not_a_photo", "too_large"),
     }
-    return render(service, "error.html", fragment, values, error.status, error.headers)
+    return render(service, "error.html", values, error.status, error.headers)
 
 
 def render_login(service: Service, message: str) -> Response:
     """Render the login form, with a message if the last try failed."""
-    return render(service, "login.html", False, {"message": message}, 401, {"WWW-Authenticate": "Bearer"})
+    return render(service, "login.html", {"message": message}, 401, {"WWW-Authenticate": "Bearer"})
 
 
 def _format_score(score: float, is_cosine: bool = True) -> str:

@@ -6,11 +6,9 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Depends, File, Form, Query, Request, UploadFile
 from starlette.responses import RedirectResponse, Response
-from starlette.types import Scope
 
 from logt.descriptors.boxes import BoxError, has_fractions
 from logt.descriptors.text import MAX_LENGTH
@@ -23,7 +21,6 @@ from logt.server.photo_api import FilterDependency, SearchDependency
 from logt.server.photo_collection import PhotoCollection, Region
 from logt.server.photo_search import PhotoQuery, PhotoResults, PhotoSearch
 from logt.server.rendering import Card, build_url, describe, find_divider, hit_cards, render, render_login
-from logt.server.rendering import render_error as render_error_page
 from logt.server.schemas import MAX_K, parse_box_field
 from logt.server.service import Service
 
@@ -56,7 +53,6 @@ class PageParams:
     deep: bool = False
     order: Annotated[Order, Query()] = "date"
     page: Annotated[int, Query(ge=0, le=2**31)] = 0
-    fragment: bool = False
 
     @property
     def is_search(self) -> bool:
@@ -98,21 +94,21 @@ async def index_page(service: ServiceDependency, searches: SearchDependency, par
         return await _results_page(service, searches, params)
     if isinstance(service.collection, PhotoCollection):
         return await _browse_page(service, service.collection.state.library, params)
-    return render(service, "start.html", params.fragment, {"sample": service.collection.sample_ids()})
+    return render(service, "start.html", {"sample": service.collection.sample_ids()})
 
 
 @router.get("/cards")
 async def cards(service: ServiceDependency, params: Params) -> Response:
     """Return one page of the photos that are browsed, as a fragment."""
     library = service.photo_collection.state.library
-    return render(service, "cards.html", True, await service.search_pool.run(_select, library, params))
+    return render(service, "cards.html", await service.search_pool.run(_select, library, params))
 
 
 @router.post("/")
 async def search_photo(searches: SearchDependency, params: Params, photo: Annotated[UploadFile, File()]) -> Response:
     """Keep an uploaded photo for a while, and redirect to its results among the photos that pass the filters."""
     key = await searches.store(photo.filename or "photo", photo.file)
-    return RedirectResponse(params.search_url(photo=key, fragment=params.fragment), 303)
+    return RedirectResponse(params.search_url(photo=key), 303)
 
 
 @router.get("/query/{key}")
@@ -126,7 +122,6 @@ async def query_photo(searches: SearchDependency, key: str) -> Response:
 async def duplicates_page(
     service: ServiceDependency,
     threshold: Annotated[float | None, Query(gt=0, le=1)] = None,
-    fragment: bool = False,
 ) -> Response:
     """Return the near-duplicates, or how far the search for them is."""
     found = service.duplicates.find(threshold)
@@ -139,7 +134,7 @@ async def duplicates_page(
             "groups": [[Card(name, describe(library, name)) for name in group.names] for group in groups],
             "hidden": max(0, len(found.groups or ()) - MAX_GROUPS),
         }
-        return render(service, "duplicates.html", fragment, values)
+        return render(service, "duplicates.html", values)
 
     return await service.search_pool.run(render_groups)  # there may be thousands of photos
 
@@ -168,14 +163,6 @@ async def static_file(name: str, request: Request) -> Response:
     return Response(content, media_type=media_type, headers=headers)
 
 
-def render_error(service: Service, scope: Scope, error: HTTPError) -> Response:
-    """Return the page for an error: the login form if the token is missing."""
-    fragment = "fragment" in parse_qs(scope.get("query_string", b"").decode("latin-1"))
-    if error.status == 401 and not fragment:
-        return render_login(service, "")
-    return render_error_page(service, error, fragment)
-
-
 def _select(library: Library, params: PageParams) -> dict[str, Any]:
     """Return the cards of a page of photos, and how many photos there are in all."""
     selection, offset = library.select(params.condition, params.order), params.page * PAGE_SIZE
@@ -191,9 +178,7 @@ def _select(library: Library, params: PageParams) -> dict[str, Any]:
 
 async def _browse_page(service: Service, library: Library, params: PageParams) -> Response:
     values = await service.search_pool.run(_select, library, params)
-    return render(
-        service, "browse.html", params.fragment, {**values, "folders": library.folders, "page_size": PAGE_SIZE}
-    )
+    return render(service, "browse.html", {**values, "folders": library.folders, "page_size": PAGE_SIZE})
 
 
 async def _results_page(service: Service, searches: PhotoSearch, params: PageParams) -> Response:
@@ -211,7 +196,7 @@ async def _results_page(service: Service, searches: PhotoSearch, params: PagePar
         "more": next_k if len(found.hits) == k < next_k else None,
         "folders": collection.state.library.folders if isinstance(collection, PhotoCollection) else [],
     }
-    return render(service, "results.html", params.fragment, values)
+    return render(service, "results.html", values)
 
 
 async def _search(
