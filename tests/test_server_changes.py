@@ -89,13 +89,6 @@ def test_a_failed_save_serves_the_old_state(client, vectors, monkeypatch):
     assert client.post(f"{API}/vectors", json=body).json() == {"ids": [200], "vectors": 201}
 
 
-def test_many_small_adds_are_merged_into_few_segments(client, vectors):
-    for seed in range(9):
-        response = client.post(f"{API}/vectors", json={"vectors": vectors(1, 32, seed=1000 + seed).tolist()})
-    assert response.json()["vectors"] == 209
-    assert client.get(f"{API}/info").json()["report"]["segments"] <= 3
-
-
 def test_a_change_fails_while_another_process_writes(client, X):
     body = {"vectors": X[:1].tolist()}
     with logt.open(client.folder, "a"):

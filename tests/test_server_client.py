@@ -268,30 +268,20 @@ def test_the_page_is_opened_without_the_token(tmp_path, monkeypatch, printed, wo
     assert (f"no browser can be started; open {urls[0]}" in printed) is not works
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"index": Path("none")}, "none holds no index: this path does not exist"),
-        ({"host": "no.such.host.invalid"}, "is not an address"),
-        ({"token": "short"}, "at least 12"),
-        ({"allow_upload": True}, "not an index of photos; --allow-upload needs one"),
-        ({"model": "lite"}, "not an index of photos; --model needs one"),
-        ({"allow_upload": True, "read_only": True}, "cannot be combined"),
-    ],
-)
-def test_invalid_arguments_of_the_command_are_errors(tmp_path, arguments, message):
+def test_invalid_arguments_of_the_command_are_errors(tmp_path):
     logt.Index(16).save(tmp_path / "i")
-    with pytest.raises((logt.InvalidInputError, OSError), match=message):
-        serve(**{"index": tmp_path / "i", "port": 0, **arguments})
-
-
-def test_a_port_in_use_is_an_error(tmp_path):
-    logt.Index(16).save(tmp_path / "i")
-    with (
-        socket.create_server(("127.0.0.1", 0)) as taken,
-        pytest.raises(logt.InvalidInputError, match="another --port"),
-    ):
-        serve(tmp_path / "i", port=taken.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        for arguments, message in (
+            ({"index": Path("none")}, "none holds no index: this path does not exist"),
+            ({"host": "no.such.host.invalid"}, "is not an address"),
+            ({"port": taken.getsockname()[1]}, "another --port"),
+            ({"token": "short"}, "at least 12"),
+            ({"allow_upload": True}, "not an index of photos; --allow-upload needs one"),
+            ({"model": "lite"}, "not an index of photos; --model needs one"),
+            ({"allow_upload": True, "read_only": True}, "cannot be combined"),
+        ):
+            with pytest.raises((logt.InvalidInputError, OSError), match=message):
+                serve(**{"index": tmp_path / "i", "port": 0, **arguments})
 
 
 def test_without_its_packages_the_command_names_the_extra(tmp_path, monkeypatch):
