@@ -24,7 +24,7 @@ except ImportError as error:
 __all__ = ["Client", "Hit", "Id", "NotFoundError", "ServiceBusyError", "ServiceError", "UnauthorizedError"]
 
 PREFIX = "/api/v1"
-_CONNECTIONS = 16  # that are kept open; more threads open their own
+_CONNECTIONS = 128  # that are kept open at most, as many as a server allows one address
 PhotoFile = str | os.PathLike[str] | bytes | BinaryIO
 """A path, the bytes of a photo, or an open file."""
 
