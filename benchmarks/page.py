@@ -114,7 +114,7 @@ def measure(photos: Path, count: int, steps: int, note: Note) -> None:
             "search": lambda i: get(f"{url}?id={some[i]}"),
             "search with a filter": lambda i: get(f"{url}?id={some[i]}&folder={2010 + i % 3}"),
             "search with a photo": lambda i: post(url, body),
-            "preview": lambda i: get(f"{url}api/v1/picture?id={some[i]}"),
+            "preview": lambda i: get(f"{url}api/v1/photo?id={some[i]}"),
         }
         for what, request in requests.items():
             times = [1000 * seconds(lambda i=i, request=request: request(i)) for i in range(REPEATS)]
@@ -143,9 +143,9 @@ def query_photo() -> bytes:
 
 
 def post(url: str, photo: bytes) -> bytes:
-    from logt.server.client import multipart
+    from urllib3.filepost import encode_multipart_formdata
 
-    body, content_type = multipart({}, "photo", photo)
+    body, content_type = encode_multipart_formdata({"photo": ("photo", photo)})
     request = urllib.request.Request(url, body, {"Content-Type": content_type})
     with urllib.request.urlopen(request) as response:
         return response.read()

@@ -20,12 +20,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import numpy as np
+from urllib3.filepost import encode_multipart_formdata
 
 import logt
 from benchmarks.data import argument_parser, load, write_rows
 from logt.photos import Photos, update
 from logt.photos.synthetic_scenes import write_synthetic_photos
-from logt.server.client import multipart
 
 Request = tuple[bytes, str]
 """A body and its content type."""
@@ -62,9 +62,9 @@ def measure_photos(root: Path, photo_folder: str | None, **load_at) -> list[dict
     folder, queries = find_photos(root, photo_folder)
     update(folder, root / "photos index")
     count = len(Photos.open(root / "photos index").index)
-    by_image = [multipart({"k": "10"}, "photo", query) for query in queries]
+    by_photo = [encode_multipart_formdata({"k": "10", "photo": ("photo", query)}) for query in queries]
     with run_server(root / "photos index") as (url, _):
-        return measure(f"image ({count:,} photos)", f"{url}api/v1/search/image", by_image, **load_at)
+        return measure(f"photo ({count:,} photos)", f"{url}api/v1/search/photo", by_photo, **load_at)
 
 
 def find_photos(root: Path, photo_folder: str | None) -> tuple[Path, list[bytes]]:

@@ -89,6 +89,38 @@ def new_page(browser, request):
     assert not [text for text in errors if not expected.search(text)]
 
 
+@pytest.fixture(scope="session")
+def photo_album(tmp_path_factory):
+    """(folder, index, ids) of 24 photos of 8 scenes and of photos with odd names; no test changes them."""
+    photos = pytest.importorskip("synthetic_photos")
+    root = tmp_path_factory.mktemp("album")
+    ids = photos.write_photos(root / "photos", root / "index", also=photos.ODD_NAMES)
+    return root / "photos", root / "index", ids
+
+
+@pytest.fixture(scope="session")
+def photo_client(photo_album):
+    """A client of a server with these photos; no test changes it."""
+    server = pytest.importorskip("server_testing")
+    with server.open_client(server.open_album(photo_album)) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def web_album(tmp_path_factory):
+    """(URL, collection) of 150 photos of 50 scenes, one a day from 2020-01-01, with a graph; no test changes them.
+
+    The newest photo has a name that is HTML.
+    """
+    server, photos = pytest.importorskip("server_testing"), pytest.importorskip("synthetic_photos")
+    root = tmp_path_factory.mktemp("web")
+    names = "scene {number:03}/photo {seed}.jpg"
+    photos.write_photos(root / "photos", root / "index", 50, 3, names, also=["zoo/" + photos.ODD_NAMES[0]], link=5)
+    collection = server.open_album((root / "photos", root / "index"))
+    with server.run_server(server.create_app(collection)) as url:
+        yield url, collection
+
+
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)

@@ -28,7 +28,7 @@ def change_catalog(album, sql):
 
 def statuses(album):
     with open_client(open_collection(album)) as client:
-        return {client.get(path).status_code for path in (f"{API}/info", f"{API}/pictures", "/", "/?order=folder")}
+        return {client.get(path).status_code for path in (f"{API}/info", f"{API}/photos", "/", "/?order=folder")}
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,12 @@ class IndexState:
     def search_known(self, key: SearchKey, Q: Any) -> SearchResult | None:
         """Repeat a kept search for another query; None if there is none, or if the query is not valid."""
         search = self._prepared.get(key)
-        found = None if search is None else search(Q)
+        if search is None:
+            return None
+        if Q.dtype != np.float32 or not Q.flags.c_contiguous:
+            with np.errstate(over="ignore"):  # infinity is not valid
+                Q = np.ascontiguousarray(Q, np.float32)
+        found = search(Q)
         return None if found is None else SearchResult(found[0], self.snapshot.to_user_ids(found[1]))
 
     @property
