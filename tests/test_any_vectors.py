@@ -6,16 +6,14 @@ import copy
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import logt
 from logt import InvalidInputError
+from logt import _index_base as building
 from logt._internal.params import MAX_K
-from logt.engine import builder as building
-from logt.group_testing.kmeans import KMeans
 from logt.methods import compact, lo_gt, rnd, sketched
 
 
@@ -63,13 +61,6 @@ def test_norms_of_all_sizes_are_found_by_inner_product(rng):
     index = logt.Index(32, metric="ip")
     index.add(X)
     assert recall(index, X, Q, "ip", effort=0.3) > 0.85
-
-
-def test_k_means_units_of_n_vectors_work_in_the_default_index(rng):
-    index = logt.Index(16, method=replace(sketched(), group=KMeans(n=50)))
-    index.add(rng.standard_normal((3000, 16)))
-    index.add(rng.standard_normal((10, 16)))
-    assert index.search(rng.standard_normal(16), 3).ids.shape == (3,)
 
 
 def test_vectors_next_to_zero_are_refused_or_right(rng):
@@ -138,16 +129,16 @@ def test_a_search_reads_method_and_vectors_together(rng, rerank):
         reads = 0
 
         @property
-        def _contents(self):
+        def _state(self):
             self.reads += 1
             return self._first if self.reads == 1 else self._second
 
-        @_contents.setter
-        def _contents(self, contents):
+        @_state.setter
+        def _state(self, contents):
             pass
 
     index = Refreshed(8)
-    index._first, index._second = first._contents, second._contents
+    index._first, index._second = first._state, second._state
     index.reads = 0
     q = rng.standard_normal(8)
     found, expected = index.search(q, 5, rerank=rerank), first.search(q, 5, rerank=rerank)

@@ -65,7 +65,7 @@ def test_the_atoms_of_synthetic_vectors_are_recovered(rng):
     atoms = rng.standard_normal((30, 40)).astype(np.float32)
     atoms /= np.linalg.norm(atoms, axis=1, keepdims=True)
     X = sparse_mixtures(rng, atoms, 3000, 3)
-    units = KMeans(units=30)(X, rng)
+    units = KMeans(100)(X, rng)
     Y = DictionaryLearning(L=3, epochs=25, candidates=30)(X, units, rng)
     assert (np.abs(atoms @ Y.T).max(axis=1) > 0.98).mean() > 0.8
 
@@ -196,7 +196,7 @@ def test_locality_constrained_weights_sum_to_one_and_beat_the_nearest(training_s
 
 def test_locality_constrained_weights_solve_their_equation(training_set):
     X, _ = training_set
-    Y = Mean()(X, KMeans(units=40)(X, np.random.default_rng(1)))
+    Y = Mean()(X, KMeans(30)(X, np.random.default_rng(1)))
     codes = LocalityConstrained(5, ridge=1e-3)(X[:20], Y, Units(np.empty((20, 0), np.int32), 0))
     for x, unit, weight in zip(X[:20], *codes.matrices(), strict=True):
         Z = (Y[unit] - x).astype(np.float64)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,13 +12,13 @@ from logt import InvalidInputError
 from logt.engine import costs
 from logt.group_testing.decoder import Sparse
 from logt.group_testing.grouping import Random
-from logt.group_testing.kmeans import KMeans
 from logt.group_testing.memory_vectors import Pinv
+from logt.group_testing.method import GroupTesting
 from logt.group_testing.quantize import Float32
 from logt.methods import cascaded, compact, gt, lo_gt, quantized, rnd, sketched, starred
 
 SMALL = rnd(n=10, m=3, L=12)
-EXACT = logt.Method(Random(4, 4), Pinv(), Float32(), Sparse(64, "free", weights="float32"))
+EXACT = GroupTesting(Random(4, 4), Pinv(), Float32(), Sparse(64, "free", weights="float32"))
 
 METHODS = {
     "RND": rnd(n=10, m=3, L=12),
@@ -116,7 +115,7 @@ def test_segments_share_the_least_number_read(vectors):
     read = []
     for index in (whole, parts):
         index.add(made)
-        measured = sum(costs._measured(model) for model in costs.models(index._snapshot.segments))
+        measured = sum(model.operations for model in costs.models(index._snapshot.segments))
         read.append(index.complexity(effort=0.2) * len(made) * 64 - measured)
     assert len(parts._snapshot.segments) == 4
     assert read[1] == pytest.approx(read[0], rel=0.02)
@@ -224,7 +223,6 @@ def test_report_counts_what_the_paper_counts_and_true_bytes(vectors):
         (sketched(bits=4), "sketched(bits=4)"),
         (sketched(refine=False, effort=0.5), "sketched(refine=False, effort=0.5)"),
         (starred(rnd()), "Random, Pinv, Float32, Sparse, Suppress"),
-        (replace(sketched(), group=KMeans(rounds=2)), "KMeans, Mean, Int4, Sparse, ResidualQuantizer, Probe"),
     ],
 )
 def test_report_gives_the_method_in_a_few_words(method, text):

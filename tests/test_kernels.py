@@ -175,7 +175,7 @@ def test_decode_keeps_the_lower_of_equal_rows(isa):
         assert (np.sort(rows, axis=1) == np.arange(R)).all()
         _kernels.decode_one(codes.unit, codes.weight, codes.scale, NO_BIAS, ALL, lanes[0], scores[0], rows[0])
         assert (np.sort(rows[0]) == np.arange(R)).all()
-        prefix = Prefix.from_codes(codes, 0.5)
+        prefix = Prefix.of(codes, 0.5)
         U0 = (prefix.row, prefix.starts, prefix.unit, prefix.weight, codes.scale)
         _kernels.decode_prefix(*U0, NO_BIAS, lanes[0], scores[0], rows[0])
         assert (np.sort(rows[0]) == np.arange(R)).all()

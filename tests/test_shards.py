@@ -21,7 +21,7 @@ def segments(vectors):
     index.merge_from(other)
     index.add(vectors(300, 24, seed=2))
     index.remove(np.arange(0, 4000, 3))
-    found = index._snapshot.list_segments
+    found = index._snapshot.segments
     assert len(found) >= 5
     assert len({id(segment.codec) for segment in found}) == 2
     assert 1 <= sum(segment.flat for segment in found) <= len(found) - 4
@@ -38,7 +38,7 @@ def in_shards(segments, shards, Q, k, probe, masks=None):
     ]
     each = [ListSearcher(*part).totals() for part in parts]
     totals = [sum(same[1:], same[0]) for same in zip(*each, strict=True)]
-    limits = probe.limits(k, ranks=whole.ranks, curves=whole.curves)
+    limits = probe.limits(k, depths=whole.depths, curves=whole.curves)
     limits = limits._replace(candidates=max(k, limits.candidates))
     found = [ListSearcher(*part, totals).candidates(Q, limits) for part in parts]
     return merge_candidates(found, limits.candidates, k), whole.search(Q, k, limits)
