@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from logt.descriptors import Model
-from logt.descriptors.pooling import gem, pool_tokens
 from logt.errors import InvalidInputError
 from logt.photos import Photos, update
 from logt.photos.manifest import PhotoManifest
@@ -50,45 +49,25 @@ def write_transformer(path, *, size=("H", "W"), dim=12, patch=8, outputs=("last_
     return path
 
 
-def patches_by_hand(model, image, size):
-    """Return the tokens of the patches of an image, computed with NumPy."""
-    weights = onnx.numpy_helper.to_array(onnx.load(model.path).graph.initializer[0])
-    height, width = size
-    x = np.asarray(image.resize((width, height), Image.Resampling.BICUBIC, reducing_gap=2.0), np.float64) / 255
-    x = (x - model.preprocessing.mean) / model.preprocessing.std
-    p = weights.shape[2]
-    blocks = x.reshape(height // p, p, width // p, p, 3).transpose(0, 2, 4, 1, 3).reshape(-1, 3 * p * p)
-    return np.maximum(blocks @ weights.reshape(len(weights), -1).T.astype(float), 0)
-
-
-def unit(x):
-    return x / np.linalg.norm(x)
-
-
 # --------------------------------------------------------------------------------------------------- outputs
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean", "gem", "cls+mean"])
-def test_tokens_are_pooled_as_the_settings_state(tmp_path, pooling):
+@pytest.mark.parametrize("prefix", [1, 5])  # with and without registers
+def test_tokens_are_pooled_as_the_settings_state(tmp_path, prefix):
     path = write_transformer(tmp_path / "vit.onnx", size=(48, 64))
-    (tmp_path / "vit.json").write_text(json.dumps({"pooling": pooling}))
-    model = Model.load(path)
-    tokens = patches_by_hand(model, photo(), (48, 64))
-    mean = tokens.mean(axis=0)
-    expected = {
-        "cls": mean,  # what this network has as its class token
-        "mean": mean,
-        "gem": np.cbrt((np.maximum(tokens, 1e-6) ** 3).mean(axis=0)),
-        "cls+mean": np.concatenate([unit(mean), unit(mean)]),
-    }[pooling]
-    np.testing.assert_allclose(model(photo()), unit(expected), atol=1e-5)
-
-
-def test_registers_are_left_out_of_the_mean(rng):
-    tokens = rng.uniform(0, 1, (9, 4)).astype(np.float32)
-    np.testing.assert_allclose(pool_tokens(tokens, "mean", prefix=5), tokens[5:].mean(axis=0), rtol=1e-6)
-    np.testing.assert_allclose(pool_tokens(tokens, "mean", prefix=0), tokens.mean(axis=0), rtol=1e-6)
-    np.testing.assert_allclose(pool_tokens(tokens, "gem", prefix=5), gem(tokens[5:].T[:, :, None]), rtol=1e-6)
+    for pooling in ("cls", "mean", "gem", "cls+mean"):
+        model = Model.load(path, settings={"pooling": pooling, "prefix": prefix})
+        x = model.preprocessing(photo(), (0, 0, 80, 60), 1.0)
+        first, *tokens = model.session.run(None, {"pixel_values": x})[0][0].astype(float)
+        patches = np.array(tokens[prefix - 1 :])
+        mean = patches.mean(axis=0)
+        expected = {
+            "cls": first,
+            "mean": mean,
+            "gem": np.cbrt((np.maximum(patches, 1e-6) ** 3).mean(axis=0)),
+            "cls+mean": np.concatenate([first / np.linalg.norm(first), mean / np.linalg.norm(mean)]),
+        }[pooling]
+        np.testing.assert_allclose(model(photo()), expected / np.linalg.norm(expected), atol=1e-5)
 
 
 def test_the_pooled_output_is_preferred_and_another_can_be_chosen(tmp_path):
@@ -277,16 +256,11 @@ def test_models_are_found_by_name(tmp_path, monkeypatch):
     assert Model.load("vit").path == tmp_path / "models" / "vit.onnx"
     with pytest.raises(InvalidInputError, match=r"contains no image encoder; .* one of vision_model.onnx"):
         Model.load(tmp_path)
-
-
-def test_the_only_model_of_a_folder_is_found_whatever_its_name(tmp_path):
-    write_transformer(tmp_path / "vit-b-16.onnx")
-    assert Model.load(tmp_path).path == tmp_path / "vit-b-16.onnx"
-    (tmp_path / "text_model.onnx").write_bytes(b"of texts")
-    assert Model.load(tmp_path).path == tmp_path / "vit-b-16.onnx"
-    write_transformer(tmp_path / "other.onnx")
-    with pytest.raises(InvalidInputError, match=r"several ONNX files \(other.onnx, vit-b-16.onnx\); pass the path"):
-        Model.load(tmp_path)
+    for name in ("text_model", "other"):
+        assert Model.load(tmp_path / "models").path == tmp_path / "models" / "vit.onnx"  # the only one of its folder
+        write_transformer(tmp_path / "models" / f"{name}.onnx")
+    with pytest.raises(InvalidInputError, match=r"several ONNX files \(other.onnx, vit.onnx\); pass the path"):
+        Model.load(tmp_path / "models")
 
 
 # --------------------------------------------------------------------------------------------------- indexes
