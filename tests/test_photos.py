@@ -154,20 +154,6 @@ def test_names_that_are_not_utf8_are_listed(album):
     json.dumps(done.failed, ensure_ascii=False).encode()
 
 
-def test_photos_of_an_unreadable_subfolder_are_kept(album, monkeypatch):
-    real = os.scandir
-
-    def refusing(path):
-        if Path(path).name == "trip":
-            raise PermissionError(13, "Permission denied")
-        return real(path)
-
-    monkeypatch.setattr("logt.photos.folder_scan.os.scandir", refusing)
-    done = update(album)
-    assert (done.removed, done.failed) == (0, [("trip/", "the folder cannot be read: Permission denied")])
-    assert len(indexed_names(album / ".logt")) == 5
-
-
 def test_several_folders_in_one_index(album, tmp_path):
     other, third = tmp_path / "other photos", tmp_path / "third"
     for seed in range(4):

@@ -182,9 +182,7 @@ def test_every_flipped_byte_of_the_manifest_is_noticed(indexed_photos):
         ({"sha256": None}, "damaged"),
         ({"settings": 3}, "damaged"),
         ({"settings": {"side": 10**9}}, "side must be at most"),
-        ({"settings": {"multiple": 10**9}}, "multiple must be at most"),
         ({"settings": {"scales": [1e9]}}, "scales must be"),
-        ({"settings": {"mean": 3}}, "mean must be"),
         ({"settings": {"anything": 3}}, "indexed with anything = 3"),
     ],
 )
