@@ -76,13 +76,6 @@ def test_every_color_mode_becomes_rgb(mode, kind, value, expected):
     assert np.abs(np.asarray(read, int) - expected).max() <= 3
 
 
-@pytest.mark.parametrize("kind", ["GIF", "PNG", "TIFF", "WEBP"])
-def test_an_animation_is_read_as_its_first_frame(kind):
-    frames = [Image.new("RGB", (16, 16), colour) for colour in ("red", "lime", "blue")]
-    read = read_image(encode(frames[0], kind, save_all=True, append_images=frames[1:]))
-    assert np.abs(np.asarray(read, int) - (255, 0, 0)).max() <= 3
-
-
 @pytest.mark.parametrize("kind", ["AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP"])
 def test_formats(kind):
     image = pixels()
