@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 import time
-import warnings
 import webbrowser
 from dataclasses import asdict
 from pathlib import Path
@@ -77,7 +76,6 @@ def index(
     as_json: AsJson = False,
 ) -> None:
     """Create or update the index of a folder of photos. An interrupted run can be resumed."""
-    warnings.filterwarnings("ignore", module=r"PIL\.")  # warnings about metadata would break the progress bar
     if only and also:
         raise InvalidInputError("--only and --also cannot be combined")
     given: dict[str, Any] = {} if side is None else {"side": side}
