@@ -83,12 +83,9 @@ def test_files_that_are_not_models_are_refused(tmp_path):
 
 def test_a_model_output_that_cannot_be_pooled_is_refused(tmp_path):
     onnx = pytest.importorskip("onnx")
-    helper = onnx.helper
-    node = helper.make_node("ReduceMean", ["x"], ["y"], axes=[1, 2, 3], keepdims=0)
-    shapes = {"x": ["N", 3, "H", "W"], "y": None}
-    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in shapes.items())
-    graph = helper.make_graph([node], "flat", [x], [y])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    model = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["": 17]>
+        flat (float[N, 3, H, W] x) => (float[N] y) { y = ReduceMean <axes = [1, 2, 3], keepdims = 0> (x) }""")
     onnx.save(model, tmp_path / "flat.onnx")
     with pytest.raises(InvalidInputError, match=r"expected a feature map \(N, C, H, W\), tokens \(N, T, D\) or a"):
         Model.load(tmp_path / "flat.onnx")

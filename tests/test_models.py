@@ -22,30 +22,24 @@ def photo(width=80, height=60, seed=0):
     return Image.fromarray(squares).resize((width, height), Image.Resampling.BICUBIC)
 
 
-def write_transformer(path, *, size=("H", "W"), dim=12, patch=8, outputs=("last_hidden_state",), seed=0):
+def write_transformer(path, *, size="H, W", outputs=("last_hidden_state",)):
     """Write a network that returns tokens: the mean of the patches first, then one token for each patch."""
-    helper, floats = onnx.helper, onnx.TensorProto.FLOAT
-    weights = np.random.default_rng(seed).standard_normal((dim, 3, patch, patch)).astype(np.float32) / patch
-    nodes = [
-        helper.make_node("Conv", ["pixel_values", "weights"], ["map"], strides=[patch, patch]),
-        helper.make_node("Relu", ["map"], ["positive"]),
-        helper.make_node("Reshape", ["positive", "shape"], ["columns"]),
-        helper.make_node("Transpose", ["columns"], ["patches"], perm=[0, 2, 1]),
-        helper.make_node("ReduceMean", ["patches"], ["mean"], axes=[1], keepdims=1),
-        helper.make_node("Concat", ["mean", "patches"], ["last_hidden_state"], axis=1),
-        helper.make_node("ReduceMax", ["patches"], ["pooler_output"], axes=[1], keepdims=0),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "transformer",
-        [helper.make_tensor_value_info("pixel_values", floats, ["N", 3, *size])],
-        [helper.make_tensor_value_info(name, floats, None) for name in outputs],
-        [
-            onnx.numpy_helper.from_array(weights, "weights"),
-            onnx.numpy_helper.from_array(np.array([0, dim, -1]), "shape"),
-        ],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    shapes = {"last_hidden_state": "float[N, T, 12]", "pooler_output": "float[N, 12]"}
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 9, opset_import: ["": 17]>
+        transformer (float[N, 3, {size}] pixel_values) => ({", ".join(f"{shapes[name]} {name}" for name in outputs)})
+        <int64[3] shape = {{0, 12, -1}}> {{
+            map = Conv <strides = [8, 8]> (pixel_values, weights)
+            positive = Relu (map)
+            columns = Reshape (positive, shape)
+            patches = Transpose <perm = [0, 2, 1]> (columns)
+            mean = ReduceMean <axes = [1], keepdims = 1> (patches)
+            last_hidden_state = Concat <axis = 1> (mean, patches)
+            pooler_output = ReduceMax <axes = [1], keepdims = 0> (patches)
+        }}""")
+    weights = np.random.default_rng(0).standard_normal((12, 3, 8, 8)).astype(np.float32) / 8
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "weights"))
+    onnx.save(model, path)
     return path
 
 
@@ -54,7 +48,7 @@ def write_transformer(path, *, size=("H", "W"), dim=12, patch=8, outputs=("last_
 
 @pytest.mark.parametrize("prefix", [1, 5])  # with and without registers
 def test_tokens_are_pooled_as_the_settings_state(tmp_path, prefix):
-    path = write_transformer(tmp_path / "vit.onnx", size=(48, 64))
+    path = write_transformer(tmp_path / "vit.onnx", size="48, 64")
     for pooling in ("cls", "mean", "gem", "cls+mean"):
         model = Model.load(path, settings={"pooling": pooling, "prefix": prefix})
         x = model.preprocessing(photo(), (0, 0, 80, 60), 1.0)
@@ -141,7 +135,7 @@ def test_arguments_come_before_the_json_file_the_preset_and_other_configurations
     path = write_transformer(tmp_path / "net.onnx")
     (tmp_path / "preprocessor_config.json").write_text('{"size": 100, "image_mean": [0.3, 0.3, 0.3], "resample": 2}')
     assert Model.load(path).preprocessing.mean == (0.3, 0.3, 0.3)
-    fixed = write_transformer(tmp_path / "fixed.onnx", size=(48, 64))
+    fixed = write_transformer(tmp_path / "fixed.onnx", size="48, 64")
     assert Model.load(fixed).preprocessing.size == (48, 64)  # that of the file
     clip = Model.load(path, preset="clip").preprocessing
     assert (clip.size, clip.fit, clip.resample) == ((224, 224), "crop", "bilinear")
@@ -158,7 +152,7 @@ def test_arguments_come_before_the_json_file_the_preset_and_other_configurations
 
 @pytest.mark.parametrize("zoom", [1.0, 0.5])
 def test_the_centre_of_an_image_is_cropped(tmp_path, zoom):
-    path = write_transformer(tmp_path / "net.onnx", size=(48, 48))
+    path = write_transformer(tmp_path / "net.onnx", size="48, 48")
     crop = Model.load(path, settings={"fit": "crop", "zoom": zoom})
     image = photo(120, 60)
     side = 60 * zoom

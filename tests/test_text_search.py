@@ -157,26 +157,19 @@ def test_photos_that_were_indexed_before_the_text_encoder_came_must_be_relearned
 # ------------------------------------------------------------------------------- other forms of text encoders
 
 
-def write_text_encoder(folder, *, length="T", integers=onnx.TensorProto.INT64, mask=False, extra=None):
+def write_text_encoder(folder, *, length="T", integers="int64", mask=False, extra=None):
     """Write a text encoder that returns (sum of the tokens, number of tokens that are not masked, 1)."""
-    helper, floats = onnx.helper, onnx.TensorProto.FLOAT
     names = ["tokens", *(["attention_mask"] if mask else []), *([extra] if extra else [])]
-    nodes = [
-        helper.make_node("Cast", ["tokens"], ["values"], to=floats),
-        helper.make_node("Cast", [names[1] if mask else "tokens"], ["counted"], to=floats),
-        helper.make_node("ReduceSum", ["values", "axis"], ["sum"], keepdims=1),
-        helper.make_node("ReduceSum", ["counted", "axis"], ["count"], keepdims=1),
-        helper.make_node("Concat", ["sum", "count", "one"], ["vector"], axis=1),
-    ]
-    arrays = {"axis": np.array([1]), "one": np.ones((1, 1), np.float32)}
-    graph = helper.make_graph(
-        nodes,
-        "text",
-        [helper.make_tensor_value_info(name, integers, ["N", length]) for name in names],
-        [helper.make_tensor_value_info("vector", floats, ["N", 3])],
-        [onnx.numpy_helper.from_array(value, name) for name, value in arrays.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 9, opset_import: ["": 17]>
+        text ({", ".join(f"{integers}[N, {length}] {name}" for name in names)}) => (float[N, 3] vector)
+        <int64[1] axis = {{1}}, float[1, 1] one = {{1}}> {{
+            values = Cast <to = 1> (tokens)
+            counted = Cast <to = 1> ({"attention_mask" if mask else "tokens"})
+            sum = ReduceSum (values, axis)
+            count = ReduceSum (counted, axis)
+            vector = Concat <axis = 1> (sum, count, one)
+        }}""")
     onnx.save(model, folder / "text_model.onnx")
 
 
@@ -194,7 +187,7 @@ def direction(*values):
     return np.array(values, np.float32) / np.linalg.norm(values)
 
 
-@pytest.mark.parametrize("integers", [onnx.TensorProto.INT64, onnx.TensorProto.INT32])
+@pytest.mark.parametrize("integers", ["int64", "int32"])
 def test_a_text_is_padded_to_the_length_of_the_encoder(model_folder, integers):
     write_text_encoder(model_folder, length=4, integers=integers, mask=True)
     encode = TextEncoder.load(Model.load(model_folder))
