@@ -134,17 +134,3 @@ def test_a_model_of_transformers_with_a_text_encoder(script, image, tmp_path, ki
         lambda ids: script._features(network.get_text_features(input_ids=ids)),
         tokens,
     )
-
-
-def test_a_vision_transformer_of_transformers(script, image, tmp_path):
-    import transformers
-
-    config = transformers.Dinov2Config(
-        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, image_size=70, patch_size=14
-    )
-    network = transformers.Dinov2Model._from_config(config, attn_implementation="eager").eval()
-    processor = transformers.BitImageProcessor(size={"shortest_edge": 80}, crop_size={"height": 70, "width": 70})
-    script.export_transformers(network, processor, None, tmp_path / "dinov2")
-    model = Model.load(tmp_path / "dinov2")
-    expected = torch_vector(lambda x: network(pixel_values=x)[0][:, 0], input_of(model, image))
-    np.testing.assert_allclose(model(image), expected, atol=1e-4)

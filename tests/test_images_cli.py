@@ -11,9 +11,6 @@ import sys
 import pytest
 from drawn_photos import draw
 
-from logt.photos import update
-from logt.server.photo_collection import open_collection
-
 Image = pytest.importorskip("PIL.Image")
 pytest.importorskip("onnxruntime")
 
@@ -51,12 +48,6 @@ def run_images(run_logt):
     return lambda *words: json.loads(run_logt("images", *words, "--json"))
 
 
-def test_index_prints_a_summary(photos, run_images):
-    done = run_images("index", photos)
-    assert (done["unchanged"], done["added"], done["others"]) == (4, 0, 1)
-    assert [name for name, _ in done["failed"]] == ["broken.jpg"]
-
-
 def test_search_prints_names_and_scores(photos, run_images, run_logt):
     found = run_images("search", photos, photos / "two.png", "-k", 2)
     assert (len(found), found[0]["name"]) == (2, "two.png")
@@ -69,18 +60,13 @@ def test_search_prints_names_and_scores(photos, run_images, run_logt):
 def test_other_folders_are_added_and_removed(photos, tmp_path, run_images, run_logt):
     red = tmp_path / "other" / "red.png"
     draw(red, 9)
-    assert run_images("index", photos, "--also", red.parent)["added"] == 1
+    done = run_images("index", photos, "--also", red.parent)
+    assert (done["unchanged"], done["added"], done["others"]) == (4, 1, 1)
+    assert [name for name, _ in done["failed"]] == ["broken.jpg"]
     assert run_images("search", photos, red, "-k", 1)[0]["name"] == str(red)
     words = ("images", "index", photos, "--also", red.parent, "--only")
     assert "cannot be combined" in run_logt(*words, ok=False)
     assert run_images("index", photos, "--only")["removed"] == 1
-
-
-def test_photos_are_linked_for_a_deeper_search(photos, run_logt):
-    assert "4 vectors linked" in run_logt("link", photos, "-k", "2")
-    assert open_collection(photos).has_graph
-    assert update(photos).unchanged == 4
-    assert open_collection(photos).has_graph
 
 
 def test_duplicates(photos, run_images, run_logt):
@@ -108,17 +94,11 @@ def test_the_demo_finds_the_views_of_its_scenes(tmp_path, run_images):
         (("index", "nowhere"), "nowhere is not a folder"),
         (("search", "nowhere", "{photos}/one.png"), "is not an index of photos: this path does not exist"),
         (("search", "{photos}", "none.png"), "none.png: file not found"),
-        (("search", "{photos}", "{photos}/notes.txt"), "not an image"),
         (("search", "{photos}"), "give a photo, with or without --box, or --text"),
         (("search", "{photos}", "{photos}/one.png", "--text", "red"), "give a photo"),
         (("search", "{photos}", "--text", "red", "--box", "0,0,1,1"), "give a photo"),
         (("search", "{photos}", "{photos}/one.png", "--box", "1,2,3"), "a box is left,top,right,bottom"),
-        (
-            ("search", "{photos}", "{photos}/one.png", "--box", "0,0,61,48"),
-            "beyond the image, which has 60 x 48 pixels",
-        ),
-        (("search", "{photos}", "{photos}/one.png", "--box", "0,0,99999,99999"), "60 x 48 pixels"),
-        (("search", "{photos}", "{photos}/one.png", "--box", "0.2,0.2,1.2,1.2"), "or in whole pixels"),
+        (("search", "{photos}", "{photos}/one.png", "--box", "0,0,61,48"), "the image, which has 60 x 48 pixels"),
         (("duplicates", "{photos}", "--threshold", "2"), "threshold must be above 0"),
         (("index", "{photos}", "--side", "96"), "relearn"),
         (("demo", "{photos}"), "is not empty"),

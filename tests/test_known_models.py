@@ -41,6 +41,10 @@ def test_a_model_that_an_index_names_is_loaded_only_if_the_user_has_passed_it(al
     Photos.open(album, model=path)
     forget_process()
     assert Photos.open(album).search(album / "a.png", 1)[0][0] == "a.png"
+    path.rename(album / "moved.onnx")
+    with pytest.raises(InvalidInputError, match="cannot be read"):
+        Photos.open(album)
+    Photos.open(album, model=album / "moved.onnx")
     path.write_bytes(b"another one")
     with pytest.raises(InvalidInputError, match="different model"):
         Photos.open(album)

@@ -11,9 +11,8 @@ import pytest
 from drawn_photos import best_match, counts, draw, finds_itself, indexed_names
 from PIL import Image
 
-import logt
 from logt._internal.subprocess_worker import Child
-from logt.descriptors import Model, read_image
+from logt.descriptors import Model
 from logt.errors import InvalidInputError
 from logt.photos import Photos, indexer, update
 from logt.photos.manifest import MANIFEST_FILE
@@ -38,16 +37,11 @@ def test_new_changed_and_deleted_photos_are_synchronized(album):
         found, score = best_match(photos, photos.photo_path(name))
         assert found == name
         assert score > 0.98
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_small_collections_work(tmp_path, small, count):
-    for seed in range(count):
-        draw(tmp_path / f"{seed}.png", seed)
-    assert update(tmp_path, model=small).added == count
-    photos = Photos.open(tmp_path / ".logt")
-    assert all(finds_itself(photos, tmp_path / f"{seed}.png") for seed in range(count))
-    assert len(photos.search(read_image(tmp_path / "0.png"), 10)) == count
+    good = (album / "a.png").read_bytes()
+    (album / "a.png").write_bytes(good[:50])
+    assert counts(update(album)) == (0, 0, 1, 4, 1)
+    (album / "a.png").write_bytes(good)
+    assert counts(update(album)) == (1, 0, 0, 4, 0)
 
 
 def test_the_index_of_a_folder_without_photos_cannot_be_opened(tmp_path, small):
@@ -62,7 +56,7 @@ def test_the_index_of_a_folder_without_photos_cannot_be_opened(tmp_path, small):
             Photos.open(tmp_path / ".logt")
     draw(tmp_path / "first.png")
     assert counts(update(tmp_path)) == (1, 0, 0, 0, 0)
-    assert indexed_names(tmp_path / ".logt") == ["first.png"]
+    assert [name for name, _ in Photos.open(tmp_path).search(tmp_path / "first.png", 10)] == ["first.png"]
 
 
 def test_files_that_are_not_photos_are_listed_and_the_others_indexed(album, tmp_path):
@@ -160,30 +154,6 @@ def test_names_that_are_not_utf8_are_listed(album):
     json.dumps(done.failed, ensure_ascii=False).encode()
 
 
-def test_a_damaged_photo_is_removed_until_it_is_repaired(album):
-    good = (album / "a.png").read_bytes()
-    (album / "a.png").write_bytes(good[:50])
-    done = update(album)
-    assert counts(done) == (0, 0, 1, 4, 1)
-    assert "a.png" not in indexed_names(album / ".logt")
-    (album / "a.png").write_bytes(good)
-    assert counts(update(album)) == (1, 0, 0, 4, 0)
-
-
-def test_photos_of_an_unreadable_subfolder_are_kept(album, monkeypatch):
-    real = os.scandir
-
-    def refusing(path):
-        if Path(path).name == "trip":
-            raise PermissionError(13, "Permission denied")
-        return real(path)
-
-    monkeypatch.setattr("logt.photos.folder_scan.os.scandir", refusing)
-    done = update(album)
-    assert (done.removed, done.failed) == (0, [("trip/", "the folder cannot be read: Permission denied")])
-    assert len(indexed_names(album / ".logt")) == 5
-
-
 def test_several_folders_in_one_index(album, tmp_path):
     other, third = tmp_path / "other photos", tmp_path / "third"
     for seed in range(4):
@@ -201,10 +171,6 @@ def test_several_folders_in_one_index(album, tmp_path):
     done = update(album)
     assert (done.removed, done.failed) == (1, [(f"{third}/", "the folder cannot be read: No such file or directory")])
     assert len(indexed_names(album)) == 12
-    third.mkdir()
-    with pytest.raises(InvalidInputError, match="is the disk mounted"):
-        update(album)
-    third.rmdir()
     (tmp_path / "not mounted").rename(third)
     assert counts(update(album, relearn=True)) == (12, 0, 0, 0, 0)
     assert counts(update(album, also=[other])) == (0, 0, 4, 8, 0)
@@ -236,11 +202,8 @@ def test_an_index_outside_the_folder_and_a_folder_that_is_moved(album, small, tm
     draw(tmp_path / "other" / "a.png")
     with pytest.raises(InvalidInputError, match="is the index of"):
         update(tmp_path / "other", tmp_path / "apart")
-
-
-def test_an_index_inside_the_folder_is_not_scanned(album, small):
-    update(album, album / "index", model=small)
-    assert counts(update(album, album / "index")) == (0, 0, 0, 5, 0)
+    for added in (1, 0):  # an index inside the folder is not scanned
+        assert update(tmp_path / "other", tmp_path / "other" / "index", model=small).added == added
 
 
 # ------------------------------------------------------------------------------------- whitening and models
@@ -262,17 +225,14 @@ def test_a_whitening_from_few_photos_is_learned_again_and_one_from_many_is_final
     assert len([p for p in (tmp_path / ".logt").iterdir() if p.name.startswith(("vectors-", "whitening-"))]) == 2
 
 
-def test_the_neighbor_graph_stays_when_photos_are_added_and_the_whitening_is_learned_again(album):
-    with logt.open(Photos.open(album).index._store.folder, mode="a") as vectors:
-        vectors.link(4)
-        vectors.save()
+def test_the_neighbor_graph_stays_when_photos_are_added_and_the_whitening_is_learned_again(album, run_logt):
+    assert "5 vectors linked" in run_logt("link", album, "-k", "4")
     for count in (1, 10):  # of 5 photos, 10 more change the whitening
         for seed in range(count):
             draw(album / f"{count}-{seed}.png", 300 + 10 * count + seed)
         update(album)
         index = Photos.open(album).index
         assert len(index.links) == len(index)
-    assert len(index) == 16
     assert index.links.neighbors(0)[0].shape == (4,)
 
 
@@ -306,6 +266,11 @@ def test_relearning_indexes_everything_again_with_another_model(album, small, ne
     assert photos.index.dim == 24
     assert best_match(photos, album / "a.png")[0] == "a.png"
     assert counts(update(album)) == (0, 0, 0, 5, 0)
+    other.write_bytes(network("changed", channels=12, about='{"side": 64}').read_bytes())
+    with pytest.raises(InvalidInputError, match="is a different model"):
+        update(album)
+    update(album, relearn=True)
+    assert Photos.open(album).index.dim == 12
 
 
 def test_an_interrupted_relearning_resumes_with_its_own_model(album, network):
@@ -323,13 +288,3 @@ def test_an_interrupted_relearning_resumes_with_its_own_model(album, network):
         photos = Photos.open(album / ".logt")
         assert photos.index.dim == 24
         assert finds_itself(photos, album / "a.png")
-
-
-def test_a_model_that_was_moved_can_be_passed_again(album, small, tmp_path):
-    mine = Path(shutil.copy(small, tmp_path / "mine.onnx"))
-    (album / ".logt").rename(tmp_path / "index with another path")
-    update(album, model=mine)
-    mine.rename(tmp_path / "moved.onnx")
-    with pytest.raises(InvalidInputError, match="cannot be read"):
-        Photos.open(album / ".logt")
-    assert best_match(Photos.open(album / ".logt", model=tmp_path / "moved.onnx"), album / "a.png")[0] == "a.png"

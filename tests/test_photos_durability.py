@@ -99,37 +99,25 @@ def test_descriptors_recorded_before_a_kill_are_not_computed_again(tmp_path, sma
     assert update(tmp_path, model=small).added == 30 - 16  # two blocks of eight were recorded
 
 
-def test_the_names_on_disk_are_those_of_the_format(album):
+@pytest.mark.parametrize("damaged", ["segment", "vectors", "catalog", "manifest of the vectors", "whitening"])
+def test_damage_is_reported_and_nothing_is_removed_without_rebuild(album, damaged):
     home = album / ".logt"
-    manifest = json.loads((home / "photos.json").read_text())
-    keys = {"format", "folder", "model", "sha256", "model_path", "settings", "whitening", "more_folders", "checksum"}
-    assert set(manifest) == keys
-    checksum = manifest["whitening"]
-    files = {".lock", "catalog.sqlite", "photos.json", f"vectors-{checksum}", f"whitening-{checksum}.safetensors"}
-    assert {path.name for path in home.iterdir()} == files
-
-
-@pytest.mark.parametrize("lost", ["vectors", "catalog", "manifest of the vectors", "whitening"])
-def test_lost_files_of_the_index_are_computed_again(album, lost):
-    home = album / ".logt"
-    vectors, whitening = next(home.glob("vectors-*")), next(home.glob("whitening-*"))
-    if lost == "catalog":
-        (home / "catalog.sqlite").unlink()
+    vectors = next(home.glob("vectors-*"))
+    if damaged == "segment":
+        flip_byte(next(vectors.glob("segment-*")), -1)
+    elif damaged == "vectors":
+        shutil.rmtree(vectors)
+    elif damaged == "whitening":
+        flip_byte(next(home.glob("whitening-*")), -1)
     else:
-        if lost == "vectors":
-            shutil.rmtree(vectors)
-        elif lost == "whitening":
-            flip_byte(whitening, -1)
-        else:
-            (vectors / "manifest.json").write_text("{}")
-        with pytest.raises((CorruptIndexError, FileNotFoundError)):
-            Photos.open(home)
-        with pytest.raises(CorruptIndexError, match="logt images index --rebuild"):
-            update(album)
-    update(album, rebuild=lost != "catalog")
-    photos = Photos.open(home)
-    assert len(photos.index) == 5
-    assert finds_itself(photos, album / "a.png")
+        (home / "catalog.sqlite" if damaged == "catalog" else vectors / "manifest.json").write_text("{}")
+    before = read_files(home)
+    with pytest.raises(CorruptIndexError, match="logt images index --rebuild"):
+        update(album)
+    assert read_files(home) == before
+    descriptors_are_read_again = damaged == "catalog"
+    assert update(album, rebuild=True).added == (5 if descriptors_are_read_again else 0)
+    assert finds_itself(Photos.open(home), album / "a.png")
 
 
 @pytest.mark.parametrize(
@@ -170,17 +158,6 @@ def test_an_error_of_the_disk_is_not_damage_and_removes_nothing(album, monkeypat
     assert counts(update(album)) == (0, 0, 0, 5, 0)
 
 
-def test_damage_is_reported_and_nothing_is_removed_without_rebuild(album):
-    segment = next((album / ".logt").glob("vectors-*/segment-*"))
-    flip_byte(segment, -1)
-    before = read_files(album / ".logt")
-    with pytest.raises(CorruptIndexError, match=r"segment-.* is damaged.*--rebuild"):
-        update(album)
-    assert read_files(album / ".logt") == before
-    assert counts(update(album, rebuild=True)) == (0, 0, 0, 5, 0)  # the raw descriptors were kept
-    assert finds_itself(Photos.open(album), album / "a.png")
-
-
 def test_every_flipped_byte_of_the_manifest_is_noticed(indexed_photos):
     manifest = PhotoManifest.read(indexed_photos / ".logt")
     right = manifest.to_json().encode()
@@ -193,7 +170,6 @@ def test_every_flipped_byte_of_the_manifest_is_noticed(indexed_photos):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"model_path": "{pipe}"}, "not a regular file"),
         ({"model_path": "/dev/zero"}, "not a regular file"),
         ({"model_path": "a\0b"}, "damaged"),
         ({"model_path": 5}, "damaged"),
@@ -206,18 +182,13 @@ def test_every_flipped_byte_of_the_manifest_is_noticed(indexed_photos):
         ({"sha256": None}, "damaged"),
         ({"settings": 3}, "damaged"),
         ({"settings": {"side": 10**9}}, "side must be at most"),
-        ({"settings": {"multiple": 10**9}}, "multiple must be at most"),
         ({"settings": {"scales": [1e9]}}, "scales must be"),
-        ({"settings": {"mean": 3}}, "mean must be"),
         ({"settings": {"anything": 3}}, "indexed with anything = 3"),
     ],
 )
-def test_a_crafted_manifest_ends_in_a_typed_error(album, tmp_path, changed, message):
-    os.mkfifo(tmp_path / "pipe")
+def test_a_crafted_manifest_ends_in_a_typed_error(album, changed, message):
     path = album / ".logt" / MANIFEST_FILE
     values = {**json.loads(path.read_text()), **changed}
-    if isinstance(text := changed.get("model_path"), str):
-        values["model_path"] = text.format(pipe=tmp_path / "pipe")
     del values["checksum"]
     path.write_text(json.dumps({**values, "checksum": _checksum(values)}))
     model = values["model_path"] if "model_path" in changed and message != "damaged" else None
@@ -249,21 +220,8 @@ def test_there_is_one_writer_and_it_writes_only_to_an_index(album, tmp_path):
         update(album, tmp_path / "full")
     with pytest.raises(InvalidInputError, match="is not a folder"):
         update(tmp_path / "nowhere")
-    with pytest.raises(FileNotFoundError, match="is not an index of photos"):
-        Photos.open(tmp_path / "full")
-
-
-def test_an_unusable_model_creates_no_index(tmp_path):
     with pytest.raises(InvalidInputError, match="cannot be read"):
         update(tmp_path, model="none.onnx")
     assert not (tmp_path / ".logt").exists()
-
-
-def test_relearning_accepts_a_model_that_has_changed(album, network):
-    path = network("changing", about='{"side": 64}')
-    update(album, model=path, relearn=True)
-    path.write_bytes(network("changed", channels=24, about='{"side": 64}').read_bytes())
-    with pytest.raises(InvalidInputError, match="is a different model"):
-        update(album)
-    update(album, relearn=True)
-    assert Photos.open(album).index.dim == 24
+    with pytest.raises(FileNotFoundError, match="is not an index of photos"):
+        Photos.open(tmp_path / "full")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
 import time
-import warnings
 import webbrowser
 from dataclasses import asdict
 from pathlib import Path
@@ -17,13 +15,13 @@ from rich.text import Text
 
 from logt.cli.console import AsJson, Threads, count_of, err, out, print_json, printable, progress, say
 from logt.cli.optional_value import Ray
-from logt.descriptors import Box, Model, read_image
+from logt.descriptors import Model, read_image
 from logt.descriptors.boxes import parse_box, to_pixels
 from logt.distributed.photos import RayExtractor
 from logt.errors import InvalidInputError
 from logt.evaluation import mean_average_precision
 from logt.photos import Photos, Summary, duplicates, update
-from logt.photos.html_report import ReportPhoto, render_report
+from logt.photos.html_report import render_report
 from logt.photos.index_folder import DEFAULT_NAME
 from logt.photos.synthetic_scenes import write_synthetic_photos
 
@@ -35,7 +33,6 @@ app = typer.Typer(help="Index and search a folder of photos.", no_args_is_help=T
 _MAX_FAILURES = 20  # printed; --json prints all
 _THUMBNAIL_SIDE = 160  # images of a report are read with at least twice this many pixels
 _DEMO_VIEWS = 5
-_REPORT_FILE = "results.html"
 
 PhotoIndexPath = Annotated[
     Path, typer.Argument(metavar="INDEX", help="An index of photos, or the folder of photos that contains it.")
@@ -43,7 +40,6 @@ PhotoIndexPath = Annotated[
 MovedModel = Annotated[
     str | None, typer.Option("--model", help="The model of the index, if it was moved or is not known yet.")
 ]
-OpenReport = Annotated[bool, typer.Option("--open", help="Open the results as a page in the browser.")]
 
 
 @app.command()
@@ -80,7 +76,6 @@ def index(
     as_json: AsJson = False,
 ) -> None:
     """Create or update the index of a folder of photos. An interrupted run can be resumed."""
-    warnings.filterwarnings("ignore", module=r"PIL\.")  # warnings about metadata would break the progress bar
     if only and also:
         raise InvalidInputError("--only and --also cannot be combined")
     given: dict[str, Any] = {} if side is None else {"side": side}
@@ -121,7 +116,7 @@ def search(
         ),
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write the results as an HTML page to this file.")] = None,
-    show: OpenReport = False,
+    show: Annotated[bool, typer.Option("--open", help="Open the results as a page in the browser.")] = False,
     model: MovedModel = None,
     as_json: AsJson = False,
 ) -> None:
@@ -136,11 +131,15 @@ def search(
     else:
         image, title = read_image(photo, side=photos.side if region is None else None), photo.name
         results = photos.search(image, k, region)
-        image = image if region is None else _crop(image, region)
+        image = image if region is None else image.crop(to_pixels(region, image.size))
     if html is not None or show:
         note = f"The {len(results)} most similar of {count_of(len(photos.index), 'photo')} in {photos.folder}"
-        section = (ReportPhoto(title, image), _report_photos(photos, results))
-        _write_report(html, render_report(f"Photos similar to {title}", note, [section]), show)
+        found = [(name, score, _read_thumbnail(photos, name)) for name, score in results]
+        file = html or Path(tempfile.mkdtemp(prefix="logt-images-")) / "results.html"
+        file.write_text(render_report(title, image, note, found), encoding="utf-8", errors="replace")
+        if show and not webbrowser.open(file.resolve().as_uri()):
+            text = f"no browser can be started; the results are in {file}"
+            err.print(text, markup=False, highlight=False, soft_wrap=True)
     if as_json:
         print_json([{"name": name, "score": score} for name, score in results])
         return
@@ -231,27 +230,9 @@ def _print_summary(summary: Summary, path: Path, seconds: float, as_json: bool) 
     say(f"index: {path}")
 
 
-def _crop(image: Image, region: Box) -> Image:
-    left, top, right, bottom = to_pixels(region, image.size)
-    return image.crop((math.floor(left), math.floor(top), math.ceil(right), math.ceil(bottom)))
-
-
-def _report_photos(photos: Photos, results: list[tuple[str, float]]) -> list[ReportPhoto]:
-    return [ReportPhoto(name, _read_thumbnail(photos, name), score) for name, score in results]
-
-
 def _read_thumbnail(photos: Photos, name: str) -> Image | None:
     """Read a small version of a photo; None if it is no longer in the folder or cannot be read."""
     try:
         return read_image(photos.photo_path(name), side=_THUMBNAIL_SIDE)
     except InvalidInputError:
         return None
-
-
-def _write_report(path: Path | None, page: str, show: bool) -> None:
-    if path is None:
-        path = Path(tempfile.mkdtemp(prefix="logt-images-")) / _REPORT_FILE
-    path.write_text(page, encoding="utf-8")
-    if show and not webbrowser.open(path.resolve().as_uri()):
-        text = f"no browser can be started; the results are in {path}"
-        err.print(text, markup=False, highlight=False, soft_wrap=True)

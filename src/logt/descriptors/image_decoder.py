@@ -1,21 +1,37 @@
-"""Image files -> decoded images, by processes that have a limit of memory and of time."""
+"""Image files -> decoded images, by processes that have a limit of memory and of time.
+
+A decoder with a fault, or an image that needs too much memory, ends its process and no other.
+"""
 
 from __future__ import annotations
 
 import json
 import threading
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from logt._internal.subprocess_worker import Child, ChildError, ChildPool
-from logt.descriptors.image_io import LARGE_PIXELS, MAX_BYTES, MAX_PIXELS, ImageDetails, ImageError, pillow
+from logt.descriptors.image_io import (
+    MAX_BYTES,
+    MAX_PIXELS,
+    ImageDetails,
+    ImageError,
+    TooManyPixelsError,
+    image_format,
+    pillow,
+    read_details,
+    read_image,
+)
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 _EXTENSIONS = {"jpeg": "jpg", "mpo": "jpg", "heif": "heic", "jpeg2000": "jp2"}
 _OTHER_BYTES = 256 << 20
+LARGE_PIXELS = 1 << 25
+"""Images of more pixels than this are decoded one at a time, to bound memory."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +85,7 @@ class ImageDecoder:
 
     def _start(self) -> Child:
         return Child(
-            "logt.descriptors.image_worker:answer",
+            "logt.descriptors.image_decoder:answer",
             memory=3 * self._limits.decoded_bytes + _OTHER_BYTES,
             niceness=self._limits.niceness,
             environment={"OPENBLAS_NUM_THREADS": "1"},
@@ -108,3 +124,32 @@ class ImageDecoder:
 
 class _LargeImageError(ImageError):
     """An image has more pixels than the request allows."""
+
+
+# ------------------------------------------------------------------------------------------------- in the child
+
+
+def answer(head: bytes, content: bytes) -> tuple[bytes, bytes]:
+    """Return the reply to a request, both as JSON and bytes. content: of the image, if the request has no path."""
+    try:
+        reply, data = _answer(content, **json.loads(head))
+    except ImageError as error:
+        reply, data = {"error": error.reason, "large": isinstance(error.__cause__, TooManyPixelsError)}, b""
+    except MemoryError:
+        reply, data = {"error": "not enough memory to decode it", "large": False}, b""
+    return json.dumps(reply).encode(), data
+
+
+def _answer(content: bytes, action: str, path: str = "", **options: int) -> tuple[dict[str, Any], bytes]:
+    source = path or content
+    if action == "details":
+        return {"details": read_details(source)}, b""
+    image = read_image(source, **options)
+    if action == "decode":
+        file_format = "" if path else image_format(content)
+        return {"size": image.size, "format": file_format, "details": read_details(source)}, image.tobytes()
+    side, out = 2 * options["side"], BytesIO()
+    image.thumbnail((side, side), pillow().Resampling.LANCZOS)
+    image.info.clear()  # no metadata
+    image.save(out, "JPEG", quality=85, optimize=True, progressive=True)
+    return {}, out.getvalue()

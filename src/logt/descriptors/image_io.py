@@ -33,9 +33,6 @@ NOT_AN_IMAGE = "not an image, or an unsupported format"
 MAX_BYTES = 1 << 30
 """Images that take more bytes than this when they are decoded are refused."""
 
-LARGE_PIXELS = 1 << 25
-"""Images of more pixels than this are decoded one at a time by `ImageDecoder`, to bound memory."""
-
 # EPS and similar formats start other programs; the others that are left out hold no photos.
 _FORMATS = (
     *("AVIF", "BMP", "DIB", "GIF", "HEIF", "ICO", "JPEG", "JPEG2000", "MPO"),

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -77,15 +77,8 @@ class Catalog:
         """Close the file."""
         self._connection.close()
 
-    def stamps(self) -> dict[str, FileStamp]:
-        """Return the stamp of every photo at the time when its descriptor was computed."""
-        return self._read_stamps("photos")
-
-    def others(self) -> dict[str, FileStamp]:
-        """Return the stamps of the files that are not photos."""
-        return self._read_stamps("others")
-
-    def _read_stamps(self, table: str) -> dict[str, FileStamp]:
+    def stamps(self, table: Literal["photos", "others"] = "photos") -> dict[str, FileStamp]:
+        """Return the stamp of every file of a table at the time when it was read."""
         with self._transaction() as db:
             rows = db.execute(f"SELECT name, size, mtime_ns FROM {table}")
             return {name: FileStamp(*stamp) for name, *stamp in rows}
@@ -115,11 +108,6 @@ class Catalog:
         """Remove photos."""
         with self._transaction() as db:
             db.executemany("DELETE FROM photos WHERE name = ?", ((name,) for name in names))
-
-    def clear(self) -> None:
-        """Remove all photos."""
-        with self._transaction() as db:
-            db.execute("DELETE FROM photos")
 
     def start_relearning(self, manifest: str) -> None:
         """Remove all photos and keep the new manifest until `mark_indexed`, so that an interrupted run can resume."""

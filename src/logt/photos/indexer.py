@@ -6,13 +6,15 @@ can be repeated: vectors replace those with the same name, and names that are no
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -21,14 +23,17 @@ from logt._internal.threads import Progress, Workers, available_cores
 from logt._internal.types import Floats
 from logt._internal.validation import check_int
 from logt.descriptors import ImageError, Model, Whitening
+from logt.descriptors.image_decoder import DecodeLimits, ImageDecoder
 from logt.descriptors.image_io import NOT_AN_IMAGE, ImageDetails
 from logt.errors import CorruptIndexError, InvalidInputError
 from logt.photos.catalog import Catalog, FileStamp
-from logt.photos.decoding import read_photo
 from logt.photos.folder_scan import FolderScan, is_photo_name, is_raw_name, scan_folders
 from logt.photos.index_folder import DEFAULT_NAME, IndexFolder, naming_the_way_out
 from logt.photos.manifest import PhotoManifest
 from logt.photos.progress_file import published_progress
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 FINAL_COUNT = 4096
 """A whitening learned from this many photos is final; one from fewer is learned again as the folder grows."""
@@ -38,6 +43,7 @@ GROWTH = 1.25
 
 _SAMPLE_SIZE = 20_000  # descriptors that a whitening is learned from, at most
 _BLOCK_SIZE = 64  # photos recorded together: the work that is lost, at most, when a run is killed
+_MAX_PROCESSES = 256  # that decode photos; they are started as threads ask for them
 _BATCH_SIZE = 8192  # vectors added to the index together
 _MAX_SEGMENTS = 8  # more are merged at the end of a run
 
@@ -127,10 +133,10 @@ def _prepare(
     if current is None:
         loaded = _loaded(model)
         manifest = PhotoManifest.from_model(photo_folder, index.path, loaded)
-        catalog.clear()  # what a killed copy left may be of another model
+        catalog.remove(catalog.stamps())  # what a killed copy left may be of another model
         manifest.write(index.path)
     elif relearn:
-        loaded = current.reload_model() if model is None else _loaded(model)
+        loaded = Model.load(current.named_model, settings=current.settings) if model is None else _loaded(model)
         manifest = PhotoManifest.from_model(photo_folder, index.path, loaded)
         manifest = replace(manifest, more_folders=current.more_folders)
         if catalog.relearning != manifest.to_json():  # otherwise resume it
@@ -174,6 +180,22 @@ class ExtractElsewhere(Protocol):
         """Return what `extract_photo` returns for each path."""
 
 
+@cache
+def _decoder() -> ImageDecoder:
+    """Return the processes that decode photos, for all runs of this process."""
+    decoder = ImageDecoder(DecodeLimits(), _MAX_PROCESSES)
+    atexit.register(decoder.close)
+    return decoder
+
+
+os.register_at_fork(after_in_child=_decoder.cache_clear)  # the processes belong to the parent
+
+
+def read_photo(path: Path, side: int) -> tuple[Image, ImageDetails]:
+    """Return a photo for use at `side` pixels, and the details in its header."""
+    return _decoder().decode_file(path, side)
+
+
 def extract_photo(path: Path, model: Model) -> Extracted | str:
     """Return the raw descriptor of a photo and its details, or the reason why there are none."""
     try:
@@ -202,7 +224,7 @@ class _Indexer:
         before = self._read_catalog()
         self._check_folders(before, scan)
         deleted = [name for name in before if name not in scan.files and not scan.may_contain(name)]
-        known = self.catalog.others()
+        known = self.catalog.stamps("others")
         others = {name: stamp for name, stamp in scan.files.items() if known.get(name) == stamp}
         new = [name for name, stamp in scan.files.items() if before.get(name) != stamp and name not in others]
         self.catalog.remove(deleted)

@@ -117,10 +117,6 @@ class PhotoManifest:
         """Return all folders of photos; the first is the one that the index belongs to."""
         return [self.photo_folder(index_path), *map(Path, self.more_folders)]
 
-    def reload_model(self) -> Model:
-        """Load the model from the same path, or the included one, as it is now, with the same settings."""
-        return Model.load(self._named_model, settings=self.settings)
-
     def load_model(self, model: str | Path | Model | None = None) -> Model:
         """Return the model that computed the descriptors; `model` is where it is now, if the file was moved.
 
@@ -128,7 +124,7 @@ class PhotoManifest:
         """
         is_given = model is not None
         if not isinstance(model, Model):
-            path = find_model(model or self._named_model)
+            path = find_model(model or self.named_model)
             self._check_sha256(_sha256(path), path)  # before its bytes are used, or take memory
             model = Model.load(path, settings=self._own_settings(path) if is_given else self.settings)
         self._check_sha256(model.sha256, model.path)
@@ -150,7 +146,7 @@ class PhotoManifest:
             )
 
     @property
-    def _named_model(self) -> str | Path:
+    def named_model(self) -> str | Path:
         """The model that the index names, if it is included, or the user has passed it before."""
         if self.model_path is None:
             included = name_of_included(self.model)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
 from logt._internal.types import Floats
 from logt.descriptors import Box, Model, TextEncoder
 from logt.descriptors.image_io import AnyImage, as_rgb
-from logt.descriptors.text import can_encode_text
 from logt.errors import CorruptIndexError, InvalidInputError
 from logt.index import Index
 from logt.photos.catalog import CATALOG_FILE, Catalog, CatalogPhoto
@@ -19,7 +19,7 @@ from logt.photos.manifest import PhotoManifest
 from logt.photos.progress_file import read_progress
 
 # Altered copies score above these, other photos of one object below: docs/how-to/photos.md has the measurements.
-_DUPLICATE_SCORES = {"dinov2-vits14": 0.9, "efficientnet-lite0": 0.85}
+_DUPLICATE_SCORES = {"dinov2-vits14": 0.9}
 _DUPLICATE_SCORE = 0.85  # of other models
 _RAW_DUPLICATE_SCORE = 0.95  # of descriptors that are not whitened, such as those of CLIP; their scores are high
 
@@ -28,14 +28,17 @@ TEXT_EFFORT = 1.0
 
 
 class Photos:
-    """An index of photos, opened for reading; threads may share it. `logt.photos.update` creates and updates it."""
+    """An index of photos, opened for reading; threads may share it. `logt.photos.update` creates and updates it.
+
+    path: the folder of the index.
+    """
 
     def __init__(self, path: Path, state: PhotoState, model: Model, inside: Path | None = None):
         """Use `open`. path: the folder of the index. state: its newest state. model: of the descriptors.
 
         inside: the folder of photos that was opened, if the index is the one inside it.
         """
-        self._path, self._state, self._model, self._inside = path, state, model, inside
+        self.path, self._state, self._model, self._inside = path, state, model, inside
         self._refresh_lock, self._text_lock = threading.Lock(), threading.Lock()
         self._text_encoder: TextEncoder | None = None
 
@@ -55,19 +58,14 @@ class Photos:
         return cls(index_path, state, state.manifest.load_model(model), inside)
 
     @property
-    def path(self) -> Path:
-        """The folder of the index."""
-        return self._path
-
-    @property
     def folder(self) -> Path:
         """The folder of the photos."""
-        return self._state.manifest.photo_folder(self._path)
+        return self._state.manifest.photo_folder(self.path)
 
     @property
     def folders(self) -> list[Path]:
         """All folders of photos, the main one first; photos of the others have absolute paths as names."""
-        return self._state.manifest.photo_folders(self._path)
+        return self._state.manifest.photo_folders(self.path)
 
     @property
     def index(self) -> Index:
@@ -121,7 +119,7 @@ class Photos:
     @property
     def has_text(self) -> bool:
         """Whether `search_text` can be used: the model has a text encoder, and `tokenizers` is installed."""
-        return not self.is_whitened and can_encode_text(self._model)
+        return not self.is_whitened and self._model.has_text and find_spec("tokenizers") is not None
 
     def text_descriptor(self, text: str) -> Floats:
         """Return the vector of a text, of norm 1, comparable with the vectors of the index.
@@ -157,21 +155,21 @@ class Photos:
     def details(self) -> list[CatalogPhoto]:
         """Return what the index knows about each photo: bytes, modification time, pixels, and when it was taken."""
         names, known = self.index.ids.tolist(), {}
-        if (self._path / CATALOG_FILE).is_file():
-            with naming_the_way_out(), closing(Catalog(self._path, create=False)) as catalog:
+        if (self.path / CATALOG_FILE).is_file():
+            with naming_the_way_out(), closing(Catalog(self.path, create=False)) as catalog:
                 known = {photo.name: photo for photo in catalog.photos()}
         return [known.get(name) or CatalogPhoto(name) for name in names]
 
     def refresh(self) -> bool:
         """Switch to the last saved state of the index; return whether it is a new one."""
         with self._refresh_lock:
-            if PhotoManifest.read(self._path) == self._state.manifest:
+            if PhotoManifest.read(self.path) == self._state.manifest:
                 try:
                     return self._state.index.refresh()
                 except (FileNotFoundError, CorruptIndexError):
-                    if PhotoManifest.read(self._path) == self._state.manifest:
+                    if PhotoManifest.read(self.path) == self._state.manifest:
                         raise  # otherwise a writer has just replaced the vectors
-            state = _read_state(self._path, self._inside)
+            state = _read_state(self.path, self._inside)
             self._model = self._new_model(state.manifest)
             self._state = state
             return True
@@ -217,17 +215,14 @@ def _search(
     return [(name, score) for name, score in pairs if name is not None]
 
 
-def _how_to_add(index_path: Path) -> str:
-    running = read_progress(index_path)
-    if running is None:
-        return "add them with: logt images index FOLDER"
-    return f"logt images index is running ({running.what}: {running.done:,} of {running.total:,}); try again later"
-
-
 def _read_state(index_path: Path, inside: Path | None) -> PhotoState:
     state = IndexFolder(index_path).read_state()
     if state is None:
-        raise InvalidInputError(f"{index_path} contains no photos yet; {_how_to_add(index_path)}")
+        way_out = "add them with: logt images index FOLDER"
+        if running := read_progress(index_path):
+            progress = f"{running.what}: {running.done:,} of {running.total:,}"
+            way_out = f"logt images index is running ({progress}); try again later"
+        raise InvalidInputError(f"{index_path} contains no photos yet; {way_out}")
     photo_folder = state.manifest.photo_folder(index_path)
     if inside not in (None, photo_folder):
         raise InvalidInputError(
