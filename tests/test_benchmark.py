@@ -13,18 +13,12 @@ from logt.datasets.benchmark import NEIGHBORS_PROTOCOL
 from logt.datasets.ground_truth import ground_truth_from_json
 from logt.evaluation import mean_average_precision
 
-EASY, HARD, JUNK = [[0, 1], [5]], [[2], []], [[3], [6, 7]]
+REVISITED = [{"easy": [0, 1], "hard": [2], "junk": [3]}, {"easy": [5], "hard": [], "junk": [6, 7]}]
 
 
 @pytest.fixture
 def data(rng):
     return rng.standard_normal((12, 6)), rng.standard_normal((2, 6))
-
-
-def write_truth(folder):
-    lists = zip(EASY, HARD, JUNK, strict=True)
-    queries = [{"easy": e, "hard": h, "junk": j} for e, h, j in lists]
-    (folder / "ground_truth.json").write_text(json.dumps({"queries": queries}))
 
 
 def write_bin(path, matrix, kind="<f4"):
@@ -72,7 +66,7 @@ def write_mat_73_files(folder, X, Q):
 @pytest.mark.parametrize("write", [write_npy_files, write_fbin_files, write_mat_5_file, write_mat_73_files])
 def test_vectors_and_queries_with_the_revisited_ground_truth(tmp_path, data, write):
     write(tmp_path, *data)
-    write_truth(tmp_path)
+    (tmp_path / "ground_truth.json").write_text(json.dumps({"queries": REVISITED}))
     benchmark = load_benchmark(tmp_path)
     check(benchmark, *data)
     truths = benchmark.truths
@@ -135,16 +129,10 @@ def test_hdf5_of_ann_benchmarks_and_vibe(tmp_path, data, distance, metric):
     other = "cosine" if metric == "l2" else "l2"
     with pytest.raises(InvalidInputError, match=f"states the distance .*, but the metric {other} was requested"):
         load_benchmark(path, metric=other)
-
-
-def test_hdf5_with_a_distance_that_is_not_supported_is_refused(tmp_path, data):
-    h5py = pytest.importorskip("h5py")
-    with h5py.File(tmp_path / "sets.hdf5", "w") as file:
-        file["train"], file["test"] = data
-        file["neighbors"] = np.zeros((2, 1), np.int32)
+    with h5py.File(path, "a") as file:
         file.attrs["distance"] = "jaccard"
     with pytest.raises(InvalidInputError, match="unsupported distance 'jaccard'; supported: angular, cosine"):
-        load_benchmark(tmp_path)
+        load_benchmark(path)
 
 
 @pytest.mark.parametrize(
