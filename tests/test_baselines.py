@@ -8,7 +8,6 @@ import reference
 
 import logt
 from logt.baselines import (
-    HNSW,
     PCA,
     BackPropagation,
     Composed,
@@ -16,6 +15,7 @@ from logt.baselines import (
     Faiss,
     Flann,
     MemoryVectors,
+    System,
     Turbovec,
 )
 from logt.errors import InvalidInputError, MissingExtraError
@@ -28,7 +28,7 @@ from logt.methods import gt, lo_gt, quantized, rnd
 
 N, D = 1500, 48
 GROUPS = [Random(20, 1), Orthogonal(20, 1), KMeans(n=20), KdTree(20, 1)]
-LIBRARIES = [Faiss("SQ8"), HNSW(16), Flann(), Turbovec(4)]
+LIBRARIES = [Faiss("SQ8"), Faiss("HNSW16,Flat"), Flann(), Turbovec(4)]
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +41,7 @@ def exact(X, Q, k):
 
 
 def named(value):
-    return getattr(value, "name", "")
-
-
-# ------------------------------------------------------------------------------------------------- all systems
+    return repr(value) if isinstance(value, System) else ""
 
 
 @pytest.mark.parametrize(
@@ -56,7 +53,7 @@ def named(value):
         (Faiss("PQ24x4np"), {}, 0.45),
         (Faiss("RaBitQ"), {}, 0.2),
         (Faiss("IVF16,SQ8"), {"nprobe": 16}, 0.96),
-        (HNSW(16), {"ef": 300}, 0.98),
+        (Faiss("HNSW16,Flat"), {"ef": 300}, 0.98),
         (Flann(algorithm="kdtree"), {"checks": N}, 0.95),
         (Flann(algorithm="kmeans"), {"checks": N}, 0.95),
         (Turbovec(4), {}, 0.75),
@@ -95,9 +92,6 @@ def test_results_do_not_depend_on_the_number_of_threads(data, system, setting):
     assert (one == two).all()
 
 
-# ------------------------------------------------------------------------------------------------------- input
-
-
 def test_systems_refuse_invalid_vectors_and_queries(data):
     X, Q = data
     with pytest.raises(InvalidInputError, match="row 0 of X"):
@@ -121,7 +115,7 @@ def test_systems_refuse_invalid_vectors_and_queries(data):
 @pytest.mark.parametrize(
     "wrong",
     [
-        *(lambda: PCA(0), lambda: PCA(1.5), lambda: Turbovec(7), lambda: HNSW(0), lambda: Flann(0.0)),
+        *(lambda: PCA(0), lambda: PCA(1.5), lambda: Turbovec(7), lambda: Flann(0.0)),
         lambda: MemoryVectors(Random(50, 4)),
     ],
 )
@@ -140,9 +134,6 @@ def test_the_error_of_a_missing_library_names_its_extra(data, system, monkeypatc
         system.build(data[0])
 
 
-# ----------------------------------------------------------------------------------------- indexes as systems
-
-
 def test_a_composed_system_equals_its_index(data, tmp_path):
     X, Q = data
     built = Composed(lo_gt(n=20, m=3, L=10)).build(X, seed=3)
@@ -156,9 +147,6 @@ def test_batches_hold_each_vector_once(data):
     built = Composed(rnd(n=20, m=3, L=10), batches=4).build(X, seed=1)
     assert built.index.report()["segments"] == 4
     assert (np.sort(built.search(Q, N), axis=1) == np.arange(N)).all()
-
-
-# -------------------------------------------------------------------------------------------------- complexity
 
 
 def test_complexity_counts_the_entries_that_a_search_reads(data):
@@ -187,7 +175,7 @@ def test_complexity_of_faiss_rises_with_nprobe_and_ef(data):
     lists = Faiss("IVF16,SQ8").build(X)
     assert 16 / N < lists.rho(nprobe=1) < lists.rho(nprobe=4) < lists.rho(nprobe=16)
     assert lists.rho(nprobe=16) == pytest.approx(1 + 16 / N)
-    graph = HNSW(16).build(X)
+    graph = Faiss("HNSW16,Flat").build(X)
     assert graph.rho(ef=20) < graph.rho(ef=200)
     assert Faiss("SQ8").build(X).rho() == 1
     assert Faiss("PQ16x4np").build(X).rho() == pytest.approx((16 * N + 16 * D) / (D * N))
@@ -204,9 +192,6 @@ def test_pca_is_exact_if_the_vectors_have_few_dimensions(data):
     plane = X[:, :20] @ X[:20]
     plane /= np.linalg.norm(plane, axis=1, keepdims=True)
     assert recall_at(100, PCA(0.5).build(plane).search(Q, 100), exact(plane, Q, 100)) > 0.999
-
-
-# ------------------------------------------------------------------- group testing that verifies some vectors
 
 
 @pytest.fixture(scope="module")

@@ -166,17 +166,17 @@ def test_systems_built_together_equal_those_built_separately(benchmark):
         quantized(base, c=16),
         compact(base),
     ]
-    systems = [Composed(method, name=str(number)) for number, method in enumerate(methods)]
+    systems = [Composed(method) for method in methods]
     assert len({family(system) for system in systems}) == 1
     assert family(Composed(rnd(n=20, m=3, L=12))) != family(systems[0])
-    shared = {system.name: built for system, built, _ in build_family(systems, benchmark.X, 3, Workers(2))}
+    shared = {system: built for system, built, _ in build_family(systems, benchmark.X, 3, Workers(2))}
     assert len(shared) == len(systems)
     for system in systems:
         separate = system.build(benchmark.X, seed=3)
-        found, expected = (built.index.search(benchmark.Q, 50) for built in (shared[system.name], separate))
+        found, expected = (built.index.search(benchmark.Q, 50) for built in (shared[system], separate))
         assert (found.ids == expected.ids).all()
         assert (found.scores == expected.scores).all()
-        assert shared[system.name].nbytes == separate.nbytes
+        assert shared[system].nbytes == separate.nbytes
 
 
 def test_the_row_of_a_missing_library_has_a_note(benchmark, tmp_path, monkeypatch, no_figures):
