@@ -74,9 +74,6 @@ def pids_of(replicas):
     return [about["pid"] for about in ray.get([replica.actor.ping.remote() for replica in replicas])]
 
 
-# ------------------------------------------------------------------------------------------------------ builds
-
-
 @ignore_warnings
 def test_a_build_on_ray_has_the_bytes_of_a_build_with_processes_whatever_is_killed(cluster, tmp_path, vectors):
     sources = [tmp_path / f"{number}.npy" for number in range(3)]
@@ -159,9 +156,6 @@ def test_the_code_of_the_how_to_runs(cluster, tmp_path, monkeypatch):
     names = {}
     for example in blocks(ROOT / "docs" / "how-to" / "cluster.md", "python"):
         exec(compile(example, "cluster.md", "exec"), names)
-
-
-# ---------------------------------------------------------------------------------------------------- searches
 
 
 @pytest.mark.parametrize("settings", [{}, {"effort": 0.1}, {"effort": 1.0}, {"nprobe": 2}, {"expand": 3}])
@@ -275,9 +269,6 @@ def test_an_index_that_cannot_be_searched_in_shards_is_refused(cluster, tmp_path
         logt.distributed.open(str(tmp_path / "paper"))
     with pytest.raises(FileNotFoundError, match="holds no index"):
         logt.distributed.open(str(tmp_path / "none"))
-
-
-# ---------------------------------------------------------------------------------------------------- failures
 
 
 def test_a_slow_replica_is_passed_over(index, folder, vectors):
