@@ -177,7 +177,9 @@ def search(
     if as_jsonl:
         sys.stdout.writelines(_json_lines(result))
     elif as_json:
-        print_json({"ids": result.ids.tolist(), "scores": _json_scores(result.scores)})
+        scores = result.scores.astype(object)
+        scores[~np.isfinite(result.scores)] = None  # JSON has no infinity
+        print_json({"ids": result.ids.tolist(), "scores": scores.tolist()})
     else:
         _print_results(result)
 
@@ -205,8 +207,3 @@ def _json_lines(result: SearchResult) -> Iterator[str]:
     for query, (ids, scores, count) in enumerate(zip(result.ids, result.scores, result.counts, strict=True)):
         found = {"query": query, "ids": ids[:count].tolist(), "scores": scores[:count].tolist()}
         yield to_json(found) + "\n"
-
-
-def _json_scores(scores: Any) -> list[list[float | None]]:
-    """Return the scores with null for padding, as JSON has no infinity."""
-    return [[float(score) if np.isfinite(score) else None for score in row] for row in scores]
