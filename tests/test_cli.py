@@ -148,23 +148,19 @@ def test_info_is_short_and_names_the_method(files, run_logt):
 
 
 @pytest.mark.parametrize("existing", [False, True])
-def test_a_failed_build_leaves_nothing_and_can_be_repeated(files, tmp_path, existing, run_logt):
+def test_a_failed_build_leaves_nothing_and_the_next_may_find_a_lock(files, tmp_path, existing, run_logt):
     np.save(tmp_path / "bad.npy", np.full((300, 32), np.nan, np.float32))
     target = tmp_path / "new" / "index"
     if existing:
         target.mkdir(parents=True)
     assert "row 0 of X" in run_logt("build", tmp_path / "bad.npy", target, ok=False)
     assert (tmp_path / "new").exists() == existing
+    if existing:
+        (target / ".lock").touch()  # of a build that was killed
     run_logt("build", files / "x.npy", target)
     assert "300 vectors" in run_logt("verify", target)
-
-
-def test_what_a_killed_build_left_does_not_block_the_next(files, tmp_path, run_logt):
-    (tmp_path / "index").mkdir()
-    (tmp_path / "index" / ".lock").touch()
-    run_logt("build", files / "x.npy", tmp_path / "index")
-    assert "--overwrite" in run_logt("build", files / "x.npy", tmp_path / "index", ok=False)
-    run_logt("build", files / "x.npy", tmp_path / "index", "--overwrite")
+    assert "--overwrite" in run_logt("build", files / "x.npy", target, ok=False)
+    run_logt("build", files / "x.npy", target, "--overwrite")
 
 
 def test_a_manifest_of_another_program_is_never_overwritten(files, tmp_path, run_logt):

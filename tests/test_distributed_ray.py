@@ -99,16 +99,9 @@ def test_a_build_on_ray_has_the_bytes_of_a_build_with_processes_whatever_is_kill
 
 
 @ignore_warnings
-def test_the_command_builds_on_a_cluster_that_is_not_named(cluster, tmp_path, vectors):
-    from typer.testing import CliRunner
-
-    from logt.cli.main import app
-
+def test_the_command_builds_on_a_cluster_that_is_not_named(cluster, tmp_path, vectors, run_logt):
     np.save(tmp_path / "vectors.npy", vectors(300, DIM))
-    done = CliRunner().invoke(
-        app, ["build", "--ray", str(tmp_path / "vectors.npy"), str(tmp_path / "index"), "--json"]
-    )
-    assert '"vectors": 300' in done.output
+    assert '"vectors": 300' in run_logt("build", "--ray", tmp_path / "vectors.npy", tmp_path / "index", "--json")
     assert len(logt.open(tmp_path / "index")) == 300
 
 

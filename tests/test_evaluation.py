@@ -14,7 +14,6 @@ from logt.evaluation import (
     average_precision,
     evaluate,
     mean_average_precision,
-    precision_at,
     recall_at,
     revisited_setups,
 )
@@ -55,13 +54,6 @@ def test_means_are_over_queries_with_positives_and_depth_is_the_shortest_ranking
     assert np.isnan(score.by_query).tolist() == [False, True, False]
     assert mean_average_precision([[1], [2]], [[1], []]) == 100
     assert math.isnan(mean_average_precision([[1]], [[]]))
-
-
-def test_precision_is_cut_at_the_last_positive():
-    assert precision_at(10, [1, 2, 9, 8], [1, 2]) == 1
-    assert precision_at(10, [7, 1, 9, 8], [1, 2]) == 0.5
-    assert precision_at(10, [7, 8], [1, 2]) == 0
-    assert math.isnan(precision_at(10, [7, 8], []))
 
 
 def test_rankings_and_ground_truth_must_have_the_same_number_of_queries():

@@ -116,15 +116,6 @@ def test_every_experiment_writes_a_csv_two_figures_and_a_section(full_run):
     assert "**" not in page
 
 
-def test_finished_points_are_not_measured_again(full_run, benchmark, no_figures):
-    report = (full_run.out / "report.md").read_text()
-    again = Run(benchmark, full_run.plan, full_run.out, "1")
-    again()
-    notes = [row for name in EXPERIMENTS for row in again.result(name).rows if "not installed" in row["note"]]
-    assert again.new_points <= len(notes)  # systems that are not installed are tried again
-    assert (full_run.out / "report.md").read_text() == report
-
-
 def test_an_interrupted_run_resumes(benchmark, tmp_path, no_figures):
     plan = tiny_plan(benchmark)
 

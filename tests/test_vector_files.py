@@ -197,10 +197,6 @@ def soft_link(h5py, file, other):
     file["train"] = h5py.SoftLink("/data")
 
 
-def link_to_itself(h5py, file, other):
-    file["train"] = h5py.SoftLink("/train")
-
-
 def virtual_dataset(h5py, file, other):
     layout = h5py.VirtualLayout((7, 3), np.float32)
     layout[:] = h5py.VirtualSource(other, "train", (7, 3))
@@ -220,7 +216,6 @@ def impossible_size(h5py, file, other):
     [
         (external_link, "'train' is a link"),
         (soft_link, "'train' is a link"),
-        (link_to_itself, "'train' is a link"),
         (virtual_dataset, "the data of 'train' is in other files"),
         (external_storage, "the data of 'train' is in other files"),
         (impossible_size, "cannot be read as an HDF5 file: Unable to allocate"),
