@@ -59,9 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows = [row for system in chosen for row in points.read(system)]
     if not rows:
         raise SystemExit("nothing was measured")
-    title = write_report(task, rows, folder)
-    if not args.no_figures:
-        draw_figures(title, rows, folder)
+    draw_figures(write_report(task, rows, folder), rows, folder)
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -79,7 +77,6 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=7, help="rounds of timed searches (default: 7)")
     parser.add_argument("--limit", type=float, default=1200, help="seconds for a build before it is given up")
     parser.add_argument("--resume", action="store_true", help="keep what was measured before on the same data")
-    parser.add_argument("--no-figures", action="store_true", help="tables only")
     parser.add_argument("--together", action="store_true", help="measure the times of all systems in turn")
     return parser.parse_args(arguments)
 
@@ -229,9 +226,6 @@ def median_times(rounds: list[dict]) -> dict[str, float]:
         "ms, batch": round(1000 * float(np.median(batch)), 4),
         "cores used": round(float(np.median([one["cores"] for one in rounds])), 2),
     }
-
-
-# --------------------------------------------------------------------------------------------------- output
 
 
 def write_report(task: Task, rows: list[dict], folder: Path) -> str:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import csv
+import time
 from collections.abc import Callable
 from pathlib import Path
+
+import numpy as np
 
 from logt.datasets import Benchmark, load_benchmark, synthetic_benchmark
 
@@ -26,6 +29,22 @@ def argument_parser(description: str | None, output: str, *, data: bool = False)
 def load(path: str | None, metric: str | None = None) -> Benchmark:
     """Return the benchmark in a folder or file, a synthetic one without a path. metric: if files do not state it."""
     return load_benchmark(path, metric=metric) if path else synthetic_benchmark(30_000)
+
+
+def seconds(step: Callable[[], object]) -> float:
+    """Return the time of a step."""
+    start = time.perf_counter()
+    step()
+    return time.perf_counter() - start
+
+
+def median_ms(step: Callable[[], object], repeats: int, before: Callable[[], object] = lambda: None) -> float:
+    """Return the median time of a step in milliseconds, after one that does not count; `before` is not timed."""
+    times = []
+    for _ in range(repeats + 1):
+        before()
+        times.append(seconds(step))
+    return 1e3 * float(np.median(times[1:]))
 
 
 class Table:

@@ -19,9 +19,8 @@ import json
 import math
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from PIL.Image import Image, Transpose
@@ -30,7 +29,6 @@ from logt._internal.threads import Workers, available_cores
 from logt._internal.types import Floats
 from logt.descriptors import Model, Whitening, read_image
 from logt.descriptors.model_files import BUILT_IN
-from logt.errors import InvalidInputError
 from logt.evaluation import mean_average_precision
 from logt.photos import Photos, update
 from logt.photos.synthetic_scenes import draw_scene
@@ -94,18 +92,12 @@ def copies(data: Path, model: Model, count: int) -> Iterator[tuple[str, str, Flo
             yield kind, name, (whitened(copy) * V[list(chosen)]).sum(axis=1)
 
 
-class TextQuality(NamedTuple):
-    """mAP of the texts that have right answers, NaN if there are none; milliseconds of a search; its best photos."""
+def text_quality(data: Path, model: str) -> tuple[float, float, dict[str, list[str]]]:
+    """Index the collection with a model and search it by each text.
 
-    map: float
-    encode_and_search_ms: float
-    best: Mapping[str, Sequence[str]]
-
-
-def text_quality(data: Path, model: str | Path) -> TextQuality:
-    """Index the collection with a model and search it by each text."""
-    if not Model.load(model).has_text:
-        raise InvalidInputError(f"{model} has no text encoder; docs/how-to/models.md describes how to export one")
+    Return the mAP of the texts that have right answers, NaN if there are none; milliseconds of a search; and the
+    best photos of the other texts.
+    """
     texts: dict[str, list[str]] = json.loads((data / "texts.json").read_text())
     names, rankings, times = _collection(data), {}, []
     with tempfile.TemporaryDirectory() as folder:
@@ -121,7 +113,7 @@ def text_quality(data: Path, model: str | Path) -> TextQuality:
     rows, positives = ([[names.index(name) for name in of[text]] for text in judged] for of in (rankings, texts))
     quality = mean_average_precision(rows, positives) if judged else float("nan")
     best = {text: ranking[:3] for text, ranking in rankings.items() if not texts[text]}
-    return TextQuality(quality, 1000 * float(np.median(times)), best)
+    return quality, 1000 * float(np.median(times)), best
 
 
 def _compressed(image: Image, quality: int) -> Image:
@@ -204,10 +196,10 @@ def print_copies(data: Path, models: Sequence[Model], count: int) -> None:
 def print_text_quality(data: Path, models: Sequence[str]) -> None:
     results = {model: text_quality(data, model) for model in models}
     print("\n| model | mAP by text | ms of a search |\n|---|---|---|")
-    for model, result in results.items():
-        print(f"| {model} | {result.map:.2f} | {result.encode_and_search_ms:.1f} |")
-    for model, result in results.items():
-        for text, names in result.best.items():
+    for model, (quality_by_text, milliseconds, _) in results.items():
+        print(f"| {model} | {quality_by_text:.2f} | {milliseconds:.1f} |")
+    for model, (_, _, best) in results.items():
+        for text, names in best.items():
             print(f"{model}: {text!r}: {', '.join(names)}", flush=True)
 
 

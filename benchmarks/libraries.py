@@ -82,9 +82,6 @@ def _by_metric(data: Collection, product: Any, distance: Any) -> Any:
     return distance if data.metric == "l2" else product
 
 
-# ---------------------------------------------------------------------------------------------- shared k-means
-
-
 def list_count(N: int) -> int:
     """Return the number of inverted lists of all libraries but ScaNN: 4·√N, as rabitqlib advises."""
     return max(1, round(4 * math.sqrt(N)))
@@ -105,9 +102,6 @@ def centroids(data: Collection, count: int) -> tuple[np.ndarray, np.ndarray, flo
         assigned = kmeans.index.search(data.X, 1)[1].ravel().astype(np.uint32)
     np.savez(path, C=kmeans.centroids, assigned=assigned, seconds=time.perf_counter() - start)
     return kmeans.centroids, assigned, 0.0
-
-
-# --------------------------------------------------------------------------------------------------- rabitqlib
 
 
 def _rabitq_ivf(data: Collection, bits: int) -> Built:
@@ -154,9 +148,6 @@ def _rabitq_graph(index: Any, seconds: float = 0.0) -> Built:
     return Built(search, lambda: saved_sizes(index.save), seconds)
 
 
-# ------------------------------------------------------------------------------------------------------- Intel SVS
-
-
 def _vamana(data: Collection, primary: int, residual: int) -> Built:
     import svs
 
@@ -190,9 +181,6 @@ def _vamana(data: Collection, primary: int, residual: int) -> Built:
     return Built(search, lambda: saved_sizes(save))
 
 
-# ----------------------------------------------------------------------------------------------------------- ScaNN
-
-
 def _scann(data: Collection) -> Built:
     import scann
 
@@ -219,9 +207,6 @@ def _scann(data: Collection) -> Built:
         searcher.serialize(path)
 
     return Built(search, lambda: saved_sizes(save))
-
-
-# ------------------------------------------------------------------------------------------- turbovec and usearch
 
 
 def _turbovec(data: Collection, bits: int) -> Built:
@@ -253,9 +238,6 @@ def _usearch(data: Collection, dtype: str) -> Built:
         return np.atleast_2d(found.keys).astype(np.int64)
 
     return Built(search, lambda: saved_sizes(index.save))
-
-
-# ----------------------------------------------------------------------------------------------------------- faiss
 
 
 def _faiss(data: Collection, description: str) -> Built:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,11 +14,6 @@ def memory_of(pid: int, field: str) -> int:
     except OSError:  # it has ended, or this system has no /proc
         return 0
     return next((1024 * int(line.split()[1]) for line in lines if line.startswith(f"{field}:")), 0)
-
-
-def own_memory() -> int:
-    """Return the bytes of this process, without mapped files."""
-    return memory_of(os.getpid(), "RssAnon")
 
 
 class PeakMemory:

@@ -6,7 +6,6 @@ minutes. Everything else is as a user would run it. With Chromium, the whole lis
 
 from __future__ import annotations
 
-import io
 import shutil
 import subprocess
 import sys
@@ -19,8 +18,9 @@ from urllib.parse import quote
 
 import numpy as np
 from PIL import Image
+from urllib3.filepost import encode_multipart_formdata
 
-from benchmarks.data import Note, Table, argument_parser, write_rows
+from benchmarks.data import Note, Table, argument_parser, seconds, write_rows
 from benchmarks.memory import memory_of
 from benchmarks.serve import run_server
 
@@ -40,9 +40,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         build(folder, args.photos, table.note)
         measure(folder / "photos", args.photos, args.steps, table.note)
     write_rows(table.rows, args.out, "page.csv")
-
-
-# ------------------------------------------------------------------------------------------- photos and index
 
 
 def build(folder: Path, count: int, note: Note) -> None:
@@ -94,9 +91,6 @@ def write_network(path: Path) -> None:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
 
 
-# ------------------------------------------------------------------------------------------------- the server
-
-
 def measure(photos: Path, count: int, steps: int, note: Note) -> None:
     """Measure the times of a server, and its memory."""
     start = time.perf_counter()
@@ -105,7 +99,9 @@ def measure(photos: Path, count: int, steps: int, note: Note) -> None:
         note("start, to the first response", time.perf_counter() - start, "s")
         note("first page of all photos", 1000 * seconds(lambda: get(url)), "ms")
         some = [quote(photo_name(n * 997 % count)) for n in range(REPEATS)]
-        body = query_photo()
+        photo = (photos / photo_name(1)).read_bytes()
+        body, content_type = encode_multipart_formdata({"photo": ("photo", photo)})
+        upload = urllib.request.Request(url, body, {"Content-Type": content_type})
         requests: dict[str, Callable[[int], object]] = {
             "first page, again": lambda i: get(url),
             "a page in the middle": lambda i: get(f"{url}cards?page={count // 240 + i}"),
@@ -113,7 +109,7 @@ def measure(photos: Path, count: int, steps: int, note: Note) -> None:
             "filter by name": lambda i: get(f"{url}?name={1000 + i}"),
             "search": lambda i: get(f"{url}?id={some[i]}"),
             "search with a filter": lambda i: get(f"{url}?id={some[i]}&folder={2010 + i % 3}"),
-            "search with a photo": lambda i: post(url, body),
+            "search with a photo": lambda i: get(upload),
             "preview": lambda i: get(f"{url}api/v1/photo?id={some[i]}"),
         }
         for what, request in requests.items():
@@ -124,29 +120,7 @@ def measure(photos: Path, count: int, steps: int, note: Note) -> None:
         scroll(url, steps, note)
 
 
-def seconds(function: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
-
-
-def get(url: str) -> bytes:
-    with urllib.request.urlopen(url) as response:
-        return response.read()
-
-
-def query_photo() -> bytes:
-    out = io.BytesIO()
-    colors = np.random.default_rng(1).integers(0, 256, (3, 4, 3), np.uint8)
-    Image.fromarray(colors).resize((640, 480), Image.Resampling.BICUBIC).save(out, "JPEG")
-    return out.getvalue()
-
-
-def post(url: str, photo: bytes) -> bytes:
-    from urllib3.filepost import encode_multipart_formdata
-
-    body, content_type = encode_multipart_formdata({"photo": ("photo", photo)})
-    request = urllib.request.Request(url, body, {"Content-Type": content_type})
+def get(request: str | urllib.request.Request) -> bytes:
     with urllib.request.urlopen(request) as response:
         return response.read()
 

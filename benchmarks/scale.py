@@ -18,15 +18,18 @@ import numpy as np
 
 import logt
 import logt.distributed
-from benchmarks.data import Note, Table, argument_parser
-from benchmarks.memory import PeakMemory, own_memory
-from benchmarks.synthetic_blocks import CLUSTERS, Model, exact_neighbors, write_blocks
-from logt._internal.threads import available_cores
+from benchmarks.data import Note, Table, argument_parser, seconds
+from benchmarks.memory import PeakMemory, memory_of
+from benchmarks.task import nearest
+from logt._internal.threads import Workers, available_cores
+from logt._internal.types import Floats, Ids
 from logt.distributed import ProcessPool
 from logt.evaluation import recall_at
 
 QUERIES, K = 200, 10
 SEGMENT = 1_000_000  # vectors of a segment, at most
+CLUSTERS, RANK = 20_000, 64  # of the synthetic vectors
+CHUNK = 20_000  # vectors that are generated at a time, by each thread
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -44,19 +47,68 @@ def main(arguments: Sequence[str] | None = None) -> None:
     note = report.note
     folder, model = Path(args.folder), Model(args.d, args.clusters)
     name = f"{args.rows}-{args.d}-{args.block}-{args.clusters}"
-    start = time.perf_counter()
     paths = write_blocks(model, folder / f"vectors-{name}", args.rows, args.block)
-    note("generate the vectors that were not there", time.perf_counter() - start, "s")
     measure_build(paths, folder / f"index-{name}", args, note)
     if args.link:
         measure_link(folder / f"index-{name}", args.link, note)
-    measure_search(model, paths, folder / f"index-{name}", note)
+    Q = model.draw(QUERIES, [1 << 30])
+    measure_search(Q, exact_neighbors(Q, K, paths, args.block), folder / f"index-{name}", note)
     report.write(finished=True)
 
 
 def default_block(rows: int, workers: int) -> int:
     """Return the vectors of a block, at most SEGMENT: so many that all workers have the same number of blocks."""
     return -(-rows // (workers * -(-rows // (workers * SEGMENT))))
+
+
+class Model:
+    """Vectors around random centers, which are mixtures of a few directions; the spectrum falls."""
+
+    def __init__(self, dim: int, clusters: int = CLUSTERS):
+        rng = np.random.default_rng(0)
+        self.dim, self.clusters = dim, clusters
+        falling = (np.arange(RANK, dtype=np.float32) + 4)[:, None] ** -0.5
+        basis = rng.standard_normal((RANK, dim), np.float32) * falling
+        self.centers = rng.standard_normal((clusters, RANK), np.float32) @ basis
+        self.deviation = np.float32(0.7 * np.abs(self.centers).mean())
+
+    def draw(self, count: int, seed: Sequence[int]) -> Floats:
+        """Return `count` vectors of norm 1."""
+        rng = np.random.default_rng(list(seed))
+        cluster = rng.integers(0, self.clusters, count)
+        X = rng.standard_normal((count, self.dim), np.float32)
+        X *= self.deviation
+        X += self.centers[cluster]
+        X /= np.sqrt(np.einsum("ij,ij->i", X, X))[:, None]
+        return X
+
+
+def write_blocks(model: Model, folder: Path, rows: int, block: int) -> list[Path]:
+    """Write `rows` vectors to files of at most `block` each, those that are not there yet; return their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{number:05d}.npy" for number in range(-(-rows // block))]
+
+    def write(number: int) -> None:
+        unfinished = paths[number].with_suffix(f".{os.getpid()}.part")
+        shape = (min(block, rows - number * block), model.dim)
+        X = np.lib.format.open_memmap(unfinished, "w+", np.float32, shape)
+        for start in range(0, len(X), CHUNK):
+            part = X[start : start + CHUNK]
+            part[:] = model.draw(len(part), [number, start])
+        X.flush()
+        unfinished.rename(paths[number])
+
+    missing = [number for number, path in enumerate(paths) if not path.exists()]
+    Workers(available_cores()).map(write, missing)
+    return paths
+
+
+def exact_neighbors(Q: Floats, k: int, paths: Sequence[Path], block: int) -> Ids:
+    """Return the ids of the k nearest vectors of each query by exact products; every file is read once."""
+    parts = [nearest(Q, np.load(path, mmap_mode="r"), "ip", k) for path in paths]
+    scores = np.concatenate([scores for scores, _ in parts], axis=1)
+    ids = np.concatenate([rows + number * block for number, (_, rows) in enumerate(parts)], axis=1)
+    return np.take_along_axis(ids, np.argsort(-scores, axis=1, kind="stable")[:, :k], axis=1)
 
 
 class Report(Table):
@@ -115,41 +167,28 @@ def measure_build(paths: list[Path], index: Path, args, note: Note) -> None:
     note("index on disk, per vector", size / args.rows, "bytes")
 
 
-def measure_search(model: Model, paths: list[Path], folder: Path, note: Note) -> None:
-    """Search for held-out vectors; the truth is computed block by block."""
-    Q = model.draw(QUERIES, [1 << 30])
-    start = time.perf_counter()
-    truth = exact_neighbors(Q, K, paths)
-    note("exact neighbors of the queries, all vectors read", time.perf_counter() - start, "s")
-    start = time.perf_counter()
+def measure_search(Q: Floats, truth: Ids, folder: Path, note: Note) -> None:
+    note("open, every byte checked", seconds(lambda: logt.open(folder)), "s")
     index = logt.open(folder)
-    note("open, every byte checked", time.perf_counter() - start, "s")
-    report = index.report()
-    note("bytes per vector in memory", report["bytes per vector"], "bytes")
+    note("bytes per vector in memory", index.report()["bytes per vector"], "bytes")
     settings = {f"effort {effort}": {"effort": effort} for effort in (0.1, 0.3, 0.5, 0.7)}
     for name, used in {"default": {}, **settings}.items():
         found = index.search(Q, K, **used).ids
         note(f"recall of the {K} nearest, {name}", recall_at(K, found, truth), "")
-        times = []
-        for q in Q:
-            start = time.perf_counter()
-            index.search(q, K, threads=1, **used)
-            times.append(time.perf_counter() - start)
+        times = [seconds(lambda q=q, used=used: index.search(q, K, threads=1, **used)) for q in Q]
         note(f"one query on one thread, {name}, median", 1e3 * float(np.median(times)), "ms")
         note(f"one query on one thread, {name}, 99 %", 1e3 * float(np.quantile(times, 0.99)), "ms")
-        start = time.perf_counter()
-        index.search(Q, K, **used)
-        note(f"{QUERIES} queries together, {name}", 1e3 * (time.perf_counter() - start) / QUERIES, "ms per query")
+        together = seconds(lambda used=used: index.search(Q, K, **used))
+        note(f"{QUERIES} queries together, {name}", 1e3 * together / QUERIES, "ms per query")
 
 
 def measure_link(folder: Path, k: int, note: Note) -> None:
     """Compute the neighbor graph, which is not saved: time, memory beyond that of the index, bytes."""
     index = logt.open(folder, mode="a")
-    before = own_memory()
-    start = time.perf_counter()
+    before = memory_of(os.getpid(), "RssAnon")
     with PeakMemory(lambda: [os.getpid()]) as during:
-        index.link(k)
-    note(f"link, k = {k}", time.perf_counter() - start, "s")
+        duration = seconds(lambda: index.link(k))
+    note(f"link, k = {k}", duration, "s")
     note("peak memory beyond that of the index", (during.own - before) / 2**30, "GiB")
     note("graph, per vector", index.report()["bytes by part"]["graph"] / len(index), "bytes")
 

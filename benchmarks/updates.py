@@ -6,16 +6,15 @@ Each time is a median; "ratio" compares with the state before the changes, measu
 from __future__ import annotations
 
 import tempfile
-import time
 import tracemalloc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
 import logt
-from benchmarks.data import Note, Table, argument_parser, write_rows
+from benchmarks.data import Note, Table, argument_parser, median_ms, seconds, write_rows
 from benchmarks.serve import run_server
 from logt.methods import sketched
 from logt.server.client import Client
@@ -57,15 +56,9 @@ def measure_saves(index: logt.Index, new: Iterator[np.ndarray], note: Note) -> N
         path = Path(folder) / "index"
         index.save(path)
         with logt.open(path, "a") as stored:
-            times = []
-            for _ in range(20):
-                stored.add(next(new)[None])
-                start = time.perf_counter()
-                stored.save()
-                times.append(time.perf_counter() - start)
-            note("save after one add", 1e3 * float(np.median(times)), "ms")
+            note("save after one add", median_ms(stored.save, 20, lambda: stored.add(next(new)[None])), "ms")
             log = sum(file.stat().st_size for file in path.glob("*.log"))
-            note("bytes written per save of one add", log / 20, "bytes")
+            note("bytes written per save of one add", log / 21, "bytes")
 
 
 def measure_service(index: logt.Index, new: Iterator[np.ndarray], note: Note) -> None:
@@ -76,10 +69,9 @@ def measure_service(index: logt.Index, new: Iterator[np.ndarray], note: Note) ->
             client = Client(url)
             note("durable add of one vector over HTTP", median_ms(lambda: client.add(next(new)), 100), "ms")
             rows = [next(new) for _ in range(400)]
-            start = time.perf_counter()
             with ThreadPoolExecutor(8) as pool:
-                list(pool.map(client.add, rows))
-            note("durable adds over HTTP, 8 clients", len(rows) / (time.perf_counter() - start), "per second")
+                duration = seconds(lambda: list(pool.map(client.add, rows)))
+            note("durable adds over HTTP, 8 clients", len(rows) / duration, "per second")
 
 
 def measure_many_units(count: int, note: Note) -> None:
@@ -135,17 +127,6 @@ def clustered_vectors(count: int) -> np.ndarray:
 def query_ms(index: logt.Index, X: np.ndarray) -> float:
     queries = iter(np.tile(X[:300], (2, 1)))
     return median_ms(lambda: index.search(next(queries), K, threads=1), 300)
-
-
-def median_ms(step: Callable[[], object], repeats: int) -> float:
-    """Return the median time of a step in milliseconds, after one that does not count."""
-    step()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        step()
-        times.append(time.perf_counter() - start)
-    return 1e3 * float(np.median(times))
 
 
 if __name__ == "__main__":

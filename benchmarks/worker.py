@@ -16,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.systems import Built, Collection, System, systems
+from benchmarks.interface import Built, Collection, System, UnsupportedError
+from benchmarks.memory import memory_of
+from benchmarks.systems import systems
 from logt._internal.subprocess_worker import FOREVER, Child, ChildError
 from logt._internal.threads import single_threaded_blas
 
@@ -65,7 +67,7 @@ class Session:
         """Build the system; return its seconds, peak memory above that of the vectors, and bytes."""
         X = np.load(self._folder / "vectors.npy")
         self._vectors = len(X)
-        before = _resident_bytes()
+        before = memory_of(os.getpid(), "VmRSS")
         start = time.perf_counter()
         self._built = self._system.build(Collection(X, self._metric, self._threads, self._folder))
         seconds = time.perf_counter() - start
@@ -119,17 +121,14 @@ def _seconds(step: Callable[[np.ndarray], object], values: list[np.ndarray], lea
     return times
 
 
-def _resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 def answer(request: bytes, _: bytes) -> tuple[bytes, bytes]:
     """Return the pickled result of a call, or the error; the first call opens the session."""
     session, method, arguments = pickle.loads(request)
     try:
         reply = True, getattr(_open_session(*session), method)(*arguments)
     except Exception as error:
-        reply = False, f"{type(error).__name__}: {error}" + ("" if _expected(error) else _last_lines())
+        lines = [] if isinstance(error, UnsupportedError) else traceback.format_exc().splitlines(keepends=True)[-6:]
+        reply = False, "".join([f"{type(error).__name__}: {error}\n", *lines])
     return pickle.dumps(reply), b""
 
 
@@ -137,11 +136,3 @@ def answer(request: bytes, _: bytes) -> tuple[bytes, bytes]:
 def _open_session(name: str, folder: Path, metric: str, threads: int) -> Session:
     system = next(system for system in systems() if system.name == name)
     return Session(system, folder, metric, threads)
-
-
-def _expected(error: Exception) -> bool:
-    return type(error).__name__ == "UnsupportedError"
-
-
-def _last_lines() -> str:
-    return "\n" + "".join(traceback.format_exc().splitlines(keepends=True)[-6:])

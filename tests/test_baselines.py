@@ -8,7 +8,6 @@ import reference
 
 import logt
 from logt.baselines import (
-    HNSW,
     PCA,
     BackPropagation,
     Composed,
@@ -16,21 +15,20 @@ from logt.baselines import (
     Faiss,
     Flann,
     MemoryVectors,
-    Smoothed,
+    System,
     Turbovec,
 )
-from logt.baselines.base import normalize_vectors
-from logt.baselines.exhaustive import top_k
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.evaluation import recall_at
 from logt.group_testing.cascade import prefix_lengths
 from logt.group_testing.grouping import KdTree, Orthogonal, Random
 from logt.group_testing.kmeans import KMeans
 from logt.group_testing.memory_vectors import Pinv, Sum
-from logt.methods import gt, lo_gt, quantized, rnd, sketched
+from logt.methods import gt, lo_gt, quantized, rnd
 
 N, D = 1500, 48
-LIBRARIES = [Faiss("SQ8"), HNSW(16), Flann(), Turbovec(4)]
+GROUPS = [Random(20, 1), Orthogonal(20, 1), KMeans(n=20), KdTree(20, 1)]
+LIBRARIES = [Faiss("SQ8"), Faiss("HNSW16,Flat"), Flann(), Turbovec(4)]
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +41,7 @@ def exact(X, Q, k):
 
 
 def named(value):
-    return getattr(value, "name", "")
-
-
-# ------------------------------------------------------------------------------------------------- all systems
+    return repr(value) if isinstance(value, System) else ""
 
 
 @pytest.mark.parametrize(
@@ -58,10 +53,12 @@ def named(value):
         (Faiss("PQ24x4np"), {}, 0.45),
         (Faiss("RaBitQ"), {}, 0.2),
         (Faiss("IVF16,SQ8"), {"nprobe": 16}, 0.96),
-        (HNSW(16), {"ef": 300}, 0.98),
+        (Faiss("HNSW16,Flat"), {"ef": 300}, 0.98),
         (Flann(algorithm="kdtree"), {"checks": N}, 0.95),
         (Flann(algorithm="kmeans"), {"checks": N}, 0.95),
         (Turbovec(4), {}, 0.75),
+        (BackPropagation(20, 3), {"verified": N}, 1),
+        *((MemoryVectors(group, memory), {"budget": N}, 1) for group in GROUPS for memory in (Sum(), Pinv())),
     ],
     ids=named,
 )
@@ -75,16 +72,8 @@ def test_each_system_reaches_its_recall_and_pads_short_lists(data, system, setti
     assert recall_at(10, ids, exact(X, Q, 10)) >= min_recall
     assert (built.search(Q[0], 10, **setting) == ids[:1]).all()
     assert min(built.memory_ratio, built.nbytes) > 0
-    assert 0 < built.rho(**setting) < 1.2
+    assert 0 < built.rho(**setting) < 2
     assert (built.search(Q, N + 2, **setting)[:, N:] == -1).all()
-
-
-@pytest.mark.parametrize(
-    "system", [Composed(rnd(n=10, m=2, L=8), batches=2), BackPropagation(n=10), MemoryVectors(), PCA()], ids=named
-)
-def test_builds_accept_true_as_progress(data, system, capfd):
-    system.build(data[0], progress=True)
-    assert capfd.readouterr().out == ""
 
 
 @pytest.mark.parametrize(
@@ -103,19 +92,6 @@ def test_results_do_not_depend_on_the_number_of_threads(data, system, setting):
     assert (one == two).all()
 
 
-def test_equal_scores_are_ranked_by_row():
-    assert (top_k(np.ones((2, 30), np.float32), 7) == np.arange(7)).all()
-
-
-def test_normalized_vectors_are_not_copied(data):
-    X, _ = data
-    assert normalize_vectors(X) is X
-    assert np.allclose(normalize_vectors(X.astype(np.float64) * 3), X, atol=1e-6)
-
-
-# ------------------------------------------------------------------------------------------------------- input
-
-
 def test_systems_refuse_invalid_vectors_and_queries(data):
     X, Q = data
     with pytest.raises(InvalidInputError, match="row 0 of X"):
@@ -129,16 +105,19 @@ def test_systems_refuse_invalid_vectors_and_queries(data):
         Faiss("SQ8").build(X).search(Q, 5, nprobe=3)
     with pytest.raises(InvalidInputError, match="SQ9000"):
         Faiss("SQ9000").build(X)
-
-
-@pytest.mark.parametrize("system", [Exhaustive(), Composed(rnd()), MemoryVectors(KdTree())], ids=named)
-def test_systems_refuse_an_empty_collection(system):
-    with pytest.raises(InvalidInputError, match="no vectors"):
-        system.build(np.empty((0, 8), np.float32))
+    with pytest.raises(InvalidInputError, match="budget"):
+        MemoryVectors().build(X).search(Q, 5, budget=0)
+    for system in (Exhaustive(), Composed(rnd())):
+        with pytest.raises(InvalidInputError, match="no vectors"):
+            system.build(X[:0])
 
 
 @pytest.mark.parametrize(
-    "wrong", [lambda: PCA(0), lambda: PCA(1.5), lambda: Turbovec(7), lambda: HNSW(0), lambda: Flann(0.0)]
+    "wrong",
+    [
+        *(lambda: PCA(0), lambda: PCA(1.5), lambda: Turbovec(7), lambda: Flann(0.0)),
+        lambda: MemoryVectors(Random(50, 4)),
+    ],
 )
 def test_wrong_parameters_are_refused(wrong):
     with pytest.raises(InvalidInputError, match="must be"):
@@ -155,9 +134,6 @@ def test_the_error_of_a_missing_library_names_its_extra(data, system, monkeypatc
         system.build(data[0])
 
 
-# ----------------------------------------------------------------------------------------- indexes as systems
-
-
 def test_a_composed_system_equals_its_index(data, tmp_path):
     X, Q = data
     built = Composed(lo_gt(n=20, m=3, L=10)).build(X, seed=3)
@@ -166,20 +142,11 @@ def test_a_composed_system_equals_its_index(data, tmp_path):
     assert (built.search(Q, 50, p=0.5) == logt.open(tmp_path).search(Q, 50, p=0.5).ids).all()
 
 
-def test_a_smoothed_system_is_built_from_smoothed_vectors(data):
-    X, Q = data
-    built = Smoothed(Exhaustive(), n=3).build(X)
-    assert (built.search(Q, 20) == Exhaustive().build(logt.smoothed(X, n=3)).search(Q, 20)).all()
-
-
 def test_batches_hold_each_vector_once(data):
     X, Q = data
     built = Composed(rnd(n=20, m=3, L=10), batches=4).build(X, seed=1)
     assert built.index.report()["segments"] == 4
     assert (np.sort(built.search(Q, N), axis=1) == np.arange(N)).all()
-
-
-# -------------------------------------------------------------------------------------------------- complexity
 
 
 def test_complexity_counts_the_entries_that_a_search_reads(data):
@@ -203,19 +170,12 @@ def test_complexity_of_quantized_memory_vectors_counts_look_ups(data):
     assert built.rho() == pytest.approx((centroids * D + 135 * 8 + 10 * 900) / (D * 900))
 
 
-def test_complexity_of_probing_rises_with_effort(data):
-    built = Composed(sketched()).build(data[0])
-    efforts = [built.rho(effort=e) for e in (0.0, 0.4, 0.8, 1.0)]
-    assert efforts == sorted(efforts)
-    assert efforts[-1] >= 1
-
-
 def test_complexity_of_faiss_rises_with_nprobe_and_ef(data):
     X, _ = data
     lists = Faiss("IVF16,SQ8").build(X)
     assert 16 / N < lists.rho(nprobe=1) < lists.rho(nprobe=4) < lists.rho(nprobe=16)
     assert lists.rho(nprobe=16) == pytest.approx(1 + 16 / N)
-    graph = HNSW(16).build(X)
+    graph = Faiss("HNSW16,Flat").build(X)
     assert graph.rho(ef=20) < graph.rho(ef=200)
     assert Faiss("SQ8").build(X).rho() == 1
     assert Faiss("PQ16x4np").build(X).rho() == pytest.approx((16 * N + 16 * D) / (D * N))
@@ -234,24 +194,9 @@ def test_pca_is_exact_if_the_vectors_have_few_dimensions(data):
     assert recall_at(100, PCA(0.5).build(plane).search(Q, 100), exact(plane, Q, 100)) > 0.999
 
 
-# ------------------------------------------------------------------- group testing that verifies some vectors
-
-GROUPS = [Random(20, 1), Orthogonal(20, 1), KMeans(n=20), KdTree(20, 1)]
-
-
 @pytest.fixture(scope="module")
 def small(vectors):
     return vectors(600, 32), vectors(12, 32, seed=1)
-
-
-@pytest.mark.parametrize("batches", [1, 3, 10])
-def test_verifying_everything_is_exhaustive_search(small, batches):
-    X, Q = small
-    exact = Exhaustive().build(X)
-    built = BackPropagation(20, 3, batches).build(X)
-    for k in (1, 20, 600):
-        assert (built.search(Q, k, verified=600) == exact.search(Q, k)).all()
-    assert (built.search(Q, 603, verified=10**6)[:, 600:] == -1).all()
 
 
 @pytest.mark.parametrize("verified", [7, 60, 150])
@@ -277,16 +222,6 @@ def test_complexity_counts_verified_vectors(small):
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=repr)
-@pytest.mark.parametrize("memory", [Sum(), Pinv()], ids=repr)
-def test_probing_all_units_is_exhaustive_search(small, group, memory):
-    X, Q = small
-    exact = Exhaustive().build(X).search(Q, 600)
-    built = MemoryVectors(group, memory).build(X)
-    assert (built.search(Q, 600, budget=600) == exact).all()
-    assert built.rho(budget=600) == pytest.approx(built.memory_ratio)
-
-
-@pytest.mark.parametrize("group", GROUPS, ids=repr)
 def test_probed_units_come_first_and_the_others_follow_by_score(small, group):
     X, Q = small
     units = group(X, np.random.default_rng(0))
@@ -302,10 +237,3 @@ def test_probed_units_come_first_and_the_others_follow_by_score(small, group):
             assert (np.diff(S[q, found[:count]]) <= 1e-6).all()
             assert min(C[q, list(probed)]) >= C[q, unit[count:]].max(initial=-np.inf) - 1e-5
             assert (np.diff(C[q, unit[count:]]) <= 1e-5).all()
-
-
-def test_wrong_parameters_of_memory_vectors_are_refused(small):
-    with pytest.raises(InvalidInputError, match="budget"):
-        MemoryVectors().build(small[0]).search(small[1], 5, budget=0)
-    with pytest.raises(InvalidInputError, match="m must be 1"):
-        MemoryVectors(Random(50, 4))

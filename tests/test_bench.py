@@ -37,9 +37,6 @@ def with_metric(data, metric):
     return Benchmark("scaled", data.X * scale, data.Q, {}, metric)
 
 
-# ---------------------------------------------------------------------------------------------------- the task
-
-
 def test_vectors_that_are_held_out_are_relevant_to_no_query_and_the_truth_follows_the_rows(data):
     task = make_task(data)
     assert len(task.held.Q) == 150
@@ -49,14 +46,11 @@ def test_vectors_that_are_held_out_are_relevant_to_no_query_and_the_truth_follow
         assert (data.X[before] == task.X[after]).all()
 
 
-def test_rows_and_queries_can_be_limited(data):
+def test_rows_and_queries_can_be_limited_and_neighbors_are_computed_again(data):
     task = make_task(data, rows=500, queries=4)
     assert len(task.X) + len(task.held.Q) == 500
     assert len(task.queries.Q) == len(task.truths["known answer"]) == 4
     assert max(rows.max(initial=0) for rows in task.truths["known answer"].positives) < len(task.X)
-
-
-def test_neighbors_as_ground_truth_are_computed_again(data):
     neighbors = GroundTruth.from_lists([[0]] * len(data.Q))
     task = make_task(Benchmark("hdf5", data.X, data.Q, {NEIGHBORS_PROTOCOL: neighbors}))
     assert task.truths == {}
@@ -81,19 +75,9 @@ def test_vectors_at_the_same_distance_count_alike_and_each_once():
     assert task.recall(np.repeat(same[:, :1], 5, axis=1), task.queries) == 0.2
 
 
-# ------------------------------------------------------------------------------------------------ the frontier
-
-
-def test_the_frontier_drops_settings_that_are_slower_and_worse():
-    assert pareto([(0.9, 2.0), (0.8, 3.0), (0.7, 1.0), (0.95, 4.0), (0.9, 2.5)]) == [
-        (0.7, 1.0),
-        (0.9, 2.0),
-        (0.95, 4.0),
-    ]
-
-
-def test_times_are_interpolated_between_the_settings_on_both_sides():
-    points = [(0.8, 1.0), (0.9, 4.0)]
+def test_times_are_interpolated_between_the_settings_of_the_frontier_on_both_sides():
+    points = [(0.8, 1.0), (0.9, 4.0), (0.84, 4.0), (0.7, 1.5), (0.9, 4.5)]
+    assert pareto(points) == points[:2]
     assert time_at(points, 0.8) == 1
     assert time_at(points, 0.85) == pytest.approx(2)
     assert time_at(points, 0.5) == 1
@@ -135,9 +119,6 @@ def test_the_default_index_is_compared_with_the_fastest_library_of_its_size_and_
     at_98 = next(row for row in compared if row["target"] == "batch, recall, held out 0.98")
     assert at_98["logt"] == at_98["fastest, all"] == ""
     assert compare([]) == []
-
-
-# -------------------------------------------------------------------------------------------------- the systems
 
 
 TRIED = [
@@ -198,9 +179,6 @@ def test_a_library_that_crashes_or_fails_is_reported_and_the_run_goes_on(tmp_pat
     worker = Worker(exhaustive, tmp_path, "cosine", 1)
     with pytest.raises(WorkerError, match="build: took more than 0 s"):
         worker.call("build", limit=0)
-
-
-# ------------------------------------------------------------------------------------------------- the whole run
 
 
 OPTIONAL = ("faiss", "h5py", "matplotlib", "pyarrow", "rich", "scann", "scipy", "svs", "turbovec", "typer", "usearch")

@@ -390,11 +390,7 @@ def test_the_commands(normal, tmp_path):
         assert done.exit_code == code, done.output
         return done
 
-    run("build", tmp_path / "x.npy", tmp_path / "index", "--bytes", 70, "--recall", 0.9)
-    report = json.loads(run("info", tmp_path / "index", "--json").stdout)
-    assert 40 < report["bytes per vector"] <= 75
-    wrong = CliRunner().invoke(app, ["build", str(tmp_path / "x.npy"), str(tmp_path / "b"), "--bytes", "9"])
-    assert "--bytes must be at least" in str(wrong.exception)
+    run("build", tmp_path / "x.npy", tmp_path / "index", "--recall", 0.9)
     tuned = json.loads(run("tune", tmp_path / "index", tmp_path / "q.npy", "--json", "--recall", 0.9).stdout)
     assert len(tuned["points"]) == len(RecallCurve.EFFORTS) + 1
     assert 0 <= tuned["recommended"] <= 1

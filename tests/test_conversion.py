@@ -7,7 +7,6 @@ import sys
 
 import numpy as np
 import pytest
-from test_cli import run
 
 import logt
 
@@ -63,9 +62,6 @@ def test_the_metric_is_kept_or_chosen(X):
     with pytest.raises(logt.InvalidInputError, match="metric type 2, which logt does not have; pass metric='cosine'"):
         logt.from_faiss(other)
     assert len(logt.from_faiss(other, metric="l2")) == N
-
-
-def test_an_empty_index_stays_empty():
     assert len(logt.from_faiss(faiss.IndexFlatL2(8))) == 0
     assert len(logt.from_faiss(faiss.IndexIDMap(faiss.IndexFlatL2(8)))) == 0
 
@@ -83,28 +79,19 @@ def test_what_cannot_be_converted_is_refused(X, tmp_path):
         logt.from_faiss(tmp_path / "wrong.faiss")
 
 
-def parts():
-    """Return what shards or replicas consist of, which these do not keep alive."""
-    return [faiss.IndexFlatL2(D) for _ in range(2)]
-
-
-def test_an_index_that_cannot_reconstruct_is_refused_before_faiss_starts_threads(X):
-    shards, kept = faiss.IndexShards(D), parts()
-    for part in kept:
-        shards.add_shard(part)
+def test_replicas_are_read_and_shards_are_refused_before_faiss_starts_threads(X):
+    replicas, shards = faiss.IndexReplicas(D), faiss.IndexShards(D)
+    parts = [faiss.IndexFlatL2(D) for _ in range(4)]  # which replicas and shards do not keep alive
+    for replica, shard in zip(parts[:2], parts[2:], strict=True):
+        replicas.add_replica(replica)
+        shards.add_shard(shard)
+    replicas.add(X)
+    assert len(logt.from_faiss(replicas)) == N
     with_ids = faiss.IndexIDMap(shards)
     with_ids.add_with_ids(X, np.arange(N))
     for index in (shards, with_ids):
         with pytest.raises(logt.InvalidInputError, match=f"{type(index).__name__} cannot reconstruct its vectors"):
             logt.from_faiss(index)
-
-
-def test_replicas_give_the_vectors_of_one_of_them(X):
-    replicas, kept = faiss.IndexReplicas(D), parts()
-    for part in kept:
-        replicas.add_replica(part)
-    replicas.add(X)
-    assert len(logt.from_faiss(replicas)) == N
 
 
 def test_without_faiss_the_error_names_the_extra(monkeypatch):
@@ -113,16 +100,12 @@ def test_without_faiss_the_error_names_the_extra(monkeypatch):
         logt.from_faiss("x.faiss")
 
 
-def test_the_command_converts_a_file(X, tmp_path):
+def test_the_command_converts_a_file(X, tmp_path, run_logt):
     faiss.write_index(build(X, "Flat"), str(tmp_path / "x.faiss"))
     words = ("convert", tmp_path / "x.faiss", tmp_path / "index", "--bits", 4)
-    report = json.loads(run(*words, "--json").stdout)
+    report = json.loads(run_logt(*words, "--json"))
     assert (report["vectors"], report["metric"]) == (N, "l2")
     assert logt.open(tmp_path / "index").search(X[5], 1).ids.tolist() == [5]
-    assert "--overwrite" in run(*words, ok=False).stderr
-    run(*words, "--overwrite", "--metric", "cosine")
+    assert "--overwrite" in run_logt(*words, ok=False)
+    run_logt(*words, "--overwrite", "--metric", "cosine")
     assert logt.open(tmp_path / "index").metric == "cosine"
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "notes.txt").write_text("mine")
-    refused = run("convert", tmp_path / "x.faiss", tmp_path / "full", ok=False).stderr
-    assert "exists and is not an index" in " ".join(refused.split())

@@ -74,9 +74,6 @@ def pids_of(replicas):
     return [about["pid"] for about in ray.get([replica.actor.ping.remote() for replica in replicas])]
 
 
-# ------------------------------------------------------------------------------------------------------ builds
-
-
 @ignore_warnings
 def test_a_build_on_ray_has_the_bytes_of_a_build_with_processes_whatever_is_killed(cluster, tmp_path, vectors):
     sources = [tmp_path / f"{number}.npy" for number in range(3)]
@@ -102,16 +99,9 @@ def test_a_build_on_ray_has_the_bytes_of_a_build_with_processes_whatever_is_kill
 
 
 @ignore_warnings
-def test_the_command_builds_on_a_cluster_that_is_not_named(cluster, tmp_path, vectors):
-    from typer.testing import CliRunner
-
-    from logt.cli.main import app
-
+def test_the_command_builds_on_a_cluster_that_is_not_named(cluster, tmp_path, vectors, run_logt):
     np.save(tmp_path / "vectors.npy", vectors(300, DIM))
-    done = CliRunner().invoke(
-        app, ["build", "--ray", str(tmp_path / "vectors.npy"), str(tmp_path / "index"), "--json"]
-    )
-    assert '"vectors": 300' in done.output
+    assert '"vectors": 300' in run_logt("build", "--ray", tmp_path / "vectors.npy", tmp_path / "index", "--json")
     assert len(logt.open(tmp_path / "index")) == 300
 
 
@@ -137,13 +127,12 @@ def test_descriptors_of_photos_are_computed_on_the_cluster(cluster, tmp_path, sm
     Image = pytest.importorskip("PIL.Image")
     from logt.photos import Photos, update
 
-    rng = np.random.default_rng(0)
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         for number in range(10):
             pixels = np.random.default_rng(number).integers(0, 256, (40, 50, 3), np.uint8)
             Image.fromarray(pixels).save(tmp_path / name / f"{number}.png")
-        (tmp_path / name / "bad.png").write_bytes(rng.bytes(100))
+        (tmp_path / name / "bad.png").write_bytes(bytes(100))
     there = update(tmp_path / "one", model=small, extract=logt.distributed.RayExtractor())
     here = update(tmp_path / "two", model=small)
     assert there == here
@@ -162,9 +151,6 @@ def test_the_code_of_the_how_to_runs(cluster, tmp_path, monkeypatch):
         exec(compile(example, "cluster.md", "exec"), names)
 
 
-# ---------------------------------------------------------------------------------------------------- searches
-
-
 @pytest.mark.parametrize("settings", [{}, {"effort": 0.1}, {"effort": 1.0}, {"nprobe": 2}, {"expand": 3}])
 def test_shards_give_the_ids_and_scores_of_one_machine(index, folder, vectors, settings):
     here, Q = logt.open(folder), vectors(300, DIM, seed=3)
@@ -173,7 +159,7 @@ def test_shards_give_the_ids_and_scores_of_one_machine(index, folder, vectors, s
     assert len(index) == len(here)
 
 
-def test_shards_give_all_results_of_a_range_and_of_a_large_k(index, folder, vectors):
+def test_shards_give_all_results_of_a_range_and_of_a_large_k_and_are_described(index, folder, vectors):
     here, Q = logt.open(folder), vectors(5, DIM, seed=4)
     for mine, other in zip(index.range_search(Q, 0.6), here.range_search(Q, 0.6), strict=True):
         np.testing.assert_array_equal(mine, other)
@@ -183,6 +169,9 @@ def test_shards_give_all_results_of_a_range_and_of_a_large_k(index, folder, vect
     assert 1 in index
     assert 0 not in index
     assert "1" not in index
+    report = index.info()
+    assert report["vectors"] == sum(part["vectors"] for part in report["shards"]) == len(index)
+    assert [(part["replicas"], len(part["nodes"])) for part in report["shards"]] == [(2, 2), (2, 2)]
 
 
 def test_filters_work_in_shards_and_other_things_are_refused(index, folder, vectors):
@@ -221,14 +210,6 @@ def test_string_ids_and_the_graph_give_what_they_give_on_one_machine(cluster, tm
                 assert_same(mine, here.search(Q, 5, rerank=rerank, filter=allowed, beam=0))
         with pytest.raises(InvalidInputError, match="with a filter of ids, not with a mask"):
             index.search(Q, 5, rerank="diffusion", filter=np.ones(len(here), bool))
-
-
-def test_replicas_are_on_different_nodes_and_described(index):
-    report = index.info()
-    assert report["vectors"] == len(index)
-    assert [part["replicas"] for part in report["shards"]] == [2, 2]
-    assert all(len(part["nodes"]) == 2 for part in report["shards"])
-    assert sum(part["vectors"] for part in report["shards"]) == len(index)
 
 
 def test_a_new_generation_is_loaded_without_dropping_a_search(cluster, tmp_path, vectors):
@@ -281,9 +262,6 @@ def test_an_index_that_cannot_be_searched_in_shards_is_refused(cluster, tmp_path
         logt.distributed.open(str(tmp_path / "paper"))
     with pytest.raises(FileNotFoundError, match="holds no index"):
         logt.distributed.open(str(tmp_path / "none"))
-
-
-# ---------------------------------------------------------------------------------------------------- failures
 
 
 def test_a_slow_replica_is_passed_over(index, folder, vectors):

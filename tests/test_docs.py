@@ -80,9 +80,6 @@ def test_the_layout_names_every_module():
     assert modules | folders <= set(re.findall(r"`([\w/]+)`", text))
 
 
-# -------------------------------------------------------------------------------------------------- the site
-
-
 def test_the_site_builds_without_warnings_and_loads_nothing_from_elsewhere(tmp_path):
     command = [sys.executable, str(ROOT / "scripts" / "build_docs.py"), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -104,9 +101,6 @@ def test_the_figures_are_those_that_the_script_draws(tmp_path):
     assert drawn == {path.name for path in (ROOT / "docs" / "images").glob("*.svg")}
 
 
-# ------------------------------------------------------------------------------------------------ docstrings
-
-
 def test_parameters_in_plain_docstrings_become_fields():
     text = "Return the k best.\n\nQ: queries, (nq, d). p, R: of\nthe cascade: see `Cascade`. Not a parameter: this."
     lines = plain_docstrings.convert(text, ["Q", "p", "R"])
@@ -115,9 +109,6 @@ def test_parameters_in_plain_docstrings_become_fields():
     cascade = "of the cascade: see ``Cascade``. Not a parameter: this."
     assert f":param p: {cascade}" in lines
     assert f":param R: {cascade}" in lines
-
-
-# ------------------------------------------------------------------------------------- files for GitHub and git
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.y*ml")), ids=name_of)

@@ -91,7 +91,7 @@ def test_another_reader_sees_the_changes_after_refresh(folder, X):
     assert folder.names == []
 
 
-def test_an_empty_folder_finds_nothing_and_is_not_created(tmp_path, X):
+def test_an_empty_folder_finds_nothing_and_is_not_created_and_has_a_known_distance(tmp_path, X):
     folder = EmbeddingFolder(tmp_path / "none", "cosine")
     assert folder.search(X[:2], 3)[1].rows.tolist() == []
     assert folder.within(X[:2], 0.5)[0].rows.tolist() == []
@@ -100,8 +100,5 @@ def test_an_empty_folder_finds_nothing_and_is_not_created(tmp_path, X):
     with pytest.raises(InvalidInputError, match="holds no embeddings"):
         folder.remove(["x"])
     assert not (tmp_path / "none").exists()
-
-
-def test_an_unknown_distance_is_refused(tmp_path):
     with pytest.raises(InvalidInputError, match="euclidean"):
         EmbeddingFolder(tmp_path, "manhattan")

@@ -111,8 +111,8 @@ def test_methods_that_need_the_neighbors_of_all_points_run(fiftyone, dataset, bo
     assert max(found[0] for found in distances[:10]) < 0.05
 
 
-def test_a_view_restricts_the_results(dataset, both):
-    view = dataset.match(fiftyone_field("number") < 35)
+def test_a_view_restricts_the_results(fiftyone, dataset, both):
+    view = dataset.match(fiftyone.ViewField("number") < 35)
     ours, _ = both
     ours.use_view(view)
     assert ours.index_size == 35
@@ -161,7 +161,7 @@ def test_patches_are_searched_by_label(fiftyone, dataset, embeddings):
     )
     assert results.total_index_size == 40
     patches = dataset.limit(20).to_patches("objects")
-    query = patches.match(fiftyone_field("objects.label") == "4").first().id
+    query = patches.match(fiftyone.ViewField("objects.label") == "4").first().id
     found = patches.sort_by_similarity(query, k=2, brain_key="patches")
     assert [sample.objects.label for sample in found] == ["4", "34"]
     results.find_duplicates(thresh=0.05)
@@ -191,9 +191,3 @@ def test_wrong_input_is_refused(fiftyone, dataset, both):
         both[0].sort_by_similarity(dataset.values("id")[:2], aggregation="post-min")
     with pytest.raises(ValueError, match="pass sample_ids"):
         both[0].remove_from_index(label_ids=["0" * 24])
-
-
-def fiftyone_field(name):
-    from fiftyone import ViewField
-
-    return ViewField(name)

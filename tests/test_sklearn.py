@@ -6,13 +6,9 @@ import numpy as np
 import pytest
 
 pytest.importorskip("sklearn")
-from sklearn.cluster import DBSCAN
 from sklearn.datasets import load_digits
-from sklearn.manifold import TSNE, Isomap
-from sklearn.metrics import adjusted_rand_score
-from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.model_selection import train_test_split
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsTransformer, NearestNeighbors
-from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import logt
@@ -98,25 +94,6 @@ def test_the_graph_is_that_of_the_transformer_of_scikit_learn(blobs):
     np.testing.assert_array_equal(LogtTransformer().fit_transform(X).diagonal(), 0)
 
 
-def test_isomap_tsne_and_dbscan_take_the_graph(blobs):
-    """The graph of the neighbors within a radius is one of DBSCAN too."""
-    X, labels = blobs
-    dbscan = DBSCAN(eps=9.0, min_samples=5, metric="precomputed")
-    within = LogtNeighbors(radius=9.0).fit(X).radius_neighbors_graph(X, mode="distance")
-    for clusters in (
-        make_pipeline(LogtTransformer(n_neighbors=20), dbscan).fit_predict(X),
-        dbscan.fit_predict(within),
-    ):
-        assert adjusted_rand_score(labels, clusters) > 0.99
-    isomap = Isomap(n_neighbors=30, metric="precomputed")
-    embedded = make_pipeline(LogtTransformer(n_neighbors=30), isomap).fit_transform(X[labels == 0])
-    assert embedded.shape == (60, 2)
-    assert np.isfinite(embedded).all()
-    tsne = TSNE(metric="precomputed", init="random", perplexity=10, random_state=0, max_iter=250)
-    points = make_pipeline(LogtTransformer(n_neighbors=31), tsne).fit_transform(X[:300])
-    assert KNeighborsClassifier().fit(points, labels[:300]).score(points, labels[:300]) > 0.95
-
-
 def test_a_radius_search_uses_the_threads_of_the_estimator(blobs, monkeypatch):
     neighbors = LogtNeighbors(n_jobs=1).fit(blobs[0])
     used, workers = [], logt.Index._workers
@@ -138,13 +115,6 @@ def test_the_classifier_agrees_with_that_of_scikit_learn(digits, weights):
     assert np.mean(ours.predict(X_test) == theirs.predict(X_test)) > 0.985
     assert ours.score(X_test, y_test) > 0.97
     np.testing.assert_allclose(ours.predict_proba(X_test).sum(axis=1), 1)
-
-
-def test_a_grid_search_is_as_good_as_with_exact_neighbors(digits):
-    X, y = digits
-    search = GridSearchCV(LogtClassifier(n_jobs=1), {"n_neighbors": [1, 5], "bits": [2, 4]}, cv=2).fit(X, y)
-    exact = GridSearchCV(KNeighborsClassifier(), {"n_neighbors": [1, 5]}, cv=2).fit(X, y)
-    assert search.best_score_ > exact.best_score_ - 0.02
 
 
 @pytest.mark.parametrize(
@@ -169,16 +139,3 @@ def test_more_neighbors_than_vectors_are_refused(blobs):
     for estimator in (LogtNeighbors(n_neighbors=6), NearestNeighbors(n_neighbors=6)):
         with pytest.raises(ValueError, match=message):
             estimator.fit(blobs[0][:6]).kneighbors()
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_scanpy_takes_the_transformer():
-    scanpy, anndata = pytest.importorskip("scanpy"), pytest.importorskip("anndata")
-    X = np.random.default_rng(0).standard_normal((300, 20)).astype(np.float32)
-    X[:150] += 4
-    exact, found = anndata.AnnData(X), anndata.AnnData(X)
-    scanpy.pp.neighbors(exact, n_neighbors=10, use_rep="X", transformer="sklearn")
-    scanpy.pp.neighbors(found, n_neighbors=10, use_rep="X", transformer=LogtTransformer(n_neighbors=10))
-    connected, expected = ((data.obsp["connectivities"] > 0).toarray() for data in (found, exact))
-    assert not connected[:150, 150:].any()
-    assert (connected & expected).sum() > 0.9 * expected.sum()

@@ -3,11 +3,10 @@
 from logt.baselines.base import BuiltSystem, System
 from logt.baselines.composed import Composed, Linked, Smoothed
 from logt.baselines.exhaustive import PCA, Exhaustive
-from logt.baselines.external import HNSW, Faiss, Flann, Turbovec
+from logt.baselines.external import Faiss, Flann, Turbovec
 from logt.baselines.group_testing import BackPropagation, MemoryVectors
 
 __all__ = [
-    "HNSW",
     "PCA",
     "BackPropagation",
     "BuiltSystem",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -44,29 +44,17 @@ class BuiltSystem(ABC):
         """Return the paper's complexity ratio of a search: operations per query over d·N."""
 
 
-class System(Protocol):
-    """A frozen dataclass of parameters; its repr is the configuration of an experiment."""
+class System(ABC):
+    """The parameters of a system, as a frozen dataclass; its repr is the configuration of an experiment."""
 
-    @property
-    def name(self) -> str: ...
     def build(
-        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
+        self, X: Any, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
     ) -> BuiltSystem:
         """Build the system from vectors.
 
         X: vectors, (N, d). seed: the same vectors and seed give the same system. threads: the number of threads, all
         cores if None. progress: True draws bars; a function is called as progress(what, done, total).
         """
-        ...
-
-
-class VectorSystem(ABC):
-    """A system that is built from checked vectors of norm 1."""
-
-    def build(
-        self, X: Any, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
-    ) -> BuiltSystem:
-        """Build from vectors X; seed, threads, progress: as in `System.build`."""
         with shown_progress(progress) as report:
             return self._build(normalize_vectors(X), seed, workers_for(threads, report))
 
@@ -83,17 +71,12 @@ def workers_for(threads: int | None, progress: Progress | None = None) -> Worker
 def normalize_vectors(X: Any) -> Floats:
     """Return X, checked, as float32 rows of norm 1; X itself if it already is that."""
     rows = check_vectors(X, infer_dim(X), "cosine")
-    check_not_empty(rows)
+    if not len(rows):
+        raise InvalidInputError("X holds no vectors; a system is built from at least one")
     norms = row_norms(rows)
     if rows.dtype == np.float32 and rows.flags.c_contiguous and np.abs(norms - 1).max(initial=0) < 1e-6:
         return rows
     return normalize_rows(rows, norms)
-
-
-def check_not_empty(X: Any) -> None:
-    """Raise if there are no vectors to build from."""
-    if len(X) == 0:
-        raise InvalidInputError("X holds no vectors; a system is built from at least one")
 
 
 def normalize_queries(Q: Any, dim: int) -> Floats:

@@ -14,7 +14,7 @@ import numpy as np
 from logt._internal.threads import Workers, single_threaded_blas, split_range
 from logt._internal.types import Floats, Ids
 from logt._internal.validation import check_fraction, check_int
-from logt.baselines.base import BuiltSystem, VectorSystem, normalize_queries, pad_ids, workers_for
+from logt.baselines.base import BuiltSystem, System, normalize_queries, pad_ids, workers_for
 from logt.group_testing.search import rank_scores
 
 _TILE = 64  # queries scored together
@@ -46,10 +46,8 @@ def top_k(scores: Floats, k: int) -> Ids:
 
 
 @dataclass(frozen=True)
-class Exhaustive(VectorSystem):
-    """q·x for all x, in float32 by BLAS. `name` is for reports."""
-
-    name: str = "exhaustive float32"
+class Exhaustive(System):
+    """q·x for all x, in float32 by BLAS."""
 
     def _build(self, X: Floats, seed: int, workers: Workers) -> BuiltExhaustive:
         return BuiltExhaustive(X)
@@ -72,7 +70,7 @@ class BuiltExhaustive(ScoringSystem):
 
 
 @dataclass(frozen=True)
-class PCA(VectorSystem):
+class PCA(System):
     """Vectors projected on the principal axes of the centred vectors.
 
     ratio: the complexity ratio of a search, up to 1, from which the number of axes is computed. Vectors are ranked by
@@ -83,10 +81,6 @@ class PCA(VectorSystem):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ratio", check_fraction("ratio", self.ratio))
-
-    @property
-    def name(self) -> str:
-        return f"PCA {self.ratio}"
 
     def count(self, N: int, d: int) -> int:
         """Return the number of axes: a query is projected on them and compared with N vectors of dimension d."""

@@ -16,8 +16,8 @@ import numpy as np
 
 from logt._internal.threads import Workers
 from logt._internal.types import Floats, Ids
-from logt._internal.validation import check_choice, check_fraction, check_int, check_positive
-from logt.baselines.base import BuiltSystem, VectorSystem, normalize_queries, pad_ids, sample_queries
+from logt._internal.validation import check_choice, check_fraction, check_int
+from logt.baselines.base import BuiltSystem, System, normalize_queries, pad_ids, sample_queries
 from logt.errors import InvalidInputError, MissingExtraError
 
 
@@ -46,9 +46,6 @@ def import_extra(module: str, platforms: str = "") -> Any:
         raise MissingExtraError(
             f"this baseline needs {module}: pip install 'logt-search[baselines]'{platforms}"
         ) from error
-
-
-# ---------------------------------------------------------------------------------------------------- faiss
 
 
 class FaissIndex:
@@ -118,45 +115,18 @@ def omp_threads(count: int) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Faiss(VectorSystem):
+class Faiss(System):
     """An index of faiss.
 
-    description: its factory string: "SQ8", "SQ4", "PQ256np", "IVF512,SQ8", "RaBitQ", and so on. Setting: `nprobe`,
-    the number of lists that a search of an IVF index scans.
+    description: its factory string: "SQ8", "SQ4", "PQ256np", "IVF512,SQ8", "RaBitQ", "HNSW32,Flat" and so on.
+    Settings: `nprobe`, the number of lists that a search of an IVF index scans; `ef`, the number of candidates that
+    a search of a graph keeps.
     """
 
     description: str
 
-    @property
-    def name(self) -> str:
-        return f"faiss {self.description}"
-
     def _build(self, X: Floats, seed: int, workers: Workers) -> BuiltFaiss:
         return BuiltFaiss(FaissIndex(X, self.description, threads=workers.threads), sample_queries(X, seed))
-
-
-@dataclass(frozen=True)
-class HNSW(VectorSystem):
-    """The graph of Malkov and Yashunin in faiss, over float32 vectors.
-
-    M: edges per vector. efConstruction: candidates that are kept while the graph is built. Setting: `ef`, the number
-    of candidates that a search keeps.
-    """
-
-    M: int = 32
-    efConstruction: int = 100  # noqa: N815
-
-    def __post_init__(self) -> None:
-        check_positive(self, "M", "efConstruction")
-
-    @property
-    def name(self) -> str:
-        return f"faiss HNSW{self.M}"
-
-    def _build(self, X: Floats, seed: int, workers: Workers) -> BuiltFaiss:
-        description = f"HNSW{self.M},Flat"
-        index = FaissIndex(X, description, threads=workers.threads, efConstruction=self.efConstruction)
-        return BuiltFaiss(index, sample_queries(X, seed))
 
 
 class BuiltFaiss(_LibraryIndex):
@@ -193,34 +163,24 @@ class BuiltFaiss(_LibraryIndex):
         return float(statistics.ndis / len(self._sample))
 
 
-# --------------------------------------------------------------------------------------- FLANN and turbovec
-
-
 @dataclass(frozen=True)
-class Flann(VectorSystem):
-    """FLANN of Muja and Lowe, which tunes itself on a fraction `sample` of X to find the nearest with `precision`.
+class Flann(System):
+    """FLANN of Muja and Lowe, which tunes itself on a tenth of X to find the nearest with `precision`.
 
     Tuning runs up to a thousand searches at about a hundred settings: minutes for a few thousand vectors. It compares
     by L2, which ranks vectors of norm 1 as cosine does. Setting: `checks`, the number of vectors that a search
     compares, by default the tuned number. The complexity ratio is 1 / the speed-up that FLANN reports, or
     checks / N.
 
-    precision: the fraction of nearest neighbors to find. sample: the fraction of X that it is tuned on. algorithm:
-    "autotuned" chooses one of the others.
+    precision: the fraction of nearest neighbors to find. algorithm: "autotuned" chooses one of the others.
     """
 
     precision: float = 0.95
-    sample: float = 0.1
     algorithm: Literal["autotuned", "kdtree", "kmeans"] = "autotuned"
 
     def __post_init__(self) -> None:
         check_choice("algorithm", self.algorithm, ("autotuned", "kdtree", "kmeans"))
-        for name in ("precision", "sample"):
-            object.__setattr__(self, name, check_fraction(name, getattr(self, name)))
-
-    @property
-    def name(self) -> str:
-        return f"FLANN {self.algorithm}"
+        object.__setattr__(self, "precision", check_fraction("precision", self.precision))
 
     def _build(self, X: Floats, seed: int, workers: Workers) -> BuiltFlann:
         flann = import_extra("pyflann_ibeis", " (x86-64 only)").FLANN()
@@ -228,7 +188,7 @@ class Flann(VectorSystem):
             X,
             algorithm=self.algorithm,
             target_precision=self.precision,
-            sample_fraction=self.sample,
+            sample_fraction=0.1,
             build_weight=0.01,
             memory_weight=0.0,
             random_seed=1 + seed,
@@ -239,17 +199,13 @@ class Flann(VectorSystem):
 
 
 @dataclass(frozen=True)
-class Turbovec(VectorSystem):
+class Turbovec(System):
     """turbovec: codes of `bits` (2 to 4) bits per dimension after a rotation, all scanned by each search."""
 
     bits: int = 4
 
     def __post_init__(self) -> None:
         check_choice("bits", self.bits, (2, 3, 4))
-
-    @property
-    def name(self) -> str:
-        return f"turbovec {self.bits} bit"
 
     def _build(self, X: Floats, seed: int, workers: Workers) -> BuiltTurbovec:
         return BuiltTurbovec(turbovec_index(X, self.bits, seed), X)

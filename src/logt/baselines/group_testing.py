@@ -11,7 +11,7 @@ import numpy as np
 from logt._internal.threads import Workers, split_range
 from logt._internal.types import Floats, Ids, Ints
 from logt._internal.validation import check_int, check_positive
-from logt.baselines.base import BuiltSystem, VectorSystem, normalize_queries, pad_ids, sample_queries, workers_for
+from logt.baselines.base import BuiltSystem, System, normalize_queries, pad_ids, sample_queries, workers_for
 from logt.errors import InvalidInputError
 from logt.group_testing.grouping import KdTree, Orthogonal, Random, Units
 from logt.group_testing.kmeans import KMeans
@@ -21,20 +21,19 @@ _TILE = 16  # queries measured together
 
 
 @dataclass(frozen=True)
-class BackPropagation(VectorSystem):
+class BackPropagation(System):
     """GT of Shi et al. (2014): random units and sums; true similarities correct the estimates of the other vectors.
 
     A search works in `batches`: it verifies the vectors with the best estimates and subtracts their true similarities
     from the measurements c = G s of their units. The `verified` vectors come first, by true similarity; the others
     follow, by the remaining measurements of their units.
 
-    n: vectors per unit. m: units per vector. batches: of verified vectors, per search. name: for reports.
+    n: vectors per unit. m: units per vector. batches: of verified vectors, per search.
     """
 
     n: int = 50
     m: int = 4
     batches: int = 10
-    name: str = "GT back-propagation"
 
     def __post_init__(self) -> None:
         check_positive(self, "n", "m", "batches")
@@ -45,7 +44,7 @@ class BackPropagation(VectorSystem):
 
 
 @dataclass(frozen=True)
-class MemoryVectors(VectorSystem):
+class MemoryVectors(System):
     """Memory vectors of Iscen et al. (2014, 2016): each vector is in one unit, and a search probes some units.
 
     Units are probed by decreasing score, as many as hold at most `budget` vectors. The members of probed units come
@@ -60,10 +59,6 @@ class MemoryVectors(VectorSystem):
     def __post_init__(self) -> None:
         if getattr(self.group, "m", 1) != 1:
             raise InvalidInputError(f"each vector is in one unit: m must be 1, got {self.group!r}")
-
-    @property
-    def name(self) -> str:
-        return f"memory vectors, {type(self.group).__name__}, {type(self.memory).__name__}"
 
     def _build(self, X: Floats, seed: int, workers: Workers) -> BuiltMemoryVectors:
         units = self.group(X, np.random.default_rng(seed), workers)

@@ -11,7 +11,7 @@ import typer
 
 import logt
 from logt.cli.console import err, progress, say
-from logt.datasets import Benchmark, load_benchmark, synthetic_benchmark
+from logt.datasets import load_benchmark, synthetic_benchmark
 from logt.reproduce import plots
 from logt.reproduce.experiments import EXPERIMENTS
 from logt.reproduce.plan import Plan
@@ -41,7 +41,12 @@ def reproduce(
     selected = [*(only or []), *(names or [])]
     select_experiments(selected)  # report a wrong name or a missing package before the work starts
     plots.check_matplotlib()
-    benchmark = _load_benchmark(data, quick)
+    if data is not None:
+        benchmark = load_benchmark(data)
+    elif quick:
+        benchmark = synthetic_benchmark(4_000, 512, landmarks=40)
+    else:
+        benchmark = synthetic_benchmark(20_000, 1024, landmarks=60)
     say(f"{benchmark.name}: {len(benchmark.Q)} queries, protocol {benchmark.main}")
     plan = Plan.from_shape(*benchmark.X.shape, quick=quick)
     start = time.perf_counter()
@@ -53,9 +58,3 @@ def reproduce(
             say(f"interrupted; {run.new_points} new points are kept. The same command resumes", err)
             raise typer.Exit(130) from None
     say(f"{run.new_points} points measured in {(time.perf_counter() - start) / 60:.1f} minutes; report: {path}")
-
-
-def _load_benchmark(data: Path | None, quick: bool) -> Benchmark:
-    if data is not None:
-        return load_benchmark(data)
-    return synthetic_benchmark(4_000, 512, landmarks=40) if quick else synthetic_benchmark(20_000, 1024, landmarks=60)

@@ -21,15 +21,12 @@ from logt.cli.console import AsJson, Threads, err, out, print_json, printable, p
 from logt.cli.optional_value import Ray
 from logt.cli.storage import Overwrite, print_report
 from logt.datasets import read_vectors
-from logt.datasets.row_files import rows_shape
 from logt.datasets.vector_files import SUFFIXES, read_stream
 from logt.distributed.build import build as build_distributed
 from logt.distributed.pools import ProcessPool, RayPool
-from logt.engine.costs import memory_per_vector
 from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.integrations.faiss import from_faiss
-from logt.lists.residual import MAX_BITS
 from logt.results import SearchResult
 from logt.storage.backup import removed_on_failure
 from logt.storage.manifest import MANIFEST
@@ -48,10 +45,6 @@ def build(
     ],
     index: Annotated[str, typer.Argument(help="The folder or URL to write the index to.")],
     bits: Bits = None,
-    bytes_: Annotated[
-        float | None,
-        typer.Option("--bytes", help="Choose the bits so that a vector takes at most this many bytes of memory."),
-    ] = None,
     recall: Annotated[
         float, typer.Option(help="Default of the searches: this fraction of what a full read finds.")
     ] = 0.95,
@@ -83,8 +76,6 @@ def build(
     if spread and "-" in sources:
         raise InvalidInputError("the standard input can only be read alone and by one process; write it to a file")
     X = None if spread else _read(Path(sources[0]))
-    if bytes_ is not None:
-        bits = _bits_for_bytes(bits, bytes_, rows_shape(sources[0]) if X is None else X.shape)
     settings: dict[str, Any] = {
         "method": methods.sketched(bits=bits, recall=recall, refine=refine),
         "metric": metric,
@@ -186,21 +177,11 @@ def search(
     if as_jsonl:
         sys.stdout.writelines(_json_lines(result))
     elif as_json:
-        print_json({"ids": result.ids.tolist(), "scores": _json_scores(result.scores)})
+        scores = result.scores.astype(object)
+        scores[~np.isfinite(result.scores)] = None  # JSON has no infinity
+        print_json({"ids": result.ids.tolist(), "scores": scores.tolist()})
     else:
         _print_results(result)
-
-
-def _bits_for_bytes(bits: int | None, limit: float, shape: tuple[int, ...]) -> int:
-    """Return the most bits per dimension with which a vector takes at most `limit` bytes of memory."""
-    if bits is not None:
-        raise InvalidInputError("pass --bits or --bytes, not both")
-    N, dim = shape
-    for candidate in range(MAX_BITS, 0, -1):
-        needed = memory_per_vector(N, dim, candidate)
-        if needed <= limit:
-            return candidate
-    raise InvalidInputError(f"--bytes must be at least {needed:.0f} for {dim} dimensions, got {limit:g}")
 
 
 def _read(path: Path) -> Array:
@@ -226,8 +207,3 @@ def _json_lines(result: SearchResult) -> Iterator[str]:
     for query, (ids, scores, count) in enumerate(zip(result.ids, result.scores, result.counts, strict=True)):
         found = {"query": query, "ids": ids[:count].tolist(), "scores": scores[:count].tolist()}
         yield to_json(found) + "\n"
-
-
-def _json_scores(scores: Any) -> list[list[float | None]]:
-    """Return the scores with null for padding, as JSON has no infinity."""
-    return [[float(score) if np.isfinite(score) else None for score in row] for row in scores]

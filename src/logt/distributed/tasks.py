@@ -69,9 +69,6 @@ def parse_result(line: bytes, task: Task) -> Result:
     return result
 
 
-# ----------------------------------------------------------------------------------------------------- tasks
-
-
 def inspect(task: Task) -> Result:
     """Return the shape of a source, and what changes when the source changes."""
     rows, dim = rows_shape(task["source"])
@@ -139,9 +136,6 @@ def measure(task: Task) -> Result:
 _KINDS: dict[str, Callable[[Task], Result]] = {
     function.__name__: function for function in (inspect, draw_sample, train, encode, measure)
 }
-
-
-# ----------------------------------------------------------------------------------------------------- files
 
 
 def _write(place: Place, kind: str, arrays: Mapping[str, Array]) -> Result:

@@ -56,7 +56,8 @@ class Run:
     def __call__(self, names: Sequence[str] = ()) -> Path:
         """Measure missing points, write every experiment that is complete, and return the path of the report."""
         experiments = select_experiments(names)
-        wanted = _merge_trials([trial for experiment in experiments for trial in experiment.trials(self.plan)])
+        trials = [trial for experiment in experiments for trial in experiment.trials(self.plan)]
+        wanted = {trial.key: trial for trial in sorted(trials, key=lambda trial: trial.timed)}  # the timed one stays
         for experiment in sorted(experiments, key=lambda experiment: experiment.slow):
             self._measure_missing(experiment.trials(self.plan), wanted)
             self.write()
@@ -95,15 +96,6 @@ class Run:
     def _keep(self, trial: Trial, point: Point) -> None:
         self._points.add(trial, point)
         self.new_points += 1
-
-
-def _merge_trials(trials: Sequence[Trial]) -> dict[str, Trial]:
-    """Return each trial once, by key; the timed one if there is one."""
-    merged: dict[str, Trial] = {}
-    for trial in trials:
-        if trial.key not in merged or trial.timed:
-            merged[trial.key] = trial
-    return merged
 
 
 def _to_csv(rows: Sequence[Row]) -> str:

@@ -38,10 +38,6 @@ def _entries(plan: Plan) -> list[Entry]:
     return entries
 
 
-def _claims(result: Result) -> list[Claim]:
-    return [_stable(result), *_dictionary(result)]
-
-
 def _large_batches(result: Result, rows: list[Row]) -> list[Row]:
     """Return the rows whose batches are about as large as the paper's smallest, or larger."""
     return [row for row in rows if result.plan.count / row["b"] >= 0.9 * paper.SMALLEST_BATCH]
@@ -103,6 +99,6 @@ BATCHES = Experiment(
     "truncated. Error bars are standard deviations over seeds.",
     columns=("system", "b", "mAP", "deviation", "seeds", TRUNCATED, "list depth", "complexity", "index seconds"),
     entries=_entries,
-    claims=_claims,
+    claims=lambda result: [_stable(result), *_dictionary(result)],
     draw=_draw,
 )

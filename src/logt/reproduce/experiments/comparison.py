@@ -26,6 +26,7 @@ from logt.reproduce.experiments.systems import (
     cascade_trial,
     default_index,
     dictionary_system,
+    hnsw_index,
     local_system,
     variant_trial,
 )
@@ -72,8 +73,8 @@ def _entries(plan: Plan) -> list[Entry]:
 
 
 def _group_testing(plan: Plan) -> list[Entry]:
-    transpose = baselines.Composed(gt(n=plan.n, m=plan.m), name="GT transpose")
-    pinv = baselines.Composed(gt(n=plan.n, m=plan.m, inverse=True), name="GT pinv")
+    transpose = baselines.Composed(gt(n=plan.n, m=plan.m))
+    pinv = baselines.Composed(gt(n=plan.n, m=plan.m, inverse=True))
     entries = [
         _entry("GT transpose", "group testing", Trial(transpose)),
         _entry("GT pinv", "group testing", Trial(pinv), paper_row="GT pinv"),
@@ -111,7 +112,7 @@ def _learned(plan: Plan) -> list[Entry]:
         "dictionary": dictionary_system(plan),
         "dictionary + coreset": dictionary_system(plan, coreset="sensitivity"),
         UNIFORM_DICTIONARY: dictionary_system(plan, coreset="uniform"),
-        "LLC": baselines.Composed(llc(n=plan.n / plan.m), "LLC"),
+        "LLC": baselines.Composed(llc(n=plan.n / plan.m)),
     }
     return [
         _entry(name, "learned", Trial(system), paper_row=name if name in paper.TABLE else None)
@@ -127,8 +128,8 @@ def _local(plan: Plan) -> list[Entry]:
     ]
     lo_gt, cascade = local_system("LO-GT*", plan), cascade_trial("LO-GT*", plan, plan.p)
     method: Any = lo_gt.method
-    int8 = replace(lo_gt, method=compact(method), name=f"{lo_gt.name} in bytes")
-    sums = replace(lo_gt, method=replace(method, memory=Sum()), name=f"{lo_gt.name}, sums")
+    int8 = replace(lo_gt, method=compact(method))
+    sums = replace(lo_gt, method=replace(method, memory=Sum()))
     entries += [
         _entry(LO_GT_CASCADE, "LO-GT", cascade, seeds=plan.seeds, paper_row="LO-GT*"),
         _entry(LO_GT_INT8, "LO-GT", variant_trial("LO-GT*", int8)),
@@ -136,7 +137,7 @@ def _local(plan: Plan) -> list[Entry]:
     ]
     for name in ("RND", "LO-GT"):
         plain = local_system(name, plan)
-        control = replace(plain, method=with_random_units(plain.method), name=f"{plain.name}, S0 + random")
+        control = replace(plain, method=with_random_units(plain.method))
         entries.append(_entry(control_name(name), name, variant_trial(name, control)))
     return entries
 
@@ -165,7 +166,7 @@ def _current_systems(plan: Plan) -> list[Entry]:
         _entry("PCA at half LO-GT's cost", "PCA", Trial(baselines.PCA(float(rho / 2)))),
         *(_entry(name, "quantizers", truncated(system)) for name, system in quantizers.items()),
         _entry(f"faiss IVF{lists},SQ8", "partitions and graphs", inverted_file),
-        _entry("faiss HNSW32", "partitions and graphs", Trial(baselines.HNSW(), {"ef": 256}, depth=256)),
+        _entry("faiss HNSW32", "partitions and graphs", Trial(hnsw_index(), {"ef": 256}, depth=256)),
     ]
 
 

@@ -27,8 +27,7 @@ def _entries(plan: Plan) -> list[Entry]:
     entries = [Entry({"system": "float32", "c": 4 * plan.dim}, variant_trial("LO-GT*", plain))]
     for name, fit in _FITS.items():
         for c in plan.cs:
-            method = quantized(plain.method, c=c, fit=fit)
-            system = replace(plain, method=method, name=f"{plain.name} PQ {c} {fit}")
+            system = replace(plain, method=quantized(plain.method, c=c, fit=fit))
             entries.append(Entry({"system": name, "c": c}, variant_trial("LO-GT*", system)))
     return entries
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from logt.reproduce import paper, plots
 from logt.reproduce.claims import Claim, above, format_differences, judge, judge_above, reaches
-from logt.reproduce.experiments.experiment import Entry, Experiment, Result, Row, format_setting, mean_ap
+from logt.reproduce.experiments.experiment import Entry, Experiment, Result, format_setting, mean_ap
 from logt.reproduce.experiments.systems import VARIANTS, cascade_trial, local_system, sparse_trial, variant_trial
 from logt.reproduce.plan import Plan
 from logt.reproduce.trials import Trial
@@ -63,11 +63,8 @@ def _draw_by_complexity(
 # ----------------------------------------------------------------------------------------------- group size
 
 
-def _group_size_entries(plan: Plan) -> list[Entry]:
-    def trial(name: str, n: int) -> Trial:
-        return variant_trial(name, local_system(name, plan, n=n, m=n // 10, L=None, order=0))
-
-    return _sweep("n", plan.unit_sizes, trial, plan.seeds)
+def _group_size_trial(name: str, plan: Plan, n: int) -> Trial:
+    return variant_trial(name, local_system(name, plan, n=n, m=n // 10, L=None, order=0))
 
 
 def _group_size_claims(result: Result) -> list[Claim]:
@@ -105,7 +102,7 @@ GROUP_SIZE = Experiment(
     description="The unit size n and the number of units per vector m grow together, so that the sizes of Y and "
     "U do not change. Each vector is decoded from its own units only.",
     columns=_columns("n"),
-    entries=_group_size_entries,
+    entries=lambda plan: _sweep("n", plan.unit_sizes, lambda name, n: _group_size_trial(name, plan, n), plan.seeds),
     claims=_group_size_claims,
     draw=_draw_group_size,
 )
@@ -114,29 +111,23 @@ GROUP_SIZE = Experiment(
 # ---------------------------------------------------------------------------------------------------- dense
 
 
-def _dense_entries(plan: Plan) -> list[Entry]:
-    def trial(name: str, m: int) -> Trial:
-        return variant_trial(name, local_system(name, plan, m=m, L=None))
-
-    return _sweep("m", plan.ms, trial, plan.dense_seeds)
+def _dense_trial(name: str, plan: Plan, m: int) -> Trial:
+    return variant_trial(name, local_system(name, plan, m=m, L=None))
 
 
 def _dense_claims(result: Result) -> list[Claim]:
+    (row,) = result.select("LO-GT*", m=result.plan.m)
+    best = max(result.select("LO-GT*"), key=lambda row: row["mAP"])
     return [
-        *(_dense_reaches(result, row) for row in result.select("LO-GT*", m=result.plan.m)),
+        Claim(
+            f"With m = {row['m']}, LO-GT* reaches the mAP of exhaustive search (in the paper at "
+            f"ρ = {paper.DENSE_REACHES.rho}).",
+            judge([reaches(mean_ap(row), result.exhaustive)]),
+            f"mAP {mean_ap(row)}, exhaustive search {result.exhaustive}, at ρ = {row['complexity']:.2f}. The highest "
+            f"mAP is {mean_ap(best)}, at m = {best['m']} and ρ = {best['complexity']:.2f}.",
+        ),
         _above_random("LO-GT* outperforms the random variants.", result, "LO-GT*", "m"),
     ]
-
-
-def _dense_reaches(result: Result, row: Row) -> Claim:
-    best = max(result.select("LO-GT*"), key=lambda row: row["mAP"])
-    return Claim(
-        f"With m = {row['m']}, LO-GT* reaches the mAP of exhaustive search (in the paper at "
-        f"ρ = {paper.DENSE_REACHES.rho}).",
-        judge([reaches(mean_ap(row), result.exhaustive)]),
-        f"mAP {mean_ap(row)}, exhaustive search {result.exhaustive}, at ρ = {row['complexity']:.2f}. The highest "
-        f"mAP is {mean_ap(best)}, at m = {best['m']} and ρ = {best['complexity']:.2f}.",
-    )
 
 
 DENSE = Experiment(
@@ -146,7 +137,7 @@ DENSE = Experiment(
     description="Each vector is decoded by least squares from S₁: its own units and the units of all vectors "
     "that share a unit with it.",
     columns=_columns("m"),
-    entries=_dense_entries,
+    entries=lambda plan: _sweep("m", plan.ms, lambda name, m: _dense_trial(name, plan, m), plan.dense_seeds),
     claims=_dense_claims,
     draw=partial(_draw_by_complexity, parameter="m", stated=[paper.DENSE_REACHES]),
     slow=True,
@@ -199,13 +190,6 @@ SPARSE = Experiment(
 
 
 def _cascade_claims(result: Result) -> list[Claim]:
-    return [
-        _lower_complexity(result),
-        _above_random("With the cascade, LO-GT* stays above the random variants.", result, "LO-GT*", "p"),
-    ]
-
-
-def _lower_complexity(result: Result) -> Claim:
     """Compare all of U with the largest p that lowers the complexity as much as in the paper."""
     curve = sorted(result.select("LO-GT*"), key=lambda row: row["p"])
     full = curve[-1]
@@ -213,7 +197,7 @@ def _lower_complexity(result: Result) -> Claim:
     stated_reduction = paper.CASCADE.rho / paper.SPARSE[-1].rho
     cheap = [row for row in curve if row["complexity"] <= stated_reduction * full["complexity"]]
     chosen = cheap[-1] if cheap else curve[0]
-    return Claim(
+    lowers = Claim(
         f"The cascade lowers the complexity without loss of accuracy (in the paper from ρ = "
         f"{paper.SPARSE[-1].rho} to {paper.CASCADE.rho}).",
         judge([reaches(mean_ap(row), mean_ap(full)) for row in cheap[-1:]]),
@@ -223,6 +207,8 @@ def _lower_complexity(result: Result) -> Claim:
         + ("where ρ is reduced at least as much as in the paper" if cheap else "the smallest p measured")
         + f", mAP changes by {(mean_ap(chosen) - mean_ap(full)).mean:+.1f}.",
     )
+    stays = "With the cascade, LO-GT* stays above the random variants."
+    return [lowers, _above_random(stays, result, "LO-GT*", "p")]
 
 
 CASCADE = Experiment(

@@ -1,7 +1,4 @@
-"""The systems of several experiments, with the paper's settings.
-
-System names are part of the keys of stored points: a changed name makes earlier points invalid.
-"""
+"""The systems of several experiments, with the paper's settings."""
 
 from __future__ import annotations
 
@@ -10,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from logt._internal.threads import Progress
+from logt._internal.threads import Workers
 from logt._internal.types import Floats
-from logt.baselines import BuiltSystem, Composed, System
+from logt.baselines import BuiltSystem, Composed, Faiss, System
 from logt.methods import dictionary, lo_gt, rnd, sketched, starred
 from logt.reproduce import paper
 from logt.reproduce.plan import Plan
@@ -27,11 +24,8 @@ def local_system(name: str, plan: Plan, *, batches: int = 1, **changes: Any) -> 
 
     The result does not depend on the star in the name: the same build is searched with and without the correction.
     """
-    plain = name.removesuffix("*")
     parameters = {"n": plan.n, "m": plan.m, "L": plan.L, **changes}
-    label = " ".join(f"{symbol}={'all' if value is None else value}" for symbol, value in parameters.items())
-    label += _batches_label(batches)
-    return Composed(starred(_METHODS[plain](**parameters)), name=f"{plain} {label}", batches=batches)
+    return Composed(starred(_METHODS[name.removesuffix("*")](**parameters)), batches)
 
 
 def variant_trial(name: str, system: Composed, *, timed: bool = False, **settings: Any) -> Trial:
@@ -51,24 +45,23 @@ def cascade_trial(name: str, plan: Plan, p: float, *, timed: bool = False) -> Tr
 
 def default_index(*, batches: int = 1, **changes: Any) -> Composed:
     """Return the default index of logt, or one with some parameters changed."""
-    label = "".join(f" {name}={value}" for name, value in changes.items())
-    return Composed(sketched(**changes), name=f"logt{label}{_batches_label(batches)}", batches=batches)
+    return Composed(sketched(**changes), batches)
 
 
-def _batches_label(batches: int) -> str:
-    return f" in {batches} batches" if batches > 1 else ""
+def hnsw_index() -> Faiss:
+    """Return the graph of Malkov and Yashunin over float32 vectors, with 32 edges per vector."""
+    return Faiss("HNSW32,Flat")
 
 
 def dictionary_system(plan: Plan, *, coreset: Any = None, batches: int = 1) -> Composed:
     """Return dictionary learning with the paper's M, and with L so that ρ is as in its table."""
     row = paper.TABLE["dictionary + coreset" if coreset else "dictionary"]
     L = max(1, round((row.complexity - 0.08) * plan.dim))
-    name = f"dictionary, {coreset} coreset" if coreset else "dictionary"
-    return Composed(dictionary(n=plan.n / plan.m, L=L, coreset=coreset), name, batches)
+    return Composed(dictionary(n=plan.n / plan.m, L=L, coreset=coreset), batches)
 
 
 @dataclass(frozen=True)
-class Sampled:
+class Sampled(System):
     """A system built from a random sample of the vectors, because all of them would take too long.
 
     Only its cost can be measured: the ids that it finds are rows of the sample.
@@ -77,12 +70,6 @@ class Sampled:
     system: System
     count: int
 
-    @property
-    def name(self) -> str:
-        return f"{self.system.name} on a sample of {self.count:,}"
-
-    def build(
-        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
-    ) -> BuiltSystem:
+    def _build(self, X: Floats, seed: int, workers: Workers) -> BuiltSystem:
         rows = np.random.default_rng([seed, 3]).choice(len(X), min(self.count, len(X)), replace=False)
-        return self.system.build(X[np.sort(rows)], seed=seed, threads=threads, progress=progress)
+        return self.system._build(X[np.sort(rows)], seed, workers)

@@ -17,7 +17,7 @@ from logt.reproduce.experiments.experiment import (
     format_setting,
     mean_ap,
 )
-from logt.reproduce.experiments.systems import Sampled, cascade_trial, default_index, sparse_trial
+from logt.reproduce.experiments.systems import Sampled, cascade_trial, default_index, hnsw_index, sparse_trial
 from logt.reproduce.plan import Plan
 from logt.reproduce.trials import EXHAUSTIVE, Trial
 
@@ -208,7 +208,7 @@ FLANN = Experiment(
 
 def _hnsw_entries(plan: Plan) -> list[Entry]:
     def trial(ef: int) -> Trial:
-        return Trial(baselines.HNSW(), {"ef": ef}, depth=ef, timed=True)
+        return Trial(hnsw_index(), {"ef": ef}, depth=ef, timed=True)
 
     graph = [_entry(GRAPH, format_setting("ef", ef), trial(ef)) for ef in plan.efs if ef <= plan.count]
     return [*_own_entries(plan), *graph]

@@ -1,4 +1,4 @@
-"""logt in ann-benchmarks: copy this folder to ann_benchmarks/algorithms/logt."""
+"""logt in VIBE and ann-benchmarks; docs/how-to/compare.md says where these files go."""
 
 import numpy as np
 
@@ -6,20 +6,24 @@ import logt
 
 from ..base.module import BaseANN  # noqa: TID252
 
-METRICS = {"angular": "cosine", "euclidean": "l2", "ip": "ip"}
+METRICS = {"angular": "cosine", "cosine": "cosine", "normalized": "cosine", "ip": "ip", "euclidean": "l2"}
 
 
 class Logt(BaseANN):
-    """The default index. bits: per dimension of the residual. refine: keep one more byte for the best candidates."""
+    """The default index.
 
-    def __init__(self, metric, bits, refine):
-        self.metric = METRICS[metric]
+    threads: of builds, all cores if None. bits: per dimension of the residual. refine: keep one more byte for the
+    best candidates.
+    """
+
+    def __init__(self, metric, threads, bits, refine):
+        self.metric, self.threads = METRICS[metric], threads
         self.bits, self.refine = bits, refine
         self.effort = None
 
     def fit(self, X):
         method = logt.methods.sketched(bits=self.bits, refine=self.refine)
-        self.index = logt.Index(X.shape[1], method=method, metric=self.metric)
+        self.index = logt.Index(X.shape[1], method=method, metric=self.metric, threads=self.threads)
         self.index.add(X)
 
     def set_query_arguments(self, effort):
@@ -30,7 +34,7 @@ class Logt(BaseANN):
         return ids[ids >= 0]
 
     def batch_query(self, X, n):
-        self.found = self.index.search(X, n, effort=self.effort).ids
+        self.found = self.index.search(X, n, effort=self.effort, threads=None).ids
 
     def get_batch_results(self):
         return [np.asarray(ids[ids >= 0]) for ids in self.found]
@@ -38,3 +42,6 @@ class Logt(BaseANN):
     @property
     def name(self):
         return f"logt(bits={self.bits}, refine={self.refine}, effort={self.effort})"
+
+    def __str__(self):
+        return self.name
