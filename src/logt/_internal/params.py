@@ -68,6 +68,10 @@ class SearchParams:
             object.__setattr__(self, "nprobe", check_int("nprobe", self.nprobe))
         if self.beam is not None:
             object.__setattr__(self, "beam", check_int("beam", self.beam, least=0))
+        if self.p is not None:
+            object.__setattr__(self, "p", check_fraction("p", self.p))
+        if self.R is not None:
+            object.__setattr__(self, "R", check_int("R", self.R))
         object.__setattr__(self, "correct", bool(self.correct))
         object.__setattr__(self, "expand", check_int("expand", self.expand, least=0))
         object.__setattr__(self, "alpha", check_exponent("alpha", self.alpha))
