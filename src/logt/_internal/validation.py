@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,14 @@ _BLOCK = 4096  # rows checked together: a memory-mapped matrix is never loaded a
 # ------------------------------------------------------------------------------------------------ parameters
 
 
+def check_fields(stage: object, **checks: Callable[[str, Any], Any]) -> None:
+    """Replace fields of a frozen dataclass by what their checks return; None stays if it is the default."""
+    for field in fields(stage):  # type: ignore[arg-type]
+        value = getattr(stage, field.name)
+        if field.name in checks and (value is not None or field.default is not None):
+            object.__setattr__(stage, field.name, checks[field.name](field.name, value))
+
+
 def check_int(name: str, value: Any, least: int = 1) -> int:
     """Return the value as a plain int of at least `least`."""
     try:
@@ -32,6 +41,11 @@ def check_int(name: str, value: Any, least: int = 1) -> int:
     if isinstance(value, bool) or number < least:
         raise InvalidInputError(f"{name} must be >= {least}, got {value!r}")
     return number
+
+
+def check_count(name: str, value: Any) -> int:
+    """Return the value as a plain int of at least 0."""
+    return check_int(name, value, least=0)
 
 
 def check_float(name: str, value: Any) -> float:
@@ -63,26 +77,25 @@ def check_fraction(name: str, value: object) -> float:
     return number
 
 
-def check_effort(value: object) -> float:
-    """Return an effort as a float from 0 to 1."""
-    number = check_float("effort", value)
+def check_effort(name: str, value: object) -> float:
+    """Return the value as a float from 0 to 1."""
+    number = check_float(name, value)
     if not 0 <= number <= 1:
-        raise InvalidInputError(f"effort must be from 0 to 1, got {value!r}")
+        raise InvalidInputError(f"{name} must be from 0 to 1, got {value!r}")
     return number
 
 
-def check_ridge(value: object) -> float:
+def check_ridge(name: str, value: object) -> float:
     """Return the ridge of a regression as a float above 0 and below infinity."""
-    number = check_float("ridge", value)
+    number = check_float(name, value)
     if not 0 < number < math.inf:
-        raise InvalidInputError(f"ridge must be above 0, got {value!r}")
+        raise InvalidInputError(f"{name} must be above 0, got {value!r}")
     return number
 
 
 def check_positive(stage: object, *names: str) -> None:
     """Convert the named fields of a frozen dataclass to plain ints of at least 1."""
-    for name in names:
-        object.__setattr__(stage, name, check_int(name, getattr(stage, name)))
+    check_fields(stage, **dict.fromkeys(names, check_int))
 
 
 def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logt._internal.types import Array, Floats, Ids
-from logt._internal.validation import check_array, check_effort, check_fraction, check_int, check_positive
+from logt._internal.validation import check_array, check_count, check_effort, check_fields, check_fraction, check_int
 
 MIN_SCANNED = 4096
 """Vectors whose codes are decoded at least, at effort 1; in proportion at less."""
@@ -149,14 +149,7 @@ class Probe:
     beam: int | None = None
 
     def __post_init__(self) -> None:
-        if self.beam is not None:
-            object.__setattr__(self, "beam", check_int("beam", self.beam, least=0))
-        if self.nprobe is not None:
-            check_positive(self, "nprobe")
-        check_positive(self, "recall_at")
-        object.__setattr__(self, "recall", check_fraction("recall", self.recall))
-        if self.effort is not None:
-            object.__setattr__(self, "effort", check_effort(self.effort))
+        check_fields(self, effort=check_effort, nprobe=check_int, recall=check_fraction, beam=check_count)
 
     def effort_for(self, k: int, curves: Sequence[RecallCurve]) -> float:
         """Return the effort of a search for k results; `curves` are those of the codecs that it uses."""
