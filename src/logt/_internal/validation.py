@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -260,39 +261,21 @@ def as_mask(filter: Any) -> Mask | None:
     return values
 
 
-def filter_masks(filter: Any, parts: Sequence[tuple[Ids, Mask]]) -> list[Mask]:
-    """For each segment's (ids, live rows), return which rows pass the filter.
+def call_filter(function: Callable[[Array], Any], ids: Array) -> Mask:
+    """Return which ids a filter function lets pass."""
+    mask = np.asarray(function(ids))
+    if mask.shape != ids.shape or mask.dtype != bool:
+        raise InvalidInputError(
+            f"the filter returned {mask.dtype} of shape {mask.shape} for {len(ids)} ids: it must return a mask"
+        )
+    return mask
 
-    A filter is a function from ids to a mask, a mask over all live ids, or a list of ids.
-    """
-    if callable(filter):
-        masks = []
-        for ids, live in parts:
-            result = np.asarray(filter(ids[live]))
-            if result.shape != (int(live.sum()),) or result.dtype != bool:
-                raise InvalidInputError(
-                    f"the filter returned {result.dtype} of shape {result.shape} for {int(live.sum())} ids: "
-                    "it must return a mask"
-                )
-            mask = np.zeros(len(ids), bool)
-            mask[live] = result
-            masks.append(mask)
-        return masks
-    given = as_mask(filter)
-    if given is not None:
-        total = sum(int(live.sum()) for _, live in parts)
-        if given.shape != (total,):
-            raise InvalidInputError(f"the mask has shape {given.shape}, but there are {total} ids in index.ids")
-        masks, start = [], 0
-        for ids, live in parts:
-            mask = np.zeros(len(ids), bool)
-            count = int(live.sum())
-            mask[live] = given[start : start + count]
-            masks.append(mask)
-            start += count
-        return masks
-    wanted = as_int_ids(filter)
-    return [np.isin(ids, wanted) for ids, _ in parts]
+
+def split_mask(mask: Mask, counts: Sequence[int]) -> list[Mask]:
+    """Return the parts of a mask over all ids; counts: how many ids each segment has."""
+    if mask.shape != (sum(counts),):
+        raise InvalidInputError(f"the mask has shape {mask.shape}, but there are {sum(counts)} ids in index.ids")
+    return [mask[start:stop] for start, stop in pairwise(np.cumsum([0, *counts]))]
 
 
 # ------------------------------------------------------------------------------------------- arrays from disk

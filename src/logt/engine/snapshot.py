@@ -9,7 +9,7 @@ import numpy as np
 
 from logt._internal.segment import Segment
 from logt._internal.types import Array, Floats, Ids, Mask, Metric
-from logt._internal.validation import as_int_ids, as_mask, check_new_ids, filter_masks
+from logt._internal.validation import as_int_ids, as_mask, call_filter, check_new_ids, split_mask
 from logt.engine.protocols import Method
 from logt.engine.string_ids import StringIds, as_strings, check_distinct
 from logt.errors import InvalidInputError
@@ -174,11 +174,18 @@ class Snapshot:
         """Return the rows of each segment that a search with this filter can find; None means all live ones."""
         if filter is None:
             return None
-        if not callable(filter) and as_mask(filter) is None:
+        if callable(filter):
+            passing = [call_filter(filter, self.to_user_ids(segment.ids[segment.live])) for segment in self.segments]
+        elif (mask := as_mask(filter)) is not None:
+            passing = split_mask(mask, [segment.count for segment in self.segments])
+        else:
             wanted = np.unique(self.to_int_ids(filter))
             return [segment.find(wanted) for segment in self.segments]
-        masks = filter_masks(self._int_filter(filter), [(segment.ids, segment.live) for segment in self.segments])
-        return [mask & segment.live for mask, segment in zip(masks, self.segments, strict=True)]
+        visible: list[Mask | Ids] = []
+        for segment, mine in zip(self.segments, passing, strict=True):
+            visible.append(segment.live.copy())
+            visible[-1][segment.live] = mine
+        return visible
 
     def visible_nodes(self, filter: Any) -> Mask | None:
         """Return which rows of the neighbor graph a search with this filter can find; None means all."""
@@ -190,15 +197,6 @@ class Snapshot:
         visible = np.zeros(len(self.graph), bool)
         visible[rows[here]] = True
         return visible
-
-    def _int_filter(self, filter: Any) -> Any:
-        """Return a filter of string ids as one of integer ids."""
-        strings = self.strings
-        if strings is None:
-            return filter
-        if callable(filter):
-            return lambda ints: filter(strings.to_strings(ints))
-        return filter if as_mask(filter) is not None else self.to_int_ids(filter)
 
 
 def check_snapshot(snapshot: Snapshot, dim: int, metric: Metric, method: Method) -> None:
