@@ -107,15 +107,12 @@ class Snapshot:
     def remove(self, ids: Ids) -> Snapshot:
         """Return the snapshot without the vectors of these integer ids; a segment with no vectors left is dropped."""
         unique = np.unique(ids)
-        segments = []
-        for segment in self.segments:
-            rows = segment.find(unique)
-            left = segment.remove(rows) if len(rows) else segment
-            segments += [left] if left.count else []
+        left = (segment.remove(unique) for segment in self.segments)
+        segments = tuple(segment for segment in left if segment.count)
         if not segments:
             return replace(self, segments=(), strings=None, graph=None)
         graph = None if self.graph is None else self.graph.remove(unique)
-        return replace(self, segments=tuple(segments), graph=graph)
+        return replace(self, segments=segments, graph=graph)
 
     def without_vectors(self) -> Snapshot:
         """Return a snapshot that knows the ids of the vectors, to which these are added again."""
@@ -191,7 +188,7 @@ class Snapshot:
         """Return which rows of the neighbor graph a search with this filter can find; None means all."""
         rows_of = self.visible_rows(filter)
         if self.graph is None or rows_of is None:
-            return None if self.graph is None else self.graph.visible
+            return None if self.graph is None or self.graph.removed is None else self.graph.live
         found = [segment.ids[rows] for segment, rows in zip(self.segments, rows_of, strict=True)]
         rows, here = self.graph.locate(np.concatenate([np.empty(0, np.int64), *found]))
         visible = np.zeros(len(self.graph), bool)
@@ -207,10 +204,8 @@ def check_snapshot(snapshot: Snapshot, dim: int, metric: Metric, method: Method)
     if len(np.unique(ids)) != len(ids) or ids.max(initial=-1) >= snapshot.next_id:
         raise InvalidInputError("an id occurs twice, or is not below the next id")
     graph = snapshot.graph
-    if graph is not None:
-        linked = graph.ids if graph.removed is None else graph.ids[~graph.removed]
-        if not np.isin(linked, ids).all():
-            raise InvalidInputError("the neighbor graph does not fit the vectors")
+    if graph is not None and not np.isin(graph.ids[graph.live], ids).all():
+        raise InvalidInputError("the neighbor graph does not fit the vectors")
     if snapshot.strings is not None:
         known = {number for _, number in snapshot.strings.items()}
         if len(known) != len(snapshot.strings) or not known.issuperset(ids.tolist()):
