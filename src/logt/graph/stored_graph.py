@@ -18,10 +18,6 @@ _LEVELS = 255  # similarities as bytes; 0 means no neighbor
 _BLOCK = 1 << 16  # rows that are checked together
 
 
-def _no_curve() -> Floats:
-    return np.empty((0, 0), np.float32)
-
-
 @dataclass(frozen=True, eq=False)
 class StoredGraph(RemovableRows):
     """The neighbors of each row, nearest first, and which vectors the rows are. New vectors may be missing.
@@ -37,7 +33,7 @@ class StoredGraph(RemovableRows):
     high: Array
     level: NDArray[np.uint8]
     bounds: Floats
-    recall: Floats = field(default_factory=_no_curve)
+    recall: Floats = field(default_factory=lambda: np.empty((0, 0), np.float32))
     removed: Mask | None = None
     transitions: dict[int, Any] = field(default_factory=dict, repr=False)
 
@@ -177,8 +173,10 @@ class StoredGraph(RemovableRows):
             raise ValueError("the neighbor graph does not fit together")
         if len(bounds) != 2 or not -1.01 <= bounds[0] < bounds[1] <= 1.01:
             raise ValueError("the neighbor graph has impossible similarities")
-        recall = arrays["recall"]
-        graph = cls(ids, low, high, level, bounds, RecallCurve.from_array(recall).recall if recall.size else recall)
+        recall = check_array(arrays["recall"], np.float32, 2)
+        if recall.size:
+            RecallCurve.from_array(recall)
+        graph = cls(ids, low, high, level, bounds, recall)
         if any(graph._largest(slice(at, at + _BLOCK)) >= len(ids) for at in range(0, len(ids), _BLOCK)):
             raise ValueError("the neighbor graph refers to a vector that does not exist")
         return graph

@@ -94,7 +94,7 @@ class _Comparison:
         start = time.perf_counter()
         _, found, counts = self._searcher.search(self._Q, here + 1, limits, self._workers)
         seconds = (time.perf_counter() - start) / len(self._Q)
-        return _overlap(found, self._full, self._own, here), seconds, counts[:, 1].mean()
+        return _overlap(found, self._full, self._own, here), seconds, float(counts[:, 1].mean())
 
 
 def calibrate(
