@@ -79,18 +79,14 @@ void use_instruction_set(const std::string& name) {
     throw std::invalid_argument("this processor has no instruction set '" + name + "'");
 }
 
-// The entry of a table for these types.
+// The kernels for these types.
 template <typename Unit, typename Weight>
-const auto& typed(const auto& table) {
+const logt::Decoder<Unit, Weight>& decoder() {
+    const logt::Table& table = *current.table;
     if constexpr (std::is_same_v<Unit, uint16_t> && std::is_same_v<Weight, int8_t>) return table.u16i8;
     else if constexpr (std::is_same_v<Unit, uint16_t>) return table.u16f32;
     else if constexpr (std::is_same_v<Weight, int8_t>) return table.u32i8;
     else return table.u32f32;
-}
-
-template <typename Unit, typename Weight>
-const logt::Decoder<Unit, Weight>& decoder() {
-    return typed<Unit, Weight>(*current.table);
 }
 
 // ------------------------------------------------------------------------------------------------- offline

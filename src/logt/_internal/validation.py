@@ -161,10 +161,6 @@ def check_rows(array: Array, name: str, hint: str) -> Array:
 
 def row_norms(array: Array) -> NDArray[np.float64]:
     """Return the norm of each row, summed in float64."""
-    if len(array) <= _BLOCK:
-        few = np.asarray(array, np.float64)
-        norms: NDArray[np.float64] = np.sqrt(np.einsum("ij,ij->i", few, few))
-        return norms
     norms = np.empty(len(array))
     for block in split_range(len(array), _BLOCK):
         rows = np.asarray(array[block], np.float64)

@@ -150,7 +150,7 @@ class _Vectors:
         means = np.stack(workers.map(self._mean, range(len(self.starts) - 1)))
         sizes = np.diff(self.starts)
         means -= (sizes @ means / sizes.sum()).astype(np.float32)
-        return to_int8(normalize_rows(means, np.maximum(row_norms(means), 1e-30)))
+        return to_int8(normalize_rows(means, row_norms(means)))
 
     def _mean(self, j: int) -> Floats:
         first, last = self.starts[j : j + 2].tolist()
@@ -197,7 +197,7 @@ def _with_same_lists(segments: Sequence[Segment]) -> list[list[Segment]]:
 def _decode(segment: Segment, rows: Ids, place: Ids, codes: Bytes, scale: Floats, workers: Workers) -> None:
     def fill(part: slice) -> None:
         X = segment.reconstruct(rows[part])
-        unit = normalize_rows(X, np.maximum(row_norms(X), 1e-30))
+        unit = normalize_rows(X, row_norms(X))
         codes[place[part]], scale[place[part]] = to_int8(unit)
 
     workers.map(fill, split_range(len(rows), _ROWS), "decoding")
