@@ -259,9 +259,7 @@ size_t spread(In<uint16_t, 2> low, Any high, In<uint8_t, 2> level, In<uint8_t, 2
 
 void bind_diffusion(nb::module_& m) {
     m.def("find_mutual", find_mutual, "low"_arr, "high"_arr, "level"_arr, "first"_a, "above"_arr, "least"_a, "mutual"_arr,
-          "gain"_arr,
-          Free());
+          "gain"_arr, Free());
     m.def("spread", spread, "low"_arr, "high"_arr, "level"_arr, "mutual"_arr, "gain"_arr, "cube"_arr, "rows"_arr, "y"_arr,
-          "visible"_arr,
-          "alpha"_a, "hops"_a, "limit"_a, "steps"_a, "precision"_a, "nodes"_arr, "f"_arr, Free());
+          "visible"_arr, "alpha"_a, "hops"_a, "limit"_a, "steps"_a, "precision"_a, "nodes"_arr, "f"_arr, Free());
 }

@@ -149,8 +149,6 @@ def _keep_better(
     if old is None:
         return new, error
     worse = error > old_error
-    if not worse.any():
-        return new, error
     (unit, weight), (old_unit, old_weight) = new.matrices(), old.matrices()
     width = max(unit.shape[1], old_unit.shape[1])
     unit, weight, old_unit, old_weight = (

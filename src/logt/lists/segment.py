@@ -121,9 +121,8 @@ class ListSegment(Segment):
 
     @cached_property
     def _compiled(self) -> _kernels.SegmentArrays:
-        names = ("starts", "unit", "weight", "scale", "factor", "bias", "sign_bits", "low_bits", "refinement")
-        arrays = {name: getattr(self, name) for name in (*names, "refinement_scale", "row", "ids")}
-        return _kernels.SegmentArrays(**arrays)
+        names = {field.name for field in fields(self)} - {"removed", "codec"}
+        return _kernels.SegmentArrays(**{name: getattr(self, name) for name in names})
 
     def add_to(
         self, searcher: _kernels.ListSearcher, codec: int, visible: Mask | None = None, rows: Ids | None = None
