@@ -11,10 +11,11 @@ from typer.testing import CliRunner
 
 import logt
 from logt import InvalidInputError
+from logt._internal.recall_curve import RecallCurve
 from logt._internal.threads import SERIAL
 from logt.cli.main import app
 from logt.lists.calibration import calibrate, measure_depths, sample_vectors
-from logt.lists.inverted_lists import CandidateDepths, Probe, RecallCurve
+from logt.lists.inverted_lists import CandidateDepths, Probe
 from logt.methods import lo_gt, sketched
 
 

@@ -152,7 +152,7 @@ def test_kernels_share_no_code_between_instruction_sets():
         ("avx2", "lists", r"vpmaddubsw .*%ymm"),
         ("avx512", "lists", r"vpmaddubsw .*%zmm"),
         ("avx512vnni", "lists", r"vpdpbusd .*%zmm"),
-        ("amx", "lists", r"tdpbsud .*%tmm"),
+        ("amx", "lists", r"tdpb(us|su)d .*%tmm"),
         ("avx2", "kernels", r"vfmadd\d+ps .*%ymm"),
         ("avx512", "kernels", r"vfmadd\d+ps .*%zmm"),
         ("avx2", "kernels", r"vgatherdps .*%ymm"),

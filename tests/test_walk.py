@@ -10,9 +10,10 @@ import reference
 
 import logt
 from logt import _kernels
+from logt._internal.recall_curve import RecallCurve
 from logt.datasets.synthetic import synthetic_collection
 from logt.errors import InvalidInputError
-from logt.lists.inverted_lists import Probe, RecallCurve, ScanLimits
+from logt.lists.inverted_lists import Probe, ScanLimits
 from logt.lists.search import ListSearcher
 from logt.methods import sketched
 

@@ -1,7 +1,6 @@
 // Inner products of packed bits, and of 4-bit numbers, with int8 weights. Included by copies for each instruction set.
 #pragma once
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 

@@ -1,14 +1,51 @@
 // Diffusion on a neighbor graph. Plain loops over short lists: nothing here gains from an instruction set.
-#include "diffusion.hpp"
-
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <numeric>
+#include <vector>
 
 #include "binding.hpp"
+#include "neighbor_lists.hpp"
 
 namespace logt {
 namespace {
+
+// The edges of a diffusion: pairs of rows that are among the first neighbors of each other. In the list of row i, the
+// edge to row j weighs cube[level] * gain[i] * gain[j]; the smaller of the two weights counts.
+struct Edges {
+    NeighborLists lists;
+    size_t width;           // bytes of `mutual` per row
+    const uint8_t* mutual;  // (rows, width): bit a is set if the a-th neighbor has the row among its first neighbors too
+    const float* gain;      // of each row
+    const double* cube;     // of each level
+
+    size_t degree(size_t i) const {  // the number of edges
+        size_t count = 0;
+        for (size_t byte = 0; byte < width; ++byte) count += static_cast<size_t>(__builtin_popcount(mutual[i * width + byte]));
+        return count;
+    }
+    // Calls edge(j, weight) for each edge of row i, nearest first.
+    template <typename Edge>
+    void each(size_t i, Edge&& edge) const {
+        for (size_t byte = 0; byte < width; ++byte)
+            for (unsigned bits = mutual[i * width + byte]; bits; bits &= bits - 1) {
+                const size_t a = 8 * byte + static_cast<size_t>(__builtin_ctz(bits));
+                const uint32_t j = lists.neighbor(i, a);
+                const double gains = static_cast<double>(gain[i]) * gain[j];
+                edge(j, static_cast<float>(cube[lists.level[i * lists.k + a]] * gains));
+            }
+    }
+};
+
+// What one query spreads to, and how: f = (I - alpha S)^-1 y on at most `nodes` rows, `hops` edges from those of y.
+struct Spread {
+    double alpha;
+    size_t hops, nodes, steps;
+    double precision;        // of the residual, relative to y
+    const uint8_t* visible;  // one per row, or null for all
+};
 
 // The place of row i among the first neighbors of row j, `first` if it is not there.
 size_t find_neighbor(const NeighborLists& lists, size_t first, size_t j, uint32_t i) {
@@ -147,8 +184,8 @@ std::vector<double> solve(const Subgraph& S, const Spread& how, std::vector<doub
     return f;
 }
 
-}  // namespace
-
+// Fills the bits and gains of the edges among the `first` neighbors, as in graph/diffusion.py. above: the similarity of
+// each level less the background; edges need more than 0. least: the smallest local scale.
 void find_mutual(const NeighborLists& lists, size_t first, const double* above, double least, uint8_t* mutual, float* gain) {
     const size_t width = (first + 7) / 8;
     const auto cube = [](double value) { return value * value * value; };
@@ -175,6 +212,7 @@ void find_mutual(const NeighborLists& lists, size_t first, const double* above, 
     }
 }
 
+// Returns the rows that the query spreads to, those of y first, and their scores in f.
 std::vector<int64_t> spread(const Edges& S, const Spread& how, const int64_t* rows, const double* y, size_t count,
                             std::vector<double>& f) {
     std::vector<int64_t> near(rows, rows + count);
@@ -191,6 +229,7 @@ std::vector<int64_t> spread(const Edges& S, const Spread& how, const int64_t* ro
     return near;
 }
 
+}  // namespace
 }  // namespace logt
 
 // ------------------------------------------------------------------------------------------- Python bindings
@@ -220,9 +259,7 @@ size_t spread(In<uint16_t, 2> low, Any high, In<uint8_t, 2> level, In<uint8_t, 2
 
 void bind_diffusion(nb::module_& m) {
     m.def("find_mutual", find_mutual, "low"_arr, "high"_arr, "level"_arr, "first"_a, "above"_arr, "least"_a, "mutual"_arr,
-          "gain"_arr,
-          Free());
+          "gain"_arr, Free());
     m.def("spread", spread, "low"_arr, "high"_arr, "level"_arr, "mutual"_arr, "gain"_arr, "cube"_arr, "rows"_arr, "y"_arr,
-          "visible"_arr,
-          "alpha"_a, "hops"_a, "limit"_a, "steps"_a, "precision"_a, "nodes"_arr, "f"_arr, Free());
+          "visible"_arr, "alpha"_a, "hops"_a, "limit"_a, "steps"_a, "precision"_a, "nodes"_arr, "f"_arr, Free());
 }

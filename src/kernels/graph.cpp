@@ -1,4 +1,4 @@
-// The Python bindings of the kernels that compute a neighbor graph (engine/graph.py).
+// The Python bindings of the kernels that compute a neighbor graph (graph/build.py).
 #include <algorithm>
 #include <numeric>
 #include <thread>

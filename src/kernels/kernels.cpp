@@ -293,18 +293,9 @@ void decode_prefix(const Prefixes<Unit, Weight>& U0, const float* scale, const f
 
 template <typename Unit, typename Weight>
 void tile(const Codes<Unit, Weight>& codes, const float* c, size_t queries, size_t R, float* scores, int32_t* rows) {
-    alignas(Best) char space[LANES * sizeof(Best)];
-    Best* best = reinterpret_cast<Best*>(space);
-    size_t made = 0;
-    struct Guard {
-        Best* best;
-        size_t& made;
-        ~Guard() {
-            while (made) best[--made].~Best();
-        }
-    } guard{best, made};
-    for (; made < queries; ++made) new (&best[made]) Best(R, codes.U.rows);
-
+    Vector<Best> best;
+    best.reserve(queries);
+    for (size_t q = 0; q < queries; ++q) best.emplace_back(R, codes.U.rows);
     alignas(64) float threshold[LANES];
     for (size_t l = 0; l < LANES; ++l) threshold[l] = l < queries ? -INF : INF;
     for (size_t i = 0; i < codes.U.rows; ++i) {

@@ -212,13 +212,11 @@ void bind_lists(nb::module_& m) {
         .def(nb::init<In<int64_t, 1>, Any, In<int8_t, 2>, In<float, 1>, In<float, 1>, In<float, 1>, In<uint8_t, 2>,
                       In<uint8_t, 2>, In<int8_t, 2>, In<float, 1>, In<uint32_t, 1>, In<int64_t, 1>>(),
              nb::kw_only(), "starts"_arr, "unit"_arr, "weight"_arr, "scale"_arr, "factor"_arr, "bias"_arr, "sign_bits"_arr,
-             "low_bits"_arr,
-             "refinement"_arr, "refinement_scale"_arr, "row"_arr, "ids"_arr);
+             "low_bits"_arr, "refinement"_arr, "refinement_scale"_arr, "row"_arr, "ids"_arr);
     nb::class_<ListSearcher>(m, "ListSearcher")
         .def(nb::init<>())
         .def("add_codec", &ListSearcher::add_codec, "mean"_arr, "order"_arr, "signs"_arr, "bands"_arr, "book"_arr,
-             "book_scale"_arr,
-             "list_weight"_arr, "list_bias"_arr, "sign_bytes"_a, "low_bytes"_a)
+             "book_scale"_arr, "list_weight"_arr, "list_bias"_arr, "sign_bytes"_a, "low_bytes"_a)
         .def("add_segment", &ListSearcher::add_segment, "codec"_a, "arrays"_a, "visible"_arr, "count"_a,
              "chosen"_arr.none())
         .def("add_totals", &ListSearcher::add_totals, "rows"_arr, "visible"_arr, "scanned"_a)
@@ -226,7 +224,6 @@ void bind_lists(nb::module_& m) {
         .def("search", &ListSearcher::search, "Q"_arr, "l2"_a, "limits"_a, "scores"_arr, "ids"_arr, "keys"_arr,
              "counts"_arr, Free())
         .def("search_one", &ListSearcher::search_one, "q"_arr, "cosine"_a, "most"_a, "l2"_a, "limits"_a, "scores"_arr,
-             "ids"_arr,
-             Free())
+             "ids"_arr, Free())
         .def("scores", &ListSearcher::scores, "segment"_a, "q"_arr, "l2"_a, "begin"_a, "out"_arr, Free());
 }

@@ -2,8 +2,8 @@
 //
 // Everything is in the rotated domain: z = rotate(x - mean), a permutation of the dimensions followed by a random
 // rotation within each band of dimensions. A vector is z = sum_t weight_t * y[unit_t] + residual; its first entry is the
-// unit whose list it is in. The residual keeps bits[band] bits per dimension, most significant bits first: the `sign_bits`
-// is the sign of every coded dimension, the `low_bits` the other bits, plane by plane. What those leave out may be kept in
+// unit whose list it is in. The residual keeps bits[band] bits per dimension, most significant bits first: `sign_bits`
+// are the signs of all coded dimensions, `low_bits` the other bits, plane by plane. What those leave out may be kept in
 // one byte per dimension, the `refinement`.
 #pragma once
 #include <cstddef>

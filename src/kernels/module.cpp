@@ -79,18 +79,14 @@ void use_instruction_set(const std::string& name) {
     throw std::invalid_argument("this processor has no instruction set '" + name + "'");
 }
 
-// The entry of a table for these types.
+// The kernels for these types.
 template <typename Unit, typename Weight>
-const auto& typed(const auto& table) {
+const logt::Decoder<Unit, Weight>& decoder() {
+    const logt::Table& table = *current.table;
     if constexpr (std::is_same_v<Unit, uint16_t> && std::is_same_v<Weight, int8_t>) return table.u16i8;
     else if constexpr (std::is_same_v<Unit, uint16_t>) return table.u16f32;
     else if constexpr (std::is_same_v<Weight, int8_t>) return table.u32i8;
     else return table.u32f32;
-}
-
-template <typename Unit, typename Weight>
-const logt::Decoder<Unit, Weight>& decoder() {
-    return typed<Unit, Weight>(*current.table);
 }
 
 // ------------------------------------------------------------------------------------------------- offline
@@ -279,8 +275,7 @@ void bind(nb::module_& m) {
     m.def("decode_one", decode_one<Unit, Weight>, "unit"_arr, "weight"_arr, "scale"_arr, "bias"_arr, "length"_arr,
           "c"_arr, "scores"_arr, "rows"_arr, Free());
     m.def("decode_prefix", decode_prefix<Unit, Weight>, "row"_arr, "starts"_arr, "unit"_arr, "weight"_arr, "scale"_arr,
-          "bias"_arr,
-          "c"_arr, "scores"_arr, "rows"_arr, Free());
+          "bias"_arr, "c"_arr, "scores"_arr, "rows"_arr, Free());
     m.def("decode_tile", decode_tile<Unit, Weight>, "unit"_arr, "weight"_arr, "scale"_arr, "bias"_arr, "length"_arr,
           "C"_arr, "scores"_arr, "rows"_arr, Free());
     m.def("refine", refine<Unit, Weight>, "unit"_arr, "weight"_arr, "scale"_arr, "length"_arr, "C"_arr, "rows"_arr,
@@ -304,8 +299,7 @@ NB_MODULE(_kernels, m) {
           Free());
     m.def("correlate", correlate, "X"_arr, "A"_arr, "support"_arr, "counts"_arr, "out"_arr, Free());
     m.def("omp_path", omp_path, "gram"_arr, "corr"_arr, "support"_arr, "counts"_arr, "first"_arr, "rescale"_arr,
-          "lengths"_arr, "unit"_arr,
-          "weight"_arr, Free());
+          "lengths"_arr, "unit"_arr, "weight"_arr, Free());
     m.def("normal_rows", normal_rows, "unit"_arr, "weight"_arr, "X"_arr, "first"_a, "A"_arr, "B"_arr, Free());
     m.def("to_int8", to_int8, "V"_arr, "codes"_arr, "scale"_arr, Free());
     m.def("rank", rank, "scores"_arr, "id"_arr, "order"_arr, Free());

@@ -1,4 +1,4 @@
-// The stored neighbors of each row of a graph (graph/neighbor_lists.py).
+// The stored neighbors of each row of a graph (graph/stored_graph.py).
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,9 +1,6 @@
 // The best candidates of a search. With internal linkage, as all that is compiled per instruction set.
 #pragma once
 #include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <utility>
 
 #include "best.hpp"
 #include "lists.hpp"

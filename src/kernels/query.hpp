@@ -3,7 +3,6 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -109,7 +108,7 @@ struct Query {
     Buffer<float> c;     // q·y for each unit
     Buffer<float> fine;  // what rounding the query leaves of c, for units that were refined; else NaN
     Weights book;        // of the memory vectors' 4-bit coordinates
-    Weights signs;       // of the sign_bits alone
+    Weights signs;       // of the sign bits alone
     Weights all_signs, low_bits;  // of all bits, in the same step
     std::optional<Weights> whole;  // of numbers of 8 bits, once they are needed
     float offset = 0;      // of all scores

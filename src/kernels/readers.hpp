@@ -1,4 +1,4 @@
-// ScanLimits lists: which ones a query reads, and how those of several queries are read together. With internal linkage, as all that
+// Reading lists: which ones a query reads, and how those of several queries are read together. With internal linkage, as all that
 // is compiled per instruction set.
 #pragma once
 #include <algorithm>

@@ -1,4 +1,4 @@
-// ScanLimits candidates: codes, then signs, then all bits of what can still be among the best. With internal linkage, as all that is
+// Reading candidates: codes, then signs, then all bits of what can still be among the best. With internal linkage, as all that is
 // compiled per instruction set.
 #pragma once
 #include <algorithm>
@@ -24,7 +24,7 @@ inline void fetch_bytes(const void* data, size_t bytes) {
 struct Waiting {
     uint32_t segment, position;
     float factor, estimate, bound;
-    int32_t dot = 0;  // of the sign_bits and the weights of the signs
+    int32_t dot = 0;  // of the sign bits and their weights
 };
 
 // Vectors that wait for their residual, which is fetched into the cache meanwhile. First in, first out, in blocks: while one is
@@ -239,12 +239,12 @@ struct Scan {
         awaiting_signs.drop_block();
     }
 
-    // The estimate of a vector whose sign_bits was read.
+    // The estimate of a vector whose sign bits were read.
     float with_signs(const Waiting& v) const {
         return v.estimate + v.factor * query.signs.step * (static_cast<float>(v.dot) - query.signs.half_sum);
     }
 
-    // Goes on with a vector whose sign_bits was read, if it can still be among the best.
+    // Goes on with a vector whose sign bits were read, if it can still be among the best.
     [[gnu::always_inline]] void use_signs(const Waiting& vector) {
         if (!(vector.bound >= pool.threshold)) return;
         const ListSegment& s = segments[vector.segment];

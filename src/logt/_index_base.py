@@ -129,7 +129,8 @@ class IndexBase:
 
     @_snapshot.setter
     def _snapshot(self, snapshot: Snapshot) -> None:
-        self._state = replace(self._state, snapshot=snapshot)
+        if snapshot is not self._state.snapshot:  # the state keeps what its searches have prepared
+            self._state = replace(self._state, snapshot=snapshot)
 
     @property
     def metric(self) -> Metric:

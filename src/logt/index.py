@@ -145,7 +145,9 @@ class Index(IndexBase):
                     f"the index holds {len(snapshot)} vectors, but {len(rows)} were given; nothing was changed"
                 )
         new = self._with_vectors(snapshot.without_vectors(), rows, snapshot.ids, workers)
-        return new if snapshot.graph is None else self._compute_links(new, snapshot.graph.k, workers)
+        return (
+            new if snapshot.graph is None else compute_links(new, self._dim, snapshot.graph.k, self.method, workers)
+        )
 
     def merge_from(self, other: Index) -> None:
         """Add everything that the index `other`, of the same kind, holds; it is unchanged."""
@@ -189,11 +191,8 @@ class Index(IndexBase):
         if k > most:
             raise InvalidInputError(f"k must be at most {most:,}, got {k}")
         with shown_progress(progress) as report, self._change() as snapshot:
-            self._snapshot = self._compute_links(snapshot, k, self._workers(threads, report))
+            self._snapshot = compute_links(snapshot, self._dim, k, self.method, self._workers(threads, report))
             self._pending.rewrite()
-
-    def _compute_links(self, snapshot: Snapshot, k: int, workers: Workers) -> Snapshot:
-        return compute_links(snapshot, self._dim, k, self.method, workers)
 
     def _link_new(self, snapshot: Snapshot, workers: Workers) -> Snapshot:
         """Return the snapshot with its new vectors in the neighbor graph, if it has one."""
@@ -247,14 +246,15 @@ class Index(IndexBase):
         on_invalid: "ignore" returns ids of -1 for queries with NaN, infinity or, under cosine, norm 0, instead of
         raising.
         """
-        key = None
+        key, state = None, self._state  # one state, read once
         any_threads = threads is None or (type(threads) is int and threads > 0)  # one query uses one
         if filter is None and rerank is None and any_threads and on_invalid == "raise":
             key = key_of_search(Q, self._dim, k, params, settings)
-            if key is not None and (known := self._state.search_known(key, Q)) is not None:
+            if key is not None and (known := state.search_known(key, Q)) is not None:
                 return known
         workers = self._workers(threads)
-        state = self._state if rerank is None else self._linked(workers)  # one state, read once
+        if rerank is not None:
+            state = self._linked(workers)
         params = as_search_params(params, settings)
         snapshot, search = state.snapshot, state.search(filter)
         searched = Searched(
@@ -293,7 +293,7 @@ class Index(IndexBase):
         does not measure itself any more. An index that is open for reading only reports.
         threads: as in `search`.
         """
-        snapshot, workers = self._snapshot, self._workers(threads)
+        snapshot, workers, rng = self._snapshot, self._workers(threads), np.random.default_rng(self._seed)
         if not isinstance(self.method, Sketched):
             raise InvalidInputError("tune is for methods with inverted lists, such as logt.methods.sketched()")
         queries = None if Q is None else check_queries(as_matrix(Q, self._dim, "Q"), self._metric, ignore=False)[0]
@@ -301,18 +301,19 @@ class Index(IndexBase):
             raise InvalidInputError("Q has no rows; pass at least one query, or None")
         if not len(snapshot):
             return []
-        rng = np.random.default_rng(self._seed)
+        segments: Any = snapshot.segments  # with inverted lists
+        graph, own = snapshot.graph, None
         if self._store is None or self._store.writable:
             with self._change() as snapshot:
-                graph, listed = snapshot.graph, calibrate(_listed(snapshot), queries, rng, workers)
+                graph, segments = snapshot.graph, snapshot.segments
+                segments = calibrate(segments, queries, rng, workers)
                 if graph is not None:
-                    graph = calibrate_graph(listed, graph, queries, rng, workers)
-                self._snapshot = snapshot = replace(snapshot, segments=listed, graph=graph)
+                    graph = calibrate_graph(segments, graph, queries, rng, workers)
+                self._snapshot = replace(snapshot, segments=segments, graph=graph)
                 self._pending.rewrite()
-        own = None
         if queries is None:
-            queries, own = sample_vectors(_listed(snapshot), 128, rng)
-        return measure_efforts(_listed(snapshot), queries, own, workers, snapshot.graph)
+            queries, own = sample_vectors(segments, 128, rng)
+        return measure_efforts(segments, queries, own, workers, graph)
 
     def reconstruct(self, ids: SomeIds) -> Floats:
         """Return the approximations (len(ids), dim) of the vectors that the index stores."""
@@ -352,11 +353,6 @@ class Index(IndexBase):
         state = self._state
         limits = state.method.limits(as_search_params(params, settings))
         return costs.complexity(state.snapshot.segments, self._dim, state.method, limits)
-
-
-def _listed(snapshot: Snapshot) -> Any:
-    """Return the segments of an index with inverted lists."""
-    return snapshot.segments
 
 
 def stored_or_new_graph(

@@ -57,20 +57,6 @@ def check_queries(
     return Q, valid
 
 
-def scale_queries(Q: Floats, metric: Metric) -> Floats:
-    """Return the queries that segments are searched with: doubled under l2, for 2·q·x − ‖x‖²."""
-    return Q * np.float32(2) if metric == "l2" else Q
-
-
-def to_distances(Q: Floats, scores: Floats, metric: Metric) -> Floats:
-    """Return scores as users see them: ‖q − x‖² under l2, at least 0."""
-    if metric != "l2":
-        return scores
-    squares = np.square(Q, dtype=np.float64).sum(axis=1, keepdims=True)
-    distances: Floats = np.maximum(squares - scores, 0).astype(np.float32)
-    return distances
-
-
 def worst_score(metric: Metric) -> float:
     """Return the score of an empty result."""
     return np.inf if metric == "l2" else -np.inf

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from html import escape
 from typing import Any, NamedTuple
 
@@ -50,31 +50,19 @@ class RangeResult(NamedTuple):
     ids: Array
 
 
-class Report(Mapping[str, Any]):
-    """What an index holds and costs; a mapping that prints as a table. `values` are its items."""
-
-    def __init__(self, values: Mapping[str, Any]):
-        self._values = dict(values)
-
-    def __getitem__(self, key: str) -> Any:
-        return self._values[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
+class Report(dict[str, Any]):
+    """What an index holds and costs; a dict that prints as a table."""
 
     def __repr__(self) -> str:
-        return f"Report({self._values!r})"
+        return f"Report({super().__repr__()})"
 
     def __str__(self) -> str:
-        width = max(map(len, self._values))
-        return "\n".join(f"{name:<{width}}  {_format(value)}" for name, value in self._values.items())
+        width = max(map(len, self))
+        return "\n".join(f"{name:<{width}}  {_format(value)}" for name, value in self.items())
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks."""
-        rows = (f"<tr><th>{escape(k)}</th><td>{escape(_format(v))}</td></tr>" for k, v in self._values.items())
+        rows = (f"<tr><th>{escape(k)}</th><td>{escape(_format(v))}</td></tr>" for k, v in self.items())
         return f"<table>{''.join(rows)}</table>"
 
 

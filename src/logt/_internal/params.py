@@ -7,7 +7,14 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from logt._internal.validation import check_effort, check_exponent, check_fraction, check_int
+from logt._internal.validation import (
+    check_count,
+    check_effort,
+    check_exponent,
+    check_fields,
+    check_fraction,
+    check_int,
+)
 from logt.errors import InvalidInputError
 
 MAX_K = 1_000_000
@@ -58,19 +65,11 @@ class SearchParams:
     alpha: float = 3.0
 
     def __post_init__(self) -> None:
-        if self.recall is not None:
-            object.__setattr__(self, "recall", check_fraction("recall", self.recall))
-            if self.effort is not None or self.nprobe is not None:
-                raise InvalidInputError("recall chooses the effort: pass recall, effort or nprobe, not two of them")
-        if self.effort is not None:
-            object.__setattr__(self, "effort", check_effort(self.effort))
-        if self.nprobe is not None:
-            object.__setattr__(self, "nprobe", check_int("nprobe", self.nprobe))
-        if self.beam is not None:
-            object.__setattr__(self, "beam", check_int("beam", self.beam, least=0))
+        check_fields(self, recall=check_fraction, effort=check_effort, nprobe=check_int, beam=check_count)
+        check_fields(self, p=check_fraction, R=check_int, expand=check_count, alpha=check_exponent)
         object.__setattr__(self, "correct", bool(self.correct))
-        object.__setattr__(self, "expand", check_int("expand", self.expand, least=0))
-        object.__setattr__(self, "alpha", check_exponent("alpha", self.alpha))
+        if self.recall is not None and (self.effort is not None or self.nprobe is not None):
+            raise InvalidInputError("recall chooses the effort: pass recall, effort or nprobe, not two of them")
 
 
 _PLAIN = {int, float, bool, type(None)}

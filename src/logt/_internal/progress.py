@@ -11,7 +11,6 @@ from logt.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress as ProgressBars
     from rich.progress import TaskID
 
 
@@ -37,11 +36,6 @@ def progress_bars(console: Console, *, transient: bool) -> Iterator[Progress]:
 
     transient: erase the bars at the end.
     """
-    with _create_bars(console, transient) as bars:
-        yield _BarProgress(bars)
-
-
-def _create_bars(console: Console, transient: bool) -> ProgressBars:
     from rich.progress import BarColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as ProgressBars
     from rich.text import Text
@@ -57,17 +51,12 @@ def _create_bars(console: Console, transient: bool) -> ProgressBars:
         Rate(),
         TimeRemainingColumn(),
     ]
-    return ProgressBars(*columns, console=console, transient=transient)
+    tasks: dict[str, TaskID] = {}
+    with ProgressBars(*columns, console=console, transient=transient) as bars:
 
+        def report(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what)
+            bars.update(tasks[what], completed=done, total=total)
 
-class _BarProgress:
-    """A progress callback that shows one bar for each kind of work."""
-
-    def __init__(self, bars: ProgressBars):
-        self._bars = bars
-        self._tasks: dict[str, TaskID] = {}
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        if what not in self._tasks:
-            self._tasks[what] = self._bars.add_task(what)
-        self._bars.update(self._tasks[what], completed=done, total=total)
+        yield report

@@ -7,14 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from logt._internal.types import Array, Floats, Ids, Mask, Metric
 from logt._internal.validation import check_array
-
-Self = TypeVar("Self", bound="Segment")
 
 MAX_ROWS = (1 << 31) - 1
 """The most vectors of a segment."""
@@ -44,11 +42,10 @@ class StoredPart(NamedTuple):
     made_from: tuple[object, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Segment(ABC):
-    """Encoded vectors with increasing ids.
+class RemovableRows:
+    """A frozen dataclass of rows with increasing ids, one at least; `removed` marks removed ones.
 
-    `removed` marks removed rows; a segment with other removals is another segment that shares everything else.
+    What has other removals is another object that shares everything else.
     """
 
     ids: Ids
@@ -58,7 +55,7 @@ class Segment(ABC):
         return len(self.ids)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}  # without what is cached
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type] # no caches
 
     @cached_property
     def live(self) -> Mask:
@@ -70,26 +67,39 @@ class Segment(ABC):
         """The number of live rows."""
         return len(self) if self.removed is None else int(self.live.sum())
 
-    def find(self, ids: Ids) -> Ids:
-        """Return the rows of the given ids that are here."""
-        rows, here = self.locate(ids)
-        return rows[here]
-
     def locate(self, ids: Ids) -> tuple[Ids, Mask]:
         """Return (a row for each id, whether the id is live in that row)."""
         rows: Ids = np.minimum(np.searchsorted(self.ids, ids), len(self) - 1)
         here: Mask = self.ids[rows] == ids
         return rows, here if self.removed is None else here & self.live[rows]
 
-    def remove(self: Self, rows: Ids) -> Self:
-        """Return the segment with some more rows removed."""
-        removed = np.zeros(len(self), bool) if self.removed is None else self.removed.copy()
-        removed[rows] = True
-        return replace(self, removed=removed)
+    def find(self, ids: Ids) -> Ids:
+        """Return the rows of the given ids that are here."""
+        rows, here = self.locate(ids)
+        return rows[here]
 
-    def with_removals(self: Self, bits: Array) -> Self:
-        """Return the segment with the rows removed that are set in stored bits."""
-        return replace(self, removed=unpack_removals(bits, len(self)))
+    def remove(self, ids: Ids) -> Self:
+        """Return the same without the rows of some ids, which need not be here."""
+        rows = self.find(ids)
+        if not len(rows):
+            return self
+        removed = ~self.live
+        removed[rows] = True
+        return replace(self, removed=removed)  # type: ignore[type-var]
+
+    def with_removals(self, bits: Array) -> Self:
+        """Return the same with the rows removed that are set in stored bits."""
+        if len(check_array(bits, np.uint8, 1)) != -(-len(self) // 8):
+            raise ValueError("the removals do not fit the rows")
+        return replace(self, removed=np.unpackbits(bits, count=len(self)).astype(bool))  # type: ignore[type-var]
+
+
+@dataclass(frozen=True, eq=False)
+class Segment(RemovableRows, ABC):
+    """Encoded vectors."""
+
+    ids: Ids
+    removed: Mask | None
 
     @abstractmethod
     def reconstruct(self, rows: Ids | slice = slice(None)) -> Floats:
@@ -127,13 +137,6 @@ class Segment(ABC):
         """Return (the live rows, list by list; the sizes of the lists); all are in one list if there are none."""
         rows = np.flatnonzero(self.live)
         return rows, np.array([len(rows)])
-
-
-def unpack_removals(bits: Array, rows: int) -> Mask:
-    """Return which of so many rows are removed, from stored bits."""
-    if len(check_array(bits, np.uint8, 1)) != -(-rows // 8):
-        raise ValueError("the removals do not fit the rows")
-    return np.unpackbits(bits, count=rows).astype(bool)
 
 
 def as_row_mask(rows: Mask | Ids, count: int) -> Mask:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,14 @@ _BLOCK = 4096  # rows checked together: a memory-mapped matrix is never loaded a
 # ------------------------------------------------------------------------------------------------ parameters
 
 
+def check_fields(stage: object, **checks: Callable[[str, Any], Any]) -> None:
+    """Replace fields of a frozen dataclass by what their checks return; None stays if it is the default."""
+    for field in fields(stage):  # type: ignore[arg-type]
+        value = getattr(stage, field.name)
+        if field.name in checks and (value is not None or field.default is not None):
+            object.__setattr__(stage, field.name, checks[field.name](field.name, value))
+
+
 def check_int(name: str, value: Any, least: int = 1) -> int:
     """Return the value as a plain int of at least `least`."""
     try:
@@ -32,6 +42,11 @@ def check_int(name: str, value: Any, least: int = 1) -> int:
     if isinstance(value, bool) or number < least:
         raise InvalidInputError(f"{name} must be >= {least}, got {value!r}")
     return number
+
+
+def check_count(name: str, value: Any) -> int:
+    """Return the value as a plain int of at least 0."""
+    return check_int(name, value, least=0)
 
 
 def check_float(name: str, value: Any) -> float:
@@ -63,26 +78,25 @@ def check_fraction(name: str, value: object) -> float:
     return number
 
 
-def check_effort(value: object) -> float:
-    """Return an effort as a float from 0 to 1."""
-    number = check_float("effort", value)
+def check_effort(name: str, value: object) -> float:
+    """Return the value as a float from 0 to 1."""
+    number = check_float(name, value)
     if not 0 <= number <= 1:
-        raise InvalidInputError(f"effort must be from 0 to 1, got {value!r}")
+        raise InvalidInputError(f"{name} must be from 0 to 1, got {value!r}")
     return number
 
 
-def check_ridge(value: object) -> float:
+def check_ridge(name: str, value: object) -> float:
     """Return the ridge of a regression as a float above 0 and below infinity."""
-    number = check_float("ridge", value)
+    number = check_float(name, value)
     if not 0 < number < math.inf:
-        raise InvalidInputError(f"ridge must be above 0, got {value!r}")
+        raise InvalidInputError(f"{name} must be above 0, got {value!r}")
     return number
 
 
 def check_positive(stage: object, *names: str) -> None:
     """Convert the named fields of a frozen dataclass to plain ints of at least 1."""
-    for name in names:
-        object.__setattr__(stage, name, check_int(name, getattr(stage, name)))
+    check_fields(stage, **dict.fromkeys(names, check_int))
 
 
 def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
@@ -147,10 +161,6 @@ def check_rows(array: Array, name: str, hint: str) -> Array:
 
 def row_norms(array: Array) -> NDArray[np.float64]:
     """Return the norm of each row, summed in float64."""
-    if len(array) <= _BLOCK:
-        few = np.asarray(array, np.float64)
-        norms: NDArray[np.float64] = np.sqrt(np.einsum("ij,ij->i", few, few))
-        return norms
     norms = np.empty(len(array))
     for block in split_range(len(array), _BLOCK):
         rows = np.asarray(array[block], np.float64)
@@ -247,39 +257,21 @@ def as_mask(filter: Any) -> Mask | None:
     return values
 
 
-def filter_masks(filter: Any, parts: Sequence[tuple[Ids, Mask]]) -> list[Mask]:
-    """For each segment's (ids, live rows), return which rows pass the filter.
+def call_filter(function: Callable[[Array], Any], ids: Array) -> Mask:
+    """Return which ids a filter function lets pass."""
+    mask = np.asarray(function(ids))
+    if mask.shape != ids.shape or mask.dtype != bool:
+        raise InvalidInputError(
+            f"the filter returned {mask.dtype} of shape {mask.shape} for {len(ids)} ids: it must return a mask"
+        )
+    return mask
 
-    A filter is a function from ids to a mask, a mask over all live ids, or a list of ids.
-    """
-    if callable(filter):
-        masks = []
-        for ids, live in parts:
-            result = np.asarray(filter(ids[live]))
-            if result.shape != (int(live.sum()),) or result.dtype != bool:
-                raise InvalidInputError(
-                    f"the filter returned {result.dtype} of shape {result.shape} for {int(live.sum())} ids: "
-                    "it must return a mask"
-                )
-            mask = np.zeros(len(ids), bool)
-            mask[live] = result
-            masks.append(mask)
-        return masks
-    given = as_mask(filter)
-    if given is not None:
-        total = sum(int(live.sum()) for _, live in parts)
-        if given.shape != (total,):
-            raise InvalidInputError(f"the mask has shape {given.shape}, but there are {total} ids in index.ids")
-        masks, start = [], 0
-        for ids, live in parts:
-            mask = np.zeros(len(ids), bool)
-            count = int(live.sum())
-            mask[live] = given[start : start + count]
-            masks.append(mask)
-            start += count
-        return masks
-    wanted = as_int_ids(filter)
-    return [np.isin(ids, wanted) for ids, _ in parts]
+
+def split_mask(mask: Mask, counts: Sequence[int]) -> list[Mask]:
+    """Return the parts of a mask over all ids; counts: how many ids each segment has."""
+    if mask.shape != (sum(counts),):
+        raise InvalidInputError(f"the mask has shape {mask.shape}, but there are {sum(counts)} ids in index.ids")
+    return [mask[start:stop] for start, stop in pairwise(np.cumsum([0, *counts]))]
 
 
 # ------------------------------------------------------------------------------------------- arrays from disk

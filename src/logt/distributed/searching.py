@@ -18,14 +18,14 @@ from logt._internal.types import Array, Floats, Ids, Metric, SomeIds, Vectors
 from logt._internal.validation import as_int_ids, as_mask, check_float, check_int
 from logt.distributed.cluster import connect
 from logt.distributed.replicas import Replicas
-from logt.engine.searching import Searched, check_range
+from logt.engine.searching import Searched, check_range, merge_ranges
 from logt.engine.snapshot import Snapshot
 from logt.engine.string_ids import as_strings
 from logt.errors import BusyError, ConflictError, InvalidInputError, MissingShardsError
 from logt.graph.diffusion import Diffusion
 from logt.lists.inverted_lists import CandidateDepths, Probe
 from logt.lists.search import user_scores
-from logt.lists.shards import ListTotals, balance, merge_candidates, merge_ranges, split_by_bytes
+from logt.lists.shards import ListTotals, balance, merge_candidates, split_by_bytes
 from logt.results import RangeResult, Report, SearchResult
 from logt.storage.places import is_url, local_path
 from logt.storage.shard_files import Outline, read_graph, read_outline

@@ -9,8 +9,6 @@ from typing import Any
 from logt._internal.segment import Segment, models
 from logt.engine.protocols import Method
 
-_RESIDUAL = "residual codes"
-
 
 def costs(segments: Sequence[Segment], dim: int) -> dict[str, Any]:
     """Return what the segments hold and cost, in total and by part."""
@@ -22,7 +20,7 @@ def costs(segments: Sequence[Segment], dim: int) -> dict[str, Any]:
         for part, size in segment.bytes_by_part().items():
             by_part[part] = by_part.get(part, 0) + size
     # in the paper's count, one scalar per entry of U, and one per four bytes of other arrays
-    scalars = (by_part["memory vectors"] + by_part.get(_RESIDUAL, 0)) / 4 + entries
+    scalars = (by_part["memory vectors"] + by_part.get("residual codes", 0)) / 4 + entries
     return {
         "removed": sum(map(len, segments)) - N,
         "units": M,

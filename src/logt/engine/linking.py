@@ -79,7 +79,7 @@ def _linked(
     rows, others, values = [], [], []
     for part in split_range(len(ids), _BLOCK):
         Q = snapshot.reconstruct(ids[part], dim)
-        Q = normalize_rows(Q, np.maximum(row_norms(Q), 1e-30))
+        Q = normalize_rows(Q, row_norms(Q))
         scores, found = searched.search(Q, graph.k + 1, method.thorough, workers)
         own, at = np.nonzero((found != ids[part][:, None]) & (found >= 0))
         rows.append(graph.locate(ids[part])[0][own])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,11 +85,21 @@ def search_range(
     search: SegmentSearch, Q: Floats, threshold: float, workers: Workers, *, l2: bool
 ) -> tuple[Array, Floats, Ids]:
     """Return (limits, scores, ids) of all results within the threshold, best first for each query."""
-    found = workers.map(lambda q: _within(search, q, threshold, l2), list(Q))
+    return _join_ranges(workers.map(lambda q: _within(search, q, threshold, l2), list(Q)))
+
+
+def merge_ranges(parts: Sequence[tuple[Ids, Floats, Ids]], *, l2: bool) -> tuple[Array, Floats, Ids]:
+    """Return (limits, scores, ids) of a range search from those of each shard."""
+    queries = range(len(parts[0][0]) - 1)
+    of_query = ([(scores[a[q] : a[q + 1]], ids[a[q] : a[q + 1]]) for a, scores, ids in parts] for q in queries)
+    return _join_ranges([_in_order(found, l2) for found in of_query])
+
+
+def _join_ranges(found: Sequence[tuple[Floats, Ids]]) -> tuple[Array, Floats, Ids]:
+    """Return (limits, scores, ids) of all queries from (scores, ids) of each."""
     limits = np.cumsum([0, *(len(ids) for _, ids in found)])
     scores = np.concatenate([np.empty(0, np.float32), *(scores for scores, _ in found)])
-    ids = np.concatenate([np.empty(0, np.int64), *(ids for _, ids in found)])
-    return limits, scores, ids
+    return limits, scores, np.concatenate([np.empty(0, np.int64), *(ids for _, ids in found)])
 
 
 def _within(search: SegmentSearch, q: Floats, threshold: float, l2: bool) -> tuple[Floats, Ids]:
@@ -98,6 +108,11 @@ def _within(search: SegmentSearch, q: Floats, threshold: float, l2: bool) -> tup
     for scores, ids in search.all_scores(q):
         inside = scores <= threshold if l2 else scores >= threshold
         parts.append((scores[inside], ids[inside]))
+    return _in_order(parts, l2)
+
+
+def _in_order(parts: Sequence[tuple[Floats, Ids]], l2: bool) -> tuple[Floats, Ids]:
+    """Return (scores, ids) of one query from several parts, best first, equal scores by id."""
     scores, ids = (np.concatenate(part) for part in zip(*parts, strict=True))
     order = np.lexsort((ids, scores if l2 else -scores))
     return scores[order], ids[order]

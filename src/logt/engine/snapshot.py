@@ -9,7 +9,7 @@ import numpy as np
 
 from logt._internal.segment import Segment
 from logt._internal.types import Array, Floats, Ids, Mask, Metric
-from logt._internal.validation import as_int_ids, as_mask, check_new_ids, filter_masks
+from logt._internal.validation import as_int_ids, as_mask, call_filter, check_new_ids, split_mask
 from logt.engine.protocols import Method
 from logt.engine.string_ids import StringIds, as_strings, check_distinct
 from logt.errors import InvalidInputError
@@ -107,15 +107,12 @@ class Snapshot:
     def remove(self, ids: Ids) -> Snapshot:
         """Return the snapshot without the vectors of these integer ids; a segment with no vectors left is dropped."""
         unique = np.unique(ids)
-        segments = []
-        for segment in self.segments:
-            rows = segment.find(unique)
-            left = segment.remove(rows) if len(rows) else segment
-            segments += [left] if left.count else []
+        left = (segment.remove(unique) for segment in self.segments)
+        segments = tuple(segment for segment in left if segment.count)
         if not segments:
             return replace(self, segments=(), strings=None, graph=None)
         graph = None if self.graph is None else self.graph.remove(unique)
-        return replace(self, segments=tuple(segments), graph=graph)
+        return replace(self, segments=segments, graph=graph)
 
     def without_vectors(self) -> Snapshot:
         """Return a snapshot that knows the ids of the vectors, to which these are added again."""
@@ -174,31 +171,32 @@ class Snapshot:
         """Return the rows of each segment that a search with this filter can find; None means all live ones."""
         if filter is None:
             return None
-        if not callable(filter) and as_mask(filter) is None:
+        if callable(filter):
+            passing = [call_filter(filter, self.to_user_ids(segment.ids[segment.live])) for segment in self.segments]
+        elif (mask := as_mask(filter)) is not None:
+            passing = split_mask(mask, [segment.count for segment in self.segments])
+        else:
             wanted = np.unique(self.to_int_ids(filter))
             return [segment.find(wanted) for segment in self.segments]
-        masks = filter_masks(self._int_filter(filter), [(segment.ids, segment.live) for segment in self.segments])
-        return [mask & segment.live for mask, segment in zip(masks, self.segments, strict=True)]
+        visible: list[Mask | Ids] = []
+        for segment, mine in zip(self.segments, passing, strict=True):
+            visible.append(segment.live.copy())
+            visible[-1][segment.live] = mine
+        return visible
 
     def visible_nodes(self, filter: Any) -> Mask | None:
         """Return which rows of the neighbor graph a search with this filter can find; None means all."""
-        rows_of = self.visible_rows(filter)
-        if self.graph is None or rows_of is None:
-            return None if self.graph is None else self.graph.visible
-        found = [segment.ids[rows] for segment, rows in zip(self.segments, rows_of, strict=True)]
-        rows, here = self.graph.locate(np.concatenate([np.empty(0, np.int64), *found]))
+        if self.graph is None or filter is None:
+            return None if self.graph is None or self.graph.removed is None else self.graph.live
+        if callable(filter) or as_mask(filter) is not None:
+            segments = zip(self.segments, self.visible_rows(filter) or (), strict=True)
+            passing = np.concatenate([np.empty(0, np.int64), *(segment.ids[rows] for segment, rows in segments)])
+        else:
+            passing = self.to_int_ids(filter)  # also where the segments are in shards
+        rows, here = self.graph.locate(passing)
         visible = np.zeros(len(self.graph), bool)
         visible[rows[here]] = True
         return visible
-
-    def _int_filter(self, filter: Any) -> Any:
-        """Return a filter of string ids as one of integer ids."""
-        strings = self.strings
-        if strings is None:
-            return filter
-        if callable(filter):
-            return lambda ints: filter(strings.to_strings(ints))
-        return filter if as_mask(filter) is not None else self.to_int_ids(filter)
 
 
 def check_snapshot(snapshot: Snapshot, dim: int, metric: Metric, method: Method) -> None:
@@ -209,10 +207,8 @@ def check_snapshot(snapshot: Snapshot, dim: int, metric: Metric, method: Method)
     if len(np.unique(ids)) != len(ids) or ids.max(initial=-1) >= snapshot.next_id:
         raise InvalidInputError("an id occurs twice, or is not below the next id")
     graph = snapshot.graph
-    if graph is not None:
-        linked = graph.ids if graph.removed is None else graph.ids[~graph.removed]
-        if not np.isin(linked, ids).all():
-            raise InvalidInputError("the neighbor graph does not fit the vectors")
+    if graph is not None and not np.isin(graph.ids[graph.live], ids).all():
+        raise InvalidInputError("the neighbor graph does not fit the vectors")
     if snapshot.strings is not None:
         known = {number for _, number in snapshot.strings.items()}
         if len(known) != len(snapshot.strings) or not known.issuperset(ids.tolist()):

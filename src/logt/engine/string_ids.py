@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -154,6 +155,5 @@ def check_distinct(strings: Sequence[str], count: int) -> None:
     if len(strings) != count:
         raise InvalidInputError(f"{len(strings)} ids are given, but there are {count} vectors: pass one id each")
     if len(set(strings)) < count:
-        seen: set[str] = set()
-        twice = next(string for string in strings if string in seen or seen.add(string))  # type: ignore[func-returns-value]
+        twice = Counter(strings).most_common(1)[0][0]
         raise InvalidInputError(f"id {twice!r} is given twice; nothing was added")

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logt import _kernels
+from logt._internal.int8 import Bytes, byte_products, to_int8
 from logt._internal.kmeans import kmeans
 from logt._internal.segment import Segment
 from logt._internal.threads import Workers, split_range
@@ -75,7 +76,7 @@ class _Vectors:
     """Unit vectors as int8, in list order; list j is starts[j]:starts[j + 1]."""
 
     ids: Ids
-    codes: NDArray[np.int8]
+    codes: Bytes
     scale: Floats
     starts: Ids
 
@@ -144,12 +145,12 @@ class _Vectors:
         workers.map(fill, rest, "linking neighbors of neighbors")
         return True
 
-    def _centers(self, workers: Workers) -> _Centers:
-        """Return the direction from the mean of all vectors to the mean of each list."""
+    def _centers(self, workers: Workers) -> tuple[Bytes, Floats]:
+        """Return the direction from the mean of all vectors to the mean of each list, as int8."""
         means = np.stack(workers.map(self._mean, range(len(self.starts) - 1)))
         sizes = np.diff(self.starts)
         means -= (sizes @ means / sizes.sum()).astype(np.float32)
-        return _Centers.from_floats(normalize_rows(means, np.maximum(row_norms(means), 1e-30)))
+        return to_int8(normalize_rows(means, row_norms(means)))
 
     def _mean(self, j: int) -> Floats:
         first, last = self.starts[j : j + 2].tolist()
@@ -159,38 +160,18 @@ class _Vectors:
             total += self.scale[rows] @ self.codes[rows].astype(np.float32)
         return total / np.float32(last - first)
 
-    def _probing(self, rows: slice, centers: _Centers, wanted: int) -> tuple[Ids, Rows]:
+    def _probing(self, rows: slice, centers: tuple[Bytes, Floats], wanted: int) -> tuple[Ids, Rows]:
         """Return the vectors that are compared with each list: those of list j are starts[j]:starts[j + 1]."""
-        M, count = len(centers.scale), rows.stop - rows.start
+        M, count = len(centers[0]), rows.stop - rows.start
         probes = np.empty((count, wanted), np.uint32)
         own = np.searchsorted(self.starts, np.arange(rows.start, rows.stop), side="right") - 1
         for part in split_range(count, max(1, _PRODUCTS // M)):
-            products = centers.products(self.codes[rows][part])
+            products = byte_products(self.codes[rows][part], *centers)
             products[np.arange(len(products)), own[part]] = np.inf
             probes[part] = np.argpartition(products, -wanted, axis=1)[:, -wanted:]
         starts, mine = np.empty(M + 1, np.int64), np.empty(probes.size, np.uint32)
         _kernels.group_rows(probes, starts, mine)
         return starts, mine
-
-
-@dataclass(frozen=True, eq=False)
-class _Centers:
-    """Directions as int8."""
-
-    codes: NDArray[np.int8]
-    scale: Floats
-
-    @classmethod
-    def from_floats(cls, V: Floats) -> _Centers:
-        centers = cls(np.empty(V.shape, np.int8), np.empty(len(V), np.float32))
-        _kernels.to_int8(V, centers.codes, centers.scale)
-        return centers
-
-    def products(self, codes: NDArray[np.int8]) -> Floats:
-        products = np.empty((len(codes), len(self.codes)), np.int32)
-        _kernels.byte_products(codes, self.codes, products)
-        scaled: Floats = np.multiply(products, self.scale, dtype=np.float32, casting="unsafe")
-        return scaled
 
 
 def _by_id(ids: Ids, found: NDArray[np.int32], similarity: Floats) -> Neighbors:
@@ -213,20 +194,16 @@ def _with_same_lists(segments: Sequence[Segment]) -> list[list[Segment]]:
     return list(groups.values())
 
 
-def _decode(
-    segment: Segment, rows: Ids, place: Ids, codes: NDArray[np.int8], scale: Floats, workers: Workers
-) -> None:
+def _decode(segment: Segment, rows: Ids, place: Ids, codes: Bytes, scale: Floats, workers: Workers) -> None:
     def fill(part: slice) -> None:
         X = segment.reconstruct(rows[part])
-        unit = normalize_rows(X, np.maximum(row_norms(X), 1e-30))
-        mine = np.empty(unit.shape, np.int8), np.empty(len(unit), np.float32)
-        _kernels.to_int8(unit, *mine)
-        codes[place[part]], scale[place[part]] = mine
+        unit = normalize_rows(X, row_norms(X))
+        codes[place[part]], scale[place[part]] = to_int8(unit)
 
     workers.map(fill, split_range(len(rows), _ROWS), "decoding")
 
 
-def _cluster(codes: NDArray[np.int8], scale: Floats, workers: Workers) -> tuple[Ids, Ids]:
+def _cluster(codes: Bytes, scale: Floats, workers: Workers) -> tuple[Ids, Ids]:
     """Return (an order of the vectors by cluster, the sizes of the clusters as a row)."""
     V = codes * scale[:, None]
     label = kmeans(V, round(4 * len(V) ** 0.5), np.random.default_rng(0), Workers(workers.threads))

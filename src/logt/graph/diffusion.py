@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from logt import _kernels
 from logt._internal.types import Floats, Ids, Mask
-from logt._internal.validation import check_float, check_int
+from logt._internal.validation import check_count, check_fields, check_float, check_int
 from logt.errors import InvalidInputError
 from logt.graph.stored_graph import StoredGraph
 
@@ -98,13 +98,10 @@ class Diffusion:
     nodes: int = 2000
 
     def __post_init__(self) -> None:
-        for name in ("candidates", "neighbors", "nodes"):
-            object.__setattr__(self, name, check_int(name, getattr(self, name)))
-        object.__setattr__(self, "hops", check_int("hops", self.hops, least=0))
-        alpha = check_float("alpha", self.alpha)
-        if not 0 <= alpha < 1:
+        check_fields(self, candidates=check_int, neighbors=check_int, nodes=check_int)
+        check_fields(self, hops=check_count, alpha=check_float)
+        if not 0 <= self.alpha < 1:
             raise InvalidInputError(f"alpha must be from 0 to below 1, got {self.alpha!r}")
-        object.__setattr__(self, "alpha", alpha)
 
     def results(self, k: int) -> int:
         """Return how many results of the plain search k results need."""

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from logt._internal.segment import check_ids, unpack_removals
+from logt._internal.recall_curve import RecallCurve
+from logt._internal.segment import RemovableRows, check_ids
 from logt._internal.types import Array, Floats, Ids, Mask
 from logt._internal.validation import check_array
-from logt.lists.inverted_lists import RecallCurve
 
 _LEVELS = 255  # similarities as bytes; 0 means no neighbor
 _BLOCK = 1 << 16  # rows that are checked together
 
 
-def _no_curve() -> Floats:
-    return np.empty((0, 0), np.float32)
-
-
 @dataclass(frozen=True, eq=False)
-class StoredGraph:
+class StoredGraph(RemovableRows):
     """The neighbors of each row, nearest first, and which vectors the rows are. New vectors may be missing.
 
     ids: of the rows, increasing. low, high: the row of each neighbor is low + 65536 · high, (N, k). level: its
@@ -37,7 +33,7 @@ class StoredGraph:
     high: Array
     level: NDArray[np.uint8]
     bounds: Floats
-    recall: Floats = field(default_factory=_no_curve)
+    recall: Floats = field(default_factory=lambda: np.empty((0, 0), np.float32))
     removed: Mask | None = None
     transitions: dict[int, Any] = field(default_factory=dict, repr=False)
 
@@ -55,22 +51,9 @@ class StoredGraph:
         level[:, :width] = np.where(known, _to_levels(similarity, bounds), 0)
         return cls(ids, low, high, level, bounds)
 
-    def __len__(self) -> int:
-        return len(self.ids)
-
     @property
     def k(self) -> int:
         return int(self.level.shape[1])
-
-    @property
-    def count(self) -> int:
-        """The number of vectors that are linked."""
-        return len(self) if self.removed is None else int(np.count_nonzero(~self.removed))
-
-    @property
-    def visible(self) -> Mask | None:
-        """The rows that are not removed; None means all."""
-        return None if self.removed is None else ~self.removed
 
     @property
     def counts(self) -> Ids:
@@ -107,28 +90,13 @@ class StoredGraph:
         computed: list[Any] = list(self.transitions.values())  # searches add to it
         return sum(part.nbytes for part in (*self.arrays.values(), *computed))
 
-    def locate(self, ids: Ids) -> tuple[Ids, Mask]:
-        """Return (a row for each id, whether the id is linked)."""
-        rows = np.minimum(np.searchsorted(self.ids, ids), max(len(self) - 1, 0))
-        here: Mask = self.ids[rows] == ids
-        return rows, here if self.removed is None else here & ~self.removed[rows]
-
     # ------------------------------------------------------------------------------------------------ changes
-
-    def remove(self, ids: Ids) -> StoredGraph:
-        """Return the graph without the vectors of some ids."""
-        rows, here = self.locate(ids)
-        if not here.any():
-            return self
-        removed = np.zeros(len(self), bool) if self.removed is None else self.removed.copy()
-        removed[rows[here]] = True
-        return replace(self, removed=removed)
 
     def compact(self) -> StoredGraph | None:
         """Return the graph without the space of removed vectors, None if none are left."""
         if self.removed is None:
             return self
-        rows = np.flatnonzero(~self.removed)
+        rows = np.flatnonzero(self.live)
         return self._keep(rows) if len(rows) else None
 
     def _keep(self, rows: Ids) -> StoredGraph:
@@ -153,7 +121,7 @@ class StoredGraph:
             grown = grown._keep(np.argsort(grown.ids))
         if self.removed is None:
             return grown
-        present = np.union1d(self.ids[~self.removed], new)
+        present = np.union1d(self.ids[self.live], new)
         return replace(grown, removed=~np.isin(grown.ids, present))
 
     def with_edges(self, row: Ids, other: Ids, value: Floats) -> StoredGraph:
@@ -163,8 +131,7 @@ class StoredGraph:
         """
         touched, place = np.unique(row, return_inverse=True)
         known = self._rows(touched)
-        present = known >= 0 if self.removed is None else (known >= 0) & ~self.removed[known]
-        at, column = np.nonzero(present)
+        at, column = np.nonzero((known >= 0) & self.live[known])
         place = np.concatenate([at, place])
         other = np.concatenate([known[at, column], other]).astype(np.int64)
         level = np.concatenate([self.level[touched][at, column], _to_levels(value, self.bounds)]).astype(np.int64)
@@ -219,13 +186,8 @@ class StoredGraph:
         rows = self.low[part] | self.high[part].astype(np.int64) << 16
         return int(np.max(rows, where=self.level[part] > 0, initial=-1))
 
-    def with_removals(self, bits: Array) -> StoredGraph:
-        """Return the graph with the rows removed that are set in stored bits."""
-        return replace(self, removed=unpack_removals(bits, len(self)))
-
     def __getstate__(self) -> dict[str, Any]:
-        state = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {**state, "transitions": {}}
+        return {**super().__getstate__(), "transitions": {}}
 
 
 def _high_type(count: int) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 
 from logt._internal.threads import split_range
 from logt._internal.types import Array
-from logt._internal.validation import check_fraction, check_positive
+from logt._internal.validation import check_fields, check_fraction, check_int
 from logt.group_testing.codes import LANES, RANKS, Codes
 
 _KEPT = 8  # prefixes of some codes: making one reads them all
@@ -22,8 +22,7 @@ class Cascade:
     R: int = 1000
 
     def __post_init__(self) -> None:
-        check_positive(self, "R")
-        object.__setattr__(self, "p", check_fraction("p", self.p))
+        check_fields(self, p=check_fraction, R=check_int)
 
 
 @dataclass(frozen=True)

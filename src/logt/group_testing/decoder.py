@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -119,7 +118,7 @@ class Sparse:
         workers.map(fill, split_range(N, _ROWS), "decoder")
         return [partial[increasing.index(L)].finish() for L in Ls]
 
-    def _supports(self, X: Floats, A: Floats, units: Units, longest: int) -> _Supports:
+    def _supports(self, X: Floats, A: Floats, units: Units, longest: int) -> _OwnUnits | _MostSimilar:
         if self.support == "free":
             return _MostSimilar(X, A, max(self.candidates, longest))
         kind = {"S0": _OwnUnits, "S1": _FirstOrder, "S0+random": _RandomUnits}[self.support]
@@ -129,17 +128,11 @@ class Sparse:
 # -------------------------------------------------------------------------------------------------- supports
 
 
-class _Supports(ABC):
-    """The units among which each vector is encoded; `capacity` is the largest number for one vector."""
-
-    capacity: int
-
-    @abstractmethod
-    def block(self, rows: slice) -> tuple[Ints, Ints, Floats]:
-        """Return (units (rows, capacity) in increasing order, how many of them count, their correlations with x)."""
+# The units among which each vector is encoded; `capacity` is the largest number for one vector. `block` returns
+# (units (rows, capacity) in increasing order, how many of them count, their correlations with x).
 
 
-class _OwnUnits(_Supports):
+class _OwnUnits:
     """S₀."""
 
     def __init__(self, X: Floats, A: Floats, units: Units):
@@ -186,7 +179,7 @@ class _RandomUnits(_FirstOrder):
         return support, counts
 
 
-class _MostSimilar(_Supports):
+class _MostSimilar:
     """The units with the largest |cos| to x."""
 
     def __init__(self, X: Floats, A: Floats, candidates: int):

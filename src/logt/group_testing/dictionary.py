@@ -17,7 +17,7 @@ from logt import _kernels
 from logt._internal.memory import memory_bytes
 from logt._internal.threads import SERIAL, Workers, single_threaded_blas, split_range
 from logt._internal.types import Array, Floats
-from logt._internal.validation import check_choice, check_fraction, check_positive
+from logt._internal.validation import check_choice, check_fields, check_fraction, check_int
 from logt.errors import InvalidInputError
 from logt.group_testing.codes import Codes
 from logt.group_testing.decoder import Sparse
@@ -51,9 +51,8 @@ class DictionaryLearning:
     part: float = 0.2
 
     def __post_init__(self) -> None:
-        check_positive(self, "L", "epochs", "candidates")
+        check_fields(self, L=check_int, epochs=check_int, candidates=check_int, part=check_fraction)
         check_choice("coreset", self.coreset, (None, "sensitivity", "uniform"))
-        object.__setattr__(self, "part", check_fraction("part", self.part))
 
     def __call__(self, X: Floats, units: Units, rng: np.random.Generator, workers: Workers = SERIAL) -> Floats:
         trained = X
@@ -150,8 +149,6 @@ def _keep_better(
     if old is None:
         return new, error
     worse = error > old_error
-    if not worse.any():
-        return new, error
     (unit, weight), (old_unit, old_weight) = new.matrices(), old.matrices()
     width = max(unit.shape[1], old_unit.shape[1])
     unit, weight, old_unit, old_weight = (

@@ -10,7 +10,7 @@ import numpy as np
 from logt._internal.kmeans import kmeans
 from logt._internal.threads import SERIAL, Workers
 from logt._internal.types import Floats
-from logt._internal.validation import check_float, check_positive
+from logt._internal.validation import check_fields, check_float, check_int
 from logt.errors import InvalidInputError
 from logt.group_testing.grouping import Units
 
@@ -27,8 +27,7 @@ class KMeans:
     sample: int = 32
 
     def __post_init__(self) -> None:
-        check_positive(self, "rounds", "sample")
-        object.__setattr__(self, "n", check_float("n", self.n))
+        check_fields(self, n=check_float, rounds=check_int, sample=check_int)
         if not 1 <= self.n < math.inf:
             raise InvalidInputError(f"n must be at least 1 and finite, got {self.n!r}")
 

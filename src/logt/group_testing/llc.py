@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from logt._internal.arrays import unit_dtype
 from logt._internal.threads import SERIAL, Workers, split_range
 from logt._internal.types import Array, Floats
-from logt._internal.validation import check_positive, check_ridge
+from logt._internal.validation import check_fields, check_int, check_ridge
 from logt.group_testing.codes import Codes
 from logt.group_testing.grouping import Units
 
@@ -28,8 +28,7 @@ class LocalityConstrained:
     ridge: float = 1e-4
 
     def __post_init__(self) -> None:
-        check_positive(self, "L")
-        object.__setattr__(self, "ridge", check_ridge(self.ridge))
+        check_fields(self, L=check_int, ridge=check_ridge)
 
     def __call__(self, X: Floats, Y: Floats, units: Units, workers: Workers = SERIAL) -> Codes:
         L = min(self.L, len(Y))

@@ -10,7 +10,7 @@ import numpy as np
 from logt._internal.kmeans import for_each_group, normalized_sum
 from logt._internal.threads import SERIAL, Workers
 from logt._internal.types import Array, Floats
-from logt._internal.validation import check_ridge
+from logt._internal.validation import check_fields, check_ridge
 from logt.group_testing.grouping import Units
 
 
@@ -32,7 +32,7 @@ class Pinv:
     ridge: float = 1e-6
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ridge", check_ridge(self.ridge))
+        check_fields(self, ridge=check_ridge)
 
     def __call__(self, X: Floats, units: Units, workers: Workers = SERIAL) -> Floats:
         return _for_each_unit(self._solve, X, units, workers)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logt import _kernels
+from logt._internal.int8 import byte_products, to_int8
 from logt._internal.types import Array, Floats
 from logt._internal.validation import check_array, check_lengths, check_positive
 from logt.errors import InvalidInputError, MissingExtraError
@@ -115,11 +115,7 @@ class Int8Codebook(Codebook):
 
     def measure(self, Q: Floats) -> Floats:
         q, q_scale = to_int8(Q)
-        products = np.empty((len(Q), len(self.codes)), np.int32)
-        _kernels.byte_products(q, self.codes, products)
-        C: Floats = np.multiply(products, self.scale, dtype=np.float32, casting="unsafe")
-        C *= q_scale[:, None]
-        return C
+        return byte_products(q, self.codes, self.scale) * q_scale[:, None]
 
 
 @dataclass(frozen=True)
@@ -208,13 +204,6 @@ class PQCodebook(Codebook):
         for s in range(c):
             C += tables[s, self.codes[:, s]]
         return np.ascontiguousarray(C.T)
-
-
-def to_int8(V: Floats) -> tuple[NDArray[np.int8], Floats]:
-    """Return (codes, scale): the rows of V as codes·scale, the largest |component| of a row being 127."""
-    codes, scale = np.empty(V.shape, np.int8), np.empty(len(V), np.float32)
-    _kernels.to_int8(np.ascontiguousarray(V), codes, scale)
-    return codes, scale
 
 
 CODEBOOKS: dict[str, Any] = {cls.__name__: cls for cls in (Float32Codebook, Int8Codebook, PQCodebook)}

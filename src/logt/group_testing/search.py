@@ -15,7 +15,6 @@ from logt.group_testing.codes import LANES
 from logt.group_testing.correction import Suppress
 from logt.group_testing.decoder import solve_group_inverse
 from logt.group_testing.segment import CodedSegment
-from logt.metrics import scale_queries, to_distances
 
 TILE = LANES
 """Queries decoded together, one per SIMD lane."""
@@ -136,9 +135,8 @@ class DecodeSearch:
 
     def search(self, Q: Floats, k: int, limits: Limits, workers: Workers = SERIAL) -> tuple[Floats, Ids]:
         """Return (scores, ids), (nq, at most k) each, best first."""
-        scaled = scale_queries(Q, self.metric)
-        scores, ids = search_by_decoding(self.views, scaled, k, limits.cascade, limits.correct, workers)
-        return to_distances(Q, scores, self.metric), ids
+        scores, ids = search_by_decoding(self.views, self._scaled(Q), k, limits.cascade, limits.correct, workers)
+        return self._user_scores(Q, scores), ids
 
     def prepare(self, k: int, limits: Limits) -> None:
         """Return None: nothing is prepared for single queries."""
@@ -146,8 +144,20 @@ class DecodeSearch:
     def all_scores(self, q: Floats) -> Iterator[tuple[Floats, Ids]]:
         """Yield (scores, ids) of all visible vectors, block by block."""
         for view in self.views:
-            for scores, ids in all_scores(view, scale_queries(q[None], self.metric)):
-                yield to_distances(q[None], scores[None], self.metric)[0], ids
+            for scores, ids in all_scores(view, self._scaled(q[None])):
+                yield self._user_scores(q[None], scores[None])[0], ids
+
+    def _scaled(self, Q: Floats) -> Floats:
+        """Return the queries that segments are searched with: doubled under l2, for 2·q·x − ‖x‖²."""
+        return Q * np.float32(2) if self.metric == "l2" else Q
+
+    def _user_scores(self, Q: Floats, scores: Floats) -> Floats:
+        """Return scores as users see them: ‖q − x‖² under l2, at least 0."""
+        if self.metric != "l2":
+            return scores
+        squares = np.square(Q, dtype=np.float64).sum(axis=1, keepdims=True)
+        distances: Floats = np.maximum(squares - scores, 0).astype(np.float32)
+        return distances
 
     @property
     def nbytes(self) -> int:
@@ -224,14 +234,7 @@ def _estimate(view: MaskedSegment, C: Floats, prefix: Prefix, number: int, R: in
         lanes = np.zeros((C.shape[1], TILE), np.float32)
         lanes[:, : len(C)] = C.T
         _kernels.decode_tile(*U, lanes, scores, rows)
-    return _scored_rows(view, number, scores, rows)
-
-
-def _scored_rows(view: MaskedSegment, number: int, scores: Floats, rows: Array) -> ScoredRows:
-    ids = view.segment.ids[rows]
-    empty = rows < 0
-    if empty.any():
-        ids[empty] = -1
+    ids = np.where(rows < 0, -1, view.segment.ids[rows])
     return ScoredRows(scores, np.full(rows.shape, number, np.int32), rows, ids)
 
 

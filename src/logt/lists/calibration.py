@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from logt._internal.recall_curve import RecallCurve
 from logt._internal.threads import SERIAL, Workers
 from logt._internal.types import Array, Floats, Ids
 from logt.graph.stored_graph import StoredGraph
 from logt.lists.codec import Codec
-from logt.lists.inverted_lists import CandidateDepths, Probe, RecallCurve
+from logt.lists.inverted_lists import CandidateDepths, Probe
 from logt.lists.search import ListSearcher
-from logt.lists.segment import ListSegment
+from logt.lists.segment import ListSegment, by_codec
 
 CHANGED = 1.5
 """A codec is measured again when the number of its vectors has changed by this factor."""
@@ -94,7 +95,7 @@ class _Comparison:
         start = time.perf_counter()
         _, found, counts = self._searcher.search(self._Q, here + 1, limits, self._workers)
         seconds = (time.perf_counter() - start) / len(self._Q)
-        return _overlap(found, self._full, self._own, here), seconds, counts[:, 1].mean()
+        return _overlap(found, self._full, self._own, here), seconds, float(counts[:, 1].mean())
 
 
 def calibrate(
@@ -110,12 +111,10 @@ def calibrate(
     one codec. Without, each has that of its own vectors, so that all of them are found. share: that of all vectors
     which the segments have.
     """
-    groups: dict[int, list[ListSegment]] = {}
-    for segment in segments:
-        groups.setdefault(id(segment.codec), []).append(segment)
+    groups = by_codec(segments)
     codecs = {key: _measured(same, Q, rng, workers, share) for key, same in groups.items()}
-    if Q is not None and not all(segment.flat for same in groups.values() for segment in same):
-        everything = [replace(s, codec=codecs[key]) for key, same in groups.items() for s in same]
+    if Q is not None and not all(segment.flat for segment in segments):
+        everything = [replace(s, codec=codecs[id(s.codec)]) for s in segments]
         curve = _curve(everything, Q, None, workers, share=share)
         codecs = {key: replace(codec, curve=curve) for key, codec in codecs.items()}
     return tuple(s if codecs[id(s.codec)] is s.codec else replace(s, codec=codecs[id(s.codec)]) for s in segments)
@@ -128,17 +127,15 @@ def calibrate_changed(
 
     Codecs that were measured with given queries stay as they are.
     """
-    counts: dict[int, int] = {}
-    for segment in segments:
-        if segment.codec.measured:
-            counts[id(segment.codec)] = counts.get(id(segment.codec), 0) + segment.count
-    changed = [s for s in segments if _has_changed(counts.get(id(s.codec), 0), s.codec.measured)]
+    changed = [s for same in by_codec(segments).values() if _has_changed(same) for s in same]
     measured = dict(zip(map(id, changed), calibrate(changed, None, rng, workers), strict=True))
     return tuple(measured.get(id(segment), segment) for segment in segments)
 
 
-def _has_changed(count: int, measured: int) -> bool:
-    return count > 0 and not measured / CHANGED < count < measured * CHANGED
+def _has_changed(same: Sequence[ListSegment]) -> bool:
+    """Return whether the codec of some segments was measured with many more or fewer vectors."""
+    count, measured = sum(segment.count for segment in same), same[0].codec.measured
+    return measured > 0 and count > 0 and not measured / CHANGED < count < measured * CHANGED
 
 
 def calibrate_graph(

@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 
 from logt import _kernels
 from logt._internal.arrays import unit_dtype
+from logt._internal.int8 import to_int8
 from logt._internal.kmeans import group_means, kmeans
+from logt._internal.recall_curve import RecallCurve
 from logt._internal.threads import SERIAL, Workers, split_range
 from logt._internal.types import Array, Floats
 from logt._internal.validation import check_array, row_norms
-from logt.lists.inverted_lists import CandidateDepths, RecallCurve
+from logt.lists.inverted_lists import CandidateDepths
 from logt.lists.residual import CHUNK, STEPS, Bands, signs
 
 _BOOK_BITS = 4
@@ -204,9 +206,7 @@ class Codec:
             out.square[part] = np.square(Z, dtype=np.float64).sum(axis=1)
             if out.refinement is not None and out.refinement_scale is not None:
                 left -= self.bands.dequantize(fields, out.factor[part])
-                codes, scales = np.empty(left.shape, np.int8), np.empty(len(left), np.float32)
-                _kernels.to_int8(left, codes, scales)
-                out.refinement[part], out.refinement_scale[part] = codes, scales
+                out.refinement[part], out.refinement_scale[part] = to_int8(left)
 
         workers.map(fill, split_range(N, _ROWS), "encoding")
         return out
@@ -272,14 +272,8 @@ class Codec:
         inside = len(order) == dim and order.min(initial=0) >= 0 and order.max(initial=0) < dim
         if not inside or (np.bincount(order, minlength=dim) != 1).any():
             raise ValueError("the order of dimensions is not a permutation")
-        bands_fit = len(size) == len(bits) == len(given["deviation"]) == len(given["book_deviation"]) > 0
-        if (
-            not bands_fit
-            or (size < 1).any()
-            or (size > dim).any()
-            or size.sum() != dim
-            or (bits[1:] > bits[:-1]).any()
-        ):
+        fit = len(size) == len(bits) == len(given["deviation"]) == len(given["book_deviation"]) > 0
+        if not fit or size.min() < 1 or size.max() > dim or size.sum() != dim or (bits[1:] > bits[:-1]).any():
             raise ValueError("the bands do not fit the dimension")
         if bits.max() > 8 or bits.min() < 0 or bits.max() < 1 or len(given["captured"]) != 1 or len(numbers) != 4:
             raise ValueError("the codec has impossible numbers")
@@ -287,22 +281,18 @@ class Codec:
             raise ValueError("the memory vectors do not fit together")
         if book.shape[1] != _book_bytes(dim) or not 1 <= numbers[0] <= 64:
             raise ValueError("the memory vectors do not fit the dimension")
-        bands = Bands(order, size, bits, given["deviation"])
+        entries, refine, normalized, measured = numbers.tolist()
         return cls(
-            given["mean"],
-            bands,
-            book,
-            given["book_scale"],
-            given["book_deviation"],
-            given["list_weight"],
-            given["list_bias"],
-            int(numbers[0]),
-            bool(numbers[1]),
-            bool(numbers[2]),
-            float(given["captured"][0]),
-            RecallCurve.from_array(arrays["curve"]) if arrays["curve"].size else None,
-            CandidateDepths.from_array(arrays["depths"]),
-            int(numbers[3]),
+            bands=Bands(order, size, bits, given.pop("deviation")),
+            book=book,
+            entries=entries,
+            refine=bool(refine),
+            normalized=bool(normalized),
+            captured=float(given.pop("captured")[0]),
+            curve=RecallCurve.from_array(arrays["curve"]) if arrays["curve"].size else None,
+            depths=CandidateDepths.from_array(arrays["depths"]),
+            measured=measured,
+            **given,
         )
 
     def add_to(self, searcher: _kernels.ListSearcher, *, distances: bool) -> int:
@@ -341,12 +331,6 @@ class _NearestPursuit:
         """Return (units, weights), (rows, entries) each; the first is the nearest in Euclidean distance."""
         corr = (Z @ self._Y.T) * self._rescale  # no copy of Y: it is large next to a few rows
         nearest = (corr * self._norms - np.square(self._norms) / 2).argmax(axis=1)
-        if self._entries == 1 or len(self._Y) == 1:
-            unit = np.zeros((len(Z), self._entries), np.int64)
-            weight = np.zeros(unit.shape, np.float32)
-            unit[:, 0] = nearest
-            weight[:, 0] = corr[np.arange(len(Z)), nearest] * self._rescale[nearest]
-            return unit, weight
         ranked = corr.copy()
         ranked[np.arange(len(Z)), nearest] = np.inf
         support = np.argpartition(-ranked, self._capacity - 1, axis=1)[:, : self._capacity]

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from logt._internal.types import Array, Floats, Ids
-from logt._internal.validation import check_array, check_effort, check_fraction, check_int, check_positive
+from logt._internal.recall_curve import RecallCurve
+from logt._internal.types import Array, Ids
+from logt._internal.validation import check_array, check_count, check_effort, check_fields, check_fraction, check_int
 
 MIN_SCANNED = 4096
 """Vectors whose codes are decoded at least, at effort 1; in proportion at less."""
@@ -42,48 +42,6 @@ class ScanLimits(NamedTuple):
     candidates: int
     beam: int
     everything: bool
-
-
-@dataclass(frozen=True, eq=False)
-class RecallCurve:
-    """How accurate searches are by effort, as measured with vectors of the collection.
-
-    recall: (len(KS), len(EFFORTS)), the fraction of the results of a full read that a search finds, for KS[i] results
-    at EFFORTS[j]; it increases with effort. At effort 1 it is 1, by definition, but it may jump there: only a full
-    read leaves nothing out.
-    """
-
-    recall: Floats
-
-    KS: ClassVar = (10, 100, 1000)
-    EFFORTS: ClassVar = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
-
-    @classmethod
-    def from_array(cls, recall: Array) -> RecallCurve:
-        """Build from a stored array; raise ValueError if it is not a curve."""
-        recall = check_array(recall, np.float32, 2)
-        if recall.shape != (len(cls.KS), len(cls.EFFORTS)) or not (recall >= 0).all() or not (recall <= 1).all():
-            raise ValueError("the curve of recall by effort is impossible")
-        return cls(recall)
-
-    def effort(self, recall: float, k: int) -> float:
-        """Return the least effort that reaches a recall for k results."""
-        efforts = [self._effort(row, recall) for row in self.recall.tolist()]
-        at = bisect_left(self.KS, k)  # the first row for at least k results
-        if at in (0, len(efforts)):
-            return efforts[min(at, len(efforts) - 1)]
-        fewer, more = efforts[at - 1 : at + 1]
-        share = math.log(k / self.KS[at - 1]) / math.log(self.KS[at] / self.KS[at - 1])
-        return 1.0 if max(fewer, more) == 1 else fewer + (more - fewer) * share
-
-    def _effort(self, row: list[float], recall: float) -> float:
-        at = bisect_left(row, recall)
-        if recall == 1 or at == len(row):
-            return 1.0
-        if at == 0:
-            return self.EFFORTS[0]
-        low, high = row[at - 1], row[at]
-        return self.EFFORTS[at - 1] + (self.EFFORTS[at] - self.EFFORTS[at - 1]) * (recall - low) / (high - low)
 
 
 class CandidateDepths(NamedTuple):
@@ -149,14 +107,7 @@ class Probe:
     beam: int | None = None
 
     def __post_init__(self) -> None:
-        if self.beam is not None:
-            object.__setattr__(self, "beam", check_int("beam", self.beam, least=0))
-        if self.nprobe is not None:
-            check_positive(self, "nprobe")
-        check_positive(self, "recall_at")
-        object.__setattr__(self, "recall", check_fraction("recall", self.recall))
-        if self.effort is not None:
-            object.__setattr__(self, "effort", check_effort(self.effort))
+        check_fields(self, effort=check_effort, nprobe=check_int, recall=check_fraction, beam=check_count)
 
     def effort_for(self, k: int, curves: Sequence[RecallCurve]) -> float:
         """Return the effort of a search for k results; `curves` are those of the codecs that it uses."""

@@ -10,15 +10,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from logt._internal.params import SearchParams
+from logt._internal.recall_curve import RecallCurve
 from logt._internal.segment import BuildSettings
 from logt._internal.threads import Workers
 from logt._internal.types import Array, Floats, Ids, Mask, Metric
-from logt._internal.validation import FloatRows, check_effort, check_fraction, check_int, check_positive
+from logt._internal.validation import FloatRows, check_effort, check_fields, check_fraction, check_int
 from logt.errors import InvalidInputError
 from logt.graph.stored_graph import StoredGraph
 from logt.lists.calibration import calibrate, calibrate_changed, calibrate_graph
 from logt.lists.codec import Codec, CodecSettings
-from logt.lists.inverted_lists import Probe, RecallCurve
+from logt.lists.inverted_lists import Probe
 from logt.lists.merge_policy import merge_all, merge_small
 from logt.lists.residual import MAX_BITS, usual_bits
 from logt.lists.search import ListSearch, ListSearcher
@@ -44,17 +45,10 @@ class Sketched:
     thorough: ClassVar = Probe(recall=0.99, recall_at=100)
 
     def __post_init__(self) -> None:
-        if self.bits is not None:
-            check_positive(self, "bits")
-            if self.bits > MAX_BITS:
-                raise InvalidInputError(f"bits must be from 1 to {MAX_BITS}, got {self.bits!r}")
-        check_positive(self, "L")
-        if self.units is not None:
-            object.__setattr__(self, "units", check_int("units", self.units))
+        check_fields(self, bits=check_int, L=check_int, units=check_int, recall=check_fraction, effort=check_effort)
         object.__setattr__(self, "refine", bool(self.refine))
-        object.__setattr__(self, "recall", check_fraction("recall", self.recall))
-        if self.effort is not None:
-            object.__setattr__(self, "effort", check_effort(self.effort))
+        if self.bits is not None and self.bits > MAX_BITS:
+            raise InvalidInputError(f"bits must be from 1 to {MAX_BITS}, got {self.bits!r}")
 
     def describe(self) -> str:
         """Return the call of `sketched` that makes this method."""

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logt import _kernels
+from logt._internal.recall_curve import RecallCurve
 from logt._internal.segment import as_row_mask, models
 from logt._internal.threads import SERIAL, Workers, split_range
 from logt._internal.types import Array, Floats, Ids, Mask, Metric
 from logt._internal.validation import MAX_NORM
 from logt.graph.stored_graph import StoredGraph
 from logt.lists.codec import Codec
-from logt.lists.inverted_lists import CandidateDepths, Probe, RecallCurve, ScanLimits
+from logt.lists.inverted_lists import CandidateDepths, Probe, ScanLimits
 from logt.lists.segment import ListSegment
 from logt.lists.shards import Candidates, ListTotals, segment_totals
 
@@ -31,6 +32,10 @@ MOST_WALKED = 1000
 
 NARROW = 8
 """A filter that passes less than 1/NARROW of a segment is searched row by row, not list by list."""
+
+
+PreparedSearch = Callable[[Floats], tuple[Floats, Ids] | None]
+"""From one query, (dim,) or (1, dim), to (scores as users see them, ids); None if the query is not valid."""
 
 
 class ListSearcher:
@@ -142,10 +147,17 @@ class ListSearcher:
         return keys, scores, ids, counts
 
     def prepare(self, k: int, limits: ScanLimits, *, cosine: bool) -> PreparedSearch | None:
-        """Return the search for k results of one query; None if there are fewer."""
+        """Return the search for k results of one query, as one compiled call; None if there are fewer."""
         if k > self.count:
             return None
-        return PreparedSearch(self._searcher, k, _kernels.ScanLimits(*limits), cosine, self.distances)
+        search_one, distances, compiled = self._searcher.search_one, self.distances, _kernels.ScanLimits(*limits)
+
+        def search(q: Floats) -> tuple[Floats, Ids] | None:
+            shape = (*q.shape[:-1], k)
+            scores, ids = np.empty(shape, np.float32), np.empty(shape, np.int64)
+            return (scores, ids) if search_one(q, cosine, MAX_NORM, distances, compiled, scores, ids) else None
+
+        return search
 
     def all_scores(self, q: Floats) -> Iterator[tuple[Floats, Ids]]:
         """Yield, block by block, (the scores of visible rows, their ids), from all that is kept."""
@@ -166,24 +178,6 @@ class ListSearcher:
         if visible is None or visible.dtype == bool:
             return None
         return np.sort(self._segments[number].position[visible])
-
-
-@dataclass(frozen=True)
-class PreparedSearch:
-    """A search for k results of one query, with all that does not depend on the query: one compiled call."""
-
-    searcher: _kernels.ListSearcher
-    k: int
-    limits: _kernels.ScanLimits
-    cosine: bool
-    distances: bool
-
-    def __call__(self, q: Floats) -> tuple[Floats, Ids] | None:
-        """Return (scores as users see them, ids); None if the query is not valid. q: (dim,) or (1, dim)."""
-        shape = (*q.shape[:-1], self.k)
-        scores, ids = np.empty(shape, np.float32), np.empty(shape, np.int64)
-        found = self.searcher.search_one(q, self.cosine, MAX_NORM, self.distances, self.limits, scores, ids)
-        return (scores, ids) if found else None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -121,9 +121,8 @@ class ListSegment(Segment):
 
     @cached_property
     def _compiled(self) -> _kernels.SegmentArrays:
-        names = ("starts", "unit", "weight", "scale", "factor", "bias", "sign_bits", "low_bits", "refinement")
-        arrays = {name: getattr(self, name) for name in (*names, "refinement_scale", "row", "ids")}
-        return _kernels.SegmentArrays(**arrays)
+        names = {field.name for field in fields(self)} - {"removed", "codec"}
+        return _kernels.SegmentArrays(**{name: getattr(self, name) for name in names})
 
     def add_to(
         self, searcher: _kernels.ListSearcher, codec: int, visible: Mask | None = None, rows: Ids | None = None
@@ -211,6 +210,14 @@ class ListSegment(Segment):
         return cls(
             ids, None, codec, row, starts, unit, weight, scale, factor, bias, sign_bits, low_bits, more, more_scale
         )
+
+
+def by_codec(segments: Iterable[ListSegment]) -> dict[int, list[ListSegment]]:
+    """Return the segments of each codec, by the identity of the codec."""
+    groups: dict[int, list[ListSegment]] = {}
+    for segment in segments:
+        groups.setdefault(id(segment.codec), []).append(segment)
+    return groups
 
 
 def merge_segments(segments: Sequence[ListSegment]) -> ListSegment:

@@ -68,24 +68,6 @@ def merge_candidates(parts: Sequence[Candidates], R: int, k: int) -> tuple[Float
     return np.take_along_axis(scores, order, axis=1), np.take_along_axis(ids, order, axis=1)
 
 
-def merge_ranges(parts: Sequence[tuple[Ids, Floats, Ids]], *, l2: bool) -> tuple[Ids, Floats, Ids]:
-    """Return (limits, scores, ids) of a range search from those of each shard."""
-    queries = len(parts[0][0]) - 1
-    found_scores, found_ids, limits = [], [], [0]
-    for q in range(queries):
-        scores = np.concatenate([scores[limit[q] : limit[q + 1]] for limit, scores, _ in parts])
-        ids = np.concatenate([ids[limit[q] : limit[q + 1]] for limit, _, ids in parts])
-        order = np.lexsort((ids, scores if l2 else -scores))
-        found_scores.append(scores[order])
-        found_ids.append(ids[order])
-        limits.append(limits[-1] + len(ids))
-    return (
-        np.array(limits),
-        np.concatenate([np.empty(0, np.float32), *found_scores]),
-        np.concatenate([np.empty(0, np.int64), *found_ids]),
-    )
-
-
 def split_by_bytes(sizes: Sequence[int], budget: int) -> list[list[int]]:
     """Return the segments of each shard: as few shards as the budget allows, of about equal bytes."""
     count = max(1, min(len(sizes), -(-sum(sizes) // budget)))

@@ -12,7 +12,7 @@ from logt._internal.threads import Workers
 from logt._internal.types import Floats
 from logt._internal.validation import FloatRows
 from logt.lists.codec import Codec, CodecSettings
-from logt.lists.segment import ListSegment
+from logt.lists.segment import ListSegment, by_codec
 
 GROWTH = 2.0
 """Train a new codec when the collection needs this many times as many units: at four times the vectors."""
@@ -104,14 +104,12 @@ def _best_fit(segments: Sequence[ListSegment], sample: Floats) -> list[ListSegme
 
     Return none if the sample has drifted from all codecs.
     """
-    by_codec: dict[int, list[ListSegment]] = {}
-    for segment in reversed(segments):
-        by_codec.setdefault(id(segment.codec), []).append(segment)
+    groups = list(by_codec(reversed(segments)).values())
     if len(sample) < _MIN_SAMPLE:
-        return next(iter(by_codec.values()), [])
+        return groups[0] if groups else []
     fitting = [
         (captured, served)
-        for served in by_codec.values()
+        for served in groups
         if (captured := served[0].codec.captured_energy(sample)) >= DRIFT * served[0].codec.captured
     ]
     return max(fitting, key=lambda fit: fit[0], default=(0.0, []))[1]
