@@ -5,11 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from server_testing import create_app, enter_photo, run_server, search_photo
+from server_testing import enter_photo, search_photo
 from synthetic_photos import ODD_NAMES, draw_scene, draw_two_scenes, encode_jpeg
-
-import logt
-from logt.server.collection import VectorCollection
 
 PHONE = {"viewport": {"width": 390, "height": 800}, "has_touch": True, "is_mobile": True}
 QUERY = encode_jpeg(draw_scene(4, 99))
@@ -322,20 +319,3 @@ def test_the_page_fits_a_phone(page, web_album, monkeypatch):
         photo, close = (page.locator(f"dialog {selector}").bounding_box() for selector in ("img", ".close"))
         assert photo["x"] + photo["width"] <= close["x"] or close["y"] + close["height"] <= photo["y"]
         assert min(photo["width"], photo["height"]) > 150
-
-
-def test_an_index_without_photos_is_searched_by_id(new_page, tmp_path, vectors):
-    index = logt.Index(16)
-    index.add(vectors(40, 16))
-    index.save(tmp_path / "i")
-    with run_server(create_app(VectorCollection(tmp_path / "i"))) as url:
-        new_page.goto(url)
-        new_page.get_by_label("Vector id").fill("7")
-        new_page.get_by_role("button", name="Search").click()
-        new_page.wait_for_selector(".results .tile")
-        expected = [hit for hit in index.search(index.reconstruct([7]), 25).ids[0].tolist() if hit != 7][:24]
-        assert new_page.locator(".results .tile").all_inner_texts() == list(map(str, expected))
-        new_page.locator(".results .tile").first.click()
-        new_page.wait_for_url(f"{url}/?id={expected[0]}")
-        new_page.goto(f"{url}/?id=999")
-        assert "not in the index" in new_page.get_by_role("alert").text_content()
