@@ -91,7 +91,8 @@ def serve(
     _print("Press Ctrl+C to stop")
     if open_browser:
         _open_when_ready(server, url)  # without the token: other users can see the command line of a browser
-    server.run(sockets=[listener])
+    with suppress(KeyboardInterrupt):
+        server.run(sockets=[listener])
     _print("Stopped")
 
 
@@ -127,14 +128,7 @@ def _create_server(
             f'logt serve needs more packages: pip install "logt-search[serve]" ({error})'
         ) from error
 
-    class Server(uvicorn.Server):
-        """A server that Ctrl+C stops without a traceback."""
-
-        def run(self, sockets: Any = None) -> None:
-            with suppress(KeyboardInterrupt):
-                super().run(sockets)
-
-    return Server(server_config(create_app(collection, settings), settings.limits)), _listen(host, port)
+    return uvicorn.Server(server_config(create_app(collection, settings), settings.limits)), _listen(host, port)
 
 
 def _listen(host: str, port: int) -> socket.socket:
