@@ -19,6 +19,7 @@ from logt.server.settings import Limits, Settings
 
 API = "/api/v1"
 TOKEN = "a token of some length"
+PHONE = {"viewport": {"width": 390, "height": 800}, "has_touch": True, "is_mobile": True}
 
 
 def open_album(album):
@@ -72,6 +73,12 @@ def wait_until(condition, seconds=20.0):
     while not condition():
         assert time.monotonic() < end, "timed out"
         time.sleep(0.02)
+
+
+def find_similar(page):
+    """Search with the photo of the large view."""
+    with page.expect_navigation():
+        page.get_by_role("link", name="Find similar").click()
 
 
 def search_photo(page, method, content, **file):
