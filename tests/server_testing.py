@@ -67,6 +67,11 @@ def result_ids(response):
     return [[hit["id"] for hit in hits] for hits in response.json()["results"]]
 
 
+def raise_disk_full(*_):
+    """Stand in for a function that writes."""
+    raise OSError("no space left")
+
+
 def wait_until(condition, seconds=20.0):
     """Wait for a condition that another thread makes true."""
     end = time.monotonic() + seconds

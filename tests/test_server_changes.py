@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
-from server_testing import API, error_message, open_client, result_ids, wait_until
+from server_testing import API, error_message, open_client, raise_disk_full, result_ids, wait_until
 
 import logt
 from logt.server.collection import VectorCollection
@@ -38,10 +38,6 @@ def pool():
     """Threads for requests that wait."""
     with ThreadPoolExecutor(20) as pool:
         yield pool
-
-
-def raise_disk_full(*_):
-    raise OSError("no space left")
 
 
 def test_added_vectors_are_found_and_saved(client, vectors):

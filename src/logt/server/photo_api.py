@@ -118,12 +118,12 @@ async def get_photo(
     ] = "thumb",
 ) -> Response:
     """Return a photo in the index as JPEG, upright and without metadata."""
-    thumbnail = service.find_thumbnail(id, size)
-    etag = f'"{thumbnail.key}"'
+    path, key = service.find_photo(id, size)
+    etag = f'"{key}"'
     headers = {"ETag": etag, "Cache-Control": "private, max-age=60"}
     if etag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
-    return Response(await service.render(thumbnail), media_type="image/jpeg", headers=headers)
+    return Response(await service.render(path, size, key), media_type="image/jpeg", headers=headers)
 
 
 @change_route("/photos", schemas.UploadResponse)

@@ -40,15 +40,6 @@ class TimedHits:
     milliseconds: float
 
 
-@dataclass(frozen=True)
-class Thumbnail:
-    """A preview of a photo that is not rendered yet; `key` changes when the file changes."""
-
-    path: Path
-    size: str
-    key: str
-
-
 class Service:
     """One collection, the thread pools that work on it, and its limits."""
 
@@ -101,23 +92,22 @@ class Service:
             raise _no_photos()
         return self._duplicates
 
-    def find_thumbnail(self, id: str, size: str) -> Thumbnail:
-        """Return the preview of an indexed photo; `render` turns it into a JPEG."""
+    def find_photo(self, id: str, size: str) -> tuple[Path, str]:
+        """Return the file of an indexed photo, and a key of its preview, which changes when the file changes."""
         path = self.photo_collection.photo_path(id)
         try:
             status = path.stat()
         except OSError:
             raise photo_file_missing() from None
         key = f"{path}\0{status.st_mtime_ns}\0{status.st_size}\0{size}"
-        return Thumbnail(path, size, hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:32])
+        return path, hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
-    async def render(self, thumbnail: Thumbnail) -> bytes:
-        """Return a preview as JPEG."""
-        jpeg = self._thumbnails.get(thumbnail.key)
+    async def render(self, path: Path, size: str, key: str) -> bytes:
+        """Return a preview as JPEG; `path` and `key` are from `find_photo`."""
+        jpeg = self._thumbnails.get(key)
         if jpeg is None:
-            render = self.photo_decoder.render_jpeg
-            jpeg = await self._thumbnail_pool.run(render, thumbnail.path, SIZES[thumbnail.size])
-            self._thumbnails.put(thumbnail.key, jpeg, len(jpeg))
+            jpeg = await self._thumbnail_pool.run(self.photo_decoder.render_jpeg, path, SIZES[size])
+            self._thumbnails.put(key, jpeg, len(jpeg))
         return jpeg
 
     async def upload(self, photo: BinaryIO) -> str:
