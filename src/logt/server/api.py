@@ -8,6 +8,8 @@ from dataclasses import asdict
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Path, Request
+from fastapi.exceptions import RequestValidationError
+from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, ValidationError
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
@@ -16,7 +18,6 @@ from logt.errors import InvalidInputError
 from logt.server import schemas
 from logt.server.changes import ChangeRunningError
 from logt.server.errors import HTTPError
-from logt.server.metrics import CONTENT_TYPE
 from logt.server.service import Service, TimedHits
 from logt.server.settings import format_bytes
 
@@ -74,7 +75,7 @@ def json_body(model: type[Body], rows: Literal["queries", "vectors"]) -> Callabl
 
 
 def parse_json(model: type[Body], content: bytes, rows: int, dim: int) -> Body:
-    """Return the body as a model; raise a 422 error that names the first invalid value.
+    """Return the body as a model; raise an error that names the first invalid value.
 
     A body with more commas and brackets than `rows` vectors of dimension `dim` and their ids have is refused without
     parsing it: millions of empty lists take gigabytes.
@@ -85,9 +86,9 @@ def parse_json(model: type[Body], content: bytes, rows: int, dim: int) -> Body:
     try:
         return model.model_validate_json(content)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        field = ".".join(map(str, first["loc"])) or "body"
-        raise HTTPError(422, "invalid_input", f"{field}: {first['msg']}") from None
+        raise RequestValidationError(
+            error.errors(include_url=False, include_input=False, include_context=False)
+        ) from None
 
 
 def _json_schema(model: type[BaseModel] | None) -> dict[str, Any] | None:
@@ -223,4 +224,4 @@ async def health(service: ServiceDependency) -> Any:
 @router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(service: ServiceDependency) -> Response:
     """Return request counts, latencies and sizes in the Prometheus text format."""
-    return Response(service.metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+    return Response(service.metrics.render(), headers={"Content-Type": CONTENT_TYPE_LATEST})

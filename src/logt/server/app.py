@@ -6,6 +6,7 @@ import asyncio
 import mimetypes
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from pathlib import Path
 
 from fastapi import FastAPI, Request
@@ -82,8 +83,7 @@ def _convert_exception(exception: Exception) -> HTTPError:
         field = ".".join(str(part) for part in first["loc"] if part != "body") or "body"
         return HTTPError(422, "invalid_input", f"{field}: {first['msg']}")
     if isinstance(exception, HTTPException):
-        codes = {400: "bad_request", 404: "not_found", 405: "method_not_allowed"}
-        code = codes.get(exception.status_code, "refused")
-        message = "there is nothing at this address" if exception.status_code == 404 else str(exception.detail)
-        return HTTPError(exception.status_code, code, message, exception.headers)
+        status = HTTPStatus(exception.status_code)
+        message = "there is nothing at this address" if status == 404 else str(exception.detail)
+        return HTTPError(status, status.name.lower(), message, exception.headers)
     return to_http_error(exception)
