@@ -112,6 +112,7 @@ def test_previews_are_upright_small_without_metadata_and_sent_again_only_if_the_
         assert image.size == (240, 480)
         assert not image.getexif()
         assert b"where I live" not in thumb.content
+        assert client.app_service.photo_decoder._children.children  # it was decoded in a process of its own
         assert Image.open(io.BytesIO(preview("large").content)).size == (600, 1200)
         known = {"If-None-Match": thumb.headers["etag"]}
         assert (preview(**known).status_code, preview(**known).content) == (304, b"")

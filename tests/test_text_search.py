@@ -110,6 +110,7 @@ def test_the_page_searches_by_text(album):
         assert "described in" in page.text
         none = client.get("/", params={"text": "green dots", "name": "no such photo"})
         assert "No other photo matches the filter" in none.text
+        assert '<input type="hidden" name="name" value="no such photo">' in none.text  # for the next text
 
 
 def test_a_text_is_compared_with_all_photos(album, monkeypatch):

@@ -13,11 +13,8 @@ import logt
 from logt.photos import update
 from logt.photos.progress_file import published_progress
 from logt.photos.synthetic_scenes import write_synthetic_photos
-from logt.server.library import PhotoFilter
 from logt.server.photo_collection import open_collection
-from logt.server.rendering import _templates
 from logt.server.settings import Settings
-from logt.server.web import PageParams
 
 NEWEST, OLDEST, TOTAL = f"zoo/{ODD_NAMES[0]}", "scene 000/photo 0.jpg", 151
 
@@ -160,13 +157,6 @@ def test_searches_keep_the_filters(page, url):
     find_similar(page)
     page.wait_for_url(re.compile(f"[?]id=.*&{filters}$"))
     assert page.locator(".results .card").count() == 2
-
-
-def test_a_search_by_text_keeps_the_filters():
-    form = _templates.get_template("text_form.html").module.text_form
-    html = str(form(PageParams(PhotoFilter("<x>", "scene 005", "2020-01-01"), text="a bus")))
-    fields = dict(re.findall(r'<input[^>]* ?name="(\w+)" value="([^"]*)"', html))
-    assert fields == {"text": "a bus", "name": "&lt;x&gt;", "folder": "scene 005", "from": "2020-01-01"}
 
 
 def test_selected_photos_are_exported(page, url, tmp_path):

@@ -27,7 +27,7 @@ from logt.server.export import MAX_PHOTOS, stream_zip
 from logt.server.library import Order, PhotoFilter
 from logt.server.photo_collection import PhotoCollection
 from logt.server.photo_search import PhotoQuery, PhotoResults, PhotoSearch
-from logt.server.service import SIZES, Service, TimedHits
+from logt.server.service import SIZES, Service
 
 MAX_LISTED = 1000
 """Photos in one response."""
@@ -63,8 +63,7 @@ def _binary(media_type: str) -> dict[str, Any]:
 
 
 async def _results_response(service: Service, found: PhotoResults) -> Response:
-    milliseconds = (found.describe_ms or 0.0) + found.search_ms
-    return await search_response(service, TimedHits([found.hits], milliseconds))
+    return await search_response(service, [found.hits], (found.describe_ms or 0.0) + found.search_ms)
 
 
 @search_route("/search/photo")

@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -32,14 +31,6 @@ _MAX_DECODERS = 2  # processes for images from clients, and as many for photos o
 _NICENESS = 5  # of these processes: searches come first
 
 
-@dataclass(frozen=True)
-class TimedHits:
-    """The hits of each query and the search time."""
-
-    results: list[list[Hit]]
-    milliseconds: float
-
-
 class Service:
     """One collection, the thread pools that work on it, and its limits."""
 
@@ -63,20 +54,22 @@ class Service:
 
     async def search_vectors(
         self, vectors: list[list[float]], k: int, effort: float | None, rerank: Rerank = None
-    ) -> TimedHits:
-        """Return the k nearest vectors of each row."""
+    ) -> tuple[list[list[Hit]], float]:
+        """Return the k nearest vectors of each row, and the search time in milliseconds."""
         self.check_search(len(vectors), k, rerank)
         rows = await self.parse_pool.run(self._to_rows, vectors)
         start = time.perf_counter()
         results = await self.search_pool.run(self.collection.search, rows, k, effort, rerank)
-        return TimedHits(results, milliseconds_since(start))
+        return results, milliseconds_since(start)
 
-    async def search_ids(self, ids: list[Id], k: int, effort: float | None, rerank: Rerank = None) -> TimedHits:
-        """Return the k nearest vectors of each indexed vector, without the vector itself."""
+    async def search_ids(
+        self, ids: list[Id], k: int, effort: float | None, rerank: Rerank = None
+    ) -> tuple[list[list[Hit]], float]:
+        """Return the k nearest vectors of each indexed vector, without the vector itself, and the search time."""
         self.check_search(len(ids), k, rerank)
         start = time.perf_counter()
         results = await self.search_pool.run(self.collection.search_ids, ids, k, effort, rerank)
-        return TimedHits(results, milliseconds_since(start))
+        return results, milliseconds_since(start)
 
     @property
     def photo_collection(self) -> PhotoCollection:

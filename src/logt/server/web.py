@@ -192,8 +192,8 @@ async def _search(
     if service.collection.has_photos:
         return photo_id, await searches.by_id(photo_id, region, query)
     vector_id = await service.search_pool.run(_parse_id, service, photo_id)
-    timed = await service.search_ids([vector_id], query.k, None, query.rerank)
-    return photo_id, PhotoResults(timed.results[0], timed.milliseconds)
+    (hits,), milliseconds = await service.search_ids([vector_id], query.k, None, query.rerank)
+    return photo_id, PhotoResults(hits, milliseconds)
 
 
 def _limit_k(service: Service, k: int) -> int:
