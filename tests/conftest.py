@@ -122,6 +122,14 @@ def web_album(tmp_path_factory):
 
 
 @pytest.fixture
+def page(new_page, web_album):
+    """The start page of these photos, when the script has run."""
+    new_page.goto(web_album[0])
+    new_page.wait_for_selector("#virtual.active .card")
+    return new_page
+
+
+@pytest.fixture
 def rng():
     return np.random.default_rng(0)
 

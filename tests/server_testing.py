@@ -19,6 +19,7 @@ from logt.server.settings import Limits, Settings
 
 API = "/api/v1"
 TOKEN = "a token of some length"
+PHONE = {"viewport": {"width": 390, "height": 800}, "has_touch": True, "is_mobile": True}
 
 
 def open_album(album):
@@ -66,12 +67,23 @@ def result_ids(response):
     return [[hit["id"] for hit in hits] for hits in response.json()["results"]]
 
 
+def raise_disk_full(*_):
+    """Stand in for a function that writes."""
+    raise OSError("no space left")
+
+
 def wait_until(condition, seconds=20.0):
     """Wait for a condition that another thread makes true."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "timed out"
         time.sleep(0.02)
+
+
+def find_similar(page):
+    """Search with the photo of the large view."""
+    with page.expect_navigation():
+        page.get_by_role("link", name="Find similar").click()
 
 
 def search_photo(page, method, content, **file):

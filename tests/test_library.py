@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from server_testing import API, error_message, open_album, open_client, result_ids, wait_until
+from server_testing import API, error_message, open_album, open_client, wait_until
 from synthetic_photos import write_photos
 
 import logt
@@ -144,7 +144,6 @@ def test_the_api_lists_photos_with_a_filter(photo_client):
     assert found["groups"] == [{"label": "2020-01", "count": 4}]
     message = error_message(photo_client.get(f"{API}/photos", params={"from": "soon"}), 422, "invalid_input")
     assert "YYYY" in message
-    assert photo_client.get("/", params={"from": "x"}).status_code == 422
     page = photo_client.get("/", params={"id": "scene 00/photo 0.jpg", "name": "nothing"}).text
     assert "No other photo matches the filter" in page
 
@@ -155,7 +154,6 @@ def test_duplicates_are_found_in_the_background(photo_client):
     assert sorted(group["ids"][0] for group in groups) == [f"scene {n:02}/photo 2.jpg" for n in range(8)]
     assert "8 groups of near-duplicates" in photo_client.get("/duplicates").text
     wait_until(lambda: photo_client.get(f"{API}/duplicates", params={"threshold": 1}).json()["groups"] == [])
-    assert photo_client.get("/duplicates", params={"threshold": 2}).status_code == 422
 
 
 @pytest.mark.parametrize("originals", [False, True])
@@ -206,21 +204,6 @@ def test_an_uploaded_query_is_searched_by_its_url(photo_client, photo_album):
     assert photo_client.get("/?photo=guess").status_code == 404
 
 
-def test_searches_are_reranked_on_the_page_if_the_index_has_a_graph(photo_client, tmp_path):
-    params = {"id": "scene 00/photo 0.jpg"}
-    assert "Deeper search" not in photo_client.get("/", params=params).text
-    assert photo_client.get("/", params={**params, "deep": "1"}).status_code == 409
-    write_photos(tmp_path / "p", tmp_path / "i", link=5)
-    with open_client(open_album((tmp_path / "p", tmp_path / "i"))) as client:
-        assert 'aria-checked="false"' in client.get("/", params=params).text
-        page = client.get("/", params={**params, "deep": "1"}).text
-        assert 'aria-checked="true"' in page
-        assert 'id="divider"' not in page
-        body = {"ids": ["scene 00/photo 0.jpg"], "k": 2, "rerank": "diffusion"}
-        for photo_id in result_ids(client.post(f"{API}/search/ids", json=body))[0]:
-            assert f'data-id="{photo_id}"' in page
-
-
 # ------------------------------------------------------------------------------------- progress of indexing
 
 
@@ -237,6 +220,3 @@ def test_the_progress_of_a_killed_run_is_ignored(tmp_path):
     assert read_progress(tmp_path) == ("indexing", 1, 2)
     os.utime(tmp_path / PROGRESS_FILE, (1, 1))
     assert read_progress(tmp_path) is None
-    for damaged in ("", "[]", '{"what": 1}', "x" * 9000):
-        (tmp_path / PROGRESS_FILE).write_text(damaged)
-        assert read_progress(tmp_path) is None

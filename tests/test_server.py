@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import io
-import json
-from dataclasses import replace
 
-import numpy as np
 import pytest
 from PIL import Image
 from server_testing import API, error_message, open_album, open_client, result_ids
@@ -14,8 +11,7 @@ from synthetic_photos import draw_scene, draw_two_scenes, encode_jpeg, write_pho
 
 import logt
 from logt.server.collection import VectorCollection
-from logt.server.photo_collection import open_collection
-from logt.server.settings import Limits, Settings
+from logt.server.settings import Limits
 
 IDS = [f"ü{i}\u2028<b>\"'" for i in range(200)]
 
@@ -45,31 +41,25 @@ def test_a_search_by_vector_returns_the_results_of_the_index(vector_client, X, r
     assert result_ids(response) == expected.ids.tolist()
     assert [[hit["score"] for hit in hits] for hits in response.json()["results"]] == expected.scores.tolist()
     assert response.content.isascii()
-    response = vector_client.post(f"{API}/search", json={"vectors": X[:1].tolist(), "k": 1000})
-    assert len(result_ids(response)[0]) == 200
 
 
 @pytest.mark.parametrize("rerank", [None, "diffusion"])
 def test_a_search_by_id_excludes_the_vector_itself(vector_client, rerank):
-    body = {"ids": [IDS[3], IDS[5]], "k": 199, "rerank": rerank}
-    response = vector_client.post(f"{API}/search/ids", json=body)
-    assert [set(row) for row in result_ids(response)] == [set(IDS) - {IDS[3]}, set(IDS) - {IDS[5]}]
-    assert np.isfinite([hit["score"] for hit in json.loads(response.content)["results"][0]]).all()
+    response = vector_client.post(f"{API}/search/ids", json={"ids": IDS[3:5], "k": 1000, "rerank": rerank})
+    assert [set(row) for row in result_ids(response)] == [set(IDS) - {own} for own in IDS[3:5]]
 
 
 def test_without_a_graph_reranking_is_refused(vector_client, photo_client, photo_album):
     assert vector_client.get(f"{API}/info").json()["rerank"] is True
     assert photo_client.get(f"{API}/info").json()["rerank"] is False
     photo_id = photo_album[2][0]
-    for path, request in (
-        ("search", {"json": {"vectors": [[1.0] * 108], "rerank": "diffusion"}}),
-        ("search/ids", {"json": {"ids": [photo_id], "rerank": "diffusion"}}),
-        ("search/region", {"json": {"id": photo_id, "box": [0, 0, 1, 1], "rerank": "diffusion"}}),
-        ("search/photo", {"data": {"rerank": "diffusion"}, "files": {"photo": encode_jpeg(draw_scene(1))}}),
+    for path, body in (
+        ("search", {"vectors": [[1.0] * 108]}),
+        ("search/ids", {"ids": [photo_id]}),
+        ("search/region", {"id": photo_id, "box": [0, 0, 1, 1]}),
     ):
-        assert "logt link" in error_message(photo_client.post(f"{API}/{path}", **request), 409, "no_graph")
-    response = vector_client.post(f"{API}/search/ids", json={"ids": [IDS[0]], "rerank": "magic"})
-    assert "rerank" in error_message(response, 422, "invalid_input")
+        response = photo_client.post(f"{API}/{path}", json={**body, "rerank": "diffusion"})
+        assert "logt link" in error_message(response, 409, "no_graph")
 
 
 def test_searches_by_photo_are_reranked(tmp_path):
@@ -82,13 +72,9 @@ def test_searches_by_photo_are_reranked(tmp_path):
         assert set(result_ids(client.post(f"{API}/search/photo", **form))[0]) == set(ids[3:6])
         body = {"id": ids[4], "box": [0, 0, 1, 1], "k": 2, "rerank": "diffusion"}
         assert set(result_ids(client.post(f"{API}/search/region", json=body))[0]) == {ids[3], ids[5]}
-
-
-def test_a_search_by_photo_finds_the_other_photos_of_the_scene(photo_client, photo_album):
-    for number in range(3):
-        files = {"photo": ("query.jpg", encode_jpeg(draw_scene(number, seed=99)))}
-        found = result_ids(photo_client.post(f"{API}/search/photo", files=files, data={"k": 3}))
-        assert set(found[0]) == set(photo_album[2][3 * number : 3 * number + 3])
+        page = client.get("/", params={"id": ids[4], "deep": "1"}).text
+        assert 'aria-checked="true"' in page
+        assert 'id="divider"' not in page
 
 
 def test_a_search_by_region_finds_the_scene_in_the_region(photo_client, photo_album):
@@ -96,6 +82,9 @@ def test_a_search_by_region_finds_the_scene_in_the_region(photo_client, photo_al
     for box, number in (("0,0,0.5,1", 1), ("0.5,0,1,1", 2), ("0,0,240,180", 1), ("240,0,480,180", 2)):
         response = photo_client.post(f"{API}/search/photo", files=files, data={"k": 3, "box": box})
         assert set(result_ids(response)[0]) == set(photo_album[2][3 * number : 3 * number + 3])
+    for box in ("0,0,1", "a,b,c,d", "0.5,0,0.5,1", "0,0,1.5,1", "nan,0,1,1", "-0.1,0,1,1", "0,0,1,1,1"):
+        response = photo_client.post(f"{API}/search/photo", files=files, data={"box": box})
+        assert "left < right" in error_message(response, 422, "bad_box")
 
 
 @pytest.mark.parametrize("box", [[0, 0, 1, 1], [0, 0, 240, 180]])
@@ -103,17 +92,6 @@ def test_a_search_by_region_of_an_indexed_photo_excludes_the_photo(photo_client,
     ids = photo_album[2]
     body = {"id": ids[0], "box": box, "k": 2}
     assert set(result_ids(photo_client.post(f"{API}/search/region", json=body))[0]) == set(ids[1:3])
-    assert error_message(photo_client.post(f"{API}/search/region", json=body | {"id": "none.jpg"}), 404, "not_found")
-
-
-def test_an_invalid_region_is_an_error(photo_client, photo_album):
-    files = {"photo": encode_jpeg(draw_scene(0))}
-    for box in ("0,0,1", "a,b,c,d", "0.5,0,0.5,1", "0,0,1.5,1", "nan,0,1,1", "-0.1,0,1,1", "0,0,1,1,1"):
-        response = photo_client.post(f"{API}/search/photo", files=files, data={"box": box})
-        assert "left < right" in error_message(response, 422, "bad_box")
-    body = {"id": photo_album[2][0], "box": [0, 0, 241, 180]}
-    response = photo_client.post(f"{API}/search/region", json=body)
-    assert "beyond the image, which has 240 x 180 pixels" in error_message(response, 422, "bad_box")
 
 
 def test_previews_are_upright_small_without_metadata_and_sent_again_only_if_the_file_changed(tmp_path):
@@ -134,6 +112,7 @@ def test_previews_are_upright_small_without_metadata_and_sent_again_only_if_the_
         assert image.size == (240, 480)
         assert not image.getexif()
         assert b"where I live" not in thumb.content
+        assert client.app_service.photo_decoder._children.children  # it was decoded in a process of its own
         assert Image.open(io.BytesIO(preview("large").content)).size == (600, 1200)
         known = {"If-None-Match": thumb.headers["etag"]}
         assert (preview(**known).status_code, preview(**known).content) == (304, b"")
@@ -151,55 +130,22 @@ def test_an_index_of_vectors_has_no_photos(vector_client):
     error_message(vector_client.post(f"{API}/search/photo", files=files), 409, "no_photos")
     error_message(vector_client.get(f"{API}/photo", params={"id": "a.jpg"}), 409, "no_photos")
     error_message(vector_client.get(f"{API}/duplicates"), 409, "no_photos")
-    assert vector_client.get(f"{API}/info").json()["photos"] is False
+    assert "Find nearest vectors" in vector_client.get("/").text
+    assert vector_client.get("/", params={"id": IDS[0]}).text.count('class="card"') == 24
 
 
-def test_metrics_count_requests_and_measure_their_latency(tmp_path):
-    logt.Index(32).save(tmp_path / "i")
-    with open_client(VectorCollection(tmp_path / "i")) as client:
+def test_metrics_count_requests_and_measure_their_latency(tmp_path, X):
+    index = logt.Index(32)
+    index.add(X, ids=range(200))
+    index.save(tmp_path / "i")
+    with open_client(VectorCollection(tmp_path / "i"), limits=Limits(k=5)) as client:
+        assert client.get("/", params={"id": "7"}).text.count('class="card"') == 5
         for _ in range(3):
-            client.post(f"{API}/search", json={"vectors": [[1.0] * 32]})
+            client.post(f"{API}/search", json={"vectors": [[1.0] * 32], "k": 5})
         client.get("/nowhere%0A%22")
         response = client.get(f"{API}/metrics")
     assert response.headers["content-type"].startswith("text/plain; version=")
     lines = response.text.splitlines()
     assert 'logt_requests_total{method="POST",route="/api/v1/search",status="200"} 3.0' in lines
     assert 'logt_request_seconds_count{route="/api/v1/search"} 3.0' in lines
-    assert "logt_vectors 0.0" in lines
-
-
-def test_a_wrong_url_returns_no_words_about_files(photo_client):
-    page = photo_client.get("/nowhere").text
-    assert "There is nothing at this address." in page
-    assert "JPEG" not in page
-
-
-def test_limits_are_kept_and_named_as_they_were_set(photo_album):
-    limits = Limits(body_bytes=1 << 20, k=5, cache_bytes=20_000)
-    with open_client(open_album(photo_album), limits=limits) as client:
-        headers = {"Content-Length": str((1 << 20) + 1), "Content-Type": "application/json"}
-        response = client.post(f"{API}/search", content=b"", headers=headers)
-        assert "of 1 MB" in error_message(response, 413, "too_large")
-        page = client.get("/", params={"id": photo_album[2][0]})
-        assert page.text.count('class="card"') == 5
-        sizes = [len(client.get(f"{API}/photo", params={"id": photo_id}).content) for photo_id in photo_album[2]]
-        assert sum(sizes) > 20_000
-        lines = client.get(f"{API}/metrics").text.splitlines()
-        cached = next(line for line in lines if line.startswith("logt_thumbnail_bytes"))
-        assert 0 < float(cached.split()[1]) <= 20_000
-
-
-def test_open_collection_opens_an_index_of_vectors(tmp_path):
-    logt.Index(8).save(tmp_path / "vectors")
-    assert not open_collection(tmp_path / "vectors").has_photos
-    with pytest.raises(OSError, match="holds no index"):
-        open_collection(tmp_path / "none")
-
-
-def test_invalid_settings_are_errors():
-    with pytest.raises(logt.InvalidInputError, match="seconds"):
-        Limits(seconds=0)
-    with pytest.raises(logt.InvalidInputError, match="k must be"):
-        replace(Limits(), k=0)
-    with pytest.raises(logt.InvalidInputError, match="12"):
-        Settings(token="short")
+    assert "logt_vectors 200.0" in lines

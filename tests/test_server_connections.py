@@ -89,8 +89,9 @@ def test_a_connection_without_a_request_is_closed(connect, sent):
     assert read_all(connect(sent)) == b""
 
 
-def test_headers_that_arrive_byte_by_byte_have_the_same_time(connect):
-    connection = connect(GET[:-2] + b"X: ")
+@pytest.mark.parametrize("sent", [GET[:-2] + b"X: ", BODY.replace(b"/body", b"/")], ids=["headers", "body"])
+def test_bytes_that_never_end_do_not_keep_a_connection(connect, sent):
+    connection = connect(sent)
     wait_until(lambda: is_closed(connection))
 
 
@@ -99,11 +100,6 @@ def test_an_idle_connection_is_closed_after_a_response(connect, rest):
     received = read_all(connect(GET + rest))
     assert received.endswith(b"hello")
     assert received.count(b"HTTP/1.1") == 1
-
-
-def test_a_body_that_never_ends_does_not_keep_a_connection(connect):
-    connection = connect(BODY.replace(b"/body", b"/"))
-    wait_until(lambda: is_closed(connection))
 
 
 def test_a_slow_response_is_waited_for(connect):

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from server_testing import API, wait_until
+from server_testing import wait_until
 from synthetic_photos import draw_scene, encode_jpeg
 
 from logt.descriptors import ImageError
@@ -144,12 +144,6 @@ def test_large_images_are_decoded_one_at_a_time(monkeypatch):
         assert decoded[0][0].size == (240, 180)
         with pytest.raises(ImageError, match="100,000"):
             decoder.decode(encode(Image.new("L", (400, 400))), 100)
-
-
-def test_previews_are_made_in_a_process_of_their_own(photo_client):
-    response = photo_client.get(f"{API}/photo", params={"id": "scene 00/photo 0.jpg"})
-    assert Image.open(BytesIO(response.content)).size == (240, 180)
-    assert only_child(photo_client.app_service.photo_decoder).alive
 
 
 def test_the_size_and_the_time_are_read_from_the_header(decoder, tmp_path):

@@ -15,7 +15,7 @@ from server_testing import API, error_message, open_client, result_ids, wait_unt
 from synthetic_photos import encode_jpeg
 
 import logt
-from logt.errors import InvalidInputError, LockedError
+from logt.errors import InvalidInputError
 from logt.photos import Photos, update
 from logt.photos.manifest import PhotoManifest
 from logt.photos.synthetic_scenes import draw_scene, draw_view, write_synthetic_photos
@@ -172,12 +172,6 @@ def test_an_index_inside_a_folder_must_be_the_index_of_this_folder(folder, elsew
     assert Photos.open(folder / ".logt").folder != folder  # the path of the index itself
 
 
-def test_a_folder_that_was_moved_is_served(folder, tmp_path):
-    folder.rename(tmp_path / "moved")
-    with open_client(open_collection(tmp_path / "moved")) as client:
-        assert client.get(f"{API}/photo", params={"id": "other-000.jpg"}).status_code == 200
-
-
 def test_files_that_are_not_named_as_photos_are_never_sent_as_they_are(folder, tmp_path):
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "id_rsa").write_text("PRIVATE KEY")
@@ -197,14 +191,6 @@ def test_files_that_are_not_named_as_photos_are_never_sent_as_they_are(folder, t
         assert files["missing.txt"].decode().split("\n") == ["notes.txt", "link.jpg", names[0], ""]
         assert files["other-000.jpg"] == files[names[1]] == photo
         assert files["no suffix.jpg"].startswith(b"\xff\xd8")
-
-
-def test_searches_work_while_another_process_writes(client, folder):
-    with Lock(folder / ".logt"):
-        with pytest.raises(LockedError):
-            update(folder)
-        found = result_ids(client.post(f"{API}/search/ids", json={"ids": ["other-000.jpg"], "k": 5}))
-        assert len(found[0]) == 5
 
 
 def test_an_upload_that_the_disk_has_no_room_for_leaves_no_file_and_a_retry_succeeds(client, folder, monkeypatch):

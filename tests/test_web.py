@@ -5,27 +5,15 @@ from __future__ import annotations
 import re
 
 import pytest
-from server_testing import create_app, enter_photo, run_server, search_photo
+from server_testing import PHONE, enter_photo, find_similar, search_photo
 from synthetic_photos import ODD_NAMES, draw_scene, draw_two_scenes, encode_jpeg
 
-import logt
-from logt.server.collection import VectorCollection
-
-PHONE = {"viewport": {"width": 390, "height": 800}, "has_touch": True, "is_mobile": True}
 QUERY = encode_jpeg(draw_scene(4, 99))
 
 
 def scene(number):
     """The ids of the photos of a scene."""
     return [f"scene {number:03}/photo {n}.jpg" for n in range(3)]
-
-
-@pytest.fixture
-def page(new_page, web_album):
-    """The start page."""
-    new_page.goto(web_album[0])
-    new_page.wait_for_selector("#virtual.active")  # the script has run
-    return new_page
 
 
 def wait_for_results(page):
@@ -60,16 +48,11 @@ def drag(page, start, end):
 
 
 def open_first(page):
-    """Search with the first photo of the first scene, through the large view, and return its id."""
+    """Search with the first photo of the first scene, through the large view, and return the ids of the results."""
     page.goto(f"{page.url.split('?')[0]}?order=folder")
     page.locator(f'.card[data-id="{scene(0)[0]}"] .tile').click()
     find_similar(page)
-    return scene(0)[0]
-
-
-def find_similar(page):
-    with page.expect_navigation():
-        page.get_by_role("link", name="Find similar").click()
+    return wait_for_results(page)
 
 
 def test_a_photo_finds_the_others_of_its_scene(page, web_album):
@@ -79,8 +62,6 @@ def test_a_photo_finds_the_others_of_its_scene(page, web_album):
         assert set(wait_for_results(page)[:3]) == set(scene(4))
         assert page.locator("#query").evaluate("image => image.naturalWidth") == 240
     assert page.locator("#heading").text_content().startswith("24 results")
-    width = page.locator(".results img").first.evaluate("async i => { await i.decode(); return i.naturalWidth }")
-    assert width == 240
     script = """(type) => {
         const data = new DataTransfer();
         data.items.add(new File(["x"], "a.jpg", { type: "image/jpeg" }));
@@ -93,7 +74,7 @@ def test_a_photo_finds_the_others_of_its_scene(page, web_album):
 
 
 def test_a_click_opens_a_photo_and_find_similar_searches_with_it(page):
-    assert open_first(page) == scene(0)[0]
+    open_first(page)
     assert set(wait_for_results(page)[:2]) == set(scene(0)[1:])
     second_id = page.locator(".results .card").nth(20).get_attribute("data-id")
     page.locator(".results .tile").nth(20).click()
@@ -101,14 +82,7 @@ def test_a_click_opens_a_photo_and_find_similar_searches_with_it(page):
     find_similar(page)
     wait_for_query(page, second_id)
     assert second_id not in wait_for_results(page)
-    title = f"{second_id.split('/')[1]} · photos"
-    assert page.title() == title
-    page.get_by_role("link", name="Duplicates").click()
-    page.wait_for_selector(".duplicates-page")
-    assert page.title() == "Duplicates · photos"
-    page.go_back()
-    wait_for_query(page, second_id)
-    assert page.title() == title
+    assert page.title() == f"{second_id.split('/')[1]} · photos"
     page.go_back()
     wait_for_query(page, scene(0)[0])
     page.reload()
@@ -118,8 +92,7 @@ def test_a_click_opens_a_photo_and_find_similar_searches_with_it(page):
 
 
 def test_back_closes_the_large_view_and_nothing_else(page):
-    open_first(page)
-    before = wait_for_results(page)
+    before = open_first(page)
     page.locator(".results .tile").nth(12).click()
     page.locator("dialog[open]").wait_for()
     scrolled = page.evaluate("window.scrollY")
@@ -135,33 +108,25 @@ def test_back_closes_the_large_view_and_nothing_else(page):
     page.wait_for_selector("#virtual")
 
 
-def test_a_search_with_a_photo_has_a_url_for_a_while(page, web_album):
+def test_a_search_with_a_photo_has_a_url(page):
     page.locator(".tile").first.click()
     page.locator("dialog[open]").wait_for()
     search_photo(page, "paste", QUERY)
     first = wait_for_results(page)
     assert page.locator("dialog").is_hidden()
     page.wait_for_url(re.compile(r"\?photo="))
-    assert "described in" in page.locator("#heading").text_content()
     page.reload()
     assert wait_for_results(page) == first
-    assert page.locator("#query").evaluate("image => image.naturalWidth") == 240
     page.locator(".results .tile").nth(10).click()
     find_similar(page)
     page.wait_for_selector("#query[data-id]")
     page.go_back()
     page.wait_for_selector("#query:not([data-id])")
     assert wait_for_results(page) == first
-    page.go_back()
-    page.wait_for_selector("#virtual .card")
-    assert page.locator("dialog").is_hidden()
-    page.goto(f"{web_album[0]}/?photo=none")
-    assert "has expired" in page.get_by_role("alert").text_content()
 
 
 def test_back_and_reload_keep_the_scroll_position_and_show_more(page):
     open_first(page)
-    wait_for_results(page)
     with page.expect_navigation():
         page.get_by_role("link", name="Show more").press("Enter")
     assert len(wait_for_results(page)) == 72
@@ -215,7 +180,6 @@ def test_a_region_is_selected_by_dragging(page):
 
 def test_a_region_is_selected_with_the_keyboard(page):
     open_first(page)
-    wait_for_results(page)
     page.get_by_role("button", name="Select a region").press("Enter")
     region = page.locator("#region")
     assert region.evaluate("element => element === document.activeElement")
@@ -232,8 +196,7 @@ def test_a_region_is_selected_with_the_keyboard(page):
 
 
 def test_the_large_view_works_with_the_keyboard(page):
-    open_first(page)
-    ids = wait_for_results(page)
+    ids = open_first(page)
     page.locator(".results .tile").first.focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
@@ -269,14 +232,7 @@ def test_a_name_that_is_markup_is_text(page):
     page.wait_for_timeout(200)  # if the handler ran, it would open a dialog, which fails the page fixture
 
 
-def test_a_file_that_cannot_be_searched_with_is_an_error(page):
-    alert = page.get_by_role("alert")
-    search_photo(page, "drop", b"not an image", name="notes.txt", media_type="text/plain")
-    alert.wait_for()
-    assert "Not a readable image" in alert.text_content()
-    assert "JPEG" in alert.text_content()
-    search_photo(page, "choose", QUERY)
-    assert len(wait_for_results(page)) == 24
+def test_a_file_that_is_too_large_is_not_sent(page):
     page.evaluate("document.body.dataset.maxUploadBytes = 1 << 20")
     enter_photo(page, "drop", b"x" * (2 << 20))
     page.locator("#notice:visible").wait_for()
@@ -322,20 +278,3 @@ def test_the_page_fits_a_phone(page, web_album, monkeypatch):
         photo, close = (page.locator(f"dialog {selector}").bounding_box() for selector in ("img", ".close"))
         assert photo["x"] + photo["width"] <= close["x"] or close["y"] + close["height"] <= photo["y"]
         assert min(photo["width"], photo["height"]) > 150
-
-
-def test_an_index_without_photos_is_searched_by_id(new_page, tmp_path, vectors):
-    index = logt.Index(16)
-    index.add(vectors(40, 16))
-    index.save(tmp_path / "i")
-    with run_server(create_app(VectorCollection(tmp_path / "i"))) as url:
-        new_page.goto(url)
-        new_page.get_by_label("Vector id").fill("7")
-        new_page.get_by_role("button", name="Search").click()
-        new_page.wait_for_selector(".results .tile")
-        expected = [hit for hit in index.search(index.reconstruct([7]), 25).ids[0].tolist() if hit != 7][:24]
-        assert new_page.locator(".results .tile").all_inner_texts() == list(map(str, expected))
-        new_page.locator(".results .tile").first.click()
-        new_page.wait_for_url(f"{url}/?id={expected[0]}")
-        new_page.goto(f"{url}/?id=999")
-        assert "not in the index" in new_page.get_by_role("alert").text_content()

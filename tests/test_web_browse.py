@@ -6,34 +6,22 @@ import re
 import zipfile
 
 import pytest
-from server_testing import TOKEN, create_app, open_album, run_server, search_photo
+from server_testing import PHONE, TOKEN, create_app, find_similar, open_album, run_server, search_photo
 from synthetic_photos import ODD_NAMES, draw_scene, encode_jpeg, write_photos
 
 import logt
 from logt.photos import update
 from logt.photos.progress_file import published_progress
 from logt.photos.synthetic_scenes import write_synthetic_photos
-from logt.server.library import PhotoFilter
 from logt.server.photo_collection import open_collection
-from logt.server.rendering import _templates
 from logt.server.settings import Settings
-from logt.server.web import PageParams
 
-PHONE = {"viewport": {"width": 390, "height": 800}, "has_touch": True, "is_mobile": True}
 NEWEST, OLDEST, TOTAL = f"zoo/{ODD_NAMES[0]}", "scene 000/photo 0.jpg", 151
 
 
 @pytest.fixture
 def url(web_album):
     return web_album[0]
-
-
-@pytest.fixture
-def page(new_page, url):
-    """The start page."""
-    new_page.goto(url)
-    wait_for_cards(new_page)
-    return new_page
 
 
 def visible_names(page):
@@ -47,11 +35,6 @@ def visible_names(page):
 def wait_for_cards(page):
     """Wait for photos, and for the script, which makes the list of all of them active."""
     page.wait_for_selector(":is(#virtual.active, .results) .card")
-
-
-def wait_for_search(page, pattern):
-    """Wait until the query of the URL matches a pattern, and the page is loaded."""
-    page.wait_for_url(re.compile(pattern))
 
 
 def focused(page):
@@ -96,8 +79,6 @@ def test_the_list_is_filtered_by_name_folder_and_date(page, url):
     wait_for_cards(page)
     expected = [f"scene 010/photo {n}.jpg" for n in (2, 1)]  # days 32 and 31 of 2020, counted from 0
     assert visible_names(page) == ["scene 011/photo 0.jpg", *expected]
-    page.go_back()
-    page.wait_for_function("() => !location.search.includes('to=')")
     page.goto(f"{url}?order=folder")
     wait_for_cards(page)
     assert visible_names(page)[0] == OLDEST
@@ -110,9 +91,9 @@ def test_a_search_is_filtered_and_has_a_divider(page, url):
     assert page.locator("#divider").text_content() == "Probably unrelated"
     page.get_by_label("Name").fill("2.jpg")
     page.get_by_role("button", name="Filter").click()
-    wait_for_search(page, "name=2")
-    assert page.locator(".results .card").first.get_attribute("data-id") == "scene 005/photo 2.jpg"
+    page.wait_for_url(re.compile("name=2"))
     names = page.eval_on_selector_all(".results .card", "cards => cards.map((card) => card.dataset.id)")
+    assert names[0] == "scene 005/photo 2.jpg"
     assert all(name.endswith("photo 2.jpg") for name in names)
     page.get_by_role("switch", name="Deeper search").click()
     page.wait_for_url(re.compile("deep=1"))
@@ -132,7 +113,7 @@ def test_dates_are_typed_with_the_keyboard(page, end):
     assert "from" not in page.url
     for key in end.split():
         page.keyboard.press(key)
-    wait_for_search(page, "from=2020-02-01&to=2020-02-03$")
+    page.wait_for_url(re.compile("from=2020-02-01&to=2020-02-03$"))
     assert page.locator(".card").count() == 3
 
 
@@ -154,14 +135,14 @@ def test_a_date_that_was_cleared_is_no_filter(page, url):
 def test_filters_keep_the_focus(page):
     page.locator("select[name=folder]").focus()
     page.keyboard.press("ArrowDown")
-    wait_for_search(page, "folder=scene.000")
+    page.wait_for_url(re.compile("folder=scene.000"))
     assert focused(page) == "folder"
     page.keyboard.press("ArrowDown")
-    wait_for_search(page, "folder=scene.001")
+    page.wait_for_url(re.compile("folder=scene.001"))
     page.get_by_label("Name").focus()
     page.keyboard.type("1.jpg")
     page.keyboard.press("Enter")
-    wait_for_search(page, "name=1.jpg")
+    page.wait_for_url(re.compile("name=1.jpg"))
     assert focused(page) == "name"
     assert page.locator(".card").count() == 1
 
@@ -169,24 +150,13 @@ def test_filters_keep_the_focus(page):
 def test_searches_keep_the_filters(page, url):
     filters = "name=jpg&folder=scene.005&from=2020-01-01&to=2020-12-31"
     page.goto(f"{url}?{filters.replace('.', '+')}")
-    page.locator(".tile").first.click()
-    page.get_by_role("link", name="Find similar").click()
-    wait_for_search(page, f"id=.*&{filters}$")
-    assert page.locator(".results .card").count() == 2
     search_photo(page, "paste", encode_jpeg(draw_scene(5, 99)))
-    wait_for_search(page, f"photo=.*&{filters}$")
+    page.wait_for_url(re.compile(f"photo=.*&{filters}$"))
     assert page.locator(".results .card").count() == 3
     page.locator(".tile").first.click()
-    page.get_by_role("link", name="Find similar").click()
-    wait_for_search(page, "id=.*folder=scene.005")
-    assert "photo=" not in page.url
-
-
-def test_a_search_by_text_keeps_the_filters():
-    form = _templates.get_template("text_form.html").module.text_form
-    html = str(form(PageParams(PhotoFilter("<x>", "scene 005", "2020-01-01"), text="a bus")))
-    fields = dict(re.findall(r'<input[^>]* ?name="(\w+)" value="([^"]*)"', html))
-    assert fields == {"text": "a bus", "name": "&lt;x&gt;", "folder": "scene 005", "from": "2020-01-01"}
+    find_similar(page)
+    page.wait_for_url(re.compile(f"[?]id=.*&{filters}$"))
+    assert page.locator(".results .card").count() == 2
 
 
 def test_selected_photos_are_exported(page, url, tmp_path):
@@ -228,10 +198,6 @@ def test_duplicates_are_listed_with_the_best_first_and_nothing_is_deleted(page, 
     page.wait_for_selector(".group")
     group = page.locator(".group").first
     names = group.locator(".card").evaluate_all("cards => cards.map((card) => card.dataset.id)")
-    assert group.locator(".folder").first.text_content() == names[0].split("/")[0]
-    assert "240 × 180" in group.locator(".about").first.text_content()
-    best = max(names)  # of equal pixels, the one with most bytes
-    assert names[0] == best
     assert group.locator(".card.selected").count() == len(names) - 1
     total = int(page.locator("#selection-count").text_content().split()[0])
     group.locator("[data-select]").nth(1).click()
@@ -240,7 +206,8 @@ def test_duplicates_are_listed_with_the_best_first_and_nothing_is_deleted(page, 
     download.value.save_as(tmp_path / "delete.txt")
     listed = (tmp_path / "delete.txt").read_text().splitlines()
     assert len(listed) == total - 1
-    assert best not in listed
+    assert names[0] == max(names)  # of equal pixels, the one with most bytes
+    assert names[0] not in listed
     assert all(web_album[1].photo_path(name).exists() for name in listed)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import socket
 import threading
-import time
 import webbrowser
 from contextlib import suppress
 from dataclasses import replace
@@ -90,8 +89,9 @@ def serve(
         _print(f"The photos are in {', '.join(repr(str(folder)) for folder in collection.folders)}")
     _print("Press Ctrl+C to stop")
     if open_browser:
-        _open_when_ready(server, url)  # without the token: other users can see the command line of a browser
-    server.run(sockets=[listener])
+        threading.Thread(target=_open_page, args=(url,), name="logt-open", daemon=True).start()
+    with suppress(KeyboardInterrupt):
+        server.run(sockets=[listener])
     _print("Stopped")
 
 
@@ -127,14 +127,7 @@ def _create_server(
             f'logt serve needs more packages: pip install "logt-search[serve]" ({error})'
         ) from error
 
-    class Server(uvicorn.Server):
-        """A server that Ctrl+C stops without a traceback."""
-
-        def run(self, sockets: Any = None) -> None:
-            with suppress(KeyboardInterrupt):
-                super().run(sockets)
-
-    return Server(server_config(create_app(collection, settings), settings.limits)), _listen(host, port)
+    return uvicorn.Server(server_config(create_app(collection, settings), settings.limits)), _listen(host, port)
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -172,14 +165,10 @@ def _page_url(host: str, port: int) -> str:
     return f"http://{f'[{address}]' if ':' in address else address}:{port}/"
 
 
-def _open_when_ready(server: Any, url: str) -> None:
-    def open_page() -> None:
-        while not server.started and not server.should_exit:
-            time.sleep(0.05)
-        if server.started and not webbrowser.open(url):
-            _print(f"no browser can be started; open {url}")
-
-    threading.Thread(target=open_page, name="logt-open", daemon=True).start()
+def _open_page(url: str) -> None:
+    """Open the page, without the token: other users can see the command line of a browser."""
+    if not webbrowser.open(url):
+        _print(f"no browser can be started; open {url}")
 
 
 def _print(text: str, **style: Any) -> None:

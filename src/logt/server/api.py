@@ -8,6 +8,8 @@ from dataclasses import asdict
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Path, Request
+from fastapi.exceptions import RequestValidationError
+from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, ValidationError
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
@@ -15,9 +17,9 @@ import logt
 from logt.errors import InvalidInputError
 from logt.server import schemas
 from logt.server.changes import ChangeRunningError
+from logt.server.collection import Hit
 from logt.server.errors import HTTPError
-from logt.server.metrics import CONTENT_TYPE
-from logt.server.service import Service, TimedHits
+from logt.server.service import Service
 from logt.server.settings import format_bytes
 
 PREFIX = "/api/v1"
@@ -74,7 +76,7 @@ def json_body(model: type[Body], rows: Literal["queries", "vectors"]) -> Callabl
 
 
 def parse_json(model: type[Body], content: bytes, rows: int, dim: int) -> Body:
-    """Return the body as a model; raise a 422 error that names the first invalid value.
+    """Return the body as a model; raise an error that names the first invalid value.
 
     A body with more commas and brackets than `rows` vectors of dimension `dim` and their ids have is refused without
     parsing it: millions of empty lists take gigabytes.
@@ -85,9 +87,9 @@ def parse_json(model: type[Body], content: bytes, rows: int, dim: int) -> Body:
     try:
         return model.model_validate_json(content)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        field = ".".join(map(str, first["loc"])) or "body"
-        raise HTTPError(422, "invalid_input", f"{field}: {first['msg']}") from None
+        raise RequestValidationError(
+            error.errors(include_url=False, include_input=False, include_context=False)
+        ) from None
 
 
 def _json_schema(model: type[BaseModel] | None) -> dict[str, Any] | None:
@@ -109,24 +111,24 @@ def change_route(path: str, response: type[BaseModel], body: type[BaseModel] | N
     return router.post(path, response_model=response, responses={202: accepted}, openapi_extra=_json_schema(body))
 
 
-async def search_response(service: Service, timed: TimedHits) -> Response:
+async def search_response(service: Service, results: list[list[Hit]], milliseconds: float) -> Response:
     """Return search results as JSON, without pydantic: validating thousands of hits costs more than the search."""
-    content = await service.parse_pool.run(render_hits, timed, service.settings.limits.response_bytes)
+    content = await service.parse_pool.run(render_hits, results, milliseconds, service.settings.limits.response_bytes)
     return Response(content, media_type="application/json")
 
 
-def render_hits(timed: TimedHits, most: int) -> bytes:
+def render_hits(results: list[list[Hit]], milliseconds: float, most: int) -> bytes:
     """Return search results as JSON of at most `most` bytes; query by query, so that other threads run meanwhile."""
     lists: list[bytes] = []
     size = 0
-    for hits in timed.results:
+    for hits in results:
         lists.append(_to_json([hit._asdict() for hit in hits]))
         size += len(lists[-1])
         if size > most:
             raise InvalidInputError(
                 f"the response exceeds the limit of {format_bytes(most)}; ask for fewer queries, or a smaller k"
             )
-    return b'{"results":[%s],"milliseconds":%s}' % (b",".join(lists), _to_json(timed.milliseconds))
+    return b'{"results":[%s],"milliseconds":%s}' % (b",".join(lists), _to_json(milliseconds))
 
 
 @search_route("/search", schemas.VectorSearchRequest)
@@ -135,9 +137,8 @@ async def search_by_vector(
     service: ServiceDependency,
 ) -> Any:
     """Return the nearest vectors of each query vector."""
-    return await search_response(
-        service, await service.search_vectors(body.vectors, body.k, body.effort, body.rerank)
-    )
+    results, milliseconds = await service.search_vectors(body.vectors, body.k, body.effort, body.rerank)
+    return await search_response(service, results, milliseconds)
 
 
 @search_route("/search/ids", schemas.IdSearchRequest)
@@ -146,7 +147,8 @@ async def search_by_id(
     service: ServiceDependency,
 ) -> Any:
     """Return the nearest vectors of vectors in the index. A vector is not among its own results."""
-    return await search_response(service, await service.search_ids(body.ids, body.k, body.effort, body.rerank))
+    results, milliseconds = await service.search_ids(body.ids, body.k, body.effort, body.rerank)
+    return await search_response(service, results, milliseconds)
 
 
 @change_route("/vectors", schemas.AddResponse, schemas.AddRequest)
@@ -223,4 +225,4 @@ async def health(service: ServiceDependency) -> Any:
 @router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(service: ServiceDependency) -> Response:
     """Return request counts, latencies and sizes in the Prometheus text format."""
-    return Response(service.metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+    return Response(service.metrics.render(), headers={"Content-Type": CONTENT_TYPE_LATEST})

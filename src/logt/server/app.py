@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import mimetypes
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http import HTTPStatus
+from pathlib import Path
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Scope
 
 import logt
@@ -51,6 +55,8 @@ def create_app(collection: BaseCollection, settings: Settings | None = None) -> 
     app.state.searches = PhotoSearch(service)
     app.include_router(photo_api.router)
     app.include_router(web.router)
+    mimetypes.add_type("text/javascript", ".js")  # some systems know another type, and browsers refuse it
+    app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"))
 
     def render_error(scope: Scope, error: HTTPError) -> Response:
         if scope["path"].startswith((api.PREFIX, "/openapi.json")):
@@ -58,27 +64,26 @@ def create_app(collection: BaseCollection, settings: Settings | None = None) -> 
         return rendering.render_error(service, error)
 
     async def handle_exception(request: Request, exception: Exception) -> Response:
+        if isinstance(exception, ChangeRunningError):
+            return api.accepted(exception)
         return render_error(request.scope, _convert_exception(exception))
 
-    async def accept_change(request: Request, running: Exception) -> Response:
-        assert isinstance(running, ChangeRunningError)
-        return api.accepted(running)
-
-    app.add_exception_handler(ChangeRunningError, accept_change)
-    for exception_type in (HTTPError, RequestValidationError, HTTPException, *LIBRARY_ERROR_TYPES, Exception):
+    handled = (HTTPError, ChangeRunningError, RequestValidationError, HTTPException, *LIBRARY_ERROR_TYPES, Exception)
+    for exception_type in handled:
         app.add_exception_handler(exception_type, handle_exception)
     return ServerMiddleware(app, service.settings, service.metrics, render_error)
 
 
 def _convert_exception(exception: Exception) -> HTTPError:
     """Return the HTTP error for an exception of the framework, the library or the server."""
+    if isinstance(exception.__cause__, HTTPError):  # raised while the framework parsed the body
+        return exception.__cause__
     if isinstance(exception, RequestValidationError):
         first = exception.errors()[0]
         field = ".".join(str(part) for part in first["loc"] if part != "body") or "body"
         return HTTPError(422, "invalid_input", f"{field}: {first['msg']}")
     if isinstance(exception, HTTPException):
-        codes = {400: "bad_request", 404: "not_found", 405: "method_not_allowed"}
-        code = codes.get(exception.status_code, "refused")
-        message = "there is nothing at this address" if exception.status_code == 404 else str(exception.detail)
-        return HTTPError(exception.status_code, code, message, exception.headers)
+        status = HTTPStatus(exception.status_code)
+        message = "there is nothing at this address" if status == 404 else str(exception.detail)
+        return HTTPError(status, status.name.lower(), message, exception.headers)
     return to_http_error(exception)

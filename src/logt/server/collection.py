@@ -105,7 +105,6 @@ class BaseCollection(ABC):
     def __init__(self) -> None:
         self.refresh_error: str | None = None
         self._report = PerState(Index.report)
-        self._sample = PerState(_sample_ids)
 
     @property
     @abstractmethod
@@ -181,7 +180,9 @@ class BaseCollection(ABC):
 
     def sample_ids(self) -> list[Id]:
         """Return some ids, evenly spaced over the index."""
-        return self._sample.get(self.index, self.generation)
+        ids = self.index.ids
+        sample: list[Id] = ids[:: max(1, len(ids) // SAMPLE_SIZE)][:SAMPLE_SIZE].tolist()
+        return sample
 
 
 @dataclass(frozen=True)
@@ -255,12 +256,6 @@ class VectorCollection(BaseCollection):
     def _unlock(self) -> None:
         self._latest.close()
         self._writable = False
-
-
-def _sample_ids(index: Index) -> list[Id]:
-    ids = index.ids
-    sample: list[Id] = ids[:: max(1, len(ids) // SAMPLE_SIZE)][:SAMPLE_SIZE].tolist()
-    return sample
 
 
 def _try_change(index: Index, change: Change) -> Any:

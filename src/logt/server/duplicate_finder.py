@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, replace
 
-from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.photos.duplicates import DuplicateGroup, duplicates
 from logt.server.errors import to_http_error
@@ -29,10 +28,7 @@ class _CancelledError(Exception):
 
 
 class DuplicateFinder:
-    """At most one search at a time, in a thread of its own; the last result is kept until the index changes.
-
-    collection: the photos.
-    """
+    """At most one search at a time, in a thread of its own; the last result is kept until the index changes."""
 
     def __init__(self, collection: PhotoCollection):
         self._collection = collection
@@ -43,8 +39,6 @@ class DuplicateFinder:
     def find(self, threshold: float | None) -> DuplicateSearch:
         """Return the search with this threshold, running or done; start it if it is not there."""
         threshold = self._collection.photos.duplicate_score if threshold is None else threshold
-        if not 0 < threshold <= 1:
-            raise InvalidInputError(f"threshold must be above 0 and at most 1, got {threshold}")
         collection = self._collection
         key = collection.index, collection.generation, threshold
         with self._lock:

@@ -68,16 +68,13 @@ class ServerMiddleware:
             await login(scope, receive, sender.send)
             return
         _check_form_charset(headers)
-        body = _LimitedBody(receive, headers, limits.body_bytes)
+        receive = _limit_body(receive, headers, limits.body_bytes)
         try:
             async with asyncio.timeout(limits.seconds) as deadline:
                 scope["deadline"] = deadline  # a download may take longer
-                await self._app(scope, body.receive, body.wrap_send(sender.send))
+                await self._app(scope, receive, sender.send)
         except TimeoutError:
             raise HTTPError(504, "timeout", f"the request exceeded the limit of {limits.seconds:g} s") from None
-        finally:
-            if body.exceeded and not sender.status:
-                raise _too_large(limits.body_bytes)
 
 
 def _check_form_charset(headers: Headers) -> None:
@@ -102,35 +99,25 @@ class _ResponseSender:
             for name, value in SECURITY_HEADERS.items():
                 headers[name] = value
             if "cache-control" not in headers:
-                headers["Cache-Control"] = "no-store"
+                headers["Cache-Control"] = "no-cache" if "etag" in headers else "no-store"
         await self._send(message)
 
 
-class _LimitedBody:
-    """A request body of at most `max_bytes` bytes, with or without a Content-Length header."""
+def _limit_body(receive: Receive, headers: Headers, max_bytes: int) -> Receive:
+    """Return a function that receives a body of at most `max_bytes`, with or without a Content-Length header."""
+    content_length, received = headers.get("content-length", ""), 0
+    if content_length.isdecimal() and (len(content_length) > 18 or int(content_length) > max_bytes):
+        raise _too_large(max_bytes)
 
-    def __init__(self, receive: Receive, headers: Headers, max_bytes: int):
-        self._receive, self._max_bytes, self._received, self.exceeded = receive, max_bytes, 0, False
-        content_length = headers.get("content-length", "")
-        if content_length.isdecimal() and (len(content_length) > 18 or int(content_length) > max_bytes):
+    async def receive_limited() -> Message:
+        nonlocal received
+        message = await receive()
+        received += len(message.get("body", b""))
+        if received > max_bytes:
             raise _too_large(max_bytes)
-
-    async def receive(self) -> Message:
-        message = await self._receive()
-        self._received += len(message.get("body", b""))
-        if self._received > self._max_bytes:
-            self.exceeded = True
-            raise _too_large(self._max_bytes)
         return message
 
-    def wrap_send(self, send: Send) -> Send:
-        """Return a send function that drops the application's own error for a body that was cut off."""
-
-        async def send_unless_exceeded(message: Message) -> None:
-            if not self.exceeded:
-                await send(message)
-
-        return send_unless_exceeded
+    return receive_limited
 
 
 def _too_large(max_bytes: int) -> HTTPError:

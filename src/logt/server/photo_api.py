@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import asdict
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, File, Form, Query, Request, UploadFile
+from pydantic import Field, Json
 from starlette.responses import Response, StreamingResponse
 
 from logt.descriptors.boxes import check_box
@@ -27,7 +27,7 @@ from logt.server.export import MAX_PHOTOS, stream_zip
 from logt.server.library import Order, PhotoFilter
 from logt.server.photo_collection import PhotoCollection
 from logt.server.photo_search import PhotoQuery, PhotoResults, PhotoSearch
-from logt.server.service import SIZES, Service, TimedHits
+from logt.server.service import SIZES, Service
 
 MAX_LISTED = 1000
 """Photos in one response."""
@@ -63,8 +63,7 @@ def _binary(media_type: str) -> dict[str, Any]:
 
 
 async def _results_response(service: Service, found: PhotoResults) -> Response:
-    milliseconds = (found.describe_ms or 0.0) + found.search_ms
-    return await search_response(service, TimedHits([found.hits], milliseconds))
+    return await search_response(service, [found.hits], (found.describe_ms or 0.0) + found.search_ms)
 
 
 @search_route("/search/photo")
@@ -118,12 +117,12 @@ async def get_photo(
     ] = "thumb",
 ) -> Response:
     """Return a photo in the index as JPEG, upright and without metadata."""
-    thumbnail = service.find_thumbnail(id, size)
-    etag = f'"{thumbnail.key}"'
+    path, key = service.find_photo(id, size)
+    etag = f'"{key}"'
     headers = {"ETag": etag, "Cache-Control": "private, max-age=60"}
     if etag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
-    return Response(await service.render(thumbnail), media_type="image/jpeg", headers=headers)
+    return Response(await service.render(path, size, key), media_type="image/jpeg", headers=headers)
 
 
 @change_route("/photos", schemas.UploadResponse)
@@ -176,11 +175,14 @@ async def list_duplicates(
 async def export_photos(
     request: Request,
     service: ServiceDependency,
-    ids: Annotated[str, Form(max_length=1 << 22, description=f"JSON list of at most {MAX_PHOTOS:,} ids.")],
+    ids: Annotated[
+        Json[Annotated[list[str], Field(min_length=1, max_length=MAX_PHOTOS, fail_fast=True)]],
+        Form(description=f"JSON list of at most {MAX_PHOTOS:,} ids."),
+    ],
 ) -> Response:
     """Return photos as a zip file: their files with --allow-download, otherwise JPEGs of at most 2048 pixels."""
     collection = service.photo_collection
-    photos = [(photo_id, _find_file(collection, photo_id)) for photo_id in _parse_ids(ids)]
+    photos = [(photo_id, _find_file(collection, photo_id)) for photo_id in dict.fromkeys(ids)]
     decoder = service.photo_decoder
     stream = stream_zip(
         photos, lambda path: decoder.render_jpeg(path, SIZES["large"]), originals=service.settings.originals
@@ -199,16 +201,3 @@ def _find_file(collection: PhotoCollection, photo_id: str) -> FilePath | None:
         if error.code != "gone":
             raise
         return None
-
-
-def _parse_ids(text: str) -> list[str]:
-    """Return the distinct ids in a JSON list of strings."""
-    try:
-        ids = json.loads(text)
-    except (ValueError, RecursionError):
-        ids = None
-    if not isinstance(ids, list) or not all(isinstance(photo_id, str) for photo_id in ids) or not ids:
-        raise HTTPError(422, "invalid_input", "ids must be a JSON list of strings")
-    if len(ids) > MAX_PHOTOS:
-        raise HTTPError(422, "invalid_input", f"at most {MAX_PHOTOS:,} photos fit in one zip file, got {len(ids):,}")
-    return list(dict.fromkeys(ids))

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
     from logt.photos import Photos
 
-Region = Box
-"""A box in fractions: the service decodes photos at a smaller size."""
-
 _log = logging.getLogger("logt.server")
 
 
@@ -80,12 +77,12 @@ class PhotoCollection(BaseCollection):
     def has_text(self) -> bool:
         return self.photos.has_text
 
-    def side(self, region: Region | None) -> int:
+    def side(self, region: Box | None) -> int:
         """Return the size in pixels at which an image is used to search with it, or with a region of it."""
         fraction = 1.0 if region is None else max(region[2] - region[0], region[3] - region[1])
         return math.ceil(self.photos.side / fraction)
 
-    def describe(self, image: Image, region: Region | None) -> tuple[Index, Floats]:
+    def describe(self, image: Image, region: Box | None) -> tuple[Index, Floats]:
         """Return the vector of an image or of a region of it, and the index that it belongs to."""
         return self._with_index(lambda: self.photos.descriptor(image, region))
 

@@ -22,7 +22,7 @@ from logt.server.caches import SizedCache
 from logt.server.collection import Hit, Id, Rerank, to_hits
 from logt.server.errors import HTTPError, id_not_found
 from logt.server.library import PhotoFilter
-from logt.server.photo_collection import PhotoCollection, Region
+from logt.server.photo_collection import PhotoCollection
 from logt.server.service import SIZES, Service, milliseconds_since
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ class PhotoSearch:
             raise HTTPError(404, "expired", "this search has expired; choose the photo again")
         return stored
 
-    async def by_stored(self, key: str, region: Region | None, query: PhotoQuery) -> PhotoResults:
+    async def by_stored(self, key: str, region: Box | None, query: PhotoQuery) -> PhotoResults:
         """Return the photos that are most similar to a stored photo or to a region of it."""
         stored, index = self.find_stored(key), self._check(query).index
         if region is not None or stored.index is not index:
@@ -171,7 +171,7 @@ def _time(function: Callable[[], T]) -> tuple[T, float]:
     return function(), milliseconds_since(start)
 
 
-def _to_region(box: Box | None, decoder: ImageDecoder, source: Path | bytes) -> Region | None:
+def _to_region(box: Box | None, decoder: ImageDecoder, source: Path | bytes) -> Box | None:
     """Return a box as fractions; the size of the image is read only if the box is in pixels."""
     if box is None or has_fractions(box):
         return box

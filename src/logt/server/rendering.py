@@ -21,19 +21,6 @@ from logt.server.photo_search import PhotoResults
 from logt.server.service import Service
 
 _FOLDER = Path(__file__).parent
-_ERROR_HEADINGS = {
-    "too_large": "File too large",
-    "not_a_photo": "Not a readable image",
-    "not_found": "Not found",
-    "gone": "Photo file missing",
-    "expired": "Search expired",
-    "no_photos": "This index has no photos",
-    "busy": "The server is busy",
-    "timeout": "Request timed out",
-    "unauthorized": "Please sign in again",
-    "too_many_attempts": "Too many wrong tokens",
-    "internal": "Internal server error",
-}
 _templates = Environment(
     loader=FileSystemLoader(_FOLDER / "templates"),
     autoescape=True,
@@ -123,7 +110,7 @@ def render_error(service: Service, error: HTTPError) -> Response:
     if error.status == 401:
         return render_login(service, "")
     values = {
-        "heading": _ERROR_HEADINGS.get(error.code, "Request failed"),
+        "heading": error.code.replace("_", " ").capitalize(),
         "message": error.message,
         "about_file": service.collection.has_photos and error.code in ("not_a_photo", "too_large"),
     }
@@ -153,27 +140,15 @@ def _photo_url(id: Id, size: str = "thumb") -> str:
     return build_url(f"{PREFIX}/photo", id=id, size=size)
 
 
-def _search_url(id: Id) -> str:
-    return build_url("/", id=str(id))
-
-
-def _file_name(id: Id) -> str:
-    return str(id).rpartition("/")[2]
-
-
-def _folder_name(id: Id) -> str:
-    return str(id).rpartition("/")[0]
-
-
 def _format_ms(milliseconds: float) -> str:
     return f"{milliseconds:,.0f} ms" if milliseconds >= 10 else f"{milliseconds:.1f} ms"
 
 
 _templates.globals.update(
     photo_url=_photo_url,
-    search_url=_search_url,
-    file_name=_file_name,
-    folder_name=_folder_name,
+    search_url=lambda photo_id: build_url("/", id=str(photo_id)),
+    file_name=lambda photo_id: str(photo_id).rpartition("/")[2],
+    folder_name=lambda photo_id: str(photo_id).rpartition("/")[0],
     format_ms=_format_ms,
     to_json=lambda value: json.dumps(value, ensure_ascii=True),
     scripts=sorted(path.name for path in (_FOLDER / "static").glob("*.js")),  # loaded before the previews

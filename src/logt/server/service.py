@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -32,23 +31,6 @@ _MAX_DECODERS = 2  # processes for images from clients, and as many for photos o
 _NICENESS = 5  # of these processes: searches come first
 
 
-@dataclass(frozen=True)
-class TimedHits:
-    """The hits of each query and the search time."""
-
-    results: list[list[Hit]]
-    milliseconds: float
-
-
-@dataclass(frozen=True)
-class Thumbnail:
-    """A preview of a photo that is not rendered yet; `key` changes when the file changes."""
-
-    path: Path
-    size: str
-    key: str
-
-
 class Service:
     """One collection, the thread pools that work on it, and its limits."""
 
@@ -72,20 +54,22 @@ class Service:
 
     async def search_vectors(
         self, vectors: list[list[float]], k: int, effort: float | None, rerank: Rerank = None
-    ) -> TimedHits:
-        """Return the k nearest vectors of each row."""
+    ) -> tuple[list[list[Hit]], float]:
+        """Return the k nearest vectors of each row, and the search time in milliseconds."""
         self.check_search(len(vectors), k, rerank)
         rows = await self.parse_pool.run(self._to_rows, vectors)
         start = time.perf_counter()
         results = await self.search_pool.run(self.collection.search, rows, k, effort, rerank)
-        return TimedHits(results, milliseconds_since(start))
+        return results, milliseconds_since(start)
 
-    async def search_ids(self, ids: list[Id], k: int, effort: float | None, rerank: Rerank = None) -> TimedHits:
-        """Return the k nearest vectors of each indexed vector, without the vector itself."""
+    async def search_ids(
+        self, ids: list[Id], k: int, effort: float | None, rerank: Rerank = None
+    ) -> tuple[list[list[Hit]], float]:
+        """Return the k nearest vectors of each indexed vector, without the vector itself, and the search time."""
         self.check_search(len(ids), k, rerank)
         start = time.perf_counter()
         results = await self.search_pool.run(self.collection.search_ids, ids, k, effort, rerank)
-        return TimedHits(results, milliseconds_since(start))
+        return results, milliseconds_since(start)
 
     @property
     def photo_collection(self) -> PhotoCollection:
@@ -101,23 +85,22 @@ class Service:
             raise _no_photos()
         return self._duplicates
 
-    def find_thumbnail(self, id: str, size: str) -> Thumbnail:
-        """Return the preview of an indexed photo; `render` turns it into a JPEG."""
+    def find_photo(self, id: str, size: str) -> tuple[Path, str]:
+        """Return the file of an indexed photo, and a key of its preview, which changes when the file changes."""
         path = self.photo_collection.photo_path(id)
         try:
             status = path.stat()
         except OSError:
             raise photo_file_missing() from None
         key = f"{path}\0{status.st_mtime_ns}\0{status.st_size}\0{size}"
-        return Thumbnail(path, size, hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:32])
+        return path, hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
-    async def render(self, thumbnail: Thumbnail) -> bytes:
-        """Return a preview as JPEG."""
-        jpeg = self._thumbnails.get(thumbnail.key)
+    async def render(self, path: Path, size: str, key: str) -> bytes:
+        """Return a preview as JPEG; `path` and `key` are from `find_photo`."""
+        jpeg = self._thumbnails.get(key)
         if jpeg is None:
-            render = self.photo_decoder.render_jpeg
-            jpeg = await self._thumbnail_pool.run(render, thumbnail.path, SIZES[thumbnail.size])
-            self._thumbnails.put(thumbnail.key, jpeg, len(jpeg))
+            jpeg = await self._thumbnail_pool.run(self.photo_decoder.render_jpeg, path, SIZES[size])
+            self._thumbnails.put(key, jpeg, len(jpeg))
         return jpeg
 
     async def upload(self, photo: BinaryIO) -> str:

@@ -65,8 +65,8 @@ class UploadFolder:
     @contextmanager
     def set_aside(self, photo_ids: Sequence[str]) -> Iterator[None]:
         """Hide the files of uploaded photos from the indexer; delete them at the end, or restore them on an error."""
-        names = [photo_id.removeprefix(f"{UPLOAD_FOLDER}/") for photo_id in photo_ids]
-        names = [name for name in names if (self._files / name).is_file()]
+        recorded = [photo_id.removeprefix(f"{UPLOAD_FOLDER}/") for photo_id in photo_ids]
+        names = [name for name in recorded if (self._files / name).is_file()]
         try:
             for name in names:
                 (self._files / name).rename(self._aside(name))
@@ -76,8 +76,8 @@ class UploadFolder:
                 if self._aside(name).exists():
                     self._aside(name).rename(self._files / name)
             raise
-        for photo_id in photo_ids:
-            (self._records / photo_id.removeprefix(f"{UPLOAD_FOLDER}/")).unlink(missing_ok=True)
+        for name in recorded:
+            (self._records / name).unlink(missing_ok=True)
         for name in names:
             self._aside(name).unlink(missing_ok=True)
         if names:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, File, Form, Query, Request, UploadFile
 from starlette.responses import RedirectResponse, Response
 
-from logt.descriptors.boxes import BoxError, has_fractions
+from logt.descriptors.boxes import Box, BoxError, has_fractions
 from logt.descriptors.text import MAX_LENGTH
 from logt.server.access import LoginAttempts, login_response
 from logt.server.api import ServiceDependency
 from logt.server.collection import Id
-from logt.server.errors import HTTPError, id_not_found
+from logt.server.errors import id_not_found
 from logt.server.library import Library, Order
 from logt.server.photo_api import FilterDependency, SearchDependency
-from logt.server.photo_collection import PhotoCollection, Region
+from logt.server.photo_collection import PhotoCollection
 from logt.server.photo_search import PhotoQuery, PhotoResults, PhotoSearch
 from logt.server.rendering import Card, build_url, describe, find_divider, hit_cards, render, render_login
 from logt.server.schemas import MAX_K, parse_box_field
@@ -30,14 +28,8 @@ PAGE_SIZE = 120
 """Photos that are browsed in one response."""
 MAX_GROUPS = 500
 """Groups of near-duplicates on their page."""
-_MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 router = APIRouter(include_in_schema=False)
-_static_files = {
-    path.name: (path.read_bytes(), _MEDIA_TYPES[path.suffix])
-    for path in sorted((Path(__file__).parent / "static").iterdir())
-    if path.suffix in _MEDIA_TYPES
-}
 
 
 @dataclass
@@ -151,18 +143,6 @@ async def login(
     return login_response(request.scope, expected)
 
 
-@router.get("/static/{name}")
-async def static_file(name: str, request: Request) -> Response:
-    """Return a static file. They are loaded at start-up, so a name never becomes a path."""
-    if name not in _static_files:
-        raise HTTPError(404, "not_found", "file not found")
-    content, media_type = _static_files[name]
-    headers = {"ETag": f'"{hashlib.sha256(content).hexdigest()[:32]}"', "Cache-Control": "no-cache"}
-    if headers["ETag"] in request.headers.get("if-none-match", ""):
-        return Response(status_code=304, headers=headers)
-    return Response(content, media_type=media_type, headers=headers)
-
-
 def _select(library: Library, params: PageParams) -> dict[str, Any]:
     """Return the cards of a page of photos, and how many photos there are in all."""
     selection, offset = library.select(params.condition, params.order), params.page * PAGE_SIZE
@@ -212,15 +192,15 @@ async def _search(
     if service.collection.has_photos:
         return photo_id, await searches.by_id(photo_id, region, query)
     vector_id = await service.search_pool.run(_parse_id, service, photo_id)
-    timed = await service.search_ids([vector_id], query.k, None, query.rerank)
-    return photo_id, PhotoResults(timed.results[0], timed.milliseconds)
+    (hits,), milliseconds = await service.search_ids([vector_id], query.k, None, query.rerank)
+    return photo_id, PhotoResults(hits, milliseconds)
 
 
 def _limit_k(service: Service, k: int) -> int:
     return min(k, MAX_RESULTS, service.settings.limits.k)
 
 
-def _parse_region(text: str) -> Region | None:
+def _parse_region(text: str) -> Box | None:
     """Return the region in a URL; the page sends fractions, as it shows photos at other sizes."""
     region = parse_box_field(text)
     if region is not None and not has_fractions(region):

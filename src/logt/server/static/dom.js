@@ -1,12 +1,8 @@
-// Short names for DOM queries, and a message for screen readers.
+// Short names for DOM queries.
 
 export const $ = (selector, root = document) => root.querySelector(selector);
 export const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
 
 export function createElement(tag, properties = {}) {
   return Object.assign(document.createElement(tag), properties);
-}
-
-export function announce(message) {
-  $("#status").textContent = message;
 }

@@ -52,7 +52,7 @@ async function addPhotos(photos) {
   showNotice(`${added} photo${added === 1 ? "" : "s"} added, ${failed.length} not:`, failed);
 }
 
-function showNotice(text, items = []) {
+export function showNotice(text, items = []) {
   const notice = $("#notice");
   $("p", notice).textContent = text;
   $("ul", notice).replaceChildren(...items.map((textContent) => createElement("li", { textContent })));

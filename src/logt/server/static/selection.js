@@ -1,7 +1,8 @@
 // Selected photos: export them as a zip file or as a list. On the page of duplicates, the photos to delete are marked
 // instead; the list of them is for the user, and the page deletes nothing.
 
-import { $, $$, announce, createElement } from "./dom.js";
+import { $, $$, createElement } from "./dom.js";
+import { showNotice } from "./photo_input.js";
 
 const bar = $("#selection-bar");
 const MAX_ZIP = 1000; // photos, as on the server
@@ -66,7 +67,7 @@ async function idsInRange(from, box) {
 // Return one id per line. An id that contains a line break would read as two, so it is left out.
 function toList(ids) {
   const safe = ids.filter((id) => !/[\n\r]/.test(id));
-  if (safe.length < ids.length) announce(`${ids.length - safe.length} names with line breaks were left out`);
+  if (safe.length < ids.length) showNotice(`${ids.length - safe.length} names with line breaks were left out`);
   return safe.map((id) => `${id}\n`).join("");
 }
 
