@@ -89,9 +89,7 @@ class RemovableRows:
 
     def with_removals(self, bits: Array) -> Self:
         """Return the same with the rows removed that are set in stored bits."""
-        if len(check_array(bits, np.uint8, 1)) != -(-len(self) // 8):
-            raise ValueError("the removals do not fit the rows")
-        return replace(self, removed=np.unpackbits(bits, count=len(self)).astype(bool))  # type: ignore[type-var]
+        return replace(self, removed=unpack_removals(bits, len(self)))  # type: ignore[type-var]
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +135,13 @@ class Segment(RemovableRows, ABC):
         """Return (the live rows, list by list; the sizes of the lists); all are in one list if there are none."""
         rows = np.flatnonzero(self.live)
         return rows, np.array([len(rows)])
+
+
+def unpack_removals(bits: Array, rows: int) -> Mask:
+    """Return which of so many rows are removed, from stored bits."""
+    if len(check_array(bits, np.uint8, 1)) != -(-rows // 8):
+        raise ValueError("the removals do not fit the rows")
+    return np.unpackbits(bits, count=rows).astype(bool)
 
 
 def as_row_mask(rows: Mask | Ids, count: int) -> Mask:
