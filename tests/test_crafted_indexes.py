@@ -68,7 +68,7 @@ def wrapped_ids(ids):
     [
         ("segment", "starts", wrapped_starts),
         ("segment", "ids", wrapped_ids),
-        ("codec", "band_size", lambda size: np.array([2**62] * 4 + [DIM])),
+        ("model", "band_size", lambda size: np.array([2**62] * 4 + [DIM])),
         ("strings", "ends", lambda ends: np.where(np.arange(len(ends)) % 2, 0, ends[-1])),
         ("strings", "ends", lambda ends: ends - 1),
     ],
@@ -181,23 +181,6 @@ def test_nothing_is_written_through_a_link(folder, tmp_path, vectors, name):
     with pytest.raises(CorruptIndexError, match="symbolic link"):
         add()
     assert victim.read_bytes() == b"text"
-
-
-def test_indexes_by_url_do_not_share_blocks(folder, tmp_path, monkeypatch, vectors):
-    """Blocks are not checked by the checksum of the file, which an index may state wrongly."""
-    fsspec = pytest.importorskip("fsspec")
-    monkeypatch.setenv("LOGT_CACHE", str(tmp_path / "cache"))
-    for url in ("memory://good-blocks", "memory://evil-blocks"):
-        logt.open(folder).save(url)
-    disk, path = fsspec.core.url_to_fs("memory://evil-blocks")
-    (name,) = (name for name in disk.ls(path, detail=False) if "segment-" in name)
-    data = bytearray(disk.cat(name))
-    data[-20000:] = bytes(20000)
-    disk.pipe(name, bytes(data))
-    Q = vectors(20, DIM, seed=2)
-    logt.open("memory://evil-blocks").search(Q, 5, effort=1)
-    expected = logt.open(folder).search(Q, 5, effort=1)
-    assert logt.open("memory://good-blocks").search(Q, 5, effort=1).ids.tolist() == expected.ids.tolist()
 
 
 @pytest.mark.parametrize("path", [5, b"abc", "", "a\0b", None])

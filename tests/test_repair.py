@@ -247,7 +247,7 @@ def test_random_damage_is_repaired_and_no_id_occurs_twice(tmp_path, vectors):
         assert not examine(copy).losses
 
 
-def test_a_damaged_supplement_costs_accuracy_only(tmp_path, vectors):
+def test_a_damaged_refinement_costs_accuracy_only(tmp_path, vectors):
     X = vectors(1500, 64)
     index = logt.Index(64)
     index.add(X)
@@ -272,7 +272,7 @@ def test_a_save_after_a_repair_removes_nothing_of_the_index_before(tmp_path, vec
     index.link(5)
     index.save(tmp_path / "index")
     before = {path.name for path in (tmp_path / "index").glob("*.safetensors")}
-    damage(next((tmp_path / "index").glob("codec-*")))
+    damage(next((tmp_path / "index").glob("model-*")))
     found = repair(tmp_path / "index")
     assert not found.kept
     with logt.open(tmp_path / "index", "a") as opened:

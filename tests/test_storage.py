@@ -275,11 +275,11 @@ def test_a_segment_of_another_method_is_refused(vectors, tmp_path):
         json.loads((tmp_path / n / "manifest.json").read_text())["manifest"] for n in ("index", "other")
     )
     sign(tmp_path / "index", {**manifest, "method": other["method"]})
-    with pytest.raises(CorruptIndexError, match="inverted lists do not fit the method"):
+    with pytest.raises(CorruptIndexError, match="does not fit the method"):
         logt.open(tmp_path / "index")
 
 
-def test_a_segment_without_its_supplement_is_refused(vectors, tmp_path):
+def test_a_segment_without_its_refinement_is_refused(vectors, tmp_path):
     index = logt.Index(8)
     index.add(vectors(30, 8))
     index.save(tmp_path / "index")

@@ -56,7 +56,6 @@ def test_an_index_is_saved_to_opened_from_and_committed_to_google_cloud_storage(
     made.save(f"{bucket}/index")
     assert all(0 < age < 600 for age in place_at(f"{bucket}/index").ages().values())
     index, Q = logt.open(f"{bucket}/index"), vectors(30, DIM, seed=1)
-    assert index._contents.snapshot.stored
     for mine, other in zip(index.search(Q, 5), made.search(Q, 5), strict=True):
         np.testing.assert_array_equal(mine, other)
     with logt.open(f"{bucket}/index", mode="a") as one, logt.open(f"{bucket}/index", mode="a") as two:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import logt
-import logt.distributed
 from logt.errors import ConflictError, CorruptIndexError, InvalidInputError
 from logt.storage import cache
 
@@ -171,6 +170,8 @@ def test_a_damaged_file_of_the_cache_is_fetched_again_and_one_that_is_written_st
 
 def test_workers_build_from_urls_to_a_url(bucket, tmp_path, vectors):
     import s3fs
+
+    import logt.distributed
 
     files = s3fs.S3FileSystem()
     X = vectors(2400, DIM)
