@@ -13,7 +13,7 @@ from safetensors.numpy import load
 import logt
 from logt._internal import memory
 from logt.storage import store
-from logt.storage.files import ALIGNMENT, array_file, header_bytes, parse_arrays
+from logt.storage.files import ALIGNMENT, array_file, parse_arrays
 
 
 def test_array_files_are_safetensors_and_aligned(tmp_path, rng):
@@ -33,7 +33,7 @@ def test_array_files_are_safetensors_and_aligned(tmp_path, rng):
     mapped = np.memmap(tmp_path / "file", np.uint8, "r")
     read, metadata = parse_arrays(mapped)
     assert dict(metadata) == {"kind": "segment"}
-    assert (8 + header_bytes(data[:8])) % ALIGNMENT == 0
+    assert (8 + int.from_bytes(data[:8], "little")) % ALIGNMENT == 0
     for name, array in arrays.items():
         for copy in (read[name], load(data)[name]):
             assert copy.dtype == array.dtype

@@ -46,11 +46,11 @@ def same_answers(a, b, Q):
 
 def test_a_copy_gives_the_same_answers_and_leaves_the_index_as_it_is(source, tmp_path, vectors):
     before = contents(source)
-    copied = copy_index(source, tmp_path / "new" / "copy")
+    generation = copy_index(source, tmp_path / "new" / "copy")
     assert contents(source) == before
     assert same_answers(source, tmp_path / "new" / "copy", vectors(20, 16))
     copy = logt.open(tmp_path / "new" / "copy")
-    assert (len(copy), copy.generation) == (128, copied.generation) == (128, logt.open(source).generation)
+    assert (len(copy), copy.generation) == (128, generation) == (128, logt.open(source).generation)
     with logt.open(tmp_path / "new" / "copy", "a") as changed:
         changed.add(vectors(1, 16, seed=9), ids=["new"])
         changed.save()
@@ -162,8 +162,8 @@ def test_copies_of_an_index_under_a_writer_are_saved_states(tmp_path, vectors):
     writer.start()
     try:
         for number in range(8):
-            copied = copy_index(tmp_path / "index", tmp_path / f"copy {number}")
-            assert len(logt.open(tmp_path / f"copy {number}")) == states[copied.generation]
+            generation = copy_index(tmp_path / "index", tmp_path / f"copy {number}")
+            assert len(logt.open(tmp_path / f"copy {number}")) == states[generation]
     finally:
         stop.set()
         writer.join()

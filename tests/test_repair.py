@@ -140,7 +140,7 @@ def test_a_damaged_log_keeps_what_is_before_the_damage(tmp_path, vectors):
     with pytest.raises(CorruptIndexError):
         logt.open(folder)
     found = repair(folder)
-    assert f"{ends[2] - ends[0]:,} bytes of the log" in found.losses[0].what
+    assert f"{ends[2] - ends[0]:,} bytes of the write-ahead log" in found.losses[0].what
     assert len(logt.open(folder)) == 204
 
 

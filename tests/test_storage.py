@@ -331,7 +331,7 @@ def test_an_index_open_for_reading_can_be_locked_and_is_not_read_again(tmp_path,
         with pytest.raises(logt.LockedError):
             reader.lock()
         assert len(reader) == 50
-    monkeypatch.setattr("logt.storage.store.read_array_file", None)
+    monkeypatch.setattr("logt.storage.locations.read_array_file", None)
     reader.lock()
     assert len(reader) == 60
     reader.add(X[60:70])

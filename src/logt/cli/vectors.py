@@ -35,9 +35,9 @@ from logt.integrations.faiss import from_faiss
 from logt.lists.residual import MAX_BITS
 from logt.results import Report, SearchResult
 from logt.storage.backup import removed_on_failure
+from logt.storage.locations import is_url
 from logt.storage.manifest import MANIFEST
-from logt.storage.places import is_url
-from logt.storage.store import Store
+from logt.storage.opening import create_store
 
 _DEFAULT_METHOD = "sketched"
 _PAPER_METHODS: dict[str, Callable[..., Method]] = {
@@ -161,7 +161,7 @@ class _BuildSettings(NamedTuple):
 def _build_here(new: Index, X: Array, folder: Path, threads: int | None, report: Progress) -> None:
     """Build an index in the memory of this process, and save it."""
     with removed_on_failure(folder):
-        Store.create(folder).close()  # a folder that cannot be written to is refused before the work
+        create_store(folder).close()  # a folder that cannot be written to is refused before the work
         new.add(X, threads=threads, progress=report)
         new.save(folder)
 
@@ -197,7 +197,7 @@ def convert(
         _refuse_index(index)
     method, folder = methods.sketched(bits=bits), index.resolve()
     with removed_on_failure(folder), progress(quiet=as_json) as report:
-        Store.create(folder).close()  # a folder that cannot be written to is refused before the work
+        create_store(folder).close()  # a folder that cannot be written to is refused before the work
         new = from_faiss(source, metric=metric, method=method, threads=threads, progress=report)
         new.save(folder)
     print_report(new, as_json, {"index": str(index)})

@@ -16,7 +16,7 @@ from logt.datasets.mat_hdf5 import only_matrix, open_hdf5
 from logt.datasets.table_files import matrix_of_table, read_csv, read_npz
 from logt.datasets.vector_files import SUFFIXES, read_vectors
 from logt.errors import InvalidInputError, MissingExtraError
-from logt.storage.places import file_system, is_url
+from logt.storage.locations import file_system, is_url
 
 _TABLES = {".npz": read_npz, ".csv": read_csv}
 _BIN = {".fbin": "<f4", ".u8bin": "u1", ".i8bin": "i1"}

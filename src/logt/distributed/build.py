@@ -28,9 +28,10 @@ from logt.group_testing.kmeans import KMeans
 from logt.methods import _check_method
 from logt.metrics import parse_metric
 from logt.storage.files import checksum
+from logt.storage.locations import Location, is_url, local_path
 from logt.storage.manifest import stage_to_json
-from logt.storage.places import Place, is_url, local_path
-from logt.storage.targets import Target, open_target
+from logt.storage.opening import open_target
+from logt.storage.store import Store
 
 MEASURED = 2 << 30
 """Bytes of the segments on which recall by effort, and the ranks of the nearest vectors, are measured, at most.
@@ -126,9 +127,9 @@ class _Recipe:
 class _Build:
     """One build: the steps of the driver."""
 
-    def __init__(self, pool: Pool, target: Target, recipe: _Recipe, progress: Progress | None):
+    def __init__(self, pool: Pool, target: Store, recipe: _Recipe, progress: Progress | None):
         self._pool, self._target, self._recipe, self._progress = pool, target, recipe, progress
-        self._place: Place = target.place
+        self._place: Location = target.location
 
     def run(self, sources: Sequence[str]) -> BuildSummary:
         before = self._pool.received
@@ -251,7 +252,7 @@ class _Build:
             "segments": entries,
             "strings": None,
         }
-        self._target.commit(contents, dict(sorted(files.items())))
+        self._target.write_entries(contents, dict(sorted(files.items())))
 
     # ------------------------------------------------------------------------------------------------ details
 

@@ -29,7 +29,7 @@ from logt.lists.inverted_lists import Probe, Ranks
 from logt.lists.shards import ListTotals, balance, merge_candidates, merge_ranges, split_by_bytes
 from logt.metrics import check_queries, worst_score
 from logt.results import RangeResult, Report, SearchResult, pad_results
-from logt.storage.places import is_url, local_path
+from logt.storage.locations import is_url, local_path
 from logt.storage.shard_files import Outline, read_outline
 
 BATCH = 256

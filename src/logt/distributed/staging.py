@@ -6,7 +6,7 @@ from typing import Any
 
 from logt.errors import InvalidInputError
 from logt.storage.files import checksum
-from logt.storage.places import Place, is_url, local_path, place_at
+from logt.storage.locations import Location, is_url, local_path, location_at
 
 _DONE = "done"
 _NAMES = ("vector", "vectors", "embedding", "embeddings", "data")
@@ -22,7 +22,7 @@ class Staging:
 
     def __init__(self, dataset: Any, out: object):
         self._dataset = dataset
-        self._place: Place = place_at(f"{str(out).rstrip('/')}.vectors")
+        self._place: Location = location_at(f"{str(out).rstrip('/')}.vectors")
 
     def write(self) -> list[str]:
         """Write the blocks of the dataset, unless an earlier build has, and return the files in their order."""

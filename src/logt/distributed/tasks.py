@@ -27,8 +27,8 @@ from logt.lists.calibration import calibrate
 from logt.lists.codec import Codec
 from logt.lists.segment import ListSegment
 from logt.storage.files import array_file, checksum, parse_arrays, read_array_file
+from logt.storage.locations import LocalLocation, Location, location_at
 from logt.storage.manifest import method_from_json
-from logt.storage.places import LocalPlace, Place, place_at
 from logt.storage.writing import write_segment
 
 Task = Mapping[str, Any]
@@ -76,7 +76,7 @@ def inspect(task: Task) -> Result:
 
 def draw_sample(task: Task) -> Result:
     """Write some random rows of a block to a file."""
-    block, place = Block.from_json(task["block"]), place_at(task["out"])
+    block, place = Block.from_json(task["block"]), location_at(task["out"])
     rows = FloatRows(read_block(block, task["dim"], task["metric"]), normalize=task["metric"] == "cosine")  # type: ignore[arg-type]
     rng = np.random.default_rng([task["seed"], block.number])
     chosen = rng.permutation(block.rows)[: task["rows"]]  # in random order: any of them may be held out
@@ -85,7 +85,7 @@ def draw_sample(task: Task) -> Result:
 
 def train(task: Task) -> Result:
     """Train the codec on the samples of all blocks, and write it to a file."""
-    place, method = place_at(task["out"]), method_from_json(task["method"])
+    place, method = location_at(task["out"]), method_from_json(task["method"])
     held, used = [], []
     for file in task["samples"]:
         X = _read(place, file)["X"]
@@ -106,7 +106,7 @@ def train(task: Task) -> Result:
 
 def encode(task: Task) -> Result:
     """Write the segment of a block; return its entry of the manifest, and the lengths and checksums of its files."""
-    block, place, method = Block.from_json(task["block"]), place_at(task["out"]), method_from_json(task["method"])
+    block, place, method = Block.from_json(task["block"]), location_at(task["out"]), method_from_json(task["method"])
     rows = read_block(block, task["dim"], task["metric"])
     ids = np.arange(block.first, block.first + block.rows, dtype=np.int64)
     builder = Builder(method, task["metric"], task["seed"], None)
@@ -120,7 +120,7 @@ def encode(task: Task) -> Result:
 
 def measure(task: Task) -> Result:
     """Measure the accuracy of searches on some segments; write the codec with it, and return its file."""
-    place = place_at(task["out"])
+    place = location_at(task["out"])
     codec = _codec(task["out"], json.dumps(task["codec"]))
     segments = [
         ListSegment.from_arrays(codec, {name: array for file in files for name, array in _read(place, file).items()})
@@ -140,7 +140,7 @@ _KINDS: dict[str, Callable[[Task], Result]] = {
 # ----------------------------------------------------------------------------------------------------- files
 
 
-def _write(place: Place, kind: str, arrays: Mapping[str, Array]) -> Result:
+def _write(place: Location, kind: str, arrays: Mapping[str, Array]) -> Result:
     data = array_file(arrays)
     digest = checksum(data)
     name = f"{kind}-{digest[:16]}.safetensors"
@@ -148,9 +148,9 @@ def _write(place: Place, kind: str, arrays: Mapping[str, Array]) -> Result:
     return {"file": {"name": name, "bytes": len(data), "checksum": digest}}
 
 
-def _read(place: Place, file: Mapping[str, Any]) -> dict[str, Array]:
+def _read(place: Location, file: Mapping[str, Any]) -> dict[str, Array]:
     """Return the arrays of a file, mapped if it is local; its bytes are checked."""
-    if isinstance(place, LocalPlace):
+    if isinstance(place, LocalLocation):
         return read_array_file(Path(place.folder) / file["name"], file)
     data = place.read(file["name"])
     if len(data) != file["bytes"] or checksum(data) != file["checksum"]:
@@ -161,7 +161,7 @@ def _read(place: Place, file: Mapping[str, Any]) -> dict[str, Array]:
 @lru_cache(maxsize=1)
 def _codec(out: str, file: str) -> Codec:
     """Return the codec in a file; a worker reads it once."""
-    return Codec.from_arrays(_read(place_at(out), json.loads(file)))
+    return Codec.from_arrays(_read(location_at(out), json.loads(file)))
 
 
 def files_of(entry: Mapping[str, Any], files: Mapping[str, Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:

@@ -1,4 +1,4 @@
-"""The log of changes: records that are appended to a file, each flushed to disk before a save returns.
+"""The write-ahead log: changes since the manifest was written. Each save appends a record and flushes it to disk.
 
 A record is a header (magic, generation, length, checksum of the header), a checksum that also covers the one before,
 and arrays. A record that is not complete was never acknowledged, and is ignored; one that is complete but damaged is
@@ -22,8 +22,15 @@ from logt._internal.types import Array, Floats, Ids
 from logt._internal.validation import check_array, check_lengths
 from logt.engine.string_ids import Layer
 from logt.errors import CorruptIndexError
-from logt.storage.files import array_file, flush_folder, open_descriptor, parse_arrays, read_bytes, write_all
-from logt.storage.manifest import UNUSABLE
+from logt.storage.files import (
+    UNUSABLE,
+    array_file,
+    flush_folder,
+    open_descriptor,
+    parse_arrays,
+    read_bytes,
+    write_all,
+)
 
 MAX_PENDING = 8 << 20
 """Bytes of vectors that wait to be logged; more are written as segments."""
@@ -98,6 +105,11 @@ class Position:
     def has_room(self, nbytes: int, count: int) -> bool:
         """Return whether the log can take so many bytes and changes more."""
         return self.offset + nbytes <= MAX_LOG and self.changes + count <= MAX_CHANGES
+
+
+def log_path(folder: Path, state: str | None) -> Path:
+    """Return the path of the log of a manifest, by its state."""
+    return folder / f"changes-{state}.log"
 
 
 def start_of_log(state: str, generation: int) -> Position:

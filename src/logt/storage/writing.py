@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,16 +31,34 @@ class StoredIndex:
     graph: StoredGraph | None = None
 
 
+class FileNames:
+    """The names of files, by the objects that they were made from or read into.
+
+    Objects are known by identity, and kept: no other object can get their address.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[int, ...], tuple[str, tuple[object, ...]]] = {}
+
+    def note(self, name: str, *parts: object) -> None:
+        """Remember the file of some objects."""
+        self._names[tuple(map(id, parts))] = name, parts
+
+    def find(self, *parts: object) -> str | None:
+        """Return the name of the file of some objects, None if there is none."""
+        return self._names.get(tuple(map(id, parts)), (None,))[0]
+
+
 class Writer:
     """Writes the array files of one manifest; what an earlier manifest has in a file is not written again.
 
-    write: of a file, by name and bytes.
+    write: of a file, by name and bytes. files, names: those of the earlier manifest.
     """
 
-    def __init__(self, write: WriteFile, files: Mapping[str, dict[str, Any]], names: Mapping[Any, Any]):
+    def __init__(self, write: WriteFile, files: Mapping[str, dict[str, Any]], names: FileNames):
         self._write_file, self._old_files, self._old_names = write, files, names
         self.files: dict[str, dict[str, Any]] = {}
-        self.names: dict[tuple[int, ...], tuple[str, tuple[object, ...]]] = {}
+        self.names = FileNames()
         self.models: dict[str, str] = {}
 
     def manifest(self, stored: StoredIndex, generation: int) -> dict[str, Any]:
@@ -60,7 +78,7 @@ class Writer:
         }
 
     def segment(self, segment: Segment) -> dict[str, Any]:
-        """Write a segment and return its entry."""
+        """Write a segment and return its entry. Removed rows are marked in a file of their own, the tombstones."""
         model = segment.model
         name = self._write("model", model.arrays, model)
         self.models[name] = type(model).__name__
@@ -84,29 +102,22 @@ class Writer:
 
     def _write(self, kind: str, arrays: Mapping[str, Array], *parts: object) -> str:
         """Write one file, unless its content is in a file already; record its length and checksum."""
-        known = self.names.get(key_of(parts)) or self._old_names.get(key_of(parts))
-        if known is not None and known[0] in {**self._old_files, **self.files}:
-            name = known[0]
-            self.files[name] = self.files.get(name) or self._old_files[name]
-        else:
+        name = self.names.find(*parts) or self._old_names.find(*parts)
+        about = self.files.get(name or "") or self._old_files.get(name or "")
+        if name is None or about is None:
             data = array_file(arrays)
-            digest = checksum(data)
-            name = f"{kind}-{digest[:16]}.safetensors"
-            self.files[name] = {"bytes": len(data), "checksum": digest}
+            about = {"bytes": len(data), "checksum": checksum(data)}
+            name = f"{kind}-{about['checksum'][:16]}.safetensors"
             self._write_file(name, data)
-        self.names[key_of(parts)] = name, parts
+        self.files[name] = about
+        self.names.note(name, *parts)
         return name
 
 
 def write_segment(write: WriteFile, segment: Segment) -> tuple[dict[str, Any], dict[str, str], dict[str, Any]]:
     """Write the files of one segment; return its entry of a manifest, the kinds of its models, and all its files."""
-    writer = Writer(write, {}, {})
+    writer = Writer(write, {}, FileNames())
     return writer.segment(segment), writer.models, writer.files
-
-
-def key_of(parts: Sequence[object]) -> tuple[int, ...]:
-    """Objects by identity; whoever keeps a key keeps the objects, so that no other can have their place."""
-    return tuple(map(id, parts))
 
 
 def graph_parts(graph: StoredGraph) -> tuple[object, ...]:
