@@ -166,8 +166,8 @@ def test_a_log_has_a_limited_number_of_changes(path, vectors, monkeypatch):
         for n in range(12):
             index.add(vectors(1, 8, seed=n))
             index.save()
-            counts.append(logt.open(path)._store._end.changes)
-            assert index._store._end.changes == counts[-1]
+            counts.append(logt.open(path)._store.position.changes)
+            assert index._store.position.changes == counts[-1]
         for n in range(6):
             index.remove([n])
         index.save()

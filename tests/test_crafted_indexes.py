@@ -145,7 +145,7 @@ def test_vectors_of_another_dimension_in_the_log_are_refused(tmp_path, folder, v
         logt.Index(DIM).save(folder)
     reader = logt.open(folder)
     manifest = read(folder)
-    start = changes.start_of_log(manifest["state"], manifest["generation"])
+    start = changes.start_of_log(manifest)
     strings = None if empty else ("x", "y")
     change = Change("add", np.array([5000, 5001]), vectors(2, 2 * DIM), strings)
     changes.append(folder / f"changes-{manifest['state']}.log", start, [change])
@@ -158,7 +158,7 @@ def test_vectors_of_another_dimension_in_the_log_are_refused(tmp_path, folder, v
 @pytest.mark.parametrize("payload", [b"abc", struct.pack("<Q", 10) + struct.pack("<Q", 2) + b"[]"])
 def test_a_log_that_is_no_list_of_changes_is_refused(folder, payload, monkeypatch):
     manifest = read(folder)
-    start = changes.start_of_log(manifest["state"], manifest["generation"])
+    start = changes.start_of_log(manifest)
     monkeypatch.setattr(changes, "_encode", lambda change: payload)
     changes.append(folder / f"changes-{manifest['state']}.log", start, [Change("remove", np.array([1]))])
     with pytest.raises(CorruptIndexError, match="damaged at byte"):

@@ -13,6 +13,7 @@ import logt
 from logt.errors import CorruptIndexError, LockedError
 from logt.methods import lo_gt
 from logt.storage import repair as repair_module
+from logt.storage.locations import LocalLocation
 from logt.storage.repair import LOST_ID, examine, repair
 
 
@@ -41,7 +42,7 @@ def damage(path, at=-1):
 
 
 def segment_files(folder):
-    return [folder / entry["segment"] for entry in repair_module.read_manifest(folder)["segments"]]
+    return [folder / entry["segment"] for entry in LocalLocation(folder).read_manifest()["segments"]]
 
 
 @pytest.mark.parametrize("how", ["byte", "missing", "short"])
@@ -160,7 +161,7 @@ def test_a_log_is_kept_when_a_segment_is_lost(tmp_path, vectors):
 
 def test_a_lost_codec_loses_the_segments_that_need_it(tmp_path, vectors):
     folder = ten_segments(tmp_path / "index", vectors)
-    entries = repair_module.read_manifest(folder)["segments"]
+    entries = LocalLocation(folder).read_manifest()["segments"]
     damage(folder / entries[0]["model"])
     lost = sum(entry["vectors"] for entry in entries if entry["model"] == entries[0]["model"])
     found = repair(folder)

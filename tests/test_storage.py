@@ -14,7 +14,7 @@ import pytest
 import logt
 from logt import CorruptIndexError, FormatVersionError, InvalidInputError
 from logt.methods import compact, lo_gt, sketched, starred
-from logt.storage import changes, files
+from logt.storage import files
 
 
 @pytest.fixture(params=[starred(compact(lo_gt(n=5, m=2, L=4))), sketched()], ids=["lo_gt", "sketched"])
@@ -225,7 +225,6 @@ def test_a_failed_save_keeps_the_old_index(saved, monkeypatch, change, error):
             failing = FailingOs(n, error)
             with monkeypatch.context() as patch:
                 patch.setattr(files, "os", failing)
-                patch.setattr(changes, "os", failing)
                 if failing_save(index):
                     assert failing.failed
             left = logt.open(saved)

@@ -14,11 +14,11 @@ from typing import Any
 
 from logt.errors import CorruptIndexError, InvalidInputError, LockedError
 from logt.storage import changes
-from logt.storage.changes import Change
+from logt.storage.changes import Change, log_path, start_of_log
 from logt.storage.files import copy_file, missing_folders
 from logt.storage.locations import LocalLocation, remove_other_files
-from logt.storage.manifest import MANIFEST, state_of, write_manifest
-from logt.storage.store import Store, last_position, read_log, read_one_state, start_of_log
+from logt.storage.manifest import MANIFEST, state_of
+from logt.storage.store import Store, last_position, read_log, read_one_state
 
 
 def copy_index(source: Path, target: Path, *, overwrite: bool = False) -> int:
@@ -42,7 +42,7 @@ def copy_index(source: Path, target: Path, *, overwrite: bool = False) -> int:
         except CorruptIndexError:
             new.remove(MANIFEST)  # no index rather than a wrong one
             raise
-        remove_other_files(target, [*manifest["files"], changes.log_path(target, state).name])
+        remove_other_files(target, [*manifest["files"], log_path(target, state).name])
     return generation
 
 
@@ -81,11 +81,11 @@ def _write(target: LocalLocation, manifest: Any, log: list[Change], generation: 
     another index, the generation is one that it did not have.
     """
     with suppress(FileNotFoundError, CorruptIndexError):  # a new folder, or a damaged index
-        generation = max(generation, last_position(target, target.read_manifest()).generation + 1)
+        generation = max(generation, last_position(target).generation + 1)
     generation -= bool(log)  # the log adds one
     manifest = {**manifest, "generation": generation, "copy": os.urandom(16).hex()}
     state = manifest["state"] = state_of(manifest)
     if log:
-        changes.append(changes.log_path(target.folder, state), start_of_log(manifest), log)
-    write_manifest(target.folder, manifest)
+        changes.append(log_path(target.folder, state), start_of_log(manifest), log)
+    target.write_manifest(manifest)
     return state

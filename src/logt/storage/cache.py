@@ -17,25 +17,23 @@ from logt.storage.files import make_folder, parse_arrays, read_array_file, repla
 
 _WRITING = 3600 * 10**9  # ns: a temporary file that is younger is being written
 
-FOLDER_VARIABLE, LIMIT_VARIABLE = "LOGT_CACHE", "LOGT_CACHE_GB"
-
 
 def cache_folder() -> Path:
     """Return the folder of the cache: LOGT_CACHE, or logt in the user's folder for caches."""
-    given = os.environ.get(FOLDER_VARIABLE)
+    given = os.environ.get("LOGT_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(given).resolve() if given else Path(base) / "logt"
 
 
 def cache_limit() -> int:
     """Return the bytes that the cache may have: LOGT_CACHE_GB, 50 by default."""
-    given = os.environ.get(LIMIT_VARIABLE, "50")
+    given = os.environ.get("LOGT_CACHE_GB", "50")
     try:
         limit = float(given)
     except ValueError:
         limit = -1
     if not 0 <= limit < 1e9:
-        raise InvalidInputError(f"{LIMIT_VARIABLE} must be a number of gigabytes, got {given!r}")
+        raise InvalidInputError(f"LOGT_CACHE_GB must be a number of gigabytes, got {given!r}")
     return int(limit * 1e9)
 
 

@@ -78,6 +78,22 @@ def write_all(file: int, data: bytes) -> None:
         rest = rest[os.write(file, rest) :]
 
 
+def append_to_file(path: Path, start: int, data: bytes) -> None:
+    """Write bytes at the end of a file, from `start` on, and flush them to disk; cut them off if that fails."""
+    new = not path.exists()
+    with open_descriptor(path, os.O_WRONLY | os.O_CREAT) as file:
+        os.ftruncate(file, start)
+        os.lseek(file, start, os.SEEK_SET)
+        try:
+            write_all(file, data)
+            os.fsync(file)
+        except BaseException:
+            os.ftruncate(file, start)
+            raise
+    if new:
+        flush_folder(path.parent)
+
+
 def flush_folder(folder: Path) -> None:
     """Flush the names in a folder to disk."""
     with open_descriptor(folder, os.O_RDONLY) as directory:

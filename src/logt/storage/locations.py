@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -20,17 +19,9 @@ from typing import Any
 from logt._internal.types import Array
 from logt.errors import ConflictError, CorruptIndexError, InvalidInputError, MissingExtraError
 from logt.storage.cache import read_cached
-from logt.storage.files import checksum, make_folder, read_array_file, replace_file
+from logt.storage.files import checksum, make_folder, read_array_file, read_bytes, replace_file
 from logt.storage.lock import LOCK, Lock, NoLock
-from logt.storage.manifest import (
-    ARRAY_FILE,
-    INDEX_FILE,
-    MANIFEST,
-    manifest_bytes,
-    parse_manifest,
-    read_manifest,
-    write_manifest,
-)
+from logt.storage.manifest import ARRAY_FILE, INDEX_FILE, MANIFEST, MAX_MANIFEST, manifest_bytes, parse_manifest
 
 ORPHAN_SECONDS = 7 * 24 * 3600
 """After this time, files at a URL that no manifest names are removed by the next commit: no build takes as long."""
@@ -69,84 +60,42 @@ def file_system(url: str) -> tuple[Any, str]:
         raise InvalidInputError(f"{url} cannot be opened: {error}") from error
 
 
-class Location(ABC):
-    """Some files, and the manifest that makes them an index. name: its path or URL. folder: if it is local."""
-
-    name: str
-    folder: Path | None = None
-
-    @abstractmethod
-    def read(self, name: str) -> bytes:
-        """Return the bytes of a file; raise FileNotFoundError if there is none."""
-
-    @abstractmethod
-    def read_arrays(self, name: str, about: Mapping[str, Any], *, large_pages: bool = False) -> dict[str, Array]:
-        """Return the arrays of a file of an index, checked and mapped; see `read_array_file`."""
-
-    @abstractmethod
-    def write(self, name: str, data: bytes) -> None:
-        """Write a file, so that it is there as a whole or not at all."""
-
-    @abstractmethod
-    def names(self) -> list[str]:
-        """Return the names of all files."""
-
-    @abstractmethod
-    def size(self, name: str) -> int | None:
-        """Return the bytes of a file, None if there is none."""
-
-    @abstractmethod
-    def remove(self, name: str) -> None:
-        """Remove a file, if there is one."""
-
-    @abstractmethod
-    def lock(self, *, create: bool = False) -> Lock | NoLock:
-        """Return the right to write an index; raise LockedError if another writer has it.
-
-        create: make the folder, if there is none; raise InvalidInputError if there is something else.
-        """
-
-    @abstractmethod
-    def read_manifest(self) -> Any:
-        """Return the present manifest; raise FileNotFoundError if there is no index."""
-
-    @abstractmethod
-    def newest_generation(self) -> int:
-        """Return the generation of the present manifest, even of a damaged one; 0 if that is not known."""
-
-    @abstractmethod
-    def commit(self, manifest: Mapping[str, Any]) -> None:
-        """Write a manifest whose files are there, and remove files that are not needed any more."""
-
-
-class LocalLocation(Location):
+class LocalLocation:
     """A folder on a disk of this machine, or one that all machines share."""
-
-    folder: Path
 
     def __init__(self, folder: Path):
         self.folder, self.name = folder, str(folder)
 
     def read(self, name: str) -> bytes:
+        """Return the bytes of a file; raise FileNotFoundError if there is none."""
         return (self.folder / name).read_bytes()
 
     def read_arrays(self, name: str, about: Mapping[str, Any], *, large_pages: bool = False) -> dict[str, Array]:
+        """Return the arrays of a file of an index, checked and mapped; see `read_array_file`."""
         return read_array_file(self.folder / name, about, large_pages=large_pages)
 
     def write(self, name: str, data: bytes) -> None:
+        """Write a file, so that it is there as a whole or not at all."""
         replace_file(self.folder / name, data)
 
     def names(self) -> list[str]:
+        """Return the names of all files."""
         return [path.name for path in self.folder.iterdir()] if self.folder.is_dir() else []
 
     def size(self, name: str) -> int | None:
+        """Return the bytes of a file, None if there is none."""
         path = self.folder / name
         return path.stat().st_size if path.is_file() else None
 
     def remove(self, name: str) -> None:
+        """Remove a file, if there is one."""
         (self.folder / name).unlink(missing_ok=True)
 
     def lock(self, *, create: bool = False) -> Lock:
+        """Return the right to write an index; raise LockedError if another writer has it.
+
+        create: make the folder, if there is none; raise InvalidInputError if there is something else.
+        """
         if create:
             if self.folder.exists() and not _is_index(self.folder):
                 raise InvalidInputError(f"{self.folder} exists and is not an index; choose another path")
@@ -158,13 +107,25 @@ class LocalLocation(Location):
         return lock
 
     def read_manifest(self) -> Any:
-        return read_manifest(self.folder)
+        """Return the present manifest; raise FileNotFoundError if there is no index."""
+        path = self.folder / MANIFEST
+        try:
+            return parse_manifest(read_bytes(path, MAX_MANIFEST), path)
+        except (FileNotFoundError, NotADirectoryError):
+            reason = f"it has no {MANIFEST}" if self.folder.exists() else "this path does not exist"
+            raise FileNotFoundError(f"{self.folder} holds no index: {reason}") from None
+
+    def write_manifest(self, manifest: Mapping[str, Any]) -> None:
+        """Replace the manifest, and remove nothing."""
+        self.write(MANIFEST, manifest_bytes(manifest))
 
     def newest_generation(self) -> int:
+        """Return the generation of the present manifest, even of a damaged one; 0 if that is not known."""
         return 0
 
     def commit(self, manifest: Mapping[str, Any]) -> None:
-        write_manifest(self.folder, manifest)
+        """Write a manifest whose files are there, and remove files that are not needed any more."""
+        self.write_manifest(manifest)
         remove_other_files(self.folder, manifest["files"])
 
 
@@ -193,8 +154,10 @@ def remove_other_files(folder: Path, names: Iterable[str]) -> None:
             path.unlink(missing_ok=True)
 
 
-class RemoteLocation(Location):
-    """A prefix in an object store, by URL."""
+class RemoteLocation:
+    """A prefix in an object store, by URL; `LocalLocation` describes the methods that both have."""
+
+    folder = None
 
     def __init__(self, url: str):
         self.name = url.rstrip("/")
@@ -327,6 +290,9 @@ def _age(about: Mapping[str, Any]) -> float:
     if not isinstance(written, datetime):
         return 0.0
     return (datetime.now(UTC) - (written if written.tzinfo else written.replace(tzinfo=UTC))).total_seconds()
+
+
+Location = LocalLocation | RemoteLocation
 
 
 def location_at(path: object) -> Location:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
-from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_type_hints
 
@@ -15,7 +14,7 @@ from logt.engine.protocols import Method
 from logt.errors import CorruptIndexError, FormatVersionError
 from logt.group_testing.method import GroupTesting
 from logt.lists.method import Sketched
-from logt.storage.files import UNUSABLE, checksum, read_bytes, replace_file
+from logt.storage.files import UNUSABLE, checksum
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -53,11 +52,6 @@ def misfit_is_corruption(name: object) -> Iterator[None]:
         raise CorruptIndexError(f"{name}: the manifest and its files do not fit together: {error}") from error
 
 
-def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Replace the manifest of a folder."""
-    replace_file(folder / MANIFEST, manifest_bytes(manifest))
-
-
 def manifest_bytes(manifest: Mapping[str, Any]) -> bytes:
     """Return the bytes of the file of a manifest."""
     text = json.dumps(manifest, indent=1, sort_keys=True)
@@ -68,16 +62,6 @@ def state_of(manifest: Mapping[str, Any]) -> str:
     """Return the key "state" of a manifest: it identifies what is stored, and its write-ahead log."""
     rest = {name: value for name, value in manifest.items() if name != "state"}
     return checksum(json.dumps(rest, sort_keys=True).encode())[:32]
-
-
-def read_manifest(folder: Path) -> Any:
-    """Return the manifest of a folder; raise CorruptIndexError if it is damaged."""
-    try:
-        text = read_bytes(folder / MANIFEST, MAX_MANIFEST)
-    except (FileNotFoundError, NotADirectoryError):
-        reason = f"it has no {MANIFEST}" if folder.exists() else "this path does not exist"
-        raise FileNotFoundError(f"{folder} holds no index: {reason}") from None
-    return parse_manifest(text, folder / MANIFEST)
 
 
 def parse_manifest(text: bytes, path: object) -> Any:

@@ -13,17 +13,14 @@ from logt.graph.stored_graph import StoredGraph
 from logt.storage.manifest import method_from_json
 from logt.storage.writing import FileNames, StoredIndex, graph_parts
 
-LoadFile = Callable[[str], Mapping[str, Array]]
-"""Returns the arrays of a file, by its name."""
-
 
 class Reader:
     """Reads what a manifest names; raises one of UNUSABLE if the files do not fit together.
 
-    names: which objects were read from which file.
+    load: returns the arrays of a file, by its name. names: which objects were read from which file.
     """
 
-    def __init__(self, manifest: Mapping[str, Any], load: LoadFile):
+    def __init__(self, manifest: Mapping[str, Any], load: Callable[[str], Mapping[str, Array]]):
         self._manifest, self._load = manifest, cache(load)
         self._models: dict[str, Any] = {}
         self.method = method_from_json(manifest["method"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,30 +20,13 @@ from logt._internal.types import Array, Ids, Mask
 from logt.engine.string_ids import Layer
 from logt.errors import CorruptIndexError
 from logt.storage import changes
-from logt.storage.changes import Change
-from logt.storage.files import (
-    UNUSABLE,
-    array_file,
-    checksum,
-    describe_file,
-    make_folder,
-    parse_arrays,
-    read_array_file,
-    read_bytes,
-    replace_file,
-)
+from logt.storage.changes import Change, log_path, start_of_log
+from logt.storage.files import UNUSABLE, describe_file, make_folder, parse_arrays, read_array_file, read_bytes
 from logt.storage.locations import LocalLocation
-from logt.storage.lock import Lock
-from logt.storage.manifest import (
-    MANIFEST,
-    MAX_MANIFEST,
-    misfit_is_corruption,
-    read_manifest,
-    state_of,
-    write_manifest,
-)
+from logt.storage.manifest import MANIFEST, MAX_MANIFEST, misfit_is_corruption, state_of
 from logt.storage.reading import Reader
-from logt.storage.store import Store, start_of_log
+from logt.storage.store import Store
+from logt.storage.writing import FileNames, Writer
 
 LOST_ID = "lost-id-"
 """Vectors whose string id is lost get this and their number as an id."""
@@ -73,10 +56,10 @@ class Examination:
     losses: tuple[Loss, ...]
     kept: int
     segments: int
-    left_out: tuple[str, ...] = ()  # names of files that the repaired index does not have
-    manifest: dict[str, Any] = field(default_factory=dict, repr=False)  # of the repaired index
-    new_files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
-    log: tuple[Change, ...] = field(default=(), repr=False)
+    left_out: tuple[str, ...]  # names of files that the repaired index does not have
+    manifest: dict[str, Any]  # of the repaired index
+    new_files: Mapping[str, bytes]
+    log: tuple[Change, ...]
 
     @property
     def aside(self) -> Path:
@@ -96,36 +79,32 @@ def repair(folder: Path, check: Callable[[Path], object] | None = None) -> Exami
     check: called with the folder after the repair, for example `Index.open`; if it raises, the repair is undone.
     """
     folder = folder.resolve()
-    read_manifest(folder)  # do not leave a lock file where there is no index
-    with Lock(folder):
+    location = LocalLocation(folder)
+    location.read_manifest()  # do not leave a lock file where there is no index
+    with location.lock():
         found = examine(folder)
         if not found.losses:
             return found
         old = read_bytes(folder / MANIFEST, MAX_MANIFEST)
         for name, data in found.new_files.items():
-            replace_file(folder / name, data)
+            location.write(name, data)
         manifest = {**found.manifest, "state": state_of(found.manifest)}
         if found.log:
-            changes.append(changes.log_path(folder, manifest["state"]), start_of_log(manifest), found.log)
-        write_manifest(folder, manifest)
+            changes.append(log_path(folder, manifest["state"]), start_of_log(manifest), found.log)
+        location.write_manifest(manifest)
         try:
-            Store.open(LocalLocation(folder), write=False).read()
+            Store.open(location, write=False).read()
             if check is not None:
                 check(folder)
         except BaseException:
-            replace_file(folder / MANIFEST, old)
+            location.write(MANIFEST, old)
             raise
-        _set_aside(folder, old, found)
+        make_folder(found.aside)
+        LocalLocation(found.aside).write(MANIFEST, old)
+        for name in found.left_out:  # damaged or not: the next save would remove it
+            if (folder / name).exists():
+                os.replace(folder / name, found.aside / name)
         return found
-
-
-def _set_aside(folder: Path, manifest: bytes, found: Examination) -> None:
-    """Move what is left out, damaged or not, to a folder inside the index: the next save would remove it."""
-    make_folder(found.aside)
-    replace_file(found.aside / MANIFEST, manifest)
-    for name in found.left_out:
-        if (folder / name).exists():
-            os.replace(folder / name, found.aside / name)
 
 
 @dataclass
@@ -147,7 +126,7 @@ class _Examiner:
     def __init__(self, folder: Path):
         self._folder = folder
         try:
-            self._manifest = read_manifest(folder)
+            self._manifest = LocalLocation(folder).read_manifest()
         except CorruptIndexError as error:
             raise CorruptIndexError(f"{error}. It names all other files, so nothing can be repaired") from error
         self._bad: dict[str, str] = {}  # by file: what is wrong with it
@@ -156,6 +135,7 @@ class _Examiner:
         self._newest: dict[str, int] = {}  # the present integer id of each string
         self._losses: list[Loss] = []
         self._new_files: dict[str, bytes] = {}
+        self._writer = Writer(self._new_files.__setitem__, {}, FileNames())
 
     def run(self) -> Examination:
         manifest = self._manifest
@@ -163,7 +143,8 @@ class _Examiner:
             for name, about in manifest["files"].items():
                 self._load(name, about)
             self._read_strings()
-            found = [self._read_segment(*numbered) for numbered in enumerate(manifest["segments"], 1)]
+            reader = Reader(manifest, self._loaded.__getitem__)
+            found = [self._read_segment(reader, *numbered) for numbered in enumerate(manifest["segments"], 1)]
             kept = [segment for segment in found if segment is not None]
             complete = len(kept) == len(found) and not any(segment.unsure for segment in kept)
             self._guess_removals(kept)
@@ -172,10 +153,7 @@ class _Examiner:
         log, generation, old_log = self._read_log()
         entries = [segment.entry for segment in kept]
         used = {name for entry in entries for name in entry.values()} | set(strings or ()) | set(graph.values())
-        files = {
-            **manifest["files"],
-            **{name: {"bytes": len(data), "checksum": checksum(data)} for name, data in self._new_files.items()},
-        }
+        files = manifest["files"] | self._writer.files
         repaired = {
             **{key: value for key, value in manifest.items() if key not in ("state", "graph")},
             **({"graph": graph} if graph else {}),
@@ -224,7 +202,7 @@ class _Examiner:
 
     # ------------------------------------------------------------------------------------------------ segments
 
-    def _read_segment(self, number: int, stored: Mapping[str, Any]) -> _Kept | None:
+    def _read_segment(self, reader: Reader, number: int, stored: Mapping[str, Any]) -> _Kept | None:
         """Return what can be read of a segment, None if it is lost."""
         entry = dict(stored)
         unsure = entry.get("removed") in self._bad
@@ -232,14 +210,12 @@ class _Examiner:
         try:
             self._replace_refinement(number, entry)
             reason = self._damage(name for key, name in entry.items() if key != "vectors")
+            if unsure and not reason:
+                entry["vectors"] = len(self._loaded[entry["segment"]]["ids"])
+                again = f"{self._damage([tombstones])}; vectors that were removed from it are found again"
+                self._lose(f"the removals of segment {number}", again)
             if not reason:
-                if unsure:
-                    self._lose(
-                        f"the removals of segment {number}",
-                        f"{self._damage([tombstones])}; vectors that were removed from it are found again",
-                    )
-                    entry["vectors"] = len(self._loaded[entry["segment"]]["ids"])
-                return _Kept(entry, Reader(self._manifest, self._loaded.__getitem__).segment(entry), unsure)
+                return _Kept(entry, reader.segment(entry), unsure)
         except UNUSABLE as error:
             reason = f"its arrays do not fit together: {error}"
         self._lose(f"segment {number}", reason, stored.get("vectors"), self._lost_ids(entry))
@@ -256,7 +232,7 @@ class _Examiner:
             "refinement": np.zeros(shape, np.int8),
             "refinement_scale": np.zeros(shape[0], np.float32),
         }
-        entry["refinement"] = self._new_file("refinement", zeros)
+        entry["refinement"] = self._writer.write("refinement", zeros, zeros)
         self._loaded[entry["refinement"]] = zeros
         reason = f"{self._damage([name])}; its vectors are found by their codes alone, with less accuracy"
         self._lose(f"the refinement of segment {number}", reason)
@@ -287,7 +263,7 @@ class _Examiner:
             elsewhere.append(segment.segment.ids)
             if removed.any():
                 segment.segment = replace(segment.segment, removed=removed)
-                segment.entry["removed"] = self._new_file("removed", {"bits": np.packbits(removed)})
+                segment.entry["removed"] = self._writer.write("removed", {"bits": np.packbits(removed)}, removed)
                 segment.entry["vectors"] = segment.segment.count
 
     # ---------------------------------------------------------------------------------- string ids, graph, log
@@ -319,7 +295,8 @@ class _Examiner:
         self._lose(f"{len(unnamed):,} string ids", reason, ids=tuple(new.values()))
         strings = self._strings | new
         ints = np.array(sorted(strings), np.int64)
-        return [self._new_file("strings", Layer(tuple(strings[n] for n in ints.tolist()), ints).arrays)]
+        layer = Layer(tuple(strings[n] for n in ints.tolist()), ints)
+        return [self._writer.write("strings", layer.arrays, layer)]
 
     def _graph_files(self, *, complete: bool) -> dict[str, str]:
         """Return the files of the neighbor graph; none if one of them, or a segment, is lost: it is then dropped.
@@ -336,15 +313,9 @@ class _Examiner:
 
     def _read_log(self) -> tuple[list[Change], int, list[str]]:
         """Return the changes that can be read, their last generation, and the log if the repair replaces it."""
-        path = changes.log_path(self._folder, self._manifest["state"])
-        log, end, wrong = changes.read_undamaged(path, start_of_log(self._manifest))
+        path = log_path(self._folder, self._manifest["state"])
+        log, end, wrong = changes.read(path, start_of_log(self._manifest))
         if wrong is not None:
             left = path.stat().st_size - end.offset
             self._lose(f"the last {left:,} bytes of the write-ahead log", wrong, vectors=None)
         return log, end.generation, [path.name] if self._losses else []
-
-    def _new_file(self, kind: str, arrays: Mapping[str, Array]) -> str:
-        data = array_file(arrays)
-        name = f"{kind}-{checksum(data)[:16]}.safetensors"
-        self._new_files[name] = data
-        return name

@@ -17,7 +17,7 @@ from logt._internal.memory import memory_bytes
 from logt._internal.types import Array
 from logt.errors import ConflictError, CorruptIndexError, InvalidInputError
 from logt.storage import changes
-from logt.storage.changes import Change, Position, log_path
+from logt.storage.changes import Change, Position, log_path, start_of_log
 from logt.storage.locations import Location
 from logt.storage.lock import Lock, NoLock
 from logt.storage.manifest import FORMAT, misfit_is_corruption, stage_to_json, state_of
@@ -33,7 +33,7 @@ class Store:
     def __init__(self, location: Location, lock: Lock | NoLock | None = None):
         self.location, self.name, self._lock = location, location.name, lock
         self._state: str | None = None  # of the manifest that was read or written last
-        self._end = changes.start_of_log("", 0)
+        self.position = Position(0, 0, b"")  # what was found, read or written last
         self._files: Mapping[str, dict[str, Any]] = {}
         self._names = FileNames()
         self._attempt: tuple[Mapping[str, Any], FileNames] | None = None  # may or may not have been committed
@@ -45,9 +45,9 @@ class Store:
         """Prepare to write an index; what the location holds will be replaced."""
         store = cls(location, location.lock(create=True))
         try:
-            store._end = last_position(location, location.read_manifest())
+            store.position = last_position(location)
         except (CorruptIndexError, FileNotFoundError):
-            store._end = changes.start_of_log("", location.newest_generation())
+            store.position = Position(0, location.newest_generation(), b"")
         except BaseException:
             store.close()
             raise
@@ -66,12 +66,7 @@ class Store:
     @property
     def generation(self) -> int:
         """The number of the state that was read or written last; it increases with each save."""
-        return self._end.generation
-
-    @property
-    def position(self) -> Position:
-        """The state that was found, read or written last; no other state is equal to it."""
-        return self._end
+        return self.position.generation
 
     def close(self) -> None:
         if self._lock:
@@ -131,10 +126,10 @@ class Store:
             return None
         if self.location.folder is None:
             return []
-        log, end, wrong = changes.read_undamaged(log_path(self.location.folder, self._state), self._end)
+        log, end, wrong = changes.read(log_path(self.location.folder, self._state), self.position)
         if wrong is not None or not self._is_current():
             return None
-        self._end = end
+        self.position = end
         return log
 
     def _is_current(self) -> bool:
@@ -147,14 +142,14 @@ class Store:
         """Return whether the log can take so many bytes and changes; one that has grown is folded into segments."""
         if not count:
             return self._state is not None
-        return bool(self._state and self.location.folder and self._end.has_room(nbytes, count))
+        return bool(self._state and self.location.folder and self.position.has_room(nbytes, count))
 
     def append(self, pending: Sequence[Change]) -> None:
         """Add changes to the write-ahead log as one generation; they are on disk when this returns."""
         self._check_unchanged()
         if self.location.folder is None:
             raise InvalidInputError(f"{self.name} has no write-ahead log")
-        self._end = changes.append(log_path(self.location.folder, self._state), self._end, pending)
+        self.position = changes.append(log_path(self.location.folder, self._state), self.position, pending)
 
     def write(self, stored: StoredIndex) -> None:
         """Write a new manifest and the files that it needs. Files that did not change are not read or written.
@@ -179,16 +174,12 @@ class Store:
         manifest = {**manifest, "state": state_of(manifest)}
         self._attempt = manifest, names
         self.location.commit(manifest)
-        self._adopt_attempt()
-
-    def _adopt_attempt(self) -> None:
-        """Note that the last manifest is in place."""
-        if self._attempt is not None:
-            self._note(*self._attempt, start_of_log(self._attempt[0]))
-            self._attempt = None
+        self._note(manifest, names, start_of_log(manifest))
 
     def _note(self, manifest: Mapping[str, Any], names: FileNames, end: Position) -> None:
-        self._state, self._files, self._names, self._end = manifest["state"], manifest["files"], names, end
+        """Remember the manifest that is in place."""
+        self._state, self._files, self._names, self.position = manifest["state"], manifest["files"], names, end
+        self._attempt = None
 
     def _check_unchanged(self) -> None:
         """Raise unless the location still holds what this writer read or wrote last, and its lock."""
@@ -202,7 +193,7 @@ class Store:
         except (FileNotFoundError, CorruptIndexError):
             state = None
         if self._attempt is not None and state == self._attempt[0]["state"]:
-            self._adopt_attempt()  # it was written, though something failed after that
+            self._note(*self._attempt, start_of_log(self._attempt[0]))  # written, though something failed after that
         if self._state is not None and state != self._state:
             raise ConflictError(
                 f"{self.name} was written by another since it was opened; nothing was written. "
@@ -224,21 +215,20 @@ def read_one_state(location: Location, read: Callable[[Any], T]) -> tuple[Any, T
             return manifest, found
 
 
-def start_of_log(manifest: Mapping[str, Any]) -> Position:
-    """Return the start of the write-ahead log of a manifest."""
-    return changes.start_of_log(manifest["state"], manifest["generation"])
-
-
 def read_log(location: Location, manifest: Mapping[str, Any]) -> tuple[list[Change], Position]:
     """Return the changes since a manifest was written, and where they end."""
     start = start_of_log(manifest)
     if location.folder is None:
         return [], start
-    return changes.read(log_path(location.folder, manifest["state"]), start)
+    log, end, wrong = changes.read(log_path(location.folder, manifest["state"]), start)
+    if wrong is not None:
+        raise CorruptIndexError(wrong)
+    return log, end
 
 
-def last_position(location: Location, manifest: Mapping[str, Any]) -> Position:
-    """Return the present state of a location, its log included as far as it can be read."""
+def last_position(location: Location) -> Position:
+    """Return the present state of a location; without the log, if that is damaged."""
+    manifest = location.read_manifest()
     try:
         return read_log(location, manifest)[1]
     except CorruptIndexError:

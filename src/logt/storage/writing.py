@@ -11,13 +11,10 @@ import numpy as np
 from logt._internal.segment import Segment
 from logt._internal.types import Array
 from logt.engine.protocols import Method
-from logt.engine.string_ids import Layer, StringIds
+from logt.engine.string_ids import StringIds
 from logt.graph.stored_graph import StoredGraph
 from logt.storage.files import array_file, checksum
 from logt.storage.manifest import FORMAT, stage_to_json
-
-WriteFile = Callable[[str, bytes], None]
-"""Writes a file, by name and bytes."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ class Writer:
     write: of a file, by name and bytes. files, names: those of the earlier manifest.
     """
 
-    def __init__(self, write: WriteFile, files: Mapping[str, dict[str, Any]], names: FileNames):
+    def __init__(self, write: Callable[[str, bytes], None], files: Mapping[str, dict[str, Any]], names: FileNames):
         self._write_file, self._old_files, self._old_names = write, files, names
         self.files: dict[str, dict[str, Any]] = {}
         self.names = FileNames()
@@ -64,7 +61,11 @@ class Writer:
     def manifest(self, stored: StoredIndex, generation: int) -> dict[str, Any]:
         """Write the files of an index, and return its manifest."""
         entries = [self.segment(segment) for segment in stored.segments]
-        strings = None if stored.strings is None else [self.layer(layer) for layer in stored.strings.layers]
+        strings = (
+            None
+            if stored.strings is None
+            else [self.write("strings", layer.arrays, layer) for layer in stored.strings.layers]
+        )
         return {
             "format": FORMAT,
             "generation": generation,
@@ -80,28 +81,24 @@ class Writer:
     def segment(self, segment: Segment) -> dict[str, Any]:
         """Write a segment and return its entry. Removed rows are marked in a file of their own, the tombstones."""
         model = segment.model
-        name = self._write("model", model.arrays, model)
+        name = self.write("model", model.arrays, model)
         self.models[name] = type(model).__name__
         entry: dict[str, Any] = {"model": name, "vectors": segment.count}
         for kind, part in segment.stored_parts.items():
-            entry[kind] = self._write(kind, part.arrays, *part.made_from)
+            entry[kind] = self.write(kind, part.arrays, *part.made_from)
         if segment.removed is not None:
-            entry["removed"] = self._write("removed", {"bits": np.packbits(segment.removed)}, segment.removed)
+            entry["removed"] = self.write("removed", {"bits": np.packbits(segment.removed)}, segment.removed)
         return entry
 
     def graph(self, graph: StoredGraph) -> dict[str, str]:
         """Write the neighbor graph and return its entry."""
-        entry = {"graph": self._write("graph", graph.arrays, *graph_parts(graph))}
+        entry = {"graph": self.write("graph", graph.arrays, *graph_parts(graph))}
         if graph.removed is not None:
-            entry["unlinked"] = self._write("unlinked", {"bits": np.packbits(graph.removed)}, graph.removed)
+            entry["unlinked"] = self.write("unlinked", {"bits": np.packbits(graph.removed)}, graph.removed)
         return entry
 
-    def layer(self, layer: Layer) -> str:
-        """Write a layer of string ids and return the name of its file."""
-        return self._write("strings", layer.arrays, layer)
-
-    def _write(self, kind: str, arrays: Mapping[str, Array], *parts: object) -> str:
-        """Write one file, unless its content is in a file already; record its length and checksum."""
+    def write(self, kind: str, arrays: Mapping[str, Array], *parts: object) -> str:
+        """Write one file, unless the objects that it is made from have one; return its name."""
         name = self.names.find(*parts) or self._old_names.find(*parts)
         about = self.files.get(name or "") or self._old_files.get(name or "")
         if name is None or about is None:
@@ -114,7 +111,9 @@ class Writer:
         return name
 
 
-def write_segment(write: WriteFile, segment: Segment) -> tuple[dict[str, Any], dict[str, str], dict[str, Any]]:
+def write_segment(
+    write: Callable[[str, bytes], None], segment: Segment
+) -> tuple[dict[str, Any], dict[str, str], dict[str, Any]]:
     """Write the files of one segment; return its entry of a manifest, the kinds of its models, and all its files."""
     writer = Writer(write, {}, FileNames())
     return writer.segment(segment), writer.models, writer.files
