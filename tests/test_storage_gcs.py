@@ -51,8 +51,8 @@ def bucket(tmp_path, monkeypatch):
 
 
 def test_an_index_is_saved_to_opened_from_and_committed_to_google_cloud_storage(bucket, vectors):
-    made = logt.Index(DIM, segment_size=1500)
-    made.add(vectors(4000, DIM))
+    made = logt.Index(DIM)
+    made.add(vectors(400, DIM))
     made.save(f"{bucket}/index")
     assert all(0 < age < 600 for _, age in RemoteLocation(f"{bucket}/index").files().values())
     index, Q = logt.open(f"{bucket}/index"), vectors(30, DIM, seed=1)
