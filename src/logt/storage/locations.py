@@ -285,7 +285,7 @@ def _manifest_name(generation: int) -> str:
 
 
 def _age(about: Mapping[str, Any]) -> float:
-    """Return the seconds since a file was written, from what a store says of it."""
+    """Return the seconds since a file was written, from what a store reports of it."""
     written = next((about[key] for key in _TIMES if about.get(key)), None)
     if not isinstance(written, datetime):
         return 0.0
