@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# uv needs a fraction of the time of pip, which installs the same where uv cannot.
+install = $(BIN)/uv pip install --quiet --python $(BIN)/python $(1) || { $(PIP) --upgrade pip && $(PIP) $(1); }
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard src/kernels/*)
 DATA ?=
 MODELS ?=
@@ -10,8 +12,7 @@ PHOTOS ?=
 SCALE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check words format docs figures sanitize torture wheel bench profile updates scale failures fronts growth streams diffusion reasons images-bench text-bench \
-        serve-bench page-bench clean
+.PHONY: help demo test check format docs figures sanitize torture wheel bench updates scale images-bench serve-bench page-bench clean
 
 help:           ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,18 +21,20 @@ help:           ## list these targets
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --upgrade pip
+	-$(PIP) uv
 
 $(VENV)/.installed: $(SOURCES) | $(BIN)/python
-	$(PIP) --editable .
+	$(call install,--editable .)
 	touch $@
 
 $(VENV)/.dev: $(SOURCES) | $(BIN)/python
-	$(PIP) --editable '.[all]' --group dev
+	$(call install,--editable '.[all]' --group dev)
 	touch $(VENV)/.installed $@
 
+BENCHMARKS := --editable '.[baselines,reproduce]'
+
 $(VENV)/.bench: $(SOURCES) | $(BIN)/python
-	$(PIP) --editable '.[baselines,reproduce]'
+	$(call install,$(BENCHMARKS))
 	touch $(VENV)/.installed $@
 
 # ------------------------------------------------------------------------------------------------ use and tests
@@ -40,23 +43,14 @@ demo: $(VENV)/.installed      ## index and search a synthetic photo collection, 
 	$(BIN)/logt demo
 
 test: check                   ## all checks and tests
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-check: words $(VENV)/.dev     ## format, lint, types, words, docstrings
+check: $(VENV)/.dev           ## format, lint, types, words, direction of imports
 	$(BIN)/ruff format --check --quiet
 	$(BIN)/ruff check --quiet
 	$(BIN)/mypy
-	$(BIN)/python scripts/check_docstrings.py $(DESCRIBED)
-
-words:                        ## words to avoid
-	@$(PYTHON) scripts/check_words.py $(WORDS)
-
-WORDS := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md benchmarks docs examples scripts src tests
-# Public modules, whose docstrings describe every parameter.
-STAGES := $(filter-out __init__,$(notdir $(basename $(wildcard src/logt/group_testing/*.py))))
-DESCRIBED := logt $(addprefix logt.,augmentation baselines integrations.faiss datasets datasets.table_files descriptors distributed evaluation) \
-             $(addprefix logt.,integrations.langchain methods photos server.client sklearn) \
-             $(addprefix logt.group_testing.,$(STAGES))
+	$(BIN)/codespell
+	$(BIN)/python -m pytest --quiet --quiet -p no:xdist tests/test_project.py::test_imports_point_one_way
 
 format: $(VENV)/.dev          ## format the code
 	$(BIN)/ruff format
@@ -84,7 +78,7 @@ wheel: $(VENV)/.dev           ## a wheel for this Python and machine, in dist
 SANITIZE := build/sanitize
 KERNEL_TESTS := $(addprefix tests/test_,kernels.py residual.py decoder.py dictionary.py grouping.py search.py filters.py diffusion.py walk.py graph.py graph_kernels.py)
 
-sanitize: $(SANITIZE)/.installed  ## build the kernels with address and undefined-behaviour sanitizers and test them
+sanitize: $(SANITIZE)/.installed  ## build the kernels with address and undefined-behavior sanitizers and test them
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
 	$(SANITIZE)/venv/bin/python -m pytest -p no:cacheprovider $(KERNEL_TESTS)
@@ -101,35 +95,14 @@ $(SANITIZE)/.installed: $(SOURCES) $(wildcard src/logt/*.py src/logt/*/*.py)
 bench: $(VENV)/.bench         ## logt and other libraries; DATA=folder for your own vectors
 	$(BIN)/python -m benchmarks.bench --data "$(DATA)"
 
-profile: $(VENV)/.bench       ## time of one query by step; DATA=folder
-growth: $(VENV)/.bench        ## time and accuracy from 10,000 to 1,000,000 vectors; DATA=folder
-streams: $(VENV)/.bench       ## batches, training again, query expansion, augmentation; DATA=folder
-diffusion: $(VENV)/.bench     ## re-ranking on the neighbor graph; DATA=folder
-diffusion-parameters: $(VENV)/.bench  ## parameters of diffusion, on synthetic collections
-	$(BIN)/python -m benchmarks.diffusion_parameters
-
-reasons: $(VENV)/.bench       ## why the claims of the paper hold or fail; DATA=folder
-profile growth streams diffusion reasons:
-	$(BIN)/python -m benchmarks.$@ --data "$(DATA)"
-
 updates: $(VENV)/.bench       ## adds, removals, saves and filters
 	$(BIN)/python -m benchmarks.updates
 
-scale: $(VENV)/.dev           ## builds with many workers and searches in shards; SCALE="--rows 1000000" is smaller
+scale: $(VENV)/.dev           ## builds with many workers, searches in a large index; SCALE="--rows 1000000" is smaller
 	$(BIN)/python -m benchmarks.scale $(SCALE)
 
-failures: $(VENV)/.dev        ## 10,000 searches in shards while all actors of a node are killed
-	$(BIN)/python -m benchmarks.failures
-
-fronts: $(VENV)/.dev          ## logt serve --ray next to Ray Serve, which it installs
-	$(PIP) 'ray[serve]'
-	$(BIN)/python -m benchmarks.fronts
-
-images-bench: $(VENV)/.dev    ## images indexed per second; DATA=folder of photos also measures quality
+images-bench: $(VENV)/.dev    ## photos indexed per second; DATA=photos and MODELS also measure quality, by text too
 	$(BIN)/python -m benchmarks.images --data "$(DATA)" --models $(MODELS)
-
-text-bench: $(VENV)/.dev      ## quality of searches by text; DATA=photos with texts.json, MODELS=folders of models
-	$(BIN)/python -m benchmarks.texts --data "$(DATA)" --models $(MODELS)
 
 serve-bench: $(VENV)/.dev     ## requests per second and latency of logt serve; DATA=vectors, PHOTOS=photos
 	$(BIN)/python -m benchmarks.serve --data "$(DATA)" --photos "$(PHOTOS)"

@@ -30,8 +30,9 @@ import numpy as np
 
 from benchmarks.data import argument_parser, load, write_rows
 from benchmarks.frontier import HELD_OUT, QUERIES, RAM, compare, interpolated, markdown
+from benchmarks.interface import System
 from benchmarks.plots import draw_figures
-from benchmarks.systems import System, systems
+from benchmarks.systems import systems
 from benchmarks.task import Task, make_task, save_task
 from benchmarks.worker import BATCH, BATCHES, SINGLE, Worker, WorkerError
 from logt._internal.threads import available_cores
@@ -39,12 +40,12 @@ from logt._internal.threads import available_cores
 DEPTH = 1000
 
 
-def main() -> None:
-    args = parse_arguments()
+def main(arguments: Sequence[str] | None = None) -> None:
+    args = parse_arguments(arguments)
     folder = Path(args.out)
     folder.mkdir(parents=True, exist_ok=True)
     chosen = select(args.only)
-    task = make_task(load(args.data or None, metric=args.metric), k=args.k, rows=args.rows, queries=args.queries)
+    task = make_task(load(args.data, args.metric), k=args.k, rows=args.rows, queries=args.queries)
     print(f"{task.name}, {task.metric}; {machine()}; {len(task.queries.Q)} queries, {len(task.held.Q)} held out")
     how = {"single": SINGLE, "batches": BATCHES, "together": args.together}
     key = {"data": task.fingerprint(), "rounds": args.rounds, "threads": args.threads, **how}
@@ -58,13 +59,11 @@ def main() -> None:
     rows = [row for system in chosen for row in points.read(system)]
     if not rows:
         raise SystemExit("nothing was measured")
-    title = write_report(task, rows, folder)
-    if not args.no_figures:
-        draw_figures(title, rows, folder)
+    draw_figures(write_report(task, rows, folder), rows, folder)
 
 
-def parse_arguments() -> argparse.Namespace:
-    parser = argument_parser(__doc__ or "", "bench.csv, frontier.csv, bench.md and figures")
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argument_parser(__doc__, "bench.csv, frontier.csv, bench.md and figures", data=True)
     parser.add_argument(
         "--only", nargs="+", metavar="NAME", help="systems of these names, or whose names contain these words"
     )
@@ -78,9 +77,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=7, help="rounds of timed searches (default: 7)")
     parser.add_argument("--limit", type=float, default=1200, help="seconds for a build before it is given up")
     parser.add_argument("--resume", action="store_true", help="keep what was measured before on the same data")
-    parser.add_argument("--no-figures", action="store_true", help="tables only")
     parser.add_argument("--together", action="store_true", help="measure the times of all systems in turn")
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 def select(words: Sequence[str] | None) -> list[System]:
@@ -184,7 +182,7 @@ class Run:
         full: dict[str, Any] = {}
         for setting in system.settings:
             found = {which: worker.call("search", which, setting, task.k) for which in ("queries", "held")}
-            if not full or not system.name.startswith("logt"):  # complete rankings of logt read everything
+            if not full or system.full_ranking == "each":
                 full = self._full_ranking(worker, system, setting)
             rows.append(
                 {
@@ -211,7 +209,7 @@ class Run:
     def _full_ranking(self, worker: Worker, system: System, setting: str) -> dict[str, Any]:
         """Return the mAP of full rankings, by protocol; empty for systems that return short lists."""
         columns = {protocol: f"full mAP, {protocol}" for protocol in self._task.truths}
-        if not system.full_ranking:
+        if system.full_ranking == "no":
             return dict.fromkeys(columns.values(), "")
         ids = worker.call("search", "queries", setting, len(self._task.X)) if columns else np.empty(0)
         return {column: round(self._task.mean_ap(ids, protocol), 2) for protocol, column in columns.items()}
@@ -228,9 +226,6 @@ def median_times(rounds: list[dict]) -> dict[str, float]:
         "ms, batch": round(1000 * float(np.median(batch)), 4),
         "cores used": round(float(np.median([one["cores"] for one in rounds])), 2),
     }
-
-
-# --------------------------------------------------------------------------------------------------- output
 
 
 def write_report(task: Task, rows: list[dict], folder: Path) -> str:
@@ -258,16 +253,9 @@ def write_report(task: Task, rows: list[dict], folder: Path) -> str:
 
 def machine() -> str:
     """Return the processor and the number of its cores."""
-    model = re.search(r"model name\s*: (.*)", _read("/proc/cpuinfo"))
-    name = model[1] if model else platform.machine()
-    return f"{name}, {os.cpu_count()} cores"
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text()
-    except OSError:
-        return ""
+    about = Path("/proc/cpuinfo")
+    model = re.search(r"model name\s*: (.*)", about.read_text()) if about.exists() else None
+    return f"{model[1] if model else platform.machine()}, {os.cpu_count()} cores"
 
 
 if __name__ == "__main__":

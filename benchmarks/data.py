@@ -1,43 +1,69 @@
-"""What the benchmarks share: the data, the command line and the CSV files."""
+"""What the benchmarks share: the data, the command line and the tables."""
 
 from __future__ import annotations
 
 import argparse
 import csv
+import time
+from collections.abc import Callable
 from pathlib import Path
+
+import numpy as np
 
 from logt.datasets import Benchmark, load_benchmark, synthetic_benchmark
 
+Note = Callable[[str, float, str], None]
+"""Called with what was measured, the value and its unit."""
 
-def argument_parser(description: str, output: str) -> argparse.ArgumentParser:
-    """Return a parser with the options --data and --out."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument(
-        "--data", help="folder or .hdf5 file, see docs/how-to/reproduce.md; default: a synthetic collection"
-    )
+
+def argument_parser(description: str | None, output: str, *, data: bool = False) -> argparse.ArgumentParser:
+    """Return a parser with the option --out, and --data if a benchmark uses data of its own."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if data:
+        where = "folder or .hdf5 file, see docs/how-to/reproduce.md; default: a synthetic collection"
+        parser.add_argument("--data", help=where)
     parser.add_argument("--out", default="build/bench", help=f"folder for {output}")
     return parser
 
 
-def load(path: str | None, size: int = 30_000, metric: str | None = None) -> Benchmark:
-    """Return the benchmark in a folder or file; without a path, a synthetic one of `size` vectors.
-
-    metric: for files that do not state it.
-    """
-    return synthetic_benchmark(size) if path is None else load_benchmark(path, metric=metric)
+def load(path: str | None, metric: str | None = None) -> Benchmark:
+    """Return the benchmark in a folder or file, a synthetic one without a path. metric: if files do not state it."""
+    return load_benchmark(path, metric=metric) if path else synthetic_benchmark(30_000)
 
 
-def easy_ap(data: Benchmark, ids) -> float:
-    """Return the mAP of the Easy setup, or of the main one if the benchmark has no Easy setup."""
-    return data.mean_ap(ids, "easy" if "easy" in data.truths else None)
+def seconds(step: Callable[[], object]) -> float:
+    """Return the time of a step."""
+    start = time.perf_counter()
+    step()
+    return time.perf_counter() - start
 
 
-def write_rows(rows: list[dict], folder: str, name: str) -> Path:
-    """Write a table as CSV; return the folder."""
-    path = Path(folder)
-    path.mkdir(parents=True, exist_ok=True)
-    with open(path / name, "w", newline="") as file:
+def median_ms(step: Callable[[], object], repeats: int, before: Callable[[], object] = lambda: None) -> float:
+    """Return the median time of a step in milliseconds, after one that does not count; `before` is not timed."""
+    times = []
+    for _ in range(repeats + 1):
+        before()
+        times.append(seconds(step))
+    return 1e3 * float(np.median(times[1:]))
+
+
+class Table:
+    """What was measured, in rows of (what, value, unit) that are printed at once."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict] = []
+
+    def note(self, what: str, value: float, unit: str) -> None:
+        print(f"{what:<64}{value:16,.3f} {unit}", flush=True)
+        self.rows.append({"what": what, "value": round(float(value), 4), "unit": unit})
+
+
+def write_rows(rows: list[dict], folder: str, name: str) -> None:
+    """Write a table as CSV."""
+    path = Path(folder) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w", newline="") as file:
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
         writer.writerows(rows)
-    return path
+    print(f"written to {path}")

@@ -1,41 +1,85 @@
-"""Other libraries (the extra "baselines"), each called as its own documentation shows, on one thread to search."""
+"""Other libraries (the extra "baselines"), each called as its own documentation shows, on one thread to search.
+
+Those that `logt.baselines` has as well are called through it.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.systems import Built, Collection, Settings, System, UnsupportedError, saved_sizes, sweep
+from benchmarks.interface import Built, Collection, Settings, System, UnsupportedError, saved_sizes, sweep
+from logt.baselines.external import FaissIndex, omp_threads, turbovec_index
 
 _LISTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _WIDTHS = (10, 20, 40, 80, 160, 320, 640, 1280)
 
 
+_PACKAGES = {  # the package, its module, and the machines that it is published for
+    "rabitqlib": ("rabitqlib", "rabitqlib", ""),
+    "SVS": ("scalable-vs", "svs", "Linux on x86-64 only"),
+    "usearch": ("usearch", "usearch", ""),
+    "ScaNN": ("scann", "scann", "Linux on x86-64, up to Python 3.13"),
+    "turbovec": ("turbovec", "turbovec", ""),
+    "faiss": ("faiss-cpu", "faiss", ""),
+}
+
+
 def library_systems() -> list[System]:
     """Return the systems of all other libraries."""
-    graphs = [*_rabitqlib_systems(), *_svs_systems(), *_usearch_systems()]
-    return [*graphs, _scann_system(), *_turbovec_systems(), *_faiss_systems()]
+    lists, graph = sweep("{} lists", "nprobe", _LISTS), sweep("ef {}", "ef", _WIDTHS)
+    windows, widths = sweep("window {}", "window", _WIDTHS), sweep("ef {}", "ef", (16, 32, 64, 128, 256, 512))
+    leaves = _grid("{} leaves, reorder {}", leaves=_LISTS[2:], reorder=(50, 200))
+    refined = _grid("{} lists, k_factor {}", nprobe=_LISTS[1:], k_factor=(4, 16))
+    faiss = {
+        "IVF,SQ8": ("IVF{lists},SQ8", lists),
+        "IVF,SQ4": ("IVF{lists},SQ4", lists),
+        "IVF,PQfs": ("IVF{lists},PQ{half}x4fs", lists),
+        "IVF,PQfs,Refine(SQ8)": ("IVF{lists},PQ{half}x4fs,Refine(SQ8)", refined),
+        "IVF,RaBitQ": ("IVF{lists},RaBitQ", lists),
+        "HNSW32": ("HNSW32,Flat", graph),
+        "HNSW32,SQ8": ("HNSW32,SQ8", graph),
+    }
+    return [
+        *(_system(f"rabitqlib IVF {bits} bit", partial(_rabitq_ivf, bits=bits), lists) for bits in (2, 4, 8)),
+        *(_system(f"rabitqlib HNSW {bits} bit", partial(_rabitq_hnsw, bits=bits), graph) for bits in (4, 8)),
+        _system("rabitqlib SymQG 8 bit", partial(_symqg, bits=8), graph),
+        _system("SVS Vamana LVQ4x4", partial(_vamana, primary=4, residual=4), windows),
+        _system("SVS Vamana LVQ4x8", partial(_vamana, primary=4, residual=8), windows),
+        _system("SVS Vamana LVQ8", partial(_vamana, primary=8, residual=0), windows),
+        *(_system(f"usearch {dtype}", partial(_usearch, dtype=dtype), widths) for dtype in ("i8", "f16")),
+        _system("ScaNN", _scann, leaves),
+        *(_system(f"turbovec {bits} bit", partial(_turbovec, bits=bits), {"": {}}) for bits in (2, 4)),
+        *(
+            _system(f"faiss {name}", partial(_faiss, description=description), settings)
+            for name, (description, settings) in faiss.items()
+        ),
+    ]
 
 
-def _inverted_lists(parameter: str = "nprobe") -> dict[str, dict[str, Any]]:
-    return sweep("{} lists", parameter, _LISTS)
+def _system(name: str, build: Callable[[Collection], Built], settings: Settings) -> System:
+    library = name.split()[0]
+    # the pool of threads of turbovec is as large as this variable states, for builds too
+    environment = {"RAYON_NUM_THREADS": "1"} if library == "turbovec" else {}
+    return System(name, build, settings, *_PACKAGES[library], environment=environment)
 
 
-def _widths(name: str, parameter: str, values: Sequence[int] = _WIDTHS) -> dict[str, dict[str, Any]]:
-    return sweep(name + " {}", parameter, values)
+def _grid(name: str, **parameters: Sequence[int]) -> dict[str, dict[str, Any]]:
+    """Return a setting for each combination of two parameters; name: with "{}" for each value."""
+    combinations = itertools.product(*parameters.values())
+    return {name.format(*values): dict(zip(parameters, values, strict=True)) for values in combinations}
 
 
 def _by_metric(data: Collection, product: Any, distance: Any) -> Any:
     """Return a library's own name of the metric. Vectors are of unit norm under cosine."""
     return distance if data.metric == "l2" else product
-
-
-# ---------------------------------------------------------------------------------------------- shared k-means
 
 
 def list_count(N: int) -> int:
@@ -52,27 +96,12 @@ def centroids(data: Collection, count: int) -> tuple[np.ndarray, np.ndarray, flo
     import faiss
 
     start = time.perf_counter()
-    faiss.omp_set_num_threads(data.threads)
     kmeans = faiss.Kmeans(data.dim, count, niter=10, seed=1, max_points_per_centroid=80, min_points_per_centroid=1)
-    kmeans.train(data.X)
-    assigned = kmeans.index.search(data.X, 1)[1].ravel().astype(np.uint32)
-    faiss.omp_set_num_threads(1)
+    with omp_threads(data.threads):
+        kmeans.train(data.X)
+        assigned = kmeans.index.search(data.X, 1)[1].ravel().astype(np.uint32)
     np.savez(path, C=kmeans.centroids, assigned=assigned, seconds=time.perf_counter() - start)
     return kmeans.centroids, assigned, 0.0
-
-
-# --------------------------------------------------------------------------------------------------- rabitqlib
-
-
-def _rabitqlib_systems() -> list[System]:
-    def system(name: str, build: Callable[[Collection, int], Built], bits: int, settings: Settings) -> System:
-        return System(f"rabitqlib {name} {bits} bit", lambda data: build(data, bits), settings, *2 * ["rabitqlib"])
-
-    return [
-        *(system("IVF", _rabitq_ivf, bits, _inverted_lists()) for bits in (2, 4, 8)),
-        *(system("HNSW", _rabitq_hnsw, bits, _widths("ef", "ef")) for bits in (4, 8)),
-        system("SymQG", _symqg, 8, _widths("ef", "ef")),
-    ]
 
 
 def _rabitq_ivf(data: Collection, bits: int) -> Built:
@@ -119,21 +148,6 @@ def _rabitq_graph(index: Any, seconds: float = 0.0) -> Built:
     return Built(search, lambda: saved_sizes(index.save), seconds)
 
 
-# ------------------------------------------------------------------------------------------------------- Intel SVS
-
-
-def _svs_systems() -> list[System]:
-    def system(primary: int, residual: int) -> System:
-        name = f"SVS Vamana LVQ{primary}" + (f"x{residual}" if residual else "")
-
-        def build(data: Collection) -> Built:
-            return _vamana(data, primary, residual)
-
-        return System(name, build, _widths("window", "window"), "scalable-vs", "svs", "Linux on x86-64 only")
-
-    return [system(4, 4), system(4, 8), system(8, 0)]
-
-
 def _vamana(data: Collection, primary: int, residual: int) -> Built:
     import svs
 
@@ -167,18 +181,6 @@ def _vamana(data: Collection, primary: int, residual: int) -> Built:
     return Built(search, lambda: saved_sizes(save))
 
 
-# ----------------------------------------------------------------------------------------------------------- ScaNN
-
-
-def _scann_system() -> System:
-    settings = {
-        f"{leaves} leaves, reorder {reorder}": {"leaves": leaves, "reorder": reorder}
-        for leaves in _LISTS[2:]
-        for reorder in (50, 200)
-    }
-    return System("ScaNN", _scann, settings, "scann", "scann", "Linux on x86-64, up to Python 3.13")
-
-
 def _scann(data: Collection) -> Built:
     import scann
 
@@ -207,40 +209,13 @@ def _scann(data: Collection) -> Built:
     return Built(search, lambda: saved_sizes(save))
 
 
-# ------------------------------------------------------------------------------------------- turbovec and usearch
-
-
-def _turbovec_systems() -> list[System]:
-    def system(bits: int) -> System:
-        # its pool of threads is as large as this variable states, for builds too
-        one = {"RAYON_NUM_THREADS": "1"}
-        name = f"turbovec {bits} bit"
-        return System(name, lambda data: _turbovec(data, bits), {"": {}}, *2 * ["turbovec"], environment=one)
-
-    return [system(bits) for bits in (2, 4)]
-
-
 def _turbovec(data: Collection, bits: int) -> Built:
-    import turbovec
-
     if data.metric == "l2":
         raise UnsupportedError("turbovec compares by inner product only")
     if data.dim % 8:
         raise UnsupportedError(f"turbovec needs a dimension that is a multiple of 8, got {data.dim}")
-    index = turbovec.TurboQuantIndex(data.dim, bits)
-    rng = np.random.default_rng(0)
-    index.calibrate(data.X[rng.choice(data.N, min(1024, data.N), replace=False)])
-    index.add(data.X)
-    index.prepare()
+    index = turbovec_index(data.X, bits)
     return Built(lambda Q, k: np.asarray(index.search(Q, k)[1]), lambda: 2 * (len(index.to_bytes()),))
-
-
-def _usearch_systems() -> list[System]:
-    def system(dtype: str) -> System:
-        widths = _widths("ef", "ef", (16, 32, 64, 128, 256, 512))
-        return System(f"usearch {dtype}", lambda data: _usearch(data, dtype), widths, "usearch", "usearch")
-
-    return [system(dtype) for dtype in ("i8", "f16")]
 
 
 def _usearch(data: Collection, dtype: str) -> Built:
@@ -265,75 +240,21 @@ def _usearch(data: Collection, dtype: str) -> Built:
     return Built(search, lambda: saved_sizes(index.save))
 
 
-# ----------------------------------------------------------------------------------------------------------- faiss
-
-
-def _faiss_systems() -> list[System]:
-    refined = {
-        f"{lists} lists, k_factor {factor}": {"nprobe": lists, "k_factor": factor}
-        for lists in _LISTS[1:]
-        for factor in (4, 16)
-    }
-    kinds: dict[str, tuple[Callable[[Collection], Built], Mapping[str, Mapping[str, Any]]]] = {
-        "IVF,SQ8": (lambda data: _ivf(data, "IVF{lists},SQ8"), _inverted_lists()),
-        "IVF,SQ4": (lambda data: _ivf(data, "IVF{lists},SQ4"), _inverted_lists()),
-        "IVF,PQfs": (lambda data: _ivf(data, "IVF{lists},PQ{half}x4fs"), _inverted_lists()),
-        "IVF,PQfs,Refine(SQ8)": (lambda data: _ivf(data, "IVF{lists},PQ{half}x4fs,Refine(SQ8)"), refined),
-        "IVF,RaBitQ": (lambda data: _ivf(data, "IVF{lists},RaBitQ"), _inverted_lists()),
-        "HNSW32": (lambda data: _hnsw(data, "HNSW32,Flat"), _widths("ef", "ef")),
-        "HNSW32,SQ8": (lambda data: _hnsw(data, "HNSW32,SQ8"), _widths("ef", "ef")),
-    }
-    return [
-        System(f"faiss {name}", build, settings, "faiss-cpu", "faiss") for name, (build, settings) in kinds.items()
-    ]
-
-
-def _faiss_index(data: Collection, description: str) -> Any:
-    import faiss
-
-    metric = _by_metric(data, faiss.METRIC_INNER_PRODUCT, faiss.METRIC_L2)
-    faiss.omp_set_num_threads(data.threads)
-    return faiss.index_factory(data.dim, description, metric)
-
-
-def _built_faiss(index: Any, search: Callable[..., np.ndarray], seconds: float = 0.0) -> Built:
-    import faiss
-
-    faiss.omp_set_num_threads(1)
-    return Built(search, lambda: 2 * (len(faiss.serialize_index(index)),), seconds)
-
-
-def _ivf(data: Collection, description: str) -> Built:
+def _faiss(data: Collection, description: str) -> Built:
     import faiss
 
     if "PQ" in description and data.dim % 2:
         raise UnsupportedError(f"this product quantizer needs an even dimension, got {data.dim}")
-    count = list_count(data.N)
-    C, _, seconds = centroids(data, count)
-    index = _faiss_index(data, description.format(lists=count, half=data.dim // 2))
-    base = index.base_index if "Refine" in description else index
-    lists = faiss.extract_index_ivf(base)
-    lists.quantizer.add(C)  # training then leaves the lists alone
-    index.train(data.X[:: max(1, data.N // 40_000)])
-    index.add(data.X)
-
-    def search(Q: np.ndarray, k: int, nprobe: int, k_factor: int = 1) -> np.ndarray:
-        lists.nprobe = min(nprobe, count)
-        if base is not index:
-            index.k_factor = k_factor
-        return index.search(Q, k)[1]
-
-    return _built_faiss(index, search, seconds)
-
-
-def _hnsw(data: Collection, description: str) -> Built:
-    index = _faiss_index(data, description)
-    index.hnsw.efConstruction = 200
-    index.train(data.X[:: max(1, data.N // 40_000)])
-    index.add(data.X)
-
-    def search(Q: np.ndarray, k: int, ef: int) -> np.ndarray:
-        index.hnsw.efSearch = max(ef, k)
-        return index.search(Q, k)[1]
-
-    return _built_faiss(index, search)
+    faiss.omp_set_num_threads(1)
+    count, C, seconds = list_count(data.N), None, 0.0
+    if "IVF" in description:
+        C, _, seconds = centroids(data, count)
+    index = FaissIndex(
+        data.X,
+        description.format(lists=count, half=data.dim // 2),
+        threads=data.threads,
+        metric=data.metric,
+        centroids=C,
+        efConstruction=200,
+    )
+    return Built(index.search, lambda: 2 * (index.nbytes,), seconds)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 
-def own_memory() -> int:
-    """Return the bytes of this process, without mapped files."""
-    return _bytes(_status(os.getpid()).get("RssAnon"))
+def memory_of(pid: int, field: str) -> int:
+    """Return the bytes of a field of /proc/PID/status: RssAnon is without mapped files, VmHWM the peak with them."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:  # it has ended, or this system has no /proc
+        return 0
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith(f"{field}:")), 0)
 
 
 class PeakMemory:
@@ -37,18 +40,5 @@ class PeakMemory:
 
     def _read(self) -> None:
         for pid in self._pids():
-            about = _status(pid)
-            self.own = max(self.own, _bytes(about.get("RssAnon")))
-            self.mapped = max(self.mapped, _bytes(about.get("VmHWM")))
-
-
-def _status(pid: int) -> dict[str, str]:
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:  # it has ended, or this system has no /proc
-        return {}
-    return {name: value for name, _, value in (line.partition(":") for line in lines)}
-
-
-def _bytes(text: str | None) -> int:
-    return 0 if text is None else int(text.split()[0]) * 1024
+            self.own = max(self.own, memory_of(pid, "RssAnon"))
+            self.mapped = max(self.mapped, memory_of(pid, "VmHWM"))

@@ -6,61 +6,51 @@ minutes. Everything else is as a user would run it. With Chromium, the whole lis
 
 from __future__ import annotations
 
-import argparse
-import io
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
 from PIL import Image
+from urllib3.filepost import encode_multipart_formdata
 
-from benchmarks.data import write_rows
+from benchmarks.data import Note, Table, argument_parser, seconds, write_rows
+from benchmarks.memory import memory_of
 from benchmarks.serve import run_server
 
 PER_FOLDER = 500
 REPEATS = 9
-STEPS = 200
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argument_parser(__doc__, "page.csv")
     parser.add_argument("--photos", type=int, default=100_000, help="number of photos")
     parser.add_argument("--folder", help="folder to keep the photos and their index in; default a temporary one")
-    parser.add_argument("--out", default="build/bench", help="folder for page.csv")
-    args = parser.parse_args()
+    parser.add_argument("--steps", type=int, default=200, help="in how many steps the list is scrolled through")
+    args = parser.parse_args(arguments)
+    table = Table()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(args.folder or temporary)
-        rows = [*build(folder, args.photos), *measure(folder / "photos", args.photos)]
-    print(f"written to {write_rows(rows, args.out, 'page.csv')}")
+        build(folder, args.photos, table.note)
+        measure(folder / "photos", args.photos, args.steps, table.note)
+    write_rows(table.rows, args.out, "page.csv")
 
 
-def row(what: str, value: float, unit: str) -> dict:
-    print(f"{what}: {value:,.4g} {unit}", flush=True)
-    return {"what": what, "value": round(value, 3), "unit": unit}
-
-
-# ------------------------------------------------------------------------------------------- photos and index
-
-
-def build(folder: Path, count: int) -> list[dict]:
-    """Write the photos and their index, unless they are there; return the time that each took."""
-    photos = folder / "photos"
+def build(folder: Path, count: int, note: Note) -> None:
+    """Write the photos and their index, unless they are there."""
+    photos, network = folder / "photos", folder / "small.onnx"
     if (photos / ".logt" / "photos.json").exists():
-        return []
-    start = time.perf_counter()
-    write_photos(photos, count)
-    written = time.perf_counter()
-    write_network(folder / "small.onnx")
-    command = [sys.executable, "-m", "logt", "images", "index", str(photos), "--model", str(folder / "small.onnx")]
-    subprocess.run(command, check=True)
-    return [row("write photos", written - start, "s"), row("index photos", time.perf_counter() - written, "s")]
+        return
+    note("write photos", seconds(lambda: write_photos(photos, count)), "s")
+    write_network(network)
+    command = [sys.executable, "-m", "logt", "images", "index", str(photos), "--model", str(network)]
+    note("index photos", seconds(lambda: subprocess.run(command, check=True)), "s")
 
 
 def photo_name(number: int) -> str:
@@ -101,18 +91,17 @@ def write_network(path: Path) -> None:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
 
 
-# ------------------------------------------------------------------------------------------------- the server
-
-
-def measure(photos: Path, count: int) -> list[dict]:
-    """Return the times of a server, and its memory."""
+def measure(photos: Path, count: int, steps: int, note: Note) -> None:
+    """Measure the times of a server, and its memory."""
     start = time.perf_counter()
-    with run_server(photos) as url:
+    with run_server(photos) as (url, pid):
         get(f"{url}api/v1/health")
-        rows = [row("start, to the first response", time.perf_counter() - start, "s")]
-        rows += [row("first page of all photos", 1000 * seconds(lambda: get(url)), "ms")]
+        note("start, to the first response", time.perf_counter() - start, "s")
+        note("first page of all photos", 1000 * seconds(lambda: get(url)), "ms")
         some = [quote(photo_name(n * 997 % count)) for n in range(REPEATS)]
-        body = query_photo()
+        photo = (photos / photo_name(1)).read_bytes()
+        body, content_type = encode_multipart_formdata({"photo": ("photo", photo)})
+        upload = urllib.request.Request(url, body, {"Content-Type": content_type})
         requests: dict[str, Callable[[int], object]] = {
             "first page, again": lambda i: get(url),
             "a page in the middle": lambda i: get(f"{url}cards?page={count // 240 + i}"),
@@ -120,61 +109,28 @@ def measure(photos: Path, count: int) -> list[dict]:
             "filter by name": lambda i: get(f"{url}?name={1000 + i}"),
             "search": lambda i: get(f"{url}?id={some[i]}"),
             "search with a filter": lambda i: get(f"{url}?id={some[i]}&folder={2010 + i % 3}"),
-            "search with a photo": lambda i: post(url, body),
-            "preview": lambda i: get(f"{url}api/v1/picture?id={some[i]}"),
+            "search with a photo": lambda i: get(upload),
+            "preview": lambda i: get(f"{url}api/v1/photo?id={some[i]}"),
         }
         for what, request in requests.items():
             times = [1000 * seconds(lambda i=i, request=request: request(i)) for i in range(REPEATS)]
-            rows += [row(f"{what}, median", float(np.median(times)), "ms"), row(f"{what}, slowest", max(times), "ms")]
-        rows += [row("memory of the server", memory(), "MB"), *scroll(url)]
-        return rows
+            note(f"{what}, median", float(np.median(times)), "ms")
+            note(f"{what}, slowest", max(times), "ms")
+        note("memory of the server", memory_of(pid, "VmRSS") / 2**20, "MB")
+        scroll(url, steps, note)
 
 
-def seconds(function: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
-
-
-def get(url: str) -> bytes:
-    with urllib.request.urlopen(url) as response:
-        return response.read()
-
-
-def query_photo() -> bytes:
-    out = io.BytesIO()
-    colors = np.random.default_rng(1).integers(0, 256, (3, 4, 3), np.uint8)
-    Image.fromarray(colors).resize((640, 480), Image.Resampling.BICUBIC).save(out, "JPEG")
-    return out.getvalue()
-
-
-def post(url: str, photo: bytes) -> bytes:
-    from logt.server.client import multipart
-
-    body, content_type = multipart({}, "photo", photo)
-    request = urllib.request.Request(url, body, {"Content-Type": content_type})
+def get(request: str | urllib.request.Request) -> bytes:
     with urllib.request.urlopen(request) as response:
         return response.read()
 
 
-def memory() -> float:
-    """Return the resident memory of `logt serve`, without its decoding processes, in MB."""
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (process / "cmdline").read_bytes().split(b"\0")
-            if command[1:4] == [b"-m", b"logt", b"serve"]:
-                return int((process / "status").read_text().split("VmRSS:")[1].split()[0]) / 1024
-        except (OSError, IndexError):
-            continue
-    return float("nan")
-
-
-def scroll(url: str) -> list[dict]:
-    """Scroll through the whole list in Chromium; return the times of frames and the most cards in the document."""
+def scroll(url: str, steps: int, note: Note) -> None:
+    """Scroll through the whole list in Chromium; measure the times of frames and the most cards in the document."""
     path = shutil.which("chromium") or shutil.which("google-chrome")
     if path is None:
         print("Chromium is not installed; scrolling is not measured")
-        return []
+        return
     from playwright.sync_api import sync_playwright
 
     script = """async (steps) => {
@@ -194,14 +150,12 @@ def scroll(url: str) -> list[dict]:
         page = browser.new_page(viewport={"width": 1280, "height": 800})
         page.goto(url)
         page.wait_for_selector(".card")
-        times, counts = page.evaluate(script, STEPS)
+        times, counts = page.evaluate(script, steps)
         browser.close()
     p50, p95 = np.quantile(times, (0.5, 0.95))
-    return [
-        row("scroll by 1/200 of the list, two frames, median", float(p50), "ms"),
-        row("scroll by 1/200 of the list, two frames, 95 %", float(p95), "ms"),
-        row("cards in the document, most", max(counts), ""),
-    ]
+    note(f"scroll by 1/{steps} of the list, two frames, median", float(p50), "ms")
+    note(f"scroll by 1/{steps} of the list, two frames, 95 %", float(p95), "ms")
+    note("cards in the document, most", max(counts), "")
 
 
 if __name__ == "__main__":

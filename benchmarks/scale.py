@@ -1,72 +1,59 @@
-"""Measure builds with many workers, a large index, and searches in shards. `make scale`; no data is needed.
+"""Measure builds with many workers, and searches in a large index. `make scale`; no data is needed.
 
-The vectors are generated block by block into files, by all workers, and never in memory at once. The default is the
-large run, 10,000,000 x 512: 27 GB of disk. It needs no Ray. A run that was stopped is continued by the same command,
-and scale.json is written after every step. `--scaling 0` and `--shards 0` leave out the parts with many builds and
-with Ray.
+The vectors are generated block by block into files, and never in memory at once. The default is the
+large run, 10,000,000 x 512: 27 GB of disk. A run that was stopped is continued by the same command, and scale.json is
+written after every step.
 """
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
 import json
 import os
 import platform
-import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 import logt
 import logt.distributed
-from benchmarks.data import argument_parser
-from benchmarks.memory import PeakMemory, own_memory
-from benchmarks.synthetic_blocks import CLUSTERS, BlockFile, Model, exact_neighbors, plan_blocks, write_blocks
-from logt._internal.threads import available_cores, single_threaded_blas
-from logt._internal.types import Ids
+from benchmarks.data import Note, Table, argument_parser, seconds
+from benchmarks.memory import PeakMemory, memory_of
+from benchmarks.task import nearest
+from logt._internal.threads import Workers, available_cores
+from logt._internal.types import Floats, Ids
 from logt.distributed import ProcessPool
-from logt.lists.codec import Codec
-from logt.lists.inverted_lists import Probe
+from logt.evaluation import recall_at
 
 QUERIES, K = 200, 10
 SEGMENT = 1_000_000  # vectors of a segment, at most
+CLUSTERS, RANK = 20_000, 64  # of the synthetic vectors
+CHUNK = 20_000  # vectors that are generated at a time, by each thread
 
-Note = Callable[[str, float, str], None]
 
-
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argument_parser(__doc__, "scale.json")
     parser.add_argument("--rows", type=int, default=10_000_000, help="vectors")
     parser.add_argument("--d", type=int, default=512, help="dimensions")
     parser.add_argument("--clusters", type=int, default=CLUSTERS, help="around which the vectors are; few are hard")
     parser.add_argument("--block", type=int, help="vectors of a file and of a segment; default: as fits the workers")
     parser.add_argument("--workers", type=int, default=available_cores())
-    parser.add_argument("--scaling", type=int, default=100_000, help="vectors of the builds with 1 to 8 workers")
-    parser.add_argument("--shards", type=int, default=4)
     parser.add_argument("--link", type=int, default=0, help="neighbors per vector of a graph to compute")
     parser.add_argument("--folder", default="build/scale", help="folder for the vectors and the index")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     args.block = args.block or default_block(args.rows, args.workers)
-    note = Report(Path(args.out) / "scale.json", vars(args))
+    report = Report(Path(args.out) / "scale.json", vars(args))
+    note = report.note
     folder, model = Path(args.folder), Model(args.d, args.clusters)
     name = f"{args.rows}-{args.d}-{args.block}-{args.clusters}"
-    blocks = plan_blocks(folder / f"vectors-{name}", args.rows, args.block)
-    generate(blocks, args, note)
-    measure_build(blocks, folder / f"index-{name}", args, note)
+    paths = write_blocks(model, folder / f"vectors-{name}", args.rows, args.block)
+    measure_build(paths, folder / f"index-{name}", args, note)
     if args.link:
         measure_link(folder / f"index-{name}", args.link, note)
-    measure_search(model, blocks, folder / f"index-{name}", args.workers, note)
-    measure_parts(args.d, folder / f"index-{name}", model, note)
-    if args.scaling:
-        measure_scaling(folder / "scaling", args.d, args.scaling, note)
-    if args.shards and importlib.util.find_spec("ray"):
-        measure_shards(model, folder / f"index-{name}", args.shards, note)
-    elif args.shards:
-        print("Ray is not installed; shards are not measured")
-    note.finish()
+    Q = model.draw(QUERIES, [1 << 30])
+    measure_search(Q, exact_neighbors(Q, K, paths, args.block), folder / f"index-{name}", note)
+    report.write(finished=True)
 
 
 def default_block(rows: int, workers: int) -> int:
@@ -74,69 +61,101 @@ def default_block(rows: int, workers: int) -> int:
     return -(-rows // (workers * -(-rows // (workers * SEGMENT))))
 
 
-class Report:
-    """What was measured, printed and written as JSON at once; results of a run with the same parameters are kept."""
+class Model:
+    """Vectors around random centers, which are mixtures of a few directions; the spectrum falls."""
+
+    def __init__(self, dim: int, clusters: int = CLUSTERS):
+        rng = np.random.default_rng(0)
+        self.dim, self.clusters = dim, clusters
+        falling = (np.arange(RANK, dtype=np.float32) + 4)[:, None] ** -0.5
+        basis = rng.standard_normal((RANK, dim), np.float32) * falling
+        self.centers = rng.standard_normal((clusters, RANK), np.float32) @ basis
+        self.deviation = np.float32(0.7 * np.abs(self.centers).mean())
+
+    def draw(self, count: int, seed: Sequence[int]) -> Floats:
+        """Return `count` vectors of norm 1."""
+        rng = np.random.default_rng(list(seed))
+        cluster = rng.integers(0, self.clusters, count)
+        X = rng.standard_normal((count, self.dim), np.float32)
+        X *= self.deviation
+        X += self.centers[cluster]
+        X /= np.sqrt(np.einsum("ij,ij->i", X, X))[:, None]
+        return X
+
+
+def write_blocks(model: Model, folder: Path, rows: int, block: int) -> list[Path]:
+    """Write `rows` vectors to files of at most `block` each, those that are not there yet; return their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{number:05d}.npy" for number in range(-(-rows // block))]
+
+    def write(number: int) -> None:
+        unfinished = paths[number].with_suffix(f".{os.getpid()}.part")
+        shape = (min(block, rows - number * block), model.dim)
+        X = np.lib.format.open_memmap(unfinished, "w+", np.float32, shape)
+        for start in range(0, len(X), CHUNK):
+            part = X[start : start + CHUNK]
+            part[:] = model.draw(len(part), [number, start])
+        X.flush()
+        unfinished.rename(paths[number])
+
+    missing = [number for number, path in enumerate(paths) if not path.exists()]
+    Workers(available_cores()).map(write, missing)
+    return paths
+
+
+def exact_neighbors(Q: Floats, k: int, paths: Sequence[Path], block: int) -> Ids:
+    """Return the ids of the k nearest vectors of each query by exact products; every file is read once."""
+    parts = [nearest(Q, np.load(path, mmap_mode="r"), "ip", k) for path in paths]
+    scores = np.concatenate([scores for scores, _ in parts], axis=1)
+    ids = np.concatenate([rows + number * block for number, (_, rows) in enumerate(parts)], axis=1)
+    return np.take_along_axis(ids, np.argsort(-scores, axis=1, kind="stable")[:, :k], axis=1)
+
+
+class Report(Table):
+    """A table that is written as JSON after each row; rows of a run with the same parameters are kept."""
 
     def __init__(self, path: Path, parameters: dict):
+        super().__init__()
         self._path = path
         machine = {"cores": available_cores(), "architecture": platform.machine(), "logt": logt.__version__}
         self._about = {"machine": machine, "parameters": parameters}
-        self.values: dict[str, dict] = {}
         if path.exists():
             old = json.loads(path.read_text())
             if {name: old[name] for name in self._about} == self._about:
-                self.values = {row["what"]: row for row in old["measurements"]}
+                self.rows = old["measurements"]
 
-    def __call__(self, what: str, value: float, unit: str) -> None:
-        print(f"{what:<64}{value:16,.3f} {unit}", flush=True)
-        self.values[what] = {"what": what, "value": round(float(value), 4), "unit": unit}
-        self._write(finished=False)
+    def note(self, what: str, value: float, unit: str) -> None:
+        self.rows = [row for row in self.rows if row["what"] != what]
+        super().note(what, value, unit)
+        self.write(finished=False)
 
-    def before(self, what: str) -> float:
-        """Return what an earlier run measured, 0 if there is nothing."""
-        return float(self.values[what]["value"]) if what in self.values else 0.0
-
-    def finish(self) -> None:
-        self._write(finished=True)
-        print(self._path)
-
-    def _write(self, *, finished: bool) -> None:
+    def write(self, *, finished: bool) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({**self._about, "finished": finished, "measurements": list(self.values.values())}, indent=1)
+        text = json.dumps({**self._about, "finished": finished, "measurements": self.rows}, indent=1)
         unfinished = self._path.with_suffix(".part")
         unfinished.write_text(text + "\n")
         unfinished.rename(self._path)
 
 
-def generate(blocks: list[BlockFile], args, note: Report) -> None:
-    start = time.perf_counter()
-    if write_blocks(blocks, args.d, args.workers, args.clusters):
-        note("generate the vectors", time.perf_counter() - start, "s")
-
-
-def measure_build(blocks: list[BlockFile], index: Path, args, note: Report) -> None:
-    total = f"build {args.rows:,} x {args.d} with {args.workers} workers"
+def measure_build(paths: list[Path], index: Path, args, note: Note) -> None:
     if (index / "manifest.json").exists():
         print(f"{index} is there; it is not built again")
     else:
-        before, start, seen = note.before(total), time.perf_counter(), {}
-
-        def progress(what: str, done: int, count: int) -> None:
-            seen.setdefault(what, time.perf_counter())
-            note(total, before + time.perf_counter() - start, "s, in all runs so far")
-            note(f"of that, done: {what}", done / count, "")
-
-        paths, pool = [block.path for block in blocks], ProcessPool(args.workers)
+        seen: dict[str, float] = {}
+        pool = ProcessPool(args.workers)
+        start = time.perf_counter()
         with pool, PeakMemory(lambda: pool.pids) as workers, PeakMemory(lambda: [os.getpid()]) as driver:
-            done = logt.distributed.build(paths, index, pool=pool, segment_size=args.block, progress=progress)
+            done = logt.distributed.build(
+                paths,
+                index,
+                pool=pool,
+                segment_size=args.block,
+                progress=lambda step, *_: seen.setdefault(step, time.perf_counter()),
+            )
         end = time.perf_counter()
-        note(total, before + end - start, "s")
-        if "learning" in seen:
-            note("of that, sampling", seen["learning"] - seen["sampling"], "s")
-            note("of that, learning", seen["encoding"] - seen["learning"], "s")
-        if not done.resumed:
-            note("of that, encoding", seen["measuring recall"] - seen["encoding"], "s")
-            note("of that, measuring recall", end - seen["measuring recall"], "s")
+        note(f"build {args.rows:,} x {args.d} with {args.workers} workers", end - start, "s, in this run")
+        for (step, began), ended in zip(seen.items(), [*list(seen.values())[1:], end], strict=True):
+            note(f"of that, {step}", ended - began, "s, in this run")
         note("segments", done.segments, "")
         note("segments that an earlier run had finished", done.resumed, "")
         note("bytes that the driver received", done.driver_bytes, "bytes")
@@ -148,130 +167,30 @@ def measure_build(blocks: list[BlockFile], index: Path, args, note: Report) -> N
     note("index on disk, per vector", size / args.rows, "bytes")
 
 
-def measure_search(model: Model, blocks: list[BlockFile], folder: Path, workers: int, note: Note) -> None:
-    """Search for held-out vectors; the truth is computed block by block."""
-    Q = model.draw(QUERIES, [1 << 30])
-    start = time.perf_counter()
-    truth = exact_neighbors(Q, K, blocks, workers)
-    note("exact neighbors of the queries, all vectors read", time.perf_counter() - start, "s")
-    start = time.perf_counter()
+def measure_search(Q: Floats, truth: Ids, folder: Path, note: Note) -> None:
+    note("open, every byte checked", seconds(lambda: logt.open(folder)), "s")
     index = logt.open(folder)
-    note("open, every byte checked", time.perf_counter() - start, "s")
-    report = index.report()
-    note("bytes per vector in memory", report["bytes per vector"], "bytes")
+    note("bytes per vector in memory", index.report()["bytes per vector"], "bytes")
     settings = {f"effort {effort}": {"effort": effort} for effort in (0.1, 0.3, 0.5, 0.7)}
     for name, used in {"default": {}, **settings}.items():
         found = index.search(Q, K, **used).ids
-        note(f"recall of the {K} nearest, {name}", recall(found, truth), "")
-        times = []
-        for q in Q:
-            start = time.perf_counter()
-            index.search(q, K, threads=1, **used)
-            times.append(time.perf_counter() - start)
+        note(f"recall of the {K} nearest, {name}", recall_at(K, found, truth), "")
+        times = [seconds(lambda q=q, used=used: index.search(q, K, threads=1, **used)) for q in Q]
         note(f"one query on one thread, {name}, median", 1e3 * float(np.median(times)), "ms")
         note(f"one query on one thread, {name}, 99 %", 1e3 * float(np.quantile(times, 0.99)), "ms")
-        start = time.perf_counter()
-        index.search(Q, K, **used)
-        note(f"{QUERIES} queries together, {name}", 1e3 * (time.perf_counter() - start) / QUERIES, "ms per query")
-
-
-def recall(found: Ids, truth: Ids) -> float:
-    return float(np.mean([len(set(a) & set(b)) / K for a, b in zip(found.tolist(), truth.tolist(), strict=True)]))
-
-
-def measure_parts(dim: int, folder: Path, model: Model, note: Note) -> None:
-    """Measure what docs/scale.md computes larger collections from, in time of one core; waiting does not count."""
-    rng = np.random.default_rng(0)
-    X = model.draw(1024, [3])
-    method = logt.methods.sketched()
-    for units in (2000, 12_649, 40_000):
-        Y = rng.standard_normal((units, dim), np.float32)
-        Y /= np.linalg.norm(Y, axis=1, keepdims=True)
-        codec = Codec.from_memory_vectors(
-            Y, X, np.zeros(dim, np.float32), method.decode, method.residual, normalized=True
-        )
-        with single_threaded_blas():
-            seconds = cpu_seconds(lambda codec=codec: codec.encode(X, method.decode))
-            products = cpu_seconds(lambda Y=Y: X @ Y.T)
-        note(f"encode a vector, {units:,} units", 1e3 * seconds / len(X), "core ms")
-        note(f"compare vectors with {units:,} units", 2 * dim * units * len(X) / products / 1e9, "GFlop per core s")
-    searcher = logt.open(folder)._snapshot.searcher()
-    Q = model.draw(QUERIES, [4])
-    for effort in (0.3, 0.5, 0.7):
-        limits = Probe(effort).limits(K, ranks=searcher.ranks)
-        counts = searcher.search(Q, K, limits)[2]
-        seconds = cpu_seconds(lambda limits=limits: searcher.search(Q, K, limits))
-        note(f"one query, effort {effort}", 1e3 * seconds / len(Q), "core ms")
-        note(f"codes that it decodes, effort {effort}", counts[:, 1].mean(), "")
-
-
-def cpu_seconds(call: Callable[[], object]) -> float:
-    """Return the time of this process for a call, the least of three."""
-    times = []
-    for _ in range(3):
-        start = time.process_time()
-        call()
-        times.append(time.process_time() - start)
-    return min(times)
+        together = seconds(lambda used=used: index.search(Q, K, **used))
+        note(f"{QUERIES} queries together, {name}", 1e3 * together / QUERIES, "ms per query")
 
 
 def measure_link(folder: Path, k: int, note: Note) -> None:
     """Compute the neighbor graph, which is not saved: time, memory beyond that of the index, bytes."""
     index = logt.open(folder, mode="a")
-    before = own_memory()
-    start = time.perf_counter()
+    before = memory_of(os.getpid(), "RssAnon")
     with PeakMemory(lambda: [os.getpid()]) as during:
-        index.link(k)
-    note(f"link, k = {k}", time.perf_counter() - start, "s")
+        duration = seconds(lambda: index.link(k))
+    note(f"link, k = {k}", duration, "s")
     note("peak memory beyond that of the index", (during.own - before) / 2**30, "GiB")
     note("graph, per vector", index.report()["bytes by part"]["graph"] / len(index), "bytes")
-
-
-@contextlib.contextmanager
-def only_cores(count: int) -> Iterator[None]:
-    """Let this process, and those that it starts, use so many cores."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, set(sorted(before)[:count]))
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-
-
-def measure_scaling(folder: Path, dim: int, vectors: int, note: Note) -> None:
-    """Build with 1 to 8 workers of one core: the same vectors (strong scaling), as many per worker (weak scaling)."""
-    for workers in (1, 2, 4, 8):
-        for kind, count in (("strong", vectors), ("weak", vectors // 8 * workers)):
-            shutil.rmtree(folder, ignore_errors=True)
-            blocks = plan_blocks(folder / "vectors", count, max(1, vectors // 8))
-            write_blocks(blocks, dim, min(8, available_cores()))
-            sources = [block.path for block in blocks]
-            with only_cores(workers), ProcessPool(workers) as pool:
-                inspect = [{"kind": "inspect", "source": str(s)} for s in sources * workers]
-                pool.run(inspect, lambda *_: None)  # all have started
-                start = time.perf_counter()
-                logt.distributed.build(sources, folder / "index", pool=pool, segment_size=vectors // 8)
-                seconds = time.perf_counter() - start
-            note(f"{kind} scaling: build {count:,} with {workers} workers", seconds, "s")
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def measure_shards(model: Model, folder: Path, shards: int, note: Note) -> None:
-    """Compare a search in shards on Ray with one in this process, in turn."""
-    here = logt.open(folder)
-    with logt.distributed.open(str(folder), replicas=1, shards=shards, address="local") as index:
-        for count in (1, 64):
-            Q = model.draw(count, [1 << 31])
-            times: dict[str, list[float]] = {"one process": [], "shards": []}
-            for _ in range(100):
-                for name, search in (("one process", here.search), ("shards", index.search)):
-                    start = time.perf_counter()
-                    search(Q, K)
-                    times[name].append(time.perf_counter() - start)
-            same = (here.search(Q, K).ids == index.search(Q, K).ids).all()
-            for name, values in times.items():
-                note(f"{count} queries, {name}", 1e3 * float(np.median(values)), "ms")
-            note(f"{count} queries, shards: the same results", float(same), "")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ cores with the server. DATA=folder uses your own vectors, PHOTOS=folder your own
 
 from __future__ import annotations
 
-import argparse
 import http.client
 import json
 import re
@@ -15,39 +14,37 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import numpy as np
+from urllib3.filepost import encode_multipart_formdata
 
 import logt
-from benchmarks.data import load, write_rows
+from benchmarks.data import argument_parser, load, write_rows
 from logt.photos import Photos, update
 from logt.photos.synthetic_scenes import write_synthetic_photos
-from logt.server.client import multipart
 
 Request = tuple[bytes, str]
 """A body and its content type."""
 
-CONCURRENCIES = (1, 2, 4, 8, 16)
 
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", help="folder with vectors.npy, queries.npy, ground_truth.json")
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argument_parser(__doc__, "serve.csv", data=True)
     parser.add_argument("--photos", help="folder of photos")
     parser.add_argument("--seconds", type=float, default=5.0, help="duration of the load at each concurrency")
-    parser.add_argument("--out", default="build/bench", help="folder for serve.csv")
-    args = parser.parse_args()
+    parser.add_argument("--clients", type=int, nargs="+", default=(1, 2, 4, 8, 16), help="clients at the same time")
+    args = parser.parse_args(arguments)
+    load_at = {"clients": args.clients, "seconds": args.seconds}
     with tempfile.TemporaryDirectory() as temporary:
-        rows = measure_vectors(Path(temporary), args.data or None, args.seconds)
-        rows += measure_photos(Path(temporary), args.photos, args.seconds)
-    print(f"written to {write_rows(rows, args.out, 'serve.csv')}")
+        rows = measure_vectors(Path(temporary), args.data, **load_at)
+        rows += measure_photos(Path(temporary), args.photos, **load_at)
+    write_rows(rows, args.out, "serve.csv")
 
 
-def measure_vectors(root: Path, data_folder: str | None, seconds: float) -> list[dict]:
+def measure_vectors(root: Path, data_folder: str | None, **load_at) -> list[dict]:
     """Return the measurements of searches by vector and by id."""
     data = load(data_folder)
     index = logt.Index(data.X.shape[1])
@@ -55,19 +52,19 @@ def measure_vectors(root: Path, data_folder: str | None, seconds: float) -> list
     index.save(root / "vectors")
     by_vector = [encode_json({"vectors": [query.tolist()], "k": 10}) for query in data.Q]
     by_id = [encode_json({"ids": [i], "k": 10}) for i in range(0, len(data.X), 997)]
-    with run_server(root / "vectors") as url:
-        rows = measure(f"vector ({data.name})", f"{url}api/v1/search", by_vector, seconds)
-        return rows + measure("id", f"{url}api/v1/search/ids", by_id, seconds)
+    with run_server(root / "vectors") as (url, _):
+        rows = measure(f"vector ({data.name})", f"{url}api/v1/search", by_vector, **load_at)
+        return rows + measure("id", f"{url}api/v1/search/ids", by_id, **load_at)
 
 
-def measure_photos(root: Path, photo_folder: str | None, seconds: float) -> list[dict]:
+def measure_photos(root: Path, photo_folder: str | None, **load_at) -> list[dict]:
     """Return the measurements of searches by image."""
     folder, queries = find_photos(root, photo_folder)
     update(folder, root / "photos index")
     count = len(Photos.open(root / "photos index").index)
-    by_image = [multipart({"k": "10"}, "photo", query) for query in queries]
-    with run_server(root / "photos index") as url:
-        return measure(f"image ({count:,} photos)", f"{url}api/v1/search/image", by_image, seconds)
+    by_photo = [encode_multipart_formdata({"k": "10", "photo": ("photo", query)}) for query in queries]
+    with run_server(root / "photos index") as (url, _):
+        return measure(f"photo ({count:,} photos)", f"{url}api/v1/search/photo", by_photo, **load_at)
 
 
 def find_photos(root: Path, photo_folder: str | None) -> tuple[Path, list[bytes]]:
@@ -82,12 +79,12 @@ def find_photos(root: Path, photo_folder: str | None) -> tuple[Path, list[bytes]
 
 
 @contextmanager
-def run_server(index: Path) -> Iterator[str]:
-    """The URL of a server in another process."""
+def run_server(index: Path) -> Iterator[tuple[str, int]]:
+    """The URL of a server in another process, and the number of that process."""
     command = [sys.executable, "-m", "logt", "serve", str(index), "--port", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
-        yield re.search(r"http://\S+", process.stderr.readline())[0]
+        yield re.search(r"http://\S+", process.stderr.readline())[0], process.pid
     finally:
         process.terminate()
         process.communicate()
@@ -97,14 +94,14 @@ def encode_json(body: dict) -> Request:
     return json.dumps(body).encode(), "application/json"
 
 
-def measure(name: str, url: str, requests: list[Request], seconds: float) -> list[dict]:
+def measure(name: str, url: str, requests: list[Request], clients: Sequence[int], seconds: float) -> list[dict]:
     """Return one row per concurrency: requests per second, and latency in milliseconds."""
     rows = []
     send_requests(url, requests, 1, min(1.0, seconds))  # warm-up
-    for clients in CONCURRENCIES:
-        latencies, elapsed = send_requests(url, requests, clients, seconds)
+    for number in clients:
+        latencies, elapsed = send_requests(url, requests, number, seconds)
         p50, p99 = (round(1000 * value, 2) for value in np.quantile(latencies, (0.5, 0.99)))
-        row = {"search by": name, "clients": clients, "requests/s": round(len(latencies) / elapsed, 1)}
+        row = {"search by": name, "clients": number, "requests/s": round(len(latencies) / elapsed, 1)}
         rows.append(row | {"p50 ms": p50, "p99 ms": p99})
         print(*rows[-1].values(), sep="  ", flush=True)
     return rows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from logt.evaluation import GroundTruth, evaluate
 
 HELD_OUT = 200
 
-_BLOCK = 50_000  # vectors that are compared at a time
+_BLOCK = 20_000  # vectors that are compared at a time
 
 
 @dataclass(frozen=True)
@@ -103,15 +102,7 @@ def exact_scores(Q: np.ndarray, X: np.ndarray, metric: str) -> np.ndarray:
 
 def _with_neighbors(Q: np.ndarray, X: np.ndarray, metric: str, k: int) -> Queries:
     """Return the queries with the score of their k-th neighbor, less a tolerance for rounding."""
-    best = np.empty((len(Q), 0))
-    ids = np.empty((len(Q), 0), np.int64)
-    for first, block in _blocks(X):
-        scores = exact_scores(Q, block, metric)
-        top = np.argpartition(-scores, min(2 * k, len(block) - 1), axis=1)[:, : 2 * k]
-        best = np.concatenate([best, np.take_along_axis(scores, top, axis=1)], axis=1)
-        ids = np.concatenate([ids, top + first], axis=1)
-        order = np.argsort(-best, axis=1)[:, : 2 * k]
-        best, ids = np.take_along_axis(best, order, axis=1), np.take_along_axis(ids, order, axis=1)
+    _, ids = nearest(Q, X, metric, 2 * k)
     kth = np.empty(len(Q))
     for q in range(len(Q)):
         x = X[ids[q]].astype(np.float64)
@@ -120,9 +111,17 @@ def _with_neighbors(Q: np.ndarray, X: np.ndarray, metric: str, k: int) -> Querie
     return Queries(Q, kth)
 
 
-def _blocks(X: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+def nearest(Q: np.ndarray, X: np.ndarray, metric: str, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return (scores, rows) of the k best vectors, best first; X is read in blocks and may be a mapped file."""
+    best, rows = np.empty((len(Q), 0), np.float32), np.empty((len(Q), 0), np.int64)
     for first in range(0, len(X), _BLOCK):
-        yield first, X[first : first + _BLOCK]
+        scores = exact_scores(Q, np.asarray(X[first : first + _BLOCK]), metric)
+        top = np.argpartition(-scores, min(k, scores.shape[1] - 1), axis=1)[:, :k]
+        best = np.concatenate([best, np.take_along_axis(scores, top, axis=1)], axis=1)
+        rows = np.concatenate([rows, top + first], axis=1)
+        order = np.argsort(-best, axis=1, kind="stable")[:, :k]
+        best, rows = np.take_along_axis(best, order, axis=1), np.take_along_axis(rows, order, axis=1)
+    return best, rows
 
 
 def _cut(truth: GroundTruth, rows: int, queries: int) -> GroundTruth:

@@ -6,34 +6,29 @@ Each time is a median; "ratio" compares with the state before the changes, measu
 from __future__ import annotations
 
 import tempfile
-import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 import logt
-from benchmarks.data import argument_parser, write_rows
+from benchmarks.data import Note, Table, argument_parser, median_ms, seconds, write_rows
 from benchmarks.serve import run_server
-from logt.group_testing.kmeans import KMeans
 from logt.methods import sketched
 from logt.server.client import Client
 
-N, DIM, K = 100_000, 256, 10
+DIM, K = 256, 10
 
 
-def main() -> None:
-    args = argument_parser(__doc__, "updates.csv").parse_args()
-    X = clustered_vectors(N + 3000)
-    rows = []
-
-    def note(what: str, value: float, unit: str) -> None:
-        rows.append({"what": what, "value": round(value, 3), "unit": unit})
-        print(f"{what:<60}{value:12.3f} {unit}", flush=True)
-
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argument_parser(__doc__, "updates.csv")
+    parser.add_argument("--rows", type=int, default=100_000, help="vectors of the index that is changed")
+    args = parser.parse_args(arguments)
+    N, table = args.rows, Table()
+    note = table.note
+    X = clustered_vectors(N + N // 100 + 600)
     index = logt.Index(DIM)
     index.add(X[:N])
     new = iter(X[N:])
@@ -43,96 +38,84 @@ def main() -> None:
     note("one query after 20 adds", query_ms(index, X) / plain, "ratio")
     index.remove([5])
     note("one query after one removal", query_ms(index, X) / plain, "ratio")
-    for _ in range(1000):
+    for _ in range(N // 100):
         index.add(next(new)[None])
-    note("one query after 1,000 adds", query_ms(index, X) / plain, "ratio")
-    note("segments after 1,000 adds", index.report()["segments"], "")
+    note(f"one query after {N // 100:,} adds", query_ms(index, X) / plain, "ratio")
+    note(f"segments after {N // 100:,} adds", index.report()["segments"], "")
     measure_saves(index, new, note)
     measure_service(index, new, note)
-    measure_many_units(note)
-    measure_strings(X, note)
-    measure_filter(note)
-    measure_upserts(X, note)
-    write_rows(rows, args.out, "updates.csv")
+    measure_many_units(N // 5, note)
+    measure_strings(X, 2 * N, note)
+    measure_filter(10 * N, note)
+    measure_upserts(X[: N // 5], note)
+    write_rows(table.rows, args.out, "updates.csv")
 
 
-def measure_saves(index: logt.Index, new: Iterator[np.ndarray], note: Callable[[str, float, str], None]) -> None:
+def measure_saves(index: logt.Index, new: Iterator[np.ndarray], note: Note) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "index"
         index.save(path)
         with logt.open(path, "a") as stored:
-            times = []
-            for _ in range(20):
-                stored.add(next(new)[None])
-                start = time.perf_counter()
-                stored.save()
-                times.append(time.perf_counter() - start)
-            note("save after one add", 1e3 * float(np.median(times)), "ms")
+            note("save after one add", median_ms(stored.save, 20, lambda: stored.add(next(new)[None])), "ms")
             log = sum(file.stat().st_size for file in path.glob("*.log"))
-            note("bytes written per save of one add", log / 20, "bytes")
+            note("bytes written per save of one add", log / 21, "bytes")
 
 
-def measure_service(index: logt.Index, new: Iterator[np.ndarray], note: Callable[[str, float, str], None]) -> None:
+def measure_service(index: logt.Index, new: Iterator[np.ndarray], note: Note) -> None:
     """Measure adds over HTTP, each on disk when the response arrives: one client, then eight at a time."""
     with tempfile.TemporaryDirectory() as folder:
         index.save(Path(folder) / "index")
-        with run_server(Path(folder) / "index") as url:
+        with run_server(Path(folder) / "index") as (url, _):
             client = Client(url)
             note("durable add of one vector over HTTP", median_ms(lambda: client.add(next(new)), 100), "ms")
             rows = [next(new) for _ in range(400)]
-            start = time.perf_counter()
             with ThreadPoolExecutor(8) as pool:
-                list(pool.map(client.add, rows))
-            note("durable adds over HTTP, 8 clients", len(rows) / (time.perf_counter() - start), "per second")
+                duration = seconds(lambda: list(pool.map(client.add, rows)))
+            note("durable adds over HTTP, 8 clients", len(rows) / duration, "per second")
 
 
-def measure_many_units(note: Callable[[str, float, str], None]) -> None:
+def measure_many_units(count: int, note: Note) -> None:
     rng = np.random.default_rng(3)
-    X = rng.standard_normal((20_000, 512), np.float32)
-    index = logt.Index(512, method=replace(sketched(), group=KMeans(units=4000)))
+    X = rng.standard_normal((count, 512), np.float32)
+    index = logt.Index(512, method=sketched(units=count // 5))
     index.add(X)
     more = iter(rng.standard_normal((100, 1, 512)))
-    note("add one vector, 4,000 units, 512 dimensions", median_ms(lambda: index.add(next(more)), 20), "ms")
+    what = f"add one vector, {count // 5:,} units, 512 dimensions"
+    note(what, median_ms(lambda: index.add(next(more)), 20), "ms")
 
 
-def measure_strings(X: np.ndarray, note: Callable[[str, float, str], None]) -> None:
+def measure_strings(X: np.ndarray, count: int, note: Note) -> None:
     index = logt.Index(32)
-    names = [f"photos/{i:07}.jpg" for i in range(200_000)]
-    index.add(np.resize(X[:, :32], (200_000, 32)), ids=names)
-    more = iter(range(100))
-    note(
-        "add one vector, 200,000 string ids",
-        median_ms(lambda: index.add(X[:1, :32], ids=[f"new {next(more)}"]), 20),
-        "ms",
-    )
+    index.add(np.resize(X[:, :32], (count, 32)), ids=[f"photos/{i:07}.jpg" for i in range(count)])
+    names = (f"new {number}" for number in range(100))
+    milliseconds = median_ms(lambda: index.add(X[:1, :32], ids=[next(names)]), 20)
+    note(f"add one vector, {count:,} string ids", milliseconds, "ms")
 
 
-def measure_filter(note: Callable[[str, float, str], None]) -> None:
+def measure_filter(count: int, note: Note) -> None:
     rng = np.random.default_rng(2)
-    count = 1_000_000
     index = logt.Index(16)
     index.add(rng.standard_normal((count, 16)).astype(np.float32))
-    chosen = rng.choice(count, 100, replace=False)
-    q = rng.standard_normal(16)
-    note(
-        "filter by 100 ids among 1,000,000", median_ms(lambda: index.search(q, K, filter=chosen, threads=1), 30), "ms"
-    )
+    chosen, q = rng.choice(count, 100, replace=False), rng.standard_normal(16)
+    what = f"filter by 100 ids among {count:,}"
+    note(what, median_ms(lambda: index.search(q, K, filter=chosen, threads=1), 30), "ms")
     tracemalloc.start()
     found = index.range_search(q, 0.9, threads=1)
     peak = tracemalloc.get_traced_memory()[1] - 12 * len(found.ids)
     tracemalloc.stop()
-    note("memory of a range search among 1,000,000, without its results", peak / 1e6, "MB")
+    note(f"memory of a range search among {count:,}, without its results", peak / 1e6, "MB")
 
 
-def measure_upserts(X: np.ndarray, note: Callable[[str, float, str], None]) -> None:
-    rows, ids = X[:20_000], np.arange(20_000)
+def measure_upserts(X: np.ndarray, note: Note) -> None:
+    ids = np.arange(len(X))
     index = logt.Index(DIM)
-    index.add(rows, ids=ids)
+    index.add(X, ids=ids)
     fresh = index.report()["bytes"]
     for part in np.array_split(np.tile(ids, 5), 200):
-        index.upsert(rows[part], part)
+        index.upsert(X[part], part)
     index.compact()
-    note("bytes after 100,000 upserts and compact, 20,000 vectors", index.report()["bytes"] / fresh, "ratio")
+    what = f"bytes after {5 * len(X):,} upserts and compact, {len(X):,} vectors"
+    note(what, index.report()["bytes"] / fresh, "ratio")
 
 
 def clustered_vectors(count: int) -> np.ndarray:
@@ -144,17 +127,6 @@ def clustered_vectors(count: int) -> np.ndarray:
 def query_ms(index: logt.Index, X: np.ndarray) -> float:
     queries = iter(np.tile(X[:300], (2, 1)))
     return median_ms(lambda: index.search(next(queries), K, threads=1), 300)
-
-
-def median_ms(step: Callable[[], object], repeats: int) -> float:
-    """Return the median time of a step in milliseconds, after one that does not count."""
-    step()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        step()
-        times.append(time.perf_counter() - start)
-    return 1e3 * float(np.median(times))
 
 
 if __name__ == "__main__":

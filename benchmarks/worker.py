@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
+import pickle
 import resource
-import signal
 import sys
 import time
 import traceback
 from collections.abc import Callable
-from multiprocessing.connection import Connection
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.systems import Built, Collection, System, systems
+from benchmarks.interface import Built, Collection, System, UnsupportedError
+from benchmarks.memory import memory_of
+from benchmarks.systems import systems
+from logt._internal.subprocess_worker import FOREVER, Child, ChildError
 from logt._internal.threads import single_threaded_blas
 
 SINGLE, BATCH = 128, 64  # queries: one after the other, and together
@@ -33,43 +35,24 @@ class Worker:
     """The process of one system. Calls wait for its answer."""
 
     def __init__(self, system: System, folder: Path, metric: str, threads: int):
-        context = multiprocessing.get_context("spawn")
-        self._pipe, other = context.Pipe()
-        arguments = (other, system.name, folder, metric, threads, list(sys.path))
-        before = dict(os.environ)
-        os.environ.update(system.environment)
-        try:
-            self._process = context.Process(target=_serve, args=arguments, daemon=True)
-            self._process.start()
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
-        other.close()
+        self._session = (system.name, folder, metric, threads)
+        path = os.pathsep.join(filter(None, sys.path))
+        self._child = Child("benchmarks.worker:answer", environment={**system.environment, "PYTHONPATH": path})
 
-    def call(self, method: str, *arguments: Any, limit: float | None = None) -> Any:
+    def call(self, method: str, *arguments: Any, limit: float = FOREVER) -> Any:
         """Return what a method of the session returns, or raise WorkerError; limit: seconds to wait for it."""
         try:
-            self._pipe.send((method, arguments))
-            if not self._pipe.poll(limit):
-                self.stop()
-                raise WorkerError(f"{method} took more than {limit:.0f} s")
-            succeeded, result = self._pipe.recv()
-        except (EOFError, OSError) as error:
-            self._process.join()
-            raise WorkerError(f"its process ended: {_exit_reason(self._process.exitcode)}") from error
+            reply, _ = self._child.ask(pickle.dumps((self._session, method, arguments)), seconds=limit)
+        except ChildError as error:
+            raise WorkerError(f"{method}: {error}") from error
+        succeeded, result = pickle.loads(reply)
         if not succeeded:
             raise WorkerError(result)
         return result
 
     def stop(self) -> None:
         """End the process."""
-        self._process.kill()
-        self._process.join()
-        self._pipe.close()
-
-
-def _exit_reason(code: int | None) -> str:
-    return signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
+        self._child.kill()
 
 
 class Session:
@@ -84,7 +67,7 @@ class Session:
         """Build the system; return its seconds, peak memory above that of the vectors, and bytes."""
         X = np.load(self._folder / "vectors.npy")
         self._vectors = len(X)
-        before = _resident_bytes()
+        before = memory_of(os.getpid(), "VmRSS")
         start = time.perf_counter()
         self._built = self._system.build(Collection(X, self._metric, self._threads, self._folder))
         seconds = time.perf_counter() - start
@@ -138,29 +121,18 @@ def _seconds(step: Callable[[np.ndarray], object], values: list[np.ndarray], lea
     return times
 
 
-def _resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def answer(request: bytes, _: bytes) -> tuple[bytes, bytes]:
+    """Return the pickled result of a call, or the error; the first call opens the session."""
+    session, method, arguments = pickle.loads(request)
+    try:
+        reply = True, getattr(_open_session(*session), method)(*arguments)
+    except Exception as error:
+        lines = [] if isinstance(error, UnsupportedError) else traceback.format_exc().splitlines(keepends=True)[-6:]
+        reply = False, "".join([f"{type(error).__name__}: {error}\n", *lines])
+    return pickle.dumps(reply), b""
 
 
-def _serve(pipe: Connection, name: str, folder: Path, metric: str, threads: int, path: list[str]) -> None:
-    """Answer calls until the pipe is closed."""
-    sys.path[:] = path
+@cache
+def _open_session(name: str, folder: Path, metric: str, threads: int) -> Session:
     system = next(system for system in systems() if system.name == name)
-    session = Session(system, folder, metric, threads)
-    while True:
-        try:
-            method, arguments = pipe.recv()
-        except EOFError:
-            return
-        try:
-            pipe.send((True, getattr(session, method)(*arguments)))
-        except Exception as error:
-            pipe.send((False, f"{type(error).__name__}: {error}" + ("" if _expected(error) else _last_lines())))
-
-
-def _expected(error: Exception) -> bool:
-    return type(error).__name__ == "UnsupportedError"
-
-
-def _last_lines() -> str:
-    return "\n" + "".join(traceback.format_exc().splitlines(keepends=True)[-6:])
+    return Session(system, folder, metric, threads)

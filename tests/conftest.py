@@ -3,6 +3,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -13,6 +15,26 @@ os.environ["LOGT_MODEL"] = "lite"  # the small model, where the model does not m
 # Threads of Ray that report usage log tracebacks at any time, which Python 3.11 formats with `ast`. If another thread
 # parses meanwhile, as Hypothesis does, that one fails with a SystemError.
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+
+# With --dist loadfile, a worker takes one file after the other: one that takes minutes must not be the last.
+SLOW_FILES = (
+    *("test_distributed_ray.py", "test_web.py", "test_server_security.py", "test_photos_durability.py"),
+    *("test_durability.py", "test_docs.py", "test_bench.py", "test_reproduce.py", "test_distributed_build.py"),
+)
+
+
+def pytest_collection_modifyitems(items):
+    """Start with the slow files; the order within a file stays."""
+    order = {name: place for place, name in enumerate(SLOW_FILES)}
+    items.sort(key=lambda item: order.get(item.path.name, len(order)))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """List what to install or set to run the tests that were skipped."""
+    texts = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", [])]
+    reasons = [re.sub(r"could not import '(\w+).*", r"needs \1: pip install \1", text) for text in texts]
+    for reason, count in Counter(reason.removeprefix("Skipped: ") for reason in reasons).most_common():
+        terminalreporter.write_line(f"{count:4} skipped: {reason}")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -41,7 +63,7 @@ BROWSER_FLAGS = [
 def browser():
     """A real Chromium; without it, the tests that need it are skipped."""
     if BROWSER is None:
-        pytest.skip("Chromium is not installed: apt-get install chromium")
+        pytest.skip("needs Chromium: apt-get install chromium")
     playwright = pytest.importorskip("playwright.sync_api")
     with playwright.sync_playwright() as driver:
         chromium = driver.chromium.launch(executable_path=BROWSER, args=BROWSER_FLAGS)
@@ -65,6 +87,38 @@ def new_page(browser, request):
     # A status of 4xx and a stopped server are errors that the page shows to the user.
     expected = re.compile("responded with a status of 4|ERR_CONNECTION_REFUSED")
     assert not [text for text in errors if not expected.search(text)]
+
+
+@pytest.fixture(scope="session")
+def photo_album(tmp_path_factory):
+    """(folder, index, ids) of 24 photos of 8 scenes and of photos with odd names; no test changes them."""
+    photos = pytest.importorskip("synthetic_photos")
+    root = tmp_path_factory.mktemp("album")
+    ids = photos.write_photos(root / "photos", root / "index", also=photos.ODD_NAMES)
+    return root / "photos", root / "index", ids
+
+
+@pytest.fixture(scope="session")
+def photo_client(photo_album):
+    """A client of a server with these photos; no test changes it."""
+    server = pytest.importorskip("server_testing")
+    with server.open_client(server.open_album(photo_album)) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def web_album(tmp_path_factory):
+    """(URL, collection) of 150 photos of 50 scenes, one a day from 2020-01-01, with a graph; no test changes them.
+
+    The newest photo has a name that is HTML.
+    """
+    server, photos = pytest.importorskip("server_testing"), pytest.importorskip("synthetic_photos")
+    root = tmp_path_factory.mktemp("web")
+    names = "scene {number:03}/photo {seed}.jpg"
+    photos.write_photos(root / "photos", root / "index", 50, 3, names, also=["zoo/" + photos.ODD_NAMES[0]], link=5)
+    collection = server.open_album((root / "photos", root / "index"))
+    with server.run_server(server.create_app(collection)) as url:
+        yield url, collection
 
 
 @pytest.fixture
@@ -93,7 +147,7 @@ def network(tmp_path_factory):
         helper, floats = onnx.helper, onnx.TensorProto.FLOAT
         weights = np.random.default_rng(seed).standard_normal((channels, 3, 8, 8)).astype(np.float32) / 8
         shape = ["N", 3, *size] if layout == "NCHW" else ["N", *size, 3]
-        nodes, x = [], "pictures"
+        nodes, x = [], "images"
         if layout == "NHWC":
             nodes.append(helper.make_node("Transpose", [x], ["turned"], perm=[0, 3, 1, 2]))
             x = "turned"
@@ -109,7 +163,7 @@ def network(tmp_path_factory):
         graph = helper.make_graph(
             nodes,
             name,
-            [helper.make_tensor_value_info("pictures", floats, shape)],
+            [helper.make_tensor_value_info("images", floats, shape)],
             [helper.make_tensor_value_info(last, floats, rank)],
             [onnx.numpy_helper.from_array(weights, "weights")],
         )
@@ -130,10 +184,43 @@ def small(network):
 
 
 @pytest.fixture(scope="session")
+def indexed_photos(tmp_path_factory, small):
+    """A folder of five drawn photos with its index; `album` is a copy to change."""
+    from drawn_photos import counts, draw_folder
+
+    from logt.photos import update
+
+    folder = draw_folder(tmp_path_factory.mktemp("indexed") / "photos")
+    assert counts(update(folder, model=small, progress=True)) == (5, 0, 0, 0, 0)
+    return folder
+
+
+@pytest.fixture
+def album(indexed_photos, tmp_path):
+    return shutil.copytree(indexed_photos, tmp_path / "photos")
+
+
+@pytest.fixture
+def run_logt(monkeypatch, capsys):
+    """run(*words) -> what the command `logt` prints; with ok=False, errors too, on one line."""
+    from logt.cli.main import main
+
+    def run(*words, ok=True):
+        monkeypatch.setattr(sys, "argv", ["logt", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        assert (ended.value.code in (None, 0)) == ok, printed
+        return printed.out if ok else " ".join((printed.out + printed.err).split())
+
+    return run
+
+
+@pytest.fixture(scope="session")
 def s3_server():
     """The address of a server that speaks the protocol of S3."""
-    pytest.importorskip("s3fs", reason="s3fs is not installed")
-    moto = pytest.importorskip("moto.server", reason="moto is not installed")
+    pytest.importorskip("s3fs")
+    moto = pytest.importorskip("moto.server")
     server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     yield server.get_host_and_port()

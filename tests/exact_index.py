@@ -1,6 +1,8 @@
-"""An index whose results are known: one unit per vector, in float32."""
+"""Indexes whose results are known, and what searches of them are compared with."""
 
 from __future__ import annotations
+
+import numpy as np
 
 from logt.group_testing.decoder import Sparse
 from logt.group_testing.grouping import Random
@@ -10,3 +12,17 @@ from logt.group_testing.quantize import Float32
 
 EXACT = GroupTesting(Random(1, 1), Pinv(), Float32(), Sparse(64, "free", weights="float32"))
 METRICS = ("cosine", "ip", "l2")
+
+
+def nearest(X, Q, k=10, metric="cosine"):
+    """Return the rows of X that are nearest to each query, from the vectors themselves."""
+    X, Q = X.astype(float), Q.astype(float)
+    if metric == "cosine":
+        X = X / np.linalg.norm(X, axis=1, keepdims=True)
+    scores = 2 * Q @ X.T - np.square(X).sum(axis=1) if metric == "l2" else Q @ X.T
+    return np.argsort(-scores, axis=1, kind="stable")[:, :k]
+
+
+def overlap(found, wanted):
+    """Return the mean fraction of the wanted ids of each query that are among the found ones."""
+    return np.mean([np.isin(mine, ids).mean() for ids, mine in zip(found, wanted, strict=True)])

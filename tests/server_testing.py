@@ -10,13 +10,20 @@ from contextlib import contextmanager
 
 import uvicorn
 from starlette.testclient import TestClient
+from synthetic_photos import SyntheticPhotos
 
 from logt.server.app import create_app
 from logt.server.connections import server_config
+from logt.server.photo_collection import PhotoCollection
 from logt.server.settings import Limits, Settings
 
 API = "/api/v1"
 TOKEN = "a token of some length"
+
+
+def open_album(album):
+    """The collection of photos that `write_photos` has written; album: (folder, index, ...)."""
+    return PhotoCollection(SyntheticPhotos(*album[:2]))
 
 
 @contextmanager
@@ -67,8 +74,14 @@ def wait_until(condition, seconds=20.0):
         time.sleep(0.02)
 
 
+def search_photo(page, method, content, **file):
+    """Search with a photo by "drop", "paste" or "choose", and wait for the page that is loaded."""
+    with page.expect_navigation():
+        enter_photo(page, method, content, **file)
+
+
 def enter_photo(page, method, content, name="query.jpg", media_type="image/jpeg"):
-    """Search with a photo by "drop", "paste" or "choose"."""
+    """Enter a photo by "drop", "paste" or "choose"."""
     if method == "choose":
         page.set_input_files("#photo", {"name": name, "mimeType": media_type, "buffer": content})
         return

@@ -13,6 +13,15 @@ from logt.descriptors.boxes import to_pixels
 from logt.errors import InvalidInputError
 from logt.photos.catalog import CatalogPhoto
 
+ODD_NAMES = [
+    "<img src=x onerror=alert(1)>.jpg",
+    "\"' onload='alert(1)",
+    "{{7*7}}.jpg",
+    "a&b;#?%2e%2e.jpg",
+    "ü \u202e.jpg",
+    "..jpg",
+]
+
 GRID = 6
 """The descriptor is the mean colours of a GRID x GRID grid of cells."""
 
@@ -27,10 +36,6 @@ class SyntheticPhotos:
     def __init__(self, folder: Path, index: Path):
         self.folder, self.path, self.index = folder, index, logt.open(index)
         self.folders = [folder]
-
-    def search(self, image, k, box=None, *, rerank=None):
-        result = self.index.search(self.descriptor(image, box), k, rerank=rerank)
-        return list(zip(result.ids.tolist(), result.scores.tolist(), strict=True))[: result.counts]
 
     def descriptor(self, image, box=None):
         return compute_descriptor(image if box is None else image.crop(tuple(map(round, to_pixels(box, image.size)))))
@@ -83,18 +88,22 @@ def encode_jpeg(image, **options):
     return out.getvalue()
 
 
-def write_photos(folder: Path, index: Path, scenes=8, each=3, names="scene {number:02}/photo {seed}.jpg"):
-    """Write `each` photos of every scene to a folder, index them, and return their ids."""
-    ids, rows = [], []
-    for number in range(scenes):
-        for seed in range(each):
-            photo_id = names.format(number=number, seed=seed)
-            path = folder / photo_id
-            path.parent.mkdir(parents=True, exist_ok=True)
-            draw_scene(number, seed).save(path, "JPEG", quality=92)
-            ids.append(photo_id)
-            rows.append(compute_descriptor(Image.open(path)))
+def write_photos(folder, index, scenes=8, each=3, names="scene {number:02}/photo {seed}.jpg", *, also=(), link=0):
+    """Write `each` photos of every scene to a folder, index them, and return their ids.
+
+    also: ids of more photos, each of a scene of its own. link: the degree of the neighbor graph, 0 for none.
+    """
+    photos = [(names.format(number=n, seed=seed), draw_scene(n, seed)) for n in range(scenes) for seed in range(each)]
+    photos += [(photo_id, draw_scene(1000 + number)) for number, photo_id in enumerate(also)]
+    rows = []
+    for photo_id, photo in photos:
+        path = folder / photo_id
+        path.parent.mkdir(parents=True, exist_ok=True)
+        photo.save(path, "JPEG", quality=92)
+        rows.append(compute_descriptor(Image.open(path)))
     photo_index = logt.Index(GRID * GRID * 3)
-    photo_index.add(np.stack(rows), ids=ids)
+    photo_index.add(np.stack(rows), ids=[photo_id for photo_id, _ in photos])
+    if link:
+        photo_index.link(link)
     photo_index.save(index)
-    return ids
+    return [photo_id for photo_id, _ in photos]

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from logt import InvalidInputError
-from logt.datasets import load_benchmark, synthetic_benchmark
+from logt.datasets import load_benchmark, synthetic_benchmark, synthetic_collection
 from logt.datasets.benchmark import NEIGHBORS_PROTOCOL
-from logt.datasets.ground_truth import ground_truth_from_json, ground_truth_from_pickle
-from logt.datasets.restricted_pickle import read_pickle
+from logt.datasets.ground_truth import ground_truth_from_json
+from logt.evaluation import mean_average_precision
 
-EASY, HARD, JUNK = [[0, 1], [5]], [[2], []], [[3], [6, 7]]
+REVISITED = [{"easy": [0, 1], "hard": [2], "junk": [3]}, {"easy": [5], "hard": [], "junk": [6, 7]}]
 
 
 @pytest.fixture
@@ -24,13 +21,12 @@ def data(rng):
     return rng.standard_normal((12, 6)), rng.standard_normal((2, 6))
 
 
-def write_gnd(path, protocol=2, as_arrays=True):
-    kind = (lambda rows: np.array(rows, np.int64)) if as_arrays else list
-    gnd = [
-        {"bbx": [np.float64(1.5), 2, 3, 4], "easy": kind(e), "hard": kind(h), "junk": kind(j)}
-        for e, h, j in zip(EASY, HARD, JUNK, strict=True)
-    ]
-    path.write_bytes(pickle.dumps({"gnd": gnd, "imlist": ["a", "b"], "qimlist": ["q"]}, protocol))
+def write_bin(path, matrix, kind="<f4"):
+    path.write_bytes(np.array(matrix.shape, "<u4").tobytes() + np.asarray(matrix, kind).tobytes())
+
+
+def write_mat_5(path, **arrays):
+    pytest.importorskip("scipy.io").savemat(path, {name: matrix.T for name, matrix in arrays.items()})
 
 
 def write_mat_73(path, **arrays):
@@ -48,50 +44,36 @@ def check(benchmark, X, Q):
         assert np.allclose(mine, theirs / np.linalg.norm(theirs, axis=1, keepdims=True), atol=1e-6)
 
 
-def check_revisited(truths):
+def write_npy_files(folder, X, Q):
+    np.save(folder / "vectors.npy", X)
+    np.save(folder / "queries.npy", Q)
+
+
+def write_mat_5_file(folder, X, Q):
+    write_mat_5(folder / "features.mat", X=X, Q=Q)
+
+
+def write_mat_73_files(folder, X, Q):
+    write_mat_73(folder / "zz.mat", X=X[:9], Q=Q)
+    write_mat_73(folder / "distractors.mat", X=X[9:])
+
+
+@pytest.mark.parametrize("write", [write_npy_files, write_mat_5_file, write_mat_73_files])
+def test_vectors_and_queries_with_the_revisited_ground_truth(tmp_path, data, write):
+    write(tmp_path, *data)
+    (tmp_path / "ground_truth.json").write_text(json.dumps({"queries": REVISITED}))
+    benchmark = load_benchmark(tmp_path)
+    check(benchmark, *data)
+    truths = benchmark.truths
     assert list(truths) == ["medium", "easy", "hard"]
     assert [rows.tolist() for rows in truths["medium"].positives] == [[0, 1, 2], [5]]
     assert [rows.tolist() for rows in truths["easy"].junk] == [[3, 2], [6, 7]]
     assert [rows.tolist() for rows in truths["hard"].positives] == [[2], []]
-
-
-@pytest.mark.parametrize("suffix", [".npy", ".fbin"])
-def test_vectors_with_json(tmp_path, data, suffix):
-    for name, matrix in zip(("vectors", "queries"), data, strict=True):
-        if suffix == ".npy":
-            np.save(tmp_path / f"{name}.npy", matrix)
-        else:
-            head = np.array(matrix.shape, "<u4").tobytes()
-            (tmp_path / f"{name}.fbin").write_bytes(head + matrix.astype("<f4").tobytes())
-    lists = zip(EASY, HARD, JUNK, strict=True)
-    queries = [{"easy": e, "hard": h, "junk": j} for e, h, j in lists]
-    (tmp_path / "ground_truth.json").write_text(json.dumps({"queries": queries}))
-    benchmark = load_benchmark(tmp_path)
-    check(benchmark, *data)
-    check_revisited(benchmark.truths)
     assert benchmark.main == "medium"
 
 
-def test_mat_of_matlab_5_with_revisited_pickle(tmp_path, data):
-    io = pytest.importorskip("scipy.io")
-    io.savemat(tmp_path / "features.mat", {"X": data[0].T, "Q": data[1].T})
-    write_gnd(tmp_path / "gnd_roxford5k.pkl")
-    benchmark = load_benchmark(tmp_path)
-    check(benchmark, *data)
-    check_revisited(benchmark.truths)
-
-
-def test_mat_of_matlab_73_with_distractors_in_a_separate_file(tmp_path, data):
-    X, Q = data
-    write_mat_73(tmp_path / "zz.mat", X=X[:9], Q=Q)
-    write_mat_73(tmp_path / "distractors.mat", X=X[9:])
-    write_gnd(tmp_path / "gnd_roxford5k.pkl")
-    check(load_benchmark(tmp_path), X, Q)
-
-
 def test_mat_with_the_text_files_of_the_oxford_buildings(tmp_path, data):
-    io = pytest.importorskip("scipy.io")
-    io.savemat(tmp_path / "features.mat", {"X": data[0].T, "Q": data[1].T})
+    write_mat_5_file(tmp_path, *data)
     (tmp_path / "imlist.txt").write_text("\n".join(f"image_{i:02}.jpg" for i in range(10)))
     texts = tmp_path / "gt"
     texts.mkdir()
@@ -114,15 +96,7 @@ def test_mat_with_the_text_files_of_the_oxford_buildings(tmp_path, data):
 
 
 @pytest.mark.parametrize(
-    ("distance", "metric"),
-    [
-        ("angular", "cosine"),
-        ("cosine", "cosine"),
-        ("normalized", "cosine"),
-        ("euclidean", "l2"),
-        ("ip", "ip"),
-        (b"dot", "ip"),
-    ],
+    ("distance", "metric"), [("angular", "cosine"), ("normalized", "cosine"), ("euclidean", "l2"), (b"dot", "ip")]
 )
 def test_hdf5_of_ann_benchmarks_and_vibe(tmp_path, data, distance, metric):
     h5py = pytest.importorskip("h5py")
@@ -143,24 +117,16 @@ def test_hdf5_of_ann_benchmarks_and_vibe(tmp_path, data, distance, metric):
     other = "cosine" if metric == "l2" else "l2"
     with pytest.raises(InvalidInputError, match=f"states the distance .*, but the metric {other} was requested"):
         load_benchmark(path, metric=other)
-
-
-def test_hdf5_with_a_distance_that_is_not_supported_is_refused(tmp_path, data):
-    h5py = pytest.importorskip("h5py")
-    with h5py.File(tmp_path / "sets.hdf5", "w") as file:
-        file["train"], file["test"] = data
-        file["neighbors"] = np.zeros((2, 1), np.int32)
+    with h5py.File(path, "a") as file:
         file.attrs["distance"] = "jaccard"
     with pytest.raises(InvalidInputError, match="unsupported distance 'jaccard'; supported: angular, cosine"):
-        load_benchmark(tmp_path)
+        load_benchmark(path)
 
 
-def write_bin(path, matrix, kind):
-    path.write_bytes(np.array(matrix.shape, "<u4").tobytes() + np.asarray(matrix, kind).tobytes())
-
-
-@pytest.mark.parametrize("metric", ["cosine", "ip", "l2", "euclidean"])
-@pytest.mark.parametrize(("suffix", "kind"), [(".fbin", "<f4"), (".u8bin", "u1")])
+@pytest.mark.parametrize(
+    ("metric", "suffix", "kind"),
+    [("cosine", ".fbin", "<f4"), ("ip", ".fbin", "<f4"), ("l2", ".u8bin", "u1"), ("euclidean", ".u8bin", "u1")],
+)
 def test_binary_files_of_big_ann_benchmarks(tmp_path, data, metric, suffix, kind):
     X, Q = (np.abs(matrix * 50) + 1 for matrix in data)
     write_bin(tmp_path / f"base{suffix}", X, kind)
@@ -185,81 +151,6 @@ def test_binary_files_of_big_ann_benchmarks(tmp_path, data, metric, suffix, kind
         load_benchmark(tmp_path)
 
 
-def test_vector_files_need_finite_rows_and_a_known_metric(tmp_path, data):
-    write_bin(tmp_path / "vectors.fbin", data[0], "<f4")
-    write_bin(tmp_path / "queries.fbin", data[1] * [[1], [np.inf]], "<f4")
-    with pytest.raises(InvalidInputError, match="metric must be one of"):
-        load_benchmark(tmp_path, metric="manhattan")
-    with pytest.raises(InvalidInputError, match="row 1 of the queries"):
-        load_benchmark(tmp_path, metric="l2")
-    write_bin(tmp_path / "queries.fbin", data[1][:0], "<f4")
-    with pytest.raises(InvalidInputError, match="the matrix has no rows"):
-        load_benchmark(tmp_path, metric="l2")
-
-
-@pytest.mark.parametrize("protocol", range(2, 6))
-@pytest.mark.parametrize("as_arrays", [True, False])
-def test_pickles_of_lists_and_arrays_are_read(tmp_path, protocol, as_arrays):
-    path = tmp_path / "gnd_rparis6k.pkl"
-    write_gnd(path, protocol, as_arrays)
-    check_revisited(ground_truth_from_pickle(path))
-    contents = read_pickle(path)
-    assert contents["imlist"] == ["a", "b"]
-    assert contents["gnd"][0]["bbx"] == [1.5, 2, 3, 4]
-
-
-class _Command:
-    def __init__(self, function, *words):
-        self.call = function, words
-
-    def __reduce__(self):
-        return self.call
-
-
-class _State:
-    """A NumPy type whose state claims a field of objects: raw bytes would become pointers."""
-
-    def __reduce__(self):
-        return np.dtype, ("V8", False, True), (3, "|", None, ("a",), {"a": (np.dtype("O"), 0)}, 8, 1, 0)
-
-
-@pytest.mark.parametrize(
-    ("make", "named"),
-    [
-        (lambda path: _Command(os.system, f"touch {path}"), "system"),
-        (lambda path: _Command(open, str(path), "w"), "open"),
-        (lambda path: _Command(eval, f"open({str(path)!r}, 'w')"), "eval"),
-        (lambda path: _Command(Path, str(path)), "Path"),
-        (lambda path: _Command(np.load, str(path)), "load"),
-        (lambda path: _State(), "V8"),
-        (lambda path: np.array([{}, []], object), "O8"),
-    ],
-)
-def test_a_pickle_that_calls_code_is_refused_and_nothing_runs(tmp_path, make, named):
-    victim, path = tmp_path / "victim", tmp_path / "gnd.pkl"
-    path.write_bytes(pickle.dumps({"gnd": [{"easy": make(victim)}]}, 2))
-    with pytest.raises(InvalidInputError, match=f"{named}.*nothing was run"):
-        read_pickle(path)
-    assert not victim.exists()
-
-
-def test_a_pickle_cannot_modify_the_functions_it_may_call(tmp_path):
-    path = tmp_path / "gnd.pkl"
-    path.write_bytes(b"\x80\x02cnumpy\ndtype\n}X\x09\x00\x00\x00_function\x88sb.")  # BUILD on the function itself
-    with pytest.raises(InvalidInputError, match="a modified function"):
-        read_pickle(path)
-
-
-@pytest.mark.parametrize("cut", [0, 1, 20, 100, -1])
-def test_a_damaged_pickle_raises_an_input_error(tmp_path, cut):
-    path = tmp_path / "gnd.pkl"
-    write_gnd(path)
-    content = path.read_bytes()
-    path.write_bytes(content[:cut] if cut >= 0 else b"\x00" + content)
-    with pytest.raises(InvalidInputError, match=r"gnd\.pkl"):
-        read_pickle(path)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -278,7 +169,7 @@ def test_invalid_json_ground_truth_is_refused(tmp_path, text, message):
         ground_truth_from_json(path)
 
 
-def test_inconsistent_folders_are_refused(tmp_path, data):
+def test_inconsistent_folders_and_pickles_are_refused(tmp_path, data):
     with pytest.raises(FileNotFoundError, match="folder not found"):
         load_benchmark(tmp_path / "none")
     with pytest.raises(InvalidInputError, match="unsupported benchmark layout; supported: vectors and queries"):
@@ -294,6 +185,7 @@ def test_inconsistent_folders_are_refused(tmp_path, data):
         (Q[:1], "1 queries, but the ground truth"),
         (Q * [[1], [0]], "row 1 is all zeros"),
         (Q * [[1], [np.nan]], "row 1 of the queries"),
+        (Q[:0], "the matrix has no rows"),
     ):
         np.save(tmp_path / "queries.npy", queries)
         with pytest.raises(InvalidInputError, match=message):
@@ -303,15 +195,16 @@ def test_inconsistent_folders_are_refused(tmp_path, data):
     (tmp_path / "ground_truth.json").write_text(json.dumps(truth))
     with pytest.raises(InvalidInputError, match="refers to row 12, but there are 12 vectors"):
         load_benchmark(tmp_path)
+    with pytest.raises(InvalidInputError, match="metric must be one of"):
+        load_benchmark(tmp_path, metric="manhattan")
+    (tmp_path / "ground_truth.json").rename(tmp_path / "gnd_roxford5k.pkl")
+    with pytest.raises(InvalidInputError, match=r"a pickle can run code; convert it to ground_truth\.json"):
+        load_benchmark(tmp_path)
 
 
 def test_all_mat_files_need_x_and_exactly_one_q(tmp_path, data):
-    io = pytest.importorskip("scipy.io")
-    io.savemat(tmp_path / "a.mat", {"X": data[0].T})
+    write_mat_5(tmp_path / "a.mat", X=data[0])
     with pytest.raises(InvalidInputError, match="exactly one of them Q"):
-        load_benchmark(tmp_path)
-    io.savemat(tmp_path / "a.mat", {"X": data[0].T, "Q": data[1].T})
-    with pytest.raises(InvalidInputError, match="no ground truth"):
         load_benchmark(tmp_path)
     (tmp_path / "a.mat").write_bytes(b"no MATLAB")
     with pytest.raises(InvalidInputError, match=r"cannot be read as a \.mat file"):
@@ -321,3 +214,14 @@ def test_all_mat_files_need_x_and_exactly_one_q(tmp_path, data):
 def test_the_fingerprint_depends_on_the_data_only():
     one, same, other = synthetic_benchmark(200, 8), synthetic_benchmark(200, 8), synthetic_benchmark(200, 8, seed=1)
     assert one.fingerprint == same.fingerprint != other.fingerprint
+
+
+def test_the_synthetic_collection_has_the_ground_truth_it_states():
+    collection = synthetic_collection(2000, 128, landmarks=10, views=15)
+    assert collection.X.shape == (2000, 128)
+    assert collection.Q.shape == (10, 128)
+    assert np.allclose(np.linalg.norm(collection.X, axis=1), 1, atol=1e-5)
+    assert [len(p) for p in collection.positives] == [15] * 10
+    assert len(np.unique(np.concatenate(collection.positives))) == 150
+    ranking = np.argsort(-(collection.Q @ collection.X.T), axis=1)
+    assert 40 < mean_average_precision(ranking, collection.positives) < 99

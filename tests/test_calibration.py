@@ -13,8 +13,8 @@ import logt
 from logt import InvalidInputError
 from logt._internal.threads import SERIAL
 from logt.cli.main import app
-from logt.lists.calibration import calibrate, measure_ranks, sample_vectors
-from logt.lists.inverted_lists import Probe, Ranks, RecallCurve
+from logt.lists.calibration import calibrate, measure_depths, sample_vectors
+from logt.lists.inverted_lists import CandidateDepths, Probe, RecallCurve
 from logt.methods import lo_gt, sketched
 
 
@@ -50,12 +50,12 @@ def test_a_recall_is_about_reached_for_any_k(normal, k):
 
 def test_every_trained_codec_has_a_curve_that_is_stored(normal, tmp_path):
     _, Q, index = normal
-    curve = index._snapshot.list_segments[0].codec.curve
+    curve = index._snapshot.segments[0].codec.curve
     assert (np.diff(curve.recall, axis=1) >= 0).all()
     assert (curve.recall[:, -1] > 0.98).all()
     index.save(tmp_path / "index")
     opened = logt.open(tmp_path / "index")
-    assert (opened._snapshot.list_segments[0].codec.curve.recall == curve.recall).all()
+    assert (opened._snapshot.segments[0].codec.curve.recall == curve.recall).all()
     assert (opened.search(Q, 10).ids == index.search(Q, 10).ids).all()
 
 
@@ -131,35 +131,35 @@ def test_where_hundreds_are_about_equally_near_more_candidates_are_compared(tmp_
     X, Q = (centres[rng.integers(0, 12, n)] + 0.56 * rng.standard_normal((n, 320)) for n in (6000, 100))
     index = logt.Index(320)
     index.add(X)
-    ranks = index._snapshot.list_segments[0].codec.ranks
+    ranks = index._snapshot.segments[0].codec.depths
     assert 60 < ranks.few < ranks.many
     assert exact_recall(index, X, Q) > 0.9
     measured = exact_recall(index, X, Q, effort=0.3)
     index.save(tmp_path / "index")
-    assert logt.open(tmp_path / "index")._snapshot.list_segments[0].codec.ranks == pytest.approx(ranks)
-    old = replace(index._snapshot.list_segments[0].codec, ranks=Ranks())
+    assert logt.open(tmp_path / "index")._snapshot.segments[0].codec.depths == pytest.approx(ranks)
+    old = replace(index._snapshot.segments[0].codec, depths=CandidateDepths())
     index._snapshot = replace(
-        index._snapshot, segments=tuple(replace(s, codec=old) for s in index._snapshot.list_segments)
+        index._snapshot, segments=tuple(replace(s, codec=old) for s in index._snapshot.segments)
     )
     assert exact_recall(index, X, Q, effort=0.3) < measured - 0.05
 
 
 def test_candidates_follow_the_ranks():
-    usual = Ranks()
+    usual = CandidateDepths()
     assert [usual.candidates(10, effort) for effort in (0, 1 / 3, 0.5)] == [20, 30, 35]
     assert usual.candidates(1, 0.5) == usual.candidates(10, 0.5)
     assert usual.candidates(10, 1) == usual.candidates(101, 1)
     assert usual.candidates(1000, 0.3) == 1500
-    assert Ranks(120, 300).candidates(10, 1 / 3) == 120
-    assert Ranks.total([Ranks(40, 100), usual]) == Ranks(70, 250)
-    for ranks in (usual, Ranks(400, 450), Ranks(1, 1)):
+    assert CandidateDepths(120, 300).candidates(10, 1 / 3) == 120
+    assert CandidateDepths.total([CandidateDepths(40, 100), usual]) == CandidateDepths(70, 250)
+    for ranks in (usual, CandidateDepths(400, 450), CandidateDepths(1, 1)):
         for effort in (0, 0.3, 0.9, 1):
             counts = [ranks.candidates(k, effort) for k in (1, 10, 11, 50, 100, 101, 300, 5000)]
             assert counts == sorted(counts)
         assert all(ranks.candidates(k, 0.99) <= ranks.candidates(k, 1) for k in (1, 50, 100, 1000))
     for wrong in ([0, 1], [1], [1, 1e9]):
-        with pytest.raises(ValueError, match="ranks"):
-            Ranks.from_array(np.array(wrong, np.float32))
+        with pytest.raises(ValueError, match="depths"):
+            CandidateDepths.from_array(np.array(wrong, np.float32))
 
 
 def dense_vectors(count, centres=25, dim=256, noise=0.5):
@@ -173,14 +173,14 @@ def dense_vectors(count, centres=25, dim=256, noise=0.5):
 def dense_segments(count, centres, size):
     index = logt.Index(320, segment_size=size)
     index.add(dense_vectors(count, centres, 320, 0.56)[0])
-    return index._snapshot.list_segments
+    return index._snapshot.segments
 
 
 def test_ranks_of_a_part_are_those_of_all():
     segments = dense_segments(4000, 6, 1000)
     Q, own = sample_vectors(segments, 128, np.random.default_rng(3))
-    whole = measure_ranks(segments, Q, own, SERIAL)
-    part = measure_ranks(segments[:1], Q, own, SERIAL, 1 / len(segments))
+    whole = measure_depths(segments, Q, own, SERIAL)
+    part = measure_depths(segments[:1], Q, own, SERIAL, 1 / len(segments))
     assert len(segments) == 4
     assert 0.5 < part.few / whole.few < 2
 
@@ -200,19 +200,19 @@ def test_an_index_that_grew_measures_itself_again(tmp_path, batch):
     index.add(X[:6000])
     index.save(tmp_path / "index")
     index = logt.open(tmp_path / "index", mode="a")
-    first = index._snapshot.list_segments[0].codec
+    first = index._snapshot.segments[0].codec
     assert first.measured == 6000
     for start in range(6000, 18_000, batch):
         index.add(X[start : start + batch])
         index.save()
-    codecs = {id(segment.codec): segment.codec for segment in index._snapshot.list_segments}
+    codecs = {id(segment.codec): segment.codec for segment in index._snapshot.segments}
     (codec,) = codecs.values()
     assert codec.units == first.units
     assert codec.measured >= 10_000
     assert shared(index, Q) > 0.92
-    opened = logt.open(tmp_path / "index")._snapshot.list_segments[0].codec
+    opened = logt.open(tmp_path / "index")._snapshot.segments[0].codec
     assert opened.measured == codec.measured
-    assert opened.ranks == codec.ranks
+    assert opened.depths == codec.depths
     np.testing.assert_array_equal(opened.curve.recall, codec.curve.recall)
 
 
@@ -220,29 +220,29 @@ def test_compact_measures_an_index_that_grew(monkeypatch):
     X, Q = dense_vectors(9000)
     index = logt.Index(256)
     index.add(X[:5000])
-    monkeypatch.setattr("logt.engine.builder.may_pause", lambda *_: False)
+    monkeypatch.setattr("logt.lists.method.may_pause", lambda *_: False)
     index.add(X[5000:])
-    assert {s.codec.measured for s in index._snapshot.list_segments} == {5000}
+    assert {s.codec.measured for s in index._snapshot.segments} == {5000}
     index.compact()
-    assert {s.codec.measured for s in index._snapshot.list_segments} == {9000}
+    assert {s.codec.measured for s in index._snapshot.segments} == {9000}
     index.tune(Q)
     index.add(X)
     index.compact()
-    assert {s.codec.measured for s in index._snapshot.list_segments} == {0}  # what was tuned with queries stays
+    assert {s.codec.measured for s in index._snapshot.segments} == {0}  # what was tuned with queries stays
 
 
 def test_small_collections_have_ranks_and_a_single_vector_the_usual_ones():
     rng = np.random.default_rng(4)
     small = logt.Index(320)
     small.add(1 + 0.3 * rng.standard_normal((800, 320)))
-    (segment,) = small._snapshot.list_segments
+    (segment,) = small._snapshot.segments
     assert segment.flat
-    assert segment.codec.ranks.few > 40
+    assert segment.codec.depths.few > 40
     index = logt.Index(64)
     index.add(rng.standard_normal((2000, 64)))
     index.remove(np.arange(1999))
     index.tune()
-    assert index._snapshot.list_segments[0].codec.ranks == Ranks()
+    assert index._snapshot.segments[0].codec.depths == CandidateDepths()
 
 
 def test_tuning_measures_with_the_ranks_that_it_finds():
@@ -251,14 +251,14 @@ def test_tuning_measures_with_the_ranks_that_it_finds():
     index = logt.Index(320)
     index.add(centres[rng.integers(0, 6, 3000)] + 0.56 * rng.standard_normal((3000, 320)))
     index.link(12)
-    few = replace(index._snapshot.list_segments[0].codec, ranks=Ranks(1, 1))
+    few = replace(index._snapshot.segments[0].codec, depths=CandidateDepths(1, 1))
     index._snapshot = replace(
-        index._snapshot, segments=tuple(replace(s, codec=few) for s in index._snapshot.list_segments)
+        index._snapshot, segments=tuple(replace(s, codec=few) for s in index._snapshot.segments)
     )
     found = []
     for _ in range(2):  # the second time, the ranks are those of the first
         points = index.tune()
-        found.append(([point.recall for point in points], index._snapshot.links.links.recall.tolist()))
+        found.append(([point.recall for point in points], index._snapshot.graph.recall.tolist()))
     assert found[0] == found[1]
 
 
@@ -292,10 +292,10 @@ def test_an_index_that_lost_many_vectors_is_measured_again_when_it_is_compacted(
     index.add(np.random.default_rng(3).standard_normal((6000, 32)))
     index.remove(np.arange(1500))
     index.compact()
-    assert {s.codec.measured for s in index._snapshot.list_segments} == {6000}
+    assert {s.codec.measured for s in index._snapshot.segments} == {6000}
     index.remove(np.arange(1500, 3000))
     index.compact()
-    assert {s.codec.measured for s in index._snapshot.list_segments} == {3000}
+    assert {s.codec.measured for s in index._snapshot.segments} == {3000}
 
 
 def test_tuning_by_queries_replaces_the_curve(tmp_path):
@@ -304,9 +304,9 @@ def test_tuning_by_queries_replaces_the_curve(tmp_path):
     X = centres[rng.integers(0, 40, 5000)] + 0.2 * rng.standard_normal((5000, 32))
     index = logt.Index(32)
     index.add(X)
-    before = index._snapshot.list_segments[0].codec.curve
+    before = index._snapshot.segments[0].codec.curve
     points = index.tune(rng.standard_normal((50, 32)))  # far from all clusters
-    after = index._snapshot.list_segments[0].codec.curve
+    after = index._snapshot.segments[0].codec.curve
     assert (after.recall != before.recall).any()
     assert [point.effort for point in points] == [*RecallCurve.EFFORTS, 1]
     assert points[-1].recall == points[-1].recall_100 == points[-1].recall_1000 == pytest.approx(1)
@@ -314,7 +314,7 @@ def test_tuning_by_queries_replaces_the_curve(tmp_path):
     index.save(tmp_path / "index")
     reader = logt.open(tmp_path / "index")
     assert len(reader.tune()) == len(points)  # reports, and changes nothing
-    assert (reader._snapshot.list_segments[0].codec.curve.recall == after.recall).all()
+    assert (reader._snapshot.segments[0].codec.curve.recall == after.recall).all()
     with pytest.raises(InvalidInputError, match="no rows"):
         index.tune(np.empty((0, 32)))
     with pytest.raises(InvalidInputError, match="inverted lists"):
@@ -332,18 +332,18 @@ def test_what_was_tuned_with_queries_stays_when_the_index_is_linked():
     index.link()
     assert shared(index, Q[100:]) < 0.7  # as measured with its own vectors
     index.tune(Q[:100])
-    curve = index._snapshot.links.links.recall
+    curve = index._snapshot.graph.recall
     assert shared(index, Q[100:]) > 0.9
     index.add(X[4400:])  # more than a quarter is new: all are linked again
-    assert (index._snapshot.links.links.recall == curve).all()
+    assert (index._snapshot.graph.recall == curve).all()
     assert shared(index, Q[100:]) > 0.85
     index.link(20)  # nothing is known of this graph
-    assert not index._snapshot.links.links.recall.size
+    assert not index._snapshot.graph.recall.size
     assert shared(index, Q[100:]) > 0.85
     assert (index.search(Q, 10).ids == index.search(Q, 10, beam=0).ids).all()
     assert (index.search(Q, 10, effort=0.1).ids != index.search(Q, 10, effort=0.1, beam=0).ids).any()
     index.tune()
-    assert index._snapshot.links.links.recall.size
+    assert index._snapshot.graph.recall.size
 
 
 def test_tuning_by_queries_measures_all_codecs_together():
@@ -355,11 +355,11 @@ def test_tuning_by_queries_measures_all_codecs_together():
     index = logt.Index(96)
     index.add(clusters[:5900])
     index.add(others)
-    codecs = {id(s.codec): s.codec for s in index._snapshot.list_segments}
+    codecs = {id(s.codec): s.codec for s in index._snapshot.segments}
     assert len(codecs) == 2
     before = [codec.curve.effort(0.9, 10) for codec in codecs.values()]
     index.tune(clusters[5900:])
-    curves = [s.codec.curve for s in index._snapshot.list_segments]
+    curves = [s.codec.curve for s in index._snapshot.segments]
     assert all((curve.recall == curves[0].recall).all() for curve in curves)
     assert curves[0].effort(0.9, 10) < 0.5 * max(before)
     assert shared(index, clusters[5900:], recall=0.9) > 0.85
@@ -367,8 +367,8 @@ def test_tuning_by_queries_measures_all_codecs_together():
     index.remove(np.arange(6400, 11900))  # the others have no lists any more
     index.compact()
     index.tune(clusters[5900:])
-    assert any(s.flat for s in index._snapshot.list_segments)
-    assert max(s.codec.curve.effort(0.9, 10) for s in index._snapshot.list_segments) < 0.5 * max(before)
+    assert any(s.flat for s in index._snapshot.segments)
+    assert max(s.codec.curve.effort(0.9, 10) for s in index._snapshot.segments) < 0.5 * max(before)
 
 
 def test_the_method_sets_the_default(normal):
@@ -390,11 +390,7 @@ def test_the_commands(normal, tmp_path):
         assert done.exit_code == code, done.output
         return done
 
-    run("build", tmp_path / "x.npy", tmp_path / "index", "--bytes", 70, "--recall", 0.9)
-    report = json.loads(run("info", tmp_path / "index", "--json").stdout)
-    assert 40 < report["bytes per vector"] <= 75
-    wrong = CliRunner().invoke(app, ["build", str(tmp_path / "x.npy"), str(tmp_path / "b"), "--bytes", "9"])
-    assert "--bytes must be at least" in str(wrong.exception)
+    run("build", tmp_path / "x.npy", tmp_path / "index", "--recall", 0.9)
     tuned = json.loads(run("tune", tmp_path / "index", tmp_path / "q.npy", "--json", "--recall", 0.9).stdout)
     assert len(tuned["points"]) == len(RecallCurve.EFFORTS) + 1
     assert 0 <= tuned["recommended"] <= 1

@@ -7,17 +7,19 @@ import sys
 
 import numpy as np
 import pytest
-from test_cli import run
 
 import logt
 
 faiss = pytest.importorskip("faiss")
 
 
+N, D = 600, 16
+
+
 @pytest.fixture(scope="module")
 def X():
     rng = np.random.default_rng(0)
-    return (rng.standard_normal((12, 32))[rng.integers(0, 12, 2000)] + rng.standard_normal((2000, 32))).astype("f4")
+    return (rng.standard_normal((12, D))[rng.integers(0, 12, N)] + rng.standard_normal((N, D))).astype("f4")
 
 
 def build(X, factory, metric=faiss.METRIC_L2, ids=None):
@@ -30,25 +32,26 @@ def build(X, factory, metric=faiss.METRIC_L2, ids=None):
     return index
 
 
-@pytest.mark.parametrize("factory", ["Flat", "HNSW16", "IVF16,Flat", "SQ8", "IVF16,SQ8", "OPQ8_32,IVF16,SQ8"])
+def found_first(index, X):
+    return index.search(X[:200], 1).ids[:, 0]
+
+
+@pytest.mark.parametrize("factory", ["Flat", "HNSW16", "IVF8,Flat", "SQ8", "RR16,IVF8,SQ8"])
 def test_the_vectors_and_their_rows_are_kept(X, factory):
     index = logt.from_faiss(build(X, factory))
-    assert (index.ntotal, index.dim, index.metric) == (2000, 32, "l2")
-    direct = logt.Index(32, metric="l2")
-    direct.add(X)
-    for found in (index, direct):
-        assert np.mean(found.search(X[:200], 1).ids[:, 0] == np.arange(200)) > 0.97
-    if factory in ("Flat", "HNSW16", "IVF16,Flat"):  # exact vectors give the same index
+    assert (index.ntotal, index.dim, index.metric) == (N, D, "l2")
+    assert np.mean(found_first(index, X) == np.arange(200)) > 0.97
+    if "SQ" not in factory:
+        direct = logt.Index(D, metric="l2")
+        direct.add(X)
         np.testing.assert_array_equal(index.search(X[:50]).scores, direct.search(X[:50]).scores)
 
 
-@pytest.mark.parametrize(
-    "factory", ["IDMap,Flat", "IDMap2,Flat", "IVF16,Flat", "OPQ8_32,IVF16,SQ8", "IDMap,IVF16,Flat"]
-)
+@pytest.mark.parametrize("factory", ["IDMap,Flat", "IDMap2,Flat", "RR16,IVF8,SQ8", "IDMap,IVF8,Flat"])
 def test_ids_are_kept(X, factory):
-    ids = 7 * np.arange(2000)[::-1] + 10**9
+    ids = 7 * np.arange(N)[::-1] + 10**9
     index = logt.from_faiss(build(X, factory, ids=ids))
-    assert np.mean(index.search(X[:200], 1).ids[:, 0] == ids[:200]) > 0.97
+    assert np.mean(found_first(index, X) == ids[:200]) > 0.97
 
 
 def test_the_metric_is_kept_or_chosen(X):
@@ -58,18 +61,15 @@ def test_the_metric_is_kept_or_chosen(X):
     other = build(X, "Flat", faiss.METRIC_L1)
     with pytest.raises(logt.InvalidInputError, match="metric type 2, which logt does not have; pass metric='cosine'"):
         logt.from_faiss(other)
-    assert len(logt.from_faiss(other, metric="l2")) == 2000
-
-
-def test_an_empty_index_stays_empty():
+    assert len(logt.from_faiss(other, metric="l2")) == N
     assert len(logt.from_faiss(faiss.IndexFlatL2(8))) == 0
     assert len(logt.from_faiss(faiss.IndexIDMap(faiss.IndexFlatL2(8)))) == 0
 
 
 def test_what_cannot_be_converted_is_refused(X, tmp_path):
     with pytest.raises(logt.InvalidInputError, match="IndexPreTransform cannot reconstruct its vectors"):
-        logt.from_faiss(build(X, "PCAW16,Flat"))  # whitened
-    for wrong in (faiss.IndexBinaryFlat(32), X):
+        logt.from_faiss(build(X, "PCAW8,Flat"))  # whitened
+    for wrong in (faiss.IndexBinaryFlat(D), X):
         with pytest.raises(logt.InvalidInputError, match="index must be a faiss index"):
             logt.from_faiss(wrong)
     with pytest.raises(FileNotFoundError, match="file not found"):
@@ -79,32 +79,19 @@ def test_what_cannot_be_converted_is_refused(X, tmp_path):
         logt.from_faiss(tmp_path / "wrong.faiss")
 
 
-def shards_and_parts():
-    """Return an index of two shards, and these: faiss does not keep them alive."""
-    index, parts = faiss.IndexShards(32), [faiss.IndexFlatL2(32) for _ in range(2)]
-    for part in parts:
-        index.add_shard(part)
-    return index, parts
-
-
-def test_an_index_that_cannot_reconstruct_is_refused_before_faiss_starts_threads(X):
-    (alone, _alone), (inner, _inner), (copy, _copy) = (shards_and_parts() for _ in range(3))
-    with_ids, replicas = faiss.IndexIDMap(inner), faiss.IndexReplicas(32)
-    replicas.add_replica(copy)
-    alone.add(X)
-    with_ids.add_with_ids(X, np.arange(2000))
+def test_replicas_are_read_and_shards_are_refused_before_faiss_starts_threads(X):
+    replicas, shards = faiss.IndexReplicas(D), faiss.IndexShards(D)
+    parts = [faiss.IndexFlatL2(D) for _ in range(4)]  # which replicas and shards do not keep alive
+    for replica, shard in zip(parts[:2], parts[2:], strict=True):
+        replicas.add_replica(replica)
+        shards.add_shard(shard)
     replicas.add(X)
-    for index in (alone, with_ids, replicas):
+    assert len(logt.from_faiss(replicas)) == N
+    with_ids = faiss.IndexIDMap(shards)
+    with_ids.add_with_ids(X, np.arange(N))
+    for index in (shards, with_ids):
         with pytest.raises(logt.InvalidInputError, match=f"{type(index).__name__} cannot reconstruct its vectors"):
             logt.from_faiss(index)
-
-
-def test_replicas_give_the_vectors_of_one_of_them(X):
-    replicas, parts = faiss.IndexReplicas(32), [faiss.IndexFlatL2(32) for _ in range(2)]
-    for part in parts:
-        replicas.add_replica(part)
-    replicas.add(X)
-    assert len(logt.from_faiss(replicas)) == 2000
 
 
 def test_without_faiss_the_error_names_the_extra(monkeypatch):
@@ -113,21 +100,12 @@ def test_without_faiss_the_error_names_the_extra(monkeypatch):
         logt.from_faiss("x.faiss")
 
 
-def test_the_command_converts_a_file(X, tmp_path):
+def test_the_command_converts_a_file(X, tmp_path, run_logt):
     faiss.write_index(build(X, "Flat"), str(tmp_path / "x.faiss"))
     words = ("convert", tmp_path / "x.faiss", tmp_path / "index", "--bits", 4)
-    report = json.loads(run(*words, "--json").stdout)
-    assert (report["vectors"], report["metric"]) == (2000, "l2")
+    report = json.loads(run_logt(*words, "--json"))
+    assert (report["vectors"], report["metric"]) == (N, "l2")
     assert logt.open(tmp_path / "index").search(X[5], 1).ids.tolist() == [5]
-    assert "--overwrite" in run(*words, ok=False).stderr
-    run(*words, "--overwrite", "--metric", "cosine")
+    assert "--overwrite" in run_logt(*words, ok=False)
+    run_logt(*words, "--overwrite", "--metric", "cosine")
     assert logt.open(tmp_path / "index").metric == "cosine"
-    (tmp_path / "empty").mkdir()
-    run("convert", tmp_path / "x.faiss", tmp_path / "empty")
-    assert len(logt.open(tmp_path / "empty")) == 2000
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "notes.txt").write_text("mine")
-    refused = run("convert", tmp_path / "x.faiss", tmp_path / "full", ok=False).stderr
-    assert "exists and is not an index" in " ".join(refused.split())
-    run("convert", tmp_path / "none.faiss", tmp_path / "new", ok=False)
-    assert not (tmp_path / "new").exists()

@@ -264,7 +264,7 @@ def test_relearning_keeps_norms(rng, bits):
 def test_unusual_parameters_are_accepted_or_refused_by_name(collection):
     _, Q, index = collection
     assert (index.search(Q[0], 3, nprobe=2**63 - 1).ids == index.search(Q[0], 3, nprobe=10**6).ids).all()
-    assert type(sketched(bits=np.int64(2)).residual.bits) is int
+    assert type(sketched(bits=np.int64(2)).bits) is int
     for wrong in ([[1, 2], [3]], [], 7):
         with pytest.raises(InvalidInputError, match="X"):
             logt.smoothed(wrong)

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import logt
 from logt._internal.threads import SERIAL, Workers
-from logt.baselines import LLC, Dictionary, Exhaustive
+from logt.baselines import Composed, Exhaustive
 from logt.errors import InvalidInputError
 from logt.group_testing.codes import Codes
 from logt.group_testing.dictionary import DictionaryLearning, _normal_equations, _update_atoms, sensitivities
@@ -13,6 +15,7 @@ from logt.group_testing.grouping import Units
 from logt.group_testing.kmeans import KMeans
 from logt.group_testing.llc import LocalityConstrained
 from logt.group_testing.memory_vectors import Mean
+from logt.methods import dictionary, llc
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +65,7 @@ def test_the_atoms_of_synthetic_vectors_are_recovered(rng):
     atoms = rng.standard_normal((30, 40)).astype(np.float32)
     atoms /= np.linalg.norm(atoms, axis=1, keepdims=True)
     X = sparse_mixtures(rng, atoms, 3000, 3)
-    units = KMeans(units=30)(X, rng)
+    units = KMeans(100)(X, rng)
     Y = DictionaryLearning(L=3, epochs=25, candidates=30)(X, units, rng)
     assert (np.abs(atoms @ Y.T).max(axis=1) > 0.98).mean() > 0.8
 
@@ -129,18 +132,14 @@ def test_training_does_not_depend_on_threads(training_set):
     assert (one == two).all()
 
 
-@pytest.mark.parametrize("system", [Dictionary(L=8, epochs=2), Dictionary(60, L=8, epochs=2), LLC()], ids=repr)
-def test_a_dictionary_is_an_ordinary_index(vectors, tmp_path, system):
+@pytest.mark.parametrize(("method", "L"), [(dictionary(L=8, epochs=2), 8), (llc(), 10)], ids=repr)
+def test_a_dictionary_is_an_ordinary_index(vectors, tmp_path, method, L):
     X, Q = vectors(900, 48), vectors(5, 48, seed=1)
-    built = system.build(X, threads=2)
+    built = Composed(method).build(X, threads=2)
     report = built.index.report()
-    assert report["units"] == (60 if system.atoms == 60 else 72)
-    assert report["entries per vector"] == pytest.approx(system.L, abs=0.1)
-    assert (
-        built.rho()
-        == built.memory_ratio
-        == pytest.approx((report["units"] * 48 + 900 * system.L) / (48 * 900), rel=0.02)
-    )
+    assert report["units"] == 72
+    assert report["entries per vector"] == pytest.approx(L, abs=0.1)
+    assert built.rho() == built.memory_ratio == pytest.approx((72 * 48 + 900 * L) / (48 * 900), rel=0.02)
     built.index.save(tmp_path)
     again = logt.open(tmp_path)
     assert again.method == built.index.method
@@ -149,19 +148,20 @@ def test_a_dictionary_is_an_ordinary_index(vectors, tmp_path, system):
 
 def test_a_dictionary_with_all_atoms_it_needs_is_exhaustive_search(vectors):
     X, Q = vectors(300, 16), vectors(10, 16, seed=1)
-    built = Dictionary(60, L=16, epochs=1).build(X)
+    built = Composed(dictionary(n=5, L=16, epochs=1)).build(X)
     exact = Exhaustive().build(X).search(Q, 10)
     assert np.mean([np.isin(e, f).mean() for e, f in zip(exact, built.search(Q, 10), strict=True)]) > 0.98
 
 
 def test_unit_norm_scales_reconstructions(vectors):
-    index = Dictionary(60, L=3, epochs=1, unit_norm=True).build(vectors(300, 16)).index
+    method = replace(dictionary(n=5, L=3, epochs=1), unit_norm=True)
+    index = Composed(method).build(vectors(300, 16)).index
     assert np.allclose(np.linalg.norm(index.reconstruct(range(300)), axis=1), 1, atol=1e-4)
 
 
 def test_batches_have_their_own_dictionaries(vectors):
     X = vectors(900, 32)
-    built = Dictionary(L=4, epochs=1, batches=3).build(X)
+    built = Composed(dictionary(L=4, epochs=1), batches=3).build(X)
     assert built.index.report()["segments"] == 3
     assert built.index.report()["units"] == 72
     assert (np.sort(built.search(X[:4], 900), axis=1) == np.arange(900)).all()
@@ -170,14 +170,14 @@ def test_batches_have_their_own_dictionaries(vectors):
 @pytest.mark.parametrize("N", [1, 2, 17])
 def test_few_vectors_are_learned_and_found(vectors, N):
     X = vectors(N, 8)
-    for system in (Dictionary(L=3, epochs=2), Dictionary(1.0, coreset="sensitivity"), LLC()):
-        assert (np.sort(system.build(X).search(X, N), axis=1) == np.arange(N)).all()
+    for method in (dictionary(L=3, epochs=2), dictionary(n=1, coreset="sensitivity"), llc()):
+        assert (np.sort(Composed(method).build(X).search(X, N), axis=1) == np.arange(N)).all()
 
 
 def test_equal_vectors_make_finite_codes(vectors):
     X = np.repeat(vectors(2, 8), 30, axis=0)
-    for system in (Dictionary(5, L=3, epochs=2), Dictionary(5, coreset="sensitivity"), LLC(5)):
-        index = system.build(X).index
+    for method in (dictionary(n=12, L=3, epochs=2), dictionary(n=12, coreset="sensitivity"), llc(n=12)):
+        index = Composed(method).build(X).index
         assert np.isfinite(index.reconstruct(range(60))).all()
 
 
@@ -196,7 +196,7 @@ def test_locality_constrained_weights_sum_to_one_and_beat_the_nearest(training_s
 
 def test_locality_constrained_weights_solve_their_equation(training_set):
     X, _ = training_set
-    Y = Mean()(X, KMeans(units=40)(X, np.random.default_rng(1)))
+    Y = Mean()(X, KMeans(30)(X, np.random.default_rng(1)))
     codes = LocalityConstrained(5, ridge=1e-3)(X[:20], Y, Units(np.empty((20, 0), np.int32), 0))
     for x, unit, weight in zip(X[:20], *codes.matrices(), strict=True):
         Z = (Y[unit] - x).astype(np.float64)
@@ -211,9 +211,6 @@ def test_locality_constrained_weights_solve_their_equation(training_set):
         (lambda: DictionaryLearning(L=0), "L"),
         (lambda: DictionaryLearning(coreset="large"), "coreset"),
         (lambda: DictionaryLearning(part=0.0), "part"),
-        (lambda: Dictionary(0), "atoms"),
-        (lambda: Dictionary(1.5), "atoms"),
-        (lambda: LLC(-1), "atoms"),
         (lambda: LocalityConstrained(ridge=0), "ridge"),
     ],
 )

@@ -9,9 +9,9 @@ import pytest
 
 import logt
 from logt.evaluation import GroundTruth, evaluate
-from logt.graph import neighbor_lists
+from logt.graph import stored_graph
 from logt.graph.diffusion import Diffusion, background, transition
-from logt.graph.neighbor_lists import NeighborLists
+from logt.graph.stored_graph import StoredGraph
 
 
 def unit(X):
@@ -26,7 +26,7 @@ def exact_neighbors(X, k):
 
 
 def listed(neighbors, similarity):
-    return NeighborLists.encode(neighbors, similarity, neighbors.shape[1])
+    return StoredGraph.encode(np.arange(len(neighbors)), neighbors, similarity, neighbors.shape[1])
 
 
 def clusters(seed=0, count=12, size=25, dim=16):
@@ -40,11 +40,11 @@ def clusters(seed=0, count=12, size=25, dim=16):
 
 def dense(S):
     """S as the kernel spread reads it."""
-    D = np.zeros((len(S.lists), len(S.lists)))
+    D = np.zeros((len(S.graph), len(S.graph)))
     edge = np.unpackbits(S.mutual, axis=1, bitorder="little")
     for i, a in zip(*edge.nonzero(), strict=True):
-        j = S.lists.neighbors[i, a]
-        D[i, j] = S.cube[S.lists.level[i, a]] * S.gain[i] * S.gain[j]
+        j = S.graph.neighbors[i, a]
+        D[i, j] = S.cube[S.graph.level[i, a]] * S.gain[i] * S.gain[j]
     return np.minimum(D, D.T)
 
 
@@ -162,7 +162,7 @@ def test_lists_that_name_a_row_twice_do_no_harm():
     rows = np.array([[1, 2, 3], [0, 0, 2], [0, 1, 3], [0, 1, 2]])
     level = np.array([[255, 100, 1], [1, 255, 1], [100, 100, 1], [1, 1, 1]], np.uint8)
     bounds = np.array([0.2, 1], np.float32)
-    lists = NeighborLists(rows.astype(np.uint16), np.zeros((4, 3), np.uint8), level, bounds)
+    lists = StoredGraph(np.arange(4), rows.astype(np.uint16), np.zeros((4, 3), np.uint8), level, bounds)
     S = transition(lists, 3)
     assert dense(S)[0, 1] == 0
     assert np.unpackbits(S.mutual, axis=1, bitorder="little")[1].any()  # in one direction only
@@ -357,10 +357,10 @@ def test_invalid_queries_can_be_ignored(linked):
 
 def test_stored_lists_with_a_row_that_does_not_exist_are_refused(monkeypatch):
     """Of collections above 2^24 vectors, `high` has 16 bits: a row may be too large for an int32."""
-    lists = NeighborLists.encode(np.array([[1], [0]]), np.array([[0.5], [0.4]], np.float32), 1)
-    monkeypatch.setattr(neighbor_lists, "_high_type", lambda count: np.uint16)
+    lists = StoredGraph.encode(np.arange(2), np.array([[1], [0]], np.int32), np.array([[0.5], [0.4]], np.float32), 1)
+    monkeypatch.setattr(stored_graph, "_high_type", lambda count: np.uint16)
     for high in (1, 0x7FFF, 0x8000, 0xFFFF):
         arrays = {**lists.arrays, "high": np.array([[0], [high]], np.uint16)}
         with pytest.raises(ValueError, match="a vector that does not exist"):
-            NeighborLists.from_arrays(arrays, 2)
-    NeighborLists.from_arrays({**lists.arrays, "high": np.zeros((2, 1), np.uint16)}, 2)
+            StoredGraph.from_arrays(arrays)
+    StoredGraph.from_arrays({**lists.arrays, "high": np.zeros((2, 1), np.uint16)})

@@ -14,23 +14,12 @@ from logt.evaluation import (
     average_precision,
     evaluate,
     mean_average_precision,
-    precision_at,
     recall_at,
     revisited_setups,
 )
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 30), st.integers(0, 10), st.integers(0, 120))
-def test_average_precision_equals_the_reference_implementation(seed, positives, junk, depth):
-    order = np.random.default_rng(seed).permutation(100)
-    relevant, ignored = order[:positives], order[positives : positives + junk]
-    ranking = np.random.default_rng(seed + 1).permutation(100)[:depth]
-    ap = average_precision(ranking, relevant, ignored)
-    assert ap == pytest.approx(reference.average_precision(ranking, set(relevant), set(ignored)), abs=1e-12)
-
-
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 12), st.integers(0, 12), st.integers(0, 20), st.integers(0, 100))
 def test_the_revisited_setups_equal_the_reference_implementation(seed, easy, hard, junk, depth):
     rng = np.random.default_rng(seed)
@@ -63,13 +52,8 @@ def test_means_are_over_queries_with_positives_and_depth_is_the_shortest_ranking
     assert score.mean_ap == pytest.approx(100 * (1 + average_precision([6, 5], [5])) / 2)
     assert score.precision[1] == 50
     assert np.isnan(score.by_query).tolist() == [False, True, False]
-
-
-def test_precision_is_cut_at_the_last_positive():
-    assert precision_at(10, [1, 2, 9, 8], [1, 2]) == 1
-    assert precision_at(10, [7, 1, 9, 8], [1, 2]) == 0.5
-    assert precision_at(10, [7, 8], [1, 2]) == 0
-    assert math.isnan(precision_at(10, [7, 8], []))
+    assert mean_average_precision([[1], [2]], [[1], []]) == 100
+    assert math.isnan(mean_average_precision([[1]], [[]]))
 
 
 def test_rankings_and_ground_truth_must_have_the_same_number_of_queries():
@@ -77,18 +61,6 @@ def test_rankings_and_ground_truth_must_have_the_same_number_of_queries():
         evaluate([[1], [2]], GroundTruth.from_lists([[1]]))
     with pytest.raises(InvalidInputError, match="1 queries have positives, 2 have junk"):
         GroundTruth.from_lists([[1]], [[], []])
-
-
-def test_a_perfect_ranking_scores_one_and_an_empty_one_zero():
-    assert average_precision([3, 1, 2], [1, 2, 3]) == 1
-    assert average_precision([], [1, 2]) == 0
-    assert average_precision([-1, -1], [1, 2]) == 0
-    assert math.isnan(average_precision([1, 2], []))
-
-
-def test_queries_without_positives_are_excluded_from_the_mean():
-    assert mean_average_precision([[1], [2]], [[1], []]) == 100
-    assert math.isnan(mean_average_precision([[1]], [[]]))
 
 
 def test_recall_is_the_fraction_of_exact_neighbors_found():

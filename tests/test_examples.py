@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -25,25 +24,19 @@ PRINTS = {
     "txtai_backend": "after a removal: Boats in the harbour",
     "updates": "after refresh it sees 1,990 vectors of generation 2",
 }
-NEEDS = {
-    "fiftyone_similarity": "fiftyone",
-    "from_faiss": "faiss",
-    "image_pairs": "onnxruntime",
-    "langchain_store": "langchain_core",
-    "photos": "onnxruntime",
-    "serve": "uvicorn",
-    "sklearn_pipeline": "sklearn",
-    "text_search": "tokenizers",
-    "txtai_backend": "txtai",
-}
+NEEDS = {"fiftyone_similarity": "fiftyone", "txtai_backend": "txtai"}  # the others are in the extra "all"
 
 
-@pytest.mark.parametrize("example", sorted(path.stem for path in (ROOT / "examples").glob("*.py")))
+@pytest.mark.parametrize("example", PRINTS)
 def test_an_example_runs(example, tmp_path):
-    if example in NEEDS and find_spec(NEEDS[example]) is None:
-        pytest.skip(f"needs {NEEDS[example]}")
+    needed = NEEDS.get(example)
+    if needed and find_spec(needed) is None:
+        pytest.skip(f"needs {needed}: pip install {needed}")
     command = [sys.executable, str(ROOT / "examples" / f"{example}.py")]
-    environment = {name: value for name, value in os.environ.items() if name != "LOGT_MODEL"}  # as users run them
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert PRINTS[example] in done.stdout
+
+
+def test_every_example_is_tested():
+    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == set(PRINTS)

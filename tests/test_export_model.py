@@ -11,12 +11,12 @@ import pytest
 from PIL import Image
 from test_project import ROOT
 
-from logt.descriptors import DescriptorExtractor, Model, TextEncoder
+from logt.descriptors import Model, TextEncoder
 
 LIBRARIES = ("torch", "timm", "open_clip", "transformers")
 MISSING = [name for name in LIBRARIES if find_spec(name) is None]
 pytestmark = [
-    pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)}"),
+    pytest.mark.skipif(bool(MISSING), reason="needs torch: pip install torch timm open_clip_torch transformers"),
     pytest.mark.filterwarnings("ignore"),
 ]
 TEXTS = ["a red bus", "It's 2 o'clock:  the\nold HOUSE!", "ein grüner Baum 写真"]
@@ -57,7 +57,7 @@ def test_a_model_of_timm(script, image, tmp_path):
     model = Model.load(tmp_path / "timm")
     assert (model.name, model.preprocessing.size, model.preprocessing.fit) == ("timm", (160, 160), "crop")
     assert model.preprocessing.zoom == pytest.approx(network.pretrained_cfg["crop_pct"])
-    vector = DescriptorExtractor(model)(image)
+    vector = model(image)
     np.testing.assert_allclose(vector, torch_vector(network, input_of(model, image)), atol=1e-4)
 
 
@@ -65,7 +65,7 @@ def check_pair(folder, image, image_network, text_network, tokens):
     """Compare both encoders with those of torch, and the cosine of an image and a text."""
     model = Model.load(folder)
     text_encoder = TextEncoder.load(model)
-    vector, expected = DescriptorExtractor(model)(image), torch_vector(image_network, input_of(model, image))
+    vector, expected = model(image), torch_vector(image_network, input_of(model, image))
     np.testing.assert_allclose(vector, expected, atol=1e-4)
     for text in TEXTS:
         given, wanted = text_encoder(text), torch_vector(text_network, tokens(text))
@@ -134,17 +134,3 @@ def test_a_model_of_transformers_with_a_text_encoder(script, image, tmp_path, ki
         lambda ids: script._features(network.get_text_features(input_ids=ids)),
         tokens,
     )
-
-
-def test_a_vision_transformer_of_transformers(script, image, tmp_path):
-    import transformers
-
-    config = transformers.Dinov2Config(
-        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, image_size=70, patch_size=14
-    )
-    network = transformers.Dinov2Model._from_config(config, attn_implementation="eager").eval()
-    processor = transformers.BitImageProcessor(size={"shortest_edge": 80}, crop_size={"height": 70, "width": 70})
-    script.export_transformers(network, processor, None, tmp_path / "dinov2")
-    model = Model.load(tmp_path / "dinov2")
-    expected = torch_vector(lambda x: network(pixel_values=x)[0][:, 0], input_of(model, image))
-    np.testing.assert_allclose(DescriptorExtractor(model)(image), expected, atol=1e-4)

@@ -10,8 +10,10 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-needs_fiftyone = pytest.mark.skipif(find_spec("fiftyone") is None, reason="needs fiftyone: pip install fiftyone")
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [
+    pytest.mark.skipif(find_spec("fiftyone") is None, reason="needs fiftyone: pip install fiftyone"),
+    pytest.mark.filterwarnings("ignore"),
+]
 
 BACKEND = {"config_cls": "logt.integrations.fiftyone.LogtSimilarityConfig"}
 
@@ -62,7 +64,6 @@ def numbers(view):
     return view.values("number")
 
 
-@needs_fiftyone
 @pytest.mark.parametrize("reverse", [False, True])
 def test_sort_by_similarity_returns_the_nearest_and_the_farthest(dataset, both, embeddings, reverse):
     ours, _ = both
@@ -82,7 +83,6 @@ def test_sort_by_similarity_returns_the_nearest_and_the_farthest(dataset, both, 
     assert numbers(dataset.sort_by_similarity(samples[0], k=2, brain_key="ours")) == [0, 30]
 
 
-@needs_fiftyone
 def test_duplicates_and_unique_samples_agree_with_sklearn(dataset, both):
     for results in both:
         results.find_duplicates(thresh=0.05)
@@ -99,7 +99,6 @@ def test_duplicates_and_unique_samples_agree_with_sklearn(dataset, both):
     assert set(ours.unique_ids) == set(theirs.unique_ids) == set(dataset.values("id")[:30])
 
 
-@needs_fiftyone
 def test_methods_that_need_the_neighbors_of_all_points_run(fiftyone, dataset, both):
     brain = fiftyone.brain
     brain.compute_uniqueness(dataset, similarity_index=both[0])
@@ -112,9 +111,8 @@ def test_methods_that_need_the_neighbors_of_all_points_run(fiftyone, dataset, bo
     assert max(found[0] for found in distances[:10]) < 0.05
 
 
-@needs_fiftyone
-def test_a_view_restricts_the_results(dataset, both):
-    view = dataset.match(fiftyone_field("number") < 35)
+def test_a_view_restricts_the_results(fiftyone, dataset, both):
+    view = dataset.match(fiftyone.ViewField("number") < 35)
     ours, _ = both
     ours.use_view(view)
     assert ours.index_size == 35
@@ -127,7 +125,6 @@ def test_a_view_restricts_the_results(dataset, both):
     assert ours.index_size == 40
 
 
-@needs_fiftyone
 def test_changes_are_saved_and_another_process_reads_them(fiftyone, dataset, both, embeddings):
     ours, _ = both
     samples = dataset.values("id")
@@ -153,7 +150,6 @@ def test_changes_are_saved_and_another_process_reads_them(fiftyone, dataset, bot
     assert done.stdout.split()[-3:] in (["31", "0", "39"], ["31", "39", "0"])
 
 
-@needs_fiftyone
 def test_patches_are_searched_by_label(fiftyone, dataset, embeddings):
     for sample, at in zip(dataset.limit(20), range(0, 40, 2), strict=True):
         boxes = [fiftyone.Detection(label=str(at + n), bounding_box=[0, 0, 0.5, 0.5]) for n in range(2)]
@@ -165,7 +161,7 @@ def test_patches_are_searched_by_label(fiftyone, dataset, embeddings):
     )
     assert results.total_index_size == 40
     patches = dataset.limit(20).to_patches("objects")
-    query = patches.match(fiftyone_field("objects.label") == "4").first().id
+    query = patches.match(fiftyone.ViewField("objects.label") == "4").first().id
     found = patches.sort_by_similarity(query, k=2, brain_key="patches")
     assert [sample.objects.label for sample in found] == ["4", "34"]
     results.find_duplicates(thresh=0.05)
@@ -176,7 +172,6 @@ def test_patches_are_searched_by_label(fiftyone, dataset, embeddings):
     assert len(results.get_embeddings(sample_ids=[first.id])[0]) == 1
 
 
-@needs_fiftyone
 def test_cleanup_deletes_the_folder_and_indexes_have_folders_of_their_own(fiftyone, dataset, embeddings):
     compute = fiftyone.brain.compute_similarity
     results = [compute(dataset, embeddings=embeddings, backend="logt", brain_key=f"n{n}") for n in range(2)]
@@ -186,7 +181,6 @@ def test_cleanup_deletes_the_folder_and_indexes_have_folders_of_their_own(fiftyo
     assert [folder.exists() for folder in folders] == [False, True]
 
 
-@needs_fiftyone
 def test_wrong_input_is_refused(fiftyone, dataset, both):
     compute = fiftyone.brain.compute_similarity
     with pytest.raises(ValueError, match="metric must be one of"):
@@ -197,16 +191,3 @@ def test_wrong_input_is_refused(fiftyone, dataset, both):
         both[0].sort_by_similarity(dataset.values("id")[:2], aggregation="post-min")
     with pytest.raises(ValueError, match="pass sample_ids"):
         both[0].remove_from_index(label_ids=["0" * 24])
-
-
-def test_without_fiftyone_the_error_names_the_package():
-    code = "import sys; sys.modules['fiftyone'] = None\nimport logt.integrations.fiftyone"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "MissingExtraError" in done.stderr
-    assert "logt-search[fiftyone]" in done.stderr
-
-
-def fiftyone_field(name):
-    from fiftyone import ViewField
-
-    return ViewField(name)

@@ -95,7 +95,7 @@ def test_segments_of_one_codec_are_compared_list_by_list(collection, tmp_path, m
     index.remove(np.arange(100, 300))
     monkeypatch.setattr(engine_graph, "EXHAUSTIVE", 100)
     segments = index._snapshot.segments
-    vectors = engine_graph._Vectors.decode(index._snapshot, 64, Workers(2))
+    vectors = engine_graph._Vectors.decode(index._snapshot.segments, 64, Workers(2))
     assert len(segments) == 4
     unit = np.full(len(collection), -1)  # of the list that each vector is in
     for segment in segments:

@@ -8,6 +8,7 @@ from test_graph import exact
 
 import logt
 from logt.datasets.synthetic import synthetic_collection
+from logt.lists.inverted_lists import Probe
 
 
 @pytest.fixture(scope="module")
@@ -67,9 +68,9 @@ def test_a_reader_finds_vectors_of_the_log_besides_the_graph(collection, tmp_pat
     assert list((tmp_path / "index").glob("changes-*.log"))
     reader = logt.open(tmp_path / "index")
     assert reader.report()["linked"] == 3800
-    searcher = reader._snapshot.searcher()
-    assert searcher.links is not None
+    searcher = reader._state.search().searcher
+    assert searcher.graph is not None
     found = reader.search(collection[3800:], 1, effort=0.0)
     assert (found.ids[:, 0] == np.arange(3800, 5000)).mean() > 0.99
-    counts = searcher.search(collection[:50], 10, searcher.reading(reader.method.probe, 10))[2]
+    counts = searcher.search(collection[:50], 10, searcher.limits(Probe(), 10))[2]
     assert (counts[:, 1] > 1200).all()

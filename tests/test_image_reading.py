@@ -48,20 +48,12 @@ def test_damaged_exif_data_are_ignored():
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "RGB", "L"])
 def test_transparent_pixels_become_white(mode):
-    if mode in ("RGBA", "LA"):
-        image = Image.new(mode, (20, 10), (0,) * len(mode))
-        data = encode(image, "PNG")
-    else:
-        image = Image.new(mode, (20, 10), 0)
-        data = encode(image, "PNG", transparency=(0, 0, 0) if mode == "RGB" else 0)
-    read = read_image(data)
+    options = {} if mode in ("RGBA", "LA") else {"transparency": (0, 0, 0) if mode == "RGB" else 0}
+    read = read_image(encode(Image.new(mode, (20, 10)), "PNG", **options))
     assert read.mode == "RGB"
     assert np.asarray(read).min() == 255
-
-
-def test_half_transparent_pixels_become_half_white():
-    read = read_image(encode(Image.new("RGBA", (4, 4), (0, 0, 0, 128)), "PNG"))
-    assert abs(int(np.asarray(read)[0, 0, 0]) - 127) <= 1
+    half = read_image(encode(Image.new("RGBA", (4, 4), (0, 0, 0, 128)), "PNG"))
+    assert abs(int(np.asarray(half)[0, 0, 0]) - 127) <= 1
 
 
 @pytest.mark.parametrize(
@@ -84,13 +76,6 @@ def test_every_color_mode_becomes_rgb(mode, kind, value, expected):
     assert np.abs(np.asarray(read, int) - expected).max() <= 3
 
 
-@pytest.mark.parametrize("kind", ["GIF", "PNG", "TIFF", "WEBP"])
-def test_an_animation_is_read_as_its_first_frame(kind):
-    frames = [Image.new("RGB", (16, 16), colour) for colour in ("red", "lime", "blue")]
-    read = read_image(encode(frames[0], kind, save_all=True, append_images=frames[1:]))
-    assert np.abs(np.asarray(read, int) - (255, 0, 0)).max() <= 3
-
-
 @pytest.mark.parametrize("kind", ["AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP"])
 def test_formats(kind):
     image = pixels()
@@ -105,40 +90,9 @@ def test_heic_with_pillow_heif():
     assert difference(read_image(encode(pixels(64, 48), "HEIF", quality=95)), pixels(64, 48)) <= 20
 
 
-def test_paths_bytes_and_streams(tmp_path):
-    path = tmp_path / "ü – 写真.png"
-    path.write_bytes(encode(pixels(), "PNG"))
-    for source in (path, str(path), path.read_bytes(), io.BytesIO(path.read_bytes())):
-        assert difference(read_image(source), pixels()) == 0
-
-
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF"])
-def test_truncated_images_are_refused(kind):
-    noise = Image.fromarray(np.random.default_rng(0).integers(0, 255, (200, 200, 3), np.uint8))
-    data = encode(noise, kind)
-    with pytest.raises(ImageError):
-        read_image(data[: len(data) // 2])
-
-
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (b"", "not an image"),
-        (b"hello", "not an image"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not a"),
-    ],
-)
-def test_files_that_are_not_images_are_refused(data, reason):
-    with pytest.raises(ImageError, match=reason) as caught:
-        read_image(data)
-    assert caught.value.reason in str(caught.value)
-
-
-def test_missing_files_and_folders_are_refused(tmp_path):
-    with pytest.raises(ImageError, match="file not found"):
-        read_image(tmp_path / "none.jpg")
-    with pytest.raises(ImageError, match="not a file"):
-        read_image(tmp_path)
+def test_formats_that_start_other_programs_are_refused():
+    with pytest.raises(ImageError, match="not an image"):
+        read_image(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
 
 
 def test_an_image_of_too_many_pixels_is_refused_before_it_is_decoded():
@@ -152,9 +106,16 @@ def test_an_image_of_too_many_pixels_is_refused_before_it_is_decoded():
     with pytest.raises(ImageError, match="20000 x 20000 pixels; the limit is 268,435,456"):
         read_image(bomb, side=100)
     assert limit == Image.MAX_IMAGE_PIXELS
+    small = encode(Image.new("RGB", (100, 100)), "PNG")
+    assert read_image(small, max_bytes=40_000).size == (100, 100)
+    with pytest.raises(ImageError, match="40,000 bytes"):
+        read_image(small, max_bytes=39_999)
 
 
-def test_a_huge_jpeg_is_decoded_at_a_reduced_size():
+def test_a_large_image_is_reduced_only_on_request():
+    data = encode(pixels(1600, 1200), "PNG")
+    for side, size in ((None, (1600, 1200)), (200, (400, 300)), (800, (1600, 1200))):
+        assert read_image(data, side=side).size == size
     data = encode(Image.new("L", (12_000, 10_000), 80), "JPEG")
     read = read_image(data, side=400, max_pixels=4_000_000)
     assert 800 <= max(read.size) <= 2400
@@ -165,14 +126,7 @@ def test_a_huge_jpeg_is_decoded_at_a_reduced_size():
         read_image(encode(Image.new("L", (3000, 2000)), "JPEG", progressive=True), side=100, max_pixels=4_000_000)
 
 
-def test_a_large_image_is_reduced_only_on_request():
-    data = encode(pixels(1600, 1200), "PNG")
-    assert read_image(data).size == (1600, 1200)
-    assert read_image(data, side=200).size == (400, 300)
-    assert read_image(data, side=800).size == (1600, 1200)
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(["BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP", "ICO", "TGA"]), st.data())
 def test_damaged_bytes_give_an_image_or_an_image_error(kind, data):
     good = bytearray(encode(pixels(), kind))
@@ -207,10 +161,3 @@ def test_a_gray_image_of_16_bits_is_converted_in_little_memory():
         assert tracemalloc.get_traced_memory()[1] < 60 << 20
     finally:
         tracemalloc.stop()
-
-
-def test_images_with_too_many_decoded_bytes_are_refused(tmp_path):
-    Image.new("RGB", (100, 100)).save(tmp_path / "a.png")
-    assert read_image(tmp_path / "a.png", max_bytes=40_000).size == (100, 100)
-    with pytest.raises(ImageError, match="40,000 bytes"):
-        read_image(tmp_path / "a.png", max_bytes=39_999)

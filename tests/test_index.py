@@ -1,34 +1,24 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from exact_index import EXACT, METRICS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import logt
-from logt import InvalidInputError
 from logt.engine import costs
-from logt.group_testing.decoder import Sparse
-from logt.group_testing.grouping import Random
-from logt.group_testing.kmeans import KMeans
-from logt.group_testing.memory_vectors import Pinv
-from logt.group_testing.quantize import Float32
 from logt.methods import cascaded, compact, gt, lo_gt, quantized, rnd, sketched, starred
 
 SMALL = rnd(n=10, m=3, L=12)
-EXACT = logt.Method(Random(4, 4), Pinv(), Float32(), Sparse(64, "free", weights="float32"))
 
 METHODS = {
-    "RND": rnd(n=10, m=3, L=12),
-    "RND*": starred(rnd(n=10, m=3, L=12)),
+    "RND*": starred(SMALL),
     "RND order 0": rnd(n=10, m=3, L=None, order=0),
     "RND order 1": rnd(n=10, m=3, L=None),
-    "LO-GT": lo_gt(n=10, m=3, L=12),
     "LO-GT*": starred(lo_gt(n=10, m=3, L=12)),
-    "LO-GT* order 0": starred(lo_gt(n=10, m=3, L=None, order=0)),
     "LO-GT* cascade": cascaded(starred(lo_gt(n=10, m=3, L=12)), p=0.5, R=20),
     "LO-GT* bytes": compact(starred(lo_gt(n=10, m=3, L=12))),
     "LO-GT PQ": quantized(lo_gt(n=10, m=3, L=12), c=8),
@@ -40,55 +30,58 @@ METHODS = {
 }
 
 
-@pytest.fixture(params=METHODS)
+@pytest.fixture(scope="module", params=METHODS)
 def method(request):
     if "PQ" in request.param:
         pytest.importorskip("faiss")
     return METHODS[request.param]
 
 
+@pytest.fixture(scope="module")
+def built(method, vectors):
+    """400 vectors in two segments, and their index."""
+    index = logt.Index(32, method=method, segment_size=200, seed=3, threads=1)
+    index.add(vectors(400, 32))
+    return vectors(400, 32), index
+
+
 # ------------------------------------------------------------------------- one behaviour suite for every method
 
 
-def test_a_vector_ranks_above_unrelated_ones(vectors, method):
-    X = vectors(400, 64)
-    made = logt.Index(64, method=method)
-    made.add(X)
-    scores, ids = made.search(X[:50], 400)
+def test_a_vector_ranks_above_unrelated_ones(built, method):
+    X, index = built
+    scores, ids = index.search(X[:50], 400)
     own = np.array([np.flatnonzero(ids[i] == i)[0] for i in range(50)])
-    assert own.mean() < (100 if "Transpose" in repr(method) or "Pinv()" in repr(method) else 60)
+    assert own.mean() < (100 if method in (METHODS["GT"], METHODS["GT pinv"]) else 60)
     assert (np.sort(ids, axis=1) == np.arange(400)).all()
     assert np.isfinite(scores).all()
 
 
-def test_saving_and_opening_changes_nothing(vectors, method, tmp_path):
-    X, Q = vectors(300, 32), vectors(5, 32, seed=1)
-    made = logt.Index(32, method=method, segment_size=150)
-    made.add(X)
-    made.save(tmp_path / "index")
+def test_saving_and_opening_changes_nothing(built, method, vectors, tmp_path):
+    _, index = built
+    index.save(tmp_path / "index")
     opened = logt.open(tmp_path / "index")
     assert opened.method == method
-    assert len(opened) == 300
-    assert dict(opened.report()) == dict(made.report())
-    for mine, theirs in zip(made.search(Q, 20), opened.search(Q, 20), strict=True):
+    assert len(opened) == 400
+    Q = vectors(5, 32, seed=1)
+    for mine, theirs in zip(index.search(Q, 20), opened.search(Q, 20), strict=True):
         assert (mine == theirs).all()
+    assert dict(opened.report()) == dict(index.report())
 
 
-def test_threads_and_runs_make_the_same_bytes(vectors, method, tmp_path):
-    X = vectors(700, 32)
-    for name, threads in {"a": 1, "b": 2, "c": 4, "d": 1}.items():
-        made = logt.Index(32, method=method, segment_size=300, threads=threads, seed=3)
-        made.add(X)
-        made.save(tmp_path / name)
-    files = {name: {p.name: p.read_bytes() for p in (tmp_path / name).iterdir()} for name in "abcd"}
-    assert files["a"] == files["b"] == files["c"] == files["d"]
+def test_threads_and_runs_make_the_same_bytes(built, method, tmp_path):
+    X, index = built
+    index.save(tmp_path / "one")
+    again = logt.Index(32, method=method, segment_size=200, seed=3, threads=3)
+    again.add(X)
+    again.save(tmp_path / "three")
+    one, three = ({p.name: p.read_bytes() for p in (tmp_path / name).iterdir()} for name in ("one", "three"))
+    assert one == three
 
 
-@pytest.mark.parametrize("N", [1, 2, 9, 11])
+@pytest.mark.parametrize("N", [1, 2, 11])
 def test_small_batches_work(vectors, method, N):
     made = logt.Index(16, method=method)
-    if "PQ" in repr(method) and N == 1:
-        pytest.importorskip("faiss")
     made.add(vectors(N, 16))
     scores, ids = made.search(vectors(3, 16, seed=1), 5)
     real = min(N, 5)
@@ -111,38 +104,31 @@ def test_adding_changes_no_existing_segment(vectors):
 
 def test_segments_share_the_least_number_read(vectors):
     """An index of several segments reads as many vectors as one of one segment, where units are too few to matter."""
-    whole, parts = (logt.Index(64, segment_size=size) for size in (None, 2000))
-    made = vectors(8000, 64)
+    made = vectors(4400, 16)
     read = []
-    for index in (whole, parts):
+    for size in (None, 1100):
+        index = logt.Index(16, segment_size=size)
         index.add(made)
-        measured = sum(costs._measured(model) for model in costs.models(index._snapshot.segments))
-        read.append(index.complexity(effort=0.2) * len(made) * 64 - measured)
-    assert len(parts._snapshot.segments) == 4
+        measured = sum(model.operations for model in costs.models(index._snapshot.segments))
+        read.append(index.complexity(effort=0.2) * len(made) * 16 - measured)
+    assert len(index._snapshot.segments) == 4
     assert read[1] == pytest.approx(read[0], rel=0.02)
 
 
-def test_a_large_batch_becomes_equal_segments(vectors):
-    made = logt.Index(16, method=SMALL, segment_size=100)
+@pytest.mark.parametrize(("size", "rows"), [(100, [83, 83, 84]), (None, [250])])
+def test_a_large_batch_becomes_equal_segments(vectors, size, rows):
+    made = logt.Index(16, method=SMALL, segment_size=size)
     made.add(vectors(250, 16))
-    assert [len(s) for s in made._snapshot.segments] == [83, 83, 84]
-    whole = logt.Index(16, method=SMALL, segment_size=None)
-    whole.add(vectors(250, 16))
-    assert len(whole._snapshot.segments) == 1
+    assert [len(s) for s in made._snapshot.segments] == rows
 
 
-def test_ids_are_the_next_free_numbers(vectors):
-    made = logt.Index(16, method=SMALL)
-    assert made.add(vectors(3, 16)).tolist() == [0, 1, 2]
-    assert made.add(vectors(2, 16), ids=[50, 10]).tolist() == [50, 10]
-    assert made.add(vectors(2, 16)).tolist() == [51, 52]
-
-
-def test_given_ids_are_returned_in_any_order(vectors):
-    X, ids = vectors(40, 8), np.random.default_rng(0).permutation(1000)[:40]
+def test_ids_are_given_in_any_order_or_the_next_free_numbers(vectors):
+    X = vectors(7, 8)
     made = logt.Index(8, method=EXACT)
-    made.add(X, ids=ids)
-    assert (made.search(X, 1).ids[:, 0] == ids).all()
+    assert made.add(X[:3]).tolist() == [0, 1, 2]
+    assert made.add(X[3:5], ids=[50, 10]).tolist() == [50, 10]
+    assert made.add(X[5:]).tolist() == [51, 52]
+    assert made.search(X, 1).ids[:, 0].tolist() == [0, 1, 2, 50, 10, 51, 52]
 
 
 def test_equal_scores_are_ordered_by_id(vectors):
@@ -153,21 +139,13 @@ def test_equal_scores_are_ordered_by_id(vectors):
     assert made.search(X[0], 12).ids.tolist() == list(range(12))
 
 
-def test_adding_no_vectors_changes_nothing():
-    made = logt.Index(4, method=SMALL)
-    for empty in ([], np.empty((0, 4)), np.empty((0,))):
-        assert len(made.add(empty)) == 0
-    assert len(made) == 0
-
-
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(0, 25), min_size=1, max_size=5), st.integers(1, 12), st.integers(1, 30))
 def test_any_batches_find_every_vector(vectors, sizes, segment_size, k):
     made = logt.Index(6, method=starred(rnd(n=3, m=2, L=5)), segment_size=segment_size)
     for seed, size in enumerate(sizes):
-        made.add(vectors(size, 6, seed) if size else np.empty((0, 6)))
-    ids = made.search(vectors(2, 6, 99), k).ids
-    for row in ids:
+        made.add(vectors(size, 6, seed) if size else [])
+    for row in made.search(vectors(2, 6, 99), k).ids:
         real = row[row >= 0]
         assert len(real) == min(k, sum(sizes)) == len(set(real.tolist()))
     everything = made.search(vectors(1, 6, 99), max(1, sum(sizes))).ids
@@ -177,7 +155,7 @@ def test_any_batches_find_every_vector(vectors, sizes, segment_size, k):
 # --------------------------------------------------------------------------------------------- metrics
 
 
-@pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
+@pytest.mark.parametrize("metric", METRICS)
 def test_metrics_equal_their_definitions(metric):
     rng = np.random.default_rng(0)
     X = (rng.standard_normal((60, 8)) * rng.uniform(0.2, 5, (60, 1))).astype(np.float32)
@@ -207,9 +185,8 @@ def test_other_names_of_metrics(name, metric):
 
 
 def test_report_counts_what_the_paper_counts_and_true_bytes(vectors):
-    X = vectors(1000, 64)
     made = logt.Index(64, method=starred(lo_gt(n=50, m=4, L=20)))
-    made.add(X)
+    made.add(vectors(1000, 64))
     report = made.report()
     assert (report["vectors"], report["dim"], report["units"], report["segments"]) == (1000, 64, 80, 1)
     assert report["rho"] == pytest.approx((80 * 64 + 1000 * 20) / (64 * 1000))
@@ -224,25 +201,18 @@ def test_report_counts_what_the_paper_counts_and_true_bytes(vectors):
         (sketched(bits=4), "sketched(bits=4)"),
         (sketched(refine=False, effort=0.5), "sketched(refine=False, effort=0.5)"),
         (starred(rnd()), "Random, Pinv, Float32, Sparse, Suppress"),
-        (replace(sketched(), group=KMeans(rounds=2)), "KMeans, Mean, Int4, Sparse, ResidualQuantizer, Probe"),
     ],
 )
-def test_report_gives_the_method_in_a_few_words(method, text):
-    assert logt.Index(8, method=method).report()["method"] == text
+def test_an_empty_index_reports_its_method_in_a_few_words(method, text):
+    report = logt.Index(8, method=method).report()
+    assert (report["method"], report["vectors"]) == (text, 0)
 
 
-def test_the_pseudo_inverse_reports_the_dense_cost():
+def test_the_pseudo_inverse_reports_the_dense_cost(vectors):
     """Table 1: ρ = M/N + M/d."""
-    X = np.random.default_rng(0).standard_normal((1000, 32)).astype(np.float32)
     made = logt.Index(32, method=gt(n=50, m=4, inverse=True))
-    made.add(X)
+    made.add(vectors(1000, 32))
     assert made.report()["rho"] == pytest.approx(80 / 1000 + 80 / 32)
-
-
-def test_an_empty_index_reports(tmp_path):
-    assert logt.Index(8).report()["vectors"] == 0
-    logt.Index(8).save(tmp_path / "index")
-    assert len(logt.open(tmp_path / "index")) == 0
 
 
 def test_progress_is_reported_to_the_end(vectors):
@@ -254,8 +224,7 @@ def test_progress_is_reported_to_the_end(vectors):
         assert [done for done, _ in steps] == sorted(done for done, _ in steps)
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("error", "threads"), [(KeyboardInterrupt, 1), (MemoryError, 2)])
 def test_an_interrupted_add_changes_nothing(vectors, error, threads):
     made = logt.Index(16, method=SMALL, threads=threads)
     made.add(vectors(100, 16))
@@ -291,11 +260,3 @@ def test_searches_run_while_vectors_are_added(vectors):
         thread.join()
     assert not wrong
     assert len(made) == 300
-
-
-def test_a_parameter_of_the_method_names_where_it_belongs():
-    with pytest.raises(TypeError, match=r"no parameter 'bits'.*logt.methods.sketched\(bits=\.\.\.\)"):
-        logt.Index(8, bits=4)
-    for method in ("sketched", logt.methods.sketched):
-        with pytest.raises(InvalidInputError, match=r"logt.methods.sketched"):
-            logt.Index(8, method=method)

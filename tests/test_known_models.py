@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from functools import partial
 
 import pytest
-from drawn_images import draw_folder
 
 from logt.errors import InvalidInputError
 from logt.photos import Photos, update
@@ -19,53 +15,51 @@ from logt.server.photo_collection import open_collection
 
 
 @pytest.fixture
-def album(tmp_path):
-    return draw_folder(tmp_path / "album")
-
-
-@pytest.fixture
 def model(small, tmp_path):
     (tmp_path / "model").mkdir()
     return shutil.copy(small, tmp_path / "model" / "net.onnx")
 
 
-def run_elsewhere(*arguments, config):
-    """Run logt in a process of a user who has another list of models."""
-    environment = {**os.environ, "XDG_CONFIG_HOME": str(config), "COLUMNS": "200"}
-    command = [sys.executable, "-m", "logt", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-
-
 def test_a_model_that_an_index_names_is_loaded_only_if_the_user_has_passed_it(album, small, tmp_path, monkeypatch):
     path = shutil.copy(small, album / "evil.onnx")
-    update(album, model=path)
+    update(album, model=path, relearn=True)
     config = tmp_path / "config of another user"
     monkeypatch.setenv("XDG_CONFIG_HOME", str(config))
-    monkeypatch.setattr("logt.photos.known_models._of_this_process", set())
-    monkeypatch.setattr("logt.photos.manifest._sha256", lambda path: pytest.fail("it was opened"))
-    for use in (Photos.open, update, partial(update, relearn=True), open_collection):
-        with pytest.raises(InvalidInputError, match=rf"have not used .*: if you trust it, pass it once, .* {path}"):
-            use(album)
+
+    def forget_process():
+        monkeypatch.setattr("logt.photos.known_models._of_this_process", set())
+
+    forget_process()
+    with monkeypatch.context() as patch:
+        patch.setattr("logt.photos.manifest._sha256", lambda path: pytest.fail("it was opened"))
+        for use in (Photos.open, update, partial(update, relearn=True), open_collection):
+            with pytest.raises(
+                InvalidInputError, match=rf"have not used .*: if you trust it, pass it once, .* {path}"
+            ):
+                use(album)
     assert not config.exists()
-    monkeypatch.undo()
-    search = ("images", "search", album, album / "a.png", "-k", "1")
-    assert "have not used" in run_elsewhere(*search, config=config).stderr
-    assert "a.png" in run_elsewhere(*search, "--model", path, config=config).stdout
-    assert "a.png" in run_elsewhere(*search, config=config).stdout
+    Photos.open(album, model=path)
+    forget_process()
+    assert Photos.open(album).search(album / "a.png", 1)[0][0] == "a.png"
+    path.rename(album / "moved.onnx")
+    with pytest.raises(InvalidInputError, match="cannot be read"):
+        Photos.open(album)
+    Photos.open(album, model=album / "moved.onnx")
     path.write_bytes(b"another one")
-    assert "different model" in run_elsewhere(*search, config=config).stderr
+    with pytest.raises(InvalidInputError, match="different model"):
+        Photos.open(album)
 
 
 def test_a_list_of_models_that_cannot_be_written_does_not_matter_to_this_process(album, model, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
-    update(album, model=model)
+    update(album, model=model, relearn=True)
     assert Photos.open(album).search(album / "a.png", 1)[0][0] == "a.png"
 
 
 @pytest.mark.parametrize("is_given", [False, True])
 def test_an_index_names_no_other_text_encoder_for_a_model(album, model, is_given):
-    update(album, model=model)
+    update(album, model=model, relearn=True)
     for name in ("evil.onnx", "evil.json"):
         (album / name).write_bytes(b"anything")
     manifest = PhotoManifest.read(album / ".logt")
@@ -80,6 +74,6 @@ def test_the_text_encoder_in_the_settings_of_a_model_is_kept(album, model, tmp_p
     for name in ("words.onnx", "words.json"):
         (tmp_path / name).write_bytes(b"anything")
     model.with_suffix(".json").write_text('{"text_model": "../words.onnx", "tokenizer": "../words.json"}')
-    update(album, model=model)
+    update(album, model=model, relearn=True)
     for given in (None, model):
-        assert Photos.open(album, model=given)._extractor.model.files.text == tmp_path / "words.onnx"
+        assert Photos.open(album, model=given)._model.text.model == tmp_path / "words.onnx"

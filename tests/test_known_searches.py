@@ -22,7 +22,7 @@ def build(X, metric="cosine", **settings):
 
 
 def keeps(index):
-    return len(index._contents._prepared)
+    return len(index._state._prepared)
 
 
 @pytest.mark.parametrize("metric", METRICS)

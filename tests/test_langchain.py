@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 from word_vectors import TEXTS, vector
 
@@ -38,9 +35,6 @@ def test_the_right_texts_are_found(store):
     assert len(store.similarity_search("boat", k=50, effort=1.0)) == 5
     (_, relevance), *_ = store.similarity_search_with_relevance_scores("a red bus", k=1)
     assert relevance == pytest.approx(1, abs=0.03)
-
-
-def test_it_works_as_a_retriever(store):
     found = store.as_retriever(search_kwargs={"k": 1}).invoke("green boat")
     assert [document.page_content for document in found] == ["a green boat"]
 
@@ -57,7 +51,7 @@ def test_texts_are_added_replaced_and_deleted(store):
     assert store.similarity_search("bus") == []
 
 
-def test_a_filter_sees_documents(store):
+def test_a_filter_sees_documents_and_bad_input_changes_nothing(store):
     found = store.similarity_search("big tree", k=5, filter=lambda document: document.metadata["page"] < 2)
     assert {document.id for document in found} == {"a", "b"}
     for metadata, ids in (({"page": 1}, ["b"]), ({"page": 9}, []), ({"name": "x"}, []), ({}, list("abcde"))):
@@ -67,6 +61,9 @@ def test_a_filter_sees_documents(store):
         logt.InvalidInputError, match=r"filter must be a function .* or a dict of metadata, got 'page'"
     ):
         store.similarity_search("big tree", filter="page")
+    with pytest.raises(logt.InvalidInputError, match="1 texts, 2 metadatas, 1 ids: pass one each"):
+        store.add_texts(["x"], [{}, {}])
+    assert store.index.ntotal == 5
 
 
 def test_marginal_relevance_chooses_documents_that_differ(store):
@@ -89,16 +86,3 @@ def test_the_method_is_that_of_the_index():
     assert store.index.method == method
     by_vector = store.similarity_search_by_vector(vector("river boat").tolist(), k=1)
     assert by_vector[0].page_content == "river boat old"
-
-
-def test_bad_input_changes_nothing(store):
-    with pytest.raises(logt.InvalidInputError, match="1 texts, 2 metadatas, 1 ids: pass one each"):
-        store.add_texts(["x"], [{}, {}])
-    assert store.index.ntotal == 5
-
-
-def test_without_langchain_the_error_names_the_extra():
-    code = "import sys; sys.modules['langchain_core'] = None\nimport logt.integrations.langchain"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "MissingExtraError" in done.stderr
-    assert "pip install 'logt-search[langchain]'" in done.stderr

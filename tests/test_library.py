@@ -14,20 +14,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from server_testing import API, error_message, open_client, result_ids, wait_until
-from synthetic_photos import SyntheticPhotos, write_photos
+from server_testing import API, error_message, open_album, open_client, result_ids, wait_until
+from synthetic_photos import write_photos
 
 import logt
 from logt.errors import InvalidInputError
 from logt.photos.catalog import CatalogPhoto
 from logt.photos.duplicates import DuplicateGroup
-from logt.photos.progress_file import PROGRESS_FILE, published_progress, read_progress
-from logt.server.background import Background
+from logt.photos.progress_file import PROGRESS_FILE, read_progress
+from logt.server.caches import SizedCache
 from logt.server.duplicate_finder import best_first
 from logt.server.export import stream_zip
-from logt.server.library import Group, Library, PhotoFilter
-from logt.server.photo_collection import PhotoCollection
-from logt.server.query_store import QueryStore, StoredQuery
+from logt.server.library import Background, Group, Library, PhotoFilter
 
 
 def photo(name, taken="2020-01-01T00:00:00", size=1000, width=100, height=80):
@@ -115,22 +113,16 @@ def test_the_limit_separates_related_vectors_from_unrelated_ones(rng):
     assert Background(few).limit(X[0, :8]) is None
 
 
-def test_queries_are_dropped_after_a_time_and_by_size(monkeypatch):
+def test_cached_values_are_dropped_after_a_time_and_by_size(monkeypatch):
     now = [1000.0]
-    monkeypatch.setattr("logt.server.query_store.time.monotonic", lambda: now[0])
-    store = QueryStore(60, 100)
-
-    def add(size):
-        return store.add(StoredQuery("a.jpg", b"x" * size, now[0]))
-
-    first = add(60)
-    assert store.get(first).name == "a.jpg"
-    second = add(60)
-    with pytest.raises(Exception, match="expired"):
-        store.get(first)
+    monkeypatch.setattr("logt.server.caches.time.monotonic", lambda: now[0])
+    cache = SizedCache(100, seconds=60)
+    cache.put("a", "first", 60)
+    assert cache.get("a") == "first"
+    cache.put("b", "second", 60)
+    assert (cache.get("a"), cache.get("b"), cache.nbytes) == (None, "second", 60)
     now[0] += 61
-    with pytest.raises(Exception, match="expired"):
-        store.get(second)
+    assert cache.get("b") is None
 
 
 # ------------------------------------------------------------------------------------------------ over HTTP
@@ -138,59 +130,39 @@ def test_queries_are_dropped_after_a_time_and_by_size(monkeypatch):
 
 @pytest.fixture
 def photos(tmp_path):
-    write_photos(tmp_path / "p", tmp_path / "i", 8, 3)
-    return PhotoCollection(SyntheticPhotos(tmp_path / "p", tmp_path / "i"))
+    """Photos that a test may change."""
+    write_photos(tmp_path / "p", tmp_path / "i", 3, 3)
+    return open_album((tmp_path / "p", tmp_path / "i"))
 
 
-def test_the_api_lists_photos_with_a_filter(photos):
-    with open_client(photos) as client:
-        found = client.get(f"{API}/pictures", params={"from": "2020-01-02", "to": "2020-01-05", "limit": 2}).json()
-        assert (found["total"], len(found["pictures"])) == (4, 2)
-        newest = {"id": "scene 01/photo 1.jpg", "date": "2020-01-05T12:00:00", "width": 240, "height": 180}
-        assert found["pictures"][0] == newest | {"bytes": 1004}
-        assert found["groups"] == [{"label": "2020-01", "count": 4}]
-        message = error_message(client.get(f"{API}/pictures", params={"from": "soon"}), 422, "invalid_input")
-        assert "YYYY" in message
+def test_the_api_lists_photos_with_a_filter(photo_client):
+    params = {"from": "2020-01-06", "to": "2020-01-09", "limit": 2}
+    found = photo_client.get(f"{API}/photos", params=params).json()
+    assert (found["total"], len(found["photos"])) == (4, 2)
+    newest = {"id": "scene 01/photo 1.jpg", "date": "2020-01-09T12:00:00", "width": 240, "height": 180}
+    assert found["photos"][0] == newest | {"bytes": 1008}
+    assert found["groups"] == [{"label": "2020-01", "count": 4}]
+    message = error_message(photo_client.get(f"{API}/photos", params={"from": "soon"}), 422, "invalid_input")
+    assert "YYYY" in message
+    assert photo_client.get("/", params={"from": "x"}).status_code == 422
+    page = photo_client.get("/", params={"id": "scene 00/photo 0.jpg", "name": "nothing"}).text
+    assert "No other photo matches the filter" in page
 
 
-def test_the_page_filters_and_searches_together(photos):
-    with open_client(photos) as client:
-        page = client.get("/", params={"folder": "scene 03"}).text
-        assert page.count('class="card"') == 3
-        page = client.get("/", params={"id": "scene 00/photo 0.jpg", "folder": "scene 03", "k": 5}).text
-        assert page.count('class="card"') == 3
-        assert "scene 00/photo 1.jpg" not in page
-        page = client.get("/", params={"id": "scene 00/photo 0.jpg", "name": "nothing"}).text
-        assert "No other photo matches the filter" in page
-        assert client.get("/", params={"from": "x"}).status_code == 422
-
-
-def test_a_divider_marks_where_matches_end(photos):
-    with open_client(photos) as client:
-        page = client.get("/", params={"id": "scene 00/photo 0.jpg", "k": 10}).text
-        related, divider, others = page.partition('id="divider"')
-        assert divider
-        assert 'data-id="scene 00/photo 1.jpg"' in related
-        assert 'data-id="scene 00/photo 2.jpg"' in related
-        assert "probably unrelated" in others
-        assert "similar" in related
-
-
-def test_duplicates_are_found_in_the_background(photos):
-    with open_client(photos) as client:
-        wait_until(lambda: client.get(f"{API}/duplicates").json()["groups"] is not None)
-        groups = client.get(f"{API}/duplicates").json()["groups"]
-        assert sorted(group["ids"][0] for group in groups) == [f"scene {n:02}/photo 2.jpg" for n in range(8)]
-        assert "8 groups of near-duplicates" in client.get("/duplicates").text
-        wait_until(lambda: client.get(f"{API}/duplicates", params={"threshold": 1}).json()["groups"] == [])
-        assert client.get("/duplicates", params={"threshold": 2}).status_code == 422
+def test_duplicates_are_found_in_the_background(photo_client):
+    wait_until(lambda: photo_client.get(f"{API}/duplicates").json()["groups"] is not None)
+    groups = photo_client.get(f"{API}/duplicates").json()["groups"]
+    assert sorted(group["ids"][0] for group in groups) == [f"scene {n:02}/photo 2.jpg" for n in range(8)]
+    assert "8 groups of near-duplicates" in photo_client.get("/duplicates").text
+    wait_until(lambda: photo_client.get(f"{API}/duplicates", params={"threshold": 1}).json()["groups"] == [])
+    assert photo_client.get("/duplicates", params={"threshold": 2}).status_code == 422
 
 
 @pytest.mark.parametrize("originals", [False, True])
 def test_photos_are_exported_as_a_zip_file(photos, originals):
     ids = ["scene 00/photo 0.jpg", "scene 01/photo 1.jpg"]
     with open_client(photos, originals=originals) as client:
-        response = client.post(f"{API}/pictures/zip", data={"ids": json.dumps(ids)})
+        response = client.post(f"{API}/photos/zip", data={"ids": json.dumps(ids)})
         archive = zipfile.ZipFile(BytesIO(response.content))
         assert archive.namelist() == ids
         assert archive.testzip() is None
@@ -199,13 +171,13 @@ def test_photos_are_exported_as_a_zip_file(photos, originals):
         assert Image.open(BytesIO(archive.read(ids[0]))).size == (240, 180)
         os.utime(photos.photo_path(ids[0]), (0, 0))  # before the first year of a zip file
         photos.photo_path(ids[1]).unlink()
-        response = client.post(f"{API}/pictures/zip", data={"ids": json.dumps(ids)})
+        response = client.post(f"{API}/photos/zip", data={"ids": json.dumps(ids)})
         archive = zipfile.ZipFile(BytesIO(response.content))
         assert archive.namelist() == [ids[0], "missing.txt"]
         assert archive.read("missing.txt").decode() == f"{ids[1]}\n"
         for wrong in ("[]", "x", '{"a": 1}', "[1]", json.dumps(["a"] * 1001)):
-            error_message(client.post(f"{API}/pictures/zip", data={"ids": wrong}), 422, "invalid_input")
-        error_message(client.post(f"{API}/pictures/zip", data={"ids": '["none"]'}), 404, "not_found")
+            error_message(client.post(f"{API}/photos/zip", data={"ids": wrong}), 422, "invalid_input")
+        error_message(client.post(f"{API}/photos/zip", data={"ids": '["none"]'}), 404, "not_found")
 
 
 def test_photos_of_the_same_name_but_for_its_suffix_are_all_in_the_zip_file(tmp_path):
@@ -213,42 +185,35 @@ def test_photos_of_the_same_name_but_for_its_suffix_are_all_in_the_zip_file(tmp_
     photos = [(photo_id, tmp_path / f"{number}.jpg") for number, photo_id in enumerate(ids)]
     for photo_id, path in photos:
         path.write_bytes(photo_id.encode())
-    names = ["a/photo (2).jpg", "a/photo.jpg", "a/photo.JPG.jpg", "a/photo.png.jpg", "b/photo.jpg"]
+    names = ["a/photo.png.jpg", "a/photo.jpg", "a/photo (2).JPG", "a/photo.png (2).jpg", "b/photo.webp.jpg"]
     for originals, expected in ((False, names), (True, [*ids[:2], "a/photo (2).JPG", *ids[3:]])):
         archive = zipfile.ZipFile(BytesIO(b"".join(stream_zip(photos, Path.read_bytes, originals=originals))))
         assert archive.namelist() == expected
         assert [archive.read(name).decode() for name in expected] == ids
 
 
-def test_an_uploaded_query_is_searched_by_its_url(photos):
-    content = photos.photo_path("scene 02/photo 0.jpg").read_bytes()
-    with open_client(photos) as client:
-        response = client.post("/", files={"photo": ("mine.jpg", content)}, follow_redirects=False)
-        assert response.status_code == 303
-        url = response.headers["location"]
-        first = client.get(url).text
-        assert "mine.jpg" in first
-        assert "described in" in first
-        assert 'data-id="scene 02/photo 0.jpg"' in first
-        assert "described in" not in client.get(url).text
-        assert "described in" in client.get(f"{url}&box=0,0,0.5,0.5").text
-        jpeg = client.get(f"/query/{url.split('=')[1]}")
-        assert Image.open(BytesIO(jpeg.content)).size == (240, 180)
-        assert client.get("/?photo=guess").status_code == 404
+def test_an_uploaded_query_is_searched_by_its_url(photo_client, photo_album):
+    content = (photo_album[0] / "scene 02/photo 0.jpg").read_bytes()
+    response = photo_client.post("/", files={"photo": ("mine.jpg", content)}, follow_redirects=False)
+    assert response.status_code == 303
+    url = response.headers["location"]
+    for page in (photo_client.get(url).text, photo_client.get(f"{url}&box=0,0,0.5,0.5").text):
+        assert "mine.jpg" in page
+        assert "described in" in page
+        assert 'data-id="scene 02/photo 0.jpg"' in page
+    jpeg = photo_client.get(f"/query/{url.split('=')[1]}")
+    assert Image.open(BytesIO(jpeg.content)).size == (240, 180)
+    assert photo_client.get("/?photo=guess").status_code == 404
 
 
-def test_searches_are_reranked_on_the_page_if_the_index_has_a_graph(photos, tmp_path):
-    url = {"id": "scene 00/photo 0.jpg", "deep": "1"}
-    with open_client(photos) as client:
-        assert "Deeper search" not in client.get("/", params={"id": "scene 00/photo 0.jpg"}).text
-        assert client.get("/", params=url).status_code == 409
-    with logt.open(tmp_path / "i", "a") as index:
-        index.link(5)
-        index.save()
-    photos = PhotoCollection(SyntheticPhotos(tmp_path / "p", tmp_path / "i"))
-    with open_client(photos) as client:
-        assert 'aria-checked="false"' in client.get("/", params={"id": "scene 00/photo 0.jpg"}).text
-        page = client.get("/", params=url).text
+def test_searches_are_reranked_on_the_page_if_the_index_has_a_graph(photo_client, tmp_path):
+    params = {"id": "scene 00/photo 0.jpg"}
+    assert "Deeper search" not in photo_client.get("/", params=params).text
+    assert photo_client.get("/", params={**params, "deep": "1"}).status_code == 409
+    write_photos(tmp_path / "p", tmp_path / "i", link=5)
+    with open_client(open_album((tmp_path / "p", tmp_path / "i"))) as client:
+        assert 'aria-checked="false"' in client.get("/", params=params).text
+        page = client.get("/", params={**params, "deep": "1"}).text
         assert 'aria-checked="true"' in page
         assert 'id="divider"' not in page
         body = {"ids": ["scene 00/photo 0.jpg"], "k": 2, "rerank": "diffusion"}
@@ -257,15 +222,6 @@ def test_searches_are_reranked_on_the_page_if_the_index_has_a_graph(photos, tmp_
 
 
 # ------------------------------------------------------------------------------------- progress of indexing
-
-
-def test_the_progress_of_a_run_is_published_while_it_runs(photos, tmp_path):
-    assert read_progress(tmp_path / "i") is None
-    with open_client(photos) as client, published_progress(tmp_path / "i", None) as report:
-        assert client.get(f"{API}/info").json()["indexing"] is None
-        report("indexing", 3, 10)
-        assert client.get(f"{API}/info").json()["indexing"] == {"what": "indexing", "done": 3, "total": 10}
-    assert read_progress(tmp_path / "i") is None
 
 
 def test_the_progress_of_a_killed_run_is_ignored(tmp_path):

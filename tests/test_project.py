@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import shutil
 import subprocess
@@ -20,15 +21,16 @@ PACKAGE = ROOT / "src" / "logt"
 
 LEVELS = [
     {"_kernels", "errors"},
-    {"_internal", "results"},
-    {"metrics"},
-    {"graph", "group_testing", "lists"},
+    {"_internal"},
+    {"metrics", "results"},
+    {"graph"},
+    {"group_testing", "lists"},
     {"engine"},
     {"storage", "methods"},
     {"_index_base"},
     {"index"},
-    {"evaluation", "augmentation", "descriptors", "integrations", "sklearn"},
-    {"baselines", "datasets", "photos"},
+    {"evaluation", "augmentation", "descriptors", "integrations"},
+    {"baselines", "datasets", "photos", "sklearn"},
     {"distributed"},
     {"reproduce", "server"},
     {"cli"},
@@ -63,88 +65,80 @@ def test_public_names_are_exactly_all():
     assert list(logt.__all__) == sorted(logt.__all__)
 
 
-def test_importing_loads_nothing_heavy():
-    code = "import sys, logt; print(*sorted(sys.modules))"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    for heavy in (
-        "fastapi",
-        "faiss",
-        "fsspec",
-        "h5py",
-        "jinja2",
-        "matplotlib",
-        "numkong",
-        "onnxruntime",
-        "PIL",
-        "ray",
-        "rich",
-        "safetensors",
-        "scipy",
-        "sklearn",
-        "threadpoolctl",
-        "typer",
-        "uvicorn",
-    ):
-        assert heavy not in loaded
+NEEDED_LATER = {"numkong", "rich", "safetensors", "threadpoolctl", "typer"}
+OPTIONAL = {"PIL", "faiss", "fastapi", "fsspec", "h5py", "matplotlib", "onnxruntime", "ray", "scipy", "sklearn"}
 
 
-def test_importing_makes_no_thread():
-    code = "import os, logt; print(len(os.listdir('/proc/self/task')))"
+def test_importing_loads_nothing_heavy_and_makes_no_thread():
+    code = "import os, sys, logt; print(len(os.listdir('/proc/self/task')), *sys.modules)"
     if not Path("/proc/self/task").exists():
-        pytest.skip("no /proc on this system")
+        pytest.skip("needs Linux: reads /proc")
     env = {"PATH": "", "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
-    assert done.stdout.strip() == "1"
+    threads, *loaded = done.stdout.split()
+    assert threads == "1"
+    assert not (NEEDED_LATER | OPTIONAL) & set(loaded)
+
+
+EXTRAS = {  # and a module that the integration imports first
+    "fiftyone": "fiftyone.constants",
+    "langchain": "langchain_core.documents",
+    "sklearn": "sklearn.base",
+    "txtai": "txtai.ann",
+}
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_an_integration_without_its_package_names_the_extra(extra, monkeypatch):
+    monkeypatch.setitem(sys.modules, EXTRAS[extra], None)
+    monkeypatch.delitem(sys.modules, f"logt.integrations.{extra}", raising=False)
+    with pytest.raises(logt.MissingExtraError, match=rf"pip install 'logt-search\[{extra}\]'"):
+        importlib.import_module(f"logt.integrations.{extra}")
 
 
 def blocks(path, language):
     return re.findall(rf"```{language}\n(.*?)```", path.read_text(), re.DOTALL)
 
 
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+EXTRA_PACKAGES = PROJECT["project"]["optional-dependencies"]
+
+
 def test_the_version_has_one_source():
     """The build reads src/logt/__init__.py; the citation file has a copy because its format needs one."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert project["project"]["dynamic"] == ["version"]
-    assert project["tool"]["scikit-build"]["metadata"]["version"]["input"] == "src/logt/__init__.py"
+    assert PROJECT["project"]["dynamic"] == ["version"]
+    assert PROJECT["tool"]["scikit-build"]["metadata"]["version"]["input"] == "src/logt/__init__.py"
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == logt.__version__
     headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert headings[0] == "Unreleased"
     assert ".dev" in logt.__version__ or headings[1] == logt.__version__  # the last release is another version
 
 
-def tracked_text_files():
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
-    if listed.returncode:
-        pytest.skip("not a git checkout")
-    names = listed.stdout.splitlines()
-    kinds = {".py", ".md", ".toml", ".html", ".yml", ".yaml"}
-    return [ROOT / name for name in names if Path(name).suffix in kinds and (ROOT / name).exists()]
-
-
 def test_install_hints_name_this_distribution_and_an_extra_that_exists():
     """`logt` on the Python Package Index is another project; only the import is called logt."""
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    folders = ("benchmarks", "docs", "examples", "scripts", "src", "tests")
+    files = (path for folder in folders for path in (ROOT / folder).rglob("*.*") if path.suffix in (".md", ".py"))
     hints = 0
-    for path in tracked_text_files():
+    for path in [*ROOT.glob("*.md"), *files]:
         text = path.read_text()
         for name, wanted in re.findall(r"(?<![\w)\]-])(logt-search|logt|\.)\[((?:[a-z]+,)*[a-z]+)\]", text):
             assert name != "logt", f"{path.name}: write logt-search[{wanted}]"
-            assert set(wanted.split(",")) <= set(extras), f"{path.name}: {wanted} names an extra that does not exist"
+            assert set(wanted.split(",")) <= set(EXTRA_PACKAGES), f"{path.name}: there is no extra {wanted}"
             hints += 1
         assert not re.search(r"pip install [\"']?logt(?!-search)\b", text), f"{path.name} installs another project"
     assert hints > 10
 
 
 def test_the_extra_all_holds_every_extra_but_the_largest():
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert extras["all"] == [f"logt-search[{','.join(sorted(set(extras) - {'all', 'fiftyone', 'txtai'}))}]"]
+    names = sorted(set(EXTRA_PACKAGES) - {"all", "fiftyone", "txtai"})
+    assert EXTRA_PACKAGES["all"] == [f"logt-search[{','.join(names)}]"]
 
 
 def test_kernels_share_no_code_between_instruction_sets():
     """A function that two copies of kernels.cpp both define could run with instructions a processor lacks."""
     objects = sorted(ROOT.glob("build/*/CMakeFiles/kernels_*.dir/**/*.o"))
     if not objects:
-        pytest.skip("built elsewhere: the object files are not here")
+        pytest.skip("needs the objects in build/: make demo")
     for path in objects:
         names = subprocess.run(
             ["nm", "-C", "--defined-only", path], capture_output=True, text=True, check=True
@@ -170,7 +164,7 @@ def test_kernels_share_no_code_between_instruction_sets():
 def test_inner_loops_use_the_vectors_of_their_instruction_set(isa, source, instruction):
     objects = sorted(ROOT.glob(f"build/*/CMakeFiles/kernels_{isa}.dir/**/{source}.cpp.o"))
     if not objects or not shutil.which("objdump"):
-        pytest.skip("built elsewhere, or there is no objdump")
+        pytest.skip("needs objdump, and the objects of this processor in build/: make demo")
     newest = max(objects, key=lambda path: path.stat().st_mtime)
     code = subprocess.run(["objdump", "-d", newest], capture_output=True, text=True, check=True).stdout
     assert re.search(instruction, code)

@@ -10,16 +10,15 @@ import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logt import InvalidInputError, Method
+from logt import InvalidInputError
 from logt._internal.threads import Workers
-from logt.group_testing.decoder import Sparse
 from logt.group_testing.kmeans import KMeans
-from logt.lists.codec import Codec
-from logt.lists.inverted_lists import Probe, Ranks, ScanLimits, sort_into_lists
-from logt.lists.residual import ERRORS, STEPS, Bands, ResidualQuantizer, signs
+from logt.lists.codec import Codec, CodecSettings
+from logt.lists.inverted_lists import CandidateDepths, Probe, ScanLimits, sort_into_lists
+from logt.lists.residual import ERRORS, STEPS, Bands, signs
 from logt.lists.search import ListSearcher
 from logt.lists.segment import ListSegment, merge_segments
-from logt.methods import lo_gt, sketched, starred
+from logt.methods import sketched, starred
 
 EVERYTHING = ScanLimits(
     lists=1, nprobe=0, least=0, code_reach=0, sign_reach=0, walk_reach=0, candidates=0, beam=0, everything=True
@@ -38,9 +37,8 @@ def uneven(rng, N, dim, decay=0.97):
 
 
 def segment_of(X, rng, *, bits=2, refine=True, distances=True, entries=4, units=16):
-    decode = Sparse(L=entries, candidates=16)
-    codec = Codec.train(X, KMeans(units=units), decode, ResidualQuantizer(bits, refine), rng, normalized=False)
-    return ListSegment.build(codec, X, np.arange(len(X), dtype=np.int64), decode, distances=distances)
+    codec = Codec.train(X, CodecSettings(min(units, len(X)), entries, bits, refine), rng, normalized=False)
+    return ListSegment.build(codec, X, np.arange(len(X), dtype=np.int64), distances=distances)
 
 
 # -------------------------------------------------------------------------------------------------- rotation
@@ -124,9 +122,8 @@ def test_decoding_returns_the_vectors(rng, refine, error):
 
 def test_the_first_entry_is_the_nearest_memory_vector(rng):
     X = uneven(rng, 600, 40)
-    decode = Sparse(L=3, candidates=16)
-    codec = Codec.train(X, KMeans(units=16), decode, ResidualQuantizer(2), rng, normalized=False)
-    codes = codec.encode(X, decode)
+    codec = Codec.train(X, CodecSettings(16, 3, 2, True), rng, normalized=False)
+    codes = codec.encode(X)
     Z = codec.bands.rotate(X - codec.mean)
     distances = np.square(Z[:, None] - codec.memory_vectors).sum(axis=2)
     assert np.allclose(distances[np.arange(600), codes.unit[:, 0]], distances.min(axis=1), rtol=1e-4)
@@ -136,9 +133,8 @@ def test_the_first_entry_is_the_nearest_memory_vector(rng):
 def test_few_and_many_vectors_are_encoded_alike(rng, rows):
     """A large batch computes all products of memory vectors once, a small one only those it needs."""
     X = uneven(rng, 3000, 40)
-    decode = Sparse(L=4, candidates=16)
-    codec = Codec.train(X, KMeans(units=64), decode, ResidualQuantizer(2), rng, normalized=False)
-    some, all_ = codec.encode(X[:rows], decode), codec.encode(X, decode)
+    codec = Codec.train(X, CodecSettings(64, 4, 2, True), rng, normalized=False)
+    some, all_ = codec.encode(X[:rows]), codec.encode(X)
     assert np.allclose(codec.decode(some), codec.decode(all_)[:rows], atol=1e-3)
 
 
@@ -172,7 +168,7 @@ def test_search_agrees_between_instruction_sets(isa, rng):
     X = uneven(rng, 2000, 300)
     segment = segment_of(X, rng)
     Q = uneven(rng, 20, 300)
-    scores, _, _ = ListSearcher([segment]).search(Q, 10, Probe(0.5).limits(10, ranks=Ranks()))
+    scores, _, _ = ListSearcher([segment]).search(Q, 10, Probe(0.5).limits(10, depths=CandidateDepths()))
     truth = np.array([reference.list_scores(segment, q) for q in Q[:3]])
     assert np.allclose(scores[:3, 0], truth.max(axis=1), rtol=1e-2)
 
@@ -185,9 +181,7 @@ def test_a_batch_finds_the_same_as_its_queries_alone(isa, rng, dim, bits, filter
     X = rng.standard_normal((4300, dim), np.float32)  # an even spectrum: all dimensions are coded
     parts = np.split(np.arange(4300, dtype=np.int64), [1500, 2700, 3000])
     first = segment_of(X[parts[0]], rng, bits=bits, units=40)
-    more, few = (
-        ListSegment.build(first.codec, X[ids], ids, Sparse(L=4, candidates=16), distances=True) for ids in parts[1:3]
-    )
+    more, few = (ListSegment.build(first.codec, X[ids], ids, distances=True) for ids in parts[1:3])
     other = replace(segment_of(X[parts[3]], rng, bits=bits, units=40), ids=parts[3])
     segments = [first, other, few, more]
     assert [segment.flat for segment in segments] == [False, False, True, False]
@@ -196,7 +190,7 @@ def test_a_batch_finds_the_same_as_its_queries_alone(isa, rng, dim, bits, filter
     searcher = ListSearcher(segments, masks)
     Q = rng.standard_normal((70, dim), np.float32)
     for effort in (0.1, 0.6, 1.0):
-        limits = Probe(effort).limits(10, ranks=Ranks())
+        limits = Probe(effort).limits(10, depths=CandidateDepths())
         scores, ids, _ = searcher.search(Q, 10, limits)
         for q, its_scores, its_ids in zip(Q[::3], scores[::3], ids[::3], strict=True):
             alone = searcher.search(q[None], 10, limits)
@@ -269,9 +263,9 @@ def test_filtered_rows_are_never_found(isa, rng, share):
 def test_merging_keeps_estimates(rng):
     X = uneven(rng, 3000, 40)
     whole = segment_of(X, rng)
-    codec, decode = whole.codec, Sparse(L=4, candidates=16)
+    codec = whole.codec
     parts = [
-        ListSegment.build(codec, X[part], np.arange(3000)[part], decode, distances=True)
+        ListSegment.build(codec, X[part], np.arange(3000)[part], distances=True)
         for part in (slice(0, 100), slice(100, 1500), slice(1500, 3000))
     ]
     merged = merge_segments(parts)
@@ -328,13 +322,11 @@ def test_k_means_is_the_same_for_any_number_of_threads(vectors):
         lambda: Probe(effort=1.5),
         lambda: Probe(effort=-0.1),
         lambda: Probe(nprobe=0),
-        lambda: ResidualQuantizer(9),
-        lambda: KMeans(units=0),
+        lambda: sketched(bits=9),
+        lambda: sketched(units=0),
         lambda: KMeans(rounds=0),
         lambda: KMeans(n=0.5),
-        lambda: KMeans(units=5, n=20),
         lambda: starred(sketched()),
-        lambda: Method(**{**vars(lo_gt()), "residual": ResidualQuantizer()}),
     ],
 )
 def test_parameters_that_make_no_sense_are_refused(wrong):

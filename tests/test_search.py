@@ -10,9 +10,9 @@ from logt.group_testing.correction import Suppress
 from logt.group_testing.decoder import Local, Sparse
 from logt.group_testing.grouping import Random
 from logt.group_testing.memory_vectors import Pinv
-from logt.engine.protocols import Method
+from logt.group_testing.method import GroupTesting
 from logt.group_testing.quantize import Float32
-from logt.group_testing.search import View
+from logt.group_testing.search import MaskedSegment
 from logt.group_testing.search import search_by_decoding as search_views
 from logt.group_testing.segment import CodedSegment as Segment
 from logt.methods import cascaded, lo_gt, rnd, starred
@@ -23,7 +23,7 @@ def built(X, method, first=0, seed=0):
 
 
 def search(segments, *arguments, **named):
-    return search_views([View.of_segment(segment, l2=False) for segment in segments], *arguments, **named)
+    return search_views([MaskedSegment.of_segment(segment, l2=False) for segment in segments], *arguments, **named)
 
 
 def estimates(segment: Segment, Q):
@@ -88,7 +88,7 @@ def test_cascade_refines_the_best_of_the_prefix(vectors):
 @pytest.mark.parametrize("nq", [1, 16])
 def test_a_short_prefix_finds_only_what_is_there(vectors, nq):
     segment = built(vectors(500, 48), rnd(n=20, m=3, L=30)).remove(np.arange(0, 500, 2))
-    assert Prefix.from_codes(segment.codes, 0.2).row.size, "short enough for the copy that one query reads"
+    assert Prefix.of(segment.codes, 0.2).row.size, "short enough for the copy that one query reads"
     _, ids = search([segment], vectors(nq, 48, seed=1), 500, Cascade(0.2, 100))
     assert all(sorted(row) == list(range(1, 500, 2)) for row in ids.tolist())
 
@@ -104,14 +104,14 @@ def test_a_shortlist_of_everything_is_the_full_decode(vectors, p):
 
 def test_full_rank_and_enough_entries_reproduce_exhaustive_search(vectors):
     X, Q = vectors(400, 32), vectors(10, 32, seed=1)
-    method = Method(Random(10, 3), Pinv(), Float32(), Sparse(32, "free", candidates=120, weights="float32"))
+    method = GroupTesting(Random(10, 3), Pinv(), Float32(), Sparse(32, "free", candidates=120, weights="float32"))
     ids = search([built(X, method)], Q, 10)[1]
     assert (ids == np.argsort(-(Q @ X.T), axis=1)[:, :10]).mean() > 0.98
 
 
 def test_unit_norm_estimates_are_cosines_of_the_reconstructions(vectors):
     X = vectors(300, 48)
-    method = Method(Random(20, 3), Pinv(), Float32(), Sparse(10, weights="float32"), unit_norm=True)
+    method = GroupTesting(Random(20, 3), Pinv(), Float32(), Sparse(10, weights="float32"), unit_norm=True)
     segment = built(X, method)
     reconstructed = segment.codes.reconstruct(segment.codebook.decode())
     assert np.allclose(np.linalg.norm(reconstructed, axis=1), 1, atol=1e-5)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 from server_testing import API, error_message, open_client, result_ids, wait_until
@@ -12,20 +14,37 @@ from logt.server.collection import VectorCollection
 from logt.server.settings import Limits
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def X(vectors):
     return vectors(200, 32)
 
 
 @pytest.fixture
-def client(tmp_path, X):
-    """A client of a server with 200 vectors and integer ids."""
+def open_vectors(tmp_path, X):
+    """open_vectors(**settings) -> a client of a server with 200 vectors and integer ids."""
     index = logt.Index(32)
     index.add(X)
     index.save(tmp_path / "index")
-    with open_client(VectorCollection(tmp_path / "index")) as client:
-        client.folder = tmp_path / "index"
-        yield client
+    with ExitStack() as stack:
+        yield lambda **settings: stack.enter_context(open_client(VectorCollection(tmp_path / "index"), **settings))
+
+
+@pytest.fixture
+def client(open_vectors, tmp_path):
+    client = open_vectors()
+    client.folder = tmp_path / "index"
+    return client
+
+
+@pytest.fixture
+def pool():
+    """Threads for requests that wait."""
+    with ThreadPoolExecutor(20) as pool:
+        yield pool
+
+
+def raise_disk_full(*_):
+    raise OSError("no space left")
 
 
 def test_added_vectors_are_found_and_saved(client, vectors):
@@ -59,24 +78,15 @@ def test_a_refused_change_changes_nothing(client, X):
     assert client.get(f"{API}/info").json()["vectors"] == 200
 
 
-def test_a_failed_save_serves_the_old_state(client, X, monkeypatch):
-    def raise_disk_full(*_):
-        raise OSError("no space left")
-
-    body = {"vectors": X[:2].tolist()}
+def test_a_failed_save_serves_the_old_state(client, vectors, monkeypatch):
+    body = {"vectors": vectors(1, 32, seed=9).tolist()}
     monkeypatch.setattr("logt.storage.store.Store.write", raise_disk_full)
     monkeypatch.setattr("logt.storage.store.Store.append", raise_disk_full)
     assert "log" in error_message(client.post(f"{API}/vectors", json=body), 500, "internal")
+    assert result_ids(client.post(f"{API}/search", json={**body, "k": 1})) != [[200]]
     monkeypatch.undo()
     assert client.get(f"{API}/info").json()["vectors"] == 200
-    assert client.post(f"{API}/vectors", json=body).json()["vectors"] == 202
-
-
-def test_many_small_adds_are_merged_into_few_segments(client, vectors):
-    for seed in range(9):
-        response = client.post(f"{API}/vectors", json={"vectors": vectors(1, 32, seed=1000 + seed).tolist()})
-    assert response.json()["vectors"] == 209
-    assert client.get(f"{API}/info").json()["report"]["segments"] <= 3
+    assert client.post(f"{API}/vectors", json=body).json() == {"ids": [200], "vectors": 201}
 
 
 def test_a_change_fails_while_another_process_writes(client, X):
@@ -86,88 +96,63 @@ def test_a_change_fails_while_another_process_writes(client, X):
     assert client.post(f"{API}/vectors", json=body).status_code == 200
 
 
-def test_what_another_process_saves_is_picked_up(tmp_path, X):
-    logt.Index(32).save(tmp_path / "i")
-    with open_client(VectorCollection(tmp_path / "i"), refresh_seconds=0.02) as client:
-        assert client.get(f"{API}/info").json()["vectors"] == 0
-        with logt.open(tmp_path / "i", "a") as writer:
-            writer.add(X)
-            writer.save()
-        wait_until(lambda: client.get(f"{API}/info").json()["vectors"] == 200)
+def test_what_another_process_saves_is_picked_up(open_vectors, tmp_path, X):
+    client = open_vectors(refresh_seconds=0.02)
+    with logt.open(tmp_path / "index", "a") as writer:
+        writer.add(X)
+        writer.save()
+    wait_until(lambda: client.get(f"{API}/info").json()["vectors"] == 400)
 
 
-def test_the_folder_is_unlocked_when_changes_stop(tmp_path, X, monkeypatch):
+def test_the_folder_is_unlocked_when_changes_stop(open_vectors, tmp_path, X, monkeypatch):
     monkeypatch.setattr("logt.server.collection.UNLOCK_AFTER", 0.05)
-    logt.Index(32).save(tmp_path / "i")
-    with open_client(VectorCollection(tmp_path / "i"), refresh_seconds=0.02) as client:
-        assert client.post(f"{API}/vectors", json={"vectors": X.tolist()}).status_code == 200
+    client = open_vectors(refresh_seconds=0.02)
+    assert client.post(f"{API}/vectors", json={"vectors": X.tolist()}).status_code == 200
 
-        def is_unlocked():
-            try:
-                logt.open(tmp_path / "i", "a").close()
-            except logt.LockedError:
-                return False
-            return True
+    def is_unlocked():
+        try:
+            logt.open(tmp_path / "index", "a").close()
+        except logt.LockedError:
+            return False
+        return True
 
-        wait_until(is_unlocked)
+    wait_until(is_unlocked)
 
 
-def test_an_unreadable_index_is_reported_and_the_old_state_served(tmp_path, X):
-    index = logt.Index(32)
-    index.add(X)
-    index.save(tmp_path / "i")
-    manifest = tmp_path / "i" / "manifest.json"
+def test_an_unreadable_index_is_reported_and_the_old_state_served(open_vectors, tmp_path, X, monkeypatch):
+    client, manifest = open_vectors(refresh_seconds=0.02), tmp_path / "index" / "manifest.json"
     content = manifest.read_bytes()
-    with open_client(VectorCollection(tmp_path / "i"), refresh_seconds=0.02) as client:
-        manifest.write_bytes(b"{}")
-        wait_until(lambda: client.get(f"{API}/health").json()["status"] == "stale")
-        found = result_ids(client.post(f"{API}/search", json={"vectors": X[:1].tolist(), "k": 5}))
-        assert len(found[0]) == 5
-        manifest.write_bytes(content)
-        wait_until(lambda: client.get(f"{API}/health").json() == {"status": "ok", "trouble": None})
+    manifest.write_bytes(b"{}")
+    wait_until(lambda: client.get(f"{API}/health").json()["status"] == "stale")
+    found = result_ids(client.post(f"{API}/search", json={"vectors": X[:1].tolist(), "k": 5}))
+    assert len(found[0]) == 5
+    manifest.write_bytes(content)
+    wait_until(lambda: client.get(f"{API}/health").json() == {"status": "ok", "trouble": None})
+    monkeypatch.setattr(client.app_service.collection, "refresh", lambda: 1 / 0)  # any other error
+    wait_until(lambda: client.get(f"{API}/health").json()["trouble"] == "division by zero")
+    monkeypatch.undo()
+    wait_until(lambda: client.get(f"{API}/health").json()["status"] == "ok")
 
 
-def test_a_refresh_that_fails_for_any_reason_is_reported_and_tried_again(tmp_path, X):
-    index = logt.Index(32)
-    index.add(X)
-    index.save(tmp_path / "i")
-    collection, closed = VectorCollection(tmp_path / "i"), []
-    works, collection.close = collection.refresh, lambda: closed.append(True)
-
-    def fails():
-        raise RuntimeError("the shards are missing")
-
-    collection.refresh = fails
-    with open_client(collection, refresh_seconds=0.02) as client:
-        wait_until(lambda: client.get(f"{API}/health").json()["trouble"] == "the shards are missing")
-        collection.refresh = works
-        wait_until(lambda: client.get(f"{API}/health").json() == {"status": "ok", "trouble": None})
-    assert closed
-
-
-def test_searches_go_on_while_vectors_are_added(client, X, vectors):
-    done, wrong, searches = threading.Event(), [], []
+def test_searches_go_on_while_vectors_are_added(client, pool, X, vectors):
+    done = threading.Event()
 
     def search():
+        count = 0
         while not done.is_set():
             response = client.post(f"{API}/search", json={"vectors": X[:3].tolist(), "k": 1})
-            if response.status_code != 200 or result_ids(response) != [[0], [1], [2]]:
-                wrong.append(response.text)
-            searches.append(1)
+            assert result_ids(response) == [[0], [1], [2]]
+            count += 1
+        return count
 
-    threads = [threading.Thread(target=search) for _ in range(3)]
-    for thread in threads:
-        thread.start()
+    searches = [pool.submit(search) for _ in range(3)]
     try:
         for seed in range(15):
             added = client.post(f"{API}/vectors", json={"vectors": vectors(20, 32, seed=50 + seed).tolist()})
             assert added.json()["vectors"] == 200 + 20 * (seed + 1)
     finally:
         done.set()
-        for thread in threads:
-            thread.join()
-    assert not wrong
-    assert len(searches) > 10
+    assert sum(search.result() for search in searches) > 10
 
 
 class SlowSave:
@@ -186,46 +171,37 @@ class SlowSave:
         monkeypatch.setattr("logt.Index.save", wait_and_save)
 
 
-def in_thread(function):
-    """Run a function in a thread; the list that is returned receives its result."""
-    results = []
-    thread = threading.Thread(target=lambda: results.append(function()))
-    thread.start()
-    return thread, results
+@pytest.fixture
+def slow(monkeypatch):
+    return SlowSave(monkeypatch)
 
 
-def test_a_search_sees_saved_vectors_only(client, vectors, monkeypatch):
+def test_a_search_sees_saved_vectors_only(client, pool, vectors, slow):
     new = vectors(1, 32, seed=9)
-    slow = SlowSave(monkeypatch)
-    thread, added = in_thread(lambda: client.post(f"{API}/vectors", json={"vectors": new.tolist()}))
+    added = pool.submit(client.post, f"{API}/vectors", json={"vectors": new.tolist()})
     slow.started.wait(30)
     query = {"vectors": new.tolist(), "k": 1}
     assert result_ids(client.post(f"{API}/search", json=query)) != [[200]]
     assert client.get(f"{API}/info").json()["vectors"] == 200
     error_message(client.post(f"{API}/search/ids", json={"ids": [200]}), 404, "not_found")
     slow.go.set()
-    thread.join()
-    assert added[0].json() == {"ids": [200], "vectors": 201}
+    assert added.result().json() == {"ids": [200], "vectors": 201}
     assert result_ids(client.post(f"{API}/search", json=query)) == [[200]]
 
 
-def test_changes_that_wait_are_saved_together(client, vectors, monkeypatch):
-    slow = SlowSave(monkeypatch)
-
+def test_changes_that_wait_are_saved_together(client, pool, vectors, slow):
     def add(seed, **more):
-        return client.post(f"{API}/vectors", json={"vectors": vectors(1, 32, seed=seed).tolist(), **more})
+        body = {"vectors": vectors(1, 32, seed=seed).tolist(), **more}
+        return pool.submit(client.post, f"{API}/vectors", json=body)
 
-    first = in_thread(lambda: add(1))
+    requests = [add(1)]
     slow.started.wait(30)
-    others = [in_thread(lambda seed=seed: add(seed)) for seed in range(2, 8)]
-    others.append(in_thread(lambda: add(9, ids=[3])))  # exists
-    others.append(in_thread(lambda: client.post(f"{API}/vectors/remove", json={"ids": [5]})))
-    queue = client.app_service.changes
-    wait_until(lambda: len(queue._waiting) == 8)
+    requests += [add(seed) for seed in range(2, 8)]
+    requests.append(add(9, ids=[3]))  # exists
+    requests.append(pool.submit(client.post, f"{API}/vectors/remove", json={"ids": [5]}))
+    wait_until(lambda: len(client.app_service.changes._waiting) == 8)
     slow.go.set()
-    for thread, _ in (first, *others):
-        thread.join()
-    responses = [results[0] for _, results in (first, *others)]
+    responses = [request.result() for request in requests]
     assert sorted(response.status_code for response in responses) == [200] * 8 + [422]
     assert slow.saves == 2
     assert sorted(response.json()["ids"] for response in responses[:7]) == [[n] for n in range(200, 207)]
@@ -233,77 +209,53 @@ def test_changes_that_wait_are_saved_together(client, vectors, monkeypatch):
 
 
 @pytest.mark.parametrize("limits", [Limits(waiting_changes=2), Limits(body_bytes=1000)], ids=["number", "bytes"])
-def test_changes_beyond_the_queue_are_refused(tmp_path, X, monkeypatch, limits):
-    logt.Index(32).save(tmp_path / "i")
-    slow = SlowSave(monkeypatch)
-    with open_client(VectorCollection(tmp_path / "i"), limits=limits) as client:
-        queue = client.app_service.changes
-        body = {"vectors": X[:1].round(3).tolist()}
-        allowed = 2 if limits.waiting_changes == 2 else 16  # 16 rows of 256 bytes have 4096
-        threads = []
-        for count in range(allowed + 1):
-            threads.append(in_thread(lambda: client.post(f"{API}/vectors", json=body)))
-            slow.started.wait(30)
-            wait_until(lambda count=count: len(queue._waiting) == count)
-        refused = client.post(f"{API}/vectors", json=body)
-        error_message(refused, 503, "busy")
-        assert refused.headers["Retry-After"]
-        slow.go.set()
-        for thread, results in threads:
-            thread.join()
-            assert results[0].status_code == 200
-    assert len(logt.open(tmp_path / "i")) == allowed + 1
-
-
-def test_a_change_that_cannot_be_saved_is_an_error_and_is_not_found(client, vectors, monkeypatch):
-    slow = SlowSave(monkeypatch)
-    monkeypatch.setattr("logt.storage.store.Store.append", lambda *_: (_ for _ in ()).throw(OSError("full")))
+def test_changes_beyond_the_queue_are_refused(open_vectors, pool, X, slow, limits):
+    client = open_vectors(limits=limits)
+    body = {"vectors": X[:1].round(3).tolist()}
+    allowed = 2 if limits.waiting_changes == 2 else 16  # 16 rows of 256 bytes have 4096
+    requests = []
+    for count in range(allowed + 1):
+        requests.append(pool.submit(client.post, f"{API}/vectors", json=body))
+        slow.started.wait(30)
+        wait_until(lambda count=count: len(client.app_service.changes._waiting) == count)
+    refused = client.post(f"{API}/vectors", json=body)
+    error_message(refused, 503, "busy")
+    assert refused.headers["Retry-After"]
     slow.go.set()
-    new = vectors(1, 32, seed=9)
-    error_message(client.post(f"{API}/vectors", json={"vectors": new.tolist()}), 500, "internal")
-    assert result_ids(client.post(f"{API}/search", json={"vectors": new.tolist(), "k": 1})) != [[200]]
+    assert all(request.result().status_code == 200 for request in requests)
+    assert client.get(f"{API}/info").json()["vectors"] == 200 + allowed + 1
 
 
-def test_a_change_that_waits_too_long_is_not_made(tmp_path, X, monkeypatch):
-    logt.Index(32).save(tmp_path / "i")
-    slow = SlowSave(monkeypatch)
-    with open_client(VectorCollection(tmp_path / "i"), limits=Limits(seconds=2.0)) as client:
-        client.post(f"{API}/search", json={"vectors": X[:1].tolist()})
-        first = client.post(f"{API}/vectors", json={"vectors": X[:1].tolist()})
-        assert first.status_code == 202  # it is being saved
-        error_message(client.post(f"{API}/vectors", json={"vectors": X[1:2].tolist()}), 504, "timeout")
-        change = client.get(first.headers["Location"]).json()
-        assert (change["id"], change["state"]) == (first.json()["id"], "running")
-        slow.go.set()
-        wait_until(lambda: client.get(first.headers["Location"]).json()["state"] == "done")
-        assert client.get(first.headers["Location"]).json()["ids"] == [0]
-        assert client.get(f"{API}/info").json()["vectors"] == 1
-    assert len(logt.open(tmp_path / "i")) == 1
+def test_a_change_that_waits_too_long_is_not_made(open_vectors, X, slow):
+    client = open_vectors(limits=Limits(seconds=1.5))
+    first = client.post(f"{API}/vectors", json={"vectors": X[:1].tolist()})
+    assert first.status_code == 202  # it is being saved
+    error_message(client.post(f"{API}/vectors", json={"vectors": X[1:2].tolist()}), 504, "timeout")
+    change = client.get(first.headers["Location"]).json()
+    assert (change["id"], change["state"]) == (first.json()["id"], "running")
+    slow.go.set()
+    wait_until(lambda: client.get(first.headers["Location"]).json()["state"] == "done")
+    assert client.get(first.headers["Location"]).json()["ids"] == [200]
+    assert client.get(f"{API}/info").json()["vectors"] == 201
 
 
-def test_a_change_that_fails_after_the_time_limit_is_reported_as_failed(tmp_path, X, monkeypatch):
-    logt.Index(32).save(tmp_path / "i")
-    slow = SlowSave(monkeypatch)
-    with open_client(VectorCollection(tmp_path / "i"), limits=Limits(seconds=2.0)) as client:
-        client.post(f"{API}/search", json={"vectors": X[:1].tolist()})
-        change = client.post(f"{API}/vectors", json={"vectors": X[:1].tolist(), "ids": [1]}).json()
-        monkeypatch.setattr("logt.storage.store.Store.append", lambda *_: (_ for _ in ()).throw(OSError("full")))
-        slow.go.set()
-        wait_until(lambda: client.get(f"{API}/changes/{change['id']}").json()["state"] == "failed")
-        assert client.get(f"{API}/changes/{change['id']}").json()["error"]["code"] == "internal"
-        error_message(client.get(f"{API}/changes/none"), 404, "not_found")
+def test_a_change_that_fails_after_the_time_limit_is_reported_as_failed(open_vectors, X, slow, monkeypatch):
+    client = open_vectors(limits=Limits(seconds=1.5))
+    change = client.post(f"{API}/vectors", json={"vectors": X[:1].tolist()}).json()
+    monkeypatch.setattr("logt.storage.store.Store.append", raise_disk_full)
+    slow.go.set()
+    wait_until(lambda: client.get(f"{API}/changes/{change['id']}").json()["state"] == "failed")
+    assert client.get(f"{API}/changes/{change['id']}").json()["error"]["code"] == "internal"
+    error_message(client.get(f"{API}/changes/none"), 404, "not_found")
 
 
-def test_a_request_with_the_same_key_is_applied_once(client, vectors, monkeypatch):
+def test_a_request_with_the_same_key_is_applied_once(client, pool, vectors, slow):
     body, headers = {"vectors": vectors(1, 32, seed=9).tolist()}, {"Idempotency-Key": "order 66"}
-    slow = SlowSave(monkeypatch)
-    threads = [in_thread(lambda: client.post(f"{API}/vectors", json=body, headers=headers)) for _ in range(3)]
+    requests = [pool.submit(client.post, f"{API}/vectors", json=body, headers=headers) for _ in range(3)]
     slow.started.wait(30)
     slow.go.set()
-    for thread, _ in threads:
-        thread.join()
+    assert [request.result().json()["ids"] for request in requests] == [[200]] * 3
     again = client.post(f"{API}/vectors", json=body, headers=headers)
-    assert [results[0].json()["ids"] for _, results in threads] == [[200]] * 3
     assert again.json() == {"ids": [200], "vectors": 201}
     other = {"vectors": vectors(1, 32, seed=10).tolist()}
     error_message(client.post(f"{API}/vectors", json=other, headers=headers), 422, "key_reused")

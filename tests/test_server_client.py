@@ -10,13 +10,13 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
-from server_testing import TOKEN, run_server, wait_until
-from synthetic_photos import SyntheticPhotos, draw_scene, encode_jpeg, write_photos
+from server_testing import TOKEN, open_album, run_server, wait_until
+from synthetic_photos import draw_scene, encode_jpeg
 from test_project import ROOT, blocks
 
 import logt
@@ -33,7 +33,6 @@ from logt.server.client import (
     _to_exception,
 )
 from logt.server.collection import VectorCollection
-from logt.server.photo_collection import PhotoCollection
 from logt.server.settings import Limits, Settings
 
 
@@ -68,21 +67,69 @@ def test_the_client_searches_adds_and_removes(client, vectors):
     assert client.remove(np.int64(102)) == client.remove(103) == 1
     assert client.info()["vectors"] == 100
     assert client.health() == {"status": "ok", "trouble": None}
+    (pool,) = (client._pool.pools[key] for key in client._pool.pools.keys())  # noqa: SIM118
+    assert pool.num_connections == 1
 
 
-def test_the_examples_of_the_documentation_run(tmp_path, client, monkeypatch):
+def test_a_request_is_sent_again_if_the_server_has_closed_an_idle_connection():
+    """An add has the same key both times, so that it is applied once."""
+    requests = []
+
+    def answer(listener):
+        for response in (
+            b"",
+            b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 11\r\n\r\n{"ids":[7]}',
+        ):
+            with listener.accept()[0] as connection:
+                requests.append(connection.recv(1 << 16).split(b"\r\n"))
+                connection.sendall(response)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer, args=(listener,))
+        thread.start()
+        assert Client(f"http://127.0.0.1:{listener.getsockname()[1]}").add([1.0, 2.0]) == [7]
+        thread.join()
+    first, second = ([line for line in lines if line.startswith(b"Idempotency-Key: ")] for lines in requests)
+    assert first == second != []
+
+
+@pytest.fixture(scope="module")
+def photo_url(photo_album):
+    """The URL of a server with photos."""
+    with run_server(create_app(open_album(photo_album))) as url:
+        yield url
+
+
+@pytest.fixture
+def query(tmp_path):
+    """The file of another photo of scene 2."""
+    (tmp_path / "query.jpg").write_bytes(encode_jpeg(draw_scene(2, 99)))
+    return tmp_path / "query.jpg"
+
+
+def test_the_examples_of_the_documentation_run(query, photo_url, client, monkeypatch):
     """The first example needs an index of photos, the second an index of vectors."""
     photo_example, vector_example = blocks(ROOT / "docs" / "how-to" / "serve.md", "python")
-    write_photos(tmp_path / "photos", tmp_path / "index", 4, 2)
-    (tmp_path / "query.jpg").write_bytes(encode_jpeg(draw_scene(2, 99)))
-    monkeypatch.chdir(tmp_path)
-    with run_server(create_app(PhotoCollection(SyntheticPhotos(tmp_path / "photos", tmp_path / "index")))) as url:
-        names: dict[str, object] = {}
-        exec(photo_example.replace("http://127.0.0.1:8000", url), names)
+    monkeypatch.chdir(query.parent)
+    names: dict[str, object] = {}
+    exec(photo_example.replace("http://127.0.0.1:8000", photo_url), names)
     assert names["jpeg"].startswith(b"\xff\xd8")
     names["client"] = client
     exec(vector_example, names)
     assert [hits[0].id for hits in names["results"]] == names["ids"]
+
+
+def test_the_client_searches_by_photo(photo_url, photo_album, query):
+    client, ids = Client(photo_url), photo_album[2]
+    for photo in (query, str(query), query.read_bytes(), io.BytesIO(query.read_bytes())):
+        assert {hit.id for hit in client.search_photo(photo, k=3)} == set(ids[6:9])
+    for box in ((0, 0, 1, 1), (0, 0, 240, 180)):
+        assert {hit.id for hit in client.search_photo(query, 3, box=box)} == set(ids[6:9])
+    assert client.photo(ids[0], "thumb").startswith(b"\xff\xd8")
+    with pytest.raises(ServiceError, match="--allow-upload"):
+        client.add_photo(query)
+    with pytest.raises(ServiceError, match="follows its folder"):
+        client.remove(ids[:1])
 
 
 def test_errors_have_their_own_types(client, server_url, monkeypatch):
@@ -98,7 +145,7 @@ def test_errors_have_their_own_types(client, server_url, monkeypatch):
     monkeypatch.setenv("LOGT_TOKEN", TOKEN)
     assert Client(server_url).info()["dim"] == 16
     with pytest.raises(ServiceError, match="without photos"):
-        client.search_image(b"x")
+        client.search_photo(b"x")
     with pytest.raises(ServiceError, match="is logt serve running") as caught:
         Client("http://127.0.0.1:1", timeout=2).info()
     assert caught.value.status == 0
@@ -118,58 +165,33 @@ def test_the_client_waits_for_a_change_that_takes_longer_than_the_limit(tmp_path
         go.wait(30)
         save(index)
 
+    def raise_disk_full(*_):
+        raise OSError("no space left")
+
     monkeypatch.setattr("logt.Index.save", save_later)
-    settings = Settings(limits=Limits(seconds=1.0))
-    with run_server(create_app(VectorCollection(tmp_path / "i"), settings)) as url:
-        client = Client(url, timeout=5)
-        client.search(np.ones(16))
+    with run_server(create_app(VectorCollection(tmp_path / "i"), Settings(limits=Limits(seconds=0.5)))) as url:
         with pytest.raises(ServiceBusyError, match="still running"):
-            Client(url, timeout=1.5).add(vectors(1, 16))
-        threading.Timer(0.5, go.set).start()
+            Client(url, timeout=1).add(vectors(1, 16))
+        go.set()
+        client = Client(url, timeout=20)
         wait_until(lambda: client.info()["vectors"] == 1)
         go.clear()
-        threading.Timer(1.8, go.set).start()
+        threading.Timer(0.8, go.set).start()
         assert client.add(vectors(2, 16)) == [1, 2]
         go.clear()
         monkeypatch.setattr("logt.storage.store.Store.append", raise_disk_full)
-        threading.Timer(1.8, go.set).start()
+        threading.Timer(0.8, go.set).start()
         with pytest.raises(ServiceError, match="log"):
             client.add(vectors(1, 16))
 
 
-def raise_disk_full(*_):
-    raise OSError("no space left")
-
-
-def test_the_client_searches_by_image(tmp_path):
-    ids = write_photos(tmp_path / "photos", tmp_path / "index", 4, 2)
-    (tmp_path / "query.jpg").write_bytes(encode_jpeg(draw_scene(2, 99)))
-    with run_server(create_app(PhotoCollection(SyntheticPhotos(tmp_path / "photos", tmp_path / "index")))) as url:
-        client = Client(url)
-        for photo in (
-            tmp_path / "query.jpg",
-            str(tmp_path / "query.jpg"),
-            encode_jpeg(draw_scene(2, 99)),
-            io.BytesIO(encode_jpeg(draw_scene(2, 99))),
-        ):
-            assert {hit.id for hit in client.search_image(photo, k=2)} == set(ids[4:6])
-        for box in ((0, 0, 1, 1), (0, 0, 240, 180)):
-            assert {hit.id for hit in client.search_image(tmp_path / "query.jpg", 2, box=box)} == set(ids[4:6])
-        assert client.picture(ids[0], "thumb").startswith(b"\xff\xd8")
-        with pytest.raises(ServiceError, match="--allow-upload"):
-            client.add_picture(tmp_path / "query.jpg")
-        with pytest.raises(ServiceError, match="follows its folder"):
-            client.remove(ids[:1])
-
-
-@contextmanager
-def run_command(*arguments, **env):
-    """Run `logt serve` as a process: (URL, output); it is stopped as with Ctrl+C."""
+def test_the_command_serves_until_it_is_stopped(tmp_path):
+    logt.Index(16).save(tmp_path / "vectors [red]")
     process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "logt", "serve", *map(str, arguments), "--port", "0"],
+        [sys.executable, "-W", "error", "-m", "logt", "serve", tmp_path / "vectors [red]", "--port", "0"],
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "COLUMNS": "200", **env},
+        env={**os.environ, "COLUMNS": "200", "LOGT_TOKEN": TOKEN},
     )
     try:
         output = ""
@@ -177,7 +199,12 @@ def run_command(*arguments, **env):
             line = process.stderr.readline()
             assert line, output
             output += line
-        yield re.search(r"http://\S+", output)[0], output
+        assert "0 vectors from vectors [red]" in output
+        assert "warning" not in output
+        url = re.search(r"http://127.0.0.1:\S+", output)[0]
+        with pytest.raises(UnauthorizedError):
+            Client(url).info()
+        assert Client(url, token=TOKEN).info()["vectors"] == 0
         process.send_signal(signal.SIGINT)
         last_output = process.communicate(timeout=20)[1]
         assert (process.returncode, last_output) == (0, "Stopped\n")
@@ -186,95 +213,75 @@ def run_command(*arguments, **env):
         process.communicate()
 
 
-def test_the_command_serves_until_stopped_and_warns_without_a_token(tmp_path, vectors):
-    index = logt.Index(16)
-    index.add(vectors(50, 16))
-    index.save(tmp_path / "vectors [red]")
-    with run_command(tmp_path / "vectors [red]", "--host", "0.0.0.0") as (url, output):
-        assert "50 vectors from vectors [red]" in output
-        assert "warning" in output
-        assert "LOGT_TOKEN" in output
-        assert "search, view and change" in output
-        assert Client(url).info()["vectors"] == 50
-    with run_command(tmp_path / "vectors [red]", "--host", "0.0.0.0", "--read-only") as (url, output):
-        assert "can search and view this index" in output
-        assert "--read-only" not in output
-        assert Client(url).info()["read_only"] is True
-
-
-def test_the_command_reads_the_token_from_the_environment(tmp_path):
-    logt.Index(16).save(tmp_path / "i")
-    with run_command(tmp_path / "i", LOGT_TOKEN=TOKEN) as (url, output):
-        assert "warning" not in output
-        assert url.startswith("http://127.0.0.1:")
-        with pytest.raises(UnauthorizedError):
-            Client(url).info()
-        assert Client(url, token=TOKEN).info()["vectors"] == 0
-
-
-def test_the_command_prints_the_folders_of_photos_that_are_not_the_given_one(tmp_path):
-    folder, other = tmp_path / "photos", tmp_path / "more"
-    for number, path in enumerate((folder / "a.png", folder / "b.png", other / "c.png")):
-        path.parent.mkdir(exist_ok=True)
-        draw_scene(number).save(path)
-    for path, also, expected in (
-        (folder, [], None),
-        (folder / ".logt", [], f"'{folder}'"),
-        (folder, [other], f"'{folder}', '{other}'"),
-    ):
-        update(folder, also=also)
-        with run_command(path) as (url, output):
-            assert Client(url).info()["pictures"]
-            assert "The photos are in" not in output if expected is None else f"are in {expected}\n" in output
-
-
-@pytest.mark.parametrize("works", [True, False])
-def test_the_page_is_opened_without_the_token(tmp_path, monkeypatch, works):
-    """Other users can see the command line of the browser."""
-    logt.Index(16).save(tmp_path / "i")
-    urls, printed = [], []
+@pytest.fixture
+def printed(monkeypatch):
+    """What the command prints; it serves nothing, and ends when it has printed the last line that is expected."""
+    lines = []
 
     class Server:
         started, should_exit = True, False
 
         def run(self, sockets):
             sockets[0].close()
-            wait_until(lambda: urls and (works or "no browser" in printed[-1]))
+            wait_until(lambda: not any(thread.name == "logt-open" for thread in threading.enumerate()))
 
-    monkeypatch.setattr("webbrowser.open", lambda url: urls.append(url) or works)
-    monkeypatch.setattr("logt.cli.serve._print", lambda text, **_: printed.append(text))
+    monkeypatch.setattr("logt.cli.serve._print", lambda text, **_: lines.append(text))
     monkeypatch.setattr(
         "logt.cli.serve._create_server", lambda *_: (Server(), socket.create_server(("127.0.0.1", 0)))
     )
+    return lines
+
+
+def test_without_a_token_the_command_warns_if_other_machines_can_connect(tmp_path, printed):
+    logt.Index(16).save(tmp_path / "i")
+    serve(index=str(tmp_path / "i"), host="0.0.0.0")
+    assert "can search, view and change this index. Set LOGT_TOKEN" in printed[0]
+    printed.clear()
+    serve(index=str(tmp_path / "i"), host="0.0.0.0", read_only=True)
+    assert "can search and view this index" in printed[0]
+
+
+def test_the_command_prints_the_folders_of_photos_that_are_not_the_given_one(tmp_path, printed, small):
+    folder, other = tmp_path / "photos", tmp_path / "more"
+    for number, path in enumerate((folder / "a.png", folder / "b.png", other / "c.png")):
+        path.parent.mkdir(exist_ok=True)
+        draw_scene(number).save(path)
+    for path, also, expected in (
+        (folder, [], []),
+        (folder / ".logt", [], [f"The photos are in '{folder}'"]),
+        (folder, [other], [f"The photos are in '{folder}', '{other}'"]),
+    ):
+        update(folder, model=small, also=also)
+        printed.clear()
+        serve(index=str(path))
+        assert [line for line in printed if "The photos are in" in line] == expected
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_the_page_is_opened_without_the_token(tmp_path, monkeypatch, printed, works):
+    """Other users can see the command line of the browser."""
+    logt.Index(16).save(tmp_path / "i")
+    urls = []
+    monkeypatch.setattr("webbrowser.open", lambda url: urls.append(url) or works)
     serve(index=str(tmp_path / "i"), token=TOKEN, open_browser=True)
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", urls[0])
     assert (f"no browser can be started; open {urls[0]}" in printed) is not works
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"index": Path("none")}, "none holds no index: this path does not exist"),
-        ({"host": "no.such.host.invalid"}, "is not an address"),
-        ({"token": "short"}, "at least 12"),
-        ({"allow_upload": True}, "not an index of photos; --allow-upload needs one"),
-        ({"model": "lite"}, "not an index of photos; --model needs one"),
-        ({"allow_upload": True, "read_only": True}, "cannot be combined"),
-    ],
-)
-def test_invalid_arguments_of_the_command_are_errors(tmp_path, arguments, message):
+def test_invalid_arguments_of_the_command_are_errors(tmp_path):
     logt.Index(16).save(tmp_path / "i")
-    with pytest.raises((logt.InvalidInputError, OSError), match=message):
-        serve(**{"index": tmp_path / "i", "port": 0, **arguments})
-
-
-def test_a_port_in_use_is_an_error(tmp_path):
-    logt.Index(16).save(tmp_path / "i")
-    with (
-        socket.create_server(("127.0.0.1", 0)) as taken,
-        pytest.raises(logt.InvalidInputError, match="another --port"),
-    ):
-        serve(tmp_path / "i", port=taken.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        for arguments, message in (
+            ({"index": Path("none")}, "none holds no index: this path does not exist"),
+            ({"host": "no.such.host.invalid"}, "is not an address"),
+            ({"port": taken.getsockname()[1]}, "another --port"),
+            ({"token": "short"}, "at least 12"),
+            ({"allow_upload": True}, "not an index of photos; --allow-upload needs one"),
+            ({"model": "lite"}, "not an index of photos; --model needs one"),
+            ({"allow_upload": True, "read_only": True}, "cannot be combined"),
+        ):
+            with pytest.raises((logt.InvalidInputError, OSError), match=message):
+                serve(**{"index": tmp_path / "i", "port": 0, **arguments})
 
 
 def test_without_its_packages_the_command_names_the_extra(tmp_path, monkeypatch):
@@ -282,3 +289,7 @@ def test_without_its_packages_the_command_names_the_extra(tmp_path, monkeypatch)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(logt.MissingExtraError, match=r"pip install \"logt-search\[serve\]\""):
         serve(tmp_path / "i", port=0)
+    monkeypatch.setitem(sys.modules, "urllib3", None)
+    monkeypatch.delitem(sys.modules, "logt.server.client")
+    with pytest.raises(logt.MissingExtraError, match=r"pip install \"logt-search\[serve\]\""):
+        import_module("logt.server.client")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,16 +14,24 @@ from logt.server.access import address_group
 from logt.server.connections import MAX_HEAD_BYTES
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+BODY = b"POST /body HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n"
 IDLE = 0.4
 LARGE = 64 << 20
 
 
+def at(path):
+    """Return a request for a path, after which the connection is closed."""
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+
+
 async def app(scope, receive, send):
-    """Send "/slow" after a while, and a large response for "/large"."""
+    """Send "/slow" after a while, "/body" after the body of the request, and a large response for "/large"."""
     if scope["type"] != "http":
         return
     if scope["path"] == "/slow":
         await asyncio.sleep(3 * IDLE)
+    while scope["path"] == "/body" and (await receive()).get("more_body"):
+        pass
     body = bytes(LARGE) if scope["path"] == "/large" else b"hello"
     length = (b"content-length", str(len(body)).encode())
     await send({"type": "http.response.start", "status": 200, "headers": [length]})
@@ -32,10 +40,10 @@ async def app(scope, receive, send):
     await send({"type": "http.response.body"})
 
 
-@pytest.fixture
-def connect():
+@contextmanager
+def connecting(**limits):
     """A function that opens a connection to the application."""
-    with run_server(app, idle_seconds=IDLE, connections_per_address=5) as url, ExitStack() as stack:
+    with run_server(app, **limits) as url, ExitStack() as stack:
 
         def connect(sent=b""):
             parts = urlsplit(url)
@@ -43,6 +51,13 @@ def connect():
             connection.sendall(sent)
             return connection
 
+        yield connect
+
+
+@pytest.fixture(scope="module")
+def connect():
+    """A function that opens a connection to an application that closes silent ones after a short time."""
+    with connecting(idle_seconds=IDLE) as connect:
         yield connect
 
 
@@ -87,17 +102,17 @@ def test_an_idle_connection_is_closed_after_a_response(connect, rest):
 
 
 def test_a_body_that_never_ends_does_not_keep_a_connection(connect):
-    connection = connect(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n")
+    connection = connect(BODY.replace(b"/body", b"/"))
     wait_until(lambda: is_closed(connection))
 
 
 def test_a_slow_response_is_waited_for(connect):
-    received = read_all(connect(GET.replace(b" / ", b" /slow ")))
+    received = read_all(connect(at("/slow")))
     assert received.endswith(b"hello")
 
 
 def test_a_client_that_does_not_read_is_disconnected(connect):
-    connection = connect(GET.replace(b" / ", b" /large "))
+    connection = connect(at("/large"))
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     assert len(connection.recv(100)) > 0
     wait_until(lambda: is_closed_for_writing(connection))
@@ -123,11 +138,24 @@ def test_too_long_headers_are_refused(connect):
     assert b"200" not in received
 
 
-def test_an_address_has_a_limited_number_of_connections(connect):
-    connections = [connect(b"GET") for _ in range(5)]
-    assert b"503" in read_all(connect(GET))
-    connections[0].close()
-    wait_until(lambda: b"hello" in read_all(connect(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))))
+@pytest.mark.parametrize("limit", ["connections", "connections_per_address"])
+def test_silent_and_slow_connections_do_not_lock_others_out(limit):
+    """Those that have waited longest for their clients are closed; a request that is worked on goes on."""
+    with connecting(**{limit: 5}) as connect:
+        working, silent = connect(at("/slow")), []
+        for sent in (b"", b"GET", GET, BODY, at("/large")) * 2:
+            silent.append(connect(sent))
+            assert b"hello" in read_all(connect(at("/")))
+        assert b"hello" in read_all(working)
+        wait_until(lambda: all(map(is_closed_for_writing, silent[:5])))
+
+
+def test_connections_beyond_the_limit_are_refused_while_the_server_works_on_all_others():
+    with connecting(connections=3) as connect:
+        working = [connect(at("/slow")) for _ in range(3)]
+        wait_until(lambda: b"503" in read_all(connect(at("/"))))
+        assert all(b"hello" in read_all(connection) for connection in working)
+        assert b"hello" in read_all(connect(at("/")))
 
 
 def test_addresses_of_one_ipv6_network_count_together():

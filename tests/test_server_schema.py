@@ -6,19 +6,15 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import positive_data_acceptance
-from server_testing import API, run_server
-from synthetic_photos import SyntheticPhotos, write_photos
+from server_testing import API, open_album, run_server
 
 from logt.server.app import create_app
-from logt.server.photo_collection import PhotoCollection
 
 
 @pytest.fixture(scope="module")
-def schema(tmp_path_factory):
+def schema(photo_album):
     """The OpenAPI description of a running server with photos."""
-    root = tmp_path_factory.mktemp("schema")
-    write_photos(root / "photos", root / "index", 4, 2)
-    with run_server(create_app(PhotoCollection(SyntheticPhotos(root / "photos", root / "index")))) as url:
+    with run_server(create_app(open_album(photo_album))) as url:
         yield schemathesis.openapi.from_url(f"{url}/openapi.json")
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"  # it looks for credentials
-pytest.importorskip("gcsfs", reason="gcsfs is not installed")
-emulator = pytest.importorskip("gcp_storage_emulator.server", reason="gcp-storage-emulator is not installed")
+pytest.importorskip("gcsfs")
+emulator = pytest.importorskip("gcp_storage_emulator.server")
 
 import logt  # noqa: E402
 from logt.errors import ConflictError  # noqa: E402

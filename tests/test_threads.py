@@ -7,9 +7,8 @@ import threading
 
 import pytest
 
-from logt import _threads
+from logt._internal import threads as _threads
 from logt._internal.threads import Workers, available_cores, split_range
-from logt.storage import sparse
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -94,9 +93,6 @@ def test_a_forked_child_has_no_lock_and_no_limit_of_another_thread():
         assert in_child(lambda: _threads._blas_users) == 0
         assert in_child(lambda: Workers(2).map(lambda i: i, [4, 5]) == [4, 5]) == 1
     assert _threads._blas_users == 0
-    with sparse._blocks.pinned():
-        assert in_child(lambda: len(sparse._blocks.readers)) == 0
-    assert not sparse._blocks.readers
 
 
 def test_no_thread_outlives_its_call():

@@ -12,7 +12,7 @@ import logt
 from logt import _kernels
 from logt.datasets.synthetic import synthetic_collection
 from logt.errors import InvalidInputError
-from logt.lists.inverted_lists import Probe, ScanLimits
+from logt.lists.inverted_lists import Probe, RecallCurve, ScanLimits
 from logt.lists.search import ListSearcher
 from logt.methods import sketched
 
@@ -34,10 +34,10 @@ def index(collection):
     return index
 
 
-def reached(segment, links, start):
+def reached(graph, start):
     """Return all rows that the graph connects with some rows, these included."""
     rows, waiting = set(start), list(start)
-    neighbors = links.lists.neighbors
+    neighbors = graph.neighbors
     while waiting:
         for other in neighbors[waiting.pop()].tolist():
             if other >= 0 and other not in rows:
@@ -56,20 +56,18 @@ def first_lists(segment, q, count):
 
 @pytest.mark.parametrize("wide", [False, True])
 def test_a_walk_without_limit_finds_what_a_naive_one_reaches(index, collection, wide):
-    (segment,) = index._snapshot.list_segments
-    state = index._snapshot.links
-    lists = state.links.lists
+    (segment,) = index._snapshot.segments
+    graph = index._snapshot.graph
+    few = replace(graph, level=np.where(np.arange(12) < 2, graph.level, 0).astype(np.uint8))
     if wide:
-        lists = replace(lists, high=lists.high.astype(np.uint16))
-    lists = replace(lists, level=np.where(np.arange(12) < 2, lists.level, 0).astype(np.uint8))
-    few = replace(state.links, lists=lists)
-    searcher = ListSearcher([segment], links=replace(state, links=few))
+        few = replace(few, high=few.high.astype(np.uint16))
+    searcher = ListSearcher([segment], graph=few)
     limits = ScanLimits(1, 1, 0, FAR, FAR, FAR, 3 * K, 5000, everything=False)
     for q in collection[1][:8]:
         _, ids, counts = searcher.search(q[None], K, limits)
         start = first_lists(segment, q, counts[0, 0])
         best = searcher.search(q[None], 3 * K, limits._replace(beam=0))[1][0].tolist()
-        rows = reached(segment, few, best)
+        rows = reached(few, best)
         assert len(start) < len(rows) < 5000  # the graph of two neighbors has several components
         assert counts[0, 1] == len(start) + len(rows) - len(best)  # each vector is read once by the walk
         truth = np.array(reference.list_scores(segment, q))
@@ -78,22 +76,21 @@ def test_a_walk_without_limit_finds_what_a_naive_one_reaches(index, collection, 
 
 
 def test_a_list_of_neighbors_ends_at_its_first_gap(index, collection):
-    (segment,) = index._snapshot.list_segments
-    state = index._snapshot.links
+    (segment,) = index._snapshot.segments
+    graph = index._snapshot.graph
     limits = ScanLimits(1, 1, 0, FAR, FAR, FAR, 3 * K, 5000, everything=False)
 
     def search(wanted):
-        lists = replace(state.links.lists, level=np.where(wanted, state.links.lists.level, 0).astype(np.uint8))
-        searcher = ListSearcher([segment], links=replace(state, links=replace(state.links, lists=lists)))
-        return searcher.search(collection[1], K, limits)
+        lists = replace(graph, level=np.where(wanted, graph.level, 0).astype(np.uint8))
+        return ListSearcher([segment], graph=lists).search(collection[1], K, limits)
 
     for a, b in zip(search(np.arange(12) != 2), search(np.arange(12) < 2), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
 def test_neighbors_are_left_out_by_their_codes(index, collection, isa):
-    (segment,) = index._snapshot.list_segments
-    searcher = ListSearcher([segment], links=index._snapshot.links)
+    (segment,) = index._snapshot.segments
+    searcher = ListSearcher([segment], graph=index._snapshot.graph)
 
     def search(walk_reach):
         _, ids, counts = searcher.search(
@@ -120,8 +117,8 @@ def few_directions():
 
 
 def heads_and_ids(index, Q, walk_reach, nprobe=0):
-    (segment,) = index._snapshot.list_segments
-    searcher = ListSearcher([segment], links=index._snapshot.links)
+    (segment,) = index._snapshot.segments
+    searcher = ListSearcher([segment], graph=index._snapshot.graph)
     limits = ScanLimits(0.3, nprobe, 0, FAR, FAR, walk_reach, 3 * K, 20, False)
     _, ids, counts = searcher.search(Q, K, limits)
     return counts[:, 2], ids
@@ -167,7 +164,7 @@ def test_few_vectors_are_not_enough_to_measure_deviations(rng):
     Q = rng.normal(size=(50, 64)).astype(np.float32)
     Q /= np.linalg.norm(Q, axis=1, keepdims=True)
     (heads, _), (all_heads, _) = (heads_and_ids(index, Q, reach, nprobe=1) for reach in (0.5, FAR))
-    (segment,) = index._snapshot.list_segments
+    (segment,) = index._snapshot.segments
     lengths = np.diff(segment.starts)
     assert np.sort(lengths)[-1] < 32
     np.testing.assert_array_equal(heads, all_heads)
@@ -175,7 +172,7 @@ def test_few_vectors_are_not_enough_to_measure_deviations(rng):
 
 def test_the_fewer_candidates_per_result_the_less_is_left_out():
     def reaches(k, **probe):
-        limits = Probe(effort=0.7, **probe).limits(k, ranks=None, linked=True)
+        limits = Probe(effort=0.7, **probe).limits(k, depths=None, linked=True)
         return np.array([limits.code_reach, limits.sign_reach, limits.walk_reach])
 
     assert (reaches(10) < reaches(100)).all()
@@ -253,7 +250,7 @@ def test_every_vector_is_found_if_k_is_their_number(index):
 
 
 def test_the_curve_is_measured_without_the_queries_own_neighbors(index):
-    curve = index._snapshot.links.links.curve
+    curve = RecallCurve(index._snapshot.graph.recall)
     assert curve is not None
     assert curve.recall[0, 0] < 1  # vectors that start at their own node would find nearly all
     assert curve.recall[0, -1] == 1
@@ -263,14 +260,14 @@ def test_the_default_search_of_a_linked_index_has_its_recall(index, collection):
     Q = collection[1]
     full = index.search(Q, K, effort=1).ids
     assert recall(index.search(Q, K, recall=0.95).ids, full) > 0.85
-    read = [index._snapshot.searcher().limits(Probe(beam=beam), K) for beam in (None, 0)]
+    read = [index._state.search().searcher.limits(Probe(beam=beam), K) for beam in (None, 0)]
     assert read[0].lists < read[1].lists
 
 
 def test_the_curve_is_stored_with_the_graph(index, tmp_path):
     index.save(tmp_path / "i")
     opened = logt.open(tmp_path / "i")
-    a, b = opened._snapshot.links.links.curve, index._snapshot.links.links.curve
+    a, b = RecallCurve(opened._snapshot.graph.recall), RecallCurve(index._snapshot.graph.recall)
     assert a is not None
     assert b is not None
     np.testing.assert_array_equal(a.recall, b.recall)
@@ -283,17 +280,17 @@ def test_tune_measures_searches_with_the_graph(collection):
     index = logt.Index(64)
     index.add(X[:3000])
     index.link(8)
-    before = index._snapshot.links.links.recall
+    before = index._snapshot.graph.recall
     points = index.tune(Q)
-    after = index._snapshot.links.links.recall
+    after = index._snapshot.graph.recall
     assert not np.array_equal(before, after)
     assert [p.recall for p in points] == pytest.approx([p.recall for p in index.tune(Q)])
 
 
 def test_a_graph_without_a_curve_is_read(index):
-    links = index._snapshot.links.links
-    arrays = {name: array for name, array in links.arrays.items() if name != "recall"}
-    assert type(links).from_arrays(arrays).curve is None
+    links = index._snapshot.graph
+    arrays = {**links.arrays, "recall": np.empty((0, 0), np.float32)}
+    assert type(links).from_arrays(arrays).recall.size == 0
     with pytest.raises(ValueError, match="impossible"):
         type(links).from_arrays({**arrays, "recall": np.full((2, 11), 2, np.float32)})
 
@@ -339,21 +336,21 @@ def test_vectors_that_are_not_in_the_graph_are_read_with_it(metric, collection, 
     index.link(12)
     index.add(X[3900:])  # more than a segment without lists holds
     assert index.report()["linked"] == 3900
-    searcher = index._snapshot.searcher()
+    searcher = index._state.search().searcher
     limits = ScanLimits(1, 1, 0, FAR, FAR, FAR, 3 * K, K, everything=False)
     _, ids, counts = searcher.search(Q, K, limits)
     assert all(len(set(row)) == K for row in ids.tolist())  # also those in the list that was read
     assert (counts[:, 1] > 1100).all()
     for q, found in zip(Q, ids, strict=True):
-        truth = np.concatenate([reference.list_scores(s, q) for s in index._snapshot.list_segments])
-        order = np.concatenate([s.ids for s in index._snapshot.list_segments])
+        truth = np.concatenate([reference.list_scores(s, q) for s in index._snapshot.segments])
+        order = np.concatenate([s.ids for s in index._snapshot.segments])
         best = order[np.argsort(-truth)]
         assert set(best[: K // 2][best[: K // 2] >= 3900]) <= set(found)
-    few = ListSearcher(index._snapshot.list_segments, links=index._snapshot.links)
-    assert few.links is not None
+    few = ListSearcher(index._snapshot.segments, graph=index._snapshot.graph)
+    assert few.graph is not None
     monkeypatch.setattr("logt.lists.search.MOST_UNLINKED", 1099)
-    many = ListSearcher(index._snapshot.list_segments, links=index._snapshot.links)
-    assert many.links is None
+    many = ListSearcher(index._snapshot.segments, graph=index._snapshot.graph)
+    assert many.graph is None
     assert not many.graph_bytes
 
 
@@ -372,10 +369,9 @@ def test_an_index_without_cosine_links_many_new_vectors_and_compacts(metric, col
 
 
 def test_a_search_for_a_recall_keeps_the_beam_of_the_method():
-    method = replace(sketched(), probe=Probe(beam=0))
     for settings in ({"recall": 0.9}, {"effort": 0.5}, {"nprobe": 3}, {}):
-        assert logt.SearchParams(**settings).limits(method).beam == 0
-    assert logt.SearchParams(recall=0.9, beam=7).limits(method).beam == 7
+        assert sketched().limits(logt.SearchParams(**settings)).beam is None
+        assert sketched().limits(logt.SearchParams(**settings, beam=7)).beam == 7
 
 
 def test_a_search_goes_further_where_vectors_were_removed(collection):
@@ -383,9 +379,9 @@ def test_a_search_goes_further_where_vectors_were_removed(collection):
     index = logt.Index(64)
     index.add(X)
     index.link(12)
-    before = index._snapshot.searcher().limits(Probe(effort=0.5), K)
+    before = index._state.search().searcher.limits(Probe(effort=0.5), K)
     index.remove(np.arange(0, 5000, 2))
-    searcher = index._snapshot.searcher()
+    searcher = index._state.search().searcher
     assert searcher.limits(Probe(effort=0.5), K).beam == 2 * before.beam
     assert searcher.limits(Probe(effort=0.5, beam=7), K).beam == 7
     truth = 2 * np.argsort(-(Q @ X[1::2].T), axis=1)[:, :K] + 1

@@ -11,9 +11,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from sphinx.util.inspect import TypeAliasForwardRef
+
 
 def setup(app: Any) -> dict[str, bool]:
     app.setup_extension("sphinx.ext.autodoc")
+    TypeAliasForwardRef.__repr__ = lambda alias: alias.name  # types as in the code, not as Sphinx holds them
     app.connect("autodoc-process-docstring", process)
     app.connect("autodoc-process-signature", process_signature)
     return {"parallel_read_safe": True}
@@ -32,11 +35,11 @@ def process_signature(
 
 
 def shorten_types(signature: str | None) -> str | None:
-    """Return a signature with the names of type aliases and with array types as NumPy users write them."""
+    """Return a signature with array types as NumPy users write them."""
     if signature is None:
         return None
-    named = re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", signature)
-    return re.sub(r"[\w.~]*ndarray\[tuple\[[\w.~]*Any, \.\.\.\], [\w.~]*dtype\[([\w.~]+)\]\]", r"NDArray[\1]", named)
+    array = r"[\w.~]*ndarray\[tuple\[[\w.~]*Any, \.\.\.\], [\w.~]*dtype\[([\w.~]+)\]\]"
+    return re.sub(array, r"NDArray[\1]", signature)
 
 
 def parameter_names(obj: Any) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any, Literal, Never, Self
 import numpy as np
 
 from logt._internal.params import SearchKey
-from logt._internal.segment import BuildSettings
+from logt._internal.segment import MAX_ROWS, BuildSettings
 from logt._internal.threads import Progress, Workers, available_cores
 from logt._internal.types import Array, Ids, Metric
 from logt._internal.validation import check_choice, check_int
@@ -27,9 +27,6 @@ from logt.storage.changes import Change, PendingChanges, Position
 from logt.storage.opening import create_store, open_store, same_store
 from logt.storage.store import Store
 from logt.storage.writing import StoredIndex
-
-MAX_ROWS = (1 << 31) - 1
-"""The most vectors of a segment."""
 
 _KEPT_SEARCHES = 64  # most programs use one
 
@@ -68,7 +65,12 @@ class IndexState:
     def search_known(self, key: SearchKey, Q: Any) -> SearchResult | None:
         """Repeat a kept search for another query; None if there is none, or if the query is not valid."""
         search = self._prepared.get(key)
-        found = None if search is None else search(Q)
+        if search is None:
+            return None
+        if Q.dtype != np.float32 or not Q.flags.c_contiguous:
+            with np.errstate(over="ignore"):  # infinity is not valid
+                Q = np.ascontiguousarray(Q, np.float32)
+        found = search(Q)
         return None if found is None else SearchResult(found[0], self.snapshot.to_user_ids(found[1]))
 
     @property

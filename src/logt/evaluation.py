@@ -129,12 +129,7 @@ def mean_average_precision(
 
     rankings, positives, junk: one list of rows per query, as in `average_precision`.
     """
-    ignored: Sequence[ArrayLike] = [()] * len(positives) if junk is None else junk
-    if not len(rankings) == len(positives) == len(ignored):
-        lengths = len(rankings), len(positives), len(ignored)
-        raise InvalidInputError(f"rankings, positives and junk are for {lengths} queries; pass one list per query")
-    values = [average_precision(*case) for case in zip(rankings, positives, ignored, strict=True)]
-    return _mean_percent(np.array(values))
+    return evaluate(rankings, GroundTruth.from_lists(positives, junk), ks=()).mean_ap
 
 
 def recall_at(k: int, ids: Array, exact: Array) -> float:

@@ -8,16 +8,14 @@ from typing import Any, Literal, Unpack
 import numpy as np
 
 from logt._index_base import IndexBase, IndexState
-from logt._internal.arrays import to_numpy
-from logt._internal.params import SearchParams, SearchSettings, as_search_params, check_k, key_of_search
+from logt._internal.params import SearchParams, SearchSettings, as_search_params, key_of_search
 from logt._internal.progress import shown_progress
 from logt._internal.threads import Progress, Workers
 from logt._internal.types import Array, Filter, Floats, Ids, SomeIds, Vectors
-from logt._internal.validation import as_matrix, check_choice, check_float, check_int
+from logt._internal.validation import as_matrix, check_int
 from logt.engine import costs
 from logt.engine.linking import compute_links, link_new, refill_links
-from logt.engine.rerank import as_diffusion, diffuse
-from logt.engine.searching import expand_queries, search_range
+from logt.engine.searching import Searched, check_range, search_range
 from logt.engine.snapshot import Snapshot
 from logt.errors import InvalidInputError
 from logt.graph.build import nearest_neighbors
@@ -25,8 +23,8 @@ from logt.graph.diffusion import Diffusion
 from logt.graph.neighbor_graph import NeighborGraph
 from logt.lists.calibration import EffortPoint, calibrate, calibrate_graph, measure_efforts, sample_vectors
 from logt.lists.method import Sketched
-from logt.metrics import check_queries, check_vectors, worst_score
-from logt.results import RangeResult, Report, SearchResult, pad_results
+from logt.metrics import check_queries, check_vectors
+from logt.results import RangeResult, Report, SearchResult
 from logt.storage.changes import Change
 
 MAX_NEIGHBORS = 1000
@@ -255,34 +253,21 @@ class Index(IndexBase):
             key = key_of_search(Q, self._dim, k, params, settings)
             if key is not None and (known := self._state.search_known(key, Q)) is not None:
                 return known
-        check_choice("on_invalid", on_invalid, ("raise", "ignore"))
-        state = self._state if rerank is None else self._linked(self._workers(threads))  # one state, read once
-        snapshot, workers = state.snapshot, self._workers(threads)
-        k = check_k(k, len(snapshot))
-        given = to_numpy(Q)
-        matrix = as_matrix(given, self._dim, "Q")
+        workers = self._workers(threads)
+        state = self._state if rerank is None else self._linked(workers)  # one state, read once
         params = as_search_params(params, settings)
-        limits = state.method.limits(params)
-        queries, valid = check_queries(matrix, self._metric, ignore=on_invalid == "ignore")
-        if params.expand and self._metric != "cosine":
-            raise InvalidInputError(f"expand works under cosine, not under {self._metric}")
-        diffusion = as_diffusion(rerank, snapshot, self._metric)
-        used = queries if valid is None else queries[valid]
-        search = state.search(filter)
-        if params.expand and len(used):
-            first = search.search(used, check_k(params.expand, len(snapshot), "expand"), limits, workers)
-            used = expand_queries(snapshot, used, *first, params.alpha)
-        first_k = k if diffusion is None else diffusion.results(k)
-        scores, ids = search.search(used, first_k, limits, workers)
-        if diffusion is not None:
-            scores, ids = diffuse(snapshot, diffusion, scores, ids, k, filter)
-        if valid is not None or ids.shape[1] < k:
-            scores, ids = pad_results(scores, ids, len(queries), valid, k, worst_score(self._metric))
-        user_ids = snapshot.to_user_ids(ids)
-        single = np.ndim(given) == 1 and matrix.shape[0] == 1
+        snapshot, search = state.snapshot, state.search(filter)
+        searched = Searched(
+            *(self._dim, self._metric, len(snapshot), state.method),
+            lambda used, count, limits: search.search(used, count, limits, workers),
+            snapshot.reconstruct,
+            lambda: snapshot,
+            filter,
+        )
+        scores, ids = searched.search(Q, k, params, rerank, on_invalid)
         if key is not None and not params.expand:
-            state.keep(key, k, limits)
-        return SearchResult(scores[0], user_ids[0]) if single else SearchResult(scores, user_ids)
+            state.keep(key, k, state.method.limits(params))
+        return SearchResult(scores, snapshot.to_user_ids(ids))
 
     def range_search(
         self, Q: Vectors, threshold: float, *, filter: Filter | None = None, threads: int | None = None
@@ -292,9 +277,7 @@ class Index(IndexBase):
         Everything is scanned, and nothing is corrected. Scores are estimates: to find copies of a vector, pass a
         little less than 1 under cosine. Q, filter, threads: as in `search`.
         """
-        matrix = as_matrix(Q, self._dim, "Q")
-        threshold = check_float("threshold", threshold)
-        queries, _ = check_queries(matrix, self._metric, ignore=False, hint="correct it")
+        queries, threshold = check_range(Q, threshold, self._dim, self._metric)
         state = self._state
         search, l2 = state.search(filter), self._metric == "l2"
         limits, scores, ids = search_range(search, queries, threshold, self._workers(threads), l2=l2)

@@ -62,15 +62,16 @@ def rnd(*, n: int = 50, m: int = 4, L: int | None = 300, order: Literal[0, 1] = 
     return GroupTesting(group=Random(n, m), memory=Pinv(), quantize=Float32(), decode=decode)
 
 
-def with_random_units(method: GroupTesting) -> GroupTesting:
+def with_random_units(method: Method) -> GroupTesting:
     """The control experiment of a sparse 1-order decoder: S₀ and random units instead of S₁, as many in total.
 
     method: with a sparse decoder over S₁.
     """
-    decode = _of_the_paper(method).decode
+    plain = _of_the_paper(method)
+    decode = plain.decode
     if not isinstance(decode, Sparse) or decode.support != "S1":
         raise InvalidInputError(f"this control needs a sparse decoder over S₁, got {decode!r}")
-    return replace(method, decode=replace(decode, support="S0+random"))
+    return replace(plain, decode=replace(decode, support="S0+random"))
 
 
 def lo_gt(*, n: int = 50, m: int = 4, L: int | None = 300, order: Literal[0, 1] = 1, k: int = 20) -> GroupTesting:
@@ -124,7 +125,7 @@ def llc(*, n: float = 12.5, L: int = 10) -> GroupTesting:
     return GroupTesting(group=KMeans(n), memory=Mean(), quantize=Float32(), decode=LocalityConstrained(L))
 
 
-def starred(method: GroupTesting, *, depth: int = 500) -> GroupTesting:
+def starred(method: Method, *, depth: int = 500) -> GroupTesting:
     """RND -> RND*, LO-GT -> LO-GT*: add the correction to a method.
 
     method: any of the paper's. depth: the number of results that the correction looks at.
@@ -132,7 +133,7 @@ def starred(method: GroupTesting, *, depth: int = 500) -> GroupTesting:
     return replace(_of_the_paper(method), correct=Suppress(depth))
 
 
-def cascaded(method: GroupTesting, *, p: float = 0.7, R: int = 1000) -> GroupTesting:
+def cascaded(method: Method, *, p: float = 0.7, R: int = 1000) -> GroupTesting:
     """Decode in two steps: U⁰ for all vectors, all of U for a shortlist.
 
     method: any of the paper's. p: the fraction of the energy of each code that U⁰ has. R: the length of the
@@ -141,7 +142,7 @@ def cascaded(method: GroupTesting, *, p: float = 0.7, R: int = 1000) -> GroupTes
     return replace(_of_the_paper(method), cascade=Cascade(p, R))
 
 
-def quantized(method: GroupTesting, *, c: int, fit: Literal["stored", "exact"] = "stored") -> GroupTesting:
+def quantized(method: Method, *, c: int, fit: Literal["stored", "exact"] = "stored") -> GroupTesting:
     """Memory vectors of c bytes by product quantization (section 3.2, table 2); needs `logt-search[pq]`.
 
     method: any of the paper's. c: bytes per memory vector. fit: "exact" fits U to Y, as in the table's first row.
@@ -149,18 +150,19 @@ def quantized(method: GroupTesting, *, c: int, fit: Literal["stored", "exact"] =
     return replace(_of_the_paper(method), quantize=ProductQuantizer(c), fit=fit)
 
 
-def compact(method: GroupTesting) -> GroupTesting:
+def compact(method: Method) -> GroupTesting:
     """One byte per component of Y and per weight of U: a quarter of the bytes, in practice the same results.
 
     method: any of the paper's.
     """
-    decode = _of_the_paper(method).decode
+    plain = _of_the_paper(method)
+    decode = plain.decode
     if isinstance(decode, Local | Sparse):
         decode = replace(decode, weights="int8")
-    return replace(method, quantize=Int8(), decode=decode)
+    return replace(plain, quantize=Int8(), decode=decode)
 
 
-def _of_the_paper(method: GroupTesting) -> GroupTesting:
+def _of_the_paper(method: Method) -> GroupTesting:
     """Return a method of the paper; raise InvalidInputError for another, which has no stages."""
     if not isinstance(method, GroupTesting):
         raise InvalidInputError(f"this is for methods of the paper, such as lo_gt(), got {method!r}")

@@ -88,8 +88,8 @@ def check_k(k: Any, vectors: int, name: str = "k") -> int:
 def key_of_search(
     Q: Any, dim: int, k: Any, params: SearchParams | None, settings: SearchSettings
 ) -> SearchKey | None:
-    """Return the key under which the search of one float32 query is kept; None for other queries."""
-    if type(Q) is not np.ndarray or Q.dtype != np.float32 or Q.shape not in ((dim,), (1, dim)):
+    """Return the key under which the search of one query, an array of floats, is kept; None for other queries."""
+    if type(Q) is not np.ndarray or Q.dtype.kind != "f" or Q.shape not in ((dim,), (1, dim)):
         return None
     types = (type(k), *map(type, settings.values()))  # 1 is not True
     if not _PLAIN.issuperset(types) or type(params) not in (SearchParams, type(None)):

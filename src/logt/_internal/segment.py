@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
@@ -15,6 +15,9 @@ from logt._internal.types import Array, Floats, Ids, Mask, Metric
 from logt._internal.validation import check_array
 
 Self = TypeVar("Self", bound="Segment")
+
+MAX_ROWS = (1 << 31) - 1
+"""The most vectors of a segment."""
 
 
 class BuildSettings(NamedTuple):
@@ -32,8 +35,9 @@ class BuildSettings(NamedTuple):
 
 
 class StoredPart(NamedTuple):
-    """The arrays of one file of a segment, and the objects that they are made from: while these are the same objects,
-    the file does not change.
+    """The arrays of one file of a segment, and the objects that they are made from.
+
+    While these are the same objects, the file does not change.
     """
 
     arrays: Mapping[str, Array]
@@ -52,6 +56,9 @@ class Segment(ABC):
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # without what is cached
 
     @cached_property
     def live(self) -> Mask:

@@ -112,7 +112,7 @@ def single_threaded_blas() -> Iterator[None]:
 
 
 def _reset_after_fork() -> None:
-    """A forked child has one thread, which holds no lock and uses no BLAS."""
+    """Reset what a forked child inherits: it has one thread, which holds no lock and uses no BLAS."""
     global _blas_users, _blas_lock
     _blas_lock = threading.Lock()
     if _blas_users:

@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from logt._internal.progress import shown_progress
-from logt._internal.threads import Progress, Workers, available_cores, split_range
+from logt._internal.threads import Progress, Workers, available_cores
 from logt._internal.types import Floats, Ids
 from logt._internal.validation import as_matrix, check_int, infer_dim, normalize_rows, row_norms
 from logt.errors import InvalidInputError
-from logt.group_testing.search import rank_scores
 from logt.index import Index
 from logt.metrics import check_queries, check_vectors
 
 SAMPLE_QUERIES = 64
 """Vectors of the collection used as queries where the operations of a search depend on the query."""
 
-_TILE = 64  # queries scored together
-
 
 class BuiltSystem(ABC):
     """A system that holds a collection, searched by cosine.
 
-    Settings are keyword arguments of `search` and `rho`; each class lists its own. `index` is set if the system is a
-    `logt.Index`, which can be saved.
+    Settings are keyword arguments of `search` and `rho`; each class lists its own.
+
+    nbytes: bytes of everything that a search reads. memory_ratio: the paper's memory count, stored scalars over d·N;
+    codes count by their bytes, four to a scalar. index: set if the system is a `logt.Index`, which can be saved.
     """
 
+    nbytes: int
+    memory_ratio: float
     index: Index | None = None
 
     @abstractmethod
@@ -40,51 +39,28 @@ class BuiltSystem(ABC):
         All systems take `threads` as a keyword argument, 1 by default.
         """
 
-    @property
-    @abstractmethod
-    def nbytes(self) -> int:
-        """Bytes of everything that a search reads."""
-
-    @property
-    @abstractmethod
-    def memory_ratio(self) -> float:
-        """The paper's memory count: stored scalars over d·N; codes count by their bytes, four to a scalar."""
-
     @abstractmethod
     def rho(self, *args: Any, **settings: Any) -> float:
         """Return the paper's complexity ratio of a search: operations per query over d·N."""
 
 
-class System(Protocol):
-    """A frozen dataclass of parameters; its repr is the configuration of an experiment."""
+class System(ABC):
+    """The parameters of a system, as a frozen dataclass; its repr is the configuration of an experiment."""
 
-    @property
-    def name(self) -> str: ...
     def build(
-        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
+        self, X: Any, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
     ) -> BuiltSystem:
         """Build the system from vectors.
 
         X: vectors, (N, d). seed: the same vectors and seed give the same system. threads: the number of threads, all
         cores if None. progress: True draws bars; a function is called as progress(what, done, total).
         """
-        ...
-
-
-class ScoringSystem(BuiltSystem):
-    """A system that scores every vector for each query."""
-
-    dim: int
+        with shown_progress(progress) as report:
+            return self._build(normalize_vectors(X), seed, workers_for(threads, report))
 
     @abstractmethod
-    def scores(self, Q: Floats) -> Floats:
-        """Return the score (nq, N) of each vector for some normalized queries."""
-
-    def search(self, Q: Any, k: int, *, threads: int = 1) -> Ids:
-        queries, k = normalize_queries(Q, self.dim), check_int("k", k)
-        tiles = split_range(len(queries), _TILE)
-        ids = workers_for(threads).map(lambda tile: top_k(self.scores(queries[tile]), k), tiles)
-        return np.concatenate([np.empty((0, k), np.int64), *ids])
+    def _build(self, X: Floats, seed: int, workers: Workers) -> BuiltSystem:
+        """Build from float32 vectors of norm 1."""
 
 
 def workers_for(threads: int | None, progress: Progress | None = None) -> Workers:
@@ -92,40 +68,20 @@ def workers_for(threads: int | None, progress: Progress | None = None) -> Worker
     return Workers(available_cores() if threads is None else check_int("threads", threads), progress)
 
 
-@contextmanager
-def shown_workers(threads: int | None, progress: Progress | bool | None) -> Iterator[Workers]:
-    """Return workers that report to a callback, or to bars if it is True, until the end of the block."""
-    with shown_progress(progress) as report:
-        yield workers_for(threads, report)
-
-
 def normalize_vectors(X: Any) -> Floats:
     """Return X, checked, as float32 rows of norm 1; X itself if it already is that."""
     rows = check_vectors(X, infer_dim(X), "cosine")
-    check_not_empty(rows)
+    if not len(rows):
+        raise InvalidInputError("X holds no vectors; a system is built from at least one")
     norms = row_norms(rows)
     if rows.dtype == np.float32 and rows.flags.c_contiguous and np.abs(norms - 1).max(initial=0) < 1e-6:
         return rows
     return normalize_rows(rows, norms)
 
 
-def check_not_empty(X: Any) -> None:
-    """Raise if there are no vectors to build from."""
-    if len(X) == 0:
-        raise InvalidInputError("X holds no vectors; a system is built from at least one")
-
-
 def normalize_queries(Q: Any, dim: int) -> Floats:
     """Return Q, checked, as float32 rows of norm 1."""
     return check_queries(as_matrix(Q, dim, "Q"), "cosine", ignore=False, hint="correct it")[0]
-
-
-def top_k(scores: Floats, k: int) -> Ids:
-    """Return the columns of the k largest scores of each row, equal scores by column, padded with -1."""
-    nq, N = scores.shape
-    columns = np.broadcast_to(np.arange(N), (nq, N))
-    order = rank_scores(np.ascontiguousarray(scores), np.ascontiguousarray(columns), min(k, N))
-    return pad_ids(order, k)
 
 
 def pad_ids(ids: Ids, k: int) -> Ids:

@@ -6,6 +6,7 @@ Each uses the requested number of threads, except turbovec, which takes it from 
 from __future__ import annotations
 
 import importlib
+from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,17 +14,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from logt._internal.threads import Progress
+from logt._internal.threads import Workers
 from logt._internal.types import Floats, Ids
-from logt._internal.validation import check_choice, check_fraction, check_int, check_positive
-from logt.baselines.base import (
-    BuiltSystem,
-    normalize_queries,
-    normalize_vectors,
-    pad_ids,
-    sample_queries,
-    workers_for,
-)
+from logt._internal.validation import check_choice, check_fraction, check_int
+from logt.baselines.base import BuiltSystem, System, normalize_queries, pad_ids, sample_queries
 from logt.errors import InvalidInputError, MissingExtraError
 
 
@@ -31,15 +25,17 @@ class _LibraryIndex(BuiltSystem):
     """An index of another library over N vectors of dimension d."""
 
     def __init__(self, N: int, d: int, nbytes: int):
-        self._N, self._d, self._nbytes = N, d, nbytes
+        self._N, self._d = N, d
+        self.nbytes, self.memory_ratio = nbytes, nbytes / (4 * N * d)
 
-    @property
-    def nbytes(self) -> int:
-        return self._nbytes
+    def search(self, Q: Any, k: int, *, threads: int = 1, **settings: Any) -> Ids:
+        queries, k = normalize_queries(Q, self._d), check_int("k", k)
+        ids = self._search(queries, min(k, self._N), check_int("threads", threads), **settings)
+        return pad_ids(np.asarray(ids).reshape(len(queries), -1).astype(np.int64), k)
 
-    @property
-    def memory_ratio(self) -> float:
-        return self._nbytes / (4 * self._N * self._d)
+    @abstractmethod
+    def _search(self, Q: Floats, k: int, threads: int, *args: Any, **settings: Any) -> Any:
+        """Return the rows of at most N results for checked queries."""
 
 
 def import_extra(module: str, platforms: str = "") -> Any:
@@ -52,134 +48,64 @@ def import_extra(module: str, platforms: str = "") -> Any:
         ) from error
 
 
-# ---------------------------------------------------------------------------------------------------- faiss
+class FaissIndex:
+    """An index of faiss itself: no parameter is checked, and a search uses as many threads as faiss is set to.
 
-
-@dataclass(frozen=True)
-class Faiss:
-    """An index of faiss.
-
-    description: its factory string: "SQ8", "SQ4", "PQ256np", "IVF512,SQ8", "RaBitQ", and so on. Setting: `nprobe`,
-    the number of lists that a search of an IVF index scans.
+    X: float32 vectors; of norm 1 under cosine. description: faiss's factory string. threads: of the build. metric:
+    "cosine", "ip" or "l2". centroids: those of the inverted lists, learned if None.
     """
 
-    description: str
-
-    @property
-    def name(self) -> str:
-        return f"faiss {self.description}"
-
-    def build(
-        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
-    ) -> BuiltFaiss:
-        """Build from vectors X; seed, threads, progress: as in `System.build`."""
+    def __init__(
+        self,
+        X: Floats,
+        description: str,
+        *,
+        threads: int,
+        metric: str = "cosine",
+        centroids: Floats | None = None,
+        efConstruction: int = 100,
+    ):
         faiss = import_extra("faiss")
-        V = normalize_vectors(X)
+        kind = faiss.METRIC_L2 if metric == "l2" else faiss.METRIC_INNER_PRODUCT
         try:
-            index = faiss.index_factory(V.shape[1], self.description, faiss.METRIC_INNER_PRODUCT)
+            self.index = faiss.index_factory(X.shape[1], description, kind)
         except RuntimeError as error:
-            raise InvalidInputError(f"faiss cannot build {self.description!r} for dimension {V.shape[1]}") from error
-        with omp_threads(faiss, workers_for(threads).threads):
-            index.train(V)
-            index.add(V)
-        return BuiltFaiss(faiss, index, sample_queries(V, seed), self.description)
+            raise InvalidInputError(f"faiss cannot build {description!r} for dimension {X.shape[1]}") from error
+        self.refined = hasattr(self.index, "k_factor")
+        self.lists = faiss.try_extract_index_ivf(self.index.base_index if self.refined else self.index)
+        self.graph = getattr(self.index, "hnsw", None)
+        if self.graph is not None:
+            self.graph.efConstruction = efConstruction
+        if centroids is not None:
+            self.lists.quantizer.add(centroids)  # training then leaves the lists alone
+        with omp_threads(threads):
+            self.index.train(X)
+            self.index.add(X)
 
+    def search(self, Q: Floats, k: int, *, nprobe: int = 1, ef: int = 128, k_factor: int = 1) -> Ids:
+        """Return the rows of the k nearest vectors.
 
-@dataclass(frozen=True)
-class HNSW:
-    """The graph of Malkov and Yashunin in faiss, over float32 vectors.
-
-    M: edges per vector. efConstruction: candidates that are kept while the graph is built. Setting: `ef`, the number
-    of candidates that a search keeps.
-    """
-
-    M: int = 32
-    efConstruction: int = 100  # noqa: N815
-
-    def __post_init__(self) -> None:
-        check_positive(self, "M", "efConstruction")
+        nprobe: inverted lists that are scanned. ef: candidates that a graph keeps. k_factor: candidates per result
+        that are compared again. An index ignores what it does not have.
+        """
+        if self.lists is not None:
+            self.lists.nprobe = nprobe
+        if self.graph is not None:
+            self.graph.efSearch = max(ef, k)
+        if self.refined:
+            self.index.k_factor = k_factor
+        ids: Ids = self.index.search(Q, k)[1]
+        return ids
 
     @property
-    def name(self) -> str:
-        return f"faiss HNSW{self.M}"
-
-    def build(
-        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
-    ) -> BuiltHNSW:
-        """Build from vectors X; seed, threads, progress: as in `System.build`."""
-        faiss = import_extra("faiss")
-        V = normalize_vectors(X)
-        index = faiss.IndexHNSWFlat(V.shape[1], self.M, faiss.METRIC_INNER_PRODUCT)
-        index.hnsw.efConstruction = self.efConstruction
-        with omp_threads(faiss, workers_for(threads).threads):
-            index.add(V)
-        return BuiltHNSW(faiss, index, sample_queries(V, seed))
-
-
-class _FaissIndex(_LibraryIndex):
-    """A faiss index; `sample` are the queries with which the operations of a search are counted."""
-
-    def __init__(self, faiss: Any, index: Any, sample: Floats):
-        super().__init__(index.ntotal, index.d, len(faiss.serialize_index(index)))
-        self._faiss, self._index, self._sample = faiss, index, sample
-
-    def _search(self, Q: Any, k: int, threads: int) -> Ids:
-        queries, k = normalize_queries(Q, self._d), check_int("k", k)
-        with omp_threads(self._faiss, check_int("threads", threads)):
-            ids: Ids = self._index.search(queries, min(k, self._N))[1]
-        return pad_ids(ids, k)
-
-    def _count_distances(self, stats: Any, **settings: Any) -> float:
-        """Return the distances that a search computes per sample query."""
-        stats.reset()
-        self.search(self._sample, 1, **settings)
-        return float(stats.ndis / len(self._sample))
-
-
-class BuiltFaiss(_FaissIndex):
-    """An index from faiss's factory."""
-
-    def __init__(self, faiss: Any, index: Any, sample: Floats, description: str):
-        super().__init__(faiss, index, sample)
-        self._description = description
-        self._ivf = faiss.try_extract_index_ivf(index)  # None if it has no inverted lists
-
-    def search(self, Q: Any, k: int, *, nprobe: int | None = None, threads: int = 1) -> Ids:
-        if nprobe is not None and self._ivf is None:
-            raise InvalidInputError(f"{self._description} has no inverted lists; do not pass nprobe (got {nprobe})")
-        if self._ivf is not None:
-            self._ivf.nprobe = 1 if nprobe is None else check_int("nprobe", nprobe)
-        return self._search(Q, k, threads)
-
-    def rho(self, *, nprobe: int | None = None) -> float:
-        per_vector, per_query = self._operations()
-        if self._ivf is None:
-            scanned: float = self._N
-        else:
-            per_query += self._ivf.nlist * self._d
-            scanned = self._count_distances(self._faiss.cvar.indexIVF_stats, nprobe=nprobe)
-        return float((per_query + per_vector * scanned) / (self._d * self._N))
-
-    def _operations(self) -> tuple[int, int]:
-        """Return (operations per scanned vector, per query): table look-ups of a product quantizer, else products."""
-        quantizer = getattr(self._faiss.downcast_index(self._index), "pq", None)
-        return (self._d, 0) if quantizer is None else (quantizer.M, quantizer.ksub * self._d)
-
-
-class BuiltHNSW(_FaissIndex):
-    """A graph over a collection."""
-
-    def search(self, Q: Any, k: int, *, ef: int = 128, threads: int = 1) -> Ids:
-        self._index.hnsw.efSearch = max(check_int("ef", ef), k)
-        return self._search(Q, k, threads)
-
-    def rho(self, *, ef: int = 128) -> float:
-        return self._count_distances(self._faiss.cvar.hnsw_stats, ef=ef) / self._N
+    def nbytes(self) -> int:
+        return len(import_extra("faiss").serialize_index(self.index))
 
 
 @contextmanager
-def omp_threads(faiss: Any, count: int) -> Iterator[None]:
+def omp_threads(count: int) -> Iterator[None]:
     """Run faiss on `count` threads; the number is process-wide and is restored at the end."""
+    faiss = import_extra("faiss")
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(count)
     try:
@@ -188,58 +114,92 @@ def omp_threads(faiss: Any, count: int) -> Iterator[None]:
         faiss.omp_set_num_threads(before)
 
 
-# --------------------------------------------------------------------------------------- FLANN and turbovec
+@dataclass(frozen=True)
+class Faiss(System):
+    """An index of faiss.
+
+    description: its factory string: "SQ8", "SQ4", "PQ256np", "IVF512,SQ8", "RaBitQ", "HNSW32,Flat" and so on.
+    Settings: `nprobe`, the number of lists that a search of an IVF index scans; `ef`, the number of candidates that
+    a search of a graph keeps.
+    """
+
+    description: str
+
+    def _build(self, X: Floats, seed: int, workers: Workers) -> BuiltFaiss:
+        return BuiltFaiss(FaissIndex(X, self.description, threads=workers.threads), sample_queries(X, seed))
+
+
+class BuiltFaiss(_LibraryIndex):
+    """An index of faiss; `sample` are the queries with which the operations of a search are counted."""
+
+    def __init__(self, index: FaissIndex, sample: Floats):
+        super().__init__(index.index.ntotal, index.index.d, index.nbytes)
+        self._index, self._sample = index, sample
+
+    def _search(self, Q: Floats, k: int, threads: int, **settings: Any) -> Ids:
+        for name, part in (("nprobe", self._index.lists), ("ef", self._index.graph)):
+            if name in settings and part is None:
+                raise InvalidInputError(f"this index of faiss does not have the setting {name}={settings[name]!r}")
+        checked = {name: check_int(name, value) for name, value in settings.items()}
+        with omp_threads(threads):
+            return self._index.search(Q, k, **checked)
+
+    def rho(self, **settings: Any) -> float:
+        statistics = import_extra("faiss").cvar
+        if self._index.graph is not None:
+            return self._count_distances(statistics.hnsw_stats, settings) / self._N
+        quantizer = getattr(self._index.index, "pq", None)  # compares by look-ups in a table that each query needs
+        per_vector, per_query = (self._d, 0) if quantizer is None else (quantizer.M, quantizer.ksub * self._d)
+        scanned: float = self._N
+        if self._index.lists is not None:
+            per_query += self._index.lists.nlist * self._d
+            scanned = self._count_distances(statistics.indexIVF_stats, settings)
+        return float((per_query + per_vector * scanned) / (self._d * self._N))
+
+    def _count_distances(self, statistics: Any, settings: dict[str, Any]) -> float:
+        """Return the distances that a search computes per sample query."""
+        statistics.reset()
+        self.search(self._sample, 1, **settings)
+        return float(statistics.ndis / len(self._sample))
 
 
 @dataclass(frozen=True)
-class Flann:
-    """FLANN of Muja and Lowe, which tunes itself on a fraction `sample` of X to find the nearest with `precision`.
+class Flann(System):
+    """FLANN of Muja and Lowe, which tunes itself on a tenth of X to find the nearest with `precision`.
 
     Tuning runs up to a thousand searches at about a hundred settings: minutes for a few thousand vectors. It compares
     by L2, which ranks vectors of norm 1 as cosine does. Setting: `checks`, the number of vectors that a search
     compares, by default the tuned number. The complexity ratio is 1 / the speed-up that FLANN reports, or
     checks / N.
 
-    precision: the fraction of nearest neighbors to find. sample: the fraction of X that it is tuned on. algorithm:
-    "autotuned" chooses one of the others.
+    precision: the fraction of nearest neighbors to find. algorithm: "autotuned" chooses one of the others.
     """
 
     precision: float = 0.95
-    sample: float = 0.1
     algorithm: Literal["autotuned", "kdtree", "kmeans"] = "autotuned"
 
     def __post_init__(self) -> None:
         check_choice("algorithm", self.algorithm, ("autotuned", "kdtree", "kmeans"))
-        for name in ("precision", "sample"):
-            object.__setattr__(self, name, check_fraction(name, getattr(self, name)))
+        object.__setattr__(self, "precision", check_fraction("precision", self.precision))
 
-    @property
-    def name(self) -> str:
-        return f"FLANN {self.algorithm}"
-
-    def build(
-        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
-    ) -> BuiltFlann:
-        """Build from vectors X; seed, threads, progress: as in `System.build`."""
-        pyflann = import_extra("pyflann_ibeis", " (x86-64 only)")
-        V = normalize_vectors(X)
-        flann = pyflann.FLANN()
+    def _build(self, X: Floats, seed: int, workers: Workers) -> BuiltFlann:
+        flann = import_extra("pyflann_ibeis", " (x86-64 only)").FLANN()
         tuned = flann.build_index(
-            V,
+            X,
             algorithm=self.algorithm,
             target_precision=self.precision,
-            sample_fraction=self.sample,
+            sample_fraction=0.1,
             build_weight=0.01,
             memory_weight=0.0,
             random_seed=1 + seed,
             log_level="none",
             cores=1,
         )
-        return BuiltFlann(flann, V, tuned)
+        return BuiltFlann(flann, X, tuned)
 
 
 @dataclass(frozen=True)
-class Turbovec:
+class Turbovec(System):
     """turbovec: codes of `bits` (2 to 4) bits per dimension after a rotation, all scanned by each search."""
 
     bits: int = 4
@@ -247,22 +207,17 @@ class Turbovec:
     def __post_init__(self) -> None:
         check_choice("bits", self.bits, (2, 3, 4))
 
-    @property
-    def name(self) -> str:
-        return f"turbovec {self.bits} bit"
+    def _build(self, X: Floats, seed: int, workers: Workers) -> BuiltTurbovec:
+        return BuiltTurbovec(turbovec_index(X, self.bits, seed), X)
 
-    def build(
-        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
-    ) -> BuiltTurbovec:
-        """Build from vectors X; seed, threads, progress: as in `System.build`."""
-        turbovec = import_extra("turbovec")
-        V = normalize_vectors(X)
-        rng = np.random.default_rng(seed)
-        index = turbovec.TurboQuantIndex(V.shape[1], self.bits)
-        index.calibrate(V[rng.choice(len(V), min(1024, len(V)), replace=False)])
-        index.add(V)
-        index.prepare()
-        return BuiltTurbovec(index, V)
+
+def turbovec_index(X: Floats, bits: int, seed: int = 0) -> Any:
+    """Return the index of turbovec itself: search(Q, k) returns (scores, rows)."""
+    index = import_extra("turbovec").TurboQuantIndex(X.shape[1], bits)
+    index.calibrate(X[np.random.default_rng(seed).choice(len(X), min(1024, len(X)), replace=False)])
+    index.add(X)
+    index.prepare()
+    return index
 
 
 class BuiltFlann(_LibraryIndex):
@@ -273,12 +228,9 @@ class BuiltFlann(_LibraryIndex):
         self._flann, self._tuned = flann, tuned
         self._X = X  # FLANN reads it in place
 
-    def search(self, Q: Any, k: int, *, checks: int | None = None, threads: int = 1) -> Ids:
-        queries, k = normalize_queries(Q, self._d), check_int("k", k)
+    def _search(self, Q: Floats, k: int, threads: int, *, checks: int | None = None) -> Any:
         checks = self._tuned["checks"] if checks is None else check_int("checks", checks)
-        cores = check_int("threads", threads)
-        ids, _ = self._flann.nn_index(queries, min(k, self._N), checks=checks, cores=cores)
-        return pad_ids(ids.reshape(len(queries), -1).astype(np.int64), k)
+        return self._flann.nn_index(Q, k, checks=checks, cores=threads)[0]
 
     def rho(self, *, checks: int | None = None) -> float:
         if checks is None and self._tuned["speedup"] > 0:
@@ -293,10 +245,8 @@ class BuiltTurbovec(_LibraryIndex):
         super().__init__(X.shape[0], X.shape[1], len(index.to_bytes()))
         self._index = index
 
-    def search(self, Q: Any, k: int, *, threads: int = 1) -> Ids:
-        queries, k = normalize_queries(Q, self._d), check_int("k", k)
-        _, ids = self._index.search(queries, min(k, self._N))
-        return pad_ids(np.asarray(ids).astype(np.int64), k)
+    def _search(self, Q: Floats, k: int, threads: int) -> Any:
+        return self._index.search(Q, k)[1]
 
     def rho(self) -> float:
         return 1.0

@@ -8,18 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from logt._internal.threads import Progress, split_range
+from logt._internal.threads import Workers, split_range
 from logt._internal.types import Floats, Ids, Ints
-from logt._internal.validation import check_float, check_int, check_positive
-from logt.baselines.base import (
-    BuiltSystem,
-    normalize_queries,
-    normalize_vectors,
-    pad_ids,
-    sample_queries,
-    shown_workers,
-    workers_for,
-)
+from logt._internal.validation import check_int, check_positive
+from logt.baselines.base import BuiltSystem, System, normalize_queries, pad_ids, sample_queries, workers_for
 from logt.errors import InvalidInputError
 from logt.group_testing.grouping import KdTree, Orthogonal, Random, Units
 from logt.group_testing.kmeans import KMeans
@@ -29,41 +21,34 @@ _TILE = 16  # queries measured together
 
 
 @dataclass(frozen=True)
-class BackPropagation:
+class BackPropagation(System):
     """GT of Shi et al. (2014): random units and sums; true similarities correct the estimates of the other vectors.
 
     A search works in `batches`: it verifies the vectors with the best estimates and subtracts their true similarities
     from the measurements c = G s of their units. The `verified` vectors come first, by true similarity; the others
     follow, by the remaining measurements of their units.
 
-    n: vectors per unit. m: units per vector. batches: of verified vectors, per search. name: for reports.
+    n: vectors per unit. m: units per vector. batches: of verified vectors, per search.
     """
 
     n: int = 50
     m: int = 4
     batches: int = 10
-    name: str = "GT back-propagation"
 
     def __post_init__(self) -> None:
         check_positive(self, "n", "m", "batches")
 
-    def build(
-        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
-    ) -> BuiltBackPropagation:
-        """Build from vectors X; seed, threads, progress: as in `System.build`."""
-        V = normalize_vectors(X)
-        with shown_workers(threads, progress) as workers:
-            units = Random(self.n, self.m)(V, np.random.default_rng(seed), workers)
-            return BuiltBackPropagation(V, Sum()(V, units, workers), units, self.batches)
+    def _build(self, X: Floats, seed: int, workers: Workers) -> BuiltBackPropagation:
+        units = Random(self.n, self.m)(X, np.random.default_rng(seed), workers)
+        return BuiltBackPropagation(X, Sum()(X, units, workers), units, self.batches)
 
 
 @dataclass(frozen=True)
-class MemoryVectors:
+class MemoryVectors(System):
     """Memory vectors of Iscen et al. (2014, 2016): each vector is in one unit, and a search probes some units.
 
-    Units are probed by decreasing score: as many as hold at most `budget` vectors, or those with a score of at least
-    `threshold`. The members of probed units come first, by true similarity; the others follow, by the score of their
-    unit.
+    Units are probed by decreasing score, as many as hold at most `budget` vectors. The members of probed units come
+    first, by true similarity; the others follow, by the score of their unit.
 
     group: X -> units, one per vector. memory: X, units -> memory vectors.
     """
@@ -75,18 +60,9 @@ class MemoryVectors:
         if getattr(self.group, "m", 1) != 1:
             raise InvalidInputError(f"each vector is in one unit: m must be 1, got {self.group!r}")
 
-    @property
-    def name(self) -> str:
-        return f"memory vectors, {type(self.group).__name__}, {type(self.memory).__name__}"
-
-    def build(
-        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
-    ) -> BuiltMemoryVectors:
-        """Build from vectors X; seed, threads, progress: as in `System.build`."""
-        V = normalize_vectors(X)
-        with shown_workers(threads, progress) as workers:
-            units = self.group(V, np.random.default_rng(seed), workers)
-            return BuiltMemoryVectors(V, self.memory(V, units, workers), units, seed)
+    def _build(self, X: Floats, seed: int, workers: Workers) -> BuiltMemoryVectors:
+        units = self.group(X, np.random.default_rng(seed), workers)
+        return BuiltMemoryVectors(X, self.memory(X, units, workers), units, seed)
 
 
 class _BuiltGroupTesting(BuiltSystem):
@@ -95,10 +71,7 @@ class _BuiltGroupTesting(BuiltSystem):
     def __init__(self, X: Floats, Y: Floats):
         self._X, self._Y = X, Y
         self._N, self._M = len(X), len(Y)
-
-    @property
-    def memory_ratio(self) -> float:
-        return 1 + self._M / self._N
+        self.memory_ratio = 1 + self._M / self._N
 
     @abstractmethod
     def _rank(self, q: Floats, c: Floats, k: int, setting: Any) -> Ids:
@@ -123,10 +96,7 @@ class BuiltBackPropagation(_BuiltGroupTesting):
         super().__init__(X, Y)
         self._assignment: Ints = np.ascontiguousarray(units.assignment.T)  # (m, N)
         self._batches = batches
-
-    @property
-    def nbytes(self) -> int:
-        return self._X.nbytes + self._Y.nbytes + self._assignment.nbytes
+        self.nbytes = X.nbytes + Y.nbytes + self._assignment.nbytes
 
     def search(self, Q: Any, k: int, *, verified: int = 1000, threads: int = 1) -> Ids:
         R = min(check_int("verified", verified), self._N)
@@ -159,33 +129,6 @@ class BuiltBackPropagation(_BuiltGroupTesting):
         return ranking[:k]
 
 
-@dataclass(frozen=True)
-class ProbeLimit:
-    """Which units a search probes: up to `budget` vectors in total, or all units that score at least `threshold`."""
-
-    budget: int | None
-    threshold: float | None
-
-    def __post_init__(self) -> None:
-        if (self.budget is None) == (self.threshold is None):
-            raise InvalidInputError(
-                f"pass a budget or a threshold, got budget={self.budget!r}, threshold={self.threshold!r}"
-            )
-        if self.budget is not None:
-            object.__setattr__(self, "budget", check_int("budget", self.budget))
-        if self.threshold is not None:
-            object.__setattr__(self, "threshold", check_float("threshold", self.threshold))
-
-    def split(self, scores: Floats, sizes: Ids) -> tuple[Ids, Ids]:
-        """Return (the probed units, the others), by decreasing score; `sizes` are their numbers of members."""
-        order = np.argsort(-scores, kind="stable")
-        if self.threshold is not None:
-            count = int((scores >= self.threshold).sum())
-        else:
-            count = max(1, int(np.searchsorted(np.cumsum(sizes[order]), self.budget or 0, side="right")))
-        return order[:count], order[count:]
-
-
 class BuiltMemoryVectors(_BuiltGroupTesting):
     """Memory vectors over a collection; the members of a unit are stored next to each other."""
 
@@ -194,24 +137,24 @@ class BuiltMemoryVectors(_BuiltGroupTesting):
         super().__init__(X[self._row], Y)
         self._sizes = np.diff(self._offsets)
         self._sample = sample_queries(self._X, seed)
+        self.nbytes = X.nbytes + Y.nbytes + self._offsets.nbytes + self._row.nbytes
 
-    @property
-    def nbytes(self) -> int:
-        return self._X.nbytes + self._Y.nbytes + self._offsets.nbytes + self._row.nbytes
+    def search(self, Q: Any, k: int, *, budget: int, threads: int = 1) -> Ids:
+        return self._search(Q, k, check_int("budget", budget), threads)
 
-    def search(
-        self, Q: Any, k: int, *, budget: int | None = None, threshold: float | None = None, threads: int = 1
-    ) -> Ids:
-        return self._search(Q, k, ProbeLimit(budget, threshold), threads)
-
-    def rho(self, *, budget: int | None = None, threshold: float | None = None) -> float:
+    def rho(self, *, budget: int) -> float:
         """Count the vectors in the units that sample queries probe."""
-        limit = ProbeLimit(budget, threshold)
-        scanned = [self._sizes[limit.split(c, self._sizes)[0]].sum() for c in self._sample @ self._Y.T]
+        scanned = [self._sizes[self._split(c, budget)[0]].sum() for c in self._sample @ self._Y.T]
         return float(self._M / self._N + np.mean(scanned) / self._N)
 
-    def _rank(self, q: Floats, c: Floats, k: int, setting: ProbeLimit) -> Ids:
-        probed, others = setting.split(c, self._sizes)
+    def _split(self, scores: Floats, budget: int) -> tuple[Ids, Ids]:
+        """Return (the units that are probed, at least one, and the others), by decreasing score."""
+        order = np.argsort(-scores, kind="stable")
+        count = max(1, int(np.searchsorted(np.cumsum(self._sizes[order]), budget, side="right")))
+        return order[:count], order[count:]
+
+    def _rank(self, q: Floats, c: Floats, k: int, setting: int) -> Ids:
+        probed, others = self._split(c, setting)
         positions = self._positions(probed)
         rows = self._row[positions]
         ranking = rows[np.lexsort((rows, -(self._X[positions] @ q)))]  # equal similarities by row

@@ -75,16 +75,12 @@ def count_of(number: int, noun: str) -> str:
 def progress(quiet: bool) -> Iterator[Progress]:
     """Return a progress callback that writes to stderr: bars on a terminal, else lines; nothing if `quiet`."""
     if quiet:
-        yield _ignore
+        yield lambda what, done, total: None
     elif not err.is_terminal:
         yield _LineProgress()
     else:
         with progress_bars(err, transient=True) as report:
             yield report
-
-
-def _ignore(what: str, done: int, total: int) -> None:
-    pass
 
 
 class _LineProgress:

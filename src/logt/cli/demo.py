@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -13,12 +11,11 @@ import typer
 from rich.table import Table
 
 from logt._internal.threads import Progress, single_threaded_blas
-from logt._internal.types import Array, Floats
+from logt._internal.types import Floats
+from logt.baselines import BuiltSystem, Composed, Exhaustive, System
 from logt.cli.console import AsJson, Threads, out, print_json, progress
-from logt.datasets import SyntheticCollection, synthetic_collection
-from logt.engine.protocols import Method
+from logt.datasets import synthetic_collection
 from logt.evaluation import mean_average_precision, recall_at
-from logt.index import Index
 from logt.methods import cascaded, compact, lo_gt, sketched, starred
 
 _PAPER_NOTES = """\
@@ -66,66 +63,38 @@ def compare_systems(
 ) -> list[dict[str, Any]]:
     """Return one row per system: accuracy, bytes per vector, milliseconds per query on one thread, build seconds."""
     collection = synthetic_collection(N, dim)
-    comparison = _Comparison(collection, np.argsort(-(collection.Q @ collection.X.T), axis=1, kind="stable"))
-    systems: dict[str, Method] = {"logt": sketched()}
+    systems: dict[str, System] = {"exhaustive": Exhaustive(), "logt": Composed(sketched())}
     if paper:
         short = compact(lo_gt(L=100))
         systems |= {
-            "LO-GT": lo_gt(L=100),
-            "LO-GT*": starred(lo_gt(L=100)),
-            "LO-GT bytes": short,
-            "LO-GT cascade": cascaded(short),
+            "LO-GT": Composed(lo_gt(L=100)),
+            "LO-GT*": Composed(starred(lo_gt(L=100))),
+            "LO-GT bytes": Composed(short),
+            "LO-GT cascade": Composed(cascaded(short)),
         }
-    rows = [comparison.measure_exhaustive()]
-    for name, method in systems.items():
-        rows.append(comparison.measure_index(name, Index(dim, method=method, threads=threads), report))
+    rows, exact = [], None
+    for name, system in systems.items():
+        start = time.perf_counter()
+        built = system.build(collection.X, threads=threads, progress=report)
+        seconds = time.perf_counter() - start
+        rankings = built.search(collection.Q, _RESULTS)
+        exact = rankings if exact is None else exact  # those of exhaustive search
+        row = {
+            "system": name,
+            "mAP": mean_average_precision(rankings, collection.positives),
+            "recall@10": recall_at(10, rankings, exact),
+            "bytes": built.nbytes / N,
+        }
+        rows.append({**row, **_times(built, collection.Q), "build s": seconds})
     return rows
 
 
-@dataclass(frozen=True)
-class _Comparison:
-    """A collection and its exact rankings, on which systems are measured."""
-
-    collection: SyntheticCollection
-    exact: Array
-
-    def measure_exhaustive(self) -> dict[str, Any]:
-        X = self.collection.X
-        return self._measure(
-            "exhaustive", self.exact[:, :_RESULTS], 4.0 * X.shape[1], partial(_search_exhaustively, X), 0.0
-        )
-
-    def measure_index(self, name: str, index: Index, report: Progress | None) -> dict[str, Any]:
-        start = time.perf_counter()
-        index.add(self.collection.X, progress=report)
-        seconds = time.perf_counter() - start
-        search = partial(index.search, k=_RESULTS, threads=1)
-        size = index.report()["bytes per vector"]
-        return self._measure(name, search(self.collection.Q).ids, size, search, seconds)
-
-    def _measure(
-        self, name: str, rankings: Array, size: float, search: Callable[[Floats], object], build_seconds: float
-    ) -> dict[str, Any]:
-        Q = self.collection.Q
-        with single_threaded_blas():
-            single = _milliseconds(lambda: [search(q) for q in Q]) / len(Q)
-            batch = _milliseconds(lambda: search(Q)) / len(Q)
-        return {
-            "system": name,
-            "mAP": mean_average_precision(rankings, self.collection.positives),
-            "recall@10": recall_at(10, rankings, self.exact),
-            "bytes": size,
-            "ms, one": single,
-            "ms, batch": batch,
-            "build s": build_seconds,
-        }
-
-
-def _search_exhaustively(X: Floats, Q: Floats, k: int = _RESULTS) -> Array:
-    S = np.atleast_2d(Q) @ X.T
-    best = np.argpartition(-S, k, axis=1)[:, :k]
-    order = np.argsort(-np.take_along_axis(S, best, axis=1), axis=1)
-    return np.take_along_axis(best, order, axis=1)
+def _times(built: BuiltSystem, Q: Floats) -> dict[str, float]:
+    """Return milliseconds per query on one thread, of single queries and of a batch."""
+    with single_threaded_blas():
+        single = _milliseconds(lambda: [built.search(q[None], _RESULTS) for q in Q]) / len(Q)
+        batch = _milliseconds(lambda: built.search(Q, _RESULTS)) / len(Q)
+    return {"ms, one": single, "ms, batch": batch}
 
 
 def _milliseconds(call: Callable[[], object], repeats: int = 5) -> float:

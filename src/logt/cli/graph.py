@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,12 +23,10 @@ from logt.cli.console import (
     progress,
     say,
 )
+from logt.cli.storage import checked_photos, photo_index, photo_vectors_folder
 from logt.errors import InvalidInputError
 from logt.graph.neighbor_graph import NeighborGraph, edge_rows
 from logt.index import Index, stored_or_new_graph
-from logt.photos.index_folder import IndexFolder, find_index
-from logt.photos.manifest import MANIFEST_FILE as PHOTO_MANIFEST
-from logt.photos.manifest import PhotoManifest
 
 _MAX_GROUPS = 20  # printed as text
 
@@ -59,17 +57,10 @@ def link(
 @contextmanager
 def _open_vectors(path: Path) -> Iterator[Index]:
     """Open an index, or the vectors of an index of photos, for writing."""
-    folder = find_index(path.resolve())
-    if not (folder / PHOTO_MANIFEST).is_file():
-        with Index.open(path, "a") as opened:
-            yield opened
-        return
-    photos = IndexFolder(folder)
-    with photos.lock():
-        checksum = PhotoManifest.read(folder).whitening
-        if checksum is None:
-            raise InvalidInputError(f"{path} contains no photos yet; add them with: logt images index FOLDER")
-        with Index.open(photos.vectors_folder(checksum), "a") as opened:
+    photos = photo_index(path)
+    with nullcontext() if photos is None else photos.lock():
+        folder = path if photos is None else photo_vectors_folder(photos)
+        with Index.open(folder, "a") as opened:
             yield opened
 
 
@@ -112,7 +103,8 @@ def pairs(
     """Write pairs of similar images for structure from motion, in the format that hloc and COLMAP read."""
     if output.exists() and not overwrite:
         raise InvalidInputError(f"{output} exists; choose another path, or pass --overwrite")
-    opened = _read_vectors(index)
+    photos = photo_index(index)
+    opened = Index.open(index) if photos is None else checked_photos(photos)[1]
     bad = [str(name) for name in opened.ids if any(c.isspace() for c in str(name))]
     if bad:
         raise InvalidInputError(
@@ -124,17 +116,6 @@ def pairs(
     lines = _pairs(graph, chosen=rank < per_image)
     output.write_text("".join(f"{a} {b}\n" for a, b, _ in lines))
     say(f"{output}: {len(lines):,} pairs")
-
-
-def _read_vectors(path: Path) -> Index:
-    """Return an index of vectors, or the vectors of an index of photos."""
-    home = find_index(path)
-    if not (home / PHOTO_MANIFEST).is_file():
-        return Index.open(path)
-    vectors = IndexFolder(home).check()[1]
-    if vectors is None:
-        raise InvalidInputError(f"{path} contains no photos yet; add them with: logt images index FOLDER")
-    return vectors
 
 
 def _graph(index: Index, threads: int | None, *, quiet: bool = False, least: int = 1) -> NeighborGraph:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
 import time
-import warnings
 import webbrowser
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -17,13 +15,13 @@ from rich.text import Text
 
 from logt.cli.console import AsJson, Threads, count_of, err, out, print_json, printable, progress, say
 from logt.cli.optional_value import Ray
-from logt.descriptors import Box, Model, read_image
+from logt.descriptors import Model, read_image
 from logt.descriptors.boxes import parse_box, to_pixels
 from logt.distributed.photos import RayExtractor
 from logt.errors import InvalidInputError
 from logt.evaluation import mean_average_precision
 from logt.photos import Photos, Summary, duplicates, update
-from logt.photos.html_report import ReportPhoto, render_report
+from logt.photos.html_report import render_report
 from logt.photos.index_folder import DEFAULT_NAME
 from logt.photos.synthetic_scenes import write_synthetic_photos
 
@@ -35,7 +33,6 @@ app = typer.Typer(help="Index and search a folder of photos.", no_args_is_help=T
 _MAX_FAILURES = 20  # printed; --json prints all
 _THUMBNAIL_SIDE = 160  # images of a report are read with at least twice this many pixels
 _DEMO_VIEWS = 5
-_REPORT_FILE = "results.html"
 
 PhotoIndexPath = Annotated[
     Path, typer.Argument(metavar="INDEX", help="An index of photos, or the folder of photos that contains it.")
@@ -43,7 +40,6 @@ PhotoIndexPath = Annotated[
 MovedModel = Annotated[
     str | None, typer.Option("--model", help="The model of the index, if it was moved or is not known yet.")
 ]
-OpenReport = Annotated[bool, typer.Option("--open", help="Open the results as a page in the browser.")]
 
 
 @app.command()
@@ -80,10 +76,10 @@ def index(
     as_json: AsJson = False,
 ) -> None:
     """Create or update the index of a folder of photos. An interrupted run can be resumed."""
-    warnings.filterwarnings("ignore", module=r"PIL\.")  # warnings about metadata would break the progress bar
     if only and also:
         raise InvalidInputError("--only and --also cannot be combined")
-    chosen = model if side is None and preset is None else Model.load(model, preset=preset, side=side)
+    given: dict[str, Any] = {} if side is None else {"side": side}
+    chosen = Model.load(model, preset=preset, **given) if given or preset else model
     start = time.perf_counter()
     try:
         with progress(quiet=as_json) as report:
@@ -120,7 +116,7 @@ def search(
         ),
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write the results as an HTML page to this file.")] = None,
-    show: OpenReport = False,
+    show: Annotated[bool, typer.Option("--open", help="Open the results as a page in the browser.")] = False,
     model: MovedModel = None,
     as_json: AsJson = False,
 ) -> None:
@@ -135,11 +131,15 @@ def search(
     else:
         image, title = read_image(photo, side=photos.side if region is None else None), photo.name
         results = photos.search(image, k, region)
-        image = image if region is None else _crop(image, region)
+        image = image if region is None else image.crop(to_pixels(region, image.size))
     if html is not None or show:
         note = f"The {len(results)} most similar of {count_of(len(photos.index), 'photo')} in {photos.folder}"
-        section = (ReportPhoto(title, image), _report_photos(photos, results))
-        _write_report(html, render_report(f"Photos similar to {title}", note, [section]), show)
+        found = [(name, score, _read_thumbnail(photos, name)) for name, score in results]
+        file = html or Path(tempfile.mkdtemp(prefix="logt-images-")) / "results.html"
+        file.write_text(render_report(title, image, note, found), encoding="utf-8", errors="replace")
+        if show and not webbrowser.open(file.resolve().as_uri()):
+            text = f"no browser can be started; the results are in {file}"
+            err.print(text, markup=False, highlight=False, soft_wrap=True)
     if as_json:
         print_json([{"name": name, "score": score} for name, score in results])
         return
@@ -182,11 +182,10 @@ def demo(
     ] = None,
     scenes: Annotated[int, typer.Option(min=2, max=100, help="Number of scenes, with five views each.")] = 12,
     others: Annotated[int, typer.Option(min=0, max=2000, help="Number of photos of other scenes.")] = 60,
-    show: OpenReport = False,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Index photos of synthetic scenes, search for other views of them, and write the results as an HTML page."""
+    """Index photos of synthetic scenes, and search for other views of them."""
     target = Path(tempfile.mkdtemp(prefix="logt-images-")) if folder is None else folder
     if target.exists() and any(target.iterdir()):
         raise InvalidInputError(f"{target} is not empty; choose another folder")
@@ -194,49 +193,23 @@ def demo(
     with progress(quiet=as_json) as report:
         update(target / "collection", workers=threads, progress=report)
     photos = Photos.open(target / "collection" / DEFAULT_NAME)
-    searches = [_DemoSearch.run(photos, target / "queries" / query, names) for query, names in relevant.items()]
-    quality = _mean_ap(photos, searches)
-    note = f"{scenes} scenes with {_DEMO_VIEWS} views each, and {others} other photos. mAP {quality:.1f}"
-    sections = [search.report_section(photos) for search in searches]
-    _write_report(target / _REPORT_FILE, render_report("logt images demo", note, sections), show)
+    names = photos.index.ids.tolist()
+    rankings, positives, found = [], [], {}
+    for query, views in relevant.items():
+        ranking = [name for name, _ in photos.search(target / "queries" / query, len(names))]
+        rankings.append([names.index(name) for name in ranking])
+        positives.append([names.index(name) for name in views])
+        found[query] = len(set(ranking[:_DEMO_VIEWS]) & set(views))
+    quality = mean_average_precision(rankings, positives)
     if as_json:
-        rows = [{"query": search.query, "found in the first 5": search.found} for search in searches]
-        print_json({"mAP": quality, "queries": rows, "page": str(target / _REPORT_FILE)})
+        print_json({"mAP": quality, "found in the first 5": found, "collection": str(target / "collection")})
         return
+    note = f"{scenes} scenes with {_DEMO_VIEWS} views each, and {others} other photos. mAP {quality:.1f}"
     table = Table("query", f"relevant photos in the first {_DEMO_VIEWS}", title=note)
-    for search in searches:
-        table.add_row(search.query, str(search.found))
+    for query, count in found.items():
+        table.add_row(query, str(count))
     out.print(table)
-    say(f"photos and index: {target / 'collection'}\nresults: {target / _REPORT_FILE}")
-
-
-@dataclass(frozen=True)
-class _DemoSearch:
-    """A query of the demo, the names of its relevant photos, and its ranking of the collection."""
-
-    query: str
-    image: Image
-    relevant: list[str]
-    ranking: list[tuple[str, float]]
-
-    @classmethod
-    def run(cls, photos: Photos, query: Path, relevant: list[str]) -> _DemoSearch:
-        image = read_image(query)
-        return cls(query.name, image, relevant, photos.search(image, len(photos.index)))
-
-    @property
-    def found(self) -> int:
-        """The number of relevant photos among the first results."""
-        return sum(name in self.relevant for name, _ in self.ranking[:_DEMO_VIEWS])
-
-    def report_section(self, photos: Photos) -> tuple[ReportPhoto, list[ReportPhoto]]:
-        return ReportPhoto(self.query, self.image), _report_photos(photos, self.ranking[:_DEMO_VIEWS])
-
-
-def _mean_ap(photos: Photos, searches: list[_DemoSearch]) -> float:
-    row_of = {name: row for row, name in enumerate(photos.index.ids.tolist())}
-    rankings = [[row_of[name] for name, _ in search.ranking] for search in searches]
-    return mean_average_precision(rankings, [[row_of[name] for name in search.relevant] for search in searches])
+    say(f"search in them with: logt serve {target / 'collection'} --open")
 
 
 def _print_summary(summary: Summary, path: Path, seconds: float, as_json: bool) -> None:
@@ -257,27 +230,9 @@ def _print_summary(summary: Summary, path: Path, seconds: float, as_json: bool) 
     say(f"index: {path}")
 
 
-def _crop(image: Image, region: Box) -> Image:
-    left, top, right, bottom = to_pixels(region, image.size)
-    return image.crop((math.floor(left), math.floor(top), math.ceil(right), math.ceil(bottom)))
-
-
-def _report_photos(photos: Photos, results: list[tuple[str, float]]) -> list[ReportPhoto]:
-    return [ReportPhoto(name, _read_thumbnail(photos, name), score) for name, score in results]
-
-
 def _read_thumbnail(photos: Photos, name: str) -> Image | None:
     """Read a small version of a photo; None if it is no longer in the folder or cannot be read."""
     try:
         return read_image(photos.photo_path(name), side=_THUMBNAIL_SIDE)
     except InvalidInputError:
         return None
-
-
-def _write_report(path: Path | None, page: str, show: bool) -> None:
-    if path is None:
-        path = Path(tempfile.mkdtemp(prefix="logt-images-")) / _REPORT_FILE
-    path.write_text(page, encoding="utf-8")
-    if show and not webbrowser.open(path.resolve().as_uri()):
-        text = f"no browser can be started; the results are in {path}"
-        err.print(text, markup=False, highlight=False, soft_wrap=True)

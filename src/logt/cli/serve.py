@@ -179,7 +179,7 @@ def _open_when_ready(server: Any, url: str) -> None:
         if server.started and not webbrowser.open(url):
             _print(f"no browser can be started; open {url}")
 
-    threading.Thread(target=open_page, daemon=True).start()
+    threading.Thread(target=open_page, name="logt-open", daemon=True).start()
 
 
 def _print(text: str, **style: Any) -> None:

@@ -22,17 +22,18 @@ from logt.storage.repair import Examination, Loss, examine
 from logt.storage.repair import repair as repair_index
 
 _MAX_IDS = 20  # printed; --json prints all
+_ADD_PHOTOS = "add them with: logt images index FOLDER"
 
 IndexPlace = Annotated[
     str,
     typer.Argument(metavar="INDEX", help="The folder or URL of an index, or a folder of photos that contains one."),
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an index that is there.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing index.")]
 
 
 def verify(index: IndexPlace) -> None:
     """Check all bytes of an index; report a damaged file."""
-    photos = _photo_index(index)
+    photos = photo_index(index)
     if is_url(index):
         RemoteLocation(index).check_files()
     if photos is None:
@@ -45,15 +46,13 @@ def verify(index: IndexPlace) -> None:
 
 def info(index: IndexPlace, as_json: AsJson = False) -> None:
     """Print the contents and the size of an index, after checking all its bytes."""
-    photos = _photo_index(index)
+    photos = photo_index(index)
     if photos is None:
         opened = Index.open(index)
         size = RemoteLocation(index).nbytes if is_url(index) else _bytes_on_disk(Path(index))
-        print_report(opened, as_json, {"generation": opened.generation, "bytes on disk": size})
+        print_report({**opened.report(), "generation": opened.generation, "bytes on disk": size}, as_json)
         return
-    manifest, vectors = photos.check()
-    if vectors is None:
-        raise InvalidInputError(f"{photos.path} contains no photos yet; add them with: logt images index FOLDER")
+    manifest, vectors = checked_photos(photos)
     more = {
         "generation": vectors.generation,
         "photos": str(manifest.photo_folder(photos.path)),
@@ -61,7 +60,7 @@ def info(index: IndexPlace, as_json: AsJson = False) -> None:
         "index": str(photos.path),
         "bytes on disk": _bytes_on_disk(photos.path),
     }
-    print_report(vectors, as_json, more)
+    print_report({**vectors.report(), **more}, as_json)
 
 
 def backup(
@@ -70,7 +69,7 @@ def backup(
     overwrite: Overwrite = False,
 ) -> None:
     """Copy one state of an index, which may be in use, and check the copy."""
-    photos = _photo_index(index)
+    photos = photo_index(index)
     if photos is None:
         generation = copy_index(index, target, overwrite=overwrite)
     else:
@@ -88,7 +87,7 @@ def restore(
 
     Programs that have the old index open keep it until they refresh.
     """
-    photos = _photo_index(source)
+    photos = photo_index(source)
     if photos is None:
         copy_index(source, index, overwrite=overwrite)
     else:
@@ -106,13 +105,8 @@ def repair(
 
     Without --yes nothing is changed. Damaged files are moved to a subfolder of the index.
     """
-    photos = _photo_index(index)
-    folder = index
-    if photos is not None:
-        manifest = PhotoManifest.read(photos.path)
-        if manifest.whitening is None:
-            raise InvalidInputError(f"{photos.path} contains no photos yet; there is nothing to repair")
-        folder = photos.vectors_folder(manifest.whitening)
+    photos = photo_index(index)
+    folder = index if photos is None else photo_vectors_folder(photos)
     with photos.lock() if yes and photos is not None else nullcontext():
         found = repair_index(folder, Index.open) if yes else examine(folder)
     if as_json:
@@ -124,13 +118,12 @@ def repair(
         raise typer.Exit(1)
 
 
-def print_report(index: Index, as_json: bool, more: dict[str, Any]) -> None:
+def print_report(values: dict[str, Any], as_json: bool) -> None:
     """Print what an index holds and costs, and other values."""
-    report = Report({**index.report(), **more})
     if as_json:
-        print_json(dict(report))
-        return
-    say(str(report))
+        print_json(values)
+    else:
+        say(str(Report(values)))
 
 
 def _print_examination(found: Examination, index: Path, repaired: bool, *, is_photos: bool) -> None:
@@ -161,12 +154,28 @@ def _amount(loss: Loss) -> str:
     return f", {count_of(loss.vectors, 'vector')}" if loss.vectors else ""
 
 
-def _photo_index(place: str | Path) -> IndexFolder | None:
+def photo_index(place: str | Path) -> IndexFolder | None:
     """Return the index of photos at a path, or None if there is none."""
     if is_url(place):
         return None
     found = find_index(Path(place))
     return IndexFolder(found.resolve()) if (found / MANIFEST_FILE).exists() else None
+
+
+def checked_photos(photos: IndexFolder) -> tuple[PhotoManifest, Index]:
+    """Return the manifest and the vectors of an index of photos, all bytes checked; raise if it is empty."""
+    manifest, vectors = photos.check()
+    if vectors is None:
+        raise InvalidInputError(f"{photos.path} contains no photos yet; {_ADD_PHOTOS}")
+    return manifest, vectors
+
+
+def photo_vectors_folder(photos: IndexFolder) -> Path:
+    """Return the folder of the vectors of an index of photos; raise if it is empty."""
+    checksum = PhotoManifest.read(photos.path).whitening
+    if checksum is None:
+        raise InvalidInputError(f"{photos.path} contains no photos yet; {_ADD_PHOTOS}")
+    return photos.vectors_folder(checksum)
 
 
 def _bytes_on_disk(folder: Path) -> int:

@@ -13,12 +13,7 @@ import numpy as np
 
 from logt._internal.types import Array, Floats, Metric
 from logt._internal.validation import check_rows, normalize_rows, row_norms
-from logt.datasets.ground_truth import (
-    QUERY_SUFFIX,
-    ground_truth_from_json,
-    ground_truth_from_pickle,
-    ground_truth_from_text,
-)
+from logt.datasets.ground_truth import QUERY_SUFFIX, ground_truth_from_json, ground_truth_from_text
 from logt.datasets.mat_hdf5 import open_hdf5, own_object, read_mat
 from logt.datasets.synthetic import synthetic_collection
 from logt.datasets.vector_files import SUFFIXES, read_neighbors, read_vectors
@@ -27,7 +22,7 @@ from logt.evaluation import GroundTruth, Score, evaluate
 from logt.metrics import parse_metric
 
 IMAGE_LIST = "imlist.txt"
-NEIGHBORS_PROTOCOL = "neighbours"  # words: allow. It is part of fingerprints, as the names of all protocols are
+NEIGHBORS_PROTOCOL = "neighbours"  # codespell:ignore neighbours; part of fingerprints, as all names of protocols
 _GROUND_TRUTH_JSON = "ground_truth.json"
 _HDF5_SUFFIXES = (".hdf5", ".h5")
 _NEIGHBORS = ("neighbors.ibin", "groundtruth.ibin")
@@ -41,8 +36,8 @@ _METRICS: dict[str, Metric] = {  # by their names in ann-benchmarks and VIBE
     "dot": "ip",
 }
 _LAYOUTS = (
-    f"vectors and queries (each {', '.join(SUFFIXES)}), with {_GROUND_TRUTH_JSON}, {_NEIGHBORS[0]} or neither; .mat "
-    f"files with X and Q, and gnd_*.pkl, or {IMAGE_LIST} with *{QUERY_SUFFIX}, *_good.txt, *_ok.txt and *_junk.txt; "
+    f"vectors and queries (each {', '.join(SUFFIXES)}), or .mat files with X and Q; with {_GROUND_TRUTH_JSON}, or "
+    f"{IMAGE_LIST} and *{QUERY_SUFFIX}, *_good.txt, *_ok.txt and *_junk.txt, or {_NEIGHBORS[0]}, or none of them; "
     "an .hdf5 file of ann-benchmarks or VIBE"
 )
 
@@ -124,15 +119,15 @@ def load_benchmark(path: str | os.PathLike[str], *, metric: str | None = None) -
     if not path.is_dir():
         raise FileNotFoundError(f"folder not found: {path}")
     hdf5_files = [file for file in sorted(path.iterdir()) if file.suffix in _HDF5_SUFFIXES]
-    if (path / _GROUND_TRUTH_JSON).is_file():
-        return _load_vector_files(path, ground_truth_from_json(path / _GROUND_TRUTH_JSON), stated)
     if any(path.glob("*.mat")):
-        return _load_mat_files(path, stated)
-    if len(hdf5_files) == 1:
+        parts, Q = _read_mat_files(path)
+    elif len(hdf5_files) == 1 and not (path / _GROUND_TRUTH_JSON).is_file():
         return _load_hdf5(hdf5_files[0], stated)
-    if _vector_files(path, _VECTORS):
-        return _load_vector_files(path, _load_neighbors(path), stated)
-    raise InvalidInputError(f"{path}: unsupported benchmark layout; supported: {_LAYOUTS}")
+    elif _vector_files(path, _VECTORS):
+        parts, Q = [read_vectors(_only_file(path, _VECTORS))], read_vectors(_only_file(path, _QUERIES))
+    else:
+        raise InvalidInputError(f"{path}: unsupported benchmark layout; supported: {_LAYOUTS}")
+    return _make_benchmark(path.name, parts, Q, _load_truths(path), stated or "cosine")
 
 
 def synthetic_benchmark(N: int = 30_000, dim: int = 512, *, landmarks: int = 64, seed: int = 0) -> Benchmark:
@@ -147,7 +142,7 @@ def _vector_files(folder: Path, names: tuple[str, ...]) -> list[Path]:
     return [folder / f"{name}{end}" for name in names for end in SUFFIXES if (folder / f"{name}{end}").is_file()]
 
 
-def _find_vectors(folder: Path, names: tuple[str, ...]) -> Path:
+def _only_file(folder: Path, names: tuple[str, ...]) -> Path:
     files = _vector_files(folder, names)
     if len(files) != 1:
         raise InvalidInputError(
@@ -156,45 +151,33 @@ def _find_vectors(folder: Path, names: tuple[str, ...]) -> Path:
     return files[0]
 
 
-def _load_vector_files(folder: Path, truths: Mapping[str, GroundTruth], metric: Metric | None) -> Benchmark:
-    X, Q = (read_vectors(_find_vectors(folder, names)) for names in (_VECTORS, _QUERIES))
-    return _make_benchmark(folder.name, [X], Q, truths, metric or "cosine")
-
-
-def _load_neighbors(folder: Path) -> dict[str, GroundTruth]:
-    """Load nearest neighbors as ground truth, if the folder has a file of them."""
-    files = [folder / name for name in _NEIGHBORS if (folder / name).is_file()]
-    return {NEIGHBORS_PROTOCOL: GroundTruth.from_lists(list(read_neighbors(files[0])))} if files else {}
-
-
-def _load_mat_files(folder: Path, metric: Metric | None) -> Benchmark:
-    """Load X and Q from .mat files: first the file that has Q, then distractors, sorted by file name."""
+def _read_mat_files(folder: Path) -> tuple[list[Array], Array]:
+    """Return the parts of X, and Q, from .mat files: first the file that has Q, then distractors by file name."""
     arrays_of = {file: read_mat(file) for file in sorted(folder.glob("*.mat"))}
     with_queries = [file for file, arrays in arrays_of.items() if "Q" in arrays]
     if len(with_queries) != 1 or not all("X" in arrays for arrays in arrays_of.values()):
         raise InvalidInputError(f"the .mat files in {folder} must all contain X, and exactly one of them Q")
-    truths = _load_building_truth(folder)
     main = arrays_of.pop(with_queries[0])
-    parts = [main["X"], *(arrays["X"] for arrays in arrays_of.values())]
-    return _make_benchmark(folder.name, parts, main["Q"], truths, metric or "cosine")
+    return [main["X"], *(arrays["X"] for arrays in arrays_of.values())], main["Q"]
 
 
-def _load_building_truth(folder: Path) -> dict[str, GroundTruth]:
-    """Load the ground truth of Oxford or Paris buildings: one pickle, or text files and a list of images."""
-    pickles = sorted(folder.glob("gnd*.pkl"))
-    if len(pickles) > 1:
-        raise InvalidInputError(f"{folder} contains {len(pickles)} files gnd*.pkl; keep one")
-    if pickles:
-        return ground_truth_from_pickle(pickles[0])
+def _load_truths(folder: Path) -> dict[str, GroundTruth]:
+    """Load the ground truth of a folder by protocol: from JSON, text files of Oxford and Paris, or neighbors."""
+    if (folder / _GROUND_TRUTH_JSON).is_file():
+        return ground_truth_from_json(folder / _GROUND_TRUTH_JSON)
     query_files = sorted(folder.rglob(f"*{QUERY_SUFFIX}"))
-    if not query_files:
+    if query_files:
+        if not (folder / IMAGE_LIST).is_file():
+            raise InvalidInputError(f"{folder} needs {IMAGE_LIST}: the image name of each row of X, one per line")
+        return ground_truth_from_text(query_files[0].parent, (folder / IMAGE_LIST).read_text().split())
+    for neighbors in (folder / name for name in _NEIGHBORS if (folder / name).is_file()):
+        return {NEIGHBORS_PROTOCOL: GroundTruth.from_lists(list(read_neighbors(neighbors)))}
+    for pickle in folder.glob("gnd*.pkl"):
         raise InvalidInputError(
-            f"{folder} has .mat files but no ground truth: add gnd_*.pkl, or the text files *{QUERY_SUFFIX}, "
-            "*_good.txt, *_ok.txt and *_junk.txt"
+            f"{pickle} is not read, because a pickle can run code; convert it to {_GROUND_TRUTH_JSON} as "
+            "docs/how-to/reproduce.md shows"
         )
-    if not (folder / IMAGE_LIST).is_file():
-        raise InvalidInputError(f"{folder} needs {IMAGE_LIST}: the image name of each row of X, one per line")
-    return ground_truth_from_text(query_files[0].parent, (folder / IMAGE_LIST).read_text().split())
+    return {}
 
 
 def _load_hdf5(path: Path, metric: Metric | None) -> Benchmark:
@@ -221,27 +204,22 @@ def _make_benchmark(
     dims = {part.shape[1] for part in parts}
     if len(dims) > 1:
         raise InvalidInputError(f"the vectors of {name} have different dimensions: {sorted(dims)}")
-    convert = _normalize if metric == "cosine" else _to_float
     X = np.empty((sum(map(len, parts)), dims.pop()), np.float32)
     filled = 0
     for part in parts:
-        X[filled : filled + len(part)] = convert(part, f"the vectors of {name}")
+        X[filled : filled + len(part)] = _convert(part, metric, f"the vectors of {name}")
         filled += len(part)
-    return Benchmark(_title(name, X), X, convert(Q, f"the queries of {name}"), truths, metric)
+    return Benchmark(_title(name, X), X, _convert(Q, metric, f"the queries of {name}"), truths, metric)
 
 
-def _to_float(matrix: Array, what: str) -> Floats:
+def _convert(matrix: Array, metric: Metric, what: str) -> Floats:
+    """Return a checked matrix as float32, with rows of norm 1 if the metric is cosine."""
     check_rows(matrix, what, "correct it")
     if not len(matrix):
         raise InvalidInputError(f"{what}: the matrix has no rows")
-    return np.asarray(matrix, np.float32)
-
-
-def _normalize(matrix: Array, what: str) -> Floats:
-    check_rows(matrix, what, "correct it")
+    if metric != "cosine":
+        return np.asarray(matrix, np.float32)
     norms = row_norms(matrix)
-    if not len(norms):
-        raise InvalidInputError(f"{what}: the matrix has no rows")
     if norms.min() == 0:
         raise InvalidInputError(f"{what} need rows of a norm above 0, but row {int(norms.argmin())} is all zeros")
     return normalize_rows(matrix, norms)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from logt._internal.types import Ids
-from logt.datasets.restricted_pickle import read_pickle
 from logt.errors import InvalidInputError
 from logt.evaluation import GroundTruth, revisited_setups
 
@@ -23,13 +22,17 @@ def ground_truth_from_json(path: Path) -> dict[str, GroundTruth]:
         contents = json.loads(path.read_text())
     except ValueError as error:
         raise InvalidInputError(f"{path} is not JSON: {error}") from error
-    return _from_queries(contents.get("queries") if isinstance(contents, dict) else None, path)
-
-
-def ground_truth_from_pickle(path: Path) -> dict[str, GroundTruth]:
-    """Read gnd_*.pkl: each query in "gnd" has easy, hard and junk (revisited protocol), or ok and junk (original)."""
-    contents = read_pickle(path)
-    return _from_queries(contents.get("gnd") if isinstance(contents, dict) else None, path)
+    queries = contents.get("queries") if isinstance(contents, dict) else None
+    if not isinstance(queries, list) or not queries or not all(isinstance(query, dict) for query in queries):
+        raise InvalidInputError(f"{path} contains no list of queries")
+    for kinds in (("easy", "hard", "junk"), ("positives", "junk")):
+        if all(kind in query for query in queries for kind in kinds):
+            lists = [[_row_numbers(query, kind, path) for query in queries] for kind in kinds]
+            return revisited_setups(*lists) if len(kinds) == 3 else {"original": GroundTruth.from_lists(*lists)}
+    keys = ", ".join(sorted(queries[0]))
+    raise InvalidInputError(
+        f"queries in {path} need easy, hard and junk, or positives and junk; the first has {keys}"
+    )
 
 
 def ground_truth_from_text(folder: Path, image_names: Sequence[str]) -> dict[str, GroundTruth]:
@@ -50,8 +53,6 @@ def ground_truth_from_text(folder: Path, image_names: Sequence[str]) -> dict[str
             )
         positives.append([row_of[name] for name in relevant])
         junk.append([row_of[name] for name in _read_names(folder / f"{query}_junk.txt") if name in row_of])
-    if not positives:
-        raise InvalidInputError(f"{folder} contains no *{QUERY_SUFFIX}")
     return {"original": GroundTruth.from_lists(positives, junk)}
 
 
@@ -60,19 +61,6 @@ def _read_names(path: Path) -> list[str]:
     if not path.is_file():
         raise InvalidInputError(f"the ground truth is incomplete: file not found: {path}")
     return [Path(line.strip()).stem for line in path.read_text().splitlines() if line.strip()]
-
-
-def _from_queries(queries: Any, path: Path) -> dict[str, GroundTruth]:
-    if not isinstance(queries, list) or not queries or not all(isinstance(query, dict) for query in queries):
-        raise InvalidInputError(f"{path} contains no list of queries")
-    for kinds in (("easy", "hard", "junk"), ("ok", "junk"), ("positives", "junk")):
-        if all(kind in query for query in queries for kind in kinds):
-            lists = [[_row_numbers(query, kind, path) for query in queries] for kind in kinds]
-            return revisited_setups(*lists) if len(kinds) == 3 else {"original": GroundTruth.from_lists(*lists)}
-    keys = ", ".join(sorted(map(str, queries[0])))
-    raise InvalidInputError(
-        f"queries in {path} need easy, hard and junk, or ok and junk, or positives and junk; the first has {keys}"
-    )
 
 
 def _row_numbers(query: Mapping[str, Any], kind: str, path: Path) -> Ids:

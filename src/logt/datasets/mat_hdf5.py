@@ -14,17 +14,18 @@ from logt.errors import InvalidInputError, MissingExtraError
 
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _MATLAB_HEADER_BYTES = 512
+_NAMES = ("X", "Q")
 
 
-def read_mat(path: Path, names: tuple[str, ...] = ("X", "Q")) -> dict[str, Array]:
-    """Return the named matrices that a .mat file contains, one vector per row (the file stores them in columns).
+def read_mat(path: Path) -> dict[str, Array]:
+    """Return the matrices X and Q, if a .mat file has them, one vector per row (the file stores them in columns).
 
     A file of MATLAB 7.3 is an HDF5 file after a header; older versions have their own format.
     """
     with open(path, "rb") as file:
         start = file.read(_MATLAB_HEADER_BYTES + len(_HDF5_SIGNATURE))
     is_hdf5 = _HDF5_SIGNATURE in (start[: len(_HDF5_SIGNATURE)], start[_MATLAB_HEADER_BYTES:])
-    matrices = _read_mat_73(path, names) if is_hdf5 else _read_mat_5(path, names)
+    matrices = _read_mat_73(path) if is_hdf5 else _read_mat_5(path)
     for name, matrix in matrices.items():
         if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
             raise InvalidInputError(
@@ -33,21 +34,21 @@ def read_mat(path: Path, names: tuple[str, ...] = ("X", "Q")) -> dict[str, Array
     return matrices
 
 
-def _read_mat_73(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
+def _read_mat_73(path: Path) -> dict[str, Array]:
     with open_hdf5(path) as file:  # HDF5 reverses the axes: columns in MATLAB are rows here
-        return {name: np.asarray(own_object(file, name, str(path))) for name in names if name in list(file)}
+        return {name: np.asarray(own_object(file, name, str(path))) for name in _NAMES if name in list(file)}
 
 
-def _read_mat_5(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
+def _read_mat_5(path: Path) -> dict[str, Array]:
     try:
         from scipy.io import loadmat
     except ImportError as error:
         raise MissingExtraError("reading .mat files needs scipy: pip install 'logt-search[data]'") from error
     try:
-        contents = loadmat(path, variable_names=list(names))
+        contents = loadmat(path, variable_names=list(_NAMES))
     except Exception as error:  # scipy passes on any exception of its parser
         raise InvalidInputError(f"{path} cannot be read as a .mat file: {error}") from error
-    return {name: np.ascontiguousarray(np.asarray(contents[name]).T) for name in names if name in contents}
+    return {name: np.ascontiguousarray(np.asarray(contents[name]).T) for name in _NAMES if name in contents}
 
 
 @contextmanager

@@ -10,6 +10,8 @@ from logt._internal.types import Array, Floats
 from logt._internal.validation import check_int
 from logt.errors import InvalidInputError
 
+_CLUSTER_SIMILARITY = (0.2, 0.7)  # range of the cosine between a distractor and its cluster
+
 
 @dataclass(frozen=True)
 class SyntheticCollection:
@@ -27,29 +29,28 @@ def synthetic_collection(
     landmarks: int = 60,
     views: int = 20,
     view_similarity: tuple[float, float] = (0.3, 0.7),
-    clusters: int | None = None,
-    cluster_similarity: tuple[float, float] = (0.2, 0.7),
     seed: int = 0,
 ) -> SyntheticCollection:
     """Return N descriptors like those of a photo collection: views of landmarks at random rows, and distractors.
+
+    Distractors are in N / 50 clusters of uneven sizes, as photos of one event are.
 
     N: the number of vectors; landmarks * views of them show a landmark, the others are distractors.
     dim: their dimension.
     landmarks: the number of landmarks, which is also the number of queries.
     views: the number of views of each landmark.
     view_similarity: range of the cosine between a view and its landmark; lower values are harder.
-    clusters: the number of clusters of distractors, of uneven sizes, as photos of one event are; default N / 50.
-    cluster_similarity: range of the cosine between a distractor and its cluster; higher values are harder.
     seed: the seed of the random numbers.
     """
     for name, count in {"N": N, "dim": dim, "landmarks": landmarks, "views": views}.items():
         check_int(name, count)
-    cluster_count = max(1, N // 50) if clusters is None else check_int("clusters", clusters)
-    _check_range("view_similarity", view_similarity)
-    _check_range("cluster_similarity", cluster_similarity)
+    low, high = view_similarity
+    if not 0 <= low <= high <= 1:
+        raise InvalidInputError(f"view_similarity must be two increasing numbers from 0 to 1, got {(low, high)}")
     rng = np.random.default_rng(seed)
     source = _VectorSource(dim, rng)
 
+    cluster_count = max(1, N // 50)
     view_count = min(N, landmarks * views)
     landmark_vectors = source.directions(landmarks)
     landmark_of = np.arange(view_count) % landmarks
@@ -58,13 +59,12 @@ def synthetic_collection(
     cluster_of = rng.choice(cluster_count, N - view_count, p=popularity / popularity.sum())
 
     landmark_views = source.views(landmark_vectors[landmark_of], view_similarity)
-    distractors = source.views(cluster_vectors[cluster_of], cluster_similarity)
+    distractors = source.views(cluster_vectors[cluster_of], _CLUSTER_SIMILARITY)
     rows = rng.permutation(N)
     view_rows = rows[:view_count]
     X = np.empty((N, dim), np.float32)
     X[view_rows], X[rows[view_count:]] = landmark_views, distractors
-    mean_similarity = sum(view_similarity) / 2
-    Q = source.views(landmark_vectors, (mean_similarity, mean_similarity))
+    Q = source.views(landmark_vectors, ((low + high) / 2, (low + high) / 2))
     return SyntheticCollection(X, Q, [np.sort(view_rows[landmark_of == q]) for q in range(landmarks)])
 
 
@@ -85,12 +85,6 @@ class _VectorSource:
         noise = self.directions(len(centers))
         weight = self._rng.uniform(*similarity, len(centers))[:, None].astype(np.float32)
         return _normalize(weight * centers + np.sqrt(1 - np.square(weight), dtype=np.float32) * noise)
-
-
-def _check_range(name: str, limits: tuple[float, float]) -> None:
-    low, high = limits
-    if not 0 <= low <= high <= 1:
-        raise InvalidInputError(f"{name} must be two increasing numbers from 0 to 1, got {(low, high)}")
 
 
 def _normalize(V: Floats) -> Floats:

@@ -1,29 +1,27 @@
-"""Vector files: .npy, .fvecs, .fbin and others are memory-mapped, so that they may be larger than memory."""
+"""Vectors from files and streams: .npy, .fvecs, .fbin and others are memory-mapped, tables are read into memory."""
 
 from __future__ import annotations
 
+import io
 import os
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from logt._internal.arrays import to_numpy
 from logt._internal.types import Array
 from logt.datasets.mat_hdf5 import read_hdf5
-from logt.datasets.table_files import NPY_ERRORS, read_csv, read_npz, read_parquet
-from logt.errors import InvalidInputError
+from logt.errors import InvalidInputError, MissingExtraError
 
-_VECS = {".fvecs": np.float32, ".bvecs": np.uint8}
-_BIN = {".fbin": np.float32, ".u8bin": np.uint8, ".i8bin": np.int8}
-_TABLES = {  # read into memory
-    ".npz": read_npz,
-    ".csv": read_csv,
-    ".parquet": read_parquet,
-    ".h5": read_hdf5,
-    ".hdf5": read_hdf5,
-}
-SUFFIXES = (".npy", *_VECS, *_BIN, *_TABLES)
-"""The types of files that vectors are read from."""
+Source = Path | BinaryIO
+"""A path or an open file; functions that take one also take its name in errors."""
+
+_NPY_ERRORS = (ValueError, EOFError, OSError, OverflowError, TypeError, MemoryError)
+"""What numpy raises for a damaged .npy file, or for one whose header states an impossible shape."""
 
 
 def read_vectors(path: str | os.PathLike[str]) -> Array:
@@ -38,23 +36,37 @@ def read_vectors(path: str | os.PathLike[str]) -> Array:
     if not path.is_file():
         raise FileNotFoundError(f"file not found: {path}")
     if path.suffix == ".npy":
-        return _read_npy(path)
+        return _read_npy(path, str(path), mmap_mode="r")
     if path.suffix in _VECS:
         return _read_vecs(path, np.dtype(_VECS[path.suffix]))
-    if path.suffix in _BIN:
-        return _read_bin(path, np.dtype(_BIN[path.suffix]))
+    if path.suffix in BIN:
+        return _read_bin(path, np.dtype(BIN[path.suffix]))
     if path.suffix in _TABLES:
         return _TABLES[path.suffix](path, str(path))
     raise InvalidInputError(f"{path}: unsupported file type {path.suffix!r}; supported: {', '.join(SUFFIXES)}")
 
 
-def _read_npy(path: Path) -> Array:
+def read_stream(stream: BinaryIO, name: str = "the standard input") -> Array:
+    """Return the vectors of a stream of .npy, .npz, Parquet, HDF5 or comma-separated numbers: the content decides.
+
+    name: of the stream in errors.
+    """
+    content = io.BytesIO(stream.read())
+    start = content.getvalue()[:8]
+    read = next((read for signature, read in _STREAMS.items() if start.startswith(signature)), read_csv)
+    return read(content, name)
+
+
+# --------------------------------------------------------------------------------------------- binary files
+
+
+def _read_npy(source: Source, name: str, mmap_mode: Any = None) -> Array:
     try:
-        matrix: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except NPY_ERRORS as error:
-        raise InvalidInputError(f"{path} is not a .npy file of numbers: {error}") from error
+        matrix: Array = np.load(source, mmap_mode, allow_pickle=False)
+    except _NPY_ERRORS as error:
+        raise InvalidInputError(f"{name} is not a .npy file of numbers: {error}") from error
     if matrix.ndim != 2:
-        raise InvalidInputError(f"{path} has shape {matrix.shape}, expected (rows, dimensions)")
+        raise InvalidInputError(f"{name} has shape {matrix.shape}, expected (rows, dimensions)")
     return matrix
 
 
@@ -76,9 +88,7 @@ def _read_vecs(path: Path, dtype: np.dtype[Any]) -> Array:
 
 def _read_bin(path: Path, dtype: np.dtype[Any]) -> Array:
     """Map a file of a uint32 number of rows, a uint32 dimension, then all components."""
-    size = path.stat().st_size
-    head = np.fromfile(path, "<u4", 2)
-    count, dim = (int(head[0]), int(head[1])) if len(head) == 2 else (0, 0)
+    (count, dim), size = _read_shape(path), path.stat().st_size
     if size != 8 + count * dim * dtype.itemsize or dim < 1:
         raise InvalidInputError(
             f"{path} is damaged: its header states {count:,} rows of dimension {dim}, but it has {size:,} bytes"
@@ -88,17 +98,108 @@ def _read_bin(path: Path, dtype: np.dtype[Any]) -> Array:
     return np.memmap(path, dtype.newbyteorder("<"), "r", offset=8, shape=(count, dim))
 
 
-def read_neighbors(path: str | os.PathLike[str]) -> Array:
+def read_neighbors(path: Path) -> Array:
     """Return the rows (nq, k) of an .ibin file of nearest neighbors; distances that follow them are not read.
 
     path: the file: a uint32 number of queries, a uint32 k, then k int32 rows per query.
     """
-    path = Path(path)
-    size = path.stat().st_size
-    head = np.fromfile(path, "<u4", 2)
-    count, k = (int(head[0]), int(head[1])) if len(head) == 2 else (0, 0)
+    (count, k), size = _read_shape(path), path.stat().st_size
     if k < 1 or size not in (8 + 4 * count * k, 8 + 8 * count * k):
         raise InvalidInputError(
             f"{path} is damaged: its header states {k} neighbors of {count:,} queries, but it has {size:,} bytes"
         )
     return np.fromfile(path, "<i4", count * k, offset=8).reshape(count, k)
+
+
+def _read_shape(path: Path) -> tuple[int, int]:
+    head = np.fromfile(path, "<u4", 2)
+    return (int(head[0]), int(head[1])) if len(head) == 2 else (0, 0)
+
+
+# --------------------------------------------------------------------------------------------------- tables
+
+
+def read_npz(source: Source, name: str) -> Array:
+    """Return the only 2-D array of a .npz file."""
+    try:
+        with np.load(source, allow_pickle=False) as file:
+            arrays: dict[str, Array] = dict(file)
+    except (*_NPY_ERRORS, AttributeError, zipfile.BadZipFile) as error:
+        raise InvalidInputError(f"{name} is not a .npz file of numbers: {error}") from error
+    matrices = [array for array in arrays.values() if array.ndim == 2]
+    if len(matrices) != 1:
+        found = ", ".join(f"{key} {array.shape}" for key, array in arrays.items())
+        raise InvalidInputError(f"{name} must hold exactly one 2-D array; it holds: {found or 'nothing'}")
+    return matrices[0]
+
+
+def read_csv(source: Source, name: str) -> Array:
+    """Return comma-separated numbers as float32, one vector per line; a first line of words is skipped."""
+    text = (source.read_bytes() if isinstance(source, Path) else source.read()).decode("utf-8-sig", "replace")
+    lines = text.lstrip().splitlines()
+    try:
+        [float(value) for value in lines[0].split(",")]
+    except (ValueError, IndexError):
+        lines = lines[1:]
+    if not any(line.strip() for line in lines):
+        raise InvalidInputError(f"{name} holds no vectors; expected one per line, numbers separated by commas")
+    try:
+        return np.loadtxt(lines, np.float32, delimiter=",", ndmin=2, comments=None)
+    except ValueError as error:
+        raise InvalidInputError(f"{name} is not a table of numbers separated by commas: {error}") from error
+
+
+@contextmanager
+def open_parquet(source: Source, name: str) -> Iterator[Any]:
+    """Open a Parquet file; what pyarrow raises in the block, of damaged data, becomes an InvalidInputError."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise MissingExtraError(f"reading {name} needs pyarrow: pip install 'logt-search[data]'") from error
+    try:
+        with pq.ParquetFile(source) as file:
+            yield file
+    except (pa.ArrowException, OSError) as error:
+        if getattr(error, "errno", None) is not None:  # of the system, not of the content
+            raise
+        raise InvalidInputError(f"{name} is not a Parquet file: {error}") from error
+
+
+def _read_parquet(source: Source, name: str) -> Array:
+    with open_parquet(source, name) as file:
+        return matrix_of_table(file.read(), name)
+
+
+def matrix_of_table(table: Any, name: str) -> Array:
+    """Return the only column of vectors of a table of pyarrow, or all columns if each holds numbers."""
+    from pyarrow import types
+
+    kinds = {field.name: field.type for field in table.schema}
+    is_vectors = (types.is_list, types.is_large_list, types.is_fixed_size_list)
+    vectors = [column for column, kind in kinds.items() if any(check(kind) for check in is_vectors)]
+    if len(vectors) == 1:
+        matrix: Array = to_numpy(table.column(vectors[0]))
+        return matrix
+    numbers = all(types.is_integer(kind) or types.is_floating(kind) for kind in kinds.values())
+    if vectors or not numbers or not table.num_columns:
+        columns = ", ".join(f"{column} ({kind})" for column, kind in kinds.items())
+        raise InvalidInputError(
+            f"{name} must hold one column of vectors, or only columns of numbers; it holds: {columns or 'none'}"
+        )
+    return np.stack([column.to_numpy() for column in table.columns], axis=1).astype(np.float32)
+
+
+_VECS = {".fvecs": np.float32, ".bvecs": np.uint8}
+BIN = {".fbin": np.float32, ".u8bin": np.uint8, ".i8bin": np.int8}
+_TABLES = {
+    ".npz": read_npz,
+    ".csv": read_csv,
+    ".parquet": _read_parquet,
+    ".h5": read_hdf5,
+    ".hdf5": read_hdf5,
+}
+SUFFIXES = (".npy", *_VECS, *BIN, *_TABLES)
+"""The types of files that vectors are read from."""
+
+_STREAMS = {b"\x93NUMPY": _read_npy, b"PK": read_npz, b"PAR1": _read_parquet, b"\x89HDF\r\n": read_hdf5}

@@ -16,8 +16,6 @@ Four numbers from 0 to 1 are fractions of its width and height. Other numbers ar
 _RULE = (
     "a box is left,top,right,bottom, with left < right and top < bottom, as fractions from 0 to 1 or in whole pixels"
 )
-
-
 _MIN_FRACTION = 1e-6  # less than a pixel of any image
 
 
@@ -54,9 +52,7 @@ def has_fractions(box: Box) -> bool:
 
 
 def to_fractions(box: Box, size: tuple[int, int]) -> Box:
-    """Return the box in fractions; raise if it goes beyond the image. size: of the image."""
-    if has_fractions(check_box(box)):
-        return box
+    """Return a box in pixels as fractions; raise if it goes beyond the image. size: of the image."""
     (width, height), (left, top, right, bottom) = size, to_pixels(box, size)
     return left / width, top / height, right / width, bottom / height
 

@@ -1,27 +1,37 @@
-"""Image files -> decoded images, by processes that have a limit of memory and of time."""
+"""Image files -> decoded images, by processes that have a limit of memory and of time.
+
+A decoder with a fault, or an image that needs too much memory, ends its process and no other.
+"""
 
 from __future__ import annotations
 
 import json
-import os
-import queue
-import subprocess
-import sys
 import threading
-import time
-from contextlib import suppress
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
-from logt.descriptors.image_io import LARGE_PIXELS, MAX_BYTES, MAX_PIXELS, ImageDetails, ImageError, pillow
+from logt._internal.subprocess_worker import Child, ChildError, ChildPool
+from logt.descriptors.image_io import (
+    MAX_BYTES,
+    MAX_PIXELS,
+    ImageDetails,
+    ImageError,
+    TooManyPixelsError,
+    image_format,
+    pillow,
+    read_details,
+    read_image,
+)
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 _EXTENSIONS = {"jpeg": "jpg", "mpo": "jpg", "heif": "heic", "jpeg2000": "jp2"}
 _OTHER_BYTES = 256 << 20
-_TOO_MUCH = "decoding it takes too much memory or time"
+LARGE_PIXELS = 1 << 25
+"""Images of more pixels than this are decoded one at a time, to bound memory."""
 
 
 @dataclass(frozen=True)
@@ -46,153 +56,100 @@ class ImageDecoder:
     """
 
     def __init__(self, limits: DecodeLimits, processes: int, idle_seconds: float = 30.0):
-        self._limits, self._processes, self._idle_seconds = limits, processes, idle_seconds
-        self._idle: queue.LifoQueue[_Worker | None] = queue.LifoQueue()
-        for _ in range(processes):
-            self._idle.put(None)
+        self._limits = limits
+        self._children = ChildPool(self._start, processes, idle_seconds)
         self._large = threading.Lock()
-        self._last_used = 0.0
-        self._reaper: threading.Timer | None = None
 
     def decode(self, content: bytes, side: int) -> tuple[Image, str]:
         """Return an image for use at `side` pixels, and the file extension of its format."""
-        image, reply = self._decode({"side": side}, content)
+        image, reply = self._decode(content, side)
         name = str(reply["format"]).lower()
         return image, _EXTENSIONS.get(name, name)
 
     def decode_file(self, path: Path, side: int) -> tuple[Image, ImageDetails]:
         """Return an image file for use at `side` pixels, and its details."""
-        image, reply = self._decode({"side": side, "path": str(path)})
+        image, reply = self._decode(path, side)
         return image, ImageDetails(*reply["details"])
 
     def read_details(self, source: Path | bytes) -> ImageDetails:
         """Return the size of an image and when it was taken, from the header of its file."""
-        request, content = ({}, source) if isinstance(source, bytes) else ({"path": str(source)}, None)
-        return ImageDetails(*self._send({"action": "details", **request}, content)[0]["details"])
+        return ImageDetails(*self._send(source, action="details")[0]["details"])
 
     def render_jpeg(self, source: Path | bytes, side: int) -> bytes:
         """Return an image as a JPEG of at most `side` pixels, upright and without metadata."""
-        request = {"action": "jpeg", "side": side // 2}
-        if isinstance(source, bytes):
-            return self._send_limited(request, source)[1]
-        return self._send_limited({**request, "path": str(source)}, None)[1]
+        return self._send_limited(source, action="jpeg", side=side // 2)[1]
 
     def close(self) -> None:
-        """Stop the processes, when they have finished the images that they work on."""
-        for worker in [self._idle.get() for _ in range(self._processes)]:
-            if worker is not None:
-                worker.close()
-            self._idle.put(None)
+        """Stop the processes; the images that they work on are not decoded."""
+        self._children.close()
 
-    def _decode(self, request: dict[str, Any], content: bytes | None = None) -> tuple[Image, dict[str, Any]]:
-        reply, data = self._send_limited({"action": "decode", **request}, content)
+    def _start(self) -> Child:
+        return Child(
+            "logt.descriptors.image_decoder:answer",
+            memory=3 * self._limits.decoded_bytes + _OTHER_BYTES,
+            niceness=self._limits.niceness,
+            environment={"OPENBLAS_NUM_THREADS": "1"},
+            quiet=True,
+        )
+
+    def _decode(self, source: Path | bytes, side: int) -> tuple[Image, dict[str, Any]]:
+        reply, data = self._send_limited(source, action="decode", side=side)
         image: Image = pillow().frombytes("RGB", tuple(reply["size"]), data)
         return image, reply
 
-    def _send_limited(self, request: dict[str, Any], content: bytes | None) -> tuple[dict[str, Any], bytes]:
+    def _send_limited(self, source: Path | bytes, **request: Any) -> tuple[dict[str, Any], bytes]:
         """Send a request with the limits. A large image is refused at first, and then decoded alone."""
-        limits = self._limits
-        request = {**request, "max_bytes": limits.decoded_bytes}
+        pixels, request["max_bytes"] = self._limits.pixels, self._limits.decoded_bytes
         try:
-            return self._send({**request, "max_pixels": min(limits.pixels, LARGE_PIXELS)}, content)
+            return self._send(source, **request, max_pixels=min(pixels, LARGE_PIXELS))
         except _LargeImageError as error:
-            if limits.pixels <= LARGE_PIXELS:
+            if pixels <= LARGE_PIXELS:
                 raise ImageError("the image", error.reason) from None
         with self._large:
-            return self._send({**request, "max_pixels": limits.pixels}, content)
+            return self._send(source, **request, max_pixels=pixels)
 
-    def _send(self, request: dict[str, Any], content: bytes | None) -> tuple[dict[str, Any], bytes]:
-        worker = self._idle.get()
+    def _send(self, source: Path | bytes, **request: Any) -> tuple[dict[str, Any], bytes]:
+        content = source if isinstance(source, bytes) else b""
+        if not isinstance(source, bytes):
+            request["path"] = str(source)
         try:
-            worker = worker or _Worker(3 * self._limits.decoded_bytes + _OTHER_BYTES, self._limits.niceness)
-            reply, data = worker.ask(request, content, self._limits.seconds)
-        except _WorkerEndedError:
-            worker = None
-            raise ImageError("the image", _TOO_MUCH) from None
-        except BaseException:  # an interrupt: the reply would be taken for that of the next request
-            if worker is not None:
-                worker.close()
-            worker = None
-            raise
-        finally:
-            self._idle.put(worker)
-            self._start_reaper(time.monotonic())
+            head, data = self._children.ask(json.dumps(request).encode(), content, self._limits.seconds)
+        except ChildError:
+            raise ImageError("the image", "decoding it takes too much memory or time") from None
+        reply = json.loads(head)
         if "error" in reply:
             raise (_LargeImageError if reply["large"] else ImageError)("the image", reply["error"])
         return reply, data
-
-    def _start_reaper(self, last_used: float) -> None:
-        self._last_used = last_used
-        if self._reaper is None:
-            self._reaper = threading.Timer(self._idle_seconds, self._stop_idle)
-            self._reaper.daemon = True
-            self._reaper.start()
-
-    def _stop_idle(self) -> None:
-        """Stop the processes that have no work, unless there was work lately: then look again later."""
-        self._reaper = None
-        if time.monotonic() - self._last_used < self._idle_seconds:
-            self._start_reaper(self._last_used)
-            return
-        idle = []
-        with suppress(queue.Empty):
-            while True:
-                idle.append(self._idle.get_nowait())
-        for worker in idle:
-            if worker is not None:
-                worker.close()
-            self._idle.put(None)
 
 
 class _LargeImageError(ImageError):
     """An image has more pixels than the request allows."""
 
 
-class _WorkerEndedError(Exception):
-    """The process has ended: it was killed, or the decoder of a format has a fault."""
+# ------------------------------------------------------------------------------------------------- in the child
 
 
-class _Worker:
-    """One process that decodes images."""
-
-    def __init__(self, memory: int, niceness: int):
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "logt.descriptors.image_worker", str(memory), str(niceness)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-        )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._requests, self._replies = self._process.stdin, self._process.stdout
-
-    def ask(self, request: dict[str, Any], content: bytes | None, seconds: float) -> tuple[dict[str, Any], bytes]:
-        """Return the reply to a request and its bytes; end the process if that takes too long."""
-        timer = threading.Timer(seconds, self._process.kill)
-        timer.start()
-        try:
-            size = None if content is None else len(content)
-            self._requests.write(json.dumps({**request, "bytes": size}).encode() + b"\n" + (content or b""))
-            self._requests.flush()
-            reply = json.loads(_read_line(self._replies))
-            data = self._replies.read(reply["bytes"])
-            if len(data) < reply["bytes"]:
-                raise EOFError
-        except (OSError, EOFError, ValueError):
-            self.close()
-            raise _WorkerEndedError from None
-        finally:
-            timer.cancel()
-        return reply, data
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.communicate()
+def answer(head: bytes, content: bytes) -> tuple[bytes, bytes]:
+    """Return the reply to a request, both as JSON and bytes. content: of the image, if the request has no path."""
+    try:
+        reply, data = _answer(content, **json.loads(head))
+    except ImageError as error:
+        reply, data = {"error": error.reason, "large": isinstance(error.__cause__, TooManyPixelsError)}, b""
+    except MemoryError:
+        reply, data = {"error": "not enough memory to decode it", "large": False}, b""
+    return json.dumps(reply).encode(), data
 
 
-def _read_line(stream: IO[bytes]) -> bytes:
-    line = stream.readline()
-    if not line.endswith(b"\n"):
-        raise EOFError
-    return line
+def _answer(content: bytes, action: str, path: str = "", **options: int) -> tuple[dict[str, Any], bytes]:
+    source = path or content
+    if action == "details":
+        return {"details": read_details(source)}, b""
+    image = read_image(source, **options)
+    if action == "decode":
+        file_format = "" if path else image_format(content)
+        return {"size": image.size, "format": file_format, "details": read_details(source)}, image.tobytes()
+    side, out = 2 * options["side"], BytesIO()
+    image.thumbnail((side, side), pillow().Resampling.LANCZOS)
+    image.info.clear()  # no metadata
+    image.save(out, "JPEG", quality=85, optimize=True, progressive=True)
+    return {}, out.getvalue()

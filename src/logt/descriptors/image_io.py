@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import cache
 from io import BytesIO
@@ -19,7 +19,7 @@ from logt._internal.types import Floats
 from logt.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:
-    from PIL.Image import Image, Transpose
+    from PIL.Image import Image
 
 AnyImage: TypeAlias = "Image | NDArray[np.uint8] | str | Path | bytes | BinaryIO"
 """An image: of PIL, an array (height, width, 3), or the path, the bytes or an open file of one."""
@@ -33,18 +33,19 @@ NOT_AN_IMAGE = "not an image, or an unsupported format"
 MAX_BYTES = 1 << 30
 """Images that take more bytes than this when they are decoded are refused."""
 
-LARGE_PIXELS = 1 << 25
-"""Images of more pixels than this are decoded one at a time, whatever the number of threads, to bound memory."""
-
 # EPS and similar formats start other programs; the others that are left out hold no photos.
 _FORMATS = (
     *("AVIF", "BMP", "DIB", "GIF", "HEIF", "ICO", "JPEG", "JPEG2000", "MPO"),
     *("PCX", "PNG", "PPM", "PSD", "QOI", "TGA", "TIFF", "WEBP"),
 )
+# What makes an image upright, by the orientation in its EXIF data, from 2 on.
+_TRANSPOSES = (
+    *("FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE"),
+    *("ROTATE_270", "TRANSVERSE", "ROTATE_90"),
+)
 _ORIENTATION, _CHANGED, _TAKEN, _DIGITIZED, _EXIF_IFD = 0x0112, 0x0132, 0x9003, 0x9004, 0x8769
 _STRIP_PIXELS = 1 << 20  # pixels that are converted together; the rest of the image stays as it was decoded
 _open_lock = threading.Lock()
-_large_image_lock = threading.Lock()
 
 
 class ImageError(InvalidInputError):
@@ -122,7 +123,8 @@ def read_details(source: str | Path | BinaryIO | bytes) -> ImageDetails:
     Raises ImageError if the file is missing, damaged, or not an image.
     """
     with _raising_image_errors(source), _open_source(source) as stream, _open_image(stream) as image:
-        (width, height), exif = image.size, _read_exif(image)
+        (width, height), behind = image.size, image.format == "PNG" and "exif" not in image.info
+        exif = {} if behind else _read_exif(image)  # behind the pixels, which are not read
         if exif.get(_ORIENTATION, 1) in (5, 6, 7, 8):
             width, height = height, width
         return ImageDetails(width, height, _time_taken(exif))
@@ -206,8 +208,7 @@ def _decode(image: Image, side: int | None, max_pixels: int, max_bytes: int) -> 
     decoded = pixels * _bytes_per_pixel(image.mode)
     if decoded > max_bytes:
         raise ValueError(f"the image takes {decoded:,} bytes when it is decoded; the limit is {max_bytes:,}")
-    with _large_image_lock if pixels > LARGE_PIXELS else nullcontext():
-        return _to_upright_rgb(image, max(1, factor * image.width // width))
+    return _to_upright_rgb(image, max(1, factor * image.width // width))
 
 
 def _bytes_per_pixel(mode: str) -> int:
@@ -223,7 +224,7 @@ def _to_upright_rgb(image: Image, factor: int) -> Image:
     Strips are converted one by one: a conversion of the whole image can take several times its memory.
     """
     image.load()
-    transpose = _upright_transpose(image)
+    orientation = _read_exif(image).get(_ORIENTATION, 1)
     gray_range = _gray_range(image) if image.mode.startswith(("I", "F")) else None
     if image.mode == "RGB" and "transparency" not in image.info:
         rgb = image.reduce(factor) if factor > 1 else image
@@ -231,7 +232,9 @@ def _to_upright_rgb(image: Image, factor: int) -> Image:
         rgb = pillow().new("RGB", (ceil(image.width / factor), ceil(image.height / factor)), "white")
         for top, strip in _strips(image, factor):
             rgb.paste(_strip_to_rgb(strip, factor, gray_range), (0, top // factor))
-    return rgb if transpose is None else rgb.transpose(transpose)
+    if orientation not in range(2, 9):
+        return rgb
+    return rgb.transpose(pillow().Transpose[_TRANSPOSES[int(orientation) - 2]])
 
 
 def _strips(image: Image, factor: int) -> Iterator[tuple[int, Image]]:
@@ -258,12 +261,10 @@ def _strip_to_rgb(image: Image, factor: int, gray_range: tuple[float, float] | N
 
 
 def _read_exif(image: Image) -> dict[int, Any]:
-    """Return the EXIF data in the header; empty if they are damaged, or behind the pixels of a PNG file."""
-    if image.format == "PNG" and "exif" not in image.info:
-        return {}
+    """Return the EXIF data; empty if they are damaged."""
     try:
         exif = image.getexif()
-        return {**exif, **exif.get_ifd(_EXIF_IFD)}
+        return {**exif.get_ifd(_EXIF_IFD), **exif}
     except Exception:
         return {}
 
@@ -274,25 +275,6 @@ def _time_taken(exif: dict[int, Any]) -> str:
         with suppress(ValueError):
             return datetime.strptime(str(exif.get(tag))[:19], "%Y:%m:%d %H:%M:%S").isoformat()
     return ""
-
-
-def _upright_transpose(image: Image) -> Transpose | None:
-    """Return the operation that makes the image upright, None if there is none or the EXIF data are damaged."""
-    operations = pillow().Transpose
-    try:
-        orientation = int(image.getexif().get(_ORIENTATION, 1))
-    except Exception:
-        return None
-    transpose: Transpose | None = {
-        2: operations.FLIP_LEFT_RIGHT,
-        3: operations.ROTATE_180,
-        4: operations.FLIP_TOP_BOTTOM,
-        5: operations.TRANSPOSE,
-        6: operations.ROTATE_270,
-        7: operations.TRANSVERSE,
-        8: operations.ROTATE_90,
-    }.get(orientation)
-    return transpose
 
 
 def _gray_values(image: Image) -> Floats:

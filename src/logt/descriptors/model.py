@@ -1,9 +1,9 @@
-"""Networks: any ONNX model that returns a feature map, tokens or a vector, or one that the package includes."""
+"""Networks: an image -> one vector of norm 1, from any ONNX model or one that the package includes."""
 
 from __future__ import annotations
 
-import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,16 +13,19 @@ import numpy as np
 
 from logt._internal.types import Floats
 from logt._internal.validation import check_choice, check_float, check_int
-from logt.descriptors.boxes import Box
-from logt.descriptors.model_files import ModelFiles, find_files, find_model, read_settings
-from logt.descriptors.model_settings import INPUT_KEYS, OUTPUT_KEYS
-from logt.descriptors.onnx_session import choose_output, create_session, read_model_file, run_session
-from logt.descriptors.pooling import POOLINGS, pool_tokens
+from logt.descriptors.boxes import Box, to_pixels
+from logt.descriptors.model_files import TextFiles, find_model, find_text_files, read_settings
+from logt.descriptors.model_settings import INPUT_KEYS, OUTPUT_KEYS, check_settings
+from logt.descriptors.onnx_session import choose_output, load_session, run_session
+from logt.descriptors.pooling import POOLINGS, combine_scales, gem, pool_tokens
 from logt.descriptors.preprocessing import Preprocessing
 from logt.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+SCALES = (1.0, 1 / math.sqrt(2), 0.5)
+"""The three scales of the paper."""
 
 _METADATA_KEY = "logt"
 _INPUT_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
@@ -34,31 +37,34 @@ class Output:
     """What a network returns, and what becomes of it.
 
     name: of the output. pooling, prefix: of tokens, see `logt.descriptors.pooling.pool_tokens`. scales: of the images
-    that the network processes; empty for the default ones. whiten: whether descriptors are whitened.
+    that the network processes. whiten: whether descriptors are whitened.
     """
 
     name: str
     pooling: str = "cls"
     prefix: int = 1
-    scales: Sequence[float] = ()
+    scales: Sequence[float] = SCALES
     whiten: bool = True
 
     def __post_init__(self) -> None:
         check_choice("pooling", self.pooling, POOLINGS)
         check_int("prefix", self.prefix, 0)
-        if not isinstance(self.scales, list | tuple):
+        if not isinstance(self.scales, list | tuple) or not self.scales:
             raise InvalidInputError(f"scales must be a list of numbers, got {self.scales!r}")
-        object.__setattr__(self, "scales", tuple(check_float("scale", scale) for scale in self.scales))
+        scales = tuple(check_float("scale", scale) for scale in self.scales)
+        if not all(0 < scale <= 8 for scale in scales):
+            raise InvalidInputError(f"scales must be above 0 and at most 8, got {self.scales!r}")
+        object.__setattr__(self, "scales", scales)
         if not isinstance(self.whiten, bool):
             raise InvalidInputError(f"whiten must be true or false, got {self.whiten!r}")
 
 
 @dataclass(frozen=True)
 class Model:
-    """A network and its preprocessing, created by `Model.load`; threads may share it.
+    """A network that computes the descriptors of images, created by `Model.load`; threads may share it.
 
     path: the ONNX file. name: for reports. sha256: of the file. preprocessing: from an image to the input. output: of
-    the network. files: the text encoder that belongs to it, if there is one. session: of onnxruntime.
+    the network. text: the text encoder that belongs to it, if there is one. session: of onnxruntime.
     """
 
     path: Path
@@ -66,7 +72,7 @@ class Model:
     sha256: str
     preprocessing: Preprocessing
     output: Output
-    files: ModelFiles
+    text: TextFiles
     session: Any = field(repr=False, compare=False)
 
     @classmethod
@@ -75,11 +81,8 @@ class Model:
         path: str | Path | None = None,
         *,
         preset: str | None = None,
-        layout: str | None = None,
-        mean: Sequence[float] | None = None,
-        std: Sequence[float] | None = None,
-        side: int | None = None,
         settings: Mapping[str, Any] | None = None,
+        **given: Any,
     ) -> Model:
         """Load an ONNX file, by default the model included in the package.
 
@@ -91,47 +94,53 @@ class Model:
         path: the ONNX file, a folder that contains one, or the name of a model: "dinov2" (the default, unless
         the environment variable LOGT_MODEL names another one), "lite", or one in the folder LOGT_MODELS.
         preset: the usual values of a family of models: "clip", "siglip", "dinov2" or "timm".
-        layout: "NCHW" or "NHWC".
-        mean, std: three numbers each: the input is (rgb / 255 - mean) / std.
-        side: the longer side of an image, in pixels, at scale 1.
-        settings: other values by name, as in NAME.json; no such file is read then.
+        settings: values by name, as in NAME.json; no such file is read then.
+        given: values by name that come before all others, such as side=224 or mean=(0.5, 0.5, 0.5).
         """
         file = find_model(path)
-        data = read_model_file(file)
-        session = create_session(data, file)
-        arguments = {"layout": layout, "mean": mean, "std": std, "side": side}
-        given = {name: value for name, value in arguments.items() if value is not None}
-        config, chosen = read_settings(file, preset) if settings is None else ({}, dict(settings))
-        values = {**config, **_read_metadata(session, file), **chosen, **given}
-        model = cls(
-            file,
-            str(values.get("name", file.stem)),
-            hashlib.sha256(data).hexdigest(),
-            _preprocessing(session, values, file),
-            _output(session, values, file),
-            find_files(file, values),
-            session,
-        )
+        session, sha256 = load_session(file)
+        config, chosen = read_settings(file, preset) if settings is None else ({}, settings)
+        values = {**config, **_read_metadata(session, file), **chosen, **check_settings(given, "Model.load")}
+        preprocessing, text = _preprocessing(session, values, file), find_text_files(file, values)
+        output = {name: values[name] for name in OUTPUT_KEYS if name in values}
+        output["name"] = choose_output(session, output.pop("output", None), _OUTPUTS, file)
+        output.setdefault("whiten", not text.model)  # descriptors that texts are compared with are not
+        if preprocessing.size is not None:
+            output["scales"] = (1.0,)
+        name = str(values.get("name", file.stem))
+        model = cls(file, name, sha256, preprocessing, Output(**output), text, session)
         model._check_output()
         return model
 
     @property
     def has_text(self) -> bool:
         """Whether a text encoder belongs to the model."""
-        return self.files.text is not None
+        return self.text.model is not None
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All settings except those that are arguments of `load`; `load(settings=…)` gives the same model."""
+        """All settings: `load(path, settings=…)` gives the same model."""
         fields = {**asdict(self.preprocessing), **asdict(self.output), "output": self.output.name}
-        names = [name for name in (*INPUT_KEYS, *OUTPUT_KEYS) if name not in ("layout", "mean", "std", "side")]
-        return {**{name: fields[name] for name in names}, **self.files.settings}
+        return {**{name: fields[name] for name in (*INPUT_KEYS, *OUTPUT_KEYS)}, **self.text.settings}
 
-    def __call__(self, image: Image, box: Box, scale: float = 1.0) -> Floats:
-        """Return the feature map, (C, H, W), or the vector, (D,), of a region of an image, in pixels."""
-        return self._run(self.preprocessing(image, box, scale))
+    @property
+    def side(self) -> int:
+        """The longer side, in pixels, of the images that the network needs."""
+        preprocessing = self.preprocessing
+        longest = max(preprocessing.size or (math.ceil(preprocessing.side * max(self.output.scales)),))
+        return 2 * longest if preprocessing.fit == "crop" else longest
+
+    def __call__(self, image: Image, box: Box | None = None) -> Floats:
+        """Return the descriptor, not whitened, of an RGB image or of its region in a box."""
+        region = to_pixels((0, 0, 1, 1) if box is None else box, image.size)
+        outputs = [self._run(self.preprocessing(image, region, scale)) for scale in self.output.scales]
+        descriptor = combine_scales([gem(out) if out.ndim == 3 else out for out in outputs])
+        if not np.isfinite(descriptor).all() or not descriptor.any():
+            raise InvalidInputError(f"the model {self.name} returns zeros, NaN or infinity for this image")
+        return descriptor
 
     def _run(self, x: Floats) -> Floats:
+        """Return the feature map, (C, H, W), or the vector, (D,), of an input of the network."""
         first_input = self.session.get_inputs()[0]
         batch = x.astype(_INPUT_TYPES[first_input.type])
         output = np.asarray(run_session(self.session, self.output.name, {first_input.name: batch}, self.path))
@@ -180,10 +189,3 @@ def _preprocessing(session: Any, settings: Mapping[str, Any], file: Path) -> Pre
     if isinstance(height, int) and isinstance(width, int):
         values["size"] = (height, width)
     return Preprocessing(**values)
-
-
-def _output(session: Any, settings: Mapping[str, Any], file: Path) -> Output:
-    """Return the output that the settings define; descriptors that texts are compared with are not whitened."""
-    values = {name: settings[name] for name in ("pooling", "prefix", "scales") if name in settings}
-    whiten = settings.get("whiten", not find_files(file, settings).text)
-    return Output(choose_output(session, settings.get("output"), _OUTPUTS, file), whiten=whiten, **values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,15 +48,10 @@ _MAX_JSON = 1 << 26
 
 
 @dataclass(frozen=True)
-class ModelFiles:
-    """The files of a model.
+class TextFiles:
+    """The files of the text encoder of a model, None if it has none, and its settings."""
 
-    image: the ONNX file of the image encoder. text, tokenizer: those of its text encoder, None if it has none.
-    settings: of the text encoder.
-    """
-
-    image: Path
-    text: Path | None = None
+    model: Path | None = None
     tokenizer: Path | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -90,15 +85,15 @@ def name_of_included(model: str) -> str:
     return next((name for name, path in BUILT_IN.items() if path.stem == model), model)
 
 
-def find_files(image: Path, settings: Mapping[str, Any]) -> ModelFiles:
-    """Return the files of the model that has this image encoder; the settings may name the others."""
+def find_text_files(image: Path, settings: Mapping[str, Any]) -> TextFiles:
+    """Return the text encoder that belongs to an image encoder; the settings may name it."""
     if image in BUILT_IN.values():
-        return ModelFiles(image)
+        return TextFiles()
     text = _named(image, settings, "text_model") or _find_near(image, _TEXT_FILES)
     tokenizer = _named(image, settings, "tokenizer") or _find_near(image, _TOKENIZERS)
     if not text or not tokenizer or text == image:
-        return ModelFiles(image)
-    return ModelFiles(image, text, tokenizer, {key: settings[key] for key in TEXT_KEYS if key in settings})
+        return TextFiles()
+    return TextFiles(text, tokenizer, {key: settings[key] for key in TEXT_KEYS if key in settings})
 
 
 def read_settings(image: Path, preset: str | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -121,19 +116,16 @@ def read_settings(image: Path, preset: str | None = None) -> tuple[dict[str, Any
 
 def _read_config(image: Path) -> dict[str, Any]:
     """Return the settings in the configuration files of other tools, {} if there are none."""
-    for folder in _folders(image):
-        for name, convert in _CONFIGS.items():
-            if (folder / name).is_file() and (settings := _convert(folder / name, convert)):
-                return settings
+    files = [(folder / name, convert) for folder in _folders(image) for name, convert in _CONFIGS.items()]
+    for file, convert in files:
+        values = read_json(file) if file.is_file() else {}
+        try:
+            settings = convert(values) if values else {}
+        except (TypeError, ValueError, LookupError, AttributeError, ZeroDivisionError) as error:
+            raise InvalidInputError(f"{file} has an unsupported form: {error!r}") from error
+        if settings:
+            return settings
     return {}
-
-
-def _convert(file: Path, convert: Callable[[Mapping[str, Any]], dict[str, Any]]) -> dict[str, Any]:
-    values = read_json(file)
-    try:
-        return convert(values)
-    except (TypeError, ValueError, LookupError, AttributeError, ZeroDivisionError) as error:
-        raise InvalidInputError(f"{file} has an unsupported form: {error!r}") from error
 
 
 def _folders(image: Path) -> Iterator[Path]:

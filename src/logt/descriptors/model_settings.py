@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from logt.descriptors.preprocessing import RESAMPLES
@@ -40,12 +39,12 @@ PRESETS: dict[str, dict[str, Any]] = {
 """The usual values of families of models. A size is for files that accept any; a fixed size of the file is used."""
 
 
-def check_settings(settings: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """Return the settings; raise for keys that are unknown."""
+def check_settings(settings: Mapping[str, Any], where: object) -> dict[str, Any]:
+    """Return the settings; raise for keys that are unknown. where: they come from, such as a file."""
     known = (*INPUT_KEYS, *OUTPUT_KEYS, *TEXT_KEYS, *NOTES)
     for key in settings:
         if key not in known:
-            raise InvalidInputError(f"{file} has an unknown setting {key!r}; known: {', '.join(known)}")
+            raise InvalidInputError(f"{where} has an unknown setting {key!r}; known: {', '.join(known)}")
     return dict(settings)
 
 
@@ -75,27 +74,27 @@ def from_transformers(config: Mapping[str, Any]) -> dict[str, Any]:
 def from_open_clip(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings in a preprocess_cfg.json or an open_clip_config.json of the library open_clip."""
     config = config.get("preprocess_cfg", config)
-    settings: dict[str, Any] = {key: config[key] for key in ("mean", "std") if key in config}
+    settings = _equal_settings(config)
     if size := _size(config.get("size")):
         settings |= {"size": size, "fit": "stretch" if config.get("resize_mode") == "squash" else "crop"}
-    if config.get("interpolation") in RESAMPLES:
-        settings["resample"] = config["interpolation"]
     return settings
 
 
 def from_timm(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings in a config.json of the library timm; {} if it is that of another library."""
-    if "pretrained_cfg" not in config:
-        return {}
-    config = config["pretrained_cfg"]
-    settings: dict[str, Any] = {key: config[key] for key in ("mean", "std") if key in config}
+    config = config.get("pretrained_cfg", {})
+    settings = _equal_settings(config)
     if "input_size" in config:
         squash = config.get("crop_mode") == "squash"
         settings |= {"size": config["input_size"][1:], "fit": "stretch" if squash else "crop"}
         settings["zoom"] = 1.0 if squash else config.get("crop_pct", 1.0)
-    if config.get("interpolation") in RESAMPLES:
-        settings["resample"] = config["interpolation"]
     return settings
+
+
+def _equal_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that open_clip and timm store alike."""
+    settings = {key: config[key] for key in ("mean", "std") if key in config}
+    return {**settings, "resample": config["interpolation"]} if config.get("interpolation") in RESAMPLES else settings
 
 
 def _size(value: Any) -> tuple[int, int] | None:

@@ -1,7 +1,8 @@
-"""ONNX files: the bytes of a file -> a session of onnxruntime, and the outputs of encoders by their usual names."""
+"""ONNX files: a file -> a session of onnxruntime, and the outputs of encoders by their usual names."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,20 +11,11 @@ from logt._internal.types import Array
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.storage.files import read_bytes
 
-MAX_BYTES = 1 << 31
-"""Larger files are refused: an ONNX file has at most so many bytes."""
+_MAX_BYTES = 1 << 31  # of an ONNX file
 
 
-def read_model_file(file: Path) -> bytes:
-    """Return the bytes of an ONNX file."""
-    try:
-        return read_bytes(file, MAX_BYTES)
-    except OSError as error:
-        raise InvalidInputError(f"the model {file} cannot be read: {error.strerror or error}") from error
-
-
-def create_session(data: bytes, file: Path, *, threads: int = 1) -> Any:
-    """Return a session of onnxruntime on the CPU; `file` is for error messages, and for weights next to it."""
+def load_session(file: Path) -> tuple[Any, str]:
+    """Return a session of onnxruntime on the CPU for an ONNX file, and the SHA-256 of the file."""
     try:
         import onnxruntime
     except ImportError as error:
@@ -31,20 +23,23 @@ def create_session(data: bytes, file: Path, *, threads: int = 1) -> Any:
             "computing descriptors needs onnxruntime: pip install 'logt-search[images]'"
         ) from error
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = threads  # images are processed in parallel instead
+    options.intra_op_num_threads = options.inter_op_num_threads = 1  # images are processed in parallel instead
     options.enable_mem_pattern = False  # it needs inputs of equal size
     options.log_severity_level = 4  # errors are raised as exceptions
     try:
-        return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        data = read_bytes(file, _MAX_BYTES)
+    except OSError as error:
+        raise InvalidInputError(f"the model {file} cannot be read: {error.strerror or error}") from error
+    try:
+        session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has no exception class of its own for invalid files
         raise InvalidInputError(f"{file} cannot be loaded as an ONNX model: {error}") from error
+    return session, hashlib.sha256(data).hexdigest()
 
 
-def choose_output(session: Any, wanted: str | int | None, usual: Sequence[str], file: Path) -> str:
-    """Return the name of the output to read: the one that is wanted, by name or number, or the first usual one."""
+def choose_output(session: Any, wanted: str | None, usual: Sequence[str], file: Path) -> str:
+    """Return the name of the output to read: the one that is wanted, or the first usual one."""
     names = [output.name for output in session.get_outputs()]
-    if isinstance(wanted, int) and 0 <= wanted < len(names):
-        return str(names[wanted])
     if wanted is not None and wanted not in names:
         raise InvalidInputError(f"{file} has no output {wanted!r}; its outputs: {', '.join(names)}")
     return str(wanted or next((name for name in usual if name in names), names[0]))

@@ -12,17 +12,14 @@ POOLINGS = ("cls", "mean", "gem", "cls+mean")
 """How the tokens of a transformer become one vector."""
 
 
-def gem(features: Floats, p: float = 3.0) -> Floats:
-    """Return the generalized mean (mean of x**p)**(1/p) of each channel of a (C, H, W) map (Radenović et al., 2018).
-
-    p = 1 is average pooling, p = ∞ is max pooling.
-    """
-    powers = np.maximum(features, 1e-6).astype(np.float32) ** np.float32(p)
-    pooled: Floats = powers.mean(axis=(1, 2), dtype=np.float32) ** np.float32(1 / p)
+def gem(features: Floats) -> Floats:
+    """Return the generalized mean of each channel of a (C, H, W) map, with p = 3 (Radenović et al., 2018)."""
+    cubes = np.maximum(features, 1e-6).astype(np.float32) ** 3
+    pooled: Floats = np.cbrt(cubes.mean(axis=(1, 2), dtype=np.float32))
     return pooled
 
 
-def pool_tokens(tokens: Floats, pooling: str = "cls", prefix: int = 1, p: float = 3.0) -> Floats:
+def pool_tokens(tokens: Floats, pooling: str = "cls", prefix: int = 1) -> Floats:
     """Return one vector from the tokens of a transformer, (T, D).
 
     pooling: "cls" is the class token, the first; "mean" is the mean of the patches, "gem" their generalized mean;
@@ -34,7 +31,7 @@ def pool_tokens(tokens: Floats, pooling: str = "cls", prefix: int = 1, p: float 
         return first
     patches = tokens[prefix:]
     if pooling == "gem":
-        return gem(patches.T[:, :, None], p)
+        return gem(patches.T[:, :, None])
     mean: Floats = patches.mean(axis=0, dtype=np.float32)
     return mean if pooling == "mean" else np.concatenate([normalize(first), normalize(mean)])
 

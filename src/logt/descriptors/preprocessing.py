@@ -64,7 +64,7 @@ class Preprocessing:
         if min(self.std) <= 0:
             raise InvalidInputError(f"std must be above 0, got {self.std}")
         for name in ("side", "multiple"):
-            object.__setattr__(self, name, check_int(name, getattr(self, name)))
+            object.__setattr__(self, name, _check_length(name, getattr(self, name)))
         object.__setattr__(self, "zoom", check_fraction("zoom", self.zoom))
         if self.size is not None:
             object.__setattr__(self, "size", _check_size(self.size))
@@ -104,7 +104,12 @@ def _check_size(size: object) -> tuple[int, int]:
     values = [size, size] if isinstance(size, int) else size
     if not isinstance(values, Sequence) or isinstance(values, str) or len(values) != 2:
         raise InvalidInputError(f"size must be height and width, got {size!r}")
-    height, width = (check_int("size", value) for value in values)
-    if max(height, width) > _MAX_SIZE:
-        raise InvalidInputError(f"size must be at most {_MAX_SIZE:,} pixels, got {size!r}")
+    height, width = (_check_length("size", value) for value in values)
     return height, width
+
+
+def _check_length(name: str, value: object) -> int:
+    length = check_int(name, value)
+    if length > _MAX_SIZE:
+        raise InvalidInputError(f"{name} must be at most {_MAX_SIZE:,} pixels, got {length}")
+    return length

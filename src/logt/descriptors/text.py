@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from logt._internal.types import Array, Floats
 from logt._internal.validation import check_int
 from logt.descriptors.model import Model
 from logt.descriptors.model_files import read_json
-from logt.descriptors.onnx_session import choose_output, create_session, read_model_file, run_session
+from logt.descriptors.onnx_session import choose_output, load_session, run_session
 from logt.descriptors.pooling import normalize
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.storage.files import read_bytes
@@ -52,15 +51,18 @@ class TextEncoder:
 
         model: an image encoder with a text encoder and a tokenizer.json next to it.
         """
-        file, tokenizer_file = model.files.text, model.files.tokenizer
+        file, tokenizer_file = model.text.model, model.text.tokenizer
         if file is None or tokenizer_file is None:
             raise InvalidInputError(
                 f"the model {model.name} has no text encoder; searching by text needs a model folder with "
                 "text_model.onnx and tokenizer.json, such as an export of CLIP"
             )
-        session, settings = create_session(read_model_file(file), file), model.files.settings
-        tokenizer, config = _load_tokenizer(tokenizer_file), _read_config(tokenizer_file)
-        length = settings.get("text_length") or _fixed_length(session) or (tokenizer.padding or {}).get("length")
+        (session, _), settings = load_session(file), model.text.settings
+        tokenizer, config_file = _load_tokenizer(tokenizer_file), tokenizer_file.with_name("tokenizer_config.json")
+        config = read_json(config_file) if config_file.is_file() else {}
+        shape = session.get_inputs()[0].shape
+        fixed = shape[1] if len(shape) == 2 and isinstance(shape[1], int) else None
+        length = settings.get("text_length") or fixed or (tokenizer.padding or {}).get("length")
         longest = config.get("model_max_length")
         cut = length or (longest if isinstance(longest, int) and 0 < longest <= MAX_LENGTH else _CONTEXT)
         padding = _padding_token(tokenizer, config)
@@ -74,7 +76,7 @@ class TextEncoder:
         if not isinstance(text, str) or not text.strip() or len(text) > MAX_LENGTH:
             shown = text if not isinstance(text, str) or len(text) <= 100 else f"{len(text):,} characters"
             raise InvalidInputError(f"text must have 1 to {MAX_LENGTH:,} characters, not only spaces, got {shown!r}")
-        ids = self.tokenizer.encode(_without_surrogates(text)).ids
+        ids = self.tokenizer.encode(text.encode("utf-8", "replace").decode()).ids  # without surrogates
         output = np.asarray(run_session(self.session, self.output, self._inputs(ids), self.path))
         if output.ndim != 2 or not np.isfinite(output).all() or not output.any():
             raise InvalidInputError(
@@ -106,11 +108,6 @@ class TextEncoder:
         return inputs
 
 
-def can_encode_text(model: Model) -> bool:
-    """Return whether the text encoder of a model can be used: its files exist and `tokenizers` is installed."""
-    return model.has_text and find_spec("tokenizers") is not None
-
-
 def _load_tokenizer(file: Path) -> Tokenizer:
     try:
         from tokenizers import Tokenizer
@@ -123,12 +120,6 @@ def _load_tokenizer(file: Path) -> Tokenizer:
     return tokenizer
 
 
-def _fixed_length(session: Any) -> int | None:
-    """Return the number of tokens that the network accepts, None if any."""
-    shape = session.get_inputs()[0].shape
-    return shape[1] if len(shape) == 2 and isinstance(shape[1], int) else None
-
-
 def _padding_token(tokenizer: Tokenizer, config: Mapping[str, Any]) -> int:
     """Return the token that texts are padded with: that of tokenizer.json, of tokenizer_config.json, or 0."""
     if tokenizer.padding:
@@ -137,13 +128,3 @@ def _padding_token(tokenizer: Tokenizer, config: Mapping[str, Any]) -> int:
     name = name.get("content") if isinstance(name, dict) else name
     token = tokenizer.token_to_id(name) if isinstance(name, str) else None
     return token or 0
-
-
-def _read_config(tokenizer_file: Path) -> Mapping[str, Any]:
-    """Return tokenizer_config.json next to the tokenizer, {} if there is none."""
-    file = tokenizer_file.with_name("tokenizer_config.json")
-    return read_json(file) if file.is_file() else {}
-
-
-def _without_surrogates(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()

@@ -72,17 +72,12 @@ class BlockRows:
         return self.shape[0]
 
     def __getitem__(self, rows: slice | Array) -> Array:
+        if len(self._parts) == 1:
+            return self._parts[0][rows]
         if isinstance(rows, slice):
-            first, last, _ = rows.indices(len(self))
-            spans = zip(self._parts, self._starts, strict=False)
-            parts = [
-                part[max(first - start, 0) : last - start]
-                for part, start in spans
-                if start < last and start + len(part) > first
-            ]
-            return parts[0] if len(parts) == 1 else np.concatenate([self._parts[0][:0], *parts])
+            rows = np.arange(*rows.indices(len(self)))
         at = np.searchsorted(self._starts, rows, side="right") - 1
-        out = np.empty((len(rows), self.shape[1]), np.result_type(*(part.dtype for part in self._parts)))
+        out = np.empty((len(rows), self.shape[1]), np.result_type(*self._parts))
         for number, part in enumerate(self._parts):
             here = at == number
             out[here] = part[rows[here] - self._starts[number]]
@@ -93,14 +88,13 @@ def read_block(block: Block, dim: int, metric: Metric) -> BlockRows:
     """Return the rows of a block; raise InvalidInputError that names the source of a row that cannot be indexed."""
     rows = BlockRows(block, dim)
     for piece, part in zip(block.pieces, rows._parts, strict=True):
-        where = f"{piece.source} (counted from row {piece.start:,})"
         if part.ndim != 2 or part.shape[1] != dim or part.dtype.kind not in "fiub":
             raise InvalidInputError(
                 f"{piece.source} holds {part.dtype} of shape {part.shape}, not {dim} numbers per row"
             )
-        check_rows(part, where, "nothing was built")
-        if metric == "cosine" and (row_norms(part) == 0).any():
-            row = piece.start + int(np.flatnonzero(row_norms(part) == 0)[0])
+        check_rows(part, f"{piece.source} (counted from row {piece.start:,})", "nothing was built")
+        if metric == "cosine" and not (norms := row_norms(part)).all():
+            row = piece.start + int(norms.argmin())
             raise InvalidInputError(
                 f"row {row} of {piece.source} is all zeros and has no direction; use metric='ip' or 'l2'"
             )

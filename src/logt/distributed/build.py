@@ -10,21 +10,23 @@ import json
 import math
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from logt._internal.progress import shown_progress
+from logt._internal.segment import MAX_ROWS
 from logt._internal.threads import Progress
 from logt._internal.validation import check_int
 from logt.datasets.vector_files import SUFFIXES
 from logt.distributed.blocks import Block, split_sources
 from logt.distributed.pools import Pool, ProcessPool
-from logt.distributed.staging import Staging, is_dataset
-from logt.distributed.tasks import HELD_OUT, Result, files_of
-from logt.engine.builder import MAX_ROWS
+from logt.distributed.staging import is_dataset, staged_files
+from logt.distributed.tasks import HELD_OUT, Result
 from logt.engine.protocols import Method
 from logt.errors import InvalidInputError
-from logt.group_testing.kmeans import KMeans
+from logt.lists.method import Sketched
+from logt.lists.training import PER_UNIT
 from logt.methods import _check_method
 from logt.metrics import parse_metric
 from logt.storage.files import checksum
@@ -74,116 +76,82 @@ def build(
 
     sources: files of vectors (.npy, .fbin, .parquet, .h5 and others), by path or URL; ids are the numbers of their
     rows, in the order of the sources. Or a Ray Dataset with a column of vectors, whose blocks are written to files
-    next to `out` first. out: the folder or URL of the index; all workers must be able to write to it.
-    method, metric, seed: as of `logt.Index`. segment_size: the most vectors of a segment, and of one task. workers:
-    processes on this machine, one per core if None. pool: where tasks run instead, such as
+    next to `out` first; a build from it does not resume. out: the folder or URL of the index; all workers must be
+    able to write to it. method, metric, seed: as of `logt.Index`. segment_size: the most vectors of a segment, and
+    of one task. workers: processes on this machine, one per core if None. pool: where tasks run instead, such as
     `logt.distributed.RayPool()`. overwrite: replace an index that is there. progress: True draws bars; a function is
     called as progress(what, done, total).
     """
-    recipe = _Recipe.check(method, metric, seed, segment_size)
-    staging = Staging(sources, out) if is_dataset(sources) else None
-    listed: list[Any] = [] if staging else [sources] if isinstance(sources, str | os.PathLike) else list(sources)
-    if not staging and not listed:
+    listed = [sources] if isinstance(sources, str | os.PathLike) or is_dataset(sources) else list(sources)
+    if not listed:
         raise InvalidInputError(f"no sources are given; pass files of vectors: {', '.join(SUFFIXES)}")
-    own = ProcessPool(workers) if pool is None else None
-    used: Any = pool or own
-    try:
-        with shown_progress(progress) as report, open_target(out, overwrite=overwrite) as target:
-            listed = staging.write() if staging else listed
-            names = [str(source) if is_url(source) else str(local_path(source)) for source in listed]
-            done = _Build(used, target, recipe, report).run(names)
-    except InvalidInputError:  # as in open_target: other failures leave what the next attempt uses
-        if staging:
-            staging.remove()
-        raise
-    finally:
-        if own is not None:
-            own.close()
-    if staging:
-        staging.remove()
-    return done
-
-
-@dataclass(frozen=True)
-class _Recipe:
-    """The parameters of an index."""
-
-    method: Method
-    metric: str
-    seed: int
-    segment_size: int
-
-    @classmethod
-    def check(cls, method: Method | None, metric: str, seed: int, segment_size: int | str) -> _Recipe:
-        checked = _check_method(method)
-        if segment_size == "auto":
-            segment_size = checked.segment_size
-        size = check_int("segment_size", segment_size)
-        if size > MAX_ROWS:
-            raise InvalidInputError(f"segment_size must be at most {MAX_ROWS:,}, got {size}")
-        return cls(checked, parse_metric(metric), check_int("seed", seed, least=0), size)
+    method = _check_method(method)
+    size = check_int("segment_size", method.segment_size if segment_size == "auto" else segment_size)
+    if size > MAX_ROWS:
+        raise InvalidInputError(f"segment_size must be at most {MAX_ROWS:,}, got {size}")
+    settings = {"metric": parse_metric(metric), "seed": check_int("seed", seed, least=0), "segment_size": size}
+    with (
+        ProcessPool(workers) if pool is None else nullcontext(pool) as used,
+        shown_progress(progress) as report,
+        open_target(out, overwrite=overwrite) as target,
+        staged_files(sources, out) if is_dataset(sources) else nullcontext(listed) as files,
+    ):
+        names = [str(source) if is_url(source) else str(local_path(source)) for source in files]
+        return _Build(used, target, method, settings, report).run(names)
 
 
 class _Build:
-    """One build: the steps of the driver."""
+    """One build: the steps of the driver. settings: metric, seed and segment_size."""
 
-    def __init__(self, pool: Pool, target: Store, recipe: _Recipe, progress: Progress | None):
-        self._pool, self._target, self._recipe, self._progress = pool, target, recipe, progress
-        self._place: Location = target.location
+    def __init__(
+        self, pool: Pool, target: Store, method: Method, settings: dict[str, Any], progress: Progress | None
+    ):
+        self._pool, self._target, self._method, self._progress = pool, target, method, progress
+        self._location: Location = target.location
+        self._settings = settings
 
     def run(self, sources: Sequence[str]) -> BuildSummary:
         before = self._pool.received
-        about = self._inspect(sources)
-        dims = {source: shape["dim"] for source, shape in zip(sources, about, strict=True)}
+        about = self._map([{"kind": "inspect", "source": source} for source in sources], "reading headers")
         dim = about[0]["dim"]
-        for source, other in dims.items():
-            if other != dim or dim < 1:
-                raise InvalidInputError(f"{source} has {other} dimensions, {sources[0]} has {dim}; nothing was built")
-        blocks = split_sources(
-            [(s, a["rows"]) for s, a in zip(sources, about, strict=True)], self._recipe.segment_size
-        )
+        for source, shape in zip(sources, about, strict=True):
+            if shape["dim"] != dim or dim < 1:
+                raise InvalidInputError(
+                    f"{source} has {shape['dim']} dimensions, {sources[0]} has {dim}; nothing was built"
+                )
+        rows = [shape["rows"] for shape in about]
+        blocks = split_sources(list(zip(sources, rows, strict=True)), self._settings["segment_size"])
         if not blocks:
             raise InvalidInputError("the sources hold no vectors; nothing was built")
-        task = {
-            "out": self._place.name,
-            "dim": dim,
-            "metric": self._recipe.metric,
-            "seed": self._recipe.seed,
-            "method": stage_to_json(self._recipe.method),
-            "threads": self._pool.threads,
-        }
-        plan = [sources, [a["stamp"] for a in about], {**task, "threads": 0}, self._recipe.segment_size]
+        task = {"out": self._location.name, "dim": dim, "method": stage_to_json(self._method), **self._settings}
+        plan = [sources, [shape["stamp"] for shape in about], task]
         key = checksum(json.dumps(plan).encode())[:16]
-        codec = self._learn(task, blocks, key) if self._recipe.method.probe else None
+        task["threads"] = self._pool.threads
+        method = self._method
+        codec = self._learn(method, task, blocks, key) if isinstance(method, Sketched) else None
         results, resumed = self._encode(task, blocks, codec, key)
         measured = codec and self._measure(task, codec, results)
-        self._commit(dim, blocks, results, codec, measured)
-        return BuildSummary(blocks[-1].first + blocks[-1].rows, len(blocks), resumed, self._pool.received - before)
+        self._commit({"dim": dim, **self._settings, "next_id": sum(rows)}, results, codec, measured)
+        return BuildSummary(sum(rows), len(blocks), resumed, self._pool.received - before)
 
-    def _inspect(self, sources: Sequence[str]) -> list[Result]:
-        """Return the shape of each source."""
-        return self._map([{"kind": "inspect", "source": source} for source in sources], "reading headers")
-
-    def _learn(self, task: dict[str, Any], blocks: Sequence[Block], key: str) -> Result:
+    def _learn(self, method: Sketched, task: dict[str, Any], blocks: Sequence[Block], key: str) -> Result:
         """Return the file of the codec: draw a sample of all blocks, and train on it in one task."""
         record = f"build-{key}-plan.json"
         if (done := self._read_record(record)) is not None and self._is_there([done["file"]]):
             return dict(done["file"])
         vectors = sum(block.rows for block in blocks)
-        group = self._recipe.method.group
-        wanted = group.sample * group.count(vectors) + HELD_OUT if isinstance(group, KMeans) else vectors
+        wanted = PER_UNIT * method.codec_settings(task["dim"], vectors).units + HELD_OUT
         share = min(1.0, wanted / vectors)
-        samples = self._map(
-            [{**task, "kind": "draw_sample", "block": b, "rows": math.ceil(share * b.rows)} for b in blocks],
-            "sampling",
-        )
-        drawn = sum(math.ceil(share * block.rows) for block in blocks)
-        files = [sample["file"] for sample in samples]
+        draws = [
+            {**task, "kind": "draw_sample", "block": block, "rows": math.ceil(share * block.rows)} for block in blocks
+        ]
+        files = [sample["file"] for sample in self._map(draws, "sampling")]
+        drawn = sum(draw["rows"] for draw in draws)
         alone = {**task, "kind": "train", "threads": self._pool.machine_threads}
         (trained,) = self._map([{**alone, "samples": files, "vectors": vectors, "drawn": drawn}], "learning")
-        self._place.write(record, json.dumps(trained).encode())
+        self._location.write(record, json.dumps(trained).encode())
         for name in {file["name"] for file in files}:
-            self._place.remove(name)
+            self._location.remove(name)
         return dict(trained["file"])
 
     def _encode(
@@ -200,15 +168,13 @@ class _Build:
             else:
                 tasks.append({**task, "kind": "encode", "block": block, "codec": codec, "record": record})
         resumed, total = len(results), sum(block.rows for block in blocks)
-        rows = sum(blocks[number].rows for number in results)
-        self._report("encoding", rows, total)
 
-        def finished(_: int, result: Result) -> None:
-            nonlocal rows
-            results[result["number"]] = result  # one result per block, whichever task wrote it
-            rows += blocks[result["number"]].rows
-            self._report("encoding", rows, total)
+        def finished(_: int, result: Result | None = None) -> None:
+            if result is not None:
+                results[result["number"]] = result  # one result per block, whichever task wrote it
+            self._report("encoding", sum(blocks[number].rows for number in results), total)
 
+        finished(0)
         self._pool.run(tasks, finished)
         return [results[block.number] for block in blocks], resumed
 
@@ -216,19 +182,17 @@ class _Build:
         """Return the file of the codec with its measured accuracy."""
         size = sum(about["bytes"] for result in results for about in result["files"].values())
         chosen = results[:: min(-(-size // MEASURED), len(results))]
-        segments = [files_of(result["entry"], result["files"]) for result in chosen]
+        segments = [
+            [{"name": name, **files[name]} for part in ("segment", "refinement") if (name := entry.get(part))]
+            for entry, files in ((result["entry"], result["files"]) for result in chosen)
+        ]
         alone = {**task, "kind": "measure", "threads": self._pool.machine_threads}
         about = {"codec": codec, "segments": segments, "share": len(chosen) / len(results)}
         (done,) = self._map([{**alone, **about}], "measuring recall")
         return dict(done["file"])
 
     def _commit(
-        self,
-        dim: int,
-        blocks: Sequence[Block],
-        results: Sequence[Result],
-        codec: Result | None,
-        measured: Result | None,
+        self, settings: dict[str, Any], results: Sequence[Result], codec: Result | None, measured: Result | None
     ) -> None:
         """Write the manifest; after that, the index is there."""
         files = {name: about for result in results for name, about in result["files"].items()}
@@ -238,16 +202,9 @@ class _Build:
             name = measured.pop("name")
             files = {n: about for n, about in files.items() if n != codec["name"]} | {name: measured}
             models, entries = {name: "Codec"}, [{**entry, "model": name} for entry in entries]
-        settings = {
-            "dim": dim,
-            "metric": self._recipe.metric,
-            "seed": self._recipe.seed,
-            "segment_size": self._recipe.segment_size,
-            "next_id": blocks[-1].first + blocks[-1].rows,
-        }
         contents = {
             "settings": settings,
-            "method": stage_to_json(self._recipe.method),
+            "method": stage_to_json(self._method),
             "models": dict(sorted(models.items())),
             "segments": entries,
             "strings": None,
@@ -274,10 +231,10 @@ class _Build:
     def _read_record(self, name: str) -> Result | None:
         """Return what an earlier run recorded; None if it did not, or was killed while it did."""
         try:
-            found: Result = json.loads(self._place.read(name))
+            found: Result = json.loads(self._location.read(name))
         except (FileNotFoundError, ValueError):
             return None
         return found
 
     def _is_there(self, files: Sequence[Result]) -> bool:
-        return all(self._place.size(file["name"]) == file["bytes"] for file in files)
+        return all(self._location.size(file["name"]) == file["bytes"] for file in files)

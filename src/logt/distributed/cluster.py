@@ -19,20 +19,15 @@ def connect(address: str | None = None) -> Any:
     except ImportError as error:
         raise MissingExtraError(f'Ray is not installed: pip install "logt-search[ray]" ({error})') from error
     if not ray.is_initialized():
-        options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "configure_logging": True}
+        if address is None and os.environ.get("RAY_ADDRESS"):
+            address = "auto"
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
+        if address == "local":
+            options["include_dashboard"] = False
         try:
-            if address is None:
-                _start(ray, "auto" if os.environ.get("RAY_ADDRESS") else None, options)
-            else:
-                _start(ray, address, options)
+            ray.init(address, **options)
         except ConnectionError as error:
             raise ConnectionError(
                 f"no Ray cluster at {address or 'auto'!r}; start one with `ray start --head`"
             ) from error
     return ray
-
-
-def _start(ray: Any, address: str | None, options: dict[str, Any]) -> None:
-    if address == "local":
-        options = {**options, "include_dashboard": False}
-    ray.init(address=address, **options)

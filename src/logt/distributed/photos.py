@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from logt.descriptors import DescriptorExtractor
+from logt.descriptors import Model
 from logt.distributed.cluster import connect
 from logt.errors import WorkerError
 from logt.photos.indexer import Extracted, extract_photo
@@ -49,12 +49,12 @@ class RayExtractor:
 
 
 def _extract_some(manifest: str, index_path: str, paths: list[str]) -> list[Extracted | str]:
-    extractor = _extractor(manifest, index_path)
-    return [extract_photo(Path(path), extractor) for path in paths]
+    model = _load_model(manifest, index_path)
+    return [extract_photo(Path(path), model) for path in paths]
 
 
 @lru_cache(maxsize=1)
-def _extractor(manifest: str, index_path: str) -> DescriptorExtractor:
-    """Return the extractor that an index names; a worker loads it once."""
+def _load_model(manifest: str, index_path: str) -> Model:
+    """Return the model that an index names; a worker loads it once."""
     parsed = PhotoManifest.from_json(manifest, Path(index_path))
-    return parsed.load_extractor(parsed.model_path)  # the process that started this one has checked it
+    return parsed.load_model(parsed.model_path)  # the process that started this one has checked it

@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any, Literal, Self, Unpack
 
 import numpy as np
 
-from logt._internal.arrays import to_numpy
-from logt._internal.params import SearchParams, SearchSettings, as_search_params, check_k
+from logt._internal.params import SearchParams, SearchSettings, as_search_params
 from logt._internal.types import Array, Floats, Ids, Metric, SomeIds, Vectors
-from logt._internal.validation import as_int_ids, as_mask, as_matrix, check_choice, check_float, check_int
+from logt._internal.validation import as_int_ids, as_mask, check_float, check_int
 from logt.distributed.cluster import connect
-from logt.distributed.graph import StateGraph
-from logt.distributed.replicas import Layout, Replicas
-from logt.engine.expansion import expand_queries
-from logt.engine.rerank import as_diffusion, diffuse
+from logt.distributed.replicas import Replicas
+from logt.engine.searching import Searched, check_range
 from logt.engine.snapshot import Snapshot
-from logt.engine.snapshot_search import list_scores
 from logt.engine.string_ids import as_strings
 from logt.errors import BusyError, ConflictError, InvalidInputError, MissingShardsError
 from logt.graph.diffusion import Diffusion
-from logt.lists.inverted_lists import Probe, Ranks
+from logt.lists.inverted_lists import CandidateDepths, Probe
+from logt.lists.search import user_scores
 from logt.lists.shards import ListTotals, balance, merge_candidates, merge_ranges, split_by_bytes
-from logt.metrics import check_queries, worst_score
-from logt.results import RangeResult, Report, SearchResult, pad_results
+from logt.results import RangeResult, Report, SearchResult
 from logt.storage.locations import is_url, local_path
-from logt.storage.shard_files import Outline, read_outline
+from logt.storage.shard_files import Outline, read_graph, read_outline
 
 BATCH = 256
 """Queries that are sent to the shards together."""
@@ -40,31 +38,39 @@ SHARD_BYTES = 16 << 30
 
 
 class ShardedResult(SearchResult):
-    """A `SearchResult`, and the numbers of the shards whose vectors were not searched: () unless partial results are
-    allowed."""
+    """A `SearchResult`, and the numbers of the shards that were not searched, which needs partial results."""
 
     missing: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class _View:
-    """One state of the index, and how it is spread over the shards."""
+@dataclass(frozen=True, eq=False)
+class ShardState:
+    """One saved state of an index, and the actors that hold it. parts: the segments of each shard."""
 
+    path: str
     outline: Outline
-    layout: Layout
+    parts: Sequence[Sequence[int]]
+    actors: Replicas
+
+    @property
+    def names(self) -> Snapshot:
+        """The string ids, without segments."""
+        return Snapshot((), 1, self.outline.strings)
 
     def to_int_ids(self, ids: Any) -> Ids:
         """Return the integer ids of requested ids; unknown strings are skipped."""
-        return as_int_ids(ids) if self.outline.strings is None else self._ids.to_int_ids(ids)
+        return as_int_ids(ids) if self.outline.strings is None else self.names.to_int_ids(ids)
 
-    def to_user_ids(self, ids: Ids) -> Array:
-        """Return ids as users know them."""
-        return self._ids.to_user_ids(ids)
-
-    @property
-    def _ids(self) -> Snapshot:
-        """Translates ids; it holds no segments."""
-        return Snapshot((), 1, self.outline.strings)
+    @cached_property
+    def linked(self) -> Snapshot:
+        """The neighbor graph and the string ids, without segments; read by the first search that re-ranks."""
+        graph = read_graph(self.path, self.outline.state)
+        if graph is not None and graph.count < len(self.outline):
+            raise InvalidInputError(
+                f"{len(self.outline) - graph.count:,} vectors are not in the neighbor graph; open the index with "
+                "mode='a', link() and save()"
+            )
+        return replace(self.names, graph=graph)
 
 
 def open(  # noqa: A001
@@ -86,52 +92,73 @@ def open(  # noqa: A001
     after `seconds` they raise BusyError.
     """
     name = str(path) if is_url(path) else str(local_path(path))
-    check_int("replicas", replicas)
-    check_int("max_searches", max_searches)
     if not 0 < check_float("seconds", seconds) < float("inf"):
         raise InvalidInputError(f"seconds must be above 0 and finite, got {seconds!r}")
-    outline = read_outline(name)
-    count = len(split_by_bytes(outline.sizes, check_int("shard_bytes", shard_bytes)))
-    if shards is not None:
-        count = min(check_int("shards", shards), max(1, len(outline.sizes)))
-    actors = Replicas(connect(address), name, count, replicas, float(seconds))
+    check_int("replicas", replicas)
+    check_int("shards", 1 if shards is None else shards)
+    check_int("shard_bytes", shard_bytes)
+    check_int("max_searches", max_searches)
+    read_outline(name)  # what cannot be searched in shards is refused before a cluster is started
+    load = partial(_load, connect(address), name, replicas, shards, shard_bytes, float(seconds))
+    return DistributedIndex(name, load, float(seconds), max_searches)
+
+
+def _load(
+    ray: Any, path: str, replicas: int, shards: int | None, shard_bytes: int, seconds: float, attempts: int = 10
+) -> ShardState:
+    """Start actors that open the newest state; repeat it if the state is replaced or an actor dies meanwhile."""
+    outline = read_outline(path)
+    if shards is None:
+        parts = split_by_bytes(outline.sizes, shard_bytes)
+    else:
+        parts = balance(outline.sizes, min(shards, max(1, len(outline.sizes))))
     try:
-        return DistributedIndex(name, actors, float(seconds), max_searches)
-    except BaseException:
-        actors.close()
-        raise
+        actors = Replicas(ray, path, outline.state, parts, replicas, seconds)
+    except (ConflictError, FileNotFoundError, MissingShardsError):
+        if attempts == 1:
+            raise
+        time.sleep(1)
+        return _load(ray, path, replicas, shards, shard_bytes, seconds, attempts - 1)
+    state = ShardState(path, outline, parts, actors)
+    weakref.finalize(state, actors.close).atexit = False  # when another state is used, and the last search has ended
+    return state
 
 
 class DistributedIndex:
     """An index in shards; `logt.distributed.open` makes it. Threads may share it. It is open for reading."""
 
-    def __init__(self, path: str, actors: Replicas, seconds: float, max_searches: int):
-        """Use `open`. path: of the index. actors: of its shards. seconds, max_searches: as in `open`."""
-        self._path, self._actors, self._seconds = path, actors, seconds
-        self._graph = StateGraph(path)
+    def __init__(self, path: str, load: Callable[[], ShardState], seconds: float, max_searches: int):
+        """Use `open`. load: opens the newest state. seconds, max_searches: as in `open`."""
+        self._path, self._load, self._seconds = path, load, seconds
         self._slots = threading.BoundedSemaphore(max_searches)
         self._refreshing = threading.Lock()
-        self._users: dict[str, int] = {}
-        self._user_lock = threading.Condition()
-        self._view = self._load()
+        self._state = load()
 
     # ------------------------------------------------------------------------------------------------- properties
 
     @property
+    def _outline(self) -> Outline:
+        return self._state.outline
+
+    @property
+    def _actors(self) -> Replicas:
+        return self._state.actors
+
+    @property
     def dim(self) -> int:
-        return self._view.outline.dim
+        return self._outline.dim
 
     @property
     def metric(self) -> Metric:
-        return self._view.outline.metric
+        return self._outline.metric
 
     @property
     def generation(self) -> int:
         """The number of the saved state that is searched."""
-        return self._view.outline.generation
+        return self._outline.generation
 
     def __len__(self) -> int:
-        return len(self._view.outline)
+        return len(self._outline)
 
     @property
     def ntotal(self) -> int:
@@ -141,7 +168,7 @@ class DistributedIndex:
     @property
     def linked(self) -> bool:
         """Whether there is a neighbor graph, which `rerank` needs."""
-        return self._view.outline.linked
+        return self._outline.linked
 
     def __repr__(self) -> str:
         return (
@@ -157,10 +184,9 @@ class DistributedIndex:
 
     def info(self) -> Report:
         """Return what the index holds, and of each shard vectors, bytes, calls, failures, mean milliseconds."""
-        outline, layout = self._view.outline, self._view.layout
-        parts = []
-        for shard, numbers in enumerate(layout.shards):
-            replicas = list(self._actors.shards[shard])
+        state = self._state
+        outline, parts = state.outline, []
+        for shard, (numbers, replicas) in enumerate(zip(state.parts, state.actors.shards, strict=True)):
             calls = sum(replica.calls for replica in replicas)
             parts.append(
                 {
@@ -182,7 +208,7 @@ class DistributedIndex:
                 "generation": outline.generation,
                 "segments": len(outline.sizes),
                 "bytes": sum(outline.sizes),
-                "actors replaced": self._actors.replaced,
+                "actors replaced": state.actors.replaced,
                 "shards": parts,
             }
         )
@@ -210,35 +236,23 @@ class DistributedIndex:
         it, and a filter must be one of ids. threads: has no effect; actors use theirs. params, on_invalid: as of
         `Index.search`.
         """
-        check_choice("on_invalid", on_invalid, ("raise", "ignore"))
         if rerank is not None and as_mask(filter) is not None:
             raise InvalidInputError("an index in shards re-ranks with a filter of ids, not with a mask; pass the ids")
-        given = to_numpy(Q)
-        with self._slot(), self._using() as view:
-            k = check_k(k, len(view.outline))
-            matrix = as_matrix(given, view.outline.dim, "Q")
-            params = as_search_params(params, settings)
-            probe = params.limits(view.outline.method)
-            queries, valid = check_queries(matrix, view.outline.metric, ignore=on_invalid == "ignore")
-            if params.expand and view.outline.metric != "cosine":
-                raise InvalidInputError(f"expand works under cosine, not under {view.outline.metric}")
+        params = as_search_params(params, settings)
+        with self._slot():
+            state = self._state  # one state, read once
+            outline = state.outline
             missing: list[int] | None = [] if allow_partial else None
-            search = _Search(self._actors, view, filter, missing)
-            used = queries if valid is None else queries[valid]
-            if params.expand and len(used):
-                first = search.run(used, check_k(params.expand, len(view.outline), "expand"), probe)
-                used = expand_queries(search, used, *first, params.alpha)  # type: ignore[arg-type]
-            diffusion = None
-            if rerank is not None:
-                snapshot = self._graph.snapshot(view.outline)
-                diffusion = as_diffusion(rerank, snapshot, view.outline.metric)
-            scores, ids = search.run(used, k if diffusion is None else diffusion.results(k), probe)
-            if diffusion is not None:
-                scores, ids = diffuse(snapshot, diffusion, scores, ids, k, filter)
-            scores, ids = pad_results(scores, ids, len(queries), valid, k, worst_score(view.outline.metric))
-            user_ids = view.to_user_ids(ids)
-            single = np.ndim(given) == 1 and matrix.shape[0] == 1
-            result = ShardedResult(scores[0], user_ids[0]) if single else ShardedResult(scores, user_ids)
+            search = _Search(state, filter, missing)
+            searched = Searched(
+                *(outline.dim, outline.metric, len(outline), outline.method),
+                search.run,
+                search.reconstruct,
+                lambda: state.linked,
+                filter,
+            )
+            scores, ids = searched.search(Q, k, params, rerank, on_invalid)
+            result = ShardedResult(scores, state.names.to_user_ids(ids))
             result.missing = tuple(sorted(set(missing or ())))
             return result
 
@@ -247,34 +261,29 @@ class DistributedIndex:
 
         Q, filter: as in `search`.
         """
-        with self._slot(), self._using() as view:
-            matrix = as_matrix(Q, view.outline.dim, "Q")
-            threshold = check_float("threshold", threshold)
-            queries, _ = check_queries(matrix, view.outline.metric, ignore=False, hint="correct it")
-            limits, scores, ids = _Search(self._actors, view, filter, None).ranges(queries, threshold)
-            return RangeResult(limits, scores, view.to_user_ids(ids))
+        with self._slot():
+            state = self._state
+            queries, threshold = check_range(Q, threshold, state.outline.dim, state.outline.metric)
+            limits, scores, ids = _Search(state, filter).ranges(queries, threshold)
+            return RangeResult(limits, scores, state.names.to_user_ids(ids))
 
     def reconstruct(self, ids: SomeIds) -> Floats:
         """Return the approximations (len(ids), dim) of the vectors that the index stores."""
-        with self._slot(), self._using() as view:
-            numbers = view.to_int_ids(ids)
-            strings = view.outline.strings
-            if strings is not None and len(numbers) != len(as_strings(ids) or []):
+        with self._slot():
+            state = self._state
+            numbers = state.to_int_ids(ids)
+            if state.outline.strings is not None and len(numbers) != len(as_strings(ids) or []):
                 raise InvalidInputError(f"some of the ids {ids!r} are not in the index")
-            return _Search(self._actors, view, None, None).reconstruct(numbers, view.outline.dim)
+            return _Search(state).reconstruct(numbers, state.outline.dim)
 
     # --------------------------------------------------------------------------------------------------- lifetime
 
     def refresh(self) -> bool:
         """Move to the newest saved state; return whether there was a newer one. Searches continue meanwhile."""
         with self._refreshing:
-            before = self._view
-            if read_outline(self._path).state == before.outline.state:
+            if read_outline(self._path).state == self._outline.state:
                 return False
-            self._view = self._load()
-            with self._user_lock:  # searches of the old state end
-                self._user_lock.wait_for(lambda: not self._users.get(before.outline.state), 10 * self._seconds)
-            self._actors.drop(before.outline.state)
+            self._state = self._load()
             return True
 
     def close(self) -> None:
@@ -287,20 +296,6 @@ class DistributedIndex:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _load(self) -> _View:
-        """Let the actors open the newest state."""
-        for attempt in range(10):
-            outline = read_outline(self._path)
-            shards = balance(outline.sizes, len(self._actors.shards))
-            try:
-                layout = self._actors.load(Layout(outline.state, tuple(map(tuple, shards))))
-                return _View(outline, layout)
-            except (ConflictError, FileNotFoundError, MissingShardsError):
-                if attempt == 9:
-                    raise
-                time.sleep(1)  # a writer has replaced the state meanwhile, or an actor is being replaced
-        raise AssertionError
-
     @contextmanager
     def _slot(self) -> Iterator[None]:
         """Wait for one of the places for searches."""
@@ -311,36 +306,18 @@ class DistributedIndex:
         finally:
             self._slots.release()
 
-    @contextmanager
-    def _using(self) -> Iterator[_View]:
-        """Return the current state, which is kept until the end of the block."""
-        with self._user_lock:
-            view = self._view
-            self._users[view.outline.state] = self._users.get(view.outline.state, 0) + 1
-        try:
-            yield view
-        finally:
-            with self._user_lock:
-                self._users[view.outline.state] -= 1
-                if not self._users[view.outline.state]:
-                    del self._users[view.outline.state]
-                self._user_lock.notify_all()
-
 
 @dataclass(frozen=True)
 class _Search:
     """The calls of one search of a state. missing: gets the shards that did not return, if that is allowed."""
 
-    actors: Replicas
-    view: _View
-    filter: Any
-    missing: list[int] | None
+    state: ShardState
+    filter: Any = None
+    missing: list[int] | None = None
 
-    def run(self, Q: Floats, k: int, probe: Any) -> tuple[Floats, Ids]:
+    def run(self, Q: Floats, k: int, probe: Probe) -> tuple[Floats, Ids]:
         """Return (scores, ids), (nq, at most k) each, best first."""
-        outline = self.view.outline
-        if not isinstance(probe, Probe):
-            raise InvalidInputError("only methods with inverted lists are searched in shards")
+        outline = self.state.outline
         filters = self._filters()
         totals: Sequence[ListTotals] | None = None
         count = len(outline)
@@ -349,8 +326,8 @@ class _Search:
             totals = [sum(same[1:], same[0]) for same in zip(*each, strict=True)]
             count = sum(int(total.visible.sum()) + total.scanned for total in totals)
         refine = any(codec.refine for codec in outline.codecs)
-        ranks = Ranks.total(codec.ranks for codec in outline.codecs) if refine else None
-        limits = probe.limits(k, ranks=ranks, curves=[codec.curve for codec in outline.codecs if codec.curve])
+        depths = CandidateDepths.total(codec.depths for codec in outline.codecs) if refine else None
+        limits = probe.limits(k, depths=depths, curves=[codec.curve for codec in outline.codecs if codec.curve])
         k = min(k, count)
         limits = limits._replace(candidates=max(k, limits.candidates))
         if not k or not len(Q):
@@ -358,18 +335,15 @@ class _Search:
         found = []
         for start in range(0, len(Q), BATCH):
             batch = Q[start : start + BATCH]
-            parts = self._call(
-                "candidates",
-                lambda s, q=batch: (q, limits, filters and filters[s], totals),
-            )
+            parts = self._call("candidates", lambda s, q=batch: (q, limits, filters and filters[s], totals))  # type: ignore[misc]
             found.append(merge_candidates(parts, limits.candidates, k))
         width = max(ids.shape[1] for _, ids in found)
         scores, ids = (np.concatenate([part[n][:, :width] for part in found]) for n in (0, 1))
-        return list_scores(scores, outline.metric), ids
+        return user_scores(scores, outline.metric), ids
 
     def ranges(self, Q: Floats, threshold: float) -> tuple[Array, Floats, Ids]:
         """Return (limits, scores, ids) of all results within the threshold."""
-        filters, metric = self._filters(), self.view.outline.metric
+        filters, metric = self._filters(), self.state.outline.metric
         parts = self._call("ranges", lambda shard: (Q, threshold, metric, filters and filters[shard]))
         return merge_ranges(parts, l2=metric == "l2")
 
@@ -379,13 +353,12 @@ class _Search:
         for places, rows in self._call("reconstruct", lambda _: (ids, dim)):
             X[places], here[places] = rows, True
         if not here.all() and not self.missing:
-            raise InvalidInputError(f"id {self.view.to_user_ids(ids[~here])[0]} is not in the index")
+            raise InvalidInputError(f"id {self.state.names.to_user_ids(ids[~here])[0]} is not in the index")
         X[~here] = 0
         return X
 
-    def _call(self, method: str, arguments: Any) -> list[Any]:
-        state = self.view.outline.state
-        results = self.actors.call(method, lambda shard: (state, *arguments(shard)), missing=self.missing)
+    def _call(self, method: str, arguments: Callable[[int], tuple[Any, ...]]) -> list[Any]:
+        results = self.state.actors.call(method, arguments, self.missing)
         found = [result for result in results if result is not None]
         if not found:
             raise MissingShardsError("no shard has returned a result", tuple(range(len(results))))
@@ -397,14 +370,12 @@ class _Search:
             return None
         if callable(self.filter):
             raise InvalidInputError("a function as a filter cannot be sent to the shards; pass ids, or a mask")
-        outline, shards = self.view.outline, self.view.layout.shards
+        outline, parts = self.state.outline, self.state.parts
         mask = as_mask(self.filter)
         if mask is None:
-            wanted = self.view.to_int_ids(self.filter) if len(outline) else np.empty(0, np.int64)
-            return [wanted] * len(shards)
+            wanted = self.state.to_int_ids(self.filter) if len(outline) else np.empty(0, np.int64)
+            return [wanted] * len(parts)
         if mask.shape != (len(outline),):
             raise InvalidInputError(f"the mask has shape {mask.shape}, but there are {len(outline)} ids")
         ends = np.cumsum([0, *outline.counts])
-        return [
-            np.concatenate([np.empty(0, bool), *(mask[ends[n] : ends[n + 1]] for n in shard)]) for shard in shards
-        ]
+        return [np.concatenate([mask[:0], *(mask[ends[n] : ends[n + 1]] for n in part)]) for part in parts]

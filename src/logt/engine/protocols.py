@@ -61,7 +61,7 @@ class Method(Protocol):
         """Return the segments with a batch of new vectors, whose ids increase."""
 
     def encode(
-        self, rows: Array, ids: Ids, number: int, codec: Any, settings: BuildSettings, workers: Workers
+        self, rows: Any, ids: Ids, number: int, codec: Any, settings: BuildSettings, workers: Workers
     ) -> Segment:
         """Return the segment of some vectors on its own. number: of the segment. codec: if the method has one."""
 

@@ -1,19 +1,80 @@
-"""Searches of one snapshot, whatever its method: query expansion and searches for all within a threshold."""
+"""Searches, whatever the method and wherever the segments are: in this process, or in shards."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
+from logt._internal.arrays import to_numpy
+from logt._internal.params import SearchParams, check_k
 from logt._internal.threads import Workers
-from logt._internal.types import Array, Floats, Ids
-from logt._internal.validation import normalize_rows, row_norms
-from logt.engine.protocols import SegmentSearch
+from logt._internal.types import Array, Floats, Ids, Metric
+from logt._internal.validation import as_matrix, check_choice, check_float, normalize_rows, row_norms
+from logt.engine.protocols import Method, SegmentSearch
+from logt.engine.rerank import as_diffusion, diffuse
 from logt.engine.snapshot import Snapshot
+from logt.errors import InvalidInputError
+from logt.metrics import check_queries, worst_score
+from logt.results import pad_results
 
 
-def expand_queries(snapshot: Snapshot, Q: Floats, scores: Floats, ids: Ids, alpha: float) -> Floats:
+@dataclass(frozen=True)
+class Searched:
+    """What a search reads: one state of an index.
+
+    vectors: how many there are. find: (Q, k, limits) -> (scores, ids), (nq, at most k) each, best first. reconstruct:
+    ids -> vectors as they are kept. linked: returns the snapshot with the neighbor graph and the string ids. filter:
+    what can be found, as users pass it.
+    """
+
+    dim: int
+    metric: Metric
+    vectors: int
+    method: Method
+    find: Callable[[Floats, int, Any], tuple[Floats, Ids]]
+    reconstruct: Callable[[Ids, int], Floats]
+    linked: Callable[[], Snapshot]
+    filter: Any = None
+
+    def search(self, Q: Any, k: Any, params: SearchParams, rerank: Any, on_invalid: str) -> tuple[Floats, Ids]:
+        """Return (scores, integer ids), (nq, k) each, or (k,) for one query of shape (dim,): see `Index.search`."""
+        check_choice("on_invalid", on_invalid, ("raise", "ignore"))
+        k = check_k(k, self.vectors)
+        given = to_numpy(Q)
+        matrix = as_matrix(given, self.dim, "Q")
+        limits = self.method.limits(params)
+        queries, valid = check_queries(matrix, self.metric, ignore=on_invalid == "ignore")
+        if params.expand and self.metric != "cosine":
+            raise InvalidInputError(f"expand works under cosine, not under {self.metric}")
+        diffusion = None if rerank is None else as_diffusion(rerank, self.linked(), self.metric)
+        used = queries if valid is None else queries[valid]
+        if params.expand and len(used):
+            first = self.find(used, check_k(params.expand, self.vectors, "expand"), limits)
+            used = expand_queries(self.reconstruct, used, *first, params.alpha)
+        scores, ids = self.find(used, k if diffusion is None else diffusion.results(k), limits)
+        if diffusion is not None:
+            scores, ids = diffuse(self.linked(), diffusion, scores, ids, k, self.filter)
+        if valid is not None or ids.shape[1] < k:
+            scores, ids = pad_results(scores, ids, len(queries), valid, k, worst_score(self.metric))
+        single = np.ndim(given) == 1 and len(matrix) == 1
+        return (scores[0], ids[0]) if single else (scores, ids)
+
+
+def check_range(Q: Any, threshold: Any, dim: int, metric: Metric) -> tuple[Floats, float]:
+    """Return (queries, threshold) of a search for all results within a threshold."""
+    matrix = as_matrix(Q, dim, "Q")
+    threshold = check_float("threshold", threshold)
+    return check_queries(matrix, metric, ignore=False, hint="correct it")[0], threshold
+
+
+def expand_queries(
+    reconstruct: Callable[[Ids, int], Floats], Q: Floats, scores: Floats, ids: Ids, alpha: float
+) -> Floats:
     """Add to each query its results, weighted by score**alpha, and normalize: αQE of Radenović et al. (2019)."""
-    flat = snapshot.reconstruct(ids.ravel(), Q.shape[1])
+    flat = reconstruct(ids.ravel(), Q.shape[1])
     found = normalize_rows(flat, row_norms(flat)).reshape(*ids.shape, Q.shape[1])
     weights = np.maximum(scores, 0) ** np.float32(alpha)
     sums: Floats = Q + np.einsum("qk,qkd->qd", weights, found)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from logt._internal.segment import check_ids, unpack_removals
 from logt._internal.types import Array, Floats, Ids, Mask
 from logt._internal.validation import check_array
+from logt.lists.inverted_lists import RecallCurve
 
 _LEVELS = 255  # similarities as bytes; 0 means no neighbor
 _BLOCK = 1 << 16  # rows that are checked together
@@ -205,13 +206,16 @@ class StoredGraph:
             raise ValueError("the neighbor graph does not fit together")
         if len(bounds) != 2 or not -1.01 <= bounds[0] < bounds[1] <= 1.01:
             raise ValueError("the neighbor graph has impossible similarities")
-        graph = cls(ids, low, high, level, bounds, check_array(arrays["recall"], np.float32, 2))
+        recall = check_array(arrays["recall"], np.float32, 2)
+        if recall.size:
+            RecallCurve.from_array(recall)
+        graph = cls(ids, low, high, level, bounds, recall)
         if any(graph._largest(slice(at, at + _BLOCK)) >= len(ids) for at in range(0, len(ids), _BLOCK)):
             raise ValueError("the neighbor graph refers to a vector that does not exist")
         return graph
 
     def _largest(self, part: slice) -> int:
-        """The largest row that is a neighbor, also if it does not fit into an int32."""
+        """Return the largest row that is a neighbor, also if it does not fit into an int32."""
         rows = self.low[part] | self.high[part].astype(np.int64) << 16
         return int(np.max(rows, where=self.level[part] > 0, initial=-1))
 

@@ -75,9 +75,10 @@ class GroupTesting:
         return (*segments, *new)
 
     def encode(
-        self, rows: Array, ids: Ids, number: int, codec: None, settings: BuildSettings, workers: Workers
+        self, rows: Any, ids: Ids, number: int, codec: None, settings: BuildSettings, workers: Workers
     ) -> CodedSegment:
         """Return the segment of some vectors on its own: the one with this number."""
+        rows = rows[:]  # all of them, if they are read from a file
         norms = row_norms(rows)
         rng = np.random.default_rng([settings.seed, number])
         segment = self.build(normalize_rows(rows, norms), ids, rng, workers)

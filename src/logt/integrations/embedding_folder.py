@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -27,6 +27,9 @@ class Near(NamedTuple):
 
     rows: Ids
     distances: Floats
+
+
+_NOTHING = Near(np.empty(0, np.int64), np.empty(0, np.float32))
 
 
 class EmbeddingFolder:
@@ -104,53 +107,41 @@ class EmbeddingFolder:
         self, Q: Floats, k: int | None = None, *, among: Ids | None = None, farthest: bool = False
     ) -> list[Near]:
         """Return the k nearest rows, or all by default, of each row of Q; `farthest` returns the last ones first."""
-        count = len(self.names) if among is None else len(among)
+        count = len(self._rows(among))
         if not count:
-            return [Near(np.empty(0, np.int64), np.empty(0, np.float32))] * len(Q)
+            return [_NOTHING] * len(Q)
         k = count if k is None else min(k, count)
-        if farthest:
-            everything = self._index().search(Q, count, filter=self._mask(among), effort=1.0)
-            ids, scores = everything.ids[:, ::-1][:, :k], everything.scores[:, ::-1][:, :k]
-        else:
-            scores, ids = self._index().search(Q, k, filter=self._mask(among))
+        wanted, effort, order = (count, 1.0, slice(None, None, -1)) if farthest else (k, None, slice(None))
+        scores, ids = self._index().search(Q, wanted, filter=self._mask(among), effort=effort)
+        scores, ids = scores[:, order][:, :k], ids[:, order][:, :k]
         known = np.isfinite(scores)
-        results = zip(ids, scores, known, strict=True)
-        return [self._near(found[kept], values[kept]) for found, values, kept in results]
+        return [self._near(ids[q][known[q]], scores[q][known[q]]) for q in range(len(Q))]
 
     def within(self, Q: Floats, distance: float, *, among: Ids | None = None) -> list[Near]:
         """Return all rows at most this far from each row of Q."""
         if not len(Q) or self.index is None:
-            return [Near(np.empty(0, np.int64), np.empty(0, np.float32))] * len(Q)
+            return [_NOTHING] * len(Q)
         result = self.index.range_search(Q, self._to_score(distance), filter=self._mask(among))
         parts = (np.split(values, result.limits[1:-1]) for values in (result.ids, result.scores))
         return [self._near(ids, scores) for ids, scores in zip(*parts, strict=True)]
 
     def neighbors(self, k: int | None = None, *, among: Ids | None = None) -> Iterator[Near]:
         """Yield the k nearest other rows, or all by default, of each row of the folder or of `among`."""
-        rows = np.arange(len(self.names)) if among is None else among
-        k = max(0, min(len(rows) - 1 if k is None else k, len(rows) - 1))
-        if among is None and k and self.distance == "cosine":
-            yield from self._graph(k)
-            return
-        for start in range(0, len(rows), _BLOCK):
-            block = rows[start : start + _BLOCK]
-            for row, near in zip(block, self.search(self.vectors(block), k + 1, among=among), strict=True):
-                yield Near(*(values[near.rows != row][:k] for values in near))
+        others = len(self._rows(among)) - 1
+        k = max(0, others if k is None else min(k, others))
+        for near in self._others(lambda Q: self.search(Q, k + 1, among=among), among):
+            yield Near(near.rows[:k], near.distances[:k])
 
     def neighbors_within(self, distance: float, *, among: Ids | None = None) -> Iterator[Near]:
         """Yield all other rows at most this far from each row of the folder or of `among`."""
-        rows = np.arange(len(self.names)) if among is None else among
-        for start in range(0, len(rows), _BLOCK):
-            block = rows[start : start + _BLOCK]
-            for row, near in zip(block, self.within(self.vectors(block), distance, among=among), strict=True):
-                yield Near(*(values[near.rows != row] for values in near))
+        yield from self._others(lambda Q: self.within(Q, distance, among=among), among)
 
     def unique(self, distance: float, *, among: Ids | None = None) -> Ids:
         """Return the rows that are farther than `distance` from all rows kept before them, in their order.
 
         Neighbors are read only of rows that are kept, so a large distance takes few searches.
         """
-        rows = np.arange(len(self.names)) if among is None else among
+        rows = self._rows(among)
         place = np.full(len(self.names), -1)
         place[rows] = np.arange(len(rows))
         kept = np.ones(len(rows), bool)
@@ -165,13 +156,16 @@ class EmbeddingFolder:
 
     # ------------------------------------------------------------------------------------------------- details
 
-    def _graph(self, k: int) -> Iterator[Near]:
-        """Yield the k nearest neighbors of each row, from the neighbor graph."""
-        graph = self._index().graph(k)
-        row_of = self._rows_of(graph.ids)
-        for at in np.argsort(row_of):
-            mine = slice(graph.starts[at], graph.starts[at + 1])
-            yield Near(row_of[graph.rows[mine]], self._to_distance(graph.similarity[mine]))
+    def _rows(self, among: Ids | None) -> Ids:
+        return np.arange(len(self.names)) if among is None else among
+
+    def _others(self, search: Callable[[Floats], list[Near]], among: Ids | None) -> Iterator[Near]:
+        """Yield what a search finds with each row, without this row."""
+        rows = self._rows(among)
+        for start in range(0, len(rows), _BLOCK):
+            block = rows[start : start + _BLOCK]
+            for row, near in zip(block, search(self.vectors(block)), strict=True):
+                yield Near(*(values[near.rows != row] for values in near))
 
     def _index(self) -> Index:
         if self.index is None:
@@ -179,10 +173,7 @@ class EmbeddingFolder:
         return self.index
 
     def _near(self, names: Array, scores: Floats) -> Near:
-        return Near(self._rows_of(names), self._to_distance(scores))
-
-    def _rows_of(self, names: Iterable[str]) -> Ids:
-        return np.fromiter((self.rows[name] for name in names), np.int64)
+        return Near(np.fromiter((self.rows[name] for name in names), np.int64), self._to_distance(scores))
 
     def _mask(self, among: Ids | None) -> Array | None:
         if among is None:

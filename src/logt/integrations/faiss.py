@@ -35,7 +35,10 @@ def from_faiss(
     threads: all cores if None.
     progress: True draws bars; a function is called as progress(what, done, total).
     """
-    faiss = _import_faiss()
+    try:
+        import faiss
+    except ImportError as error:
+        raise MissingExtraError("reading a faiss index needs faiss: pip install 'logt-search[faiss]'") from error
     if isinstance(index, str | os.PathLike):
         index = _read_index(faiss, Path(index))
     if not isinstance(index, faiss.Index):
@@ -50,14 +53,6 @@ def from_faiss(
     with shown_progress(progress) as report:
         new.add(vectors, ids, threads=threads, progress=report)
     return new
-
-
-def _import_faiss() -> Any:
-    try:
-        import faiss
-    except ImportError as error:
-        raise MissingExtraError("reading a faiss index needs faiss: pip install 'logt-search[faiss]'") from error
-    return faiss
 
 
 def _read_index(faiss: Any, path: Path) -> Any:

@@ -6,6 +6,8 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from logt.engine.protocols import Method
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.index import Index
@@ -13,15 +15,15 @@ from logt.index import Index
 try:
     from langchain_core.documents import Document
     from langchain_core.embeddings import Embeddings
-
-    from logt.integrations.marginal_relevance import MarginalRelevance
+    from langchain_core.vectorstores import VectorStore
+    from langchain_core.vectorstores.utils import maximal_marginal_relevance
 except ImportError as error:
     raise MissingExtraError("the vector store needs langchain-core: pip install 'logt-search[langchain]'") from error
 
 __all__ = ["LogtVectorStore"]
 
 
-class LogtVectorStore(MarginalRelevance):
+class LogtVectorStore(VectorStore):
     """A vector store; scores are cosines. embedding: of texts. method: of the index, one of `logt.methods`."""
 
     def __init__(self, embedding: Embeddings, *, method: Method | None = None):
@@ -31,6 +33,7 @@ class LogtVectorStore(MarginalRelevance):
 
     @property
     def embeddings(self) -> Embeddings:
+        """The embedding of texts."""
         return self._embedding
 
     def add_texts(
@@ -87,6 +90,27 @@ class LogtVectorStore(MarginalRelevance):
     def similarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
         """Return the k best documents for `query`. kwargs: filter, a function or a dict of metadata; effort."""
         return [document for document, _ in self.similarity_search_with_score(query, k, **kwargs)]
+
+    def max_marginal_relevance_search(
+        self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **kwargs: Any
+    ) -> list[Document]:
+        """Return k documents for a text `query`, chosen one by one from the `fetch_k` best.
+
+        lambda_mult: from 0, where the chosen documents differ most, to 1, the plain order. kwargs: as in
+        `similarity_search`.
+        """
+        vector = self._embedding.embed_query(query)
+        return self.max_marginal_relevance_search_by_vector(vector, k, fetch_k, lambda_mult, **kwargs)
+
+    def max_marginal_relevance_search_by_vector(
+        self, embedding: list[float], k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **kwargs: Any
+    ) -> list[Document]:
+        """Return k documents for a vector `embedding`; k, fetch_k, lambda_mult: as in the search by text."""
+        found = self.similarity_search_by_vector(embedding, fetch_k, **kwargs)
+        if self.index is None or not found:
+            return []
+        vectors = self.index.reconstruct([str(document.id) for document in found])
+        return [found[at] for at in maximal_marginal_relevance(np.array(embedding), list(vectors), lambda_mult, k)]
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
         return lambda cosine: min(1.0, max(0.0, (1 + cosine) / 2))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,164 +36,104 @@ _BLOCK = 1 << 22  # numbers that are compared at once
 _SAMPLE = 256  # training vectors that the error of the estimates is measured on
 
 
+@dataclass(eq=False, repr=False)
 class _IndexEstimator(BaseEstimator):  # type: ignore[misc]
-    """What the estimators share: training vectors in an index, and neighbors with their distances."""
+    """What the estimators share: training vectors in an index, and neighbors with their distances.
 
-    n_neighbors: int
-    metric: str
-    bits: int | None
-    effort: float | None
-    candidates: int
-    random_state: Any
-    n_jobs: int | None
+    Results are compared as squared Euclidean distances or as 1 - cosine, here called gaps.
+    """
 
-    def _fit_index(self, X: Any) -> None:
+    n_neighbors: int = 5
+    _: KW_ONLY
+    metric: str = "euclidean"
+    bits: int | None = None
+    effort: float | None = None
+    candidates: int = 4
+    random_state: Any = 0
+    n_jobs: int | None = None
+
+    def _fit_index(self, X: Array) -> None:
         check_choice("metric", self.metric, _METRICS)
         check_int("n_neighbors", self.n_neighbors)
-        kept = check_int("candidates", self.candidates, least=0) > 0
+        exact = check_int("candidates", self.candidates, least=0) > 0
+        metric = "cosine" if self.metric == "cosine" else "l2"
         seed = int(check_random_state(self.random_state).randint(1 << 31))
-        index = Index(
-            X.shape[1],
-            method=sketched(bits=self.bits),
-            metric="cosine" if self.metric == "cosine" else "l2",
-            seed=seed,
-        )
-        index.add(X, threads=self._threads())
-        self.index_ = index
+        self.index_ = Index(X.shape[1], method=sketched(bits=self.bits), metric=metric, seed=seed)
+        self.index_.add(X, threads=self._threads())
         self.n_samples_fit_ = len(X)
-        self._fit_X = X if kept else None
+        self._fit_X = X if exact else None
 
     def _threads(self) -> int | None:
         return None if self.n_jobs is None or self.n_jobs < 0 else check_int("n_jobs", self.n_jobs)
 
     def _queries(self, X: Any) -> Array:
+        """Return the queries X, or the training vectors if it is None."""
         check_is_fitted(self)
-        queries: Array = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
+        if X is not None:
+            X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
+        elif self._fit_X is not None:
+            X = self._fit_X
+        else:
+            X = self.index_.reconstruct(np.arange(self.n_samples_fit_))
+        queries: Array = X
         return queries
 
     def _nearest(self, X: Any, n_neighbors: int | None) -> tuple[Distances, Ids]:
         """Return (distances, rows) of the neighbors of X, or of the training vectors without themselves if None."""
-        check_is_fitted(self)
+        queries = self._queries(X)
         k = check_int("n_neighbors", self.n_neighbors if n_neighbors is None else n_neighbors)
-        if X is not None:
-            return self._search(self._queries(X), k)
-        if k >= self.n_samples_fit_:
+        own = int(X is None)
+        if k + own > self.n_samples_fit_:
             raise InvalidInputError(
-                f"Expected n_neighbors < n_samples_fit, but n_neighbors = {k}, n_samples_fit = {self.n_samples_fit_}"
+                f"Expected n_neighbors {'<' if own else '<='} n_samples_fit, "
+                f"but n_neighbors = {k}, n_samples_fit = {self.n_samples_fit_}"
             )
-        distances, rows = self._search(self._training_vectors(), k + 1)
-        own = rows == np.arange(self.n_samples_fit_)[:, None]
-        own[~own.any(axis=1), -1] = True  # equal vectors have filled the list
-        return distances[~own].reshape(-1, k), rows[~own].reshape(-1, k)
-
-    def _training_vectors(self) -> Array:
-        if self._fit_X is not None:
-            vectors: Array = self._fit_X
-            return vectors
-        return self.index_.reconstruct(np.arange(self.n_samples_fit_))
+        distances, rows = self._search(queries, k + own)
+        if own:
+            others = rows != np.arange(len(rows))[:, None]
+            others[others.all(axis=1), -1] = False  # equal vectors have filled the list
+            distances, rows = distances[others].reshape(-1, k), rows[others].reshape(-1, k)
+        return distances, rows
 
     def _search(self, Q: Array, k: int) -> tuple[Distances, Ids]:
-        total = self.n_samples_fit_
-        if k > total:
-            raise InvalidInputError(
-                f"Expected n_neighbors <= n_samples_fit, but n_neighbors = {k}, n_samples_fit = {total}"
-            )
-        wanted = min(total, k * max(1, self.candidates))
+        wanted = min(self.n_samples_fit_, k * max(1, self.candidates))
         scores, rows = self.index_.search(Q, wanted, effort=self.effort, threads=self._threads())
         if self._fit_X is None:
-            return self._from_scores(scores[:, :k]), rows[:, :k]
-        distances = self._exact(Q, rows)
-        best = np.lexsort((rows, distances), axis=-1)[:, :k]
-        return np.take_along_axis(distances, best, axis=1), np.take_along_axis(rows, best, axis=1)
+            return self._to_distances(self._to_gaps(scores[:, :k])), rows[:, :k]
+        gaps = self._exact_gaps(Q, np.repeat(np.arange(len(Q)), wanted), rows.ravel()).reshape(rows.shape)
+        best = np.lexsort((rows, gaps), axis=-1)[:, :k]
+        return self._to_distances(np.take_along_axis(gaps, best, axis=1)), np.take_along_axis(rows, best, axis=1)
 
-    def _from_scores(self, scores: Array) -> Distances:
-        values = np.asarray(scores, np.float64)
-        if self.metric == "cosine":
-            return np.maximum(1 - values, 0)
-        return np.sqrt(values) if self.metric == "euclidean" else values
-
-    def _exact(self, Q: Array, rows: Ids) -> Distances:
-        """Return the distances (nq, c) of each query to the training vectors with these rows."""
+    def _exact_gaps(self, Q: Array, at: Ids, rows: Ids) -> Distances:
+        """Return the gaps between Q[at[i]] and the training vector rows[i], for each i."""
         assert self._fit_X is not None
-        distances = np.empty(rows.shape)
-        for block in split_range(len(Q), max(1, _BLOCK // max(1, rows.shape[1] * Q.shape[1]))):
-            found = np.asarray(self._fit_X[rows[block]], np.float64)
-            queries = np.asarray(Q[block], np.float64)[:, None]
-            distances[block] = self._compare(queries, found)
-        return distances
+        gaps = np.empty(len(rows))
+        for block in split_range(len(rows), max(1, _BLOCK // Q.shape[1])):
+            x, y = np.asarray(Q[at[block]], np.float64), np.asarray(self._fit_X[rows[block]], np.float64)
+            if self.metric == "cosine":  # half the square is 1 - cos, and exactly 0 for equal vectors
+                x, y = (v / (np.sqrt(2) * np.linalg.norm(v, axis=1, keepdims=True)) for v in (x, y))
+            gaps[block] = np.square(x - y).sum(axis=1)
+        return gaps
 
-    def _compare(self, x: Distances, y: Distances) -> Distances:
-        """Return the distances between vectors in the last axis."""
-        if self.metric != "cosine":
-            squares: Distances = np.square(x - y).sum(axis=-1)
-            return np.sqrt(squares) if self.metric == "euclidean" else squares
-        x, y = (v / np.linalg.norm(v, axis=-1, keepdims=True) for v in (x, y))
-        halves: Distances = np.square(x - y).sum(axis=-1) / 2
-        return halves  # 1 - cos, exactly 0 for equal vectors
+    def _to_gaps(self, scores: Array) -> Distances:
+        values = np.asarray(scores, np.float64)
+        return np.maximum(1 - values if self.metric == "cosine" else values, 0)
 
+    def _to_distances(self, gaps: Distances) -> Distances:
+        return np.sqrt(gaps) if self.metric == "euclidean" else gaps
 
-def _graph(distances: Distances, rows: Ids, columns: int, mode: Mode) -> Any:
-    """Return neighbors as a CSR matrix (nq, columns) of distances, or of ones."""
-    check_choice("mode", mode, ("connectivity", "distance"))
-    data = distances.ravel() if mode == "distance" else np.ones(rows.size)
-    starts = np.arange(len(rows) + 1) * rows.shape[1]
-    return csr_matrix((data, rows.ravel(), starts), shape=(len(rows), columns))
+    def _graph(self, distances: Distances, rows: Ids, counts: Ids, mode: Mode) -> Any:
+        """Return neighbors as a CSR matrix of distances, or of ones. counts: neighbors of each query."""
+        check_choice("mode", mode, ("connectivity", "distance"))
+        data = distances if mode == "distance" else np.ones(len(rows))
+        shape = len(counts), self.n_samples_fit_
+        return csr_matrix((data, rows, np.concatenate([[0], np.cumsum(counts)])), shape=shape)
 
-
-class LogtTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _IndexEstimator):  # type: ignore[misc]
-    """Transform vectors into the sparse graph of their nearest neighbors, as `KNeighborsTransformer` does.
-
-    mode: "distance" or "connectivity". With "distance", each row has n_neighbors + 1 entries, because a training
-    vector is its own first neighbor.
-    n_neighbors: the number of neighbors.
-    metric: "euclidean", "sqeuclidean" or "cosine".
-    bits: per dimension, see `logt.methods.sketched`.
-    effort: from 0 (fastest) to 1 (everything is scanned); None is the default of the method.
-    candidates: for each neighbor, compare this many vectors exactly. The estimator keeps a reference to the training
-    vectors for it. 0 keeps none and returns the estimates of the index.
-    random_state: seed of the index.
-    n_jobs: the number of threads; all cores if None or -1.
-    """
-
-    def __init__(
-        self,
-        *,
-        mode: Mode = "distance",
-        n_neighbors: int = 5,
-        metric: str = "euclidean",
-        bits: int | None = None,
-        effort: float | None = None,
-        candidates: int = 4,
-        random_state: Any = 0,
-        n_jobs: int | None = None,
-    ):
-        self.mode = mode
-        self.n_neighbors = n_neighbors
-        self.metric = metric
-        self.bits = bits
-        self.effort = effort
-        self.candidates = candidates
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-
-    def fit(self, X: Any, y: Any = None) -> LogtTransformer:
-        """Build the index of the vectors X, (n_samples, n_features); y is ignored."""
-        check_choice("mode", self.mode, ("connectivity", "distance"))
-        self._fit_index(validate_data(self, X, dtype=(np.float64, np.float32)))
-        self._n_features_out = self.n_samples_fit_
-        return self
-
-    def transform(self, X: Any) -> Any:
-        """Return the neighbors of X as a CSR matrix (n_queries, n_samples_fit)."""
-        queries = self._queries(X)
-        distances, rows = self._search(queries, self.n_neighbors + (self.mode == "distance"))
-        return _graph(distances, rows, self.n_samples_fit_, self.mode)
-
-    def fit_transform(self, X: Any, y: Any = None) -> Any:
-        """Fit to X and return the graph of its own neighbors; y is ignored."""
-        return self.fit(X).transform(X)
+    def _nearest_graph(self, distances: Distances, rows: Ids, mode: Mode) -> Any:
+        return self._graph(distances.ravel(), rows.ravel(), np.full(len(rows), rows.shape[1]), mode)
 
 
+@dataclass(eq=False, repr=False)
 class LogtNeighbors(_IndexEstimator):
     """Nearest neighbors with the methods of scikit-learn's `NearestNeighbors`.
 
@@ -207,28 +148,10 @@ class LogtNeighbors(_IndexEstimator):
     n_jobs: the number of threads; all cores if None or -1.
     """
 
-    def __init__(
-        self,
-        *,
-        n_neighbors: int = 5,
-        radius: float = 1.0,
-        metric: str = "euclidean",
-        bits: int | None = None,
-        effort: float | None = None,
-        candidates: int = 4,
-        random_state: Any = 0,
-        n_jobs: int | None = None,
-    ):
-        self.n_neighbors = n_neighbors
-        self.radius = radius
-        self.metric = metric
-        self.bits = bits
-        self.effort = effort
-        self.candidates = candidates
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    _: KW_ONLY
+    radius: float = 1.0
 
-    def fit(self, X: Any, y: Any = None) -> LogtNeighbors:
+    def fit(self, X: Any, y: Any = None) -> Self:
         """Build the index of the vectors X, (n_samples, n_features); y is ignored."""
         self._fit_index(validate_data(self, X, dtype=(np.float64, np.float32)))
         return self
@@ -247,8 +170,7 @@ class LogtNeighbors(_IndexEstimator):
 
         X, n_neighbors: as in `kneighbors`. mode: "connectivity" has ones, "distance" the distances.
         """
-        distances, rows = self._nearest(X, n_neighbors)
-        return _graph(distances, rows, self.n_samples_fit_, mode)
+        return self._nearest_graph(*self._nearest(X, n_neighbors), mode)
 
     def radius_neighbors(
         self, X: Any = None, radius: float | None = None, return_distance: bool = True, sort_results: bool = False
@@ -258,9 +180,9 @@ class LogtNeighbors(_IndexEstimator):
         X: as in `kneighbors`. radius: that of the estimator if None. return_distance: False returns the rows alone.
         sort_results: order by distance; otherwise by row.
         """
-        distances, rows = self._within(X, radius, sort_results)
-        found = _object_array(rows)
-        return (_object_array(distances), found) if return_distance else found
+        distances, rows, counts = self._within(X, radius, sort_results)
+        found = _split(rows, counts)
+        return (_split(distances, counts), found) if return_distance else found
 
     def radius_neighbors_graph(
         self, X: Any = None, radius: float | None = None, mode: Mode = "connectivity", sort_results: bool = False
@@ -269,98 +191,82 @@ class LogtNeighbors(_IndexEstimator):
 
         X, radius, sort_results: as in `radius_neighbors`. mode: "connectivity" has ones, "distance" the distances.
         """
-        check_choice("mode", mode, ("connectivity", "distance"))
-        distances, rows = self._within(X, radius, sort_results)
-        starts = np.cumsum([0, *map(len, rows)])
-        columns = np.concatenate([*rows, np.empty(0, np.int64)])
-        data = np.concatenate([*distances, np.empty(0)]) if mode == "distance" else np.ones(len(columns))
-        return csr_matrix((data, columns, starts), shape=(len(rows), self.n_samples_fit_))
+        return self._graph(*self._within(X, radius, sort_results), mode)
 
-    def _within(self, X: Any, radius: float | None, sort: bool) -> tuple[list[Distances], list[Ids]]:
-        check_is_fitted(self)
+    def _within(self, X: Any, radius: float | None, sort: bool) -> tuple[Distances, Ids, Ids]:
+        """Return the distances and rows of all queries, one after the other, and how many each query has."""
+        queries = self._queries(X)
         limit = check_float("radius", self.radius if radius is None else radius)
-        queries = self._training_vectors() if X is None else self._queries(X)
-        limits, scores, ids = self.index_.range_search(queries, self._threshold(limit), threads=self._threads())
-        distances, rows = [], []
-        for q in range(len(queries)):
-            part = slice(limits[q], limits[q + 1])
-            row, distance = ids[part], self._from_scores(scores[part])
-            if self._fit_X is not None:
-                distance = self._exact(queries[q : q + 1], row[None])[0]
-            kept = distance <= limit
-            if X is None:
-                kept &= row != q
-            row, distance = row[kept], distance[kept]
-            order = np.lexsort((row, distance)) if sort else np.argsort(row)
-            distances.append(distance[order])
-            rows.append(row[order])
-        return distances, rows
-
-    def _threshold(self, radius: float) -> float:
-        """Return the score from which on vectors may be within the radius, given the error of the estimates."""
-        error = self._estimation_error()
-        if self.metric == "cosine":
-            return 1 - radius - error
-        return (max(radius, 0.0) ** 2 if self.metric == "euclidean" else radius) + error
+        largest = max(limit, 0.0) ** 2 if self.metric == "euclidean" else limit
+        largest += self._estimation_error()
+        threshold = 1 - largest if self.metric == "cosine" else largest
+        limits, scores, rows = self.index_.range_search(queries, threshold, threads=self._threads())
+        at = np.repeat(np.arange(len(queries)), np.diff(limits))
+        gaps = self._to_gaps(scores) if self._fit_X is None else self._exact_gaps(queries, at, rows)
+        distances = self._to_distances(gaps)
+        kept = distances <= limit
+        if X is None:
+            kept &= rows != at
+        distances, rows, at = distances[kept], rows[kept], at[kept]
+        order = np.lexsort((rows, distances, at) if sort else (rows, at))
+        return distances[order], rows[order], np.bincount(at, minlength=len(queries))
 
     def _estimation_error(self) -> float:
         """Return twice the largest error of the scores of the neighbors of some training vectors."""
         if self._fit_X is None:
             return 0.0
-        rows = np.linspace(0, self.n_samples_fit_ - 1, min(self.n_samples_fit_, _SAMPLE)).astype(np.int64)
-        scores, ids = self.index_.search(
-            self._fit_X[rows], min(self.n_samples_fit_, 20), effort=1.0, threads=self._threads()
-        )
-        exact = self._exact(self._fit_X[rows], ids)
-        if self.metric == "cosine":
-            exact = 1 - exact
-        elif self.metric == "euclidean":
-            exact = np.square(exact)
-        return 2 * float(np.abs(scores - exact).max())
+        sample = self._fit_X[:: -(-self.n_samples_fit_ // _SAMPLE)]
+        k = min(self.n_samples_fit_, 20)
+        scores, rows = self.index_.search(sample, k, effort=1.0, threads=self._threads())
+        exact = self._exact_gaps(sample, np.repeat(np.arange(len(sample)), k), rows.ravel())
+        return 2 * float(np.abs(self._to_gaps(scores).ravel() - exact).max())
 
 
-def _object_array(parts: list[Any]) -> Array:
-    array = np.empty(len(parts), object)
-    array[:] = parts
-    return array
+def _split(values: Array, counts: Ids) -> Array:
+    """Return an array of arrays, one per query."""
+    parts = np.empty(len(counts), object)
+    parts[:] = np.split(values, np.cumsum(counts)[:-1])
+    return parts
 
 
+@dataclass(eq=False, repr=False)
+class LogtTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _IndexEstimator):  # type: ignore[misc]
+    """Transform vectors into the sparse graph of their nearest neighbors, as `KNeighborsTransformer` does.
+
+    n_neighbors: the number of neighbors.
+    mode: "distance" or "connectivity". With "distance", each row has n_neighbors + 1 entries, because a training
+    vector is its own first neighbor.
+    metric, bits, effort, candidates, random_state, n_jobs: as in `LogtNeighbors`.
+    """
+
+    _: KW_ONLY
+    mode: Mode = "distance"
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Build the index of the vectors X, (n_samples, n_features); y is ignored."""
+        check_choice("mode", self.mode, ("connectivity", "distance"))
+        self._fit_index(validate_data(self, X, dtype=(np.float64, np.float32)))
+        self._n_features_out = self.n_samples_fit_
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Return the neighbors of X as a CSR matrix (n_queries, n_samples_fit)."""
+        return self._nearest_graph(*self._nearest(X, self.n_neighbors + (self.mode == "distance")), self.mode)
+
+
+@dataclass(eq=False, repr=False)
 class LogtClassifier(ClassifierMixin, _IndexEstimator):  # type: ignore[misc]
     """Classify by a vote of the nearest training vectors, as `KNeighborsClassifier` does.
 
     n_neighbors: the number of votes.
     weights: "uniform", or "distance" for votes of weight 1 / distance.
-    metric: "euclidean", "sqeuclidean" or "cosine".
-    bits: per dimension, see `logt.methods.sketched`.
-    effort: from 0 (fastest) to 1 (everything is scanned); None is the default of the method.
-    candidates: for each neighbor, compare this many vectors exactly. The estimator keeps a reference to the training
-    vectors for it. 0 keeps none and returns the estimates of the index.
-    random_state: seed of the index.
-    n_jobs: the number of threads; all cores if None or -1.
+    metric, bits, effort, candidates, random_state, n_jobs: as in `LogtNeighbors`.
     """
 
-    def __init__(
-        self,
-        n_neighbors: int = 5,
-        *,
-        weights: Literal["uniform", "distance"] = "uniform",
-        metric: str = "euclidean",
-        bits: int | None = None,
-        effort: float | None = None,
-        candidates: int = 4,
-        random_state: Any = 0,
-        n_jobs: int | None = None,
-    ):
-        self.n_neighbors = n_neighbors
-        self.weights = weights
-        self.metric = metric
-        self.bits = bits
-        self.effort = effort
-        self.candidates = candidates
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    _: KW_ONLY
+    weights: Literal["uniform", "distance"] = "uniform"
 
-    def fit(self, X: Any, y: Any) -> LogtClassifier:
+    def fit(self, X: Any, y: Any) -> Self:
         """Build the index of the vectors X, (n_samples, n_features), with the classes y, (n_samples,)."""
         check_choice("weights", self.weights, ("uniform", "distance"))
         X, y = validate_data(self, X, y, dtype=(np.float64, np.float32))
@@ -371,7 +277,7 @@ class LogtClassifier(ClassifierMixin, _IndexEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> Distances:
         """Return the share of the votes for each class, (n_queries, n_classes), for the queries X."""
-        distances, rows = self._nearest(self._queries(X), None)
+        distances, rows = self._nearest(X, None)
         votes = np.ones(rows.shape)
         if self.weights == "distance":
             equal = distances == 0

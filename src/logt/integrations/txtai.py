@@ -35,7 +35,10 @@ class Logt(ANN):  # type: ignore[misc]
 
     def index(self, embeddings: Any) -> None:
         """Replace everything by the rows of `embeddings`."""
-        settings = _check_settings(self.config.get("logt") or {})
+        settings = dict(self.config.get("logt") or {})
+        for name in settings:
+            if name not in _SETTINGS:
+                raise InvalidInputError(f"logt has no setting {name!r} in txtai; it has: {', '.join(_SETTINGS)}")
         self.backend = Index(embeddings.shape[1], metric="ip", method=sketched(**settings))
         self.config["offset"] = 0
         self.append(embeddings)
@@ -65,11 +68,3 @@ class Logt(ANN):  # type: ignore[misc]
     def save(self, path: str) -> None:
         """Write the index to the folder `path`."""
         self.backend.save(path)
-
-
-def _check_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of the index; raise for a name that is none of them."""
-    for name in settings:
-        if name not in _SETTINGS:
-            raise InvalidInputError(f"logt has no setting {name!r} in txtai; it has: {', '.join(_SETTINGS)}")
-    return dict(settings)

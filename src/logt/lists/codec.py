@@ -33,8 +33,9 @@ _TINY = 1e-30  # instead of a norm of 0
 
 
 class CodecSettings(NamedTuple):
-    """What a codec is trained for. units: memory vectors. entries: of U per vector. bits: per dimension of the
-    residual. refine: keep a refinement.
+    """What a codec is trained for.
+
+    units: memory vectors. entries: of U per vector. bits: per dimension of the residual. refine: keep a refinement.
     """
 
     units: int

@@ -97,7 +97,7 @@ class Sketched:
         return (*kept, *again, *new)
 
     def encode(
-        self, rows: Array, ids: Ids, number: int, codec: Codec | None, settings: BuildSettings, workers: Workers
+        self, rows: Any, ids: Ids, number: int, codec: Codec | None, settings: BuildSettings, workers: Workers
     ) -> ListSegment:
         """Return the segment of some vectors on its own, encoded with a codec."""
         if codec is None:

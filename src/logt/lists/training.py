@@ -28,9 +28,11 @@ MIN_CHECKED = 512
 """So many vectors show whether a codec fits them. Smaller batches use the newest one, and are checked once they are
 so many together."""
 
+PER_UNIT = 32
+"""Vectors per unit that a codec is trained on."""
+
 _SAMPLE = 512  # vectors, at most an eighth of a batch, that measure how well a codec fits
 _MIN_SAMPLE = MIN_CHECKED // 8
-_PER_UNIT = 32  # vectors per unit that a codec is trained on
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def codec_for_batch(
         grown = wanted.units >= GROWTH * served[0].codec.units
         if not grown or not may_pause(existing, len(rows)):
             return Training(served[0].codec, new=False)
-    fraction = min(1.0, _PER_UNIT * wanted.units / (existing + len(rows)))
+    fraction = min(1.0, PER_UNIT * wanted.units / (existing + len(rows)))
     parts = [rows[np.sort(others[: math.ceil(fraction * len(rows))])]]
     for segment in served:
         chosen = rng.choice(np.flatnonzero(segment.live), math.ceil(fraction * segment.count), replace=False)

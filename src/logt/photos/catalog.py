@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -17,25 +17,23 @@ from logt._internal.types import Floats
 from logt.descriptors.image_io import ImageDetails
 from logt.errors import CorruptIndexError
 
-CATALOG_FILE = "catalogue.sqlite"
+CATALOG_FILE = "catalog.sqlite"
 CATALOG_FILES = [CATALOG_FILE + suffix for suffix in ("", "-journal", "-wal", "-shm")]
 """The files that SQLite opens."""
 
-# pictures: one row per photo. bytes, changed: its FileStamp. raw: its descriptor as float16, NULL after a final
-# whitening, when it is no longer needed. vectors: the whitening of its vector in the index, NULL until it has one.
-# details: of each photo, its size in pixels and the time when it was taken, "" if its EXIF data do not state one.
-# others: files that are not photos, such as videos, with their stamps; they are not read again until they change.
+# photos: size, mtime_ns are its FileStamp; width, height in pixels; taken: "" if its EXIF data do not state a time;
+# descriptor: as float16, not whitened, NULL after a final whitening, when it is no longer needed; whitening: of its
+# vector in the index, NULL until it has one.
+# others: files that are not photos, such as videos; they are not read again until they change.
 # notes: the row 'relearn' exists while everything is being indexed again, and holds the new manifest.
-_TABLES = """
-CREATE TABLE IF NOT EXISTS pictures (
-    name TEXT PRIMARY KEY, bytes INTEGER NOT NULL, changed INTEGER NOT NULL, raw BLOB, vectors TEXT
-);
-CREATE TABLE IF NOT EXISTS details (
-    name TEXT PRIMARY KEY, width INTEGER NOT NULL, height INTEGER NOT NULL, taken TEXT NOT NULL
-);
-CREATE TABLE IF NOT EXISTS others (name TEXT PRIMARY KEY, bytes INTEGER NOT NULL, changed INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS notes (note TEXT PRIMARY KEY, value TEXT NOT NULL)
-"""
+_TABLES = {
+    "photos": (
+        "CREATE TABLE photos (name TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, "
+        "width INTEGER NOT NULL, height INTEGER NOT NULL, taken TEXT NOT NULL, descriptor BLOB, whitening TEXT)"
+    ),
+    "others": "CREATE TABLE others (name TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL)",
+    "notes": "CREATE TABLE notes (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+}
 _RELEARN = "relearn"
 _DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 _JOURNAL_END = bytes.fromhex("d9d505f920a163d7")  # of a journal that names another file, which SQLite would delete
@@ -52,26 +50,25 @@ class CatalogPhoto(NamedTuple):
     """A photo in the catalog: its stamp, its size in pixels, 0 if unknown, and when it was taken, "" if unknown."""
 
     name: str
-    size: int
-    mtime_ns: int
-    width: int
-    height: int
-    taken: str
+    size: int = 0
+    mtime_ns: int = 0
+    width: int = 0
+    height: int = 0
+    taken: str = ""
 
 
 class Catalog:
     """One SQLite file; each method is one transaction. Without `create`, opening it writes nothing."""
 
     def __init__(self, path: Path, *, create: bool = True):
-        self._file = path / CATALOG_FILE
-        for name in CATALOG_FILES:
-            _check_file(path / name)
-        self._connection = sqlite3.connect(self._file, timeout=30)
+        self._file, self._connection = path / CATALOG_FILE, _connect(path)
         try:
             with self._transaction() as db:
+                if create and not db.execute("SELECT 1 FROM sqlite_master").fetchone():
+                    db.execute("BEGIN")
+                    for table in _TABLES.values():
+                        db.execute(table)
                 self._check_schema(db)
-                for table in _TABLES.split(";") if create else ():
-                    db.execute(table)
         except BaseException:
             self._connection.close()
             raise
@@ -80,16 +77,10 @@ class Catalog:
         """Close the file."""
         self._connection.close()
 
-    def stamps(self) -> dict[str, FileStamp]:
-        """Return the stamp of every photo at the time when its descriptor was computed."""
+    def stamps(self, table: Literal["photos", "others"] = "photos") -> dict[str, FileStamp]:
+        """Return the stamp of every file of a table at the time when it was read."""
         with self._transaction() as db:
-            rows = db.execute("SELECT name, bytes, changed FROM pictures")
-            return {name: FileStamp(*stamp) for name, *stamp in rows}
-
-    def others(self) -> dict[str, FileStamp]:
-        """Return the stamps of the files that are not photos."""
-        with self._transaction() as db:
-            rows = db.execute("SELECT name, bytes, changed FROM others")
+            rows = db.execute(f"SELECT name, size, mtime_ns FROM {table}")
             return {name: FileStamp(*stamp) for name, *stamp in rows}
 
     def replace_others(self, files: Mapping[str, FileStamp]) -> None:
@@ -100,65 +91,42 @@ class Catalog:
 
     def record(self, photos: Sequence[tuple[str, FileStamp, Floats, ImageDetails]]) -> None:
         """Add or replace photos with new descriptors, which are not yet in the vector index."""
-        rows = ((name, *stamp, x.astype(np.float16).tobytes()) for name, stamp, x, _ in photos)
+        rows = (
+            (name, *stamp, *details, descriptor.astype(np.float16).tobytes())
+            for name, stamp, descriptor, details in photos
+        )
         with self._transaction() as db:
-            db.executemany("INSERT OR REPLACE INTO pictures (name, bytes, changed, raw) VALUES (?, ?, ?, ?)", rows)
-            details = ((name, *about) for name, _, _, about in photos)
-            db.executemany("INSERT OR REPLACE INTO details VALUES (?, ?, ?, ?)", details)
-
-    def record_details(self, details: Iterable[tuple[str, ImageDetails]]) -> None:
-        """Add the details of photos that an earlier version indexed."""
-        with self._transaction() as db:
-            rows = ((name, *about) for name, about in details)
-            db.executemany("INSERT OR REPLACE INTO details VALUES (?, ?, ?, ?)", rows)
-
-    def without_details(self) -> list[str]:
-        """Return the photos that an earlier version indexed, which have no details."""
-        with self._transaction() as db:
-            query = "SELECT name FROM pictures WHERE name NOT IN (SELECT name FROM details)"
-            return [name for (name,) in db.execute(query)]
+            db.executemany("INSERT OR REPLACE INTO photos VALUES (?, ?, ?, ?, ?, ?, ?, NULL)", rows)
 
     def photos(self) -> list[CatalogPhoto]:
-        """Return all photos and what is known about them; a catalog of an earlier version has no details."""
+        """Return all photos and what is known about them."""
         with self._transaction() as db:
-            tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
-            if "pictures" not in tables:
-                raise CorruptIndexError(f"{self._file} is damaged: it has no table of photos")
-            if "details" not in tables:
-                query = "SELECT name, bytes, changed, 0, 0, '' FROM pictures"
-            else:
-                query = (
-                    "SELECT name, bytes, changed, ifnull(width, 0), ifnull(height, 0), ifnull(taken, '') "
-                    "FROM pictures LEFT JOIN details USING (name)"
-                )
-            return [self._check_photo(CatalogPhoto(*row)) for row in db.execute(query)]
+            rows = db.execute("SELECT name, size, mtime_ns, width, height, taken FROM photos")
+            return [self._check_photo(CatalogPhoto(*row)) for row in rows]
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove photos."""
-        rows = [(name,) for name in names]
         with self._transaction() as db:
-            for table in ("pictures", "details"):
-                db.executemany(f"DELETE FROM {table} WHERE name = ?", rows)
+            db.executemany("DELETE FROM photos WHERE name = ?", ((name,) for name in names))
 
     def start_relearning(self, manifest: str) -> None:
         """Remove all photos and keep the new manifest until `mark_indexed`, so that an interrupted run can resume."""
         with self._transaction() as db:
-            db.execute("DELETE FROM pictures")
-            db.execute("DELETE FROM details")
+            db.execute("DELETE FROM photos")
             db.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (_RELEARN, manifest))
 
     @property
     def relearning(self) -> str | None:
         """The new manifest while everything is being indexed again, else None."""
         with self._transaction() as db:
-            row = db.execute("SELECT value FROM notes WHERE note = ?", (_RELEARN,)).fetchone()
+            row = db.execute("SELECT value FROM notes WHERE name = ?", (_RELEARN,)).fetchone()
         return None if row is None else str(row[0])
 
     def forget_vectors(self) -> None:
-        """Record that the index holds no vectors; photos without a raw descriptor have to be read again."""
+        """Record that the index holds no vectors; photos without a descriptor have to be read again."""
         with self._transaction() as db:
-            db.execute("DELETE FROM pictures WHERE raw IS NULL")
-            db.execute("UPDATE pictures SET vectors = NULL")
+            db.execute("DELETE FROM photos WHERE descriptor IS NULL")
+            db.execute("UPDATE photos SET whitening = NULL")
 
     def check(self) -> None:
         """Check the whole file and its values; raise CorruptIndexError if it is damaged."""
@@ -170,27 +138,28 @@ class Catalog:
 
     def copy_to(self, path: Path) -> None:
         """Replace the catalog in another folder by the present state of this one, in one transaction."""
-        with closing(sqlite3.connect(path / CATALOG_FILE, timeout=30)) as target, self._transaction() as db:
+        with closing(_connect(path)) as target, self._transaction() as db:
             db.backup(target)
 
     def count(self) -> int:
         """Return the number of photos."""
         with self._transaction() as db:
-            return int(db.execute("SELECT count(*) FROM pictures").fetchone()[0])
+            return int(db.execute("SELECT count(*) FROM photos").fetchone()[0])
 
     def sample_descriptors(self, limit: int, rng: np.random.Generator) -> Floats:
-        """Return the raw descriptors of all photos that have one, or of `limit` random ones of them."""
+        """Return the descriptors of all photos that have one, or of `limit` random ones of them."""
         with self._transaction() as db:
-            row_ids = [row for (row,) in db.execute("SELECT rowid FROM pictures WHERE raw IS NOT NULL ORDER BY name")]
+            query = "SELECT rowid FROM photos WHERE descriptor IS NOT NULL ORDER BY name"
+            row_ids = [row for (row,) in db.execute(query)]
             if len(row_ids) > limit:
                 row_ids = [row_ids[i] for i in np.sort(rng.choice(len(row_ids), limit, replace=False))]
-            rows = (db.execute("SELECT raw FROM pictures WHERE rowid = ?", (row,)).fetchone()[0] for row in row_ids)
-            return _decode_descriptors(rows)
+            query = "SELECT descriptor FROM photos WHERE rowid = ?"
+            return _decode_descriptors(db.execute(query, (row,)).fetchone()[0] for row in row_ids)
 
     def unindexed(self, whitening: str, batch_size: int) -> Iterator[tuple[list[str], Floats]]:
-        """Yield (names, raw descriptors) of the photos that have no vector with this whitening, in batches."""
+        """Yield (names, descriptors) of the photos that have no vector with this whitening, in batches."""
         query = (
-            "SELECT name, raw FROM pictures WHERE vectors IS NOT ? AND raw IS NOT NULL AND name > ? "
+            "SELECT name, descriptor FROM photos WHERE whitening IS NOT ? AND descriptor IS NOT NULL AND name > ? "
             "ORDER BY name LIMIT ?"
         )
         last = ""
@@ -200,32 +169,28 @@ class Catalog:
             if not rows:
                 return
             last = rows[-1][0]
-            yield [name for name, _ in rows], _decode_descriptors(raw for _, raw in rows)
+            yield [name for name, _ in rows], _decode_descriptors(descriptor for _, descriptor in rows)
 
     def indexed_names(self, whitening: str) -> set[str]:
         """Return the photos whose vectors with this whitening were saved."""
         with self._transaction() as db:
-            return {name for (name,) in db.execute("SELECT name FROM pictures WHERE vectors = ?", (whitening,))}
+            return {name for (name,) in db.execute("SELECT name FROM photos WHERE whitening = ?", (whitening,))}
 
     def mark_indexed(self, whitening: str, *, drop_descriptors: bool) -> None:
         """Record that the vectors of all photos are saved with this whitening."""
         with self._transaction() as db:
-            db.execute("UPDATE pictures SET vectors = ? WHERE vectors IS NOT ?", (whitening, whitening))
+            db.execute("UPDATE photos SET whitening = ? WHERE whitening IS NOT ?", (whitening, whitening))
             if drop_descriptors:
-                db.execute("UPDATE pictures SET raw = NULL WHERE raw IS NOT NULL")
-            db.execute("DELETE FROM notes WHERE note = ?", (_RELEARN,))
+                db.execute("UPDATE photos SET descriptor = NULL WHERE descriptor IS NOT NULL")
+            db.execute("DELETE FROM notes WHERE name = ?", (_RELEARN,))
 
     def _check_schema(self, db: sqlite3.Connection) -> None:
         """Raise if there is anything but the tables above: a view or a trigger could compute for ever."""
-        tables = (_normalized(table.replace("IF NOT EXISTS ", "")) for table in _TABLES.split(";"))
-        known = {table.split()[2]: table for table in tables}
-        for kind, name, sql in db.execute("SELECT type, name, sql FROM sqlite_master").fetchall():
-            if sql is None and kind == "index":  # of a primary key
-                continue
-            if kind != "table" or _normalized(sql) != known.get(name):
-                raise CorruptIndexError(f"{self._file} is damaged: it has an unknown {kind} {name!r}")
-            key = "note" if name == "notes" else "name"
-            if db.execute(f"SELECT 1 FROM {name} WHERE {key} IS NULL OR {key} >= x'' LIMIT 1").fetchone():
+        tables = db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL OR type != 'index'").fetchall()
+        if len(tables) != len(_TABLES) or dict(tables) != _TABLES:
+            raise CorruptIndexError(f"{self._file} is damaged: its tables are not those of a catalog")
+        for name in _TABLES:
+            if db.execute(f"SELECT 1 FROM {name} WHERE name IS NULL OR name >= x'' LIMIT 1").fetchone():
                 raise CorruptIndexError(f"{self._file} is damaged: a name is not a text")
 
     def _check_photo(self, photo: CatalogPhoto) -> CatalogPhoto:
@@ -248,6 +213,12 @@ class Catalog:
             raise CorruptIndexError(f"{self._file} is damaged: {error}") from error
 
 
+def _connect(path: Path) -> sqlite3.Connection:
+    for name in CATALOG_FILES:
+        _check_file(path / name)
+    return sqlite3.connect(path / CATALOG_FILE, timeout=30)
+
+
 def _check_file(file: Path) -> None:
     """Raise if SQLite would write to a file elsewhere, wait for a pipe, or delete a file that a journal names."""
     if file.is_symlink() or (file.exists() and not file.is_file()):
@@ -257,10 +228,6 @@ def _check_file(file: Path) -> None:
             stream.seek(max(0, stream.seek(0, os.SEEK_END) - len(_JOURNAL_END)))
             if stream.read() == _JOURNAL_END:
                 raise CorruptIndexError(f"{file} is damaged: it names another file")
-
-
-def _normalized(sql: str) -> str:
-    return " ".join(sql.split())
 
 
 def _is_date(text: object) -> bool:

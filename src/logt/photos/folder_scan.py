@@ -45,34 +45,16 @@ class FolderScan:
 
 
 def scan_folders(folders: Sequence[Path], index_path: Path) -> FolderScan:
-    """Return the files in several folders; the names of files in all but the first are absolute paths.
+    """Return the files in folders and their subfolders, except hidden ones and the index itself.
 
-    A folder that is not there counts as one that cannot be read: its disk may not be mounted.
-    """
-    scan = scan_folder(folders[0], index_path)
-    for folder in folders[1:]:
-        try:
-            other = scan_folder(folder, index_path)
-        except OSError as error:
-            scan.unreadable.append(folder.as_posix())
-            scan.failed.append((f"{folder}/", f"the folder cannot be read: {error.strerror}"))
-            continue
-        start = f"{folder.as_posix()}/"
-        scan.files |= {start + name: stamp for name, stamp in other.files.items()}
-        scan.failed += [(start + name, reason) for name, reason in other.failed]
-        scan.unreadable += [start + name for name in other.unreadable]
-    return scan
-
-
-def scan_folder(folder: Path, index_path: Path) -> FolderScan:
-    """Return the files in a folder and its subfolders, except hidden ones and the index itself.
-
-    Links are not followed: a target inside the folder is found anyway, a target outside does not belong to it.
+    The names of files in all but the first folder are absolute paths. If one of these folders is not there, it counts
+    as one that cannot be read: its disk may not be mounted. Links are not followed: a target inside the folder is
+    found anyway, a target outside does not belong to it.
     """
     scan = FolderScan()
-    pending = [(folder, "")]
+    pending = [(folder, folder, f"{folder.as_posix()}/" if number else "") for number, folder in enumerate(folders)]
     while pending:
-        current, prefix = pending.pop()
+        folder, current, prefix = pending.pop()
         try:
             with os.scandir(current) as iterator:
                 entries = sorted(iterator, key=lambda entry: entry.name)
@@ -86,45 +68,40 @@ def scan_folder(folder: Path, index_path: Path) -> FolderScan:
             if entry.name.startswith(".") or Path(entry.path) == index_path:
                 continue
             if _add_entry(scan, entry, prefix + entry.name, folder):
-                pending.append((Path(entry.path), f"{prefix}{entry.name}/"))
+                pending.append((folder, Path(entry.path), f"{prefix}{entry.name}/"))
     return scan
 
 
 def _add_entry(scan: FolderScan, entry: os.DirEntry[str], name: str, folder: Path) -> bool:
-    """Add a file, or the reason to skip it, to the scan; return whether the entry is a folder to scan."""
-    reason = _skip_reason(entry, folder)
-    if reason:
-        scan.failed.append((_printable(name), reason))
-    elif entry.is_dir(follow_symlinks=False):
-        return True
-    elif entry.is_file(follow_symlinks=False):
-        try:
-            status = entry.stat(follow_symlinks=False)
+    """Add a file, or the reason to skip it, to the scan; return whether the entry is a folder to scan.
+
+    Links to files that are found anyway are left out.
+    """
+    reason: str | None
+    try:
+        name.encode()
+        status = entry.stat(follow_symlinks=False)
+    except UnicodeEncodeError:
+        name = os.fsencode(name).decode("utf-8", "replace")
+        reason = "the file name is not valid UTF-8; rename the file"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    else:
+        if stat.S_ISDIR(status.st_mode):
+            return True
+        if stat.S_ISREG(status.st_mode):
             scan.files[name] = FileStamp(status.st_size, status.st_mtime_ns)
-        except OSError as error:
-            scan.failed.append((name, error.strerror or str(error)))
+            return False
+        reason = _link_reason(entry, folder) if entry.is_symlink() else "neither a file nor a folder"
+    if reason:
+        scan.failed.append((name, reason))
     return False
 
 
-def _skip_reason(entry: os.DirEntry[str], folder: Path) -> str | None:
-    """Return why an entry is skipped; None if it is not, or if it is a link to a file that is found anyway."""
+def _link_reason(entry: os.DirEntry[str], folder: Path) -> str | None:
+    """Return why a link is skipped; None if its target is found anyway."""
     try:
-        entry.name.encode()
-    except UnicodeEncodeError:
-        return "the file name is not valid UTF-8; rename the file"
-    if entry.is_symlink():
-        try:
-            target = Path(entry.path).resolve(strict=True)
-        except (OSError, RuntimeError):
-            return "a broken link"
-        return None if target.is_relative_to(folder) else "a link to a target outside the folder; it is not followed"
-    try:
-        mode = entry.stat(follow_symlinks=False).st_mode
-    except OSError as error:
-        return error.strerror or str(error)
-    return None if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else "neither a file nor a folder"
-
-
-def _printable(name: str) -> str:
-    """Return a file name with bytes that are not UTF-8 replaced."""
-    return os.fsencode(name).decode("utf-8", "replace")
+        target = Path(entry.path).resolve(strict=True)
+    except (OSError, RuntimeError):
+        return "a broken link"
+    return None if target.is_relative_to(folder) else "a link to a target outside the folder; it is not followed"

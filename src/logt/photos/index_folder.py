@@ -6,14 +6,14 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from logt.descriptors import Whitening
 from logt.errors import CorruptIndexError, InvalidInputError
 from logt.index import Index
 from logt.methods import sketched
-from logt.photos.catalog import CATALOG_FILE, Catalog
+from logt.photos.catalog import CATALOG_FILE, CATALOG_FILES, Catalog
 from logt.photos.manifest import MANIFEST_FILE, PhotoManifest
 from logt.storage.files import read_bytes, replace_file
 from logt.storage.lock import LOCK, Lock
@@ -36,6 +36,24 @@ def find_index(path: Path) -> Path:
     """Return the index in a folder of photos, or the path itself if it is an index."""
     inside = path / DEFAULT_NAME
     return inside if inside.is_dir() and not (path / MANIFEST_FILE).exists() else path
+
+
+@contextmanager
+def naming_the_way_out() -> Iterator[None]:
+    """Add what can be done to the error about a damaged index. Nothing is removed without `rebuild`."""
+    try:
+        yield
+    except CorruptIndexError as error:
+        raise CorruptIndexError(f"{error}; {_WAY_OUT}") from error
+
+
+@dataclass(frozen=True)
+class PhotoState:
+    """A manifest, its whitening and the vectors with it; they are only ever replaced together."""
+
+    manifest: PhotoManifest
+    whitening: Whitening
+    index: Index
 
 
 @dataclass(frozen=True)
@@ -83,29 +101,27 @@ class IndexFolder:
         except FileNotFoundError:
             return Index(whitening.dim, method=sketched(bits=4))
 
-    @contextmanager
-    def naming_the_way_out(self) -> Iterator[None]:
-        """Add what can be done to the error about a damaged index. Nothing is removed without `rebuild`."""
-        try:
-            yield
-        except CorruptIndexError as error:
-            raise CorruptIndexError(f"{error}; {_WAY_OUT}") from error
+    def read_state(self) -> PhotoState | None:
+        """Read the present state, while a writer may replace it; None if there are no vectors yet."""
+        while True:
+            manifest = PhotoManifest.read(self.path)
+            if manifest.whitening is None:
+                return None
+            try:
+                whitening = self.read_whitening(manifest.whitening)
+                return PhotoState(manifest, whitening, Index.open(self.vectors_folder(manifest.whitening)))
+            except (FileNotFoundError, CorruptIndexError):
+                if PhotoManifest.read(self.path) == manifest:
+                    raise  # otherwise a writer has replaced these files meanwhile: read the new ones
 
     def check(self) -> tuple[PhotoManifest, Index | None]:
         """Check all bytes; return the manifest, and the vectors if there are any. Raise if a file is damaged."""
-        while True:
-            manifest = PhotoManifest.read(self.path)
-            if (self.path / CATALOG_FILE).exists():
-                with closing(Catalog(self.path, create=False)) as catalog:
-                    catalog.check()
-            if manifest.whitening is None:
-                return manifest, None
-            try:
-                self.read_whitening(manifest.whitening)
-                return manifest, Index.open(self.vectors_folder(manifest.whitening))
-            except (FileNotFoundError, CorruptIndexError):
-                if PhotoManifest.read(self.path) == manifest:
-                    raise  # otherwise a writer has replaced these files meanwhile
+        manifest = PhotoManifest.read(self.path)
+        if (self.path / CATALOG_FILE).exists():
+            with closing(Catalog(self.path, create=False)) as catalog:
+                catalog.check()
+        state = self.read_state()
+        return (manifest, None) if state is None else (state.manifest, state.index)
 
     def remove_all_except(self, checksum: str) -> None:
         """Remove the files of all other whitenings; readers keep the files that they have open."""
@@ -114,6 +130,36 @@ class IndexFolder:
                 path.unlink(missing_ok=True)
             elif path.name.startswith("vectors-") and path != self.vectors_folder(checksum):
                 shutil.rmtree(path, ignore_errors=True)
+
+    def remove_damaged(self) -> None:
+        """Remove what is damaged and no more, so that the next run computes it again; the folder must be locked.
+
+        An error of the disk removes nothing.
+        """
+        try:
+            manifest = PhotoManifest.read(self.path)
+        except FileNotFoundError:
+            return
+        except CorruptIndexError:
+            self._remove_catalog()  # the model of its descriptors is not known
+            (self.path / MANIFEST_FILE).unlink()
+            return
+        try:
+            with closing(Catalog(self.path)) as catalog:
+                catalog.check()
+        except CorruptIndexError:
+            self._remove_catalog()
+        try:
+            self.read_state()
+        except (CorruptIndexError, FileNotFoundError):
+            with closing(Catalog(self.path)) as catalog:
+                catalog.forget_vectors()  # before the manifest does
+            replace(manifest, whitening=None).write(self.path)
+            shutil.rmtree(self.vectors_folder(manifest.whitening or ""), ignore_errors=True)
+
+    def _remove_catalog(self) -> None:
+        for name in CATALOG_FILES:
+            (self.path / name).unlink(missing_ok=True)
 
     def _whitening_file(self, checksum: str) -> Path:
         return self.path / f"whitening-{checksum}.safetensors"

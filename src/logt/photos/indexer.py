@@ -6,13 +6,15 @@ can be repeated: vectors replace those with the same name, and names that are no
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -20,16 +22,18 @@ from logt._internal.progress import shown_progress
 from logt._internal.threads import Progress, Workers, available_cores
 from logt._internal.types import Floats
 from logt._internal.validation import check_int
-from logt.descriptors import DescriptorExtractor, ImageError, Model, Whitening
+from logt.descriptors import ImageError, Model, Whitening
+from logt.descriptors.image_decoder import DecodeLimits, ImageDecoder
 from logt.descriptors.image_io import NOT_AN_IMAGE, ImageDetails
 from logt.errors import CorruptIndexError, InvalidInputError
 from logt.photos.catalog import Catalog, FileStamp
-from logt.photos.decoding import read_photo, read_photo_details
 from logt.photos.folder_scan import FolderScan, is_photo_name, is_raw_name, scan_folders
-from logt.photos.index_folder import DEFAULT_NAME, IndexFolder
+from logt.photos.index_folder import DEFAULT_NAME, IndexFolder, naming_the_way_out
 from logt.photos.manifest import PhotoManifest
 from logt.photos.progress_file import published_progress
-from logt.photos.rebuild import remove_damaged
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 FINAL_COUNT = 4096
 """A whitening learned from this many photos is final; one from fewer is learned again as the folder grows."""
@@ -39,6 +43,7 @@ GROWTH = 1.25
 
 _SAMPLE_SIZE = 20_000  # descriptors that a whitening is learned from, at most
 _BLOCK_SIZE = 64  # photos recorded together: the work that is lost, at most, when a run is killed
+_MAX_PROCESSES = 256  # that decode photos; they are started as threads ask for them
 _BATCH_SIZE = 8192  # vectors added to the index together
 _MAX_SEGMENTS = 8  # more are merged at the end of a run
 
@@ -64,7 +69,6 @@ def update(
     *,
     also: Sequence[str | Path] | None = None,
     model: str | Path | Model | None = None,
-    scales: Sequence[float] | None = None,
     relearn: bool = False,
     rebuild: bool = False,
     workers: int | None = None,
@@ -80,8 +84,7 @@ def update(
     also: other folders of photos; the names of their photos are absolute paths. Default: those of the last run.
     model: an ONNX file, a folder or a name as in `Model.load`, or a loaded model; default the model of the index, or
     the one included in the package.
-    scales: the scales at which images are processed; default those of the index, then of the model.
-    relearn: compute all descriptors and the whitening again, with another model or scales if they are given.
+    relearn: compute all descriptors and the whitening again, with another model if it is given.
     rebuild: remove the files of the index that are damaged, and compute them again; otherwise they raise an error.
     workers: the number of threads; default all cores.
     extract: computes descriptors in other processes, such as `logt.distributed.RayExtractor()`; default here.
@@ -93,19 +96,17 @@ def update(
     index = IndexFolder(Path(path).resolve() if path is not None else photo_folder / DEFAULT_NAME)
     threads = available_cores() if workers is None else check_int("workers", workers)
     if not index.has_manifest():
-        model = _create_extractor(model, scales).model  # an unusable model is refused before anything is written
-    with index.lock(), index.naming_the_way_out():
+        model = _loaded(model)  # an unusable model is refused before anything is written
+    with index.lock(), naming_the_way_out():
         if rebuild:
-            remove_damaged(index)
+            index.remove_damaged()
         with closing(Catalog(index.path)) as catalog:
-            request = _Request(photo_folder, index.path, model, scales)
-            manifest, extractor = request.relearn(catalog) if relearn else request.open(catalog)
+            manifest, loaded = _prepare(index, photo_folder, catalog, model, relearn)
             if also is not None:
                 manifest = _with_more_folders(manifest, [photo_folder, *(Path(other).resolve() for other in also)])
                 manifest.write(index.path)
             with shown_progress(progress) as shown, published_progress(index.path, shown) as report:
-                run = Workers(threads, report)
-                indexer = _Indexer(index, photo_folder, catalog, extractor, manifest, run, extract)
+                indexer = _Indexer(index, photo_folder, catalog, loaded, manifest, Workers(threads, report), extract)
                 return indexer.run(scan_folders(manifest.photo_folders(index.path), index.path))
 
 
@@ -120,67 +121,47 @@ def _with_more_folders(manifest: PhotoManifest, folders: list[Path]) -> PhotoMan
     return replace(manifest, more_folders=[folder.as_posix() for folder in folders[1:]])
 
 
-def _create_extractor(model: str | Path | Model | None, scales: Sequence[float] | None) -> DescriptorExtractor:
-    loaded = model if isinstance(model, Model) else Model.load(model)
-    if scales is not None and not len(scales):
-        raise InvalidInputError("scales must have at least one number; None is the default")
-    return DescriptorExtractor(loaded, () if scales is None else scales)
+def _loaded(model: str | Path | Model | None) -> Model:
+    return model if isinstance(model, Model) else Model.load(model)
 
 
-@dataclass(frozen=True)
-class _Request:
-    """The arguments of a run: which manifest and extractor it uses."""
-
-    photo_folder: Path
-    index_path: Path
-    model: str | Path | Model | None
-    scales: Sequence[float] | None
-
-    def open(self, catalog: Catalog) -> tuple[PhotoManifest, DescriptorExtractor]:
-        """Return the manifest and extractor of the index, or of an interrupted relearning; create a new manifest."""
-        manifest = self._read_manifest()
+def _prepare(
+    index: IndexFolder, photo_folder: Path, catalog: Catalog, model: str | Path | Model | None, relearn: bool
+) -> tuple[PhotoManifest, Model]:
+    """Return the manifest and the model of a run: those of the index, of an interrupted relearning, or new ones."""
+    current = _read_manifest(index, photo_folder)
+    if current is None:
+        loaded = _loaded(model)
+        manifest = PhotoManifest.from_model(photo_folder, index.path, loaded)
+        catalog.remove(catalog.stamps())  # what a killed copy left may be of another model
+        manifest.write(index.path)
+    elif relearn:
+        loaded = Model.load(current.named_model, settings=current.settings) if model is None else _loaded(model)
+        manifest = PhotoManifest.from_model(photo_folder, index.path, loaded)
+        manifest = replace(manifest, more_folders=current.more_folders)
+        if catalog.relearning != manifest.to_json():  # otherwise resume it
+            catalog.start_relearning(manifest.to_json())
+    else:
         interrupted = catalog.relearning
         if interrupted is not None:
-            parsed = PhotoManifest.from_json(interrupted, self.index_path)
-            manifest = parsed.with_folder(self.photo_folder, self.index_path)
-        if manifest is None:
-            extractor = _create_extractor(self.model, self.scales)
-            manifest = PhotoManifest.from_extractor(self.photo_folder, self.index_path, extractor)
-            manifest.write(self.index_path)
-            return manifest, extractor
-        extractor = manifest.load_extractor(self.model)
-        if self.scales is not None and tuple(self.scales) != tuple(extractor.scales):
-            raise InvalidInputError(
-                f"the photos were indexed with scales = {manifest.scales}; relearn to change them"
-            )
-        return manifest, extractor
+            current = PhotoManifest.from_json(interrupted, index.path).with_folder(photo_folder, index.path)
+        manifest, loaded = current, current.load_model(model)
+    return manifest, loaded
 
-    def relearn(self, catalog: Catalog) -> tuple[PhotoManifest, DescriptorExtractor]:
-        """Return the new manifest and extractor; start relearning, or resume it if it was started with the same."""
-        current = self._read_manifest()
-        model = current.reload_model() if current and self.model is None else self.model
-        extractor = _create_extractor(model, self.scales)
-        manifest = PhotoManifest.from_extractor(self.photo_folder, self.index_path, extractor)
-        manifest = replace(manifest, more_folders=current.more_folders if current else ())
-        if current is None:
-            manifest.write(self.index_path)
-        elif catalog.relearning != manifest.to_json():
-            catalog.start_relearning(manifest.to_json())
-        return manifest, extractor
 
-    def _read_manifest(self) -> PhotoManifest | None:
-        """Return the manifest, None for a new index. If its folder no longer exists, the photos were moved here."""
-        if not IndexFolder(self.index_path).has_manifest():
-            return None
-        manifest = PhotoManifest.read(self.index_path)
-        indexed_folder = manifest.photo_folder(self.index_path)
-        if indexed_folder == self.photo_folder:
-            return manifest
-        if indexed_folder.is_dir():
-            raise InvalidInputError(f"{self.index_path} is the index of {indexed_folder}, not of {self.photo_folder}")
-        manifest = manifest.with_folder(self.photo_folder, self.index_path)
-        manifest.write(self.index_path)
+def _read_manifest(index: IndexFolder, photo_folder: Path) -> PhotoManifest | None:
+    """Return the manifest, None for a new index. If its folder no longer exists, the photos were moved here."""
+    if not index.has_manifest():
+        return None
+    manifest = PhotoManifest.read(index.path)
+    indexed_folder = manifest.photo_folder(index.path)
+    if indexed_folder == photo_folder:
         return manifest
+    if indexed_folder.is_dir():
+        raise InvalidInputError(f"{index.path} is the index of {indexed_folder}, not of {photo_folder}")
+    manifest = manifest.with_folder(photo_folder, index.path)
+    manifest.write(index.path)
+    return manifest
 
 
 Extracted = tuple[Floats, ImageDetails]
@@ -199,11 +180,27 @@ class ExtractElsewhere(Protocol):
         """Return what `extract_photo` returns for each path."""
 
 
-def extract_photo(path: Path, extractor: DescriptorExtractor) -> Extracted | str:
+@cache
+def _decoder() -> ImageDecoder:
+    """Return the processes that decode photos, for all runs of this process."""
+    decoder = ImageDecoder(DecodeLimits(), _MAX_PROCESSES)
+    atexit.register(decoder.close)
+    return decoder
+
+
+os.register_at_fork(after_in_child=_decoder.cache_clear)  # the processes belong to the parent
+
+
+def read_photo(path: Path, side: int) -> tuple[Image, ImageDetails]:
+    """Return a photo for use at `side` pixels, and the details in its header."""
+    return _decoder().decode_file(path, side)
+
+
+def extract_photo(path: Path, model: Model) -> Extracted | str:
     """Return the raw descriptor of a photo and its details, or the reason why there are none."""
     try:
-        image, details = read_photo(path, extractor.side)
-        return extractor(image), details
+        image, details = read_photo(path, model.side)
+        return model(image), details
     except ImageError as error:
         return error.reason
     except InvalidInputError as error:
@@ -217,7 +214,7 @@ class _Indexer:
     index: IndexFolder
     photo_folder: Path
     catalog: Catalog
-    extractor: DescriptorExtractor
+    model: Model
     manifest: PhotoManifest
     workers: Workers
     extract: ExtractElsewhere | None = None
@@ -227,11 +224,10 @@ class _Indexer:
         before = self._read_catalog()
         self._check_folders(before, scan)
         deleted = [name for name in before if name not in scan.files and not scan.may_contain(name)]
-        known = self.catalog.others()
+        known = self.catalog.stamps("others")
         others = {name: stamp for name, stamp in scan.files.items() if known.get(name) == stamp}
         new = [name for name, stamp in scan.files.items() if before.get(name) != stamp and name not in others]
         self.catalog.remove(deleted)
-        self._add_missing_details(set(new))
         failed = dict(self._extract_all(sorted(new, key=_shuffle_key), scan))
         self._update_vectors(compact=True)
         not_photos = {name for name, reason in failed.items() if self._is_no_photo(name, reason)}
@@ -302,30 +298,19 @@ class _Indexer:
 
     def _extract_block(self, names: list[str], start: int, total: int) -> list[tuple[str, Extracted | str]]:
         """Return (name, raw descriptor and details, or reason of failure) of each photo."""
-        progress = self.workers.progress
-        workers = replace(self.workers, progress=progress and _BlockProgress(progress, start, total))
+
+        def report(what: str, done: int, _: int) -> None:
+            self.workers.report(what, start + done, total)
+
         paths = [self.photo_folder / name for name in names]
         results: Sequence[Extracted | str]
         if self.extract is None:
-            results = workers.map(lambda path: extract_photo(path, self.extractor), paths, "indexing")
+            workers = replace(self.workers, progress=report)
+            results = workers.map(lambda path: extract_photo(path, self.model), paths, "indexing")
         else:
             results = self.extract(self.manifest, self.index.path, paths)
-            workers.report("indexing", len(names), len(names))
+            report("indexing", len(names), total)
         return list(zip(names, results, strict=True))
-
-    def _add_missing_details(self, changed: set[str]) -> None:
-        """Read the headers of the photos that an earlier version indexed without their details."""
-        names = [name for name in self.catalog.without_details() if name not in changed]
-        for start in range(0, len(names), _BATCH_SIZE):
-            block = names[start : start + _BATCH_SIZE]
-            found = zip(block, self.workers.map(self._read_details, block, "reading dates"), strict=True)
-            self.catalog.record_details(found)
-
-    def _read_details(self, name: str) -> ImageDetails:
-        try:
-            return read_photo_details(self.photo_folder / name)
-        except ImageError:
-            return ImageDetails(0, 0, "")
 
     # ------------------------------------------------------------------------------------------------ vectors
 
@@ -375,21 +360,9 @@ class _Indexer:
             current = self.index.read_whitening(self.manifest.whitening)
             if current.count >= FINAL_COUNT or self.catalog.count() < GROWTH * current.count:
                 return current
-        if not self.extractor.model.output.whiten:
+        if not self.model.output.whiten:
             return Whitening.identity(len(self.catalog.sample_descriptors(1, np.random.default_rng(0))[0]))
         return Whitening.learn(self.catalog.sample_descriptors(_SAMPLE_SIZE, np.random.default_rng(0)))
-
-
-@dataclass(frozen=True)
-class _BlockProgress:
-    """A progress callback for one block that reports the progress of the run."""
-
-    report: Progress
-    start: int
-    total: int
-
-    def __call__(self, what: str, done: int, _: int) -> None:
-        self.report(what, self.start + done, self.total)
 
 
 def _shuffle_key(name: str) -> bytes:

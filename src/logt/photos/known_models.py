@@ -16,10 +16,9 @@ _MAX_BYTES = 1 << 20
 _of_this_process: set[str] = set()  # the file may not be writable
 
 
-def model_key(path: str | Path, sha256: str, settings: Mapping[str, Any] | None) -> str:
+def model_key(path: str | Path, sha256: str, settings: Mapping[str, Any]) -> str:
     """Return a line for a model: the SHA-256 and path of its file, and the text encoder that its settings name."""
-    names = settings or {}
-    return json.dumps([sha256, str(path), names.get("text_model"), names.get("tokenizer")])
+    return json.dumps([sha256, str(path), settings.get("text_model"), settings.get("tokenizer")])
 
 
 def remember(key: str) -> None:

@@ -11,27 +11,27 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from logt.descriptors import DescriptorExtractor, Model
+from logt.descriptors import Model
 from logt.descriptors.model_files import BUILT_IN, find_model, name_of_included, read_settings
 from logt.errors import CorruptIndexError, FormatVersionError, InvalidInputError
 from logt.photos.known_models import is_known, model_key, remember
 from logt.storage.files import checksum, open_regular, read_bytes, replace_file
 
-FORMAT = 2
-"""Written, with a checksum as the last key. Format 1, which has none, is read as well."""
+FORMAT = 3
+"""The only format that is read."""
 
 MANIFEST_FILE = "photos.json"
 _MAX_BYTES = 1 << 20
 _TEXT_FILES = ("text_model", "tokenizer")  # settings that name files of the text encoder
-_MAX_SIDE = 1 << 14  # pixels; a larger side would exhaust the memory
 
 
 @dataclass(frozen=True)
 class PhotoManifest:
-    """The folder of the photos, how descriptors are computed, and the whitening of the vectors, if there are any.
+    """The folder of the photos, the model of their descriptors, and the whitening of the vectors, if there are any.
 
+    model, sha256, model_path: the name, the checksum and the file of the model; no path if it is included.
+    settings: of the model, see `Model.settings`.
     more_folders: absolute paths of other folders of photos; the names of their photos are absolute paths.
-    settings: of the model, see `Model.settings`; None in an index of an earlier version.
     The fields are the keys of the JSON file. `index_path` in the methods is the folder of the index.
     """
 
@@ -39,35 +39,17 @@ class PhotoManifest:
     model: str
     sha256: str
     model_path: str | None
-    layout: str
-    mean: Sequence[float]
-    std: Sequence[float]
-    side: int
-    scales: Sequence[float]
-    p: float
+    settings: Mapping[str, Any]
     whitening: str | None = None
     more_folders: Sequence[str] = ()
-    settings: Mapping[str, Any] | None = None
 
     @classmethod
-    def from_extractor(cls, photo_folder: Path, index_path: Path, extractor: DescriptorExtractor) -> PhotoManifest:
+    def from_model(cls, photo_folder: Path, index_path: Path, model: Model) -> PhotoManifest:
         """Create the manifest of a new index."""
-        model = extractor.model
         settings = _json_values(model.settings)
         _remember(model, settings)
-        return cls(
-            folder=_stored_folder(photo_folder, index_path),
-            model=model.name,
-            sha256=model.sha256,
-            model_path=None if model.path in BUILT_IN.values() else str(model.path),
-            layout=model.preprocessing.layout,
-            mean=list(model.preprocessing.mean),
-            std=list(model.preprocessing.std),
-            side=model.preprocessing.side,
-            scales=extractor.scales,
-            p=extractor.p,
-            settings=settings,
-        )
+        path = None if model.path in BUILT_IN.values() else str(model.path)
+        return cls(_stored_folder(photo_folder, index_path), model.name, model.sha256, path, settings)
 
     @classmethod
     def read(cls, index_path: Path) -> PhotoManifest:
@@ -87,11 +69,12 @@ class PhotoManifest:
         try:
             values: dict[str, Any] = json.loads(text)
             version = values["format"]
-            if version not in (1, FORMAT):
+            if version != FORMAT:
                 raise FormatVersionError(
-                    f"{index_path} has format {version}, this version of logt reads format {FORMAT}: update logt"
+                    f"{index_path} has format {version}, this version of logt reads format {FORMAT}: "
+                    "remove the index, and create it again with: logt images index FOLDER"
                 )
-            if version == FORMAT and values.pop("checksum") != _checksum(values):
+            if values.pop("checksum") != _checksum(values):
                 raise ValueError("its checksum does not match")
             del values["format"]
             manifest = cls(**values)
@@ -101,21 +84,16 @@ class PhotoManifest:
             raise CorruptIndexError(f"{index_path / MANIFEST_FILE} is damaged: {error}") from error
 
     def _check_values(self) -> None:
-        """Raise ValueError or TypeError for values that `from_extractor` does not produce."""
-        texts = (self.folder, self.model, self.sha256, self.layout, self.model_path or "", *self.more_folders)
-        for text in texts:
+        """Raise ValueError or TypeError for values that `from_model` does not produce."""
+        for text in (self.folder, self.model, self.sha256, self.model_path or "", *self.more_folders):
             if "\0" in text:
                 raise ValueError("a text contains a null character")
             text.encode()  # no surrogates: it may be a path
         if self.whitening is not None and not re.fullmatch("[0-9a-f]{16}", self.whitening):
             raise ValueError(f"{self.whitening!r} is not the checksum of a whitening")
-        if type(self.side) is not int or not 0 < self.side <= _MAX_SIDE:
-            raise ValueError(f"side must be from 1 to {_MAX_SIDE:,} pixels, got {self.side!r}")
-        if not all(isinstance(values, list) for values in (self.mean, self.std, self.scales)):
-            raise TypeError("mean, std and scales must be lists")
         if not isinstance(self.more_folders, list | tuple) or not all(map(os.path.isabs, self.more_folders)):
             raise ValueError(f"more_folders must be absolute paths, got {self.more_folders!r}")
-        if not isinstance(self.settings, dict | None):
+        if not isinstance(self.settings, dict):
             raise TypeError("settings must be an object")
 
     def to_json(self) -> str:
@@ -139,36 +117,28 @@ class PhotoManifest:
         """Return all folders of photos; the first is the one that the index belongs to."""
         return [self.photo_folder(index_path), *map(Path, self.more_folders)]
 
-    def reload_model(self) -> Model:
-        """Load the model from the same path, or the included one, as it is now, with the same settings."""
-        return self._load_model(self._named_model, self.settings)
+    def load_model(self, model: str | Path | Model | None = None) -> Model:
+        """Return the model that computed the descriptors; `model` is where it is now, if the file was moved.
 
-    def load_extractor(self, model: str | Path | Model | None = None) -> DescriptorExtractor:
-        """Return the extractor that computed the descriptors; `model` is its model, if the file was moved.
-
-        A model with other bytes or another preprocessing is refused, and without `model` one that was never passed.
+        A model with other bytes or other settings is refused, and without `model` one that was never passed.
         """
         is_given = model is not None
         if not isinstance(model, Model):
-            path = find_model(model or self._named_model)
-            self._check_model(_sha256(path), path)  # before its bytes are used, or take memory
-            model = self._load_model(path, self._own_settings(path) if is_given else self.settings)
-        self._check_model(model.sha256, model.path)
-        preprocessing = asdict(model.preprocessing)
-        given = _json_values({name: preprocessing[name] for name in ("layout", "mean", "std", "side")})
-        stored: dict[str, Any] = {name: getattr(self, name) for name in given}
-        if self.settings is not None:
-            given, stored = {**given, **_json_values(model.settings)}, {**stored, **self.settings}
-        for name, value in stored.items():
+            path = find_model(model or self.named_model)
+            self._check_sha256(_sha256(path), path)  # before its bytes are used, or take memory
+            model = Model.load(path, settings=self._own_settings(path) if is_given else self.settings)
+        self._check_sha256(model.sha256, model.path)
+        given = _json_values(model.settings)
+        for name, value in self.settings.items():
             if given.get(name) != value:
                 raise InvalidInputError(
                     f"the photos were indexed with {name} = {value}, not {given.get(name)}; relearn to change it"
                 )
         if is_given:
             _remember(model, self.settings)
-        return DescriptorExtractor(model, tuple(self.scales), self.p)
+        return model
 
-    def _check_model(self, sha256: str, path: str | Path) -> None:
+    def _check_sha256(self, sha256: str, path: str | Path) -> None:
         if sha256 != self.sha256:
             raise InvalidInputError(
                 f"the photos were indexed with the model {name_of_included(self.model)} ({self.sha256[:12]}…), "
@@ -176,10 +146,16 @@ class PhotoManifest:
             )
 
     @property
-    def _named_model(self) -> str | Path:
+    def named_model(self) -> str | Path:
         """The model that the index names, if it is included, or the user has passed it before."""
         if self.model_path is None:
-            return self._included
+            included = name_of_included(self.model)
+            if included in BUILT_IN:
+                return BUILT_IN[included]
+            raise InvalidInputError(
+                f"the photos were indexed with the model {self.model}, which this version of logt does not include; "
+                "pass its file, or relearn the index with another model"
+            )
         if not is_known(model_key(self.model_path, self.sha256, self.settings)):
             raise InvalidInputError(
                 f"the index names the model {self.model_path}, which you have not used on this computer yet; "
@@ -187,31 +163,16 @@ class PhotoManifest:
             )
         return self.model_path
 
-    def _own_settings(self, path: Path) -> Mapping[str, Any] | None:
+    def _own_settings(self, path: Path) -> Mapping[str, Any]:
         """Return the settings for a model that is given: its own files name the text encoder, not the index."""
-        if self.settings is None or not any(name in self.settings for name in _TEXT_FILES):
+        if not any(name in self.settings for name in _TEXT_FILES):
             return self.settings
         _, own = read_settings(path)
         kept = {name: value for name, value in self.settings.items() if name not in _TEXT_FILES}
         return {**kept, **{name: own[name] for name in _TEXT_FILES if name in own}}
 
-    @property
-    def _included(self) -> Path:
-        """The network of the package that the photos were indexed with."""
-        for path in BUILT_IN.values():
-            if path.stem == self.model:
-                return path
-        raise InvalidInputError(
-            f"the photos were indexed with the model {self.model}, which this version of logt does not include; "
-            "pass its file, or relearn the index with another model"
-        )
 
-    def _load_model(self, path: str | Path, settings: Mapping[str, Any] | None) -> Model:
-        settings = {"output": 0} if settings is None else settings
-        return Model.load(path, layout=self.layout, mean=self.mean, std=self.std, side=self.side, settings=settings)
-
-
-def _remember(model: Model, settings: Mapping[str, Any] | None) -> None:
+def _remember(model: Model, settings: Mapping[str, Any]) -> None:
     """Record that the user has passed a model, so that an index with these settings may name it."""
     if model.path not in BUILT_IN.values():
         remember(model_key(model.path, model.sha256, settings))

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
-from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
 from logt._internal.types import Floats
-from logt.descriptors import Box, DescriptorExtractor, Model, TextEncoder, Whitening
+from logt.descriptors import Box, Model, TextEncoder
 from logt.descriptors.image_io import AnyImage, as_rgb
-from logt.descriptors.text import can_encode_text
 from logt.errors import CorruptIndexError, InvalidInputError
 from logt.index import Index
 from logt.photos.catalog import CATALOG_FILE, Catalog, CatalogPhoto
-from logt.photos.index_folder import IndexFolder, find_index
+from logt.photos.index_folder import IndexFolder, PhotoState, find_index, naming_the_way_out
 from logt.photos.manifest import PhotoManifest
 from logt.photos.progress_file import read_progress
 
 # Altered copies score above these, other photos of one object below: docs/how-to/photos.md has the measurements.
-_DUPLICATE_SCORES = {"dinov2-vits14": 0.9, "efficientnet-lite0": 0.85}
+_DUPLICATE_SCORES = {"dinov2-vits14": 0.9}
 _DUPLICATE_SCORE = 0.85  # of other models
 _RAW_DUPLICATE_SCORE = 0.95  # of descriptors that are not whitened, such as those of CLIP; their scores are high
 
@@ -28,24 +27,18 @@ TEXT_EFFORT = 1.0
 """Searches by text read all codes: texts are far from all photos, so what was measured with photos does not hold."""
 
 
-@dataclass(frozen=True)
-class _View:
-    """A whitening and the vectors with it; they are only ever replaced together."""
-
-    manifest: PhotoManifest
-    whitening: Whitening
-    index: Index
-
-
 class Photos:
-    """An index of photos, opened for reading; threads may share it. `logt.photos.update` creates and updates it."""
+    """An index of photos, opened for reading; threads may share it. `logt.photos.update` creates and updates it.
 
-    def __init__(self, path: Path, view: _View, extractor: DescriptorExtractor, inside: Path | None = None):
-        """Use `open`. path: the folder of the index. view: its newest state. extractor: of descriptors.
+    path: the folder of the index.
+    """
+
+    def __init__(self, path: Path, state: PhotoState, model: Model, inside: Path | None = None):
+        """Use `open`. path: the folder of the index. state: its newest state. model: of the descriptors.
 
         inside: the folder of photos that was opened, if the index is the one inside it.
         """
-        self._path, self._view, self._extractor, self._inside = path, view, extractor, inside
+        self.path, self._state, self._model, self._inside = path, state, model, inside
         self._refresh_lock, self._text_lock = threading.Lock(), threading.Lock()
         self._text_encoder: TextEncoder | None = None
 
@@ -61,45 +54,40 @@ class Photos:
         given = Path(path).resolve()
         index_path = find_index(given)
         inside = None if index_path == given else given
-        view = _read_view(index_path, inside)
-        return cls(index_path, view, view.manifest.load_extractor(model), inside)
-
-    @property
-    def path(self) -> Path:
-        """The folder of the index."""
-        return self._path
+        state = _read_state(index_path, inside)
+        return cls(index_path, state, state.manifest.load_model(model), inside)
 
     @property
     def folder(self) -> Path:
         """The folder of the photos."""
-        return self._view.manifest.photo_folder(self._path)
+        return self._state.manifest.photo_folder(self.path)
 
     @property
     def folders(self) -> list[Path]:
         """All folders of photos, the main one first; photos of the others have absolute paths as names."""
-        return self._view.manifest.photo_folders(self._path)
+        return self._state.manifest.photo_folders(self.path)
 
     @property
     def index(self) -> Index:
         """The vectors; their ids are the names of the photos relative to the folder, with '/'."""
-        return self._view.index
+        return self._state.index
 
     @property
     def side(self) -> int:
         """The `side` to read an image with if all of it is searched for: `read_image(source, side=photos.side)`."""
-        return self._extractor.side
+        return self._model.side
 
     @property
     def is_whitened(self) -> bool:
         """Whether descriptors are whitened; those that texts are compared with are not."""
-        return not self._view.whitening.is_identity
+        return not self._state.whitening.is_identity
 
     @property
     def duplicate_score(self) -> float:
         """The score from which photos are near-duplicates, by default: it depends on the model."""
         if not self.is_whitened:
             return _RAW_DUPLICATE_SCORE
-        return _DUPLICATE_SCORES.get(self._extractor.model.name, _DUPLICATE_SCORE)
+        return _DUPLICATE_SCORES.get(self._model.name, _DUPLICATE_SCORE)
 
     def descriptor(self, image: AnyImage, box: Box | None = None) -> Floats:
         """Return the vector of an image: whitened, of norm 1, comparable with those of the index.
@@ -107,7 +95,7 @@ class Photos:
         image: as in `search`.
         box: a region of the image, as in `search`.
         """
-        return self._view.whitening(self._extract(image, box))
+        return self._state.whitening(self._extract(image, box))
 
     def search(
         self,
@@ -125,20 +113,20 @@ class Photos:
         fractions of its width and height; other numbers are whole pixels inside it.
         rerank: "diffusion" re-ranks the results on the neighbor graph, if there is one.
         """
-        view = self._view
-        return _search(view.index, view.whitening(self._extract(image, box)), k, rerank)
+        state = self._state
+        return _search(state.index, state.whitening(self._extract(image, box)), k, rerank)
 
     @property
     def has_text(self) -> bool:
         """Whether `search_text` can be used: the model has a text encoder, and `tokenizers` is installed."""
-        return not self.is_whitened and can_encode_text(self._extractor.model)
+        return not self.is_whitened and self._model.has_text and find_spec("tokenizers") is not None
 
     def text_descriptor(self, text: str) -> Floats:
         """Return the vector of a text, of norm 1, comparable with the vectors of the index.
 
         text: a few words, such as "a red bus".
         """
-        return self._encode_text(text, self._view)
+        return self._encode_text(text, self._state)
 
     def search_text(self, text: str, k: int = 10) -> list[tuple[str, float]]:
         """Return (name, score) of the photos that match a text best, best first.
@@ -149,8 +137,8 @@ class Photos:
         text: a few words, such as "a red bus".
         k: the number of results.
         """
-        view = self._view
-        return _search(view.index, self._encode_text(text, view), k, effort=TEXT_EFFORT)
+        state = self._state
+        return _search(state.index, self._encode_text(text, state), k, effort=TEXT_EFFORT)
 
     def photo_path(self, name: str) -> Path:
         """Return the file of a photo; raise if it is not in the index or no longer in the folder.
@@ -166,48 +154,44 @@ class Photos:
 
     def details(self) -> list[CatalogPhoto]:
         """Return what the index knows about each photo: bytes, modification time, pixels, and when it was taken."""
-        index = self.index
-        if not (self._path / CATALOG_FILE).is_file():
-            return [CatalogPhoto(name, 0, 0, 0, 0, "") for name in index.ids.tolist()]
-        with IndexFolder(self._path).naming_the_way_out(), closing(Catalog(self._path, create=False)) as catalog:
-            known = {photo.name: photo for photo in catalog.photos()}
-        return [known.get(name) or CatalogPhoto(name, 0, 0, 0, 0, "") for name in index.ids.tolist()]
+        names, known = self.index.ids.tolist(), {}
+        if (self.path / CATALOG_FILE).is_file():
+            with naming_the_way_out(), closing(Catalog(self.path, create=False)) as catalog:
+                known = {photo.name: photo for photo in catalog.photos()}
+        return [known.get(name) or CatalogPhoto(name) for name in names]
 
     def refresh(self) -> bool:
         """Switch to the last saved state of the index; return whether it is a new one."""
         with self._refresh_lock:
-            if PhotoManifest.read(self._path) == self._view.manifest:
+            if PhotoManifest.read(self.path) == self._state.manifest:
                 try:
-                    return self._view.index.refresh()
+                    return self._state.index.refresh()
                 except (FileNotFoundError, CorruptIndexError):
-                    if PhotoManifest.read(self._path) == self._view.manifest:
+                    if PhotoManifest.read(self.path) == self._state.manifest:
                         raise  # otherwise a writer has just replaced the vectors
-            view = _read_view(self._path, self._inside)
-            self._extractor = self._new_extractor(view.manifest)
-            self._view = view
+            state = _read_state(self.path, self._inside)
+            self._model = self._new_model(state.manifest)
+            self._state = state
             return True
 
-    def _new_extractor(self, manifest: PhotoManifest) -> DescriptorExtractor:
-        """Return the extractor of a newer manifest: the present one unless everything was indexed again."""
-        model = self._extractor.model
-        if manifest.sha256 != model.sha256:
-            return manifest.load_extractor()
-        same = replace(manifest, whitening=None, more_folders=()) == replace(
-            self._view.manifest, whitening=None, more_folders=()
-        )
-        return self._extractor if same else manifest.load_extractor(model.path)
+    def _new_model(self, manifest: PhotoManifest) -> Model:
+        """Return the model of a newer manifest: the present one unless everything was indexed again."""
+        if manifest.sha256 != self._model.sha256:
+            return manifest.load_model()
+        same = manifest.settings == self._state.manifest.settings
+        return self._model if same else manifest.load_model(self._model.path)
 
-    def _encode_text(self, text: str, view: _View) -> Floats:
-        model = self._extractor.model
-        if model.has_text and not view.whitening.is_identity:
+    def _encode_text(self, text: str, state: PhotoState) -> Floats:
+        model = self._model
+        if model.has_text and not state.whitening.is_identity:
             raise InvalidInputError(
                 "the photos were indexed before their model had a text encoder; "
                 f"index them again with: logt images index {self.folder} --model {model.path} --relearn"
             )
         x = self._load_text_encoder(model)(text)
-        if len(x) != view.index.dim:
+        if len(x) != state.index.dim:
             raise InvalidInputError(
-                f"the text encoder returns {len(x)} values, the image encoder {view.index.dim}; "
+                f"the text encoder returns {len(x)} values, the image encoder {state.index.dim}; "
                 "they do not belong to the same model"
             )
         return x
@@ -215,12 +199,12 @@ class Photos:
     def _load_text_encoder(self, model: Model) -> TextEncoder:
         """Return the text encoder, loaded when it is first used."""
         with self._text_lock:
-            if self._text_encoder is None or self._text_encoder.path != model.files.text:
+            if self._text_encoder is None or self._text_encoder.path != model.text.model:
                 self._text_encoder = TextEncoder.load(model)
             return self._text_encoder
 
     def _extract(self, image: AnyImage, box: Box | None) -> Floats:
-        return self._extractor(as_rgb(image, self.side if box is None else None), box)
+        return self._model(as_rgb(image, self.side if box is None else None), box)
 
 
 def _search(
@@ -231,28 +215,18 @@ def _search(
     return [(name, score) for name, score in pairs if name is not None]
 
 
-def _how_to_add(index_path: Path) -> str:
-    running = read_progress(index_path)
-    if running is None:
-        return "add them with: logt images index FOLDER"
-    return f"logt images index is running ({running.what}: {running.done:,} of {running.total:,}); try again later"
-
-
-def _read_view(index_path: Path, inside: Path | None) -> _View:
-    folder = IndexFolder(index_path)
-    while True:
-        manifest = PhotoManifest.read(index_path)
-        photo_folder = manifest.photo_folder(index_path)
-        if inside not in (None, photo_folder):
-            raise InvalidInputError(
-                f"{index_path} is the index of {photo_folder}, not of {inside}; pass the path of the index, "
-                f"or if the photos were moved here, run: logt images index {inside}"
-            )
-        if manifest.whitening is None:
-            raise InvalidInputError(f"{index_path} contains no photos yet; {_how_to_add(index_path)}")
-        try:
-            whitening = folder.read_whitening(manifest.whitening)
-            return _View(manifest, whitening, Index.open(folder.vectors_folder(manifest.whitening)))
-        except (FileNotFoundError, CorruptIndexError):
-            if PhotoManifest.read(index_path) == manifest:
-                raise  # otherwise a writer has replaced these files meanwhile: read the new ones
+def _read_state(index_path: Path, inside: Path | None) -> PhotoState:
+    state = IndexFolder(index_path).read_state()
+    if state is None:
+        way_out = "add them with: logt images index FOLDER"
+        if running := read_progress(index_path):
+            progress = f"{running.what}: {running.done:,} of {running.total:,}"
+            way_out = f"logt images index is running ({progress}); try again later"
+        raise InvalidInputError(f"{index_path} contains no photos yet; {way_out}")
+    photo_folder = state.manifest.photo_folder(index_path)
+    if inside not in (None, photo_folder):
+        raise InvalidInputError(
+            f"{index_path} is the index of {photo_folder}, not of {inside}; pass the path of the index, "
+            f"or if the photos were moved here, run: logt images index {inside}"
+        )
+    return state

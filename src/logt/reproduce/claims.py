@@ -1,12 +1,13 @@
-"""Claims and their verdicts, computed from the measured values."""
+"""Claims and their verdicts, computed from the values that were measured with several seeds."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from logt.reproduce.trials import SeedMean
+import numpy as np
 
 Verdict = Literal["holds", "holds in part", "does not hold", "undecided", "not tested"]
 Outcome = bool | None
@@ -17,6 +18,34 @@ MARGIN = 0.5
 
 SINGLE_SEED_ERROR = 0.5
 """The standard error assumed for a difference that was measured with one seed."""
+
+
+@dataclass(frozen=True)
+class SeedMean:
+    """A value measured with several seeds."""
+
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.values))
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation over seeds; 0 for a single seed."""
+        return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else 0.0
+
+    @property
+    def standard_error(self) -> float:
+        """The standard error of the mean; SINGLE_SEED_ERROR for a single seed."""
+        return self.deviation / math.sqrt(len(self.values)) if len(self.values) > 1 else SINGLE_SEED_ERROR
+
+    def __sub__(self, other: SeedMean) -> SeedMean:
+        """Return the differences by seed, over the seeds that both have: the common effect of a seed cancels."""
+        return SeedMean(tuple(a - b for a, b in zip(self.values, other.values, strict=False)))
+
+    def __str__(self) -> str:
+        return f"{self.mean:.1f}" + (f" ± {self.deviation:.1f}" if self.deviation else "")
 
 
 @dataclass(frozen=True)
@@ -43,19 +72,20 @@ class Pair(NamedTuple):
 def above(a: SeedMean, b: SeedMean) -> bool:
     """Return whether a is larger than b by more than MARGIN and by more than two standard errors."""
     gap = a - b
-    return gap.mean > max(MARGIN, 2 * _standard_error(gap))
+    return gap.mean > max(MARGIN, 2 * gap.standard_error)
 
 
 def equal(a: SeedMean, b: SeedMean) -> Outcome:
     """Return whether two values differ by at most MARGIN."""
-    gap = a - b
-    return _within_margin(abs(gap.mean), _standard_error(gap))
+    return reaches(a, b) if (a - b).mean < 0 else reaches(b, a)
 
 
 def reaches(a: SeedMean, b: SeedMean) -> Outcome:
-    """Return whether a is equal to b or larger."""
+    """Return whether a is equal to b or larger; None if it is smaller, but by less than two standard errors."""
     gap = b - a
-    return _within_margin(gap.mean, _standard_error(gap))
+    if gap.mean <= MARGIN:
+        return True
+    return None if gap.mean - 2 * gap.standard_error <= MARGIN else False
 
 
 def judge(outcomes: Sequence[Outcome]) -> Verdict:
@@ -78,14 +108,3 @@ def judge_above(pairs: Sequence[Pair]) -> Verdict:
 def format_differences(pairs: Sequence[Pair]) -> str:
     """Return the first value minus the second for each setting: "-0.3 at n=20, +1.2 at n=50"."""
     return ", ".join(f"{(pair.first - pair.second).mean:+.1f} at {pair.setting}" for pair in pairs)
-
-
-def _standard_error(gap: SeedMean) -> float:
-    return gap.standard_error if len(gap.values) > 1 else SINGLE_SEED_ERROR
-
-
-def _within_margin(gap: float, error: float) -> Outcome:
-    """Return whether a gap is at most MARGIN; None if it is larger, but by less than two standard errors."""
-    if gap <= MARGIN:
-        return True
-    return None if gap - 2 * error <= MARGIN else False

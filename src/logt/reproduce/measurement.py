@@ -44,13 +44,13 @@ class Evaluator:
         self, trials: Sequence[Trial], progress: Progress | None, on_point: Callable[[Trial, Point], None]
     ) -> None:
         """Measure trials of one family and one seed; each point is passed to `on_point` when it is ready."""
-        systems = {repr(trial.system): trial.system for trial in trials}
+        by_system: dict[str, list[Trial]] = {}
+        for trial in trials:
+            by_system.setdefault(repr(trial.system), []).append(trial)
+        systems = [some[0].system for some in by_system.values()]
         workers = Workers(self.threads, progress)
-        builds = build_family(list(systems.values()), self.benchmark.X, trials[0].seed, workers)
-        for system, built, seconds in builds:
-            for trial in trials:
-                if repr(trial.system) != repr(system):
-                    continue
+        for system, built, seconds in build_family(systems, self.benchmark.X, trials[0].seed, workers):
+            for trial in by_system[repr(system)]:
                 if isinstance(built, BuiltSystem):
                     on_point(trial, {**self._evaluate(built, trial), "seconds": seconds})
                 else:
@@ -60,19 +60,24 @@ class Evaluator:
     def _evaluate(self, built: BuiltSystem, trial: Trial) -> Point:
         """Return the accuracy and the cost of a trial, and its times if it is a timed one."""
         data, settings = self.benchmark, dict(trial.settings)
+        cost = {
+            "rho": built.rho(**settings),
+            "memory": built.memory_ratio,
+            "bytes": _search_bytes(built, settings),
+        }
+        if trial.depth == 0:
+            return cost
         depth = len(data.X) if trial.depth is None else min(trial.depth, len(data.X))
         ids = built.search(data.Q, depth, threads=self.threads, **settings)
         scores = {name: data.score(ids, name) for name in data.truths}
         point: Point = {
+            **cost,
             "map": {name: score.mean_ap for name, score in scores.items()},
             "map@cut": {name: data.mean_ap(ids[:, : self.list_length], name) for name in data.truths},
             "precision": {name: {str(k): p for k, p in score.precision.items()} for name, score in scores.items()},
             "depth": scores[data.main].depth,
             "recall@1": recall_at(1, ids, self.nearest),
             "recall@10": recall_at(10, ids, self.nearest),
-            "rho": built.rho(**settings),
-            "memory": built.memory_ratio,
-            "bytes": _search_bytes(built, settings),
         }
         return {**point, **self._times(built, settings, depth)} if trial.timed else point
 

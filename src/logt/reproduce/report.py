@@ -1,136 +1,145 @@
-"""Report blocks, blocks -> Markdown and HTML: the same content in both formats."""
+"""The report: results of experiments -> Markdown, and the same as an HTML page."""
 
 from __future__ import annotations
 
-import html
+import os
+import platform
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from logt.datasets import Benchmark
+from logt.reproduce import paper
+from logt.reproduce.claims import MARGIN, SINGLE_SEED_ERROR, Claim
+from logt.reproduce.experiments import EXPERIMENTS, TRUNCATED, Experiment, Result
+from logt.reproduce.measurement import BATCH, ROUNDS, SINGLE_QUERIES, K
+from logt.reproduce.plan import Plan
+from logt.reproduce.trials import Point
+
+_TITLE = "Reproduction of the experiments of Local Orthogonal-Group Testing"
+_PAGE = """\
+<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+body{{max-width:60rem;margin:2rem auto;padding:0 1rem;font:16px/1.5 system-ui,sans-serif;color:#222}}
+table{{border-collapse:collapse;font-size:.85rem;font-variant-numeric:tabular-nums;display:block;overflow-x:auto}}
+th,td{{padding:.2rem .7rem;border-bottom:1px solid #ddd;vertical-align:top}}
+img{{max-width:100%}}li{{margin:.4rem 0}}
+</style>
+{body}
+</html>
+"""
+_DIGITS = {
+    "complexity": 3,
+    "memory": 3,
+    "bytes per vector": 0,
+    "ms": 2,
+    "time ratio": 3,
+    "time ratio, batch": 3,
+    "p": 2,
+    "paper: complexity": 2,
+    "paper: memory": 2,
+}
+"""Digits after the point by column; 1 in the others."""
 
 
-@dataclass(frozen=True)
-class Heading:
-    level: int
-    text: str
+def markdown_report(benchmark: Benchmark, plan: Plan, exhaustive: Point | None, results: Mapping[str, Result]) -> str:
+    """Return the report on the experiments that are complete. exhaustive: the point of exhaustive search."""
+    blocks = [f"# {_TITLE}", _conditions(benchmark, plan)]
+    if exhaustive is not None:
+        blocks += [_exhaustive_search(exhaustive), _how_to_read(plan)]
+    claims = {name: EXPERIMENTS[name].claims(result) for name, result in results.items()}
+    for title, from_paper in {"The paper's claims on this data": True, "Further questions": False}.items():
+        verdicts = _verdicts(claims, from_paper)
+        blocks += [f"## {title}", _table(("experiment", "claim", "on this data"), verdicts)] if verdicts else []
+    missing = [name for name in EXPERIMENTS if name not in results]
+    if missing:
+        blocks.append(f"Not run yet: {', '.join(missing)}. `logt reproduce --only NAME` runs one of them.")
+    for name, result in results.items():
+        blocks += _section(EXPERIMENTS[name], result, claims[name])
+    return "\n\n".join(blocks) + "\n"
 
 
-@dataclass(frozen=True)
-class Paragraph:
-    text: str
+def html_report(markdown: str) -> str:
+    """Return a report as an HTML page."""
+    from markdown_it import MarkdownIt
+
+    return _PAGE.format(title=_TITLE, body=MarkdownIt("js-default").render(markdown))
 
 
-@dataclass(frozen=True)
-class Bullets:
-    """A list of (statement, verdict, evidence); the verdict is printed in bold."""
-
-    items: Sequence[tuple[str, str, str]]
-
-
-@dataclass(frozen=True)
-class Figure:
-    """An image that is stored as name.png and name.svg."""
-
-    name: str
-    caption: str
-
-
-@dataclass(frozen=True)
-class Table:
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-
-Block = Heading | Paragraph | Bullets | Figure | Table
-
-
-# ------------------------------------------------------------------------------------------------- Markdown
-
-
-def to_markdown(blocks: Sequence[Block]) -> str:
-    """Return the report as Markdown."""
-    return "\n\n".join(_markdown_block(block) for block in blocks) + "\n"
-
-
-def _markdown_block(block: Block) -> str:
-    if isinstance(block, Heading):
-        return "#" * block.level + " " + block.text
-    if isinstance(block, Paragraph):
-        return block.text
-    if isinstance(block, Bullets):
-        return "\n".join(
-            f"- *{_escape_stars(statement)}* **{verdict}.** {_escape_stars(evidence)}"
-            for statement, verdict, evidence in block.items
-        )
-    if isinstance(block, Figure):
-        return f"![{block.caption}]({block.name}.png)\n\n{block.caption} ([SVG]({block.name}.svg))"
-    lines = ["| " + " | ".join(block.head) + " |", "|" + "---|" * len(block.head)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in block.rows)])
-
-
-def _escape_stars(text: str) -> str:
-    """Return text for Markdown: the stars of LO-GT* and RND* must not start emphasis."""
-    return text.replace("*", "\\*")
-
-
-# ----------------------------------------------------------------------------------------------------- HTML
-
-
-def to_html(title: str, blocks: Sequence[Block]) -> str:
-    """Return the report as an HTML page."""
-    body = "\n".join(_html_block(block) for block in blocks)
+def _conditions(benchmark: Benchmark, plan: Plan) -> str:
     return (
-        f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{html.escape(title)}</title>\n<style>{_STYLE}</style>\n{body}\n</html>\n"
+        f"Data: {benchmark.name}, {len(benchmark.Q)} queries, protocol {benchmark.main}. "
+        f"Machine: {platform.machine()}, {os.cpu_count()} cores; indexes are built on all cores. mAP is in percent: "
+        f"the mean over {plan.seeds} seeds where a standard deviation is given, otherwise of one seed. Times are "
+        f"medians on one thread over {ROUNDS} rounds, each with {SINGLE_QUERIES} single queries and a batch of "
+        f"{BATCH}, with k = {K}; each system takes turns with exhaustive search."
     )
 
 
-_STYLE = (
-    "body{max-width:60rem;margin:2rem auto;padding:0 1rem;font:16px/1.5 system-ui,sans-serif;color:#222}"
-    "table{border-collapse:collapse;font-size:.85rem;font-variant-numeric:tabular-nums;display:block;overflow-x:auto}"
-    "th,td{padding:.2rem .7rem;border-bottom:1px solid #ddd;text-align:left;vertical-align:top}"
-    ".n{text-align:right;white-space:nowrap}"
-    "img{max-width:100%}figure{margin:1rem 0}figcaption{color:#555;font-size:.85rem}li{margin:.4rem 0}"
-)
+def _exhaustive_search(point: Point) -> str:
+    values = ", ".join(f"{value:.2f} ({protocol})" for protocol, value in point["map"].items())
+    return (
+        f"Exhaustive search: mAP {values}; {point['ms']:.1f} ms per query. The paper reports {paper.OXFORD} in "
+        "Oxford105k, with other descriptors, so compare the differences to exhaustive search and not the absolute "
+        "values. In the figures, hollow markers are values that the paper states, shifted so that its exhaustive "
+        "search has the mAP measured here."
+    )
 
 
-def _html_block(block: Block) -> str:
-    if isinstance(block, Heading):
-        return f"<h{block.level}>{html.escape(block.text)}</h{block.level}>"
-    if isinstance(block, Paragraph):
-        return f"<p>{_inline(block.text)}</p>"
-    if isinstance(block, Bullets):
-        return f"<ul>{''.join(map(_html_item, block.items))}</ul>"
-    if isinstance(block, Figure):
-        caption = html.escape(block.caption)
-        return (
-            f'<figure><a href="{block.name}.svg"><img src="{block.name}.svg" alt="{caption}"></a>'
-            f"<figcaption>{caption}</figcaption></figure>"
-        )
-    return _html_table(block)
+def _how_to_read(plan: Plan) -> str:
+    return (
+        f"Two mAP values count as equal if they differ by at most {MARGIN} points. A difference counts as "
+        "significant if it is larger than that and larger than two of its standard errors, computed seed by seed. "
+        f"In between, a claim is undecided. With one seed, a standard error of {SINGLE_SEED_ERROR} is assumed. "
+        "The variation over queries is not considered. Some systems return short lists, for which mAP is a lower "
+        f'bound; the column "{TRUNCATED}" compares all systems with lists of at most {plan.list_length:,}.'
+    )
 
 
-def _html_item(item: tuple[str, str, str]) -> str:
-    statement, verdict, evidence = map(html.escape, item)
-    return f"<li><em>{statement}</em> <strong>{verdict}.</strong> {evidence}</li>"
+def _verdicts(claims: Mapping[str, Sequence[Claim]], from_paper: bool) -> list[list[str]]:
+    return [
+        [EXPERIMENTS[name].title, claim.statement, f"**{claim.verdict}**"]
+        for name, some in claims.items()
+        for claim in some
+        if claim.from_paper == from_paper
+    ]
 
 
-def _html_table(table: Table) -> str:
-    columns = ([row[number] for row in table.rows] for number in range(len(table.head)))
-    classes = [' class="n"' if all(map(_is_number, column)) else "" for column in columns]
-    rows = [_html_cells("th", table.head, classes), *(_html_cells("td", row, classes) for row in table.rows)]
-    return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+def _section(experiment: Experiment, result: Result, claims: Sequence[Claim]) -> list[str]:
+    columns = [name for name in experiment.columns if any(name in row for row in result.rows)]
+    if any(row["note"] for row in result.rows):
+        columns.append("note")
+    name, caption = experiment.name, f"{experiment.title}. Protocol: {result.protocol}."
+    return [
+        f"## {experiment.title}",
+        f"{experiment.source} of the paper. {experiment.description}",
+        f"[![{caption}]({name}.png)]({name}.svg)",
+        "\n".join(_bullet(claim) for claim in claims),
+        _table(columns, [[_cell(name, row.get(name)) for name in columns] for row in result.rows]),
+        f"All columns: {name}.csv",
+    ]
 
 
-def _html_cells(tag: str, cells: Sequence[str], classes: Sequence[str]) -> str:
-    return "".join(f"<{tag}{cls}>{_inline(cell)}</{tag}>" for cell, cls in zip(cells, classes, strict=True))
+def _bullet(claim: Claim) -> str:
+    """Return a line on a claim, in which the stars of LO-GT* and RND* do not start emphasis."""
+    statement, evidence = (text.replace("*", "\\*") for text in (claim.statement, claim.evidence))
+    return f"- *{statement}* **{claim.verdict}.** {evidence}"
 
 
-def _is_number(cell: str) -> bool:
-    return re.fullmatch(r"[-+\d.,]*", cell) is not None
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table; columns of numbers are aligned to the right."""
+    numbers = [all(re.fullmatch(r"[-+\d.,]*", cell) for cell in column) for column in zip(*rows, strict=True)]
+    rule = ["---:" if is_number else "---" for is_number in numbers]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, rule, *rows))
 
 
-def _inline(text: str) -> str:
-    """Return HTML for the two marks that paragraphs and cells use: **strong** and `code`."""
-    text = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", html.escape(text))
-    return re.sub(r"`(.+?)`", r"<code>\1</code>", text)
+def _cell(name: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:,.{_DIGITS.get(name, 1)}f}"
+    return f"{value:,}" if isinstance(value, int) else str(value).replace("|", "\\|")

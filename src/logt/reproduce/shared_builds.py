@@ -16,116 +16,106 @@ import numpy as np
 from logt._internal.threads import Workers
 from logt._internal.types import Floats
 from logt.baselines import BuiltSystem, Composed, System
-from logt.engine.protocols import Method
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.group_testing.codes import Codes
 from logt.group_testing.decoder import Sparse
 from logt.group_testing.grouping import Units
 from logt.group_testing.memory_vectors import Pinv
+from logt.group_testing.method import GroupTesting
 from logt.group_testing.quantize import Float32
 
 Result = TypeVar("Result")
-BuildError = MissingExtraError | InvalidInputError
-TimedBuild = tuple[System, BuiltSystem | BuildError, float | None]
-"""A system, its build or the error, and the seconds of the build if they could be measured."""
+TimedBuild = tuple[System, BuiltSystem | MissingExtraError | InvalidInputError, float | None]
+"""A system, its build or the error, and the seconds of the build; None if it used stages of an earlier one."""
 
 
 def family(system: System) -> str:
     """Return a key that is the same for all systems that are built together."""
-    if isinstance(system, Composed) and system.batches == 1 and _can_share(system.method):
-        return repr((system.method.group, system.method.memory))
-    return repr(system)
+    method = _shared_method(system)
+    return repr(system) if method is None else repr((method.group, method.memory))
 
 
 def build_family(systems: Sequence[System], X: Floats, seed: int, workers: Workers) -> Iterator[TimedBuild]:
-    """Build the systems of one family, one after the other."""
-    composed = [system for system in systems if isinstance(system, Composed)]
-    cache = StageCache(_lengths(composed)) if len(systems) > 1 and len(composed) == len(systems) else None
-    for system in systems:
+    """Build the systems of one family, one after the other, those with the most entries per vector first."""
+    methods = {repr(system): _shared_method(system) for system in systems}
+    lengths = {repr(system): _entries(methods[repr(system)]) for system in systems}
+    together = [method for method in methods.values() if method is not None]
+    results: dict[Any, Any] = {}
+    for system in sorted(systems, key=lambda system: lengths[repr(system)], reverse=True):
+        method, is_first = methods[repr(system)], not results
         shared: System = system
-        if cache is not None and isinstance(system, Composed):
-            shared = replace(system, method=SharedMethod.from_method(system.method, cache))
+        if isinstance(system, Composed) and method is not None:
+            shared = replace(system, method=SharedMethod.from_method(method, together, results))
         start = time.perf_counter()
         try:
             built = shared.build(X, seed=seed, threads=workers.threads, progress=workers.progress)
         except (MissingExtraError, InvalidInputError) as error:
             yield system, error, None
-            continue
-        seconds = time.perf_counter() - start
-        if cache is not None and isinstance(system, Composed):
-            yield system, built, cache.total_seconds(system.method, seconds)
         else:
-            yield system, built, seconds
+            yield system, built, time.perf_counter() - start if is_first else None
 
 
-def _can_share(method: Method) -> bool:
-    return isinstance(method.decode, Sparse) and isinstance(method.memory, Pinv) and method.residual is None
+def _shared_method(system: System) -> GroupTesting | None:
+    """Return the method of a system whose stages can be shared, or None."""
+    if not isinstance(system, Composed) or system.batches != 1:
+        return None
+    method = system.method
+    if not isinstance(method, GroupTesting) or not isinstance(method.memory, Pinv):
+        return None
+    return method if isinstance(method.decode, Sparse) else None
 
 
-def _lengths(systems: Sequence[Composed]) -> dict[str, list[int]]:
-    """Return the values of L of the decoders that differ in nothing else, by their common configuration."""
-    lengths: dict[str, list[int]] = {}
-    for system in systems:
-        if isinstance(system.method.decode, Sparse):
-            lengths.setdefault(repr(replace(system.method.decode, L=1)), []).append(system.method.decode.L)
-    return lengths
-
-
-@dataclass
-class StageCache:
-    """The results of stages over the same vectors, and the seconds that each took."""
-
-    lengths: dict[str, list[int]]
-    _results: dict[Any, tuple[Any, float]] = field(default_factory=dict)
-    _saved: float = 0.0
-
-    def get(self, key: Any, compute: Callable[[], Result]) -> Result:
-        """Return the result for a key, computed at most once."""
-        if key in self._results:
-            self._saved += self._results[key][1]
-        else:
-            start = time.perf_counter()
-            self._results[key] = compute(), time.perf_counter() - start
-        result: Result = self._results[key][0]
-        return result
-
-    def total_seconds(self, method: Method, measured: float) -> float | None:
-        """Return the seconds of a build including its cached stages; None if its pursuit ran on to a larger L."""
-        saved, self._saved = self._saved, 0.0
-        decode = method.decode
-        if isinstance(decode, Sparse) and max(self.lengths[repr(replace(decode, L=1))]) > decode.L:
-            return None
-        return measured + saved
+def _entries(method: GroupTesting | None) -> int:
+    return method.decode.L if method is not None and isinstance(method.decode, Sparse) else 0
 
 
 @dataclass(frozen=True)
-class SharedMethod(Method):
-    """A method that takes the results of its stages from a cache."""
+class SharedMethod(GroupTesting):
+    """A method that takes the results of its stages from those of others, and keeps new ones for them.
 
-    cache: StageCache = field(default_factory=lambda: StageCache({}), repr=False, compare=False)
+    results: by stage and parameters. lengths: the values of L of the decoders that come from the same pursuit.
+    """
+
+    results: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    lengths: tuple[int, ...] = field(default=(), repr=False, compare=False)
 
     @classmethod
-    def from_method(cls, method: Method, cache: StageCache) -> SharedMethod:
-        """Return a method with a cache."""
-        return cls(**{f.name: getattr(method, f.name) for f in fields(method)}, cache=cache)
+    def from_method(
+        cls, method: GroupTesting, together: Sequence[GroupTesting], results: dict[Any, Any]
+    ) -> SharedMethod:
+        """Return a method that shares its results with others. together: these methods, itself included."""
+        lengths = {_entries(other) for other in together if _pursuit(other.decode) == _pursuit(method.decode)}
+        parameters = {f.name: getattr(method, f.name) for f in fields(method)}
+        return cls(**parameters, results=results, lengths=tuple(sorted(lengths)))
 
     def units(self, X: Floats, rng: np.random.Generator, workers: Workers) -> Units:
         def compute() -> tuple[Units, Any]:
             return super(SharedMethod, self).units(X, rng, workers), rng.bit_generator.state
 
-        units, rng.bit_generator.state = self.cache.get(("units", repr(self.group)), compute)
+        units, rng.bit_generator.state = self._shared(("units", repr(self.group)), compute)
         return units
 
     def memory_vectors(self, X: Floats, units: Units, rng: np.random.Generator, workers: Workers) -> Floats:
         key = ("memory vectors", repr(self.group), repr(self.memory))
-        return self.cache.get(key, lambda: super(SharedMethod, self).memory_vectors(X, units, rng, workers))
+        return self._shared(key, lambda: super(SharedMethod, self).memory_vectors(X, units, rng, workers))
 
     def codes(self, X: Floats, Y: Floats, units: Units, workers: Workers) -> Codes:
         decode = self.decode
         if not isinstance(decode, Sparse):
             return super().codes(X, Y, units, workers)
-        lengths = sorted(set(self.cache.lengths[repr(replace(decode, L=1))]))
         fitted_to = None if self.fit == "exact" or isinstance(self.quantize, Float32) else repr(self.quantize)
-        key = ("codes", repr(replace(decode, L=1)), fitted_to)
-        path = self.cache.get(key, lambda: decode.path(X, Y, units, lengths, workers))
-        return path[lengths.index(decode.L)]
+        key = ("codes", repr(_pursuit(decode)), fitted_to)
+        path = self._shared(key, lambda: decode.path(X, Y, units, list(self.lengths), workers))
+        return path[self.lengths.index(decode.L)]
+
+    def _shared(self, key: Any, compute: Callable[[], Result]) -> Result:
+        """Return the result for a key, computed at most once."""
+        if key not in self.results:
+            self.results[key] = compute()
+        result: Result = self.results[key]
+        return result
+
+
+def _pursuit(decode: Any) -> Any:
+    """Return what the decoders have in common that come from one run of matching pursuit."""
+    return replace(decode, L=1) if isinstance(decode, Sparse) else decode

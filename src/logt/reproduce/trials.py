@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from logt.baselines import System
+from logt.baselines import Exhaustive, System
 from logt.reproduce.shared_builds import family
 
-Settings = tuple[tuple[str, Any], ...]
 Point = dict[str, Any]
 """The measured values of a trial, by name (see measurement.py); or a note that explains why there are none."""
 
@@ -22,29 +20,19 @@ Point = dict[str, Any]
 class Trial:
     """A system, built with a seed and searched with some settings.
 
-    depth: length of the result lists; None ranks the whole collection. timed: whether searches are timed.
+    settings: keyword arguments of the search. depth: length of the result lists; None ranks the whole collection, 0
+    measures the build only. timed: whether searches are timed.
     """
 
     system: System
-    settings: Settings = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     depth: int | None = None
     timed: bool = False
 
-    @classmethod
-    def from_settings(
-        cls, system: System, *, depth: int | None = None, timed: bool = False, **settings: Any
-    ) -> Trial:
-        """Build from the keyword arguments of the search."""
-        return cls(system, tuple(settings.items()), 0, depth, timed)
-
-    def with_seed(self, seed: int) -> Trial:
-        """Return the same trial with another seed."""
-        return replace(self, seed=seed)
-
     def repeat(self, seeds: int) -> list[Trial]:
-        """Return the trial with each of the seeds 0, 1, …"""
-        return [self.with_seed(seed) for seed in range(seeds)]
+        """Return the trial with each of the first seeds."""
+        return [replace(self, seed=seed) for seed in range(seeds)]
 
     @property
     def family(self) -> str:
@@ -57,54 +45,38 @@ class Trial:
         return json.dumps([repr(self.system), self.seed, dict(self.settings), self.depth])
 
 
-@dataclass(frozen=True)
-class SeedMean:
-    """A value measured with several seeds."""
-
-    values: tuple[float, ...]
-
-    @property
-    def mean(self) -> float:
-        return float(np.mean(self.values))
-
-    @property
-    def deviation(self) -> float:
-        """The standard deviation over seeds; 0 for a single seed."""
-        return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else 0.0
-
-    @property
-    def standard_error(self) -> float:
-        """The standard error of the mean; 0 for a single seed."""
-        return self.deviation / math.sqrt(len(self.values))
-
-    def __sub__(self, other: SeedMean) -> SeedMean:
-        """Return the differences by seed, over the seeds that both have: the common effect of a seed cancels."""
-        return SeedMean(tuple(a - b for a, b in zip(self.values, other.values, strict=False)))
-
-    def __str__(self) -> str:
-        return f"{self.mean:.1f}" + (f" ± {self.deviation:.1f}" if self.deviation else "")
+EXHAUSTIVE = Trial(Exhaustive(), timed=True)
+"""Exhaustive search: part of every experiment."""
 
 
-@dataclass(frozen=True)
-class Measurements:
-    """The points of all trials, by key; `protocol` is the main one of the benchmark."""
+class Points:
+    """The points of one benchmark and one version of the library, kept in a file, so that no work is repeated.
 
-    points: Mapping[str, Point]
-    protocol: str
+    Each line is a point. An interrupt may leave half a line, which is skipped; a new point starts with a line end.
+    """
+
+    def __init__(self, path: Path, fingerprint: str, version: str):
+        self._path, self._origin = path, f"{fingerprint} {version}"
+        self._known: dict[str, Point] = {}
+        for line in path.read_text().splitlines() if path.exists() else ():
+            with suppress(ValueError, KeyError, TypeError):  # of a damaged line
+                stored = json.loads(line)
+                if stored["origin"] == self._origin:
+                    self._known[stored["trial"]] = dict(stored["point"])
+
+    def __getitem__(self, trial: Trial) -> Point:
+        """Return the point of a trial that was measured."""
+        return self._known[trial.key]
 
     def has(self, trial: Trial) -> bool:
         """Return whether a trial was measured, with its times if it is a timed one."""
-        point = self.points.get(trial.key)
+        point = self._known.get(trial.key)
         return point is not None and ("ms" in point or "note" in point or not trial.timed)
 
-    def point(self, trial: Trial) -> Point:
-        return self.points[trial.key]
-
-    def note(self, trial: Trial) -> str:
-        """Return why there are no values, or an empty string."""
-        return str(self.point(trial).get("note", ""))
-
-    def mean_ap(self, trial: Trial, seeds: int = 1, *, kind: str = "map", protocol: str | None = None) -> SeedMean:
-        """Return the mAP over seeds."""
-        points = map(self.point, trial.repeat(seeds))
-        return SeedMean(tuple(point[kind][protocol or self.protocol] for point in points))
+    def add(self, trial: Trial, point: Point) -> None:
+        """Keep a point, on disk too unless it is a note: what is not installed now may be in the next run."""
+        self._known[trial.key] = point
+        if "note" not in point:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with open(self._path, "a") as file:
+                file.write("\n" + json.dumps({"origin": self._origin, "trial": trial.key, "point": point}))

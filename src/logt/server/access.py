@@ -7,10 +7,10 @@ import ipaddress
 import math
 import time
 from collections import OrderedDict
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import Scope
 
@@ -89,7 +89,7 @@ def check_token(scope: Scope, headers: Headers, token: str | None, attempts: Log
     if token is None or path.startswith(PUBLIC_PATHS):
         return None
     name, value = _session_cookie(scope, token)
-    if tokens_equal(_parse_cookies(headers).get(name, ""), value):
+    if tokens_equal(cookie_parser(headers.get("cookie", "")).get(name, ""), value):
         return None
     authorization = headers.get("authorization", "")
     if authorization[:7].lower() == "bearer " and attempts.check(scope, authorization[7:].strip(), token):
@@ -124,13 +124,6 @@ def _session_cookie(scope: Scope, token: str) -> tuple[str, str]:
     """Return the name and value of the cookie. All ports of a host share cookies, so the name contains the port."""
     port = (scope.get("server") or ("", 0))[1] or 0
     return f"logt_{port}", hmac.digest(token.encode(), b"logt page", "sha256").hex()
-
-
-def _parse_cookies(headers: Headers) -> dict[str, str]:
-    try:
-        return {name: morsel.value for name, morsel in SimpleCookie(headers.get("cookie", "")).items()}
-    except CookieError:
-        return {}
 
 
 def _netloc(url: str) -> str | None:

@@ -1,56 +1,36 @@
-"""The JSON API, under /api/v1."""
+"""The JSON API, under /api/v1: search by vector and id, changes, state of the server."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from fastapi import APIRouter, Depends, File, Form, Header, Path, Query, Request, UploadFile
-from pydantic import BaseModel
+from fastapi import APIRouter, Depends, Header, Path, Request
+from pydantic import BaseModel, ValidationError
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 import logt
-from logt.descriptors.boxes import check_box
 from logt.errors import InvalidInputError
 from logt.server import schemas
 from logt.server.changes import ChangeRunningError
+from logt.server.errors import HTTPError
 from logt.server.metrics import CONTENT_TYPE
-from logt.server.request_body import json_body, json_schema
 from logt.server.service import Service, TimedHits
 from logt.server.settings import format_bytes
 
 PREFIX = "/api/v1"
-_ERRORS = {
-    400: "The body cannot be parsed.",
-    401: "The token is missing or wrong.",
-    403: "Not allowed: the server is read-only, or the request is cross-origin.",
-    404: "The id is not in the index.",
-    409: "Not possible with this index, or another process is writing to it.",
-    410: "The file of the photo no longer exists.",
-    413: "The request is too large.",
-    415: "The file is not a readable image.",
-    422: "A value is invalid; the message names it.",
-    429: "Too many wrong tokens were sent from this address; try again later.",
-    503: "Too many requests are waiting; try again later.",
-    504: "The request exceeded the time limit. Nothing was changed.",
-}
+_MARKS_PER_ROW = 32
 
 
 def get_service(request: Request) -> Service:
+    """Return the service of the app."""
     service: Service = request.app.state.service
     return service
 
 
 ServiceDependency = Annotated[Service, Depends(get_service)]
-
-
-def _error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {
-        status: {"model": schemas.ErrorResponse, "description": _ERRORS[status]}
-        for status in (400, 401, *statuses, 429)
-    }
 
 
 class ASCIIJSONResponse(JSONResponse):
@@ -64,39 +44,74 @@ def _to_json(content: Any) -> bytes:
     return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
 
 
-router = APIRouter(prefix=PREFIX)
+router = APIRouter(
+    prefix=PREFIX,
+    responses={
+        "4XX": {"model": schemas.ErrorResponse, "description": "The request is wrong, or not allowed."},
+        "5XX": {"model": schemas.ErrorResponse, "description": "The request failed; 503 and 504: try again later."},
+    },
+)
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+Body = TypeVar("Body", bound=BaseModel)
 
 
-def _search_route(path: str, *statuses: int, body: type[BaseModel] | None = None) -> Decorator:
-    """Return the decorator of a search. statuses: of errors that not every search has. body: of a JSON request."""
-    return router.post(
-        path,
-        response_model=schemas.SearchResponse,
-        responses=_error_responses(409, 413, 422, 503, 504, *statuses),
-        openapi_extra=None if body is None else json_schema(body),
-        tags=["search"],
-    )
+def json_body(model: type[Body], rows: Literal["queries", "vectors"]) -> Callable[[Request], Awaitable[Body]]:
+    """Return a dependency that reads the body of a request as a model, outside of the event loop.
+
+    rows: the limit that bounds the number of vectors or ids in the body.
+    """
+
+    async def read(request: Request) -> Body:
+        service = get_service(request)
+        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if media_type != "application/json":
+            raise HTTPError(422, "invalid_input", "the body must be JSON, with Content-Type: application/json")
+        content = await request.body()
+        most = getattr(service.settings.limits, rows)
+        return await service.parse_pool.run(parse_json, model, content, most, service.collection.index.dim)
+
+    return read
 
 
-def _change_route(
-    path: str, response: type[BaseModel], *statuses: int, body: type[BaseModel] | None = None
-) -> Decorator:
-    """Return the decorator of a change. response: if it ended in time. statuses, body: as in `_search_route`."""
+def parse_json(model: type[Body], content: bytes, rows: int, dim: int) -> Body:
+    """Return the body as a model; raise a 422 error that names the first invalid value.
+
+    A body with more commas and brackets than `rows` vectors of dimension `dim` and their ids have is refused without
+    parsing it: millions of empty lists take gigabytes.
+    """
+    if sum(content.count(mark) for mark in (b",", b"[", b"{")) > (rows + 1) * (dim + _MARKS_PER_ROW):
+        message = f"the body has too many values; at most {rows:,} vectors or ids are allowed in one request"
+        raise HTTPError(422, "invalid_input", message)
+    try:
+        return model.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        field = ".".join(map(str, first["loc"])) or "body"
+        raise HTTPError(422, "invalid_input", f"{field}: {first['msg']}") from None
+
+
+def _json_schema(model: type[BaseModel] | None) -> dict[str, Any] | None:
+    """Return the part of an operation's OpenAPI description for a body that `json_body` reads."""
+    if model is None:
+        return None
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": model.model_json_schema()}}}}
+
+
+def search_route(path: str, body: type[BaseModel] | None = None) -> Decorator:
+    """Return the decorator of a search. body: of a JSON request."""
+    return router.post(path, response_model=schemas.SearchResponse, openapi_extra=_json_schema(body))
+
+
+def change_route(path: str, response: type[BaseModel], body: type[BaseModel] | None = None) -> Decorator:
+    """Return the decorator of a change. response: if it ended in time. body: of a JSON request."""
     description = "The time limit was reached while the change was being applied. Its state is at /api/v1/changes/ID."
     accepted = {"model": schemas.ChangeResponse, "description": description}
-    return router.post(
-        path,
-        response_model=response,
-        responses={202: accepted, **_error_responses(403, 409, 413, 422, 503, 504, *statuses)},
-        openapi_extra=None if body is None else json_schema(body),
-        tags=["change"],
-    )
+    return router.post(path, response_model=response, responses={202: accepted}, openapi_extra=_json_schema(body))
 
 
-async def _search_response(service: Service, timed: TimedHits) -> Response:
+async def search_response(service: Service, timed: TimedHits) -> Response:
     """Return search results as JSON, without pydantic: validating thousands of hits costs more than the search."""
-    content = await service.parse(render_hits, timed, service.settings.limits.response_bytes)
+    content = await service.parse_pool.run(render_hits, timed, service.settings.limits.response_bytes)
     return Response(content, media_type="application/json")
 
 
@@ -114,93 +129,27 @@ def render_hits(timed: TimedHits, most: int) -> bytes:
     return b'{"results":[%s],"milliseconds":%s}' % (b",".join(lists), _to_json(timed.milliseconds))
 
 
-@_search_route("/search", body=schemas.VectorSearchRequest)
+@search_route("/search", schemas.VectorSearchRequest)
 async def search_by_vector(
     body: Annotated[schemas.VectorSearchRequest, Depends(json_body(schemas.VectorSearchRequest, "queries"))],
     service: ServiceDependency,
 ) -> Any:
     """Return the nearest vectors of each query vector."""
-    return await _search_response(
+    return await search_response(
         service, await service.search_vectors(body.vectors, body.k, body.effort, body.rerank)
     )
 
 
-@_search_route("/search/ids", 404, body=schemas.IdSearchRequest)
+@search_route("/search/ids", schemas.IdSearchRequest)
 async def search_by_id(
     body: Annotated[schemas.IdSearchRequest, Depends(json_body(schemas.IdSearchRequest, "queries"))],
     service: ServiceDependency,
 ) -> Any:
     """Return the nearest vectors of vectors in the index. A vector is not among its own results."""
-    return await _search_response(service, await service.search_ids(body.ids, body.k, body.effort, body.rerank))
+    return await search_response(service, await service.search_ids(body.ids, body.k, body.effort, body.rerank))
 
 
-@_search_route("/search/image", 415)
-async def search_by_image(
-    service: ServiceDependency,
-    photo: Annotated[UploadFile, File(description="The image to search with. It is not stored.")],
-    box: Annotated[
-        str,
-        Form(description="Region to search with: left,top,right,bottom as fractions or in pixels. Empty: all of it."),
-    ] = "",
-    k: Annotated[int, Form(ge=1, le=schemas.MAX_K, description="Number of results.")] = 10,
-    rerank: Annotated[
-        Literal["", "diffusion"], Form(description="diffusion: re-rank the results on the neighbor graph.")
-    ] = "",
-) -> Any:
-    """Return the photos that are most similar to an uploaded image, or to a region of it."""
-    return await _search_response(
-        service, await service.search_image(photo.file, schemas.parse_box_field(box), k, rerank or None)
-    )
-
-
-@_search_route("/search/region", 404, 410, 415, body=schemas.RegionSearchRequest)
-async def search_by_region(
-    body: Annotated[schemas.RegionSearchRequest, Depends(json_body(schemas.RegionSearchRequest, "queries"))],
-    service: ServiceDependency,
-) -> Any:
-    """Return the photos that are most similar to a region of a photo in the index, without that photo."""
-    return await _search_response(
-        service, await service.search_region(body.id, check_box(body.box), body.k, body.rerank)
-    )
-
-
-@_search_route("/search/text", body=schemas.TextSearchRequest)
-async def search_by_text(
-    body: Annotated[schemas.TextSearchRequest, Depends(json_body(schemas.TextSearchRequest, "queries"))],
-    service: ServiceDependency,
-) -> Any:
-    """Return the photos that match a text best. They can be searched so if text of /api/v1/info is true."""
-    return await _search_response(service, await service.search_text(body.text, body.k))
-
-
-@router.get(
-    "/picture",
-    response_class=Response,
-    responses={
-        200: {"content": {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}}, "description": "JPEG."},
-        304: {"description": "Not modified."},
-        **_error_responses(404, 409, 410, 415, 422, 503, 504),
-    },
-    tags=["search"],
-)
-async def get_photo(
-    request: Request,
-    service: ServiceDependency,
-    id: Annotated[str, Query(max_length=4096, description="Id of a photo in the index.")],
-    size: Annotated[
-        Literal["thumb", "large"], Query(description="At most 480 (thumb) or 2048 (large) pixels on the longer side.")
-    ] = "thumb",
-) -> Response:
-    """Return a photo in the index as JPEG, upright and without metadata."""
-    thumbnail = service.find_thumbnail(id, size)
-    etag = f'"{thumbnail.key}"'
-    headers = {"ETag": etag, "Cache-Control": "private, max-age=60"}
-    if etag in request.headers.get("if-none-match", ""):
-        return Response(status_code=304, headers=headers)
-    return Response(await service.render(thumbnail), media_type="image/jpeg", headers=headers)
-
-
-@_change_route("/vectors", schemas.AddResponse, body=schemas.AddRequest)
+@change_route("/vectors", schemas.AddResponse, schemas.AddRequest)
 async def add_vectors(
     body: Annotated[schemas.AddRequest, Depends(json_body(schemas.AddRequest, "vectors"))],
     service: ServiceDependency,
@@ -218,7 +167,7 @@ async def add_vectors(
     return {"ids": ids, "vectors": len(service.collection.index)}
 
 
-@_change_route("/vectors/remove", schemas.RemoveResponse, body=schemas.RemoveRequest)
+@change_route("/vectors/remove", schemas.RemoveResponse, schemas.RemoveRequest)
 async def remove_vectors(
     body: Annotated[schemas.RemoveRequest, Depends(json_body(schemas.RemoveRequest, "vectors"))],
     service: ServiceDependency,
@@ -228,19 +177,7 @@ async def remove_vectors(
     return {"removed": removed, "vectors": len(service.collection.index)}
 
 
-@_change_route("/pictures", schemas.UploadResponse, 415)
-async def upload_photo(
-    service: ServiceDependency,
-    photo: Annotated[UploadFile, File(description="The photo. It is stored in the upload folder.")],
-) -> Any:
-    """Add a photo to the index. Requires that the server was started with --allow-upload."""
-    photo_id = await service.upload(photo.file)
-    return {"id": photo_id, "vectors": len(service.collection.index)}
-
-
-@router.get(
-    "/changes/{id}", response_model=schemas.ChangeResponse, responses=_error_responses(404, 422), tags=["change"]
-)
+@router.get("/changes/{id}", response_model=schemas.ChangeResponse)
 async def get_change(
     service: ServiceDependency, id: Annotated[str, Path(max_length=64, description="Id of the change.")]
 ) -> Any:
@@ -254,7 +191,7 @@ def accepted(running: ChangeRunningError) -> Response:
     return ASCIIJSONResponse(schemas.describe_change(running.ticket), 202, {"Location": location})
 
 
-@router.get("/info", response_model=schemas.InfoResponse, responses=_error_responses(), tags=["server"])
+@router.get("/info", response_model=schemas.InfoResponse)
 async def info(service: ServiceDependency) -> Any:
     """Return the contents and size of the index, and the limits of the server."""
     collection, settings = service.collection, service.settings
@@ -264,7 +201,7 @@ async def info(service: ServiceDependency) -> Any:
         "vectors": len(collection.index),
         "dim": collection.index.dim,
         "metric": collection.index.metric,
-        "pictures": collection.has_photos,
+        "photos": collection.has_photos,
         "rerank": collection.has_graph,
         "text": collection.has_text,
         "read_only": settings.read_only,
@@ -276,14 +213,14 @@ async def info(service: ServiceDependency) -> Any:
     }
 
 
-@router.get("/health", response_model=schemas.HealthResponse, tags=["server"])
+@router.get("/health", response_model=schemas.HealthResponse)
 async def health(service: ServiceDependency) -> Any:
     """Return whether the server works. No token is required."""
     error = service.collection.refresh_error
     return {"status": "ok" if error is None else "stale", "trouble": error}
 
 
-@router.get("/metrics", response_class=PlainTextResponse, responses=_error_responses(), tags=["server"])
+@router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(service: ServiceDependency) -> Response:
     """Return request counts, latencies and sizes in the Prometheus text format."""
     return Response(service.metrics.render(), headers={"Content-Type": CONTENT_TYPE})

@@ -13,14 +13,12 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Scope
 
 import logt
-from logt.server import api, photo_api, web
+from logt.server import api, photo_api, rendering, web
 from logt.server.changes import ChangeRunningError
 from logt.server.collection import BaseCollection
-from logt.server.duplicate_finder import DuplicateFinder
 from logt.server.errors import LIBRARY_ERROR_TYPES, HTTPError, to_http_error
 from logt.server.middleware import ServerMiddleware
-from logt.server.page_search import PageSearch
-from logt.server.photo_collection import PhotoCollection
+from logt.server.photo_search import PhotoSearch
 from logt.server.service import Service
 from logt.server.settings import Settings
 
@@ -37,14 +35,12 @@ def create_app(collection: BaseCollection, settings: Settings | None = None) -> 
         finally:
             refresher.cancel()
             await asyncio.gather(refresher, return_exceptions=True)
-            if app.state.duplicates is not None:
-                app.state.duplicates.close()
             service.close()
 
     app = FastAPI(
         title="logt",
         version=logt.__version__,
-        summary="Search one index by vector, by id or by image.",
+        summary="Search one index by vector, by id or by photo.",
         docs_url=None,
         redoc_url=None,
         openapi_url="/openapi.json",
@@ -52,16 +48,14 @@ def create_app(collection: BaseCollection, settings: Settings | None = None) -> 
         lifespan=lifespan,
     )
     app.state.service = service
-    app.state.page_search = PageSearch(service)
-    app.state.duplicates = DuplicateFinder(collection) if isinstance(collection, PhotoCollection) else None
-    app.include_router(api.router)
+    app.state.searches = PhotoSearch(service)
     app.include_router(photo_api.router)
     app.include_router(web.router)
 
     def render_error(scope: Scope, error: HTTPError) -> Response:
         if scope["path"].startswith((api.PREFIX, "/openapi.json")):
             return api.ASCIIJSONResponse(error.body, error.status, error.headers)
-        return web.render_error(service, scope, error)
+        return rendering.render_error(service, error)
 
     async def handle_exception(request: Request, exception: Exception) -> Response:
         return render_error(request.scope, _convert_exception(exception))

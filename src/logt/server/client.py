@@ -1,26 +1,32 @@
-"""HTTP client of `logt serve`; needs only the standard library and NumPy."""
+"""HTTP client of `logt serve`. Needs urllib3, which the extra "serve" installs."""
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import secrets
 import time
 from pathlib import Path
 from typing import Any, BinaryIO
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlsplit
 
 import numpy as np
 
-from logt.errors import BusyError, InvalidInputError, LockedError, ReadOnlyError
-from logt.server.hits import Hit, Id, Rerank
+from logt.errors import BusyError, InvalidInputError, LockedError, MissingExtraError, ReadOnlyError
+from logt.server.collection import Hit, Id, Rerank
+
+try:
+    import urllib3
+    from urllib3.exceptions import HTTPError, ProtocolError
+except ImportError as error:
+    raise MissingExtraError('logt.server.client needs urllib3: pip install "logt-search[serve]"') from error
 
 __all__ = ["Client", "Hit", "Id", "NotFoundError", "ServiceBusyError", "ServiceError", "UnauthorizedError"]
 
 PREFIX = "/api/v1"
-ImageSource = str | os.PathLike[str] | bytes | BinaryIO
-"""A path, the bytes of an image file, or an open file."""
+_CONNECTIONS = 128  # that are kept open at most, as many as a server allows one address
+PhotoFile = str | os.PathLike[str] | bytes | BinaryIO
+"""A path, the bytes of a photo, or an open file."""
 
 
 class ServiceError(OSError):
@@ -63,7 +69,7 @@ _LIBRARY_ERRORS: dict[str, type[Exception]] = {
 
 
 class Client:
-    """Client of a server; safe to share between threads.
+    """Client of a server. It keeps connections open for later requests, and is safe to share between threads.
 
     url: the address of the server, such as "http://127.0.0.1:8000".
     token: of the server; by default the environment variable LOGT_TOKEN, if it is set.
@@ -74,8 +80,11 @@ class Client:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidInputError(f"url must be a URL such as http://127.0.0.1:8000, got {url!r}")
-        self._url, self._timeout = parts, timeout
-        self._token = token or os.environ.get("LOGT_TOKEN")
+        self._address, self._timeout = f"{parts.scheme}://{parts.netloc}", timeout
+        self._base = f"{self._address}{quote(parts.path.rstrip('/'))}{PREFIX}"
+        token = token or os.environ.get("LOGT_TOKEN")
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._pool = urllib3.PoolManager(headers=headers, timeout=timeout, retries=False, maxsize=_CONNECTIONS)
 
     def search(
         self, vectors: Any, k: int = 10, *, effort: float | None = None, rerank: Rerank = None
@@ -89,7 +98,7 @@ class Client:
         """
         rows = np.atleast_2d(np.asarray(vectors, np.float32)).tolist()
         body = {"vectors": rows, "k": k, "effort": effort, "rerank": rerank}
-        return _hits(self._send("POST", "/search", body))
+        return _hits(self._send("POST", "/search", json=body))
 
     def search_id(self, id: Id, k: int = 10, *, effort: float | None = None, rerank: Rerank = None) -> list[Hit]:
         """Return the k nearest vectors of a vector in the index, without the vector itself.
@@ -98,27 +107,26 @@ class Client:
         k, effort, rerank: as in `search`.
         """
         body = {"ids": [_to_json_id(id)], "k": k, "effort": effort, "rerank": rerank}
-        return _hits(self._send("POST", "/search/ids", body))[0]
+        return _hits(self._send("POST", "/search/ids", json=body))[0]
 
-    def search_image(
+    def search_photo(
         self,
-        photo: ImageSource,
+        photo: PhotoFile,
         k: int = 10,
         *,
         box: tuple[float, float, float, float] | None = None,
         rerank: Rerank = None,
     ) -> list[Hit]:
-        """Return the k most similar photos to an image.
+        """Return the k most similar photos to a photo.
 
-        photo: path, bytes or open file of the image.
+        photo: path, bytes or open file of the photo.
         k: the number of results.
-        box: search with this region of the upright image: left, top, right, bottom. Four numbers from 0 to 1 are
+        box: search with this region of the upright photo: left, top, right, bottom. Four numbers from 0 to 1 are
         fractions of its width and height; other numbers are whole pixels inside it.
         rerank: as in `search`.
         """
         fields = {"k": str(k), "box": ",".join(map(str, box or ())), "rerank": rerank or ""}
-        body, content_type = multipart(fields, "photo", _read_bytes(photo))
-        return _hits(self._send("POST", "/search/image", body, content_type))[0]
+        return _hits(self._send("POST", "/search/photo", fields={**fields, "photo": _form_file(photo)}))[0]
 
     def search_text(self, text: str, k: int = 10) -> list[Hit]:
         """Return the k photos that match a text best; the photos need a model with a text encoder.
@@ -126,7 +134,7 @@ class Client:
         text: a few words, such as "a red bus".
         k: the number of results.
         """
-        return _hits(self._send("POST", "/search/text", {"text": text, "k": k}))[0]
+        return _hits(self._send("POST", "/search/text", json={"text": text, "k": k}))[0]
 
     def add(
         self, vectors: Any, ids: Any = None, *, replace: bool = False, idempotency_key: str | None = None
@@ -140,30 +148,30 @@ class Client:
         """
         rows = np.atleast_2d(np.asarray(vectors, np.float32)).tolist()
         body = {"vectors": rows, "ids": None if ids is None else list(map(_to_json_id, ids)), "replace": replace}
-        headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
-        new_ids: list[Id] = self._change("/vectors", body, headers=headers)["ids"]
+        headers = {"Idempotency-Key": idempotency_key or secrets.token_hex(16)}  # `_send` may send it twice
+        new_ids: list[Id] = self._change("/vectors", json=body, headers=headers)["ids"]
         return new_ids
 
-    def add_picture(self, photo: ImageSource) -> str:
+    def add_photo(self, photo: PhotoFile) -> str:
         """Upload a photo and return its id; the server must have been started with --allow-upload.
 
-        photo: path, bytes or open file of the image.
+        photo: path, bytes or open file of the photo.
         """
-        response = self._change("/pictures", *multipart({}, "photo", _read_bytes(photo)))
+        response = self._change("/photos", fields={"photo": _form_file(photo)})
         return str(response["ids"][0] if "ids" in response else response["id"])
 
     def remove(self, ids: Any) -> int:
         """Remove vectors by id and return how many were removed; unknown ids are ignored."""
         id_list = list(map(_to_json_id, [ids] if np.ndim(ids) == 0 else ids))
-        return int(self._change("/vectors/remove", {"ids": id_list})["removed"])
+        return int(self._change("/vectors/remove", json={"ids": id_list})["removed"])
 
-    def picture(self, id: str, size: str = "large") -> bytes:
+    def photo(self, id: str, size: str = "large") -> bytes:
         """Return a photo in the index as JPEG.
 
         id: of the photo.
         size: "thumb" or "large".
         """
-        jpeg: bytes = self._send("GET", f"/picture?{urlencode({'id': id, 'size': size})}")
+        jpeg: bytes = self._send("GET", "/photo", fields={"id": id, "size": size})
         return jpeg
 
     def info(self) -> dict[str, Any]:
@@ -176,11 +184,9 @@ class Client:
         health: dict[str, Any] = self._send("GET", "/health")
         return health
 
-    def _change(
-        self, path: str, body: Any, content_type: str = "application/json", headers: dict[str, str] | None = None
-    ) -> Any:
+    def _change(self, path: str, **request: Any) -> Any:
         """Return the response to a change; wait for one that the server still works on."""
-        response = self._send("POST", path, body, content_type, headers)
+        response = self._send("POST", path, **request)
         end = time.monotonic() + self._timeout
         while response.get("state") in ("waiting", "running"):
             if time.monotonic() > end:
@@ -192,39 +198,23 @@ class Client:
             raise _to_exception(500, json.dumps(response).encode())
         return response
 
-    def _send(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        content_type: str = "application/json",
-        headers: dict[str, str] | None = None,
-    ) -> Any:
-        """Return the parsed JSON, or the bytes, of a successful response; raise the error of any other."""
-        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-        headers = dict(headers or {})
-        if data is not None:
-            headers["Content-Type"] = content_type
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
-        connection = self._connect()
-        try:
-            connection.request(method, quote(self._url.path.rstrip("/")) + PREFIX + path, data, headers)
-            response = connection.getresponse()
-            content = response.read()
-        except (OSError, http.client.HTTPException) as error:
-            address = f"{self._url.scheme}://{self._url.netloc}"
-            message = f"no response from {address}: {error}; is logt serve running?"
-            raise ServiceError(0, "unreachable", message) from error
-        finally:
-            connection.close()
-        if response.status >= 400:
-            raise _to_exception(response.status, content)
-        return json.loads(content) if "json" in response.headers.get("Content-Type", "") else content
+    def _send(self, method: str, path: str, *, headers: dict[str, str] | None = None, **request: Any) -> Any:
+        """Return the parsed JSON, or the bytes, of a successful response; raise the error of any other.
 
-    def _connect(self) -> http.client.HTTPConnection:
-        connection_type = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
-        return connection_type(self._url.hostname or "", self._url.port, timeout=self._timeout)
+        request: json or fields, as in `urllib3.PoolManager.request`.
+        """
+        headers = {**self._pool.headers, **(headers or {})}
+        try:
+            try:
+                response = self._pool.request(method, self._base + path, headers=headers, **request)
+            except ProtocolError:  # the server has just closed a connection that was idle: use a new one
+                response = self._pool.request(method, self._base + path, headers=headers, **request)
+        except HTTPError as error:
+            message = f"no response from {self._address}: {error}; is logt serve running?"
+            raise ServiceError(0, "unreachable", message) from error
+        if response.status >= 400:
+            raise _to_exception(response.status, response.data)
+        return response.json() if "json" in response.headers.get("Content-Type", "") else response.data
 
 
 def _to_exception(status: int, content: bytes) -> Exception:
@@ -247,20 +237,8 @@ def _to_json_id(id: Any) -> Id:
     return id if isinstance(id, str) else int(id)
 
 
-def _read_bytes(photo: ImageSource) -> bytes:
-    if isinstance(photo, bytes):
-        return photo
-    return Path(photo).read_bytes() if isinstance(photo, str | os.PathLike) else photo.read()
-
-
-def multipart(fields: dict[str, str], file: str, content: bytes) -> tuple[bytes, str]:
-    """Return a multipart form with one file, and its content type."""
-    boundary = secrets.token_hex(16)
-    parts = [
-        f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
-        for name, value in fields.items()
-    ]
-    head = f'--{boundary}\r\nContent-Disposition: form-data; name="{file}"; filename="photo"\r\n'
-    head += "Content-Type: application/octet-stream\r\n\r\n"
-    body = "".join(parts).encode() + head.encode() + content + f"\r\n--{boundary}--\r\n".encode()
-    return body, f"multipart/form-data; boundary={boundary}"
+def _form_file(photo: PhotoFile) -> tuple[str, bytes]:
+    """Return the name and the content of a file in a form."""
+    if isinstance(photo, str | os.PathLike):
+        return "photo", Path(photo).read_bytes()
+    return "photo", photo if isinstance(photo, bytes) else photo.read()

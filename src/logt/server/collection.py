@@ -6,10 +6,10 @@ import copy
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from logt._internal.types import Array
 from logt.errors import InvalidInputError
@@ -17,12 +17,24 @@ from logt.index import Index
 from logt.photos.progress_file import IndexingProgress
 from logt.results import Report, SearchResult
 from logt.server.errors import id_not_found
-from logt.server.hits import Hit, Id, Rerank
 
+T = TypeVar("T")
+Id = int | str
+Rerank = Literal["diffusion"] | None
 UNLOCK_AFTER = 2.0
 """Seconds without a change after which the folder is unlocked for other writers."""
 
+SAMPLE_SIZE = 12
+"""Ids on the start page of an index of vectors."""
+
 _ID_BYTES = 100  # of an id in memory, roughly
+
+
+class Hit(NamedTuple):
+    """One search result: the id and the score of a vector."""
+
+    id: Id
+    score: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +76,21 @@ class Upload:
 Change = Add | Remove | Upload
 
 
+class PerState(Generic[T]):
+    """A value that is computed once per state of an index; `compute` is called with the index."""
+
+    def __init__(self, compute: Callable[[Index], T]):
+        self._compute, self._lock = compute, threading.Lock()
+        self._cached: tuple[Index, int | None, T] | None = None
+
+    def get(self, index: Index, generation: int | None) -> T:
+        """Return the value for a state of the index."""
+        with self._lock:
+            if self._cached is None or self._cached[:2] != (index, generation):
+                self._cached = index, generation, self._compute(index)
+            return self._cached[2]
+
+
 class BaseCollection(ABC):
     """A served index. A search never waits: it uses the saved state that is current when it starts."""
 
@@ -77,8 +104,8 @@ class BaseCollection(ABC):
 
     def __init__(self) -> None:
         self.refresh_error: str | None = None
-        self._cached_report: tuple[tuple[Index, int | None], Report] | None = None
-        self._cached_sample: tuple[tuple[Index, int | None], list[Id]] | None = None
+        self._report = PerState(Index.report)
+        self._sample = PerState(_sample_ids)
 
     @property
     @abstractmethod
@@ -149,19 +176,12 @@ class BaseCollection(ABC):
         return [[hit for hit in row if hit.id != query_id][:k] for query_id, row in zip(ids, hits, strict=True)]
 
     def report(self) -> Report:
-        """Return `Index.report`, computed once per state of the index."""
-        state = self.index, self.generation
-        if self._cached_report is None or self._cached_report[0] != state:
-            self._cached_report = state, self.index.report()
-        return self._cached_report[1]
+        """Return `Index.report`."""
+        return self._report.get(self.index, self.generation)
 
-    def sample_ids(self, count: int) -> list[Id]:
-        """Return some ids, evenly spaced over the index, computed once per state of the index."""
-        state = self.index, self.generation
-        if self._cached_sample is None or self._cached_sample[0] != state:
-            ids = state[0].ids
-            self._cached_sample = (state, ids[:: max(1, len(ids) // count)][:count].tolist())
-        return self._cached_sample[1]
+    def sample_ids(self) -> list[Id]:
+        """Return some ids, evenly spaced over the index."""
+        return self._sample.get(self.index, self.generation)
 
 
 @dataclass(frozen=True)
@@ -235,6 +255,12 @@ class VectorCollection(BaseCollection):
     def _unlock(self) -> None:
         self._latest.close()
         self._writable = False
+
+
+def _sample_ids(index: Index) -> list[Id]:
+    ids = index.ids
+    sample: list[Id] = ids[:: max(1, len(ids) // SAMPLE_SIZE)][:SAMPLE_SIZE].tolist()
+    return sample
 
 
 def _try_change(index: Index, change: Change) -> Any:

@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
-from typing import cast
+from dataclasses import dataclass, replace
 
 from logt.errors import InvalidInputError
 from logt.index import Index
-from logt.photos import Photos
 from logt.photos.duplicates import DuplicateGroup, duplicates
 from logt.server.errors import to_http_error
 from logt.server.library import Library
 from logt.server.photo_collection import PhotoCollection
-
-
-@dataclass(frozen=True)
-class BestFirst:
-    """A group of near-duplicates, the one to keep first: most pixels, a date from the camera, most bytes, oldest.
-
-    score: the lowest score of the pairs that connect them.
-    """
-
-    score: float
-    names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -33,7 +20,7 @@ class DuplicateSearch:
     threshold: float
     done: int
     total: int
-    groups: tuple[BestFirst, ...] | None = None
+    groups: tuple[DuplicateGroup, ...] | None = None
     error: str = ""
 
 
@@ -55,7 +42,7 @@ class DuplicateFinder:
 
     def find(self, threshold: float | None) -> DuplicateSearch:
         """Return the search with this threshold, running or done; start it if it is not there."""
-        threshold = self._collection.duplicate_score if threshold is None else threshold
+        threshold = self._collection.photos.duplicate_score if threshold is None else threshold
         if not 0 < threshold <= 1:
             raise InvalidInputError(f"threshold must be above 0 and at most 1, got {threshold}")
         collection = self._collection
@@ -80,8 +67,8 @@ class DuplicateFinder:
                 raise _CancelledError
 
         try:
-            found = duplicates(cast(Photos, self._collection.photos), threshold, threads=1, progress=report)
-            groups = tuple(best_first(group, self._collection.library) for group in found)
+            found = duplicates(self._collection.photos, threshold, threads=1, progress=report)
+            groups = tuple(best_first(group, self._collection.state.library) for group in found)
             self._publish(key, DuplicateSearch(threshold, len(key[0]), len(key[0]), groups))
         except _CancelledError:
             return
@@ -97,8 +84,8 @@ class DuplicateFinder:
             return self._key == key
 
 
-def best_first(group: DuplicateGroup, library: Library) -> BestFirst:
-    """Return a group with the photo to keep first."""
+def best_first(group: DuplicateGroup, library: Library) -> DuplicateGroup:
+    """Return a group with the photo to keep first: most pixels, a date from the camera, most bytes, oldest."""
 
     def rank(name: str) -> tuple[int, bool, int, str, int, str]:
         photo = library.find(name)
@@ -107,4 +94,4 @@ def best_first(group: DuplicateGroup, library: Library) -> BestFirst:
         pixels = photo.width * photo.height
         return -pixels, not photo.taken, -photo.size, library.date(name), len(name), name
 
-    return BestFirst(group.score, tuple(sorted(group.names, key=rank)))
+    return replace(group, names=tuple(sorted(group.names, key=rank)))

@@ -49,7 +49,7 @@ def to_http_error(error: Exception) -> HTTPError:
     if isinstance(error, HTTPError):
         return error
     if isinstance(error, ImageError):
-        return HTTPError(415, "not_a_picture", error.reason)  # its message may contain a path
+        return HTTPError(415, "not_a_photo", error.reason)  # its message may contain a path
     for error_type, status, code in _LIBRARY_ERRORS:
         if isinstance(error, error_type):
             return HTTPError(status, code, str(error))

@@ -52,31 +52,24 @@ def stream_zip(
 def archive_names(ids: Sequence[str], as_file: Sequence[bool]) -> list[str]:
     """Return a relative name without ".." for each photo; no two are equal, also where case does not count.
 
-    as_file: whether the file of a photo is sent; else its JPEG is called photo.jpg, or photo.png.jpg if another photo
-    has that name.
+    as_file: whether the file of a photo is sent; else its JPEG is called photo.jpg or photo.png.jpg.
     """
-    names = [_clean(photo_id) for photo_id in ids]
-    wanted = [
-        name if is_original else str(Path(name).with_suffix(".jpg"))
-        for name, is_original in zip(names, as_file, strict=True)
-    ]
-    result = [""] * len(names)
+    names: list[str] = []
     taken = {"missing.txt"}
-    for i in sorted(range(len(names)), key=lambda i: names[i] != wanted[i]):  # first those that keep their name
-        choices = chain([wanted[i]], [] if as_file[i] else [f"{names[i]}.jpg"], _numbered(wanted[i]))
-        result[i] = next(choice for choice in choices if choice.casefold() not in taken)
-        taken.add(result[i].casefold())
-    return result
+    for photo_id, is_original in zip(ids, as_file, strict=True):
+        name = _clean(photo_id)
+        if not is_original and not name.lower().endswith((".jpg", ".jpeg")):
+            name += ".jpg"
+        path = Path(name)
+        numbered = (str(path.with_name(f"{path.stem} ({n}){path.suffix}")) for n in count(2))
+        names.append(next(choice for choice in chain([name], numbered) if choice.casefold() not in taken))
+        taken.add(names[-1].casefold())
+    return names
 
 
 def _clean(photo_id: str) -> str:
     parts = [part for part in photo_id.replace("\\", "/").split("/") if part not in ("", ".", "..")]
     return "/".join(parts).encode("utf-8", "replace").decode() or "photo"
-
-
-def _numbered(name: str) -> Iterator[str]:
-    path = Path(name)
-    return (str(path.with_name(f"{path.stem} ({n}){path.suffix}")) for n in count(2))
 
 
 def _copy(source: BinaryIO, archive: zipfile.ZipFile, info: zipfile.ZipInfo, out: _Buffer) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""The photos of an index in order: browse them by date or folder, and filter them by name, folder and date."""
+"""The photos of an index: in order, by date or folder, filtered by name, folder and date; where matches end."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
+from itertools import groupby
+from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
 
-from logt._internal.types import Array, Ids, Mask
+from logt._internal.types import Array, Floats, Ids, Mask
+from logt._internal.validation import normalize_rows, row_norms
 from logt.errors import InvalidInputError
+from logt.index import Index
 from logt.photos.catalog import CatalogPhoto
 
 Order = Literal["date", "folder"]
@@ -21,6 +25,9 @@ Order = Literal["date", "folder"]
 
 _DATE = re.compile(r"\d{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?)?")
 _CACHED_SELECTIONS = 16
+_SAMPLE_SIZE = 1000
+_MIN_SIZE = 20  # of a collection: fewer photos tell nothing
+_FALSE_MATCHES = 0.5  # unrelated photos above the limit in one search, as expected for normal scores
 
 
 @dataclass(frozen=True)
@@ -123,10 +130,10 @@ class Library:
     def _matches(self, condition: PhotoFilter) -> Mask:
         mask = np.ones(len(self), bool)
         for word in condition.name.lower().split():
-            mask &= _to_mask([word in name for name in self._lower])
+            mask &= np.array([word in name for name in self._lower], bool)
         if condition.folder:
             start = condition.folder.rstrip("/") + "/"
-            mask &= _to_mask([f"{folder}/".startswith(start) for folder in self._folder])
+            mask &= np.array([f"{folder}/".startswith(start) for folder in self._folder], bool)
         if condition.first:
             mask &= self._date >= _parse_date(condition.first)
         if condition.last:
@@ -136,8 +143,31 @@ class Library:
         return mask
 
 
-def _to_mask(values: list[bool]) -> Mask:
-    return np.array(values, bool)
+class Background:
+    """The similarity of a query to photos that were chosen at random; nearly all of them are unrelated to it.
+
+    index: the index of the collection, under cosine.
+    """
+
+    def __init__(self, index: Index):
+        ids = index.ids
+        self._count = len(ids)
+        chosen = np.sort(np.random.default_rng(0).permutation(len(ids))[:_SAMPLE_SIZE])
+        vectors = index.reconstruct(ids[chosen]) if len(chosen) else np.zeros((0, index.dim), np.float32)
+        self._vectors = normalize_rows(vectors, row_norms(vectors))
+
+    def limit(self, query: Floats) -> float | None:
+        """Return the score that unrelated photos of this collection rarely exceed; None if there are few photos.
+
+        The median and the middle two thirds of the scores give a normal distribution; the few related photos hardly
+        change them. The limit is where half a photo of the whole collection is expected above it.
+        """
+        if self._count < _MIN_SIZE:
+            return None
+        scores = self._vectors @ (query / max(float(np.linalg.norm(query)), 1e-30))
+        low, middle, high = np.quantile(scores, [NormalDist().cdf(-1), 0.5, NormalDist().cdf(1)])
+        deviations = NormalDist().inv_cdf(1 - _FALSE_MATCHES / self._count)
+        return float(middle + deviations * (high - low) / 2)
 
 
 def _folder_order(name: str) -> str:
@@ -165,9 +195,4 @@ def _parse_date(text: str) -> Array:
 
 def _runs(labels: list[str]) -> tuple[Group, ...]:
     """Return each label and how often it is repeated."""
-    if not labels:
-        return ()
-    array = np.array(labels, object)
-    starts = np.flatnonzero(np.concatenate([[True], array[1:] != array[:-1]]))
-    counts = np.diff(np.append(starts, len(labels)))
-    return tuple(Group(labels[start], count) for start, count in zip(starts.tolist(), counts.tolist(), strict=True))
+    return tuple(Group(label, sum(1 for _ in run)) for label, run in groupby(labels))

@@ -1,28 +1,45 @@
-"""The part of the JSON API that lists photos, finds near-duplicates and sends photos as a zip file."""
+"""The part of the JSON API for photos: search by photo, region and text, lists, near-duplicates, files, uploads."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import asdict
 from pathlib import Path as FilePath
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Form, Query, Request
+from fastapi import Depends, File, Form, Query, Request, UploadFile
 from starlette.responses import Response, StreamingResponse
 
+from logt.descriptors.boxes import check_box
 from logt.server import schemas
-from logt.server.api import PREFIX, ASCIIJSONResponse, ServiceDependency, _error_responses
-from logt.server.duplicate_finder import DuplicateFinder
+from logt.server.api import (
+    ASCIIJSONResponse,
+    ServiceDependency,
+    change_route,
+    json_body,
+    search_response,
+    search_route,
+)
+from logt.server.api import router as router  # with all routes of the API
 from logt.server.errors import HTTPError
 from logt.server.export import MAX_PHOTOS, stream_zip
 from logt.server.library import Order, PhotoFilter
 from logt.server.photo_collection import PhotoCollection
-from logt.server.thumbnails import SIZES
+from logt.server.photo_search import PhotoQuery, PhotoResults, PhotoSearch
+from logt.server.service import SIZES, Service, TimedHits
 
 MAX_LISTED = 1000
 """Photos in one response."""
 
-router = APIRouter(prefix=PREFIX)
+
+def get_searches(request: Request) -> PhotoSearch:
+    """Return the search of photos of the app."""
+    searches: PhotoSearch = request.app.state.searches
+    return searches
+
+
+SearchDependency = Annotated[PhotoSearch, Depends(get_searches)]
 
 
 def parse_filter(
@@ -40,19 +57,86 @@ def parse_filter(
 FilterDependency = Annotated[PhotoFilter, Depends(parse_filter)]
 
 
-def get_duplicates(request: Request, service: ServiceDependency) -> DuplicateFinder:
-    """Return the search for near-duplicates; raise a 409 error if the index has no photos."""
-    _ = service.photo_collection
-    finder: DuplicateFinder = request.app.state.duplicates
-    return finder
+def _binary(media_type: str) -> dict[str, Any]:
+    """Return the OpenAPI description of a response that is a file."""
+    return {"content": {media_type: {"schema": {"type": "string", "format": "binary"}}}, "description": "A file."}
 
 
-@router.get(
-    "/pictures",
-    response_model=schemas.PhotoListResponse,
-    responses=_error_responses(409, 422, 503, 504),
-    tags=["search"],
-)
+async def _results_response(service: Service, found: PhotoResults) -> Response:
+    milliseconds = (found.describe_ms or 0.0) + found.search_ms
+    return await search_response(service, TimedHits([found.hits], milliseconds))
+
+
+@search_route("/search/photo")
+async def search_by_photo(
+    service: ServiceDependency,
+    searches: SearchDependency,
+    photo: Annotated[UploadFile, File(description="The photo to search with. It is not stored.")],
+    box: Annotated[
+        str,
+        Form(description="Region to search with: left,top,right,bottom as fractions or in pixels. Empty: all of it."),
+    ] = "",
+    k: Annotated[int, Form(ge=1, le=schemas.MAX_K, description="Number of results.")] = 10,
+    rerank: Annotated[
+        Literal["", "diffusion"], Form(description="diffusion: re-rank the results on the neighbor graph.")
+    ] = "",
+) -> Any:
+    """Return the photos that are most similar to an uploaded photo, or to a region of it."""
+    query = PhotoQuery(k, rerank or None)
+    found = await searches.by_image(photo.file, schemas.parse_box_field(box), query)
+    return await _results_response(service, found)
+
+
+@search_route("/search/region", schemas.RegionSearchRequest)
+async def search_by_region(
+    body: Annotated[schemas.RegionSearchRequest, Depends(json_body(schemas.RegionSearchRequest, "queries"))],
+    service: ServiceDependency,
+    searches: SearchDependency,
+) -> Any:
+    """Return the photos that are most similar to a region of a photo in the index, without that photo."""
+    found = await searches.by_id(body.id, check_box(body.box), PhotoQuery(body.k, body.rerank))
+    return await _results_response(service, found)
+
+
+@search_route("/search/text", schemas.TextSearchRequest)
+async def search_by_text(
+    body: Annotated[schemas.TextSearchRequest, Depends(json_body(schemas.TextSearchRequest, "queries"))],
+    service: ServiceDependency,
+    searches: SearchDependency,
+) -> Any:
+    """Return the photos that match a text best. They can be searched so if text of /api/v1/info is true."""
+    return await _results_response(service, await searches.by_text(body.text, PhotoQuery(body.k)))
+
+
+@router.get("/photo", response_class=Response, responses={200: _binary("image/jpeg"), 304: {"description": "Known."}})
+async def get_photo(
+    request: Request,
+    service: ServiceDependency,
+    id: Annotated[str, Query(max_length=4096, description="Id of a photo in the index.")],
+    size: Annotated[
+        Literal["thumb", "large"], Query(description="At most 480 (thumb) or 2048 (large) pixels on the longer side.")
+    ] = "thumb",
+) -> Response:
+    """Return a photo in the index as JPEG, upright and without metadata."""
+    thumbnail = service.find_thumbnail(id, size)
+    etag = f'"{thumbnail.key}"'
+    headers = {"ETag": etag, "Cache-Control": "private, max-age=60"}
+    if etag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    return Response(await service.render(thumbnail), media_type="image/jpeg", headers=headers)
+
+
+@change_route("/photos", schemas.UploadResponse)
+async def upload_photo(
+    service: ServiceDependency,
+    photo: Annotated[UploadFile, File(description="The photo. It is stored in the upload folder.")],
+) -> Any:
+    """Add a photo to the index. Requires that the server was started with --allow-upload."""
+    photo_id = await service.upload(photo.file)
+    return {"id": photo_id, "vectors": len(service.collection.index)}
+
+
+@router.get("/photos", response_model=schemas.PhotoListResponse)
 async def list_photos(
     service: ServiceDependency,
     condition: FilterDependency,
@@ -61,7 +145,7 @@ async def list_photos(
     limit: Annotated[int, Query(ge=1, le=MAX_LISTED, description="Photos to return.")] = 100,
 ) -> Any:
     """Return photos of the index, with their dates and sizes."""
-    library = service.photo_collection.library
+    library = service.photo_collection.state.library
 
     def select() -> dict[str, Any]:
         selection = library.select(condition, order)
@@ -70,42 +154,25 @@ async def list_photos(
             | {"bytes": photo.size}
             for photo in library.page(selection, offset, limit)
         ]
-        groups = [{"label": group.label, "count": group.count} for group in selection.groups]
-        return {"total": len(selection), "pictures": photos, "groups": groups}
+        return {"total": len(selection), "photos": photos, "groups": list(map(asdict, selection.groups))}
 
-    return ASCIIJSONResponse(await service.run_search(select))
+    return ASCIIJSONResponse(await service.search_pool.run(select))
 
 
-@router.get(
-    "/duplicates",
-    response_model=schemas.DuplicatesResponse,
-    responses=_error_responses(409, 422),
-    tags=["search"],
-)
+@router.get("/duplicates", response_model=schemas.DuplicatesResponse)
 async def list_duplicates(
-    finder: Annotated[DuplicateFinder, Depends(get_duplicates)],
+    service: ServiceDependency,
     threshold: Annotated[float | None, Query(gt=0, le=1, description="Minimum score of a pair.")] = None,
 ) -> Any:
     """Return groups of near-duplicates. The first request starts the search; repeat it until groups is not null."""
-    found = finder.find(threshold)
-    groups = found.groups and [{"score": group.score, "ids": group.names} for group in found.groups]
+    found = service.duplicates.find(threshold)
+    groups = None
     if found.groups is not None:
-        groups = groups or []
+        groups = [{"score": group.score, "ids": group.names} for group in found.groups]
     return ASCIIJSONResponse({"done": found.done, "total": found.total, "groups": groups})
 
 
-@router.post(
-    "/pictures/zip",
-    response_class=Response,
-    responses={
-        200: {
-            "content": {"application/zip": {"schema": {"type": "string", "format": "binary"}}},
-            "description": "Zip.",
-        },
-        **_error_responses(404, 409, 413, 422),
-    },
-    tags=["search"],
-)
+@router.post("/photos/zip", response_class=Response, responses={200: _binary("application/zip")})
 async def export_photos(
     request: Request,
     service: ServiceDependency,

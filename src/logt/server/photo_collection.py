@@ -1,31 +1,30 @@
-"""A folder of photos and its index as a server works on them: search by image, previews, uploads."""
+"""A folder of photos and its index as a server works on them: descriptors, files, uploads."""
 
 from __future__ import annotations
 
 import logging
 import math
-import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from logt._internal.types import Floats
 from logt.descriptors.boxes import Box
 from logt.errors import InvalidInputError
 from logt.index import Index
-from logt.photos.catalog import CatalogPhoto
 from logt.photos.index_folder import find_index
 from logt.photos.manifest import MANIFEST_FILE
 from logt.photos.progress_file import IndexingProgress, read_progress
-from logt.server.background import Background
-from logt.server.collection import BaseCollection, Change, Remove, Upload, VectorCollection
+from logt.server.collection import BaseCollection, Change, Id, PerState, Remove, Upload, VectorCollection
 from logt.server.errors import HTTPError, id_not_found, photo_file_missing
-from logt.server.hits import Hit, Id, Rerank
-from logt.server.library import Library
+from logt.server.library import Background, Library
 from logt.server.uploads import UploadFolder
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+    from logt.photos import Photos
 
 Region = Box
 """A box in fractions: the service decodes photos at a smaller size."""
@@ -33,45 +32,12 @@ Region = Box
 _log = logging.getLogger("logt.server")
 
 
-class PhotoSource(Protocol):
-    """The part of `logt.photos.Photos` that the server uses."""
+@dataclass(frozen=True)
+class PhotoState:
+    """What is computed from one state of the index: the photos in order, and the scores of unrelated photos."""
 
-    @property
-    def path(self) -> Path: ...
-
-    @property
-    def folder(self) -> Path: ...
-
-    @property
-    def folders(self) -> list[Path]: ...
-
-    @property
-    def index(self) -> Index: ...
-
-    @property
-    def side(self) -> int: ...
-
-    @property
-    def duplicate_score(self) -> float: ...
-
-    def search(
-        self, image: Image, k: int, box: Box | None = None, *, rerank: Rerank = None
-    ) -> list[tuple[str, float]]: ...
-
-    def descriptor(self, image: Image, box: Box | None = None) -> Floats: ...
-
-    @property
-    def has_text(self) -> bool: ...
-
-    def search_text(self, text: str, k: int) -> list[tuple[str, float]]: ...
-
-    def text_descriptor(self, text: str) -> Floats: ...
-
-    def photo_path(self, name: str) -> Path: ...
-
-    def details(self) -> list[CatalogPhoto]: ...
-
-    def refresh(self) -> bool: ...
+    library: Library
+    background: Background
 
 
 class PhotoCollection(BaseCollection):
@@ -79,16 +45,15 @@ class PhotoCollection(BaseCollection):
 
     has_photos = True
 
-    def __init__(self, photos: PhotoSource, *, allow_uploads: bool = False, model: str | Path | None = None):
+    def __init__(self, photos: Photos, *, allow_uploads: bool = False, model: str | Path | None = None):
         """photos: the index. allow_uploads: whether photos can be uploaded. model: of the index, if it was given."""
         super().__init__()
         self.photos, self.allows_uploads, self._model = photos, allow_uploads, model
         self._uploads = UploadFolder(photos.folder, photos.path)
         if allow_uploads:
             self._uploads.finish_interrupted()
-        self._views_lock = threading.Lock()
-        self._cached_views: tuple[tuple[Index, int | None], Library, Background] | None = None
-        self._views()
+        self._state = PerState(lambda index: PhotoState(Library(photos.details()), Background(index)))
+        _ = self.state  # the first request does not wait for it
 
     @property
     def index(self) -> Index:
@@ -102,14 +67,23 @@ class PhotoCollection(BaseCollection):
     def folders(self) -> list[Path]:
         return self.photos.folders
 
+    @property
+    def state(self) -> PhotoState:
+        """What is computed from the present state of the index."""
+        return self._state.get(self.index, self.generation)
+
+    @property
+    def indexing(self) -> IndexingProgress | None:
+        return read_progress(self.photos.path)
+
+    @property
+    def has_text(self) -> bool:
+        return self.photos.has_text
+
     def side(self, region: Region | None) -> int:
         """Return the size in pixels at which an image is used to search with it, or with a region of it."""
         fraction = 1.0 if region is None else max(region[2] - region[0], region[3] - region[1])
         return math.ceil(self.photos.side / fraction)
-
-    def search_image(self, image: Image, k: int, region: Region | None, rerank: Rerank = None) -> list[Hit]:
-        """Return the k most similar photos to an image or to a region of it."""
-        return [Hit(*pair) for pair in self.photos.search(image, k, region, rerank=rerank)]
 
     def describe(self, image: Image, region: Region | None) -> tuple[Index, Floats]:
         """Return the vector of an image or of a region of it, and the index that it belongs to."""
@@ -117,7 +91,13 @@ class PhotoCollection(BaseCollection):
 
     def describe_text(self, text: str) -> tuple[Index, Floats]:
         """Return the vector of a text, and the index that it belongs to."""
-        self._check_text()
+        if not self.has_text:
+            raise HTTPError(
+                409,
+                "no_text",
+                "this index cannot be searched by text: it needs a model with a text encoder, "
+                "and pip install 'logt-search[text]'",
+            )
         return self._with_index(lambda: self.photos.text_descriptor(text))
 
     def _with_index(self, describe: Callable[[], Floats]) -> tuple[Index, Floats]:
@@ -126,51 +106,6 @@ class PhotoCollection(BaseCollection):
             vector = describe()
             if self.index is index:  # otherwise everything was described again meanwhile
                 return index, vector
-
-    @property
-    def library(self) -> Library:
-        """The photos in order."""
-        return self._views()[0]
-
-    @property
-    def duplicate_score(self) -> float:
-        """The score above which photos are near-duplicates."""
-        return self.photos.duplicate_score
-
-    @property
-    def background(self) -> Background:
-        """The scores of unrelated photos."""
-        return self._views()[1]
-
-    @property
-    def indexing(self) -> IndexingProgress | None:
-        return read_progress(self.photos.path)
-
-    def _views(self) -> tuple[Library, Background]:
-        """Return the library and the background, computed once per state of the index."""
-        with self._views_lock:
-            state = self.index, self.generation
-            if self._cached_views is None or self._cached_views[0] != state:
-                self._cached_views = state, Library(self.photos.details()), Background(state[0])
-            return self._cached_views[1:]
-
-    @property
-    def has_text(self) -> bool:
-        return self.photos.has_text
-
-    def search_text(self, text: str, k: int) -> list[Hit]:
-        """Return the k photos that match a text best."""
-        self._check_text()
-        return [Hit(*pair) for pair in self.photos.search_text(text, k)]
-
-    def _check_text(self) -> None:
-        if not self.has_text:
-            raise HTTPError(
-                409,
-                "no_text",
-                "this index cannot be searched by text: it needs a model with a text encoder, "
-                "and pip install 'logt-search[text]'",
-            )
 
     def photo_path(self, id: Id) -> Path:
         """Return the file of a photo in the index."""
@@ -201,7 +136,7 @@ class PhotoCollection(BaseCollection):
             try:
                 self._update_index()
                 if photo_id not in self.index:
-                    raise HTTPError(415, "not_a_picture", "the photo was stored, but could not be indexed")
+                    raise HTTPError(415, "not_a_photo", "the photo was stored, but could not be indexed")
             except BaseException:
                 if is_new:
                     self._uploads.discard(photo_id)
@@ -221,7 +156,7 @@ class PhotoCollection(BaseCollection):
     def refresh(self) -> None:
         before = self.folders
         if self.photos.refresh():
-            self._views()
+            _ = self.state
         if self.folders != before:
             _log.warning("the photos are now in %s", ", ".join(map(repr, map(str, self.folders))))
 

@@ -13,22 +13,21 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
 from logt.server.api import PREFIX
-from logt.server.collection import BaseCollection
-from logt.server.errors import to_http_error
-from logt.server.hits import Hit, Id
-from logt.server.library import Library, Selection
-from logt.server.page_search import PageResults
+from logt.server.collection import BaseCollection, Hit, Id
+from logt.server.errors import HTTPError
+from logt.server.library import Library
 from logt.server.photo_collection import PhotoCollection
+from logt.server.photo_search import PhotoResults
 from logt.server.service import Service
 
 _FOLDER = Path(__file__).parent
 _ERROR_HEADINGS = {
     "too_large": "File too large",
-    "not_a_picture": "Not a readable image",
+    "not_a_photo": "Not a readable image",
     "not_found": "Not found",
     "gone": "Photo file missing",
     "expired": "Search expired",
-    "no_pictures": "This index has no photos",
+    "no_photos": "This index has no photos",
     "busy": "The server is busy",
     "timeout": "Request timed out",
     "unauthorized": "Please sign in again",
@@ -61,24 +60,16 @@ def build_url(path: str, **params: Any) -> str:
     return f"{path}?{query}" if query else path
 
 
-def photo_cards(library: Library, selection: Selection, offset: int, limit: int) -> list[Card]:
-    """Return the cards of some photos of a selection."""
-    return [Card(photo.name, describe(library, photo.name)) for photo in library.page(selection, offset, limit)]
-
-
-def hit_cards(found: PageResults, collection: BaseCollection) -> list[Card]:
+def hit_cards(found: PhotoResults, collection: BaseCollection) -> list[Card]:
     """Return the cards of search results."""
-    photos = collection if isinstance(collection, PhotoCollection) else None
-    is_cosine = collection.index.metric == "cosine"
-    cards = []
-    for hit in found.hits:
-        about = describe(photos.library, str(hit.id)) if photos else ""
-        # A cosine is an estimate, and can be slightly above 1.
-        score = f"{min(hit.score, 1.0) if is_cosine else hit.score:.3f}"
-        known = photos is not None and found.limit is not None
-        word = _word(hit.score, found.limit or 0.0, photos.duplicate_score) if photos and known else ""
-        cards.append(Card(hit.id, about, score, word))
-    return cards
+    if not isinstance(collection, PhotoCollection):
+        is_cosine = collection.index.metric == "cosine"
+        return [Card(hit.id, score=_format_score(hit.score, is_cosine)) for hit in found.hits]
+    library, same = collection.state.library, collection.photos.duplicate_score
+    return [
+        Card(hit.id, describe(library, str(hit.id)), _format_score(hit.score), _word(hit.score, found.limit, same))
+        for hit in found.hits
+    ]
 
 
 def describe(library: Library, name: str) -> str:
@@ -88,10 +79,10 @@ def describe(library: Library, name: str) -> str:
         return ""
     date = library.date(name)
     parts = [f"{date[:10]} {date[11:16]}"]
-    parts += [f"{photo.width} × {photo.height}"] if photo.width else []
-    parts += (
-        [f"{photo.size / 1e6:,.1f} MB" if photo.size >= 1e5 else f"{photo.size / 1e3:,.0f} kB"] if photo.size else []
-    )
+    if photo.width:
+        parts.append(f"{photo.width} × {photo.height}")
+    if photo.size:
+        parts.append(f"{photo.size / 1e6:,.1f} MB" if photo.size >= 1e5 else f"{photo.size / 1e3:,.0f} kB")
     return " · ".join(parts)
 
 
@@ -104,55 +95,62 @@ def find_divider(hits: list[Hit], limit: float | None) -> int | None:
 def render(
     service: Service,
     template: str,
-    fragment: bool,
     values: Mapping[str, Any],
     status: int = 200,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """Render a template as a page, or only its main content for a request by script."""
+    """Render a template."""
     collection, settings = service.collection, service.settings
     common = {
-        "layout": "fragment.html" if fragment else "layout.html",
         "vectors": len(collection.index),
         "dim": collection.index.dim,
         "has_photos": collection.has_photos,
         "has_text": collection.has_text,
+        "has_graph": lambda: collection.has_graph,
         "allows_uploads": collection.allows_uploads and not settings.read_only,
         "originals": settings.originals,
         "title": collection.title,
         "limits": settings.limits,
         "signed_in": template != "login.html",
-        "needs_token": settings.token is not None,
     }
     page = _templates.get_template(template).render(common, **values)
     content = page.encode("utf-8", "replace")  # ids may contain lone surrogates
     return HTMLResponse(content, status, headers)
 
 
-def render_error(service: Service, exception: Exception, fragment: bool) -> Response:
-    """Render the page for an error."""
-    error = to_http_error(exception)
+def render_error(service: Service, error: HTTPError) -> Response:
+    """Render the page for an error: the login form if the token is missing."""
+    if error.status == 401:
+        return render_login(service, "")
     values = {
         "heading": _ERROR_HEADINGS.get(error.code, "Request failed"),
         "message": error.message,
-        "about_file": service.collection.has_photos and error.code in ("not_a_picture", "too_large"),
+        "about_file": service.collection.has_photos and error.code in ("not_a_photo", "too_large"),
     }
-    return render(service, "error.html", fragment, values, error.status, error.headers)
+    return render(service, "error.html", values, error.status, error.headers)
 
 
 def render_login(service: Service, message: str) -> Response:
     """Render the login form, with a message if the last try failed."""
-    return render(service, "login.html", False, {"message": message}, 401, {"WWW-Authenticate": "Bearer"})
+    return render(service, "login.html", {"message": message}, 401, {"WWW-Authenticate": "Bearer"})
 
 
-def _word(score: float, limit: float, same: float) -> str:
+def _format_score(score: float, is_cosine: bool = True) -> str:
+    """Return a score as text; a cosine is an estimate, and can be slightly above 1."""
+    return f"{min(score, 1.0) if is_cosine else score:.3f}"
+
+
+def _word(score: float, limit: float | None, same: float) -> str:
+    """Return what a score means; empty if the scores of unrelated photos are not known."""
+    if limit is None:
+        return ""
     if score < limit:
         return "probably unrelated"
     return "nearly the same" if score >= same else "similar"
 
 
 def _photo_url(id: Id, size: str = "thumb") -> str:
-    return build_url(f"{PREFIX}/picture", id=id, size=size)
+    return build_url(f"{PREFIX}/photo", id=id, size=size)
 
 
 def _search_url(id: Id) -> str:
@@ -178,4 +176,5 @@ _templates.globals.update(
     folder_name=_folder_name,
     format_ms=_format_ms,
     to_json=lambda value: json.dumps(value, ensure_ascii=True),
+    scripts=sorted(path.name for path in (_FOLDER / "static").glob("*.js")),  # loaded before the previews
 )

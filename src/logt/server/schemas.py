@@ -9,8 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 from logt.descriptors.boxes import Box, parse_box
 from logt.descriptors.text import MAX_LENGTH
 from logt.server.changes import ChangeState, Ticket
+from logt.server.collection import Id, Rerank
 from logt.server.errors import HTTPError
-from logt.server.hits import Id, Rerank
+from logt.server.library import Group
 
 StrictId = Annotated[StrictInt, Field(ge=0, le=2**63 - 2)] | Annotated[StrictStr, Field(max_length=4096)]
 # fail_fast: without it, a million bad values are a million errors, which take gigabytes.
@@ -128,15 +129,10 @@ class PhotoEntry(BaseModel):
     bytes: int
 
 
-class PhotoGroup(BaseModel):
-    label: str = Field(description="A month, as YYYY-MM, or a folder.")
-    count: int
-
-
 class PhotoListResponse(BaseModel):
     total: int = Field(description="Number of photos that meet the filter.")
-    pictures: list[PhotoEntry]
-    groups: list[PhotoGroup] = Field(description="Months or folders of all of them, in order.")
+    photos: list[PhotoEntry]
+    groups: list[Group] = Field(description="Months, as YYYY-MM, or folders of all of them, in order.")
 
 
 class DuplicateGroupEntry(BaseModel):
@@ -164,7 +160,7 @@ class InfoResponse(BaseModel):
     vectors: int
     dim: int
     metric: str
-    pictures: bool = Field(description="Whether the index contains photos.")
+    photos: bool = Field(description="Whether the index contains photos.")
     rerank: bool = Field(description="Whether searches can be re-ranked: the index has a neighbor graph.")
     text: bool = Field(description="Whether photos can be searched by text.")
     read_only: bool
@@ -188,11 +184,10 @@ def describe_change(ticket: Ticket) -> dict[str, Any]:
         body["error"] = error.body["error"] if isinstance(error, HTTPError) else None
     elif ticket.state == "done":
         result = ticket.outcome.result()
-        body |= (
-            {"removed": result}
-            if isinstance(result, int)
-            else {"ids": [result] if isinstance(result, str) else result}
-        )
+        if isinstance(result, int):
+            body["removed"] = result
+        else:
+            body["ids"] = [result] if isinstance(result, str) else result
     return body
 
 

@@ -30,7 +30,7 @@ class Limits:
     vectors: int = 10_000
     """Vectors or ids in one change."""
     waiting: int = 32
-    """Queue length for searches by image; when it is full, the response is 503."""
+    """Queue length for searches by photo, region or text; when it is full, the response is 503."""
     waiting_changes: int = 1000
     """Queue length for changes, which are applied together; they may also have four times `body_bytes` in total."""
     cache_bytes: int = 64 << 20

@@ -8,9 +8,8 @@ from typing import Any
 
 from logt.distributed.searching import DistributedIndex
 from logt.results import Report
-from logt.server.collection import BaseCollection, Change
+from logt.server.collection import BaseCollection, Change, Id
 from logt.server.errors import HTTPError
-from logt.server.hits import Id
 
 
 class ShardCollection(BaseCollection):
@@ -47,7 +46,7 @@ class ShardCollection(BaseCollection):
         """Return `DistributedIndex.info`, which counts calls and is not cached."""
         return Report({**self._index.info(), "linked": len(self._index) if self._index.linked else 0})
 
-    def sample_ids(self, count: int) -> list[Id]:
+    def sample_ids(self) -> list[Id]:
         """Return the ids of no vectors: they are in the shards."""
         return []
 

@@ -19,28 +19,23 @@ class BoundedThreadPool:
     calls than workers.
     """
 
-    def __init__(self, name: str, workers: int, queue_size: int):
+    def __init__(self, name: str, workers: int, queue_size: int = 1000):
         self._executor = ThreadPoolExecutor(workers, thread_name_prefix=f"logt-{name}")
         self._max_pending = workers + queue_size
-        self._pending = 0
+        self.pending = 0  # calls that run or wait
 
-    @property
-    def pending(self) -> int:
-        """The number of calls that run or wait."""
-        return self._pending
-
-    async def run_in_thread(self, function: Callable[..., T], *args: object) -> T:
+    async def run(self, function: Callable[..., T], *args: object) -> T:
         """Return function(*args), called in a thread; raise a 503 error at once if the queue is full."""
-        if self._pending >= self._max_pending:
+        if self.pending >= self._max_pending:
             raise HTTPError(503, "busy", "too many requests are waiting; try again later", {"Retry-After": "1"})
-        self._pending += 1
+        self.pending += 1
         loop = asyncio.get_running_loop()
         future = self._executor.submit(function, *args)
         future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._mark_done))
         return await asyncio.wrap_future(future)
 
     def _mark_done(self) -> None:
-        self._pending -= 1
+        self.pending -= 1
 
     def close(self) -> None:
         self._executor.shutdown(cancel_futures=True)

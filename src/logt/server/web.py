@@ -6,35 +6,21 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Depends, File, Form, Query, Request, UploadFile
 from starlette.responses import RedirectResponse, Response
-from starlette.types import Scope
 
 from logt.descriptors.boxes import BoxError, has_fractions
 from logt.descriptors.text import MAX_LENGTH
 from logt.server.access import LoginAttempts, login_response
 from logt.server.api import ServiceDependency
-from logt.server.api_reference import group_operations
-from logt.server.duplicate_finder import DuplicateFinder
+from logt.server.collection import Id
 from logt.server.errors import HTTPError, id_not_found
-from logt.server.hits import Id
-from logt.server.library import Order, PhotoFilter
-from logt.server.page_search import PageQuery, PageSearch
-from logt.server.photo_api import get_duplicates
+from logt.server.library import Library, Order
+from logt.server.photo_api import FilterDependency, SearchDependency
 from logt.server.photo_collection import PhotoCollection, Region
-from logt.server.rendering import (
-    Card,
-    build_url,
-    describe,
-    find_divider,
-    hit_cards,
-    photo_cards,
-    render,
-    render_login,
-)
-from logt.server.rendering import render_error as render_error_page
+from logt.server.photo_search import PhotoQuery, PhotoResults, PhotoSearch
+from logt.server.rendering import Card, build_url, describe, find_divider, hit_cards, render, render_login
 from logt.server.schemas import MAX_K, parse_box_field
 from logt.server.service import Service
 
@@ -42,7 +28,6 @@ INITIAL_RESULTS, MORE_RESULTS, MAX_RESULTS = 24, 48, 480
 """Results at first, added by "Show more", and at most."""
 PAGE_SIZE = 120
 """Photos that are browsed in one response."""
-SAMPLE_SIZE = 12
 MAX_GROUPS = 500
 """Groups of near-duplicates on their page."""
 _MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -59,27 +44,26 @@ _static_files = {
 class PageParams:
     """The parameters of the URL of a page: what is searched with, what is searched in, and how it is shown."""
 
+    condition: FilterDependency
     id: Annotated[str | None, Query(max_length=4096)] = None
     photo: Annotated[str, Query(max_length=64)] = ""
     text: Annotated[str, Query(max_length=MAX_LENGTH)] = ""
     box: Annotated[str, Query(max_length=200)] = ""
     k: Annotated[int, Query(ge=1, le=MAX_K)] = INITIAL_RESULTS
     deep: bool = False
-    name: Annotated[str, Query(max_length=1000)] = ""
-    folder: Annotated[str, Query(max_length=4096)] = ""
-    first: Annotated[str, Query(alias="from", max_length=10)] = ""
-    last: Annotated[str, Query(alias="to", max_length=10)] = ""
     order: Annotated[Order, Query()] = "date"
     page: Annotated[int, Query(ge=0, le=2**31)] = 0
-    fragment: bool = False
-
-    @property
-    def condition(self) -> PhotoFilter:
-        return PhotoFilter(self.name, self.folder, self.first, self.last)
 
     @property
     def is_search(self) -> bool:
         return self.id is not None or bool(self.photo or self.text.strip())
+
+    @property
+    def filters(self) -> dict[str, str]:
+        """The parameters of the filter that are not empty."""
+        given = self.condition
+        values = {"name": given.name, "folder": given.folder, "from": given.first, "to": given.last}
+        return {name: value for name, value in values.items() if value}
 
     def url(self, path: str = "/", **changes: Any) -> str:
         """Return the URL of this page with other parameters; those with default values are left out."""
@@ -90,90 +74,58 @@ class PageParams:
             "box": self.box,
             "k": None if self.k == INITIAL_RESULTS else self.k,
             "deep": self.deep,
-            "name": self.name,
-            "folder": self.folder,
-            "from": self.first,
-            "to": self.last,
+            **self.filters,
             "order": None if self.order == "date" else self.order,
         }
         return build_url(path, **{**values, **changes})
 
     def search_url(self, **query: Any) -> str:
         """Return the URL of another search, with the filters of this page."""
-        filters = {"name": self.name, "folder": self.folder, "from": self.first, "to": self.last}
-        return build_url("/", **query, **filters)
+        return build_url("/", **query, **self.filters)
 
 
 Params = Annotated[PageParams, Depends()]
 
 
-def get_page_search(request: Request) -> PageSearch:
-    page_search: PageSearch = request.app.state.page_search
-    return page_search
-
-
-SearchDependency = Annotated[PageSearch, Depends(get_page_search)]
-
-
 @router.get("/")
 async def index_page(service: ServiceDependency, searches: SearchDependency, params: Params) -> Response:
     """Return the photos of the index, or the results for a photo or vector."""
-    try:
-        if params.is_search:
-            return await _results_page(service, searches, params)
-        if isinstance(service.collection, PhotoCollection):
-            return await _browse_page(service, service.collection, params)
-        sample = service.collection.sample_ids(SAMPLE_SIZE)
-        return render(service, "start.html", params.fragment, {"sample": sample, "params": params})
-    except Exception as error:
-        return render_error_page(service, error, params.fragment)
+    if params.is_search:
+        return await _results_page(service, searches, params)
+    if isinstance(service.collection, PhotoCollection):
+        return await _browse_page(service, service.collection.state.library, params)
+    return render(service, "start.html", {"sample": service.collection.sample_ids()})
 
 
 @router.get("/cards")
 async def cards(service: ServiceDependency, params: Params) -> Response:
     """Return one page of the photos that are browsed, as a fragment."""
-    library = service.photo_collection.library
-
-    def select() -> list[Any]:
-        selection = library.select(params.condition, params.order)
-        return photo_cards(library, selection, params.page * PAGE_SIZE, PAGE_SIZE)
-
-    return render(service, "cards.html", True, {"cards": await service.run_search(select), "params": params})
+    library = service.photo_collection.state.library
+    return render(service, "cards.html", await service.search_pool.run(_select, library, params))
 
 
 @router.post("/")
-async def search_photo(
-    service: ServiceDependency,
-    searches: SearchDependency,
-    params: Params,
-    photo: Annotated[UploadFile, File()],
-    fragment: Annotated[bool, Form()] = False,
-) -> Response:
+async def search_photo(searches: SearchDependency, params: Params, photo: Annotated[UploadFile, File()]) -> Response:
     """Keep an uploaded photo for a while, and redirect to its results among the photos that pass the filters."""
-    try:
-        key = await searches.store(photo.filename or "photo", photo.file)
-    except Exception as error:
-        return render_error_page(service, error, fragment)
-    return RedirectResponse(params.search_url(photo=key, fragment=fragment), 303)
+    key = await searches.store(photo.filename or "photo", photo.file)
+    return RedirectResponse(params.search_url(photo=key), 303)
 
 
 @router.get("/query/{key}")
 async def query_photo(searches: SearchDependency, key: str) -> Response:
     """Return a photo that was searched with."""
-    jpeg = searches.queries.get(key).jpeg
+    jpeg = searches.find_stored(key).jpeg
     return Response(jpeg, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=600"})
 
 
 @router.get("/duplicates")
 async def duplicates_page(
     service: ServiceDependency,
-    finder: Annotated[DuplicateFinder, Depends(get_duplicates)],
     threshold: Annotated[float | None, Query(gt=0, le=1)] = None,
-    fragment: bool = False,
 ) -> Response:
     """Return the near-duplicates, or how far the search for them is."""
-    found = finder.find(threshold)
-    library = service.photo_collection.library
+    found = service.duplicates.find(threshold)
+    library = service.photo_collection.state.library
 
     def render_groups() -> Response:
         groups = (found.groups or ())[:MAX_GROUPS]
@@ -182,18 +134,9 @@ async def duplicates_page(
             "groups": [[Card(name, describe(library, name)) for name in group.names] for group in groups],
             "hidden": max(0, len(found.groups or ()) - MAX_GROUPS),
         }
-        return render(service, "duplicates.html", fragment, values)
+        return render(service, "duplicates.html", values)
 
-    return await service.run_search(render_groups)  # there may be thousands of photos
-
-
-@router.get("/docs")
-async def api_reference(request: Request, service: ServiceDependency) -> Response:
-    """Return the API reference."""
-    token = '-H "Authorization: Bearer $LOGT_TOKEN" ' if service.settings.token else ""
-    command = f"curl {token}{str(request.base_url).rstrip('/')}"
-    groups = group_operations(request.app.openapi(), command)
-    return render(service, "api_reference.html", False, {"groups": groups})
+    return await service.search_pool.run(render_groups)  # there may be thousands of photos
 
 
 @router.post("/login")
@@ -220,58 +163,57 @@ async def static_file(name: str, request: Request) -> Response:
     return Response(content, media_type=media_type, headers=headers)
 
 
-def render_error(service: Service, scope: Scope, error: HTTPError) -> Response:
-    """Return the page for an error outside of the handlers above: the login form if the token is missing."""
-    fragment = "fragment" in parse_qs(scope.get("query_string", b"").decode("latin-1"))
-    if error.status == 401 and not fragment:
-        return render_login(service, "")
-    return render_error_page(service, error, fragment)
+def _select(library: Library, params: PageParams) -> dict[str, Any]:
+    """Return the cards of a page of photos, and how many photos there are in all."""
+    selection, offset = library.select(params.condition, params.order), params.page * PAGE_SIZE
+    photos = library.page(selection, offset, PAGE_SIZE)
+    return {
+        "params": params,
+        "cards": [Card(photo.name, describe(library, photo.name)) for photo in photos],
+        "total": len(selection),
+        "groups": [[group.label, group.count] for group in selection.groups],
+        "next_page": params.page + 1 if offset + PAGE_SIZE < len(selection) else None,
+    }
 
 
-async def _browse_page(service: Service, collection: PhotoCollection, params: PageParams) -> Response:
-    library = collection.library
-
-    def select() -> dict[str, Any]:
-        selection = library.select(params.condition, params.order)
-        offset = params.page * PAGE_SIZE
-        return {
-            "cards": photo_cards(library, selection, offset, PAGE_SIZE),
-            "total": len(selection),
-            "groups": [[group.label, group.count] for group in selection.groups],
-            "folders": library.folders,
-            "next_page": params.page + 1 if offset + PAGE_SIZE < len(selection) else None,
-            "page_size": PAGE_SIZE,
-        }
-
-    return render(service, "browse.html", params.fragment, {"params": params, **await service.run_search(select)})
+async def _browse_page(service: Service, library: Library, params: PageParams) -> Response:
+    values = await service.search_pool.run(_select, library, params)
+    return render(service, "browse.html", {**values, "folders": library.folders, "page_size": PAGE_SIZE})
 
 
-async def _results_page(service: Service, searches: PageSearch, params: PageParams) -> Response:
+async def _results_page(service: Service, searches: PhotoSearch, params: PageParams) -> Response:
     collection = service.collection
-    is_photos = isinstance(collection, PhotoCollection)
     k = _limit_k(service, params.k)
-    query = PageQuery(
-        id=None if params.photo or params.text else await service.run_search(_parse_id, service, params.id or ""),
-        key="" if params.text else params.photo,
-        text=params.text.strip(),
-        region=_parse_region(params.box),
-        k=k,
-        rerank="diffusion" if params.deep else None,
-        condition=params.condition,
-    )
-    found = await searches.search(query)
-    library = collection.library if isinstance(collection, PhotoCollection) else None
+    query = PhotoQuery(k, "diffusion" if params.deep else None, params.condition)
+    name, found = await _search(service, searches, params, query)
     next_k = _limit_k(service, k + MORE_RESULTS)
     values = {
         "params": params,
+        "name": name,
         "found": found,
         "cards": hit_cards(found, collection),
         "divider": find_divider(found.hits, found.limit),
         "more": next_k if len(found.hits) == k < next_k else None,
-        "folders": library.folders if library is not None else [],
-        "has_graph": is_photos and collection.has_graph,
+        "folders": collection.state.library.folders if isinstance(collection, PhotoCollection) else [],
     }
-    return render(service, "results.html", params.fragment, values)
+    return render(service, "results.html", values)
+
+
+async def _search(
+    service: Service, searches: PhotoSearch, params: PageParams, query: PhotoQuery
+) -> tuple[str, PhotoResults]:
+    """Return what was searched with, in words, and its results."""
+    region = _parse_region(params.box)
+    if text := params.text.strip():
+        return text, await searches.by_text(text, query)
+    if params.photo:
+        return searches.find_stored(params.photo).name, await searches.by_stored(params.photo, region, query)
+    photo_id = params.id or ""
+    if service.collection.has_photos:
+        return photo_id, await searches.by_id(photo_id, region, query)
+    vector_id = await service.search_pool.run(_parse_id, service, photo_id)
+    timed = await service.search_ids([vector_id], query.k, None, query.rerank)
+    return photo_id, PhotoResults(timed.results[0], timed.milliseconds)
 
 
 def _limit_k(service: Service, k: int) -> int:

@@ -78,7 +78,7 @@ class NoLock:
 
 
 def _drop_after_fork() -> None:
-    """A forked child does not write; if it kept the file open, the lock would outlive its parent."""
+    """Close the files in a forked child, which does not write: with them open, a lock would outlive its parent."""
     for lock in list(_held):
         lock.close()
 

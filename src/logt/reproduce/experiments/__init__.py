@@ -1,31 +1,13 @@
 """The experiments of section 4, in the order of the paper."""
 
-from logt.reproduce.experiments.batches import BatchesExperiment
-from logt.reproduce.experiments.cascade import CascadeExperiment
-from logt.reproduce.experiments.comparison import ComparisonExperiment
-from logt.reproduce.experiments.dense import DenseExperiment
-from logt.reproduce.experiments.experiment import EXHAUSTIVE, TRUNCATED, Experiment, ExperimentResult, Row
-from logt.reproduce.experiments.flann import FlannExperiment
-from logt.reproduce.experiments.group_size import GroupSizeExperiment
-from logt.reproduce.experiments.hnsw import HNSWExperiment
-from logt.reproduce.experiments.quantization import QuantizationExperiment
-from logt.reproduce.experiments.search_time import SearchTimeExperiment
-from logt.reproduce.experiments.sparse import SparseExperiment
+from logt.reproduce.experiments.batches import BATCHES
+from logt.reproduce.experiments.comparison import COMPARISON
+from logt.reproduce.experiments.experiment import TRUNCATED, Experiment, Result, Row
+from logt.reproduce.experiments.pq import PQ
+from logt.reproduce.experiments.sweeps import CASCADE, DENSE, GROUP_SIZE, SPARSE
+from logt.reproduce.experiments.timed import FLANN, HNSW, TIME
 
-EXPERIMENTS: dict[str, Experiment] = {
-    experiment.name: experiment
-    for experiment in (
-        GroupSizeExperiment(),
-        DenseExperiment(),
-        SparseExperiment(),
-        CascadeExperiment(),
-        SearchTimeExperiment(),
-        ComparisonExperiment(),
-        BatchesExperiment(),
-        FlannExperiment(),
-        HNSWExperiment(),
-        QuantizationExperiment(),
-    )
-}
+_IN_ORDER = (GROUP_SIZE, DENSE, SPARSE, CASCADE, TIME, COMPARISON, BATCHES, FLANN, HNSW, PQ)
+EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in _IN_ORDER}
 
-__all__ = ["EXHAUSTIVE", "EXPERIMENTS", "TRUNCATED", "Experiment", "ExperimentResult", "Row"]
+__all__ = ["EXPERIMENTS", "TRUNCATED", "Experiment", "Result", "Row"]

@@ -1,27 +1,31 @@
-"""The interface of all experiments: trials to measure, rows of a table, a figure, and claims to judge."""
+"""An experiment: the rows of its table and how they are measured, the claims to judge, and a figure."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-from logt.baselines import Exhaustive
-from logt.reproduce.claims import Claim, Pair
+from logt.reproduce.claims import Claim, Pair, SeedMean
 from logt.reproduce.plan import Plan
-from logt.reproduce.trials import Measurements, Point, SeedMean, Trial
+from logt.reproduce.trials import EXHAUSTIVE, Points, Trial
 
 Row = dict[str, Any]
 TRUNCATED = "mAP of truncated lists"
 """The column that compares systems with long and with short lists in the same way."""
 
-EXHAUSTIVE = Trial.from_settings(Exhaustive(), timed=True)
-"""Exhaustive search: part of every experiment."""
+
+@dataclass(frozen=True)
+class Entry:
+    """A row of a table: its labels by column, the trial that is measured, and with how many seeds."""
+
+    labels: Row
+    trial: Trial
+    seeds: int = 1
 
 
 @dataclass(frozen=True)
-class ExperimentResult:
+class Result:
     """The rows of an experiment, the plan they belong to, and the mAP of exhaustive search."""
 
     plan: Plan
@@ -29,95 +33,104 @@ class ExperimentResult:
     exhaustive: SeedMean
     protocol: str
 
-    def select(self, **values: Any) -> list[Row]:
-        """Return the rows with these values, without those that could not be measured."""
+    def select(self, *systems: str, **values: Any) -> list[Row]:
+        """Return the rows of some systems, or all, with these values; without those that could not be measured."""
         return [
             row
             for row in self.rows
-            if not row.get("note") and all(row.get(name) == value for name, value in values.items())
+            if not row["note"]
+            and (not systems or row["system"] in systems)
+            and all(row.get(name) == value for name, value in values.items())
         ]
 
     def pairs(self, first: str, second: str, parameter: str) -> list[Pair]:
         """Return the mAP of two systems at each value of a parameter for which both were measured."""
-        others = {row[parameter]: mean_ap(row) for row in self.select(system=second)}
+        others = {row[parameter]: mean_ap(row) for row in self.select(second)}
         return [
             Pair(format_setting(parameter, row[parameter]), mean_ap(row), others[row[parameter]])
-            for row in self.select(system=first)
+            for row in self.select(first)
             if row[parameter] in others
         ]
 
 
-class Experiment(ABC):
+@dataclass(frozen=True)
+class Experiment:
     """One figure or table of section 4.
 
-    source: the figure or table. columns: those shown in the report. slow: whether it runs last.
+    source: the figure or table. columns: those shown in the report. entries: the rows to measure. claims: the judged
+    claims. draw: draws the result into a matplotlib figure. slow: whether it runs last.
     """
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    source: ClassVar[str]
-    description: ClassVar[str]
-    columns: ClassVar[tuple[str, ...]]
-    figure_size: ClassVar[tuple[float, float]] = (6.4, 3.6)
-    slow: ClassVar[bool] = False
+    name: str
+    title: str
+    source: str
+    description: str
+    columns: tuple[str, ...]
+    entries: Callable[[Plan], list[Entry]]
+    claims: Callable[[Result], list[Claim]]
+    draw: Callable[[Any, Result], None]
+    figure_size: tuple[float, float] = (6.4, 3.6)
+    slow: bool = False
 
-    @abstractmethod
     def trials(self, plan: Plan) -> list[Trial]:
         """Return everything that has to be measured."""
+        return [EXHAUSTIVE, *(trial for entry in self.entries(plan) for trial in entry.trial.repeat(entry.seeds))]
 
-    @abstractmethod
-    def rows(self, plan: Plan, measurements: Measurements) -> list[Row]:
-        """Return the rows of the table, once all trials are measured."""
-
-    @abstractmethod
-    def claims(self, result: ExperimentResult) -> list[Claim]:
-        """Return the judged claims."""
-
-    @abstractmethod
-    def draw(self, figure: Any, result: ExperimentResult) -> None:
-        """Draw the result into a matplotlib figure."""
+    def result(self, plan: Plan, points: Points, protocol: str) -> Result | None:
+        """Return the result; None unless all trials are measured."""
+        if not all(map(points.has, self.trials(plan))):
+            return None
+        rows = [make_row(entry, points, plan.count, protocol) for entry in self.entries(plan)]
+        exhaustive = points[EXHAUSTIVE]["map"][protocol]
+        return Result(plan, rows, SeedMean((exhaustive,) * plan.seeds), protocol)  # equal for all seeds
 
 
-# ----------------------------------------------------------------------------------------------------- rows
+def make_row(entry: Entry, points: Points, count: int, protocol: str) -> Row:
+    """Return the labels and the values of an entry over its seeds, or the note why there are none.
 
-
-def make_row(measurements: Measurements, trial: Trial, seeds: int = 1, **labels: Any) -> Row:
-    """Return a row with the given labels and the values of a trial over seeds, or the note why there are none."""
-    note = next((n for t in trial.repeat(seeds) if (n := measurements.note(t))), "")
+    count: the number of vectors. protocol: the main one of the benchmark.
+    """
+    by_seed = [points[trial] for trial in entry.trial.repeat(entry.seeds)]
+    note = next((point["note"] for point in by_seed if "note" in point), "")
     if note:
-        return {**labels, "note": note}
-    mean_ap, point = measurements.mean_ap(trial, seeds), measurements.point(trial)
+        return {**entry.labels, "note": note}
+
+    def over_seeds(kind: str, protocol: str = protocol) -> SeedMean:
+        return SeedMean(tuple(point[kind][protocol] for point in by_seed))
+
+    point = by_seed[0]
     row: Row = {
-        **labels,
-        "mAP": mean_ap.mean,
-        "deviation": mean_ap.deviation if seeds > 1 else None,
-        "seeds": seeds,
-        "mAP by seed": mean_ap.values,
-        "complexity": SeedMean(tuple(measurements.point(t)["rho"] for t in trial.repeat(seeds))).mean,
+        **entry.labels,
+        "complexity": SeedMean(tuple(point["rho"] for point in by_seed)).mean,
         "memory": point["memory"],
         "bytes": point["bytes"],
+        "bytes per vector": point["bytes"] / count,
         "index seconds": point["seconds"],
+    }
+    if "map" not in point:
+        return {**row, "note": "only its build was measured"}
+    mean_ap = over_seeds("map")
+    row |= {
+        "mAP": mean_ap.mean,
+        "deviation": mean_ap.deviation if entry.seeds > 1 else None,
+        "seeds": entry.seeds,
+        "mAP by seed": mean_ap.values,
         "list depth": point["depth"],
-        TRUNCATED: measurements.mean_ap(trial, seeds, kind="map@cut").mean,
+        TRUNCATED: over_seeds("map@cut").mean,
         "recall@10": point["recall@10"],
     }
-    row |= {f"mP@{k}": value for k, value in point["precision"][measurements.protocol].items()}
-    others = [protocol for protocol in point["map"] if protocol != measurements.protocol]
-    row |= {f"mAP {protocol}": measurements.mean_ap(trial, seeds, protocol=protocol).mean for protocol in others}
-    return {**row, **_time_columns(point), "note": ""}
-
-
-def _time_columns(point: Point) -> Row:
-    if "ms" not in point:
-        return {}
-    return {
-        "recall@1": point["recall@1"],
-        "ms": point["ms"],
-        "ms exhaustive": point["ms exhaustive"],
-        "ms, batch": point["ms batch"],
-        "time ratio": point["ms"] / point["ms exhaustive"],
-        "time ratio, batch": point["ms batch"] / point["ms batch exhaustive"],
-    }
+    row |= {f"mP@{k}": value for k, value in point["precision"][protocol].items()}
+    row |= {f"mAP {other}": over_seeds("map", other).mean for other in point["map"] if other != protocol}
+    if "ms" in point:
+        row |= {
+            "recall@1": point["recall@1"],
+            "ms": point["ms"],
+            "ms exhaustive": point["ms exhaustive"],
+            "ms, batch": point["ms batch"],
+            "time ratio": point["ms"] / point["ms exhaustive"],
+            "time ratio, batch": point["ms batch"] / point["ms batch exhaustive"],
+        }
+    return {**row, "note": ""}
 
 
 def mean_ap(row: Row) -> SeedMean:
@@ -133,6 +146,4 @@ def format_setting(parameter: str, value: Any) -> str:
 def format_index_time(row: Row) -> str:
     """Return the index time of a row as text: "0.4 s", "2.2 minutes"."""
     seconds = row["index seconds"]
-    if seconds is None:
-        return "a time that was not measured separately"
     return f"{seconds:.1f} s" if seconds < 60 else f"{seconds / 60:.1f} minutes"

@@ -1,7 +1,4 @@
-"""The systems of several experiments, with the paper's settings.
-
-System names are part of the keys of stored points: a changed name makes earlier points invalid.
-"""
+"""The systems of several experiments, with the paper's settings."""
 
 from __future__ import annotations
 
@@ -10,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from logt._internal.threads import Progress
-from logt._internal.types import Floats, Ids
-from logt.baselines import BuiltSystem, Composed, Dictionary, System
-from logt.methods import lo_gt, rnd, sketched, starred
+from logt._internal.threads import Workers
+from logt._internal.types import Floats
+from logt.baselines import BuiltSystem, Composed, Faiss, System
+from logt.methods import dictionary, lo_gt, rnd, sketched, starred
 from logt.reproduce import paper
 from logt.reproduce.plan import Plan
 from logt.reproduce.trials import Trial
@@ -27,73 +24,52 @@ def local_system(name: str, plan: Plan, *, batches: int = 1, **changes: Any) -> 
 
     The result does not depend on the star in the name: the same build is searched with and without the correction.
     """
-    plain = name.removesuffix("*")
     parameters = {"n": plan.n, "m": plan.m, "L": plan.L, **changes}
-    label = " ".join(f"{symbol}={'all' if value is None else value}" for symbol, value in parameters.items())
-    label += _batches_label(batches)
-    return Composed(starred(_METHODS[plain](**parameters)), name=f"{plain} {label}", batches=batches)
+    return Composed(starred(_METHODS[name.removesuffix("*")](**parameters)), batches)
 
 
 def variant_trial(name: str, system: Composed, *, timed: bool = False, **settings: Any) -> Trial:
     """Return a trial with the correction if the name ends in a star; it reads all of U unless p is given."""
-    settings = {"p": 1.0, **settings, "correct": name.endswith("*")}
-    return Trial.from_settings(system, timed=timed, **settings)
+    return Trial(system, {"p": 1.0, **settings, "correct": name.endswith("*")}, timed=timed)
+
+
+def sparse_trial(name: str, plan: Plan, L: int, *, timed: bool = False) -> Trial:
+    """Return a trial of the sparse decoder with L entries per vector."""
+    return variant_trial(name, local_system(name, plan, L=L), timed=timed)
+
+
+def cascade_trial(name: str, plan: Plan, p: float, *, timed: bool = False) -> Trial:
+    """Return a trial of the cascade with the fraction p of the energy, at the largest L."""
+    return variant_trial(name, local_system(name, plan), timed=timed, p=p, R=plan.R)
 
 
 def default_index(*, batches: int = 1, **changes: Any) -> Composed:
     """Return the default index of logt, or one with some parameters changed."""
-    label = "".join(f" {name}={value}" for name, value in changes.items())
-    return Composed(sketched(**changes), name=f"logt{label}{_batches_label(batches)}", batches=batches)
+    return Composed(sketched(**changes), batches)
 
 
-def _batches_label(batches: int) -> str:
-    return f" in {batches} batches" if batches > 1 else ""
+def hnsw_index() -> Faiss:
+    """Return the graph of Malkov and Yashunin over float32 vectors, with 32 edges per vector."""
+    return Faiss("HNSW32,Flat")
 
 
-def dictionary_system(plan: Plan, *, coreset: Any = None, batches: int = 1) -> Dictionary:
+def dictionary_system(plan: Plan, *, coreset: Any = None, batches: int = 1) -> Composed:
     """Return dictionary learning with the paper's M, and with L so that ρ is as in its table."""
     row = paper.TABLE["dictionary + coreset" if coreset else "dictionary"]
     L = max(1, round((row.complexity - 0.08) * plan.dim))
-    return Dictionary(atoms=plan.m / plan.n, L=L, coreset=coreset, batches=batches)
+    return Composed(dictionary(n=plan.n / plan.m, L=L, coreset=coreset), batches)
 
 
 @dataclass(frozen=True)
-class Sampled:
-    """A system built from a random sample of the vectors, because all of them would take too long."""
+class Sampled(System):
+    """A system built from a random sample of the vectors, because all of them would take too long.
+
+    Only its cost can be measured: the ids that it finds are rows of the sample.
+    """
 
     system: System
     count: int
 
-    @property
-    def name(self) -> str:
-        return f"{self.system.name} on a sample of {self.count:,}"
-
-    def build(
-        self, X: Floats, *, seed: int = 0, threads: int | None = None, progress: Progress | bool | None = None
-    ) -> BuiltSample:
-        rng = np.random.default_rng([seed, 3])
-        rows = np.sort(rng.choice(len(X), min(self.count, len(X)), replace=False))
-        return BuiltSample(self.system.build(X[rows], seed=seed, threads=threads, progress=progress), rows)
-
-
-class BuiltSample(BuiltSystem):
-    """A system over some rows of a collection; it returns their row numbers in the collection."""
-
-    def __init__(self, sample: BuiltSystem, rows: Ids):
-        self._sample, self._rows = sample, rows
-        self.index = sample.index
-
-    def search(self, Q: Any, k: int, **settings: Any) -> Ids:
-        ids = self._sample.search(Q, k, **settings)
-        return np.where(ids >= 0, self._rows[ids], -1)
-
-    @property
-    def nbytes(self) -> int:
-        return self._sample.nbytes
-
-    @property
-    def memory_ratio(self) -> float:
-        return self._sample.memory_ratio
-
-    def rho(self, **settings: Any) -> float:
-        return self._sample.rho(**settings)
+    def _build(self, X: Floats, seed: int, workers: Workers) -> BuiltSystem:
+        rows = np.random.default_rng([seed, 3]).choice(len(X), min(self.count, len(X)), replace=False)
+        return self.system._build(X[np.sort(rows)], seed, workers)

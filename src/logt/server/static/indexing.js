@@ -2,39 +2,35 @@
 
 import { $ } from "./dom.js";
 import { filtersInUse } from "./filters.js";
-import { load } from "./navigation.js";
 
 const IDLE_MS = 5000, RUNNING_MS = 1000;
 const notice = $("#indexing");
 
 export function watchIndexing() {
-  if (!notice) return;
-  let photos = Number(document.body.dataset.photos);
-  let stale = false; // whether the list is that of an earlier state
-  const look = async () => {
-    let running = false;
-    try {
-      if (document.hidden) return;
-      const response = await fetch("/api/v1/info");
-      if (!response.ok) return;
-      const info = await response.json();
-      running = info.indexing !== null;
-      show(info.indexing);
-      if (info.vectors !== photos) {
-        photos = info.vectors;
-        $(".count").textContent = `${photos.toLocaleString("en")} photo${photos === 1 ? "" : "s"}`;
-        stale = true;
-      }
-      if (stale && $(".browse-page") && window.scrollY < 100 && !$("dialog[open]") && !filtersInUse()) {
-        stale = false;
-        load(location.href, { keep: true });
-      }
-    } catch { // the server is not there; the next action of the user reports it
-    } finally {
-      setTimeout(look, running ? RUNNING_MS : IDLE_MS);
-    }
-  };
-  look();
+  if (notice) look(Number(document.body.dataset.photos));
+}
+
+// shown: the number of photos when the page was loaded.
+async function look(shown) {
+  let running = false;
+  try {
+    if (document.hidden) return;
+    const response = await fetch("/api/v1/info");
+    if (!response.ok) return;
+    const { indexing, vectors } = await response.json();
+    running = indexing !== null;
+    show(indexing);
+    $(".count").textContent = `${vectors.toLocaleString("en")} photo${vectors === 1 ? "" : "s"}`;
+    if (vectors !== shown && $(".browse-page") && isIdle()) location.reload();
+  } catch { // the server is not there; the next action of the user reports it
+  } finally {
+    setTimeout(look, running ? RUNNING_MS : IDLE_MS, shown);
+  }
+}
+
+// Return whether the user would not mind that the page is loaded again.
+function isIdle() {
+  return window.scrollY < 100 && !$("dialog[open]") && $("#notice").hidden && !filtersInUse();
 }
 
 function show(indexing) {

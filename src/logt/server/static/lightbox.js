@@ -1,26 +1,16 @@
 // The large view: one photo in full size, with buttons and arrow keys for its neighbors. Back closes it.
 
 import { $ } from "./dom.js";
-import { onPop, saveScroll } from "./navigation.js";
 
 const dialog = $("#lightbox");
-const image = $("#lightbox-image");
+const image = $("#lightbox-photo");
 let current = null; // the card whose photo is shown
 
 export function openLightbox(card) {
   show(card);
   if (dialog.open) return;
-  saveScroll();
-  history.pushState({ ...history.state, large: true }, "");
+  history.pushState({ large: true }, "");
   dialog.showModal();
-}
-
-// Close the large view and return whether it was open. The page that comes next takes its place in the history.
-export function leaveLightbox() {
-  if (!dialog?.open) return false;
-  history.replaceState({ ...history.state, large: false }, "");
-  dialog.close();
-  return true;
 }
 
 function show(card) {
@@ -67,23 +57,23 @@ dialog?.addEventListener("keydown", (event) => {
   if (direction) { event.preventDefault(); showNeighbor(direction); }
 });
 dialog?.addEventListener("close", () => {
-  if (history.state?.large) {
-    goingBack = true;
-    history.back();
-  }
-  if (current?.isConnected) $(".tile", current).focus({ preventScroll: true });
+  $(".tile", current).focus({ preventScroll: true });
+  if (history.state?.large) history.back();
+});
+addEventListener("popstate", () => {
+  if (dialog?.open) dialog.close();
+  setTimeout(() => current?.scrollIntoView({ block: "nearest" })); // the browser scrolls to where it was opened
+});
+
+// The page of similar photos takes the place of the large view in the history.
+$("#lightbox-search")?.addEventListener("click", (event) => {
+  if (event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+  event.preventDefault();
+  location.replace(event.target.href);
 });
 image?.addEventListener("error", () => {
   image.hidden = true;
   $("#lightbox-missing").hidden = false;
 });
 document.addEventListener("cardschange", () => { if (dialog?.open) updateButtons(); });
-
-// Back closes the large view; the page under it stays as it is.
-let goingBack = false;
-onPop(() => {
-  const handled = goingBack || dialog?.open;
-  goingBack = false;
-  if (dialog?.open) dialog.close();
-  return handled;
-});
+if (history.state?.large) history.replaceState(null, ""); // the page was loaded again

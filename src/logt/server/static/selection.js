@@ -1,15 +1,17 @@
 // Selected photos: export them as a zip file or as a list. On the page of duplicates, the photos to delete are marked
 // instead; the list of them is for the user, and the page deletes nothing.
 
-import { $, $$, createElement } from "./dom.js";
+import { $, $$, announce, createElement } from "./dom.js";
 
 const bar = $("#selection-bar");
 const MAX_ZIP = 1000; // photos, as on the server
 const STORAGE = "logt-selection";
-const selections = { export: new Set(JSON.parse(sessionStorage.getItem(STORAGE) ?? "[]")), delete: new Set() };
+const selections = {
+  export: new Set(JSON.parse(sessionStorage.getItem(STORAGE) ?? "[]")),
+  delete: new Set($$(".group .card:not(:first-child)").map((card) => card.dataset.id)), // all but the best of each group
+};
 let last = null; // the card whose checkbox was clicked last, for ranges
-let virtualGrid = () => null; // the list of all photos, if it is shown
-let markedPage = null; // the page of duplicates whose marks were set
+let virtualGrid = null; // the list of all photos, if it is shown
 
 function kind() {
   return $("[data-selection]")?.dataset.selection ?? "export";
@@ -18,12 +20,6 @@ function kind() {
 // Show in new cards which photos are selected.
 export function syncSelection(root) {
   if (!bar) return; // an index without photos
-  const page = $(".duplicates-page");
-  if (page && page !== markedPage && $(".group", page)) {
-    markedPage = page;
-    const others = $$(".group .card:not(:first-child)", page).map((card) => card.dataset.id);
-    selections.delete = new Set(others);
-  }
   for (const box of $$("[data-select]", root)) show(box, selections[kind()].has(box.closest(".card").dataset.id));
   update();
 }
@@ -58,10 +54,9 @@ async function toggle(box, range) {
 // Return the ids from the card that was clicked last to that of a box; of this one alone if there is no other.
 async function idsInRange(from, box) {
   const to = box.closest(".card");
-  const grid = to.closest("#virtual") && virtualGrid();
-  if (grid && grid.has(from)) {
+  if (to.closest("#virtual") && virtualGrid?.has(from)) {
     const numbers = [from, to].map((card) => Number(card.dataset.number)).sort((a, b) => a - b);
-    return grid.idsBetween(...numbers).catch(() => [to.dataset.id]);
+    return virtualGrid.idsBetween(...numbers).catch(() => [to.dataset.id]);
   }
   const cards = $$("#main .card");
   const [first, end] = [cards.indexOf(from), cards.indexOf(to)].sort((a, b) => a - b);
@@ -69,7 +64,7 @@ async function idsInRange(from, box) {
 }
 
 // Return one id per line. An id that contains a line break would read as two, so it is left out.
-function toList(ids, announce) {
+function toList(ids) {
   const safe = ids.filter((id) => !/[\n\r]/.test(id));
   if (safe.length < ids.length) announce(`${ids.length - safe.length} names with line breaks were left out`);
   return safe.map((id) => `${id}\n`).join("");
@@ -94,18 +89,18 @@ function save(text) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-// announce(message): tell the user what was done; getGrid(): return the list of all photos, or null.
-export function initExport(announce, getGrid) {
+// grid: the list of all photos, or null.
+export function initExport(grid) {
   if (!bar) return;
-  virtualGrid = getGrid;
+  virtualGrid = grid;
   document.addEventListener("click", (event) => {
     const box = event.target.closest("[data-select]");
     if (box) return void toggle(box, event.shiftKey);
     const action = event.target.closest("[data-export]")?.dataset.export;
     if (!action) return;
     const ids = [...selections[kind()]];
-    if (action === "save") save(toList(ids, announce));
-    if (action === "copy") copy(toList(ids, announce)).then(() => flash(event.target, "Copied"));
+    if (action === "save") save(toList(ids));
+    if (action === "copy") copy(toList(ids)).then(() => flash(event.target, "Copied"));
     if (action === "clear") { selections[kind()].clear(); syncSelection(document); }
   });
   $("#zip-form").addEventListener("submit", (event) => {

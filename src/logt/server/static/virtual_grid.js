@@ -20,20 +20,14 @@ export class VirtualGrid {
     this.shown = new Map(); // number -> element
     this.placed = new WeakSet(); // all cards that were shown
     this.headings = element.insertBefore(createElement("div", { className: "headings" }), this.list);
-    this.controller = new AbortController();
     this.pages.set(Number(element.dataset.firstPage), $$(".card", this.list));
     this.list.replaceChildren();
     element.classList.add("active");
     for (const link of $$(".no-script")) link.hidden = true;
-    const options = { passive: true, signal: this.controller.signal };
-    addEventListener("scroll", () => this.schedule(), options);
-    addEventListener("resize", () => { this.layout(); this.draw(); }, options);
+    addEventListener("scroll", () => this.schedule(), { passive: true });
+    addEventListener("resize", () => { this.layout(); this.draw(); }, { passive: true });
     this.layout();
     this.draw();
-  }
-
-  stop() {
-    this.controller.abort();
   }
 
   // Compute the size of tiles and the position of each group.
@@ -63,11 +57,10 @@ export class VirtualGrid {
 
   // Show the photos that are visible, one screen above and one below; remove the others.
   draw() {
-    if (!this.element.isConnected) return this.stop();
     const offset = -this.element.getBoundingClientRect().top;
     const from = offset - innerHeight, to = offset + 2 * innerHeight;
     const wanted = new Set();
-    for (let i = Math.max(0, this.blockAt(from)); i < this.blocks.length && this.blocks[i].top < to; i++) {
+    for (let i = Math.max(0, this.blocks.findLastIndex(({ top }) => top <= from)); i < this.blocks.length && this.blocks[i].top < to; i++) {
       const block = this.blocks[i];
       this.showHeading(block);
       const firstRow = Math.max(0, Math.floor((from - block.top - HEADING) / this.row));
@@ -82,17 +75,6 @@ export class VirtualGrid {
     }
     for (const number of wanted) this.show(number);
     document.dispatchEvent(new Event("cardschange"));
-  }
-
-  // Return the number of the last group that starts at a position or before.
-  blockAt(position) {
-    let low = 0, high = this.blocks.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.blocks[middle].top <= position) low = middle + 1;
-      else high = middle;
-    }
-    return low - 1;
   }
 
   show(number) {
@@ -123,7 +105,7 @@ export class VirtualGrid {
   async load(page) {
     const url = new URL(this.url, location.href);
     url.searchParams.set("page", page);
-    const response = await fetch(url, { signal: this.controller.signal });
+    const response = await fetch(url);
     if (!response.ok) throw new Error(`status ${response.status}`);
     const template = createElement("template", { innerHTML: await response.text() }); // rendered and escaped by the server
     return $$(".card", template.content);
@@ -157,22 +139,12 @@ export class VirtualGrid {
   }
 
   place(card, number) {
-    const block = this.blocks[this.groupOf(number)];
+    const block = this.blocks.findLast(({ first }) => first <= number);
     const position = number - block.first;
     const top = block.top + HEADING + Math.floor(position / this.columns) * this.row;
     card.style.transform = `translate(${(position % this.columns) * this.step}px, ${top}px)`;
     card.style.width = `${this.tile}px`;
     card.style.height = `${this.row}px`;
-  }
-
-  groupOf(number) {
-    let low = 0, high = this.blocks.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.blocks[middle].first <= number) low = middle + 1;
-      else high = middle;
-    }
-    return low - 1;
   }
 
   showHeading(block) {

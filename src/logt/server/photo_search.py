@@ -1,0 +1,179 @@
+"""Searches for photos: by an image, by a photo of the index or a region of one, by text, together with a filter."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from io import BytesIO
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+import numpy as np
+
+from logt._internal.types import Floats
+from logt.descriptors.boxes import Box, has_fractions, to_fractions
+from logt.descriptors.image_decoder import ImageDecoder
+from logt.index import Index
+from logt.photos.photo_index import TEXT_EFFORT
+from logt.server.caches import SizedCache
+from logt.server.collection import Hit, Id, Rerank, to_hits
+from logt.server.errors import HTTPError, id_not_found
+from logt.server.library import PhotoFilter
+from logt.server.photo_collection import PhotoCollection, Region
+from logt.server.service import SIZES, Service, milliseconds_since
+
+T = TypeVar("T")
+STORED_SECONDS, STORED_BYTES = 1800.0, 64 << 20
+"""How long photos that were searched with are kept in memory, and how many bytes of them."""
+
+
+@dataclass(frozen=True)
+class PhotoQuery:
+    """How to search, and among which photos. exclude: an id that is not a result."""
+
+    k: int
+    rerank: Rerank = None
+    condition: PhotoFilter = field(default_factory=PhotoFilter)
+    exclude: str | None = None
+    effort: float | None = None
+
+
+@dataclass(frozen=True)
+class PhotoResults:
+    """The hits of a query; the time to compute its descriptor, None if that was not needed, and to search.
+
+    limit: the score that unrelated photos rarely exceed, None if unknown.
+    """
+
+    hits: list[Hit]
+    search_ms: float
+    describe_ms: float | None = None
+    limit: float | None = None
+
+
+@dataclass(frozen=True)
+class StoredPhoto:
+    """A photo from a client, kept so that its results have a URL: its file name, a JPEG of it, and its vector."""
+
+    name: str
+    jpeg: bytes
+    index: Index
+    vector: Floats
+    describe_ms: float
+
+
+class PhotoSearch:
+    """The searches of one service, and the photos from clients that it keeps for a while."""
+
+    def __init__(self, service: Service):
+        self._service = service
+        self._stored = SizedCache[StoredPhoto](STORED_BYTES, STORED_SECONDS)
+
+    async def store(self, name: str, photo: BinaryIO) -> str:
+        """Describe a photo from a client, and return the key to search with it, which cannot be guessed."""
+        service, content = self._service, photo.read()
+        ((index, vector), describe_ms), jpeg = await asyncio.gather(
+            service.image_pool.run(_time, lambda: self._describe_upload(content, None)),
+            service.image_pool.run(service.upload_decoder.render_jpeg, content, SIZES["large"]),
+        )
+        key = secrets.token_urlsafe(16)
+        self._stored.put(key, StoredPhoto(name, jpeg, index, vector, describe_ms), len(jpeg))
+        return key
+
+    def find_stored(self, key: str) -> StoredPhoto:
+        """Return a photo that was stored; raise a 404 error if it was dropped."""
+        stored = self._stored.get(key)
+        if stored is None:
+            raise HTTPError(404, "expired", "this search has expired; choose the photo again")
+        return stored
+
+    async def by_stored(self, key: str, region: Region | None, query: PhotoQuery) -> PhotoResults:
+        """Return the photos that are most similar to a stored photo or to a region of it."""
+        stored, index = self.find_stored(key), self._check(query).index
+        if region is not None or stored.index is not index:
+            return await self.by_image(BytesIO(stored.jpeg), region, query)
+        return await self._service.search_pool.run(self._search, index, stored.vector, query, stored.describe_ms)
+
+    async def by_image(self, photo: BinaryIO, box: Box | None, query: PhotoQuery) -> PhotoResults:
+        """Return the photos that are most similar to an image from a client or to a region of it."""
+        self._check(query)
+        return await self._describe_and_search(lambda: self._describe_upload(photo.read(), box), query)
+
+    async def by_id(self, photo_id: Id, box: Box | None, query: PhotoQuery) -> PhotoResults:
+        """Return the photos that are most similar to a photo of the index or to a region of it, without itself."""
+        collection, decoder = self._check(query), self._service.photo_decoder
+        if not isinstance(photo_id, str) or photo_id not in collection.index:
+            raise id_not_found(photo_id)
+        query = replace(query, exclude=photo_id)
+        if box is None:
+            index = collection.index
+            return await self._service.search_pool.run(
+                lambda: self._search(index, index.reconstruct([photo_id])[0], query)
+            )
+        path = collection.photo_path(photo_id)
+
+        def describe() -> tuple[Index, Floats]:
+            region = _to_region(box, decoder, path)
+            image, _ = decoder.decode_file(path, collection.side(region))
+            return collection.describe(image, region)
+
+        return await self._describe_and_search(describe, query)
+
+    async def by_text(self, text: str, query: PhotoQuery) -> PhotoResults:
+        """Return the photos that match a text best."""
+        collection, query = self._check(query), replace(query, effort=TEXT_EFFORT)
+        return await self._describe_and_search(lambda: collection.describe_text(text), query)
+
+    def _check(self, query: PhotoQuery) -> PhotoCollection:
+        self._service.check_search(1, query.k, query.rerank)
+        return self._service.photo_collection
+
+    def _describe_upload(self, content: bytes, box: Box | None) -> tuple[Index, Floats]:
+        collection, decoder = self._service.photo_collection, self._service.upload_decoder
+        region = _to_region(box, decoder, content)
+        image, _ = decoder.decode(content, collection.side(region))
+        return collection.describe(image, region)
+
+    async def _describe_and_search(
+        self, describe: Callable[[], tuple[Index, Floats]], query: PhotoQuery
+    ) -> PhotoResults:
+        """Compute the vector of a query and search with it, in a thread for searches by image."""
+
+        def search() -> PhotoResults:
+            (index, vector), describe_ms = _time(describe)
+            return self._search(index, vector, query, describe_ms)
+
+        return await self._service.image_pool.run(search)
+
+    def _search(
+        self, index: Index, vector: Floats, query: PhotoQuery, describe_ms: float | None = None
+    ) -> PhotoResults:
+        state, start = self._service.photo_collection.state, time.perf_counter()
+        names = state.library.names(state.library.select(query.condition, "folder")) if query.condition else None
+        hits: list[Hit] = []
+        if names != []:
+            k = query.k + (query.exclude is not None)
+            found = index.search(
+                np.atleast_2d(vector), k, filter=names, rerank=query.rerank, effort=query.effort, threads=1
+            )
+            hits = [hit for hit in to_hits(found)[0] if hit.id != query.exclude][: query.k]
+        search_ms = milliseconds_since(start)
+        limit = None if query.rerank or query.effort else state.background.limit(vector)
+        return PhotoResults(hits, search_ms, describe_ms, limit)
+
+
+def _time(function: Callable[[], T]) -> tuple[T, float]:
+    """Return the result of a function and its time in milliseconds."""
+    start = time.perf_counter()
+    return function(), milliseconds_since(start)
+
+
+def _to_region(box: Box | None, decoder: ImageDecoder, source: Path | bytes) -> Region | None:
+    """Return a box as fractions; the size of the image is read only if the box is in pixels."""
+    if box is None or has_fractions(box):
+        return box
+    details = decoder.read_details(source)
+    return to_fractions(box, (details.width, details.height))
