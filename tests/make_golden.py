@@ -28,6 +28,13 @@ if __name__ == "__main__":
         index.add(X, ids=ids)
         index.remove(index.ids[[7, 30]])
         index.save(folder / name)
+        more = [100, 101] if ids is None else ["new.jpg", "other.jpg"]
+        with logt.open(folder / name, mode="a") as writer:  # two records of the write-ahead log
+            writer.add(X[:2], ids=more)
+            writer.save()
+            writer.remove([*more, writer.ids[20]])  # codes of the new ones may depend on the machine
+            writer.save()
+        index = logt.open(folder / name)
         scores, found = index.search(Q, 10)
         about = {
             "queries": Q.tolist(),

@@ -11,9 +11,9 @@ import pytest
 from safetensors.numpy import load
 
 import logt
-from logt import _memory
+from logt._internal import memory
 from logt.storage import store
-from logt.storage.files import ALIGNMENT, array_file, header_bytes, parse_arrays
+from logt.storage.files import ALIGNMENT, array_file, parse_arrays
 
 
 def test_array_files_are_safetensors_and_aligned(tmp_path, rng):
@@ -33,7 +33,7 @@ def test_array_files_are_safetensors_and_aligned(tmp_path, rng):
     mapped = np.memmap(tmp_path / "file", np.uint8, "r")
     read, metadata = parse_arrays(mapped)
     assert dict(metadata) == {"kind": "segment"}
-    assert (8 + header_bytes(data[:8])) % ALIGNMENT == 0
+    assert (8 + int.from_bytes(data[:8], "little")) % ALIGNMENT == 0
     for name, array in arrays.items():
         for copy in (read[name], load(data)[name]):
             assert copy.dtype == array.dtype
@@ -62,7 +62,7 @@ def test_what_searches_read_is_mapped_in_large_pages(tmp_path, rng, monkeypatch)
     for name in ("small", "large"):
         index.save(tmp_path / name)
     opened = logt.open(tmp_path / "small")
-    assert large_pages(tmp_path / "small").items() >= {"segment": True, "graph": True, "supplement": False}.items()
+    assert large_pages(tmp_path / "small").items() >= {"segment": True, "graph": True, "refinement": False}.items()
     monkeypatch.setattr(store, "memory_bytes", lambda: 10_000)
     opened = logt.open(tmp_path / "large")
     kinds = large_pages(tmp_path / "large")
@@ -82,10 +82,10 @@ def test_a_system_may_refuse_large_pages(tmp_path, rng, monkeypatch):
 
 def test_the_memory_of_a_container_is_its_limit(tmp_path, monkeypatch):
     limit = tmp_path / "memory.max"
-    monkeypatch.setattr(_memory, "_LIMITS", (limit, tmp_path / "missing"))
-    whole = _memory.memory_bytes()
+    monkeypatch.setattr(memory, "_LIMITS", (limit, tmp_path / "missing"))
+    whole = memory.memory_bytes()
     assert whole is None or whole > 1 << 20
     limit.write_text("max\n")
-    assert _memory.memory_bytes() == whole
+    assert memory.memory_bytes() == whole
     limit.write_text("65536\n")
-    assert _memory.memory_bytes() == 65536
+    assert memory.memory_bytes() == 65536

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 from exact_index import EXACT, METRICS
+from faults import TORTURE
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 import logt
-from logt import InvalidInputError, ReadOnlyError
+from logt import InvalidInputError
 from logt.group_testing.segment import CodedSegment as Segment
 from logt.methods import gt, rnd, sketched, starred
-
-TORTURE = "LOGT_TORTURE" in os.environ  # `make torture`: 200,000 steps
 
 
 @pytest.fixture(params=METRICS)
@@ -45,17 +43,11 @@ def test_removed_vectors_are_not_found(index):
 
 
 def test_ids_are_not_reused(index, vectors):
-    index.remove(np.arange(30, 40))
+    assert index.remove(np.arange(40)) == 40
+    assert (index.search(np.ones(8), 3).ids == -1).all()
     assert index.add(vectors(1, 8)).tolist() == [40]
     index.add(vectors(1, 8), ids=[35])
     assert 35 in index
-
-
-def test_removing_everything_leaves_an_empty_index(index, vectors):
-    assert index.remove(np.arange(40)) == 40
-    assert len(index) == 0
-    assert (index.search(np.ones(8), 3).ids == -1).all()
-    assert index.add(vectors(2, 8)).tolist() == [40, 41]
 
 
 def test_compacting_frees_memory_and_changes_no_result(index, vectors):
@@ -70,36 +62,11 @@ def test_compacting_frees_memory_and_changes_no_result(index, vectors):
     assert index.report()["removed"] == 0
 
 
-def test_upsert_replaces_existing_vectors(index, vectors):
-    X = vectors(3, 8, seed=5)
-    assert index.upsert(X, [5, 100, 6]).tolist() == [5, 100, 6]
-    assert len(index) == 41
-    assert np.allclose(index.reconstruct([5, 100, 6]), X, atol=1e-2)
+def test_a_refused_upsert_changes_nothing(index, vectors):
+    before = index.reconstruct([5, 6])
     with pytest.raises(InvalidInputError, match="row 1"):
-        index.upsert(np.vstack([X[:1], np.full((1, 8), np.nan)]), [5, 6])
-    assert len(index) == 41
-
-
-def test_reconstructions_are_near_the_vectors(index, vectors):
-    X = vectors(40, 8) * np.linspace(1, 3, 40, dtype=np.float32)[:, None]
-    X = X / np.linalg.norm(X, axis=1, keepdims=True) if index.metric == "cosine" else X
-    assert np.allclose(index.reconstruct([12, 3, 39]), X[[12, 3, 39]], atol=2e-2)
-    assert index.reconstruct([]).shape == (0, 8)
-    with pytest.raises(InvalidInputError, match="id 77 is not in the index"):
-        index.reconstruct([1, 77])
-
-
-def test_merging_adds_the_other_index_and_does_not_change_it(index, vectors):
-    other = logt.Index(8, method=EXACT, metric=index.metric)
-    other.add(vectors(10, 8, seed=7), ids=np.arange(100, 110))
-    other.remove([105])
-    Q = vectors(4, 8, seed=2)
-    alone = other.search(Q, 20)
-    index.merge_from(other)
-    assert len(index) == 49
-    assert everything(index) == set(range(40)) | set(range(100, 110)) - {105}
-    assert (other.search(Q, 20).ids == alone.ids).all()
-    assert index.add(vectors(1, 8)).tolist() == [110]
+        index.upsert(np.vstack([vectors(1, 8, seed=5), np.full((1, 8), np.nan)]), [5, 6])
+    assert np.array_equal(index.reconstruct([5, 6]), before)
 
 
 def test_indexes_that_cannot_be_merged_are_refused(index, vectors):
@@ -151,23 +118,6 @@ def test_the_pseudo_inverse_keeps_its_results_when_compacted_and_reconstructs_it
     before = made.search(Q, 30)
     made.compact()
     assert (made.search(Q, 30).ids == before.ids).all()
-
-
-def test_saved_changes_are_read_back(index, tmp_path, vectors):
-    index.remove([1, 20])
-    index.save(tmp_path / "index")
-    opened = logt.open(tmp_path / "index")
-    assert len(opened) == 38
-    assert everything(opened) == everything(index)
-    assert (opened.search(np.ones(8), 9).ids == index.search(np.ones(8), 9).ids).all()
-    for change in (
-        lambda: opened.add(vectors(1, 8)),
-        lambda: opened.remove([3]),
-        lambda: opened.upsert(vectors(1, 8), [3]),
-        opened.compact,
-    ):
-        with pytest.raises(ReadOnlyError, match="mode='a'"):
-            change()
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
@@ -231,6 +181,7 @@ class Machine(RuleBasedStateMachine):
         ids = [i for i in range(first, first + count) if i not in self.truth]
         other.add(X[: len(ids)], ids=np.array(ids, int))
         self.index.merge_from(other)
+        assert sorted(other.ids.tolist()) == ids  # it is left as it was
         self.truth |= dict(zip(ids, X, strict=False))
 
     @rule()

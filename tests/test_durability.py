@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from faults import TORTURE
 
 import logt
 from logt import InvalidInputError, LockedError, ReadOnlyError
 from logt.methods import rnd, sketched
 
 SMALL = sketched()
-TORTURE = "LOGT_TORTURE" in os.environ  # `make torture`: the long form
 
 
 def grow(path, steps, seconds=3600.0):
@@ -31,7 +31,7 @@ def grow(path, steps, seconds=3600.0):
                 break
             X = np.random.default_rng(len(index)).standard_normal((11, 6))
             index.remove(index.add(X)[-1:])
-            if step % 20 == 19:
+            if step % 10 == 9:
                 index.compact()
             index.save()
 
@@ -49,19 +49,6 @@ def test_one_writer_at_a_time(path):
                 other()
         assert len(logt.open(path)) == 0
         writer.save()
-    logt.open(path, mode="a").close()
-
-
-def test_the_lock_of_a_killed_writer_is_free(path):
-    code = f"import logt, time; i = logt.open({str(path)!r}, mode='a'); print('held', flush=True); time.sleep(60)"
-    writer = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    assert writer.stdout is not None
-    assert writer.stdout.readline() == "held\n"
-    with pytest.raises(LockedError):
-        logt.open(path, mode="a")
-    writer.kill()
-    writer.wait()
-    writer.stdout.close()
     logt.open(path, mode="a").close()
 
 
@@ -134,44 +121,24 @@ def test_a_forked_child_does_not_keep_the_lock_of_a_writer_that_died(path):
         writer.stdout.close()
 
 
-def test_readers_in_threads_see_only_saved_states(path):
-    writer = threading.Thread(target=grow, args=(path, 10**6 if TORTURE else 25, 60))
-    wrong = []
-
-    def look():
-        reader = logt.open(path)
-        while writer.is_alive():
-            reader.refresh()
-            counts = reader.search(np.ones((2, 6)), len(reader) + 1).counts.tolist()
-            if counts[0] != counts[1] or counts[0] % 10:
-                wrong.append(counts)
-
-    writer.start()
-    readers = [threading.Thread(target=look) for _ in range(4)]
-    for reader in readers:
-        reader.start()
-    for thread in (writer, *readers):
-        thread.join()
-    assert not wrong
-    assert len(logt.open(path)) >= 250 or TORTURE
-
-
 def test_readers_in_processes_see_only_saved_states(path):
     code = (
         "import logt, numpy as np, time\n"
-        f"end = time.time() + {60 if TORTURE else 4}\nreader = logt.open({str(path)!r})\n"
+        f"end = time.time() + {60 if TORTURE else 1.5}\nreader = logt.open({str(path)!r})\n"
         "while time.time() < end:\n"
-        f"    reader = logt.open({str(path)!r})\n"
+        f"    again = logt.open({str(path)!r})\n"
+        "    assert int(again.search(np.ones(6), 10**5).counts) == len(again)\n"
+        "    reader.refresh()\n"
         "    count = int(reader.search(np.ones(6), 10**5).counts)\n"
         "    assert count == len(reader) and count % 10 == 0, count\n"
     )
-    readers = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(4)]
+    readers = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(4 if TORTURE else 2)]
     while any(reader.poll() is None for reader in readers):
         grow(path, 1)
-    assert [reader.returncode for reader in readers] == [0] * 4
+    assert not any(reader.returncode for reader in readers)
 
 
-@pytest.mark.parametrize("seed", range(200 if TORTURE else 6))
+@pytest.mark.parametrize("seed", range(200 if TORTURE else 2))
 def test_a_writer_killed_at_any_moment_leaves_the_old_or_the_new_state(path, seed):
     context = multiprocessing.get_context("spawn")
     writer = context.Process(target=grow, args=(path, 10_000))
@@ -235,9 +202,9 @@ def test_a_long_mixed_load_does_not_grow():
     """Adds, removals and searches for a while; after compacting, memory is in proportion to the live vectors."""
     index = logt.Index(16)
     rng = np.random.default_rng(0)
-    end = time.time() + (600 if TORTURE else 5)
+    end = time.time() + 600
     sizes, resident = [], []
-    while time.time() < end:
+    while len(sizes) < 40 or (TORTURE and time.time() < end):
         for _ in range(5):
             index.add(rng.standard_normal((20, 16)))
             index.search(rng.standard_normal((3, 16)), 5)
@@ -250,82 +217,54 @@ def test_a_long_mixed_load_does_not_grow():
     assert max(sizes[len(sizes) // 2 :]) <= 1.5 * max(sizes[: len(sizes) // 2]) + 50_000
 
 
-BAD_CALLS = """
-import faulthandler, sys
-faulthandler.enable()
-import numpy as np
-import logt
-from logt.methods import rnd
+def bad_values():
+    """What is neither vectors, nor ids, nor a number, nor anything else that a call takes."""
+    for value in (np.nan, np.inf):
+        X = np.eye(8)
+        X[2, 3] = value
+        yield X
+    zero = np.eye(8)
+    zero[2] = 0
+    yield from (zero, np.ones((2, 7)), np.ones((2, 3, 8)), np.ones((2, 8), complex), np.full((1, 8), 1e300))
+    yield from (np.array([[object()] * 8]), np.full((), np.nan), "text", [[1], [1, 2]], {}, [None] * 8)
 
-index, paper = logt.Index(8), logt.Index(8, method=rnd(n=4, m=2, L=4))
-index.add(np.eye(8), ids=np.arange(8))
-paper.add(np.eye(8))
-nan, inf, zero = np.eye(8), np.eye(8), np.eye(8)
-nan[2, 3], inf[2, 3], zero[2] = np.nan, np.inf, 0
-bad = [nan, inf, zero, np.ones((2, 7)), np.ones((2, 3, 8)), "text", [[1], [1, 2]], np.ones((2, 8), complex),
-       np.array([[object()] * 8]), np.full((1, 8), 1e300), np.full((), np.nan), {}, [None] * 8]
-calls = {
-    "add": lambda X: index.add(X),
-    "upsert": lambda X: index.upsert(X, [0, 1]),
-    "search": lambda X: index.search(X, 3),
-    "range_search": lambda X: index.range_search(X, 0.5),
-    "ids": lambda X: index.add(np.eye(8), ids=X),
-    "remove": lambda X: index.remove(X),
-    "reconstruct": lambda X: index.reconstruct(X),
-    "filter": lambda X: index.search(np.ones(8), 3, filter=X),
-    "k": lambda X: index.search(np.ones(8), X),
-    "p": lambda X: paper.search(np.ones(8), 3, p=X),
-    "threshold": lambda X: index.range_search(np.ones(8), X),
-    "method": lambda X: logt.Index(8, method=X),
-    "R": lambda X: paper.search(np.ones(8), 3, R=X),
-    "effort": lambda X: index.search(np.ones(8), 3, effort=X),
-    "units": lambda X: index.search(np.ones(8), 3, nprobe=X),
-    "expand": lambda X: index.search(np.ones(8), 3, expand=X),
-    "alpha": lambda X: index.search(np.ones(8), 3, expand=1, alpha=X),
-    "compact": lambda X: index.compact(X),
-    "segment_size": lambda X: logt.Index(8, segment_size=X),
-    "merge_from": lambda X: index.merge_from(X),
-    "Index": lambda X: logt.Index(X),
+
+CALLS = {
+    "add": lambda index, X: index.add(X),
+    "upsert": lambda index, X: index.upsert(X, [0, 1]),
+    "search": lambda index, X: index.search(X, 3),
+    "range_search": lambda index, X: index.range_search(X, 0.5),
+    "ids": lambda index, X: index.add(np.eye(8), ids=X),
+    "remove": lambda index, X: index.remove(X),
+    "reconstruct": lambda index, X: index.reconstruct(X),
+    "threshold": lambda index, X: index.range_search(np.ones(8), X),
+    "compact": lambda index, X: index.compact(X),
+    "merge_from": lambda index, X: index.merge_from(X),
+    "method": lambda _, X: logt.Index(8, method=X),
+    "segment_size": lambda _, X: logt.Index(8, segment_size=X),
+    "dim": lambda _, X: logt.Index(X),
+    **{
+        name: lambda index, X, name=name: index.search(np.ones(8), **{"k": 3, "expand": 1, name: X})
+        for name in ("k", "filter", "effort", "nprobe", "expand", "alpha")
+    },
+    **{name: lambda _, X, name=name: paper_index().search(np.ones(8), 3, **{name: X}) for name in ("p", "R")},
 }
-for X in bad:
-    try:
-        calls[sys.argv[1]](X)
-    except logt.InvalidInputError:
+
+
+def paper_index():
+    paper = logt.Index(8, method=rnd(n=4, m=2, L=4))
+    paper.add(np.eye(8))
+    return paper
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_bad_input_raises_a_typed_error_and_never_ends_in_a_signal(call):
+    index = logt.Index(8)
+    index.add(np.eye(8), ids=np.arange(8))
+    for X in bad_values():
+        with pytest.raises(logt.InvalidInputError):
+            CALLS[call](index, X)
         assert len(index) == 8
-    else:
-        sys.exit(f"{sys.argv[1]} took {X!r}")
-"""
-
-
-@pytest.mark.parametrize(
-    "entry",
-    [
-        "add",
-        "upsert",
-        "search",
-        "range_search",
-        "ids",
-        "remove",
-        "reconstruct",
-        "filter",
-        "k",
-        "p",
-        "threshold",
-        "method",
-        "R",
-        "merge_from",
-        "Index",
-        "effort",
-        "units",
-        "expand",
-        "alpha",
-        "compact",
-        "segment_size",
-    ],
-)
-def test_bad_input_raises_a_typed_error_and_never_ends_in_a_signal(entry):
-    done = subprocess.run([sys.executable, "-c", BAD_CALLS, entry], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 def test_the_fuzzed_loader_raises_only_typed_errors(tmp_path):

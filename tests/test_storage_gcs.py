@@ -14,7 +14,7 @@ emulator = pytest.importorskip("gcp_storage_emulator.server")
 
 import logt  # noqa: E402
 from logt.errors import ConflictError  # noqa: E402
-from logt.storage.places import place_at  # noqa: E402
+from logt.storage.locations import RemoteLocation  # noqa: E402
 
 DIM = 16
 
@@ -51,12 +51,11 @@ def bucket(tmp_path, monkeypatch):
 
 
 def test_an_index_is_saved_to_opened_from_and_committed_to_google_cloud_storage(bucket, vectors):
-    made = logt.Index(DIM, segment_size=1500)
-    made.add(vectors(4000, DIM))
+    made = logt.Index(DIM)
+    made.add(vectors(400, DIM))
     made.save(f"{bucket}/index")
-    assert all(0 < age < 600 for age in place_at(f"{bucket}/index").ages().values())
+    assert all(0 < age < 600 for _, age in RemoteLocation(f"{bucket}/index").files().values())
     index, Q = logt.open(f"{bucket}/index"), vectors(30, DIM, seed=1)
-    assert index._contents.snapshot.stored
     for mine, other in zip(index.search(Q, 5), made.search(Q, 5), strict=True):
         np.testing.assert_array_equal(mine, other)
     with logt.open(f"{bucket}/index", mode="a") as one, logt.open(f"{bucket}/index", mode="a") as two:

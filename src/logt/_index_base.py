@@ -24,7 +24,7 @@ from logt.methods import _check_method, _refuse_unknown
 from logt.metrics import check_vectors, parse_metric
 from logt.results import SearchResult
 from logt.storage.changes import Change, PendingChanges, Position
-from logt.storage.locations import create_store, open_store, same_store
+from logt.storage.opening import create_store, open_store, same_store
 from logt.storage.store import Store
 from logt.storage.writing import StoredIndex
 

@@ -21,8 +21,8 @@ from logt.photos.manifest import MANIFEST_FILE as PHOTO_MANIFEST
 from logt.server.collection import BaseCollection
 from logt.server.photo_collection import open_collection
 from logt.server.settings import MIN_TOKEN_LENGTH, Limits, Settings
+from logt.storage.locations import is_url
 from logt.storage.manifest import MANIFEST
-from logt.storage.places import is_url
 
 if TYPE_CHECKING:
     import uvicorn

@@ -17,8 +17,7 @@ from logt.photos.index_folder import DEFAULT_NAME, IndexFolder, find_index
 from logt.photos.manifest import MANIFEST_FILE, PhotoManifest
 from logt.results import Report
 from logt.storage.backup import copy_index
-from logt.storage.places import is_url
-from logt.storage.remote import check_files, stored_bytes
+from logt.storage.locations import RemoteLocation, is_url
 from logt.storage.repair import Examination, Loss, examine
 from logt.storage.repair import repair as repair_index
 
@@ -36,7 +35,7 @@ def verify(index: IndexPlace) -> None:
     """Check all bytes of an index; report a damaged file."""
     photos = photo_index(index)
     if is_url(index):
-        check_files(index)
+        RemoteLocation(index).check_files()
     if photos is None:
         opened = Index.open(index)
         say(f"{index}: OK; {count_of(len(opened), 'vector')}, generation {opened.generation}")
@@ -46,11 +45,11 @@ def verify(index: IndexPlace) -> None:
 
 
 def info(index: IndexPlace, as_json: AsJson = False) -> None:
-    """Print the contents and the size of an index, after checking all its bytes; at a URL, only headers are read."""
+    """Print the contents and the size of an index, after checking all its bytes."""
     photos = photo_index(index)
     if photos is None:
         opened = Index.open(index)
-        size = stored_bytes(index) if is_url(index) else _bytes_on_disk(Path(index))
+        size = RemoteLocation(index).nbytes if is_url(index) else _bytes_on_disk(Path(index))
         print_report({**opened.report(), "generation": opened.generation, "bytes on disk": size}, as_json)
         return
     manifest, vectors = checked_photos(photos)
@@ -72,11 +71,11 @@ def backup(
     """Copy one state of an index, which may be in use, and check the copy."""
     photos = photo_index(index)
     if photos is None:
-        copied = copy_index(index, target, overwrite=overwrite)
+        generation = copy_index(index, target, overwrite=overwrite)
     else:
-        copied = copy_photo_index(photos.path, target, overwrite=overwrite)
+        generation = copy_photo_index(photos.path, target, overwrite=overwrite)
     size = _bytes_on_disk(target)
-    say(f"{target}: OK; copy of generation {copied.generation} of {index}, {size:,} bytes")
+    say(f"{target}: OK; copy of generation {generation} of {index}, {size:,} bytes")
 
 
 def restore(

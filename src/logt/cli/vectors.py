@@ -29,9 +29,9 @@ from logt.index import Index
 from logt.integrations.faiss import from_faiss
 from logt.results import SearchResult
 from logt.storage.backup import removed_on_failure
+from logt.storage.locations import is_url
 from logt.storage.manifest import MANIFEST
-from logt.storage.places import is_url
-from logt.storage.store import Store
+from logt.storage.opening import create_store
 
 _MAX_ROWS = 20  # queries printed in a table
 
@@ -117,7 +117,7 @@ def _new_folder(place: str | Path) -> Iterator[Path]:
     """
     folder = Path(place).resolve()
     with removed_on_failure(folder):
-        Store.create(folder).close()
+        create_store(folder).close()
         yield folder
 
 

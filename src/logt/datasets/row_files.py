@@ -15,7 +15,7 @@ from logt._internal.types import Array
 from logt.datasets.mat_hdf5 import only_matrix, open_hdf5
 from logt.datasets.vector_files import BIN, SUFFIXES, matrix_of_table, open_parquet, read_csv, read_npz, read_vectors
 from logt.errors import InvalidInputError
-from logt.storage.places import file_system, is_url
+from logt.storage.locations import file_system, is_url
 
 _TABLES = {".npz": read_npz, ".csv": read_csv}
 

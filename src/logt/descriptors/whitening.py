@@ -10,6 +10,7 @@ import numpy as np
 
 from logt._internal.types import Floats
 from logt.errors import CorruptIndexError, InvalidInputError
+from logt.storage.files import UNUSABLE, array_file, parse_arrays
 
 RIDGE = 10.0
 """The ridge is RIDGE * trace(covariance) / count: regularization, as few descriptors estimate a covariance poorly."""
@@ -87,10 +88,8 @@ class Whitening:
     @cached_property
     def serialized(self) -> bytes:
         """The bytes of a safetensors file."""
-        from safetensors.numpy import save
-
         count = np.array([self.count], np.int64)
-        return save({"mean": self.mean, "V": self.V, "gain": self.gain, "count": count})
+        return array_file({"mean": self.mean, "V": self.V, "gain": self.gain, "count": count})
 
     @cached_property
     def checksum(self) -> str:
@@ -100,13 +99,10 @@ class Whitening:
     @classmethod
     def from_bytes(cls, data: bytes) -> Whitening:
         """Load a whitening from `data`, the bytes of a safetensors file."""
-        from safetensors import SafetensorError
-        from safetensors.numpy import load
-
         try:
-            arrays = load(data)
+            arrays, _ = parse_arrays(np.frombuffer(data, np.uint8))
             mean, V, gain, count = arrays["mean"], arrays["V"], arrays["gain"], int(arrays["count"][0])
-        except (SafetensorError, KeyError, IndexError, ValueError, TypeError) as error:
+        except UNUSABLE as error:
             raise CorruptIndexError(f"the whitening is damaged: {error}") from error
         valid = all(array.dtype == np.float32 and np.isfinite(array).all() for array in (mean, V, gain))
         if not valid or mean.ndim != 1 or V.shape != (len(gain), len(mean)) or gain.ndim != 1 or count < 1:

@@ -30,9 +30,10 @@ from logt.lists.training import PER_UNIT
 from logt.methods import _check_method
 from logt.metrics import parse_metric
 from logt.storage.files import checksum
+from logt.storage.locations import Location, is_url, local_path
 from logt.storage.manifest import stage_to_json
-from logt.storage.places import Place, is_url, local_path
-from logt.storage.targets import Target, open_target
+from logt.storage.opening import open_target
+from logt.storage.store import Store
 
 MEASURED = 2 << 30
 """Bytes of the segments on which recall by effort, and the ranks of the nearest vectors, are measured, at most.
@@ -103,10 +104,10 @@ class _Build:
     """One build: the steps of the driver. settings: metric, seed and segment_size."""
 
     def __init__(
-        self, pool: Pool, target: Target, method: Method, settings: dict[str, Any], progress: Progress | None
+        self, pool: Pool, target: Store, method: Method, settings: dict[str, Any], progress: Progress | None
     ):
         self._pool, self._target, self._method, self._progress = pool, target, method, progress
-        self._place: Place = target.place
+        self._location: Location = target.location
         self._settings = settings
 
     def run(self, sources: Sequence[str]) -> BuildSummary:
@@ -122,7 +123,7 @@ class _Build:
         blocks = split_sources(list(zip(sources, rows, strict=True)), self._settings["segment_size"])
         if not blocks:
             raise InvalidInputError("the sources hold no vectors; nothing was built")
-        task = {"out": self._place.name, "dim": dim, "method": stage_to_json(self._method), **self._settings}
+        task = {"out": self._location.name, "dim": dim, "method": stage_to_json(self._method), **self._settings}
         plan = [sources, [shape["stamp"] for shape in about], task]
         key = checksum(json.dumps(plan).encode())[:16]
         task["threads"] = self._pool.threads
@@ -148,9 +149,9 @@ class _Build:
         drawn = sum(draw["rows"] for draw in draws)
         alone = {**task, "kind": "train", "threads": self._pool.machine_threads}
         (trained,) = self._map([{**alone, "samples": files, "vectors": vectors, "drawn": drawn}], "learning")
-        self._place.write(record, json.dumps(trained).encode())
+        self._location.write(record, json.dumps(trained).encode())
         for name in {file["name"] for file in files}:
-            self._place.remove(name)
+            self._location.remove(name)
         return dict(trained["file"])
 
     def _encode(
@@ -208,7 +209,7 @@ class _Build:
             "segments": entries,
             "strings": None,
         }
-        self._target.commit(contents, dict(sorted(files.items())))
+        self._target.write_entries(contents, dict(sorted(files.items())))
 
     # ------------------------------------------------------------------------------------------------ details
 
@@ -230,10 +231,10 @@ class _Build:
     def _read_record(self, name: str) -> Result | None:
         """Return what an earlier run recorded; None if it did not, or was killed while it did."""
         try:
-            found: Result = json.loads(self._place.read(name))
+            found: Result = json.loads(self._location.read(name))
         except (FileNotFoundError, ValueError):
             return None
         return found
 
     def _is_there(self, files: Sequence[Result]) -> bool:
-        return all(self._place.size(file["name"]) == file["bytes"] for file in files)
+        return all(self._location.size(file["name"]) == file["bytes"] for file in files)

@@ -27,7 +27,7 @@ from logt.lists.inverted_lists import CandidateDepths, Probe
 from logt.lists.search import user_scores
 from logt.lists.shards import ListTotals, balance, merge_candidates, split_by_bytes
 from logt.results import RangeResult, Report, SearchResult
-from logt.storage.places import is_url, local_path
+from logt.storage.locations import is_url, local_path
 from logt.storage.shard_files import Outline, read_graph, read_outline
 
 BATCH = 256

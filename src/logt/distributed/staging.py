@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from logt.errors import InvalidInputError
-from logt.storage.places import Place, is_url, local_path, place_at
+from logt.storage.locations import Location, is_url, local_path, location_at
 
 _NAMES = ("vector", "vectors", "embedding", "embeddings", "data")
 
@@ -21,22 +21,22 @@ def is_dataset(sources: object) -> bool:
 def staged_files(dataset: Any, out: object) -> Iterator[list[str]]:
     """Write the blocks of a dataset to files next to the index that is built from them; remove them at the end."""
     column = _vector_column(dataset)
-    place = place_at(f"{str(out).rstrip('/')}.vectors")
-    _remove(place)  # what a build left that was killed
+    location = location_at(f"{str(out).rstrip('/')}.vectors")
+    _remove(location)  # what a build left that was killed
     try:
-        if not is_url(place.name):
-            local_path(place.name).mkdir(parents=True)
-        dataset.write_numpy(place.name, column=column)
-        yield [f"{place.name}/{name}" for name in sorted(place.names()) if name.endswith(".npy")]
+        if not is_url(location.name):
+            local_path(location.name).mkdir(parents=True)
+        dataset.write_numpy(location.name, column=column)
+        yield [f"{location.name}/{name}" for name in sorted(location.names()) if name.endswith(".npy")]
     finally:
-        _remove(place)
+        _remove(location)
 
 
-def _remove(place: Place) -> None:
-    for name in place.names():
-        place.remove(name)
-    if not is_url(place.name) and local_path(place.name).is_dir():
-        local_path(place.name).rmdir()
+def _remove(location: Location) -> None:
+    for name in location.names():
+        location.remove(name)
+    if not is_url(location.name) and local_path(location.name).is_dir():
+        local_path(location.name).rmdir()
 
 
 def _vector_column(dataset: Any) -> str:

@@ -9,7 +9,6 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,9 +24,9 @@ from logt.lists.calibration import calibrate
 from logt.lists.codec import Codec
 from logt.lists.method import Sketched
 from logt.lists.segment import ListSegment
-from logt.storage.files import array_file, checksum, parse_arrays, read_array_file
+from logt.storage.files import array_file, checksum
+from logt.storage.locations import Location, location_at
 from logt.storage.manifest import method_from_json
-from logt.storage.places import LocalPlace, Place, place_at
 from logt.storage.writing import write_segment
 
 Task = Mapping[str, Any]
@@ -77,19 +76,19 @@ def inspect(task: Task) -> Result:
 
 def draw_sample(task: Task) -> Result:
     """Write some random rows of a block to a file."""
-    block, place = Block.from_json(task["block"]), place_at(task["out"])
+    block, location = Block.from_json(task["block"]), location_at(task["out"])
     rows = FloatRows(read_block(block, task["dim"], task["metric"]), normalize=task["metric"] == "cosine")  # type: ignore[arg-type]
     rng = np.random.default_rng([task["seed"], block.number])
     chosen = rng.permutation(block.rows)[: task["rows"]]  # in random order: any of them may be held out
-    return _write(place, "sample", {"X": rows[chosen]})
+    return _write(location, "sample", {"X": rows[chosen]})
 
 
 def train(task: Task) -> Result:
     """Train the codec on the samples of all blocks, and write it to a file."""
-    place, method = place_at(task["out"]), method_from_json(task["method"])
+    location, method = location_at(task["out"]), method_from_json(task["method"])
     held, used = [], []
     for file in task["samples"]:
-        X = _read(place, file)["X"]
+        X = location.read_arrays(file["name"], file)["X"]
         share = len(X) * HELD_OUT // max(task["drawn"], HELD_OUT * 8)
         held.append(X[:share])
         used.append(X[share:])
@@ -103,34 +102,40 @@ def train(task: Task) -> Result:
     sample: Floats = np.concatenate(held)
     if len(sample):
         codec = replace(codec, captured=codec.captured_energy(sample))
-    return _write(place, "model", codec.arrays)
+    return _write(location, "model", codec.arrays)
 
 
 def encode(task: Task) -> Result:
     """Write the segment of a block; return its entry of the manifest, and the lengths and checksums of its files."""
-    block, place, method = Block.from_json(task["block"]), place_at(task["out"]), method_from_json(task["method"])
+    block, location, method = (
+        Block.from_json(task["block"]),
+        location_at(task["out"]),
+        method_from_json(task["method"]),
+    )
     rows = read_block(block, task["dim"], task["metric"])
     ids = np.arange(block.first, block.first + block.rows, dtype=np.int64)
     settings = BuildSettings(task["metric"], task["seed"], None)
     codec = None if task["codec"] is None else _codec(task["out"], json.dumps(task["codec"]))
     segment = method.encode(rows, ids, block.number, codec, settings, Workers(task["threads"]))
-    entry, models, files = write_segment(place.write, segment)
+    entry, models, files = write_segment(location.write, segment)
     result = {"number": block.number, "entry": entry, "models": models, "files": files}
-    place.write(task["record"], json.dumps(result).encode())
+    location.write(task["record"], json.dumps(result).encode())
     return result
 
 
 def measure(task: Task) -> Result:
     """Measure the accuracy of searches on some segments; write the codec with it, and return its file."""
-    place = place_at(task["out"])
+    location = location_at(task["out"])
     codec = _codec(task["out"], json.dumps(task["codec"]))
     segments = [
-        ListSegment.from_arrays(codec, {name: array for file in files for name, array in _read(place, file).items()})
+        ListSegment.from_arrays(
+            codec, {name: array for file in files for name, array in location.read_arrays(file["name"], file).items()}
+        )
         for files in task["segments"]
     ]
     rng = np.random.default_rng(task["seed"])
     measured = calibrate(segments, None, rng, Workers(task["threads"]), task["share"])
-    return _write(place, "model", (measured[0].codec if measured else codec).arrays)
+    return _write(location, "model", (measured[0].codec if measured else codec).arrays)
 
 
 _KINDS: dict[str, Callable[[Task], Result]] = {
@@ -138,25 +143,16 @@ _KINDS: dict[str, Callable[[Task], Result]] = {
 }
 
 
-def _write(place: Place, kind: str, arrays: Mapping[str, Array]) -> Result:
+def _write(location: Location, kind: str, arrays: Mapping[str, Array]) -> Result:
     data = array_file(arrays)
     digest = checksum(data)
     name = f"{kind}-{digest[:16]}.safetensors"
-    place.write(name, data)
+    location.write(name, data)
     return {"file": {"name": name, "bytes": len(data), "checksum": digest}}
-
-
-def _read(place: Place, file: Mapping[str, Any]) -> dict[str, Array]:
-    """Return the arrays of a file, mapped if it is local; its bytes are checked."""
-    if isinstance(place, LocalPlace):
-        return read_array_file(Path(place.folder) / file["name"], file)
-    data = place.read(file["name"])
-    if len(data) != file["bytes"] or checksum(data) != file["checksum"]:
-        raise CorruptIndexError(f"{place.name}/{file['name']} is damaged: its checksum does not match")
-    return parse_arrays(np.frombuffer(data, np.uint8))[0]
 
 
 @lru_cache(maxsize=1)
 def _codec(out: str, file: str) -> Codec:
     """Return the codec in a file; a worker reads it once."""
-    return Codec.from_arrays(_read(place_at(out), json.loads(file)))
+    about = json.loads(file)
+    return Codec.from_arrays(location_at(out).read_arrays(about["name"], about))

@@ -9,17 +9,16 @@ from logt.errors import CorruptIndexError, InvalidInputError
 from logt.photos.catalog import CATALOG_FILE, Catalog
 from logt.photos.index_folder import IndexFolder
 from logt.photos.manifest import PhotoManifest
-from logt.storage.backup import Copy, copy_index, removed_on_failure
+from logt.storage.backup import copy_index, removed_on_failure
 
 
-def copy_photo_index(
-    source: Path, target: Path, *, photo_folder: Path | None = None, overwrite: bool = False
-) -> Copy:
+def copy_photo_index(source: Path, target: Path, *, photo_folder: Path | None = None, overwrite: bool = False) -> int:
     """Copy the present state of an index of photos to a folder, and check every byte of the copy.
 
     source: the folder of an index of photos; it may be updated meanwhile.
     target: a new or empty folder, or with `overwrite` that of an index of photos that no process is writing to.
     photo_folder: the folder of the photos; default the one that the source names.
+    Return the generation of the vectors.
     """
     old, new = IndexFolder(source.resolve()), IndexFolder(target.resolve())
     folder = PhotoManifest.read(old.path).photo_folder(old.path) if photo_folder is None else photo_folder.resolve()
@@ -28,28 +27,28 @@ def copy_photo_index(
     if new.has_manifest() and not overwrite:
         raise InvalidInputError(f"{target} is an index of photos; choose another path, or pass --overwrite")
     with removed_on_failure(new.path), new.lock():
-        manifest, copied = _copy_files(old, new)
+        manifest, generation = _copy_files(old, new)
         manifest.with_folder(folder, new.path).write(new.path)
         new.check()
         if manifest.whitening is not None:
             new.remove_all_except(manifest.whitening)
-    return copied
+    return generation
 
 
-def _copy_files(old: IndexFolder, new: IndexFolder) -> tuple[PhotoManifest, Copy]:
-    """Copy vectors, whitening and catalog; return the manifest that belongs to them.
+def _copy_files(old: IndexFolder, new: IndexFolder) -> tuple[PhotoManifest, int]:
+    """Copy vectors, whitening and catalog; return the manifest that belongs to them, and their generation.
 
     The catalog is copied last. If photos were indexed meanwhile, it knows more than the vectors; the next update of
     the copy reads those photos again.
     """
     while True:
         manifest = PhotoManifest.read(old.path)
-        copied = Copy(0, 0, 0)
+        generation = 0
         try:
             if manifest.whitening is not None:
                 new.write_whitening(old.read_whitening(manifest.whitening))
                 folders = old.vectors_folder(manifest.whitening), new.vectors_folder(manifest.whitening)
-                copied = copy_index(*folders, overwrite=True)
+                generation = copy_index(*folders, overwrite=True)
         except (FileNotFoundError, CorruptIndexError):
             if PhotoManifest.read(old.path) == manifest:
                 raise
@@ -58,4 +57,4 @@ def _copy_files(old: IndexFolder, new: IndexFolder) -> tuple[PhotoManifest, Copy
             with closing(Catalog(old.path, create=False)) as catalog:
                 catalog.copy_to(new.path)
         if PhotoManifest.read(old.path) == manifest:
-            return manifest, copied
+            return manifest, generation

@@ -9,60 +9,41 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from logt.errors import CorruptIndexError, InvalidInputError, LockedError
 from logt.storage import changes
-from logt.storage.changes import Change
-from logt.storage.files import copy_file, make_folder, missing_folders
-from logt.storage.lock import LOCK, Lock
-from logt.storage.manifest import MANIFEST, read_manifest, state_of, write_manifest
-from logt.storage.store import INDEX_FILE, Store, is_index, last_position
+from logt.storage.changes import Change, log_path, start_of_log
+from logt.storage.files import copy_file, missing_folders
+from logt.storage.locations import LocalLocation, remove_other_files
+from logt.storage.manifest import MANIFEST, state_of
+from logt.storage.store import Store, last_position, read_log, read_one_state
 
 
-@dataclass(frozen=True)
-class Copy:
-    """The generation that was copied, and the number of files and bytes that the copy has."""
-
-    generation: int
-    files: int
-    nbytes: int
-
-
-def copy_index(source: Path, target: Path, *, overwrite: bool = False) -> Copy:
-    """Copy the present state of an index to a folder, and check every byte of the copy.
+def copy_index(source: Path, target: Path, *, overwrite: bool = False) -> int:
+    """Copy the present state of an index to a folder, check every byte of the copy, and return the generation.
 
     source: the folder of an index; it may be written meanwhile.
     target: a new or empty folder, or with `overwrite` that of an index that no process is writing to.
     """
     source, target = source.resolve(), target.resolve()
-    read_manifest(source)
-    check_target(target, source, overwrite=overwrite)
-    with removed_on_failure(target):
-        make_folder(target)
-        with Lock(target):
-            manifest, log, end = _copy_files(source, target)
-            state = _write(target, manifest, log, end)
-            try:
-                Store.open(target, write=False).read()
-            except CorruptIndexError:
-                (target / MANIFEST).unlink()  # no index rather than a wrong one
-                raise
-            _remove_others(target, {*manifest["files"], f"changes-{state}.log"})
-    sizes = [path.stat().st_size for path in target.iterdir()]
-    return Copy(end, len(sizes) - 1, sum(sizes))  # the lock is not counted
-
-
-def check_target(target: Path, source: Path, *, overwrite: bool) -> None:
-    """Raise unless a copy may be written to a folder."""
+    old, new = LocalLocation(source), LocalLocation(target)
+    old.read_manifest()
     if target == source or target.is_relative_to(source):
         raise InvalidInputError(f"{target} is the index itself, or inside it; choose another path")
-    if target.exists() and not is_index(target):
-        raise InvalidInputError(f"{target} exists and is not an index; choose another path")
     if (target / MANIFEST).exists() and not overwrite:
         raise InvalidInputError(f"{target} is an index; choose another path, or pass --overwrite to replace it")
+    with removed_on_failure(target), new.lock(create=True):
+        manifest, (log, generation) = read_one_state(old, lambda manifest: _copy_files(old, target, manifest))
+        state = _write(new, manifest, log, generation)
+        try:
+            Store.open(new, write=False).read()
+        except CorruptIndexError:
+            new.remove(MANIFEST)  # no index rather than a wrong one
+            raise
+        remove_other_files(target, [*manifest["files"], log_path(target, state).name])
+    return generation
 
 
 @contextmanager
@@ -82,56 +63,29 @@ def removed_on_failure(folder: Path) -> Iterator[None]:
         raise
 
 
-def _copy_files(source: Path, target: Path) -> tuple[Any, list[Change], int]:
-    """Copy the array files of one state; return its manifest, the changes in its log, and its generation."""
-    while True:
-        manifest = read_manifest(source)
+def _copy_files(source: LocalLocation, target: Path, manifest: Any) -> tuple[list[Change], int]:
+    """Copy the array files of a manifest; return the changes in its log, and the generation after them."""
+    log, end = read_log(source, manifest)
+    for name, about in manifest["files"].items():
         try:
-            state = manifest.get("state", "")
-            start = changes.start_of_log(state, manifest["generation"])
-            log, end = changes.read(source / f"changes-{state}.log", start)
-            for name, about in manifest["files"].items():
-                if not INDEX_FILE.fullmatch(name):
-                    raise CorruptIndexError(f"{source / MANIFEST} is damaged: it names the file {name!r}")
-                _copy_array_file(source / name, target / name, about)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise CorruptIndexError(f"{source / MANIFEST} is damaged: {error}") from error
-        except CorruptIndexError:
-            if read_manifest(source) == manifest:
-                raise
-            continue  # a writer has replaced the files meanwhile
-        if read_manifest(source) == manifest:
-            return manifest, log, end.generation
+            copy_file(source.folder / name, target / name, about)
+        except FileNotFoundError:
+            raise CorruptIndexError(f"{source.folder / name} is missing") from None
+    return log, end.generation
 
 
-def _copy_array_file(source: Path, target: Path, about: Any) -> None:
-    try:
-        copy_file(source, target, about)
-    except FileNotFoundError:
-        raise CorruptIndexError(f"{source} is missing") from None
-
-
-def _write(target: Path, manifest: Any, log: list[Change], generation: int) -> str:
+def _write(target: LocalLocation, manifest: Any, log: list[Change], generation: int) -> str:
     """Write the log and then the manifest; return its state.
 
     The state is one that no other folder has: readers notice it, however the copy came to be where they read. Over
     another index, the generation is one that it did not have.
     """
     with suppress(FileNotFoundError, CorruptIndexError):  # a new folder, or a damaged index
-        generation = max(generation, last_position(target, read_manifest(target)).generation + 1)
+        generation = max(generation, last_position(target).generation + 1)
     generation -= bool(log)  # the log adds one
     manifest = {**manifest, "generation": generation, "copy": os.urandom(16).hex()}
     state = manifest["state"] = state_of(manifest)
-    path = target / f"changes-{state}.log"
-    path.unlink(missing_ok=True)
     if log:
-        changes.append(path, changes.start_of_log(state, generation), log)
-    write_manifest(target, manifest)
+        changes.append(log_path(target.folder, state), start_of_log(manifest), log)
+    target.write_manifest(manifest)
     return state
-
-
-def _remove_others(folder: Path, names: set[str]) -> None:
-    """Remove the files of earlier states."""
-    for path in folder.iterdir():
-        if INDEX_FILE.fullmatch(path.name) and path.name not in (*names, LOCK):
-            path.unlink(missing_ok=True)

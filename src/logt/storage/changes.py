@@ -1,4 +1,4 @@
-"""The log of changes: records that are appended to a file, each flushed to disk before a save returns.
+"""The write-ahead log: changes since the manifest was written. Each save appends a record and flushes it to disk.
 
 A record is a header (magic, generation, length, checksum of the header), a checksum that also covers the one before,
 and arrays. A record that is not complete was never acknowledged, and is ignored; one that is complete but damaged is
@@ -8,13 +8,12 @@ an error.
 from __future__ import annotations
 
 import hashlib
-import os
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,8 +21,7 @@ from logt._internal.types import Array, Floats, Ids
 from logt._internal.validation import check_array, check_lengths
 from logt.engine.string_ids import Layer
 from logt.errors import CorruptIndexError
-from logt.storage.files import array_file, flush_folder, open_descriptor, parse_arrays, read_bytes, write_all
-from logt.storage.manifest import UNUSABLE
+from logt.storage.files import UNUSABLE, append_to_file, array_file, parse_arrays, read_bytes
 
 MAX_PENDING = 8 << 20
 """Bytes of vectors that wait to be logged; more are written as segments."""
@@ -100,9 +98,15 @@ class Position:
         return self.offset + nbytes <= MAX_LOG and self.changes + count <= MAX_CHANGES
 
 
-def start_of_log(state: str, generation: int) -> Position:
+def log_path(folder: Path, state: str | None) -> Path:
+    """Return the path of the log of a manifest with this state."""
+    return folder / f"changes-{state}.log"
+
+
+def start_of_log(manifest: Mapping[str, Any]) -> Position:
     """Return the position at the start of the log of a manifest."""
-    return Position(0, generation, hashlib.blake2b(state.encode(), digest_size=_DIGEST).digest())
+    digest = hashlib.blake2b(manifest["state"].encode(), digest_size=_DIGEST).digest()
+    return Position(0, manifest["generation"], digest)
 
 
 def append(path: Path, at: Position, changes: Sequence[Change]) -> Position:
@@ -115,35 +119,16 @@ def append(path: Path, at: Position, changes: Sequence[Change]) -> Position:
     digest = hashlib.blake2b(at.digest + payload, digest_size=_DIGEST).digest()
     head = _HEADER.pack(_MAGIC, generation, len(payload), 0)[:-4]
     record = head + struct.pack("<I", zlib.crc32(head)) + digest + payload
-    new = not path.exists()
-    with open_descriptor(path, os.O_WRONLY | os.O_CREAT) as file:
-        os.ftruncate(file, at.offset)
-        os.lseek(file, at.offset, os.SEEK_SET)
-        try:
-            write_all(file, record)
-            os.fsync(file)
-        except BaseException:
-            os.ftruncate(file, at.offset)
-            raise
-    if new:
-        flush_folder(path.parent)
+    append_to_file(path, at.offset, record)
     return Position(at.offset + len(record), generation, digest, at.offset, at.changes + len(changes))
 
 
-def read(path: Path, at: Position) -> tuple[list[Change], Position]:
-    """Return the changes of the complete records after `at`, and where they end.
+def read(path: Path, at: Position) -> tuple[list[Change], Position, str | None]:
+    """Return the changes of the records after `at`, where they end, and what is wrong with the next one, or None.
 
-    Raise CorruptIndexError if a record is damaged, or if the last one that was read is no longer there: a writer
-    removes a record that could not be flushed to disk.
+    A record is wrong if it is damaged, or if the one before `at` is not the one that was read: a writer removes a
+    record that could not be flushed to disk.
     """
-    changes, end, wrong = read_undamaged(path, at)
-    if wrong is not None:
-        raise CorruptIndexError(wrong)
-    return changes, end
-
-
-def read_undamaged(path: Path, at: Position) -> tuple[list[Change], Position, str | None]:
-    """Return the changes before the first damaged record, where they end, and what is wrong with it, or None."""
     try:
         data = read_bytes(path, _MAX_FILE)
     except FileNotFoundError:

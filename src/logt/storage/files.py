@@ -21,12 +21,11 @@ from logt.errors import CorruptIndexError
 ALIGNMENT = 64
 """Bytes of a cache line. The first array of a file starts at a multiple of this."""
 
-MAX_HEADER = 1 << 20
-"""Bytes of the description of the arrays in a file, at most."""
+UNUSABLE = (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError, RecursionError)
+"""What bytes that are not as logt writes them raise."""
 
-METADATA = "__metadata__"
-"""The key of a header that is no array."""
-
+_METADATA = "__metadata__"  # the key of a header that is no array
+_MAX_HEADER = 1 << 20  # bytes
 _PIECE = 1 << 20  # bytes that are copied at a time
 
 _DTYPES = {
@@ -51,10 +50,20 @@ def checksum(data: Any) -> str:
 
 def replace_file(path: Path, data: bytes) -> None:
     """Write under a temporary name, flush to disk, rename, flush the folder."""
-    temporary = _temporary(path)
+    with _replacing(path) as file:
+        write_all(file, data)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[int]:
+    """Open a temporary file; it is flushed and renamed at the end, or removed if the body raises.
+
+    No other writer uses its name, even on another machine that shares the folder.
+    """
+    temporary = path.with_name(f".{path.name}.{int.from_bytes(os.urandom(8))}.tmp")
     try:
         with open_descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as file:
-            write_all(file, data)
+            yield file
             os.fsync(file)
         os.replace(temporary, path)
     finally:
@@ -62,16 +71,27 @@ def replace_file(path: Path, data: bytes) -> None:
     flush_folder(path.parent)
 
 
-def _temporary(path: Path) -> Path:
-    """Return a name that no other writer uses, even on another machine that shares the folder."""
-    return path.with_name(f".{path.name}.{int.from_bytes(os.urandom(8))}.tmp")
-
-
 def write_all(file: int, data: bytes) -> None:
     """Write all bytes to an open file."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(file, rest) :]
+
+
+def append_to_file(path: Path, start: int, data: bytes) -> None:
+    """Write bytes at the end of a file, from `start` on, and flush them to disk; cut them off if that fails."""
+    new = not path.exists()
+    with open_descriptor(path, os.O_WRONLY | os.O_CREAT) as file:
+        os.ftruncate(file, start)
+        os.lseek(file, start, os.SEEK_SET)
+        try:
+            write_all(file, data)
+            os.fsync(file)
+        except BaseException:
+            os.ftruncate(file, start)
+            raise
+    if new:
+        flush_folder(path.parent)
 
 
 def flush_folder(folder: Path) -> None:
@@ -99,23 +119,11 @@ def copy_file(source: Path, target: Path, about: Mapping[str, Any]) -> None:
 
     about: "bytes" and "checksum" of the file; a target that has them is left as it is.
     """
-    if target.is_file() and describe_file(target) == dict(about):
+    if target.is_file() and describe_file(target) == about:
         return
-    temporary = _temporary(target)
-    digest, size = hashlib.blake2b(digest_size=32), 0
-    try:
-        with open_regular(source) as old, open_descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as new:
-            while piece := os.read(old, _PIECE):
-                write_all(new, piece)
-                digest.update(piece)
-                size += len(piece)
-            os.fsync(new)
-        if (size, digest.hexdigest()) != (about["bytes"], about["checksum"]):
+    with _replacing(target) as file:
+        if describe_file(source, copy_to=file) != about:
             raise CorruptIndexError(f"{source} is damaged: its checksum does not match the manifest")
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
-    flush_folder(target.parent)
 
 
 def array_file(arrays: Mapping[str, Array], metadata: dict[str, str] | None = None) -> bytes:
@@ -125,7 +133,7 @@ def array_file(arrays: Mapping[str, Array], metadata: dict[str, str] | None = No
     largest items, so that all items are aligned.
     """
     placed = sorted(arrays.items(), key=lambda item: (item[1].nbytes % ALIGNMENT > 0, -item[1].itemsize, item[0]))
-    header: dict[str, Any] = {} if metadata is None else {METADATA: metadata}
+    header: dict[str, Any] = {} if metadata is None else {_METADATA: metadata}
     size = 0
     for name, array in placed:
         offsets = [size, size := size + array.nbytes]
@@ -148,11 +156,16 @@ def read_bytes(path: Path, most: int) -> bytes:
             return stream.read()
 
 
-def describe_file(path: Path) -> dict[str, Any]:
-    """Return the length and the checksum of a file, read piece by piece, as a manifest has them."""
+def describe_file(path: Path, copy_to: int | None = None) -> dict[str, Any]:
+    """Return the length and the checksum of a file, read piece by piece, as a manifest has them.
+
+    copy_to: an open file that the pieces are written to.
+    """
     digest, size = hashlib.blake2b(digest_size=32), 0
     with open_regular(path) as file:
         while piece := os.read(file, _PIECE):
+            if copy_to is not None:
+                write_all(copy_to, piece)
             digest.update(piece)
             size += len(piece)
     return {"bytes": size, "checksum": digest.hexdigest()}
@@ -182,43 +195,28 @@ def read_array_file(path: Path, about: Mapping[str, Any], *, large_pages: bool =
 
 
 def parse_arrays(data: Array) -> tuple[dict[str, Array], Mapping[str, str]]:
-    """Return (arrays, metadata) of the bytes of a safetensors file; raise ValueError if they are none."""
-    start = 8 + header_bytes(data[:8].tobytes())
-    header = parse_header(data[8:start].tobytes())
-    return {n: array_at(data, start, about) for n, about in header.items() if n != METADATA}, header.get(METADATA, {})
-
-
-def header_bytes(first: bytes) -> int:
-    """Return the length of the header of a safetensors file, from its first 8 bytes."""
-    length = int.from_bytes(first, "little")
-    if len(first) != 8 or length > MAX_HEADER:
+    """Return (arrays, metadata) of the bytes of a safetensors file; raise one of UNUSABLE if they are none."""
+    length = int.from_bytes(data[:8].tobytes(), "little")
+    if len(data) < 8 or length > _MAX_HEADER:
         raise ValueError(f"a header of {length:,} bytes")
-    return length
+    start = 8 + length
+    header = json.loads(data[8:start].tobytes())
+    metadata = header.pop(_METADATA, {})
+    return {name: _array_at(data[start:], about) for name, about in header.items()}, metadata
 
 
-def parse_header(text: bytes) -> dict[str, Any]:
-    """Return the description of each array in a header, by name, and the metadata."""
-    try:
-        header: dict[str, Any] = json.loads(text)
-    except RecursionError:
-        raise ValueError("the header is nested too deeply") from None
-    return header
-
-
-def array_at(data: Array, start: int, about: Mapping[str, Any]) -> Array:
-    """Return an array of the bytes of a file. start: where its arrays start. about: from its header."""
+def _array_at(data: Array, about: Mapping[str, Any]) -> Array:
+    """Return an array of the bytes after a header. about: what the header has of it."""
     first, last = about["data_offsets"]
-    if not 0 <= first <= last <= len(data) - start:
+    if not 0 <= first <= last <= len(data):
         raise ValueError("an array is not inside the file")
-    values = data[start + first : start + last].view(_DTYPES[about["dtype"]])
-    return values.reshape(about["shape"])
+    return data[first:last].view(_DTYPES[about["dtype"]]).reshape(about["shape"])
 
 
 @contextmanager
 def open_regular(path: Path) -> Iterator[int]:
     """Open a file for reading without waiting for a writer of a pipe; anything but a regular file is refused."""
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-    file = os.open(path, flags)
+    file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise CorruptIndexError(f"{path} is not a regular file")
@@ -230,7 +228,7 @@ def open_regular(path: Path) -> Iterator[int]:
 def open_here(path: Path, flags: int) -> int:
     """Create or open a file to write; raise CorruptIndexError if it is a link: an index may come from elsewhere."""
     try:
-        return os.open(path, flags | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0), 0o644)
+        return os.open(path, flags | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
@@ -240,7 +238,7 @@ def open_here(path: Path, flags: int) -> int:
 @contextmanager
 def open_descriptor(path: Path, flags: int) -> Iterator[int]:
     """Open a file or folder by its path, and close it at the end."""
-    file = open_here(path, flags) if flags & os.O_CREAT else os.open(path, flags | getattr(os, "O_CLOEXEC", 0))
+    file = open_here(path, flags) if flags & os.O_CREAT else os.open(path, flags)
     try:
         yield file
     finally:

@@ -1,29 +1,300 @@
-"""The store at a path or URL."""
+"""Locations of indexes and other files: a local folder, or anything that fsspec opens by URL (s3://, gs://, ...).
+
+In a folder, a new manifest replaces the old one, and a writer has a lock. In an object store there is no lock. Each
+generation has its own object manifest-GENERATION.json, which is created only if there is none: of two writers, one
+gets a ConflictError. Readers use the manifest with the highest number. The files of the generation before are kept,
+for those who still read it.
+"""
 
 from __future__ import annotations
 
-from logt.storage.places import is_url, local_path
-from logt.storage.store import Store
+import os
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from logt._internal.types import Array
+from logt.errors import ConflictError, CorruptIndexError, InvalidInputError, MissingExtraError
+from logt.storage.cache import read_cached
+from logt.storage.files import checksum, make_folder, read_array_file, read_bytes, replace_file
+from logt.storage.lock import LOCK, Lock, NoLock
+from logt.storage.manifest import ARRAY_FILE, INDEX_FILE, MANIFEST, MAX_MANIFEST, manifest_bytes, parse_manifest
+
+ORPHAN_SECONDS = 7 * 24 * 3600
+"""After this time, files at a URL that no manifest names are removed by the next commit: no build takes as long."""
+
+MANIFEST_NAME = re.compile(r"manifest(-\d{12})?\.json")
+"""The names of manifests, in a folder and by URL."""
+
+_TIMES = ("LastModified", "last_modified", "mtime", "created")  # what stores call the time of writing
 
 
-def open_store(path: object, *, write: bool) -> Store:
-    """Open the index at a path or URL."""
-    if is_url(path):
-        from logt.storage.remote import RemoteStore
-
-        return RemoteStore.open(str(path), write=write)
-    return Store.open(local_path(path), write=write)
+def is_url(path: object) -> bool:
+    """Return whether a path is a URL, such as s3://bucket/index; file:// URLs are local paths."""
+    return "://" in str(path) and not str(path).startswith("file://")
 
 
-def create_store(path: object) -> Store:
-    """Prepare to write an index to a path or URL; what it holds will be replaced."""
-    if is_url(path):
-        from logt.storage.remote import RemoteStore
+def local_path(path: object) -> Path:
+    """Return a local path, or the path of a file:// URL."""
+    name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(name, str):
+        raise InvalidInputError(f"a path must be a string or a Path, got {path!r}")
+    name = name.removeprefix("file://")
+    if not name or "\0" in name:
+        raise InvalidInputError(f"{name!r} is not a path")
+    return Path(name).resolve()
 
-        return RemoteStore.create(str(path))
-    return Store.create(local_path(path))
+
+def file_system(url: str) -> tuple[Any, str]:
+    """Return (the file system of fsspec for a URL or local path, the path in it)."""
+    try:
+        import fsspec
+
+        return fsspec.core.url_to_fs(str(url))  # type: ignore[no-any-return]
+    except ImportError as error:  # fsspec itself, or what it needs for this kind of URL
+        raise MissingExtraError(f'{url} needs more packages: pip install "logt-search[cloud]" ({error})') from error
+    except ValueError as error:
+        raise InvalidInputError(f"{url} cannot be opened: {error}") from error
 
 
-def same_store(path: object, store: Store) -> bool:
-    """Return whether a path or URL is that of a store."""
-    return (str(path).rstrip("/") if is_url(path) else str(local_path(path))) == store.name
+class LocalLocation:
+    """A folder on a disk of this machine, or one that all machines share."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.name = folder, str(folder)
+
+    def read(self, name: str) -> bytes:
+        """Return the bytes of a file; raise FileNotFoundError if there is none."""
+        return (self.folder / name).read_bytes()
+
+    def read_arrays(self, name: str, about: Mapping[str, Any], *, large_pages: bool = False) -> dict[str, Array]:
+        """Return the arrays of a file of an index, checked and mapped; see `read_array_file`."""
+        return read_array_file(self.folder / name, about, large_pages=large_pages)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file, so that it is there as a whole or not at all."""
+        replace_file(self.folder / name, data)
+
+    def names(self) -> list[str]:
+        """Return the names of all files."""
+        return [path.name for path in self.folder.iterdir()] if self.folder.is_dir() else []
+
+    def size(self, name: str) -> int | None:
+        """Return the bytes of a file, None if there is none."""
+        path = self.folder / name
+        return path.stat().st_size if path.is_file() else None
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if there is one."""
+        (self.folder / name).unlink(missing_ok=True)
+
+    def lock(self, *, create: bool = False) -> Lock:
+        """Return the right to write an index; raise LockedError if another writer has it.
+
+        create: make the folder, if there is none; raise InvalidInputError if there is something else.
+        """
+        if create:
+            if self.folder.exists() and not _is_index(self.folder):
+                raise InvalidInputError(f"{self.folder} exists and is not an index; choose another path")
+            make_folder(self.folder)
+        lock = Lock(self.folder)
+        for left in self.folder.glob(".*.tmp"):  # of a writer that was killed
+            if INDEX_FILE.fullmatch(left.name):
+                left.unlink(missing_ok=True)
+        return lock
+
+    def read_manifest(self) -> Any:
+        """Return the present manifest; raise FileNotFoundError if there is no index."""
+        path = self.folder / MANIFEST
+        try:
+            return parse_manifest(read_bytes(path, MAX_MANIFEST), path)
+        except (FileNotFoundError, NotADirectoryError):
+            reason = f"it has no {MANIFEST}" if self.folder.exists() else "this path does not exist"
+            raise FileNotFoundError(f"{self.folder} holds no index: {reason}") from None
+
+    def write_manifest(self, manifest: Mapping[str, Any]) -> None:
+        """Replace the manifest, and remove nothing."""
+        self.write(MANIFEST, manifest_bytes(manifest))
+
+    def newest_generation(self) -> int:
+        """Return the generation of the present manifest, even of a damaged one; 0 if that is not known."""
+        return 0
+
+    def commit(self, manifest: Mapping[str, Any]) -> None:
+        """Write a manifest whose files are there, and remove files that are not needed any more."""
+        self.write_manifest(manifest)
+        remove_other_files(self.folder, manifest["files"])
+
+
+def _is_index(folder: Path) -> bool:
+    """Return whether a folder is an index, even a damaged one, or holds only what a writer of one left.
+
+    A folder with nothing but a manifest.json that another program wrote is not an index.
+    """
+    if not folder.is_dir():
+        return False
+    names = [path.name for path in folder.iterdir()]
+    ours = [name for name in names if INDEX_FILE.fullmatch(name)]
+    if MANIFEST not in names:
+        return len(ours) == len(names)
+    if ours:
+        return True
+    path = folder / MANIFEST
+    return path.is_file() and b'"generation"' in path.read_bytes() and b'"segments"' in path.read_bytes()
+
+
+def remove_other_files(folder: Path, names: Iterable[str]) -> None:
+    """Remove the files of an index that its present state does not have."""
+    kept = {*names, LOCK}
+    for path in folder.iterdir():
+        if INDEX_FILE.fullmatch(path.name) and path.name not in kept:
+            path.unlink(missing_ok=True)
+
+
+class RemoteLocation:
+    """A prefix in an object store, by URL; `LocalLocation` describes the methods that both have."""
+
+    folder = None
+
+    def __init__(self, url: str):
+        self.name = url.rstrip("/")
+        self._files, self._path = file_system(self.name)
+
+    def _at(self, name: str) -> str:
+        return f"{self._path}/{name}"
+
+    def read(self, name: str) -> bytes:
+        return bytes(self._files.cat_file(self._at(name)))
+
+    def read_checked(self, name: str, about: Mapping[str, Any]) -> bytes:
+        """Return the bytes of a file of an index; raise CorruptIndexError if they are not as written."""
+        try:
+            data = self.read(name)
+        except FileNotFoundError:
+            raise CorruptIndexError(f"{self.name}/{name} is missing") from None
+        if len(data) != about["bytes"] or checksum(data) != about["checksum"]:
+            raise CorruptIndexError(f"{self.name}/{name} is damaged: its checksum does not match the manifest")
+        return data
+
+    def read_arrays(self, name: str, about: Mapping[str, Any], *, large_pages: bool = False) -> dict[str, Array]:
+        return read_cached(name, about, lambda: self.read_checked(name, about), large_pages=large_pages)
+
+    def write(self, name: str, data: bytes) -> None:
+        if not re.fullmatch(ARRAY_FILE, name) or self.size(name) != len(data):  # these are named by their content
+            self._files.pipe_file(self._at(name), data)
+
+    def create(self, name: str, data: bytes) -> None:
+        """Write a new file; raise FileExistsError if there is one, even if it is written at the same moment.
+
+        A store without conditional writes checks first, and two writers at the same moment are not noticed.
+        """
+        try:
+            self._files.pipe_file(self._at(name), data, mode="create")
+        except (NotImplementedError, TypeError):
+            if self._files.exists(self._at(name), refresh=True):
+                raise FileExistsError(self._at(name)) from None
+            self.write(name, data)
+
+    def names(self) -> list[str]:
+        return list(self.files())
+
+    def files(self) -> dict[str, tuple[int, float]]:
+        """Return the bytes of each file, and the seconds since it was written: 0 if the store does not know."""
+        self._files.invalidate_cache(self._path)
+        try:
+            found = self._files.ls(self._path, detail=True)
+        except FileNotFoundError:
+            return {}
+        files = (about for about in found if about["type"] == "file")
+        return {about["name"].rsplit("/", 1)[-1]: (int(about["size"] or 0), _age(about)) for about in files}
+
+    def size(self, name: str) -> int | None:
+        self._files.invalidate_cache(self._path)
+        try:
+            return int(self._files.info(self._at(name))["size"])
+        except FileNotFoundError:
+            return None
+
+    def remove(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            self._files.rm_file(self._at(name))
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all files."""
+        return sum(size for size, _ in self.files().values())
+
+    def check_files(self) -> None:
+        """Read all files of the index, past the cache; raise CorruptIndexError if one is damaged."""
+        for name, about in self.read_manifest()["files"].items():
+            self.read_checked(name, about)
+
+    def lock(self, *, create: bool = False) -> NoLock:
+        return NoLock()
+
+    def read_manifest(self) -> Any:
+        while generation := self.newest_generation():
+            name = _manifest_name(generation)
+            try:
+                return parse_manifest(self.read(name), f"{self.name}/{name}")
+            except FileNotFoundError:
+                continue  # two commits since it was listed
+        raise FileNotFoundError(f"{self.name} holds no index: it has no manifest")
+
+    def newest_generation(self) -> int:
+        return max(self._generations(), default=0)
+
+    def _generations(self) -> list[int]:
+        found = (MANIFEST_NAME.fullmatch(name) for name in self.names())
+        return [int(name[1][1:]) for name in found if name and name[1]]
+
+    def commit(self, manifest: Mapping[str, Any]) -> None:
+        try:
+            self.create(_manifest_name(manifest["generation"]), manifest_bytes(manifest))
+        except FileExistsError:
+            raise ConflictError(
+                f"{self.name} was written by another since it was opened; nothing was changed. "
+                "Open it again, or save to another URL"
+            ) from None
+        self._collect(manifest["generation"])
+
+    def _collect(self, generation: int) -> None:
+        """Remove the files of generations before the last one, and old files that no manifest names."""
+        kept, old = set(), set()
+        for number in self._generations():
+            name = _manifest_name(number)
+            try:
+                named = set(parse_manifest(self.read(name), name)["files"])
+            except (FileNotFoundError, CorruptIndexError):
+                continue
+            if number >= generation - 1:
+                kept |= named
+            else:
+                old |= named
+                self.remove(name)
+        for name, (_, age) in self.files().items():
+            if INDEX_FILE.fullmatch(name) and name not in kept and (name in old or age > ORPHAN_SECONDS):
+                self.remove(name)
+
+
+def _manifest_name(generation: int) -> str:
+    return f"manifest-{generation:012d}.json"
+
+
+def _age(about: Mapping[str, Any]) -> float:
+    """Return the seconds since a file was written, from what a store reports of it."""
+    written = next((about[key] for key in _TIMES if about.get(key)), None)
+    if not isinstance(written, datetime):
+        return 0.0
+    return (datetime.now(UTC) - (written if written.tzinfo else written.replace(tzinfo=UTC))).total_seconds()
+
+
+Location = LocalLocation | RemoteLocation
+
+
+def location_at(path: object) -> Location:
+    """Return the location at a path or URL."""
+    return RemoteLocation(str(path)) if is_url(path) else LocalLocation(local_path(path))

@@ -65,6 +65,18 @@ class Lock:
         self.close()
 
 
+class NoLock:
+    """The right to write to an object store, which has no locks, until it is closed."""
+
+    in_place = True
+
+    def __init__(self) -> None:
+        self.held = True
+
+    def close(self) -> None:
+        self.held = False
+
+
 def _drop_after_fork() -> None:
     """Close the files in a forked child, which does not write: with them open, a lock would outlive its parent."""
     for lock in list(_held):

@@ -7,23 +7,14 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
-from pathlib import Path
-from typing import Any, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, get_args, get_type_hints
 
 from logt.engine.protocols import Method
 from logt.errors import CorruptIndexError, FormatVersionError
-from logt.group_testing.cascade import Cascade
-from logt.group_testing.correction import Suppress
-from logt.group_testing.decoder import GroupPinv, Local, Sparse, Transpose
-from logt.group_testing.dictionary import DictionaryLearning
-from logt.group_testing.grouping import KdTree, Orthogonal, Random
-from logt.group_testing.kmeans import KMeans
-from logt.group_testing.llc import LocalityConstrained
-from logt.group_testing.memory_vectors import Mean, Pinv, Sum
 from logt.group_testing.method import GroupTesting
-from logt.group_testing.quantize import Float32, Int8, ProductQuantizer
 from logt.lists.method import Sketched
-from logt.storage.files import checksum, read_bytes, replace_file
+from logt.storage.files import UNUSABLE, checksum
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -33,30 +24,22 @@ _KINDS = "model|segment|refinement|removed|strings|graph|unlinked|sample"
 ARRAY_FILE = rf"({_KINDS})-[0-9a-f]{{16}}\.safetensors"
 """The names of the files that a manifest names."""
 
-_PARTS = ("group", "memory", "quantize", "decode", "correct", "cascade")  # stages of a method of the paper
-_MAX_MANIFEST = 1 << 28
+_BUILD = r"build-[0-9a-f]{16}-(plan|[0-9]{8})\.json"  # of a distributed build that has not ended
+_LOG = r"changes-[0-9a-f]{32}\.log"
+INDEX_FILE = re.compile(rf"\.lock|{ARRAY_FILE}|{_LOG}|{_BUILD}|\.(manifest\.json|{ARRAY_FILE}|{_BUILD})\.\d+\.tmp")
+"""The names of all files of an index but the manifest."""
+
+MAX_MANIFEST = 1 << 28
+"""Bytes of a manifest, at most."""
+
 _MAX_GENERATION = 1 << 62
 
-UNUSABLE = (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError, RecursionError)
-"""What arrays that do not fit together raise."""
-
-STAGES: dict[str, type[Any]] = {
+_PARTS = {name: kind for name, kind in get_type_hints(GroupTesting).items() if isinstance(kind, UnionType)}
+_STAGES: dict[str, type[Any]] = {
     stage.__name__: stage
-    for stage in (
-        *(Cascade, DictionaryLearning, Float32, GroupPinv, GroupTesting, Int8, KdTree, KMeans, Local, Mean),
-        *(
-            LocalityConstrained,
-            Orthogonal,
-            Pinv,
-            ProductQuantizer,
-            Random,
-            Sketched,
-            Sparse,
-            Sum,
-            Suppress,
-            Transpose,
-        ),
-    )
+    for kind in (GroupTesting | Sketched, *_PARTS.values())
+    for stage in get_args(kind)
+    if stage is not NoneType
 }
 
 
@@ -69,11 +52,6 @@ def misfit_is_corruption(name: object) -> Iterator[None]:
         raise CorruptIndexError(f"{name}: the manifest and its files do not fit together: {error}") from error
 
 
-def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Replace the manifest of a folder."""
-    replace_file(folder / MANIFEST, manifest_bytes(manifest))
-
-
 def manifest_bytes(manifest: Mapping[str, Any]) -> bytes:
     """Return the bytes of the file of a manifest."""
     text = json.dumps(manifest, indent=1, sort_keys=True)
@@ -81,19 +59,9 @@ def manifest_bytes(manifest: Mapping[str, Any]) -> bytes:
 
 
 def state_of(manifest: Mapping[str, Any]) -> str:
-    """Return the key "state" of a manifest: it identifies what is stored, and the log of changes to it."""
+    """Return the key "state" of a manifest: it identifies what is stored, and its write-ahead log."""
     rest = {name: value for name, value in manifest.items() if name != "state"}
     return checksum(json.dumps(rest, sort_keys=True).encode())[:32]
-
-
-def read_manifest(folder: Path) -> Any:
-    """Return the manifest of a folder; raise CorruptIndexError if it is damaged."""
-    try:
-        text = read_bytes(folder / MANIFEST, _MAX_MANIFEST)
-    except (FileNotFoundError, NotADirectoryError):
-        reason = f"it has no {MANIFEST}" if folder.exists() else "this path does not exist"
-        raise FileNotFoundError(f"{folder} holds no index: {reason}") from None
-    return parse_manifest(text, folder / MANIFEST)
 
 
 def parse_manifest(text: bytes, path: object) -> Any:
@@ -124,7 +92,7 @@ def _check_fields(manifest: Mapping[str, Any]) -> None:
     """
     if not 0 <= manifest["generation"] < _MAX_GENERATION:
         raise ValueError(f"the generation is {manifest['generation']}")
-    if not re.fullmatch("([0-9a-f]{32})?", manifest.get("state", "")):
+    if not re.fullmatch("[0-9a-f]{32}", manifest["state"]):
         raise ValueError(f"the state is {manifest['state']!r}")
     for name, kind in (("settings", dict), ("segments", list), ("files", dict)):
         if type(manifest[name]) is not kind:
@@ -132,11 +100,8 @@ def _check_fields(manifest: Mapping[str, Any]) -> None:
     for name, about in manifest["files"].items():
         if not re.fullmatch(ARRAY_FILE, name):
             raise ValueError(f"{name!r} is not the name of a file of an index")
-        if (
-            type(about["bytes"]) is not int
-            or about["bytes"] < 0
-            or not re.fullmatch("[0-9a-f]{64}", about["checksum"])
-        ):
+        size, digest = about["bytes"], about["checksum"]
+        if type(size) is not int or size < 0 or not re.fullmatch("[0-9a-f]{64}", digest):
             raise ValueError(f"the length or the checksum of {name} is impossible")
 
 
@@ -151,7 +116,7 @@ def stage_from_json(plain: Any) -> Any:
     """Return the stage that `stage_to_json` wrote."""
     if not isinstance(plain, dict):
         return plain
-    stage = STAGES[plain["stage"]]
+    stage = _STAGES[plain["stage"]]
     return stage(**{name: stage_from_json(value) for name, value in plain.items() if name != "stage"})
 
 
@@ -162,8 +127,7 @@ def method_from_json(plain: Any) -> Method:
         return method
     if not isinstance(method, GroupTesting):
         raise ValueError(f"the method is a {type(method).__name__}")
-    kinds = get_type_hints(GroupTesting)
-    for name in _PARTS:
-        if not isinstance(getattr(method, name), kinds[name]):
+    for name, kind in _PARTS.items():
+        if not isinstance(getattr(method, name), kind):
             raise ValueError(f"the stage {name} is {getattr(method, name)!r}")
     return method

@@ -8,32 +8,25 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from logt._internal.segment import Segment, check_ids
+from logt._internal.segment import Segment, check_ids, unpack_removals
 from logt._internal.types import Array, Ids, Mask
 from logt.engine.string_ids import Layer
 from logt.errors import CorruptIndexError
 from logt.storage import changes
-from logt.storage.changes import Change
-from logt.storage.files import (
-    array_file,
-    checksum,
-    describe_file,
-    make_folder,
-    parse_arrays,
-    read_array_file,
-    read_bytes,
-    replace_file,
-)
-from logt.storage.lock import Lock
-from logt.storage.manifest import MANIFEST, UNUSABLE, method_from_json, read_manifest, state_of, write_manifest
+from logt.storage.changes import Change, log_path, start_of_log
+from logt.storage.files import UNUSABLE, describe_file, make_folder, parse_arrays, read_array_file, read_bytes
+from logt.storage.locations import LocalLocation
+from logt.storage.manifest import MANIFEST, MAX_MANIFEST, misfit_is_corruption, state_of
+from logt.storage.reading import Reader
 from logt.storage.store import Store
+from logt.storage.writing import FileNames, Writer
 
 LOST_ID = "lost-id-"
 """Vectors whose string id is lost get this and their number as an id."""
@@ -63,10 +56,10 @@ class Examination:
     losses: tuple[Loss, ...]
     kept: int
     segments: int
-    left_out: tuple[str, ...] = ()  # names of files that the repaired index does not have
-    manifest: dict[str, Any] = field(default_factory=dict, repr=False)  # of the repaired index
-    new_files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
-    log: tuple[Change, ...] = field(default=(), repr=False)
+    left_out: tuple[str, ...]  # names of files that the repaired index does not have
+    manifest: dict[str, Any]  # of the repaired index
+    new_files: Mapping[str, bytes]
+    log: tuple[Change, ...]
 
     @property
     def aside(self) -> Path:
@@ -86,37 +79,45 @@ def repair(folder: Path, check: Callable[[Path], object] | None = None) -> Exami
     check: called with the folder after the repair, for example `Index.open`; if it raises, the repair is undone.
     """
     folder = folder.resolve()
-    read_manifest(folder)  # do not leave a lock file where there is no index
-    with Lock(folder):
+    location = LocalLocation(folder)
+    location.read_manifest()  # do not leave a lock file where there is no index
+    with location.lock():
         found = examine(folder)
         if not found.losses:
             return found
-        old = read_bytes(folder / MANIFEST, 1 << 28)
+        old = read_bytes(folder / MANIFEST, MAX_MANIFEST)
         for name, data in found.new_files.items():
-            replace_file(folder / name, data)
-        state = state_of(found.manifest)
+            location.write(name, data)
+        manifest = {**found.manifest, "state": state_of(found.manifest)}
         if found.log:
-            start = changes.start_of_log(state, found.manifest["generation"])
-            changes.append(folder / f"changes-{state}.log", start, found.log)
-        write_manifest(folder, {**found.manifest, "state": state})
+            changes.append(log_path(folder, manifest["state"]), start_of_log(manifest), found.log)
+        location.write_manifest(manifest)
         try:
-            Store.open(folder, write=False).read()
+            Store.open(location, write=False).read()
             if check is not None:
                 check(folder)
         except BaseException:
-            replace_file(folder / MANIFEST, old)
+            location.write(MANIFEST, old)
             raise
-        _set_aside(folder, old, found)
+        make_folder(found.aside)
+        LocalLocation(found.aside).write(MANIFEST, old)
+        for name in found.left_out:  # damaged or not: the next save would remove it
+            if (folder / name).exists():
+                os.replace(folder / name, found.aside / name)
         return found
 
 
-def _set_aside(folder: Path, manifest: bytes, found: Examination) -> None:
-    """Move what is left out, damaged or not, to a folder inside the index: the next save would remove it."""
-    make_folder(found.aside)
-    replace_file(found.aside / MANIFEST, manifest)
-    for name in found.left_out:
-        if (folder / name).exists():
-            os.replace(folder / name, found.aside / name)
+@dataclass
+class _Kept:
+    """A segment that can be read, and its entry of the manifest. unsure: its tombstones are lost."""
+
+    entry: dict[str, Any]
+    segment: Segment
+    unsure: bool
+
+    @property
+    def live_ids(self) -> Ids:
+        return self.segment.ids[self.segment.live]
 
 
 class _Examiner:
@@ -125,31 +126,34 @@ class _Examiner:
     def __init__(self, folder: Path):
         self._folder = folder
         try:
-            self._manifest = read_manifest(folder)
+            self._manifest = LocalLocation(folder).read_manifest()
         except CorruptIndexError as error:
             raise CorruptIndexError(f"{error}. It names all other files, so nothing can be repaired") from error
         self._bad: dict[str, str] = {}  # by file: what is wrong with it
         self._loaded: dict[str, dict[str, Array]] = {}
+        self._strings: dict[int, str] = {}  # by integer id
+        self._newest: dict[str, int] = {}  # the present integer id of each string
         self._losses: list[Loss] = []
         self._new_files: dict[str, bytes] = {}
+        self._writer = Writer(self._new_files.__setitem__, {}, FileNames())
 
     def run(self) -> Examination:
         manifest = self._manifest
-        try:
+        with misfit_is_corruption(self._folder / MANIFEST):
             for name, about in manifest["files"].items():
                 self._load(name, about)
-            kept, lost, unsure = self._read_segments()
-            layers = self._read_layers()
-            for number, entry, reason in lost:
-                self._losses.append(self._describe_loss(number, entry, reason, layers))
-            kept = self._with_removals(kept, unsure, layers)
-            strings = self._strings(kept, layers)
-            graph = self._graph(complete=not lost and not any(unsure))
-        except UNUSABLE as error:
-            raise CorruptIndexError(f"{self._folder / MANIFEST} is damaged: {error}") from error
+            self._read_strings()
+            reader = Reader(manifest, self._loaded.__getitem__)
+            found = [self._read_segment(reader, *numbered) for numbered in enumerate(manifest["segments"], 1)]
+            kept = [segment for segment in found if segment is not None]
+            complete = len(kept) == len(found) and not any(segment.unsure for segment in kept)
+            self._guess_removals(kept)
+            strings = self._string_files(kept)
+            graph = self._graph_files(complete=complete)
         log, generation, old_log = self._read_log()
-        entries = [entry for entry, _ in kept]
+        entries = [segment.entry for segment in kept]
         used = {name for entry in entries for name in entry.values()} | set(strings or ()) | set(graph.values())
+        files = manifest["files"] | self._writer.files
         repaired = {
             **{key: value for key, value in manifest.items() if key not in ("state", "graph")},
             **({"graph": graph} if graph else {}),
@@ -157,13 +161,13 @@ class _Examiner:
             "segments": entries,
             "models": {name: kind for name, kind in manifest["models"].items() if name in used},
             "strings": strings,
-            "files": {name: about for name, about in self._all_files().items() if name in used},
+            "files": {name: about for name, about in files.items() if name in used},
         }
         return Examination(
             folder=self._folder,
             losses=tuple(self._losses),
-            kept=sum(segment.count for _, segment in kept),
-            segments=len(kept),
+            kept=sum(entry["vectors"] for entry in entries),
+            segments=len(entries),
             left_out=(*(name for name in manifest["files"] if name not in repaired["files"]), *old_log),
             manifest=repaired,
             new_files=self._new_files,
@@ -174,7 +178,7 @@ class _Examiner:
         """Read one file; note what is wrong with it."""
         path = self._folder / name
         try:
-            if describe_file(path) != dict(about):  # without mapping: a bad sector is then an error, not a signal
+            if describe_file(path) != about:  # without mapping: a bad sector is then an error, not a signal
                 self._bad[name] = "its checksum does not match the manifest"
                 return
             self._loaded[name] = read_array_file(path, about)
@@ -189,61 +193,51 @@ class _Examiner:
                 raise
             self._bad[name] = "the disk cannot read it"
 
+    def _damage(self, names: Iterable[str]) -> str:
+        """Return what is wrong with the damaged ones of some files; empty if there are none."""
+        return "; ".join(f"{name}: {self._bad[name]}" for name in names if name in self._bad)
+
+    def _lose(self, what: str, reason: str, vectors: int | None = 0, ids: tuple[Any, ...] = ()) -> None:
+        self._losses.append(Loss(what, reason, vectors, ids))
+
     # ------------------------------------------------------------------------------------------------ segments
 
-    def _read_segments(self) -> tuple[list[Any], list[Any], list[bool]]:
-        """Return (entry, segment) of those that can be read, (number, entry, reason) of the others.
+    def _read_segment(self, reader: Reader, number: int, stored: Mapping[str, Any]) -> _Kept | None:
+        """Return what can be read of a segment, None if it is lost."""
+        entry = dict(stored)
+        unsure = entry.get("removed") in self._bad
+        tombstones = entry.pop("removed") if unsure else ""
+        try:
+            self._replace_refinement(number, entry)
+            reason = self._damage(name for key, name in entry.items() if key != "vectors")
+            if unsure and not reason:
+                entry["vectors"] = len(self._loaded[entry["segment"]]["ids"])
+                again = f"{self._damage([tombstones])}; vectors that were removed from it are found again"
+                self._lose(f"the removals of segment {number}", again)
+            if not reason:
+                return _Kept(entry, reader.segment(entry), unsure)
+        except UNUSABLE as error:
+            reason = f"its arrays do not fit together: {error}"
+        self._lose(f"segment {number}", reason, stored.get("vectors"), self._lost_ids(entry))
+        return None
 
-        The third list states for each segment that can be read whether its removals are lost.
-        """
-        store, method = Store(self._folder), method_from_json(self._manifest["method"])
-        kept, lost, unsure = [], [], []
-        for number, entry in enumerate(self._manifest["segments"], 1):
-            entry = self._with_refinement(number, entry)
-            bad = [name for name in entry.values() if name in self._bad]
-            only_removals = bad == [entry.get("removed")]
-            if bad and not only_removals:
-                lost.append((number, entry, "; ".join(f"{name}: {self._bad[name]}" for name in bad)))
-                continue
-            entry = {key: value for key, value in entry.items() if value not in bad and key != "vectors"}
-            try:
-                kind = self._manifest["models"][entry["model"]]
-                model = store.read_model(entry["model"], kind, method, self._loaded)
-                kept.append((entry, store.read_segment(entry, {entry["model"]: model}, method, self._loaded)))
-                unsure.append(only_removals)
-            except UNUSABLE as error:
-                lost.append((number, entry, f"its arrays do not fit together: {error}"))
-        return kept, lost, unsure
-
-    def _with_refinement(self, number: int, entry: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the entry of a segment; if only its refinement is lost, with one of zeros."""
+    def _replace_refinement(self, number: int, entry: dict[str, Any]) -> None:
+        """If only the refinement of a segment is lost, replace it by zeros."""
         name = entry.get("refinement")
         codes, model = (self._loaded.get(entry[part]) for part in ("segment", "model"))
         if name not in self._bad or codes is None or model is None:
-            return dict(entry)
+            return
         shape = len(codes["ids"]), len(model["mean"])
         zeros: dict[str, Array] = {
             "refinement": np.zeros(shape, np.int8),
             "refinement_scale": np.zeros(shape[0], np.float32),
         }
-        new = self._new_file("refinement", zeros)
-        self._loaded[new] = zeros
-        reason = f"{name}: {self._bad[name]}; its vectors are found by their codes alone, with less accuracy"
-        self._losses.append(Loss(f"the refinement of segment {number}", reason, vectors=0))
-        return {**entry, "refinement": new}
+        entry["refinement"] = self._writer.write("refinement", zeros, zeros)
+        self._loaded[entry["refinement"]] = zeros
+        reason = f"{self._damage([name])}; its vectors are found by their codes alone, with less accuracy"
+        self._lose(f"the refinement of segment {number}", reason)
 
-    def _describe_loss(self, number: int, entry: Mapping[str, Any], reason: str, layers: list[Layer]) -> Loss:
-        ids = self._ids_of(entry)
-        names: tuple[Any, ...] = ()
-        if ids is not None:
-            strings = {n: s for layer in layers for s, n in zip(layer.strings, layer.ints.tolist(), strict=True)}
-            has_strings = self._manifest["strings"] is not None
-            names = tuple(strings.get(n) if has_strings else n for n in ids.tolist())
-            names = tuple(name for name in names if name is not None)
-        count = entry.get("vectors", None if ids is None else len(ids))
-        return Loss(f"segment {number}", reason, count, names)
-
-    def _ids_of(self, entry: Mapping[str, Any]) -> Ids | None:
+    def _lost_ids(self, entry: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the ids of a segment that is lost, if they can be read: from its file, even if it is damaged."""
         name = entry["segment"]
         try:
@@ -253,111 +247,75 @@ class _Examiner:
                 arrays = parse_arrays(np.frombuffer(data, np.uint8))[0]
             ids = check_ids(arrays["ids"])
             if entry.get("removed") in self._loaded:
-                bits = self._loaded[entry["removed"]]["bits"]
-                ids = ids[~np.unpackbits(bits, count=len(ids)).astype(bool)]
-            return ids
+                ids = ids[~unpack_removals(self._loaded[entry["removed"]]["bits"], len(ids))]
         except (*UNUSABLE, OSError):
-            return None
+            return ()
+        if self._manifest["strings"] is None:
+            return tuple(ids.tolist())
+        return tuple(self._strings[n] for n in ids.tolist() if n in self._strings)
 
-    def _with_removals(self, kept: list[Any], unsure: list[bool], layers: list[Layer]) -> list[Any]:
-        """Mark in segments whose removals are lost what must have been removed: ids that are elsewhere."""
-        newest = {s: n for layer in layers for s, n in zip(layer.strings, layer.ints.tolist(), strict=True)}
-        replaced = [
-            n for layer in layers for s, n in zip(layer.strings, layer.ints.tolist(), strict=True) if newest[s] != n
-        ]
-        result = []
-        for at, (entry, segment) in enumerate(kept):
-            if unsure[at]:
-                sure_or_later = [i for i in range(len(kept)) if i > at or (i != at and not unsure[i])]
-                others = [kept[i][1].ids[kept[i][1].live] for i in sure_or_later]
-                removed: Mask = np.isin(segment.ids, np.concatenate([*others, np.array(replaced, np.int64)]))
-                name = self._manifest["segments"][self._number(entry)]["removed"]
-                self._losses.append(
-                    Loss(
-                        f"the removals of segment {self._number(entry) + 1}",
-                        f"{name}: {self._bad[name]}; vectors that were removed from it are found again",
-                        vectors=0,
-                    )
-                )
-                if removed.any():
-                    segment = replace(segment, removed=removed)
-                    entry = {**entry, "removed": self._new_file("removed", {"bits": np.packbits(removed)})}
-            result.append(({**entry, "vectors": segment.count}, segment))
-        return result
+    def _guess_removals(self, kept: list[_Kept]) -> None:
+        """Mark in segments whose tombstones are lost what must have been removed: ids that are elsewhere."""
+        replaced = [n for n, string in self._strings.items() if self._newest[string] != n]
+        elsewhere = [np.array(replaced, np.int64), *(segment.live_ids for segment in kept if not segment.unsure)]
+        for segment in reversed([segment for segment in kept if segment.unsure]):
+            removed: Mask = np.isin(segment.segment.ids, np.concatenate(elsewhere))
+            elsewhere.append(segment.segment.ids)
+            if removed.any():
+                segment.segment = replace(segment.segment, removed=removed)
+                segment.entry["removed"] = self._writer.write("removed", {"bits": np.packbits(removed)}, removed)
+                segment.entry["vectors"] = segment.segment.count
 
-    def _number(self, entry: Mapping[str, Any]) -> int:
-        return next(i for i, e in enumerate(self._manifest["segments"]) if e["segment"] == entry["segment"])
+    # ---------------------------------------------------------------------------------- string ids, graph, log
 
-    # ----------------------------------------------------------------------------------------- string ids, log
-
-    def _read_layers(self) -> list[Layer]:
-        """Return the layers of string ids that can be read."""
-        layers = []
+    def _read_strings(self) -> None:
+        """Read the layers of string ids that can be read."""
         for name in self._manifest["strings"] or ():
             if name not in self._bad:
                 try:
-                    layers.append(Layer.from_arrays(self._loaded[name]))
+                    layer = Layer.from_arrays(self._loaded[name])
                 except UNUSABLE as error:
                     self._bad[name] = f"its arrays do not fit together: {error}"
-        return layers
+                    continue
+                self._strings |= dict(zip(layer.ints.tolist(), layer.strings, strict=True))
+                self._newest |= layer.lookup
 
-    def _strings(self, kept: list[tuple[dict[str, Any], Segment]], layers: list[Layer]) -> list[str] | None:
+    def _string_files(self, kept: list[_Kept]) -> list[str] | None:
         """Return the files of string ids; vectors whose ids are lost get new ones."""
         names: list[str] | None = self._manifest["strings"]
-        bad = [name for name in names or () if name in self._bad]
-        if names is None or not bad:
+        reason = self._damage(names or ())
+        if not reason:
             return names
-        strings = {n: s for layer in layers for s, n in zip(layer.strings, layer.ints.tolist(), strict=True)}
-        live = [n for _, segment in kept for n in segment.ids[segment.live].tolist()]
-        unnamed = [n for n in live if n not in strings]
+        unnamed = [n for segment in kept for n in segment.live_ids.tolist() if n not in self._strings]
         prefix = LOST_ID
-        while any(string.startswith(prefix) for string in strings.values()):
+        while any(string.startswith(prefix) for string in self._strings.values()):
             prefix = f"_{prefix}"
-        strings |= {n: f"{prefix}{n}" for n in unnamed}
-        reason = "; ".join(f"{name}: {self._bad[name]}" for name in bad)
-        self._losses.append(
-            Loss(
-                f"{len(unnamed):,} string ids",
-                f"{reason}; their vectors are kept as {prefix}NUMBER",
-                vectors=0,
-                ids=tuple(f"{prefix}{n}" for n in unnamed),
-            )
-        )
+        new = {n: f"{prefix}{n}" for n in unnamed}
+        reason += f"; their vectors are kept as {prefix}NUMBER"
+        self._lose(f"{len(unnamed):,} string ids", reason, ids=tuple(new.values()))
+        strings = self._strings | new
         ints = np.array(sorted(strings), np.int64)
         layer = Layer(tuple(strings[n] for n in ints.tolist()), ints)
-        return [self._new_file("strings", layer.arrays)]
+        return [self._writer.write("strings", layer.arrays, layer)]
 
-    def _graph(self, *, complete: bool) -> dict[str, str]:
+    def _graph_files(self, *, complete: bool) -> dict[str, str]:
         """Return the files of the neighbor graph; none if one of them, or a segment, is lost: it is then dropped.
 
         complete: all vectors are known.
         """
         graph = dict(self._manifest.get("graph", {}))
-        bad = [name for name in graph.values() if name in self._bad]
-        if not graph or (complete and not bad):
+        reason = self._damage(graph.values())
+        if not graph or (complete and not reason):
             return graph
-        reason = "; ".join(f"{name}: {self._bad[name]}" for name in bad) or "it does not fit what is left"
-        self._losses.append(Loss("the neighbor graph", f"{reason}; compute it again with: logt link", vectors=0))
+        reason = reason or "it does not fit what is left"
+        self._lose("the neighbor graph", f"{reason}; compute it again with: logt link")
         return {}
 
     def _read_log(self) -> tuple[list[Change], int, list[str]]:
         """Return the changes that can be read, their last generation, and the log if the repair replaces it."""
-        state = self._manifest.get("state", "")
-        path = self._folder / f"changes-{state}.log"
-        start = changes.start_of_log(state, self._manifest["generation"])
-        log, end, wrong = changes.read_undamaged(path, start)
-        if wrong is None:
-            return log, end.generation, [path.name] if self._losses else []
-        left = path.stat().st_size - end.offset
-        self._losses.append(Loss(f"the last {left:,} bytes of the log of changes", wrong))
-        return log, end.generation, [path.name]
-
-    def _new_file(self, kind: str, arrays: Mapping[str, Array]) -> str:
-        data = array_file(arrays)
-        name = f"{kind}-{checksum(data)[:16]}.safetensors"
-        self._new_files[name] = data
-        return name
-
-    def _all_files(self) -> dict[str, Any]:
-        new = {name: {"bytes": len(data), "checksum": checksum(data)} for name, data in self._new_files.items()}
-        return {**self._manifest["files"], **new}
+        path = log_path(self._folder, self._manifest["state"])
+        log, end, wrong = changes.read(path, start_of_log(self._manifest))
+        if wrong is not None:
+            left = path.stat().st_size - end.offset
+            self._lose(f"the last {left:,} bytes of the write-ahead log", wrong, vectors=None)
+        return log, end.generation, [path.name] if self._losses else []

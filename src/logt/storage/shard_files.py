@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from logt._internal.types import Metric
-from logt.engine.string_ids import Layer, StringIds
+from logt.engine.string_ids import StringIds
 from logt.errors import ConflictError, InvalidInputError
 from logt.graph.stored_graph import StoredGraph
 from logt.lists.codec import Codec
 from logt.lists.method import Sketched
 from logt.lists.segment import ListSegment
 from logt.metrics import parse_metric
-from logt.storage.locations import open_store
-from logt.storage.manifest import method_from_json, misfit_is_corruption
-from logt.storage.store import Store
+from logt.storage.manifest import misfit_is_corruption
+from logt.storage.opening import open_store
+from logt.storage.reading import Reader
+from logt.storage.store import read_log
 
 
 @dataclass(frozen=True)
@@ -52,70 +53,54 @@ class Outline:
 def read_outline(path: object) -> Outline:
     """Return what the index at a path or URL holds; raise InvalidInputError if it cannot be searched in parts."""
     store = open_store(path, write=False)
-    manifest = store.current_manifest()
-    method = method_from_json(manifest["method"])
-    if not isinstance(method, Sketched):
-        raise InvalidInputError(f"{path} has no inverted lists; only those can be searched in shards")
-    if store.has_log(manifest):
-        raise InvalidInputError(
-            f"{path} has changes in its log that are in no segment yet; open it with mode='a', "
-            "call compact() and save()"
-        )
+    manifest = store.location.read_manifest()
     with misfit_is_corruption(path):
-        files = manifest["files"]
-        strings = None
-        if manifest["strings"] is not None:
-            layers = [Layer.from_arrays(store._load(name, files[name])) for name in manifest["strings"]]
-            strings = StringIds(tuple(layers))
-        entries = manifest["segments"]
+        reader = store.reader(manifest)
+        if not isinstance(reader.method, Sketched):
+            raise InvalidInputError(f"{path} has no inverted lists; only those can be searched in shards")
+        if read_log(store.location, manifest)[0]:
+            raise InvalidInputError(
+                f"{path} has changes in its write-ahead log that are in no segment yet; open it with mode='a', "
+                "call compact() and save()"
+            )
+        files, entries = manifest["files"], manifest["segments"]
         parts = ("segment", "refinement", "removed")
         sizes = [sum(files[entry[part]]["bytes"] for part in parts if part in entry) for entry in entries]
         return Outline(
             manifest["state"],
             manifest["generation"],
             manifest["settings"],
-            method,
-            tuple(_read_codecs(store, manifest).values()),
+            reader.method,
+            tuple(_read_codecs(reader, manifest)),
             tuple(sizes),
             tuple(int(entry["vectors"]) for entry in entries),
-            strings,
+            reader.strings(),
             "graph" in manifest,
         )
 
 
 def read_part(path: object, state: str, numbers: Sequence[int]) -> tuple[list[ListSegment], list[Codec]]:
     """Return (the segments with these numbers, all codecs); raise ConflictError if there is another state now."""
-    store = open_store(path, write=False)
-    manifest = store.current_manifest()
-    if manifest["state"] != state:
-        raise ConflictError(f"{path} was written by another meanwhile")
     with misfit_is_corruption(path):
-        codecs = _read_codecs(store, manifest)
-        segments: list[Any] = []
-        for number in numbers:
-            entry = manifest["segments"][number]
-            names = [entry[part] for part in ("segment", "refinement", "removed") if part in entry]
-            loaded = {name: store._load(name, manifest["files"][name]) for name in names}
-            segments.append(store.read_segment(entry, codecs, Sketched(), loaded))
-        return segments, list(codecs.values())
+        reader, manifest = _read_state(path, state)
+        segments: list[Any] = [reader.segment(manifest["segments"][number]) for number in numbers]
+        return segments, _read_codecs(reader, manifest)
 
 
 def read_graph(path: object, state: str) -> StoredGraph | None:
     """Return the neighbor graph, None if there is none; raise ConflictError if there is another state now."""
+    with misfit_is_corruption(path):
+        return _read_state(path, state)[0].graph()
+
+
+def _read_state(path: object, state: str) -> tuple[Reader, Any]:
     store = open_store(path, write=False)
-    manifest = store.current_manifest()
+    manifest = store.location.read_manifest()
     if manifest["state"] != state:
         raise ConflictError(f"{path} was written by another meanwhile; call refresh()")
-    if "graph" not in manifest:
-        return None
-    with misfit_is_corruption(path):
-        names = manifest["graph"].values()
-        return store.read_graph(
-            manifest["graph"], {name: store._load(name, manifest["files"][name]) for name in names}
-        )
+    return store.reader(manifest), manifest
 
 
-def _read_codecs(store: Store, manifest: Mapping[str, Any]) -> dict[str, Codec]:
-    """Return the codecs by the names of their files, in the order in which segments use them."""
-    names = dict.fromkeys(entry["model"] for entry in manifest["segments"])
-    return {name: Codec.from_arrays(store._load(name, manifest["files"][name])) for name in names}
+def _read_codecs(reader: Reader, manifest: Mapping[str, Any]) -> list[Codec]:
+    """Return the codecs in the order in which segments use them."""
+    return [reader.model(name) for name in dict.fromkeys(entry["model"] for entry in manifest["segments"])]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +11,10 @@ import numpy as np
 from logt._internal.segment import Segment
 from logt._internal.types import Array
 from logt.engine.protocols import Method
-from logt.engine.string_ids import Layer, StringIds
+from logt.engine.string_ids import StringIds
 from logt.graph.stored_graph import StoredGraph
 from logt.storage.files import array_file, checksum
 from logt.storage.manifest import FORMAT, stage_to_json
-
-WriteFile = Callable[[str, bytes], None]
-"""Writes a file, by name and bytes."""
 
 
 @dataclass(frozen=True)
@@ -31,22 +28,44 @@ class StoredIndex:
     graph: StoredGraph | None = None
 
 
+class FileNames:
+    """The names of files, by the objects that they were made from or read into.
+
+    Objects are known by identity, and kept: no other object can get their address.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[int, ...], tuple[str, tuple[object, ...]]] = {}
+
+    def note(self, name: str, *parts: object) -> None:
+        """Remember the file of some objects."""
+        self._names[tuple(map(id, parts))] = name, parts
+
+    def find(self, *parts: object) -> str | None:
+        """Return the name of the file of some objects, None if there is none."""
+        return self._names.get(tuple(map(id, parts)), (None,))[0]
+
+
 class Writer:
     """Writes the array files of one manifest; what an earlier manifest has in a file is not written again.
 
-    write: of a file, by name and bytes.
+    write: of a file, by name and bytes. files, names: those of the earlier manifest.
     """
 
-    def __init__(self, write: WriteFile, files: Mapping[str, dict[str, Any]], names: Mapping[Any, Any]):
+    def __init__(self, write: Callable[[str, bytes], None], files: Mapping[str, dict[str, Any]], names: FileNames):
         self._write_file, self._old_files, self._old_names = write, files, names
         self.files: dict[str, dict[str, Any]] = {}
-        self.names: dict[tuple[int, ...], tuple[str, tuple[object, ...]]] = {}
+        self.names = FileNames()
         self.models: dict[str, str] = {}
 
     def manifest(self, stored: StoredIndex, generation: int) -> dict[str, Any]:
         """Write the files of an index, and return its manifest."""
         entries = [self.segment(segment) for segment in stored.segments]
-        strings = None if stored.strings is None else [self.layer(layer) for layer in stored.strings.layers]
+        strings = (
+            None
+            if stored.strings is None
+            else [self.write("strings", layer.arrays, layer) for layer in stored.strings.layers]
+        )
         return {
             "format": FORMAT,
             "generation": generation,
@@ -60,53 +79,44 @@ class Writer:
         }
 
     def segment(self, segment: Segment) -> dict[str, Any]:
-        """Write a segment and return its entry."""
+        """Write a segment and return its entry. Removed rows are marked in a file of their own, the tombstones."""
         model = segment.model
-        name = self._write("model", model.arrays, model)
+        name = self.write("model", model.arrays, model)
         self.models[name] = type(model).__name__
         entry: dict[str, Any] = {"model": name, "vectors": segment.count}
         for kind, part in segment.stored_parts.items():
-            entry[kind] = self._write(kind, part.arrays, *part.made_from)
+            entry[kind] = self.write(kind, part.arrays, *part.made_from)
         if segment.removed is not None:
-            entry["removed"] = self._write("removed", {"bits": np.packbits(segment.removed)}, segment.removed)
+            entry["removed"] = self.write("removed", {"bits": np.packbits(segment.removed)}, segment.removed)
         return entry
 
     def graph(self, graph: StoredGraph) -> dict[str, str]:
         """Write the neighbor graph and return its entry."""
-        entry = {"graph": self._write("graph", graph.arrays, *graph_parts(graph))}
+        entry = {"graph": self.write("graph", graph.arrays, *graph_parts(graph))}
         if graph.removed is not None:
-            entry["unlinked"] = self._write("unlinked", {"bits": np.packbits(graph.removed)}, graph.removed)
+            entry["unlinked"] = self.write("unlinked", {"bits": np.packbits(graph.removed)}, graph.removed)
         return entry
 
-    def layer(self, layer: Layer) -> str:
-        """Write a layer of string ids and return the name of its file."""
-        return self._write("strings", layer.arrays, layer)
-
-    def _write(self, kind: str, arrays: Mapping[str, Array], *parts: object) -> str:
-        """Write one file, unless its content is in a file already; record its length and checksum."""
-        known = self.names.get(key_of(parts)) or self._old_names.get(key_of(parts))
-        if known is not None and known[0] in {**self._old_files, **self.files}:
-            name = known[0]
-            self.files[name] = self.files.get(name) or self._old_files[name]
-        else:
+    def write(self, kind: str, arrays: Mapping[str, Array], *parts: object) -> str:
+        """Write one file, unless the objects that it is made from have one; return its name."""
+        name = self.names.find(*parts) or self._old_names.find(*parts)
+        about = self.files.get(name or "") or self._old_files.get(name or "")
+        if name is None or about is None:
             data = array_file(arrays)
-            digest = checksum(data)
-            name = f"{kind}-{digest[:16]}.safetensors"
-            self.files[name] = {"bytes": len(data), "checksum": digest}
+            about = {"bytes": len(data), "checksum": checksum(data)}
+            name = f"{kind}-{about['checksum'][:16]}.safetensors"
             self._write_file(name, data)
-        self.names[key_of(parts)] = name, parts
+        self.files[name] = about
+        self.names.note(name, *parts)
         return name
 
 
-def write_segment(write: WriteFile, segment: Segment) -> tuple[dict[str, Any], dict[str, str], dict[str, Any]]:
+def write_segment(
+    write: Callable[[str, bytes], None], segment: Segment
+) -> tuple[dict[str, Any], dict[str, str], dict[str, Any]]:
     """Write the files of one segment; return its entry of a manifest, the kinds of its models, and all its files."""
-    writer = Writer(write, {}, {})
+    writer = Writer(write, {}, FileNames())
     return writer.segment(segment), writer.models, writer.files
-
-
-def key_of(parts: Sequence[object]) -> tuple[int, ...]:
-    """Objects by identity; whoever keeps a key keeps the objects, so that no other can have their place."""
-    return tuple(map(id, parts))
 
 
 def graph_parts(graph: StoredGraph) -> tuple[object, ...]:

@@ -1,0 +1,77 @@
+"""Array files and the entries of a manifest -> segments, wherever the files are read from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+from logt._internal.segment import Segment
+from logt._internal.types import Array
+from logt.engine.string_ids import Layer, StringIds
+from logt.graph.stored_graph import StoredGraph
+from logt.storage.manifest import method_from_json
+from logt.storage.writing import FileNames, StoredIndex, graph_parts
+
+
+class Reader:
+    """Reads what a manifest names; raises one of UNUSABLE if the files do not fit together.
+
+    load: returns the arrays of a file, by its name. names: which objects were read from which file.
+    """
+
+    def __init__(self, manifest: Mapping[str, Any], load: Callable[[str], Mapping[str, Array]]):
+        self._manifest, self._load = manifest, cache(load)
+        self._models: dict[str, Any] = {}
+        self.method = method_from_json(manifest["method"])
+        self.names = FileNames()
+
+    def index(self) -> StoredIndex:
+        """Return the whole index."""
+        segments = tuple(map(self.segment, self._manifest["segments"]))
+        return StoredIndex(self._manifest["settings"], self.method, segments, self.strings(), self.graph())
+
+    def segment(self, entry: Mapping[str, Any]) -> Segment:
+        """Return the segment of an entry."""
+        refinement = self._load(entry["refinement"]) if "refinement" in entry else {}
+        segment = self.method.read_segment(self.model(entry["model"]), {**self._load(entry["segment"]), **refinement})
+        for kind, part in segment.stored_parts.items():
+            self.names.note(entry[kind], *part.made_from)
+        if "removed" in entry:
+            segment = segment.with_removals(self._load(entry["removed"])["bits"])
+            self.names.note(entry["removed"], segment.removed)
+        if entry["vectors"] != segment.count:
+            raise ValueError(f"a segment has {segment.count} vectors, not {entry['vectors']}")
+        return segment
+
+    def model(self, name: str) -> Any:
+        """Return the codec or codebook in a file."""
+        if name not in self._models:
+            kind = self._manifest["models"][name]
+            if kind not in self.method.model_types:
+                raise ValueError(f"the memory vectors are a {kind!r}, which does not fit the method")
+            self._models[name] = self.method.model_types[kind].from_arrays(self._load(name))
+            self.names.note(name, self._models[name])
+        return self._models[name]
+
+    def strings(self) -> StringIds | None:
+        """Return the string ids, None if ids are integers."""
+        names = self._manifest["strings"]
+        return None if names is None else StringIds(tuple(map(self._layer, names)))
+
+    def _layer(self, name: str) -> Layer:
+        layer = Layer.from_arrays(self._load(name))
+        self.names.note(name, layer)
+        return layer
+
+    def graph(self) -> StoredGraph | None:
+        """Return the neighbor graph, None if there is none."""
+        entry = self._manifest.get("graph")
+        if entry is None:
+            return None
+        graph = StoredGraph.from_arrays(self._load(entry["graph"]))
+        self.names.note(entry["graph"], *graph_parts(graph))
+        if "unlinked" in entry:
+            graph = graph.with_removals(self._load(entry["unlinked"])["bits"])
+            self.names.note(entry["unlinked"], graph.removed)
+        return graph
