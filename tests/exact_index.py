@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 
 from logt.group_testing.decoder import Sparse
@@ -12,6 +14,16 @@ from logt.group_testing.quantize import Float32
 
 EXACT = GroupTesting(Random(1, 1), Pinv(), Float32(), Sparse(64, "free", weights="float32"))
 METRICS = ("cosine", "ip", "l2")
+
+
+def unmeasured():
+    """Return a context in which indexes are built without measuring their accuracy, which takes most of the time."""
+    return mock.patch.multiple(
+        "logt.lists.method",
+        calibrate=lambda segments, *_: segments,
+        calibrate_changed=lambda segments, *_: segments,
+        calibrate_graph=lambda segments, graph, *_: graph,
+    )
 
 
 def nearest(X, Q, k=10, metric="cosine"):

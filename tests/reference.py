@@ -91,15 +91,13 @@ def unpack(sign_bits, low_bits, bits):
     return fields
 
 
-def list_scores(segment, q):
-    """q·x, or −‖q − x‖², of each row of a segment of the default index, vector by vector, from what is stored."""
+def list_vectors(segment):
+    """The vectors of a segment of the default index by row, rotated, each decoded from what is stored."""
     codec, bands = segment.codec, segment.codec.bands
     Y = codec.memory_vectors.astype(float)
-    distances = len(segment.bias) > 0
-    z = bands.rotate((q - codec.mean if distances else q)[None])[0].astype(float)
     bits = np.repeat(bands.bits, bands.size)[: bands.coded]
     unit = np.repeat(bands.deviation, bands.size)[: bands.coded] * np.array(STEPS)[bits]
-    scores = [0.0] * len(segment.row)
+    V = np.empty((len(segment.row), codec.dim))
     for p, row in enumerate(segment.row.tolist()):
         units = segment.unit[:, p].tolist()
         if len(segment.starts):
@@ -109,12 +107,19 @@ def list_scores(segment, q):
         v[: bands.coded] += segment.factor[p] * unit * (fields - ((1 << bits) - 1) / 2)
         if codec.refine:
             v = v + segment.refinement_scale[row] * segment.refinement[row].astype(float)
-        if distances:
-            centred = q.astype(float) - codec.mean
-            scores[row] = 2 * v @ z + segment.bias[p] - centred @ centred
-        else:
-            scores[row] = v @ z + q.astype(float) @ codec.mean
-    return scores
+        V[row] = v
+    return V
+
+
+def list_scores(segment, V, q):
+    """q·x, or −‖q − x‖², of each row of a segment of the default index; V: as of `list_vectors`."""
+    codec = segment.codec
+    if not len(segment.bias):
+        return V @ codec.bands.rotate(q[None])[0].astype(float) + q.astype(float) @ codec.mean
+    centred = q.astype(float) - codec.mean
+    bias = np.empty(len(V))
+    bias[segment.row] = segment.bias
+    return 2 * V @ codec.bands.rotate((q - codec.mean)[None])[0].astype(float) + bias - centred @ centred
 
 
 def best(scores, R, ids=None):

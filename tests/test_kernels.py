@@ -70,18 +70,18 @@ def test_normal_rows(isa, rng, rows, width, units, dim):
         assert np.allclose(mine[1], B[first:last], atol=1e-4)
 
 
-@pytest.mark.parametrize(("d", "M", "L"), [(40, 60, 10), (200, 150, 100), (200, 150, 150), (3, 10, 3), (64, 1, 5)])
+@pytest.mark.parametrize(("d", "M", "L"), [(40, 60, 10), (90, 80, 80), (3, 10, 3), (64, 1, 5)])
 def test_omp(isa, rng, d, M, L):
     A = rng.standard_normal((M, d), np.float32)
     A /= np.linalg.norm(A, axis=1, keepdims=True)
-    X = rng.standard_normal((8, d), np.float32)
+    X = rng.standard_normal((4, d), np.float32)
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     rescale = rng.uniform(0.5, 2, M).astype(np.float32)
-    support = np.tile(np.arange(M, dtype=np.int32), (8, 1))
-    counts = np.full(8, M, np.int32)
-    unit, weight = np.empty((8, L), np.uint32), np.empty((8, L), np.float32)
+    support = np.tile(np.arange(M, dtype=np.int32), (4, 1))
+    counts = np.full(4, M, np.int32)
+    unit, weight = np.empty((4, L), np.uint32), np.empty((4, L), np.float32)
     _kernels.omp_path(A @ A.T, X @ A.T, support, counts, NO_FIRST, rescale, np.array([L], np.int32), unit, weight)
-    for b in range(8):
+    for b in range(4):
         mine = {int(u): w / rescale[u] for u, w in zip(unit[b], weight[b], strict=True) if w != 0}
         assert (np.diff(np.abs(weight[b])) <= 0).all()
         theirs = reference.omp(A.astype(np.float64), X[b].astype(np.float64), L)
@@ -129,7 +129,7 @@ def test_omp_skips_atoms_that_repeat_others(isa, rng):
     ],
 )
 def test_decode_and_refine(isa, rng, unit, weight, L):
-    N, M, R = 300, 90, 37
+    N, M, R = 100, 50, 37
     codes = some_codes(rng, N, L, M, unit, weight)
     u, w = codes.matrices()
     bias = rng.standard_normal(N).astype(np.float32)
@@ -204,7 +204,7 @@ def test_rank(seed, n, k):
     order = np.empty((3, min(n, k)), np.int64)
     _kernels.rank(scores, ids, order)
     for q in range(3):
-        assert order[q].tolist() == reference.best(np.nan_to_num(scores[q], nan=-np.inf, posinf=np.inf), k, ids[q])
+        assert order[q].tolist() == reference.best(np.where(np.isnan(scores[q]), -np.inf, scores[q]), k, ids[q])
 
 
 @settings(max_examples=50, deadline=None)
@@ -245,8 +245,7 @@ def test_to_int8(rng):
         assert codes[row].tolist() == [round(float(v / step)) if step else 0 for v in V[row]]
 
 
-@pytest.mark.parametrize("dim", [1, 7, 8, 1536])
-@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize(("dim", "normalize"), [(1, True), (7, False), (8, True), (1536, True), (1536, False)])
 def test_norms_agree_with_numpy(dim, normalize):
     X = np.random.default_rng(dim).standard_normal((5, dim)).astype(np.float32)
     given, norms = X.copy(), np.empty(5)
