@@ -45,7 +45,7 @@ def built(method, vectors):
     return vectors(400, 32), index
 
 
-# ------------------------------------------------------------------------- one behaviour suite for every method
+# ------------------------------------------------------------------------- one behavior suite for every method
 
 
 def test_a_vector_ranks_above_unrelated_ones(built, method):
