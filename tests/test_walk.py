@@ -13,7 +13,6 @@ from exact_index import nearest, overlap, unmeasured
 
 import logt
 from logt import _kernels
-from logt._internal.recall_curve import RecallCurve
 from logt.datasets.synthetic import synthetic_collection
 from logt.errors import InvalidInputError
 from logt.lists.inverted_lists import Probe, ScanLimits
