@@ -248,7 +248,7 @@ def test_relabelling_changes_nothing():
         diffusion = Diffusion(nodes=nodes)
         found, f = diffusion(transition(listed(neighbors, similarity), 10), rows, scores[rows])
         renamed = transition(listed(name[neighbors[order]], similarity[order]), 10)
-        names, g = diffusion(renamed, name[rows], scores[rows])
+        names, g = diffusion(renamed, name[rows].astype(np.int64), scores[rows])
         expected, got = np.zeros(len(X)), np.zeros(len(X))
         expected[name[found]], got[names] = f, g
         np.testing.assert_allclose(got, expected, atol=1e-9)

@@ -261,3 +261,24 @@ def test_searches_run_while_vectors_are_added(vectors):
         thread.join()
     assert not wrong
     assert len(made) == 300
+
+
+def test_a_search_may_leave_the_correction_out(vectors):
+    X = vectors(300, 24)
+    plain, corrected = (logt.Index(24, method=method) for method in (lo_gt(n=10, m=2), starred(lo_gt(n=10, m=2))))
+    for index in (plain, corrected):
+        index.add(X)
+    expected = plain.search(X[:10], 30).ids
+    assert (corrected.search(X[:10], 30, correct=False).ids == expected).all()
+    assert (corrected.search(X[:10], 30).ids != expected).any()
+
+
+def test_removals_and_compact_leave_the_pseudo_inverse_as_it_is(vectors):
+    X = vectors(200, 24)
+    index = logt.Index(24, method=gt(n=10, m=2, inverse=True))
+    index.add(X)
+    before = dict(zip(*(row.tolist() for row in index.search(X[0], 200)[::-1]), strict=True))
+    index.remove(range(50))
+    index.compact()
+    scores, ids = index.search(X[0], 150)
+    assert scores.tolist() == [before[i] for i in ids.tolist()]

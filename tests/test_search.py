@@ -175,3 +175,12 @@ def test_the_decoder_is_fitted_to_what_is_stored(vectors):
         segment = built(X, replace(quantized(rnd(n=20, m=3, L=30), c=4, fit=fit), decode=Local(1, weights="float32")))
         errors.append(np.square(X - segment.codes.reconstruct(segment.codebook.decode())).sum(axis=1).mean())
     assert errors[0] < errors[1]
+
+
+def test_the_correction_looks_further_until_enough_are_left(vectors):
+    """Of the vectors of a unit one is left, so the first k results are of k units, however deep they are."""
+    X, Q = vectors(600, 32), vectors(20, 32, seed=1)
+    segment = built(X, starred(rnd(n=50, m=1, L=8, order=0), depth=12))
+    unit = segment.units.assignment[:, 0]
+    for ids in search([segment], Q, 12, correct=Suppress(12))[1]:
+        assert len(set(unit[ids].tolist())) == 12

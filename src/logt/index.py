@@ -198,9 +198,8 @@ class Index(IndexBase):
         """Return the snapshot with its new vectors in the neighbor graph, if it has one."""
         return link_new(snapshot, self._dim, self.method, self._metric, workers)
 
-    def _linked(self, workers: Workers) -> IndexState:
-        """Return the state of this moment; what was read from a log of changes joins the graph first."""
-        state = self._state
+    def _linked(self, state: IndexState, workers: Workers) -> IndexState:
+        """Return a state, or a newer one in which what was read from a log of changes has joined the graph."""
         graph = state.snapshot.graph
         if graph is None or graph.count == len(state.snapshot):
             return state
@@ -217,7 +216,7 @@ class Index(IndexBase):
     @property
     def links(self) -> NeighborGraph | None:
         """The stored neighbor graph, without removed vectors; None if there is none."""
-        snapshot = self._linked(self._workers(None)).snapshot
+        snapshot = self._linked(self._state, self._workers(None)).snapshot
         graph = None if snapshot.graph is None else snapshot.graph.compact()
         if graph is None:
             return None
@@ -254,7 +253,7 @@ class Index(IndexBase):
                 return known
         workers = self._workers(threads)
         if rerank is not None:
-            state = self._linked(workers)
+            state = self._linked(state, workers)
         params = as_search_params(params, settings)
         snapshot, search = state.snapshot, state.search(filter)
         searched = Searched(
