@@ -57,7 +57,7 @@ def large_pages(folder):
 @pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="a system without large pages")
 def test_what_searches_read_is_mapped_in_large_pages(tmp_path, rng, monkeypatch):
     index = logt.Index(64)
-    index.add(rng.standard_normal((3000, 64), np.float32))
+    index.add(rng.standard_normal((300, 64), np.float32))
     index.link(8)
     for name in ("small", "large"):
         index.save(tmp_path / name)

@@ -11,7 +11,7 @@ from faults import contents, damage, every
 
 import logt
 from logt.errors import ConflictError, CorruptIndexError
-from logt.storage import changes
+from logt.storage import changes, store
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +158,21 @@ def test_a_reader_follows_the_log(path, vectors):
         assert set(reader.ids.tolist()) == set(index.ids.tolist())
 
 
+def test_a_reader_that_is_overtaken_while_it_opens_reads_the_new_state(path, vectors, monkeypatch):
+    real = store.read_log
+
+    def overtaken(*given):
+        monkeypatch.undo()
+        with logt.open(path, mode="a") as writer:
+            writer.add(vectors(3, 8, seed=1))
+            writer.compact()
+            writer.save()
+        return real(*given)
+
+    monkeypatch.setattr(store, "read_log", overtaken)
+    assert len(logt.open(path)) == 33
+
+
 def test_a_log_has_a_limited_number_of_changes(path, vectors, monkeypatch):
     """Opening repeats them one by one."""
     monkeypatch.setattr(changes, "MAX_CHANGES", 3)
@@ -192,6 +207,7 @@ def test_a_reader_goes_back_if_a_record_could_not_be_flushed(path, vectors, monk
             index.save()
         monkeypatch.setattr(os, "fsync", real)
         assert 100 in reader
+        assert 100 not in logt.open(path)
         index.remove([100])
         index._pending.restart()
         index.add(vectors(size, 8, seed=2), ids=range(200, 200 + size))
@@ -271,12 +287,17 @@ def test_a_second_save_to_a_path_that_is_empty_or_damaged_writes_it_again(whole,
     assert len(logt.open(path)) == 30
 
 
-def test_a_folder_that_was_replaced_is_not_written_to(path, vectors):
+@pytest.mark.parametrize("moved", [True, False])
+def test_a_folder_that_was_replaced_is_not_written_to(path, vectors, moved):
     writer = logt.open(path, mode="a")
-    path.rename(path.parent / "moved")
-    shutil.copytree(path.parent / "moved", path)
+    if moved:
+        path.rename(path.parent / "moved")
+        shutil.copytree(path.parent / "moved", path)
+    else:
+        logt.Index(8).save(path.parent / "other")
+        shutil.copy(path.parent / "other" / "manifest.json", path)
     before = contents(path)
     writer.add(vectors(1, 8, seed=1))
-    with pytest.raises(ConflictError, match="replaced"):
+    with pytest.raises(ConflictError, match="was replaced" if moved else "by another"):
         writer.save()
     assert contents(path) == before

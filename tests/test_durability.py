@@ -68,9 +68,10 @@ def test_only_the_writer_of_a_folder_saves_to_it(path, monkeypatch):
     writer, reader = logt.open(path, mode="a"), logt.open(path)
     writer.add(np.ones((3, 6)))
     writer.save()
-    for save in (reader.save, lambda: reader.save(path)):
+    changes = (lambda: reader.add(np.eye(6)), lambda: reader.upsert(np.eye(6)[:1], [1]), lambda: reader.remove([1]))
+    for call in (*changes, reader.compact, reader.save, lambda: reader.save(path)):
         with pytest.raises(ReadOnlyError, match="mode='a'"):
-            save()
+            call()
     writer.close()
     with pytest.raises(ReadOnlyError):
         writer.save()

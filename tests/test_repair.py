@@ -121,6 +121,20 @@ def test_lost_removals_never_bring_back_an_older_version_of_a_vector(tmp_path, v
     assert np.allclose(after.search(X[40:45], 1).scores, 1, atol=0.1)
 
 
+def test_of_segments_that_all_lost_their_removals_the_newest_vector_is_kept(tmp_path, vectors):
+    X, folder = vectors(30, 8), tmp_path / "index"
+    index = logt.Index(8, method=lo_gt(n=5, m=2, L=4))
+    index.add(X[:20])
+    index.upsert(X[20:25], range(5))
+    index.upsert(X[25:28], range(3))
+    index.save(folder)
+    expected = logt.open(folder).reconstruct(range(20))
+    assert len([damage(path) for path in folder.glob("removed-*")]) == 2
+    repair(folder)
+    assert sorted(logt.open(folder).ids.tolist()) == list(range(20))
+    assert np.array_equal(logt.open(folder).reconstruct(range(20)), expected)
+
+
 def test_a_damaged_log_keeps_what_is_before_the_damage(folder, vectors):
     ends = []
     with logt.open(folder, "a") as opened:

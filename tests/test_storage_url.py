@@ -135,6 +135,8 @@ def test_the_cache_stays_within_its_limit_and_a_damaged_file_is_fetched_again(bu
     cache.make_room(tmp_path / "cache", 0)
     assert 0 < sum(path.stat().st_size for path in files()) <= half
     np.testing.assert_array_equal(index.search(np.ones(DIM), 5).ids, expected)  # what is mapped stays readable
+    monkeypatch.delenv("LOGT_CACHE_GB")
+    logt.open(url)
     for path in files():
         path.unlink()
         path.write_bytes(b"damaged")
