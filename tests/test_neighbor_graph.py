@@ -1,4 +1,4 @@
-"""Groups of a neighbor graph: what connects them, and their scores."""
+"""The neighbor graph as users get it: matrices, networks, and groups with their scores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,42 @@ import numpy as np
 import pytest
 
 import logt
+from logt.datasets.synthetic import synthetic_collection
 from logt.graph.neighbor_graph import NeighborGraph, scored_groups
+
+
+def built(X, ids=None):
+    index = logt.Index(X.shape[1])
+    index.add(X, ids)
+    return index
+
+
+def test_scikit_learn_takes_the_distances_as_a_precomputed_graph():
+    cluster = pytest.importorskip("sklearn.cluster")
+    matrix = built(synthetic_collection(1000, 64, seed=1).X).graph(10).to_scipy(distance=True)
+    assert matrix.shape == (1000, 1000)
+    assert matrix.data.min() >= 0
+    labels = cluster.DBSCAN(eps=0.4, min_samples=3, metric="precomputed").fit_predict(matrix.maximum(matrix.T))
+    assert labels.max() > 1
+
+
+def test_networkx_gets_ids_and_similarities():
+    pytest.importorskip("networkx")
+    index = built(np.eye(8, dtype=np.float32)[:3] + 0.1, ["a", "b", "c"])
+    graph = index.graph(1).to_networkx()
+    assert set(graph.nodes) == {"a", "b", "c"}
+    assert all("similarity" in data for *_, data in graph.edges(data=True))
+
+
+def test_groups_are_connected_components():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 32)).astype(np.float32)
+    X[10:14] = X[3] + 0.01 * rng.standard_normal((4, 32))
+    X[30] = X[20]
+    graph = built(X, [f"v{i}" for i in range(40)]).graph(10)
+    groups = [sorted(group) for group in graph.groups(0.95)]
+    assert groups == [sorted(["v3", "v10", "v11", "v12", "v13"]), ["v20", "v30"]]
+    assert graph.groups(1.1) == []
 
 
 @pytest.mark.parametrize("edges", [0, 1, 30, 200])
@@ -26,7 +61,3 @@ def test_the_score_of_a_group_is_the_lowest_of_the_pairs_that_connect_it(edges):
     found = scored_groups(graph, 0.95)
     assert {(*rows.tolist(), score) for rows, score in found} == expected
     assert [len(rows) for rows, _ in found] == sorted((len(group) - 1 for group in expected), reverse=True)
-
-
-def test_an_empty_graph_has_no_groups():
-    assert logt.Index(8).graph().groups(0.9) == []

@@ -321,7 +321,7 @@ class IndexBase:
             X = check_vectors(change.X, self._dim, self._metric)
             snapshot, numbers = snapshot.assign_ids(ids, len(X))
         except InvalidInputError as error:
-            raise CorruptIndexError(f"the log of changes cannot be used: {error}") from error
+            raise CorruptIndexError(f"the write-ahead log cannot be used: {error}") from error
         return self._with_vectors(snapshot, X, numbers, self._workers(None))
 
     # ------------------------------------------------------------------------------------------------ details

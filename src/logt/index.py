@@ -199,7 +199,7 @@ class Index(IndexBase):
         return link_new(snapshot, self._dim, self.method, self._metric, workers)
 
     def _linked(self, state: IndexState, workers: Workers) -> IndexState:
-        """Return a state, or a newer one in which what was read from a log of changes has joined the graph."""
+        """Return a state, or a newer one in which what was read from the write-ahead log has joined the graph."""
         graph = state.snapshot.graph
         if graph is None or graph.count == len(state.snapshot):
             return state
