@@ -4,14 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.linear_model import orthogonal_mp_gram
 
 from logt import _kernels
-from logt._internal.threads import Workers
 from logt.group_testing import decoder
 from logt.group_testing.cascade import prefix_lengths
 from logt.group_testing.codes import Codes
-from logt.group_testing.decoder import GroupPinv, Local, Sparse, Transpose, solve_group_inverse
+from logt.group_testing.decoder import Local, Sparse, Transpose, solve_group_inverse
 from logt.group_testing.grouping import Orthogonal, Random, Units
 from logt.group_testing.memory_vectors import Pinv, Sum
 
@@ -49,25 +47,25 @@ def test_local_decoders_solve_least_squares_on_their_support(vectors, order):
 
 def test_zero_order_captures_the_energy_that_theory_predicts(rng):
     """m / (‖y‖² + m − 1) with ‖y‖² = nd/(d − n − 1): 0.0737 at n = 50, m = 4, d = 2048."""
-    X = rng.standard_normal((20_000, 2048), np.float32)
+    X = rng.standard_normal((8000, 2048), np.float32)
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     units = Random(50, 4)(X, rng)
     Y = Pinv()(X, units)
     codes = Local(0, weights="float32")(X, Y, units)
-    assert np.square(codes.reconstruct(Y)).sum(axis=1).mean() == pytest.approx(0.0737, abs=0.0008)
+    assert np.square(codes.reconstruct(Y)).sum(axis=1).mean() == pytest.approx(0.0737, abs=0.0015)
 
 
 @pytest.mark.parametrize("support", ["S1", "S0+random", "free"])
-@pytest.mark.parametrize("weights", ["float32", "int8"])
-def test_sparse_has_exactly_L_entries_by_decreasing_weight(vectors, support, weights):
+def test_sparse_has_exactly_L_entries_by_decreasing_weight(vectors, support):
     X, Y, units = small_problem(vectors)
-    codes = Sparse(25, support, weights=weights)(X, Y, units)
-    unit, weight = codes.matrices()
-    assert weight.shape == (600, 25)
-    if weights == "float32":
-        assert (weight != 0).all()
-    assert (np.diff(np.abs(weight.astype(int) if weights == "int8" else weight), axis=1) <= 0).all()
-    assert all(len(set(row)) == 25 for row in unit)
+    exact, short = (Sparse(25, support, weights=weights)(X, Y, units) for weights in ("float32", "int8"))
+    for codes in (exact, short):
+        unit, weight = codes.matrices()
+        assert weight.shape == (600, 25)
+        assert (np.diff(np.abs(weight.astype(float)), axis=1) <= 0).all()
+        assert all(len(set(row)) == 25 for row in unit)
+    assert (exact.matrices()[1] != 0).all()
+    assert np.linalg.norm(exact.reconstruct(Y) - short.reconstruct(Y), axis=1).max() < 0.05
 
 
 def test_the_control_has_its_own_units_and_as_many_random_ones_as_neighbors(vectors):
@@ -80,21 +78,6 @@ def test_the_control_has_its_own_units_and_as_many_random_ones_as_neighbors(vect
         assert (np.diff(support) > 0).all()
         assert np.isin(units.assignment[i], support).all()
     assert (first_order[0] != random[0]).any(axis=1).all()
-
-
-def test_omp_equals_scikit_learn_on_the_same_support(vectors):
-    X, Y, units = small_problem(vectors)
-    A = Y / np.linalg.norm(Y, axis=1, keepdims=True)
-    U = dense(Sparse(20, "S1", weights="float32")(X, Y, units), units.count)
-    of = units.assignment
-    for i in range(0, 600, 37):
-        support = np.flatnonzero(
-            (of[(of[:, :, None] == of[i]).any(axis=(1, 2))].ravel()[:, None] == np.arange(units.count)).any(axis=0)
-        )
-        theirs = orthogonal_mp_gram(A[support] @ A[support].T, A[support] @ X[i], n_nonzero_coefs=20)
-        mine = U[i, support] * np.linalg.norm(Y[support], axis=1)
-        assert np.allclose(mine, theirs.ravel(), atol=1e-3)
-        assert np.count_nonzero(U[i]) == np.count_nonzero(mine)
 
 
 def test_free_support_with_d_entries_of_full_rank_reproduces_the_vectors(vectors):
@@ -112,12 +95,6 @@ def test_the_codes_of_a_path_are_those_of_each_l_alone(vectors, weights):
         alone = Sparse(L, weights=weights)(X, Y, units)
         assert all((a == b).all() for a, b in zip(codes.matrices(), alone.matrices(), strict=True))
         assert (codes.scale == alone.scale).all()
-
-
-def test_int8_weights_change_estimates_little(vectors):
-    X, Y, units = small_problem(vectors)
-    exact, short = (Sparse(40, weights=w)(X, Y, units).reconstruct(Y) for w in ("float32", "int8"))
-    assert np.linalg.norm(exact - short, axis=1).max() < 0.05
 
 
 def test_codes_are_the_same_without_the_complete_gram_matrix(vectors, monkeypatch):
@@ -164,11 +141,6 @@ def test_group_inverse_equals_the_dense_pseudo_inverse(vectors, consistent, empt
     assert np.allclose(estimates, C @ np.linalg.pinv(G, rcond=1e-10).T, atol=1e-4)
 
 
-def test_group_inverse_counts_as_the_dense_matrix_it_represents(vectors):
-    X, Y, units = small_problem(vectors)
-    assert GroupPinv()(X, Y, units).inverse
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     N=st.integers(1, 40),
@@ -190,11 +162,3 @@ def test_odd_sizes_make_finite_codes(vectors, N, d, n, m, L, equal, decode):
     assert np.isfinite(codes.reconstruct(Y)).all()
     if decode in ("S0", "S1", "S0+random", "free", "local0", "local1"):
         assert (np.linalg.norm(X - codes.reconstruct(Y), axis=1) <= 1.02).all()
-
-
-def test_threads_make_the_same_codes(vectors):
-    X, Y, units = small_problem(vectors, N=1500)
-    one, four = (Sparse(20)(X, Y, units, Workers(t)) for t in (1, 4))
-    assert (one.unit == four.unit).all()
-    assert (one.weight == four.weight).all()
-    assert (one.scale == four.scale).all()

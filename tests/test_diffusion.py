@@ -98,49 +98,23 @@ def test_the_compiled_transition_equals_the_naive_one(first, wide):
 
 
 @pytest.mark.parametrize(
-    ("hops", "limit", "hidden"),
-    [(0, 1000, False), (1, 40, True), (1, 60, False), (3, 60, True), (3, 1000, False), (3, 1000, True)],
+    ("hops", "limit", "hidden", "alpha"),
+    [
+        *((0, 1000, False, 0.9), (1, 40, True, 0.9), (1, 60, False, 0.5), (3, 60, True, 0.9)),
+        *((3, 1000, True, 0.5), (100, 10_000, False, 0.99)),
+    ],
 )
-def test_the_compiled_solver_equals_the_naive_one(hops, limit, hidden):
+def test_the_compiled_solver_equals_the_naive_one(hops, limit, hidden, alpha):
     X = clusters(9)
     S = transition(listed(*exact_neighbors(X, 20)), 12)
     scores = X @ X[60]
     visible = np.random.default_rng(0).random(len(X)) < (0.7 if hidden else 2)
     rows = np.array([row for row in np.argsort(-scores)[:50] if visible[row] and scores[row] > S.background])
-    found, f = Diffusion(hops=hops, nodes=limit)(S, rows, scores[rows], visible if hidden else None)
+    found, f = Diffusion(alpha=alpha, hops=hops, nodes=limit)(S, rows, scores[rows], visible if hidden else None)
     y = ((scores[rows] - S.background) / (1 - S.background)) ** 3
-    near, expected = naive_spread(dense(S), rows, y, 0.9, hops, limit, visible)
+    near, expected = naive_spread(dense(S), rows, y, alpha, hops, limit, visible)
     assert found.tolist() == near
     np.testing.assert_allclose(f, expected, atol=1e-5)
-
-
-def test_components_without_a_result_are_not_reached():
-    X = np.concatenate([np.pad(clusters(10), ((0, 0), (0, 16))), np.pad(clusters(11), ((0, 0), (16, 0)))])
-    S = transition(listed(*exact_neighbors(X, 20)), 12)
-    scores = X @ X[0]
-    rows = np.argsort(-scores)[:20]
-    found, f = Diffusion(hops=100, nodes=10_000)(S, rows, scores[rows])
-    assert (found < len(X) // 2).all()
-    assert (f >= 0).all()
-
-
-@pytest.mark.parametrize("alpha", [0.5, 0.99])
-def test_scores_equal_a_dense_solve(alpha):
-    X = clusters()
-    neighbors, similarity = exact_neighbors(X, 20)
-    similarity[::2] -= 0.004  # the two lists of a pair may differ
-    S = transition(listed(neighbors, similarity), 12)
-    q = unit(X[40:41] + 0.1 * X[3:4])[0]
-    scores = X @ q
-    rows = np.argsort(-scores)[:30]
-    found, f = Diffusion(alpha=alpha, hops=100, nodes=10_000)(S, rows, scores[rows])
-    y = np.zeros(len(X))
-    y[rows] = (np.maximum(scores[rows] - S.background, 0) / (1 - S.background)) ** 3
-    expected = np.linalg.solve(np.eye(len(X)) - alpha * dense(S), y)
-    got = np.zeros(len(X))
-    got[found] = f
-    np.testing.assert_allclose(got, expected, atol=1e-5)
-    assert len(np.unique(found)) == len(found)
 
 
 def test_an_edge_needs_both_directions():
@@ -216,20 +190,15 @@ def test_without_spreading_the_ranking_is_the_plain_one(linked):
         )
 
 
-def test_scores_are_not_negative_and_fall(linked):
+def test_scores_are_not_negative_and_fall_and_do_not_depend_on_other_queries(linked):
     index, X = linked
     result = index.search(X, len(X), rerank="diffusion")
+    for i in (0, 7, 33):
+        np.testing.assert_array_equal(index.search(X[i], len(X), rerank="diffusion").ids, result.ids[i])
     assert (result.scores >= 0).all()
     assert (np.diff(result.scores, axis=1) <= 0).all()
     for row in result.ids:
         assert sorted(row.tolist()) == list(range(len(X)))
-
-
-def test_each_query_of_a_batch_is_ranked_as_if_alone(linked):
-    index, X = linked
-    together = index.search(X[:20:3], 10, rerank="diffusion")
-    for q, ids in zip(X[:20:3], together.ids, strict=True):
-        np.testing.assert_array_equal(index.search(q, 10, rerank="diffusion").ids, ids)
 
 
 def test_relabelling_changes_nothing():
@@ -259,27 +228,6 @@ def test_a_filter_and_removals_hold(linked):
     changed.remove(np.arange(1, 12))
     found = changed.search(X[:25], 100, rerank="diffusion").ids
     assert not np.isin(found, np.arange(1, 12)).any()
-
-
-def test_an_id_that_is_replaced_moves_in_the_graph(linked):
-    index, X = copy.copy(linked[0]), linked[1]
-    index.upsert(X[212:213], ids=[3])  # now a vector of another chain
-    assert index.report()["linked"] == len(X)
-    assert 3 not in index.search(X[0], 20, rerank="diffusion").ids
-    assert 3 in index.search(X[212], 10, rerank="diffusion").ids
-
-
-def test_new_vectors_are_ranked_as_if_they_had_been_there():
-    X = clusters(5)
-    index = logt.Index(X.shape[1])
-    index.add(X[:-20])
-    index.link(20)
-    for part in np.array_split(X[-20:], 3):
-        index.add(part)
-    found = index.search(X[-25:], 25, rerank="diffusion").ids
-    index.link(20)
-    again = index.search(X[-25:], 25, rerank="diffusion").ids
-    assert np.mean([np.isin(a, b).mean() for a, b in zip(found, again, strict=True)]) > 0.95
 
 
 def test_duplicates_by_the_thousand_do_not_swallow_the_ranking():

@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from logt._internal.threads import Workers
 from logt.group_testing.grouping import Orthogonal, Random, Units
 from logt.group_testing.memory_vectors import Pinv, Sum
 
@@ -48,9 +47,3 @@ def test_pinv_of_more_members_than_dimensions_is_least_squares(vectors):
     X = vectors(40, 8)
     Y = Pinv()(X, Units(np.zeros((40, 1), np.int32), 1))
     assert np.allclose(Y[0], np.linalg.lstsq(X.astype(float), np.ones(40), rcond=None)[0], atol=1e-3)
-
-
-def test_threads_make_the_same_memory_vectors(vectors):
-    X = vectors(2000, 32)
-    units = Random(10, 4)(X, np.random.default_rng(0))
-    assert (Pinv()(X, units, Workers(4)) == Pinv()(X, units)).all()
