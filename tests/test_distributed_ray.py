@@ -253,7 +253,7 @@ def test_an_index_that_cannot_be_searched_in_shards_is_refused(cluster, tmp_path
     with logt.open(tmp_path / "logged", mode="a") as changed:
         changed.remove([3])
         changed.save()
-    with pytest.raises(InvalidInputError, match="changes in its log"):
+    with pytest.raises(InvalidInputError, match="changes in its write-ahead log"):
         logt.distributed.open(str(tmp_path / "logged"))
     paper = logt.Index(DIM, method=logt.methods.rnd(n=10, m=2, L=4))
     paper.add(vectors(100, DIM))
