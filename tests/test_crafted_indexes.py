@@ -88,9 +88,12 @@ def wrapped_ids(ids):
         ("model", "band_size", lambda size: np.array([2**62] * 4 + [DIM])),
         ("strings", "ends", lambda ends: np.where(np.arange(len(ends)) % 2, 0, ends[-1])),
         ("strings", "ends", lambda ends: ends - 1),
+        ("segment", "unit", lambda unit: np.full_like(unit, 60_000)),
+        ("segment", "row", lambda row: np.zeros_like(row)),
+        ("model", "order", lambda order: np.zeros_like(order)),
     ],
 )
-def test_numbers_that_overflow_are_refused(folder, kind, array, change):
+def test_numbers_that_overflow_or_do_not_fit_are_refused(folder, kind, array, change):
     edit(folder, kind, array, change)
     with pytest.raises(CorruptIndexError):
         logt.open(folder)

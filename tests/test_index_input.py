@@ -179,3 +179,12 @@ def test_threads_are_checked_before_an_index_is_read_and_used_for_its_log(tmp_pa
     monkeypatch.setattr(logt.Index, "_workers", spy)
     assert len(logt.open(tmp_path / "index", threads=1)) == 20
     assert used == [1]
+
+
+@pytest.mark.parametrize("metric", ["l2", "ip"])
+def test_expansion_and_diffusion_are_for_cosine(vectors, metric):
+    index = logt.Index(8, metric=metric)
+    index.add(vectors(50, 8))
+    for settings in ({"expand": 3}, {"rerank": "diffusion"}):
+        with pytest.raises(logt.InvalidInputError, match="works under cosine"):
+            index.search(vectors(1, 8), 5, **settings)

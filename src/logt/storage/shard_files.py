@@ -56,13 +56,14 @@ def read_outline(path: object) -> Outline:
     manifest = store.location.read_manifest()
     with misfit_is_corruption(path):
         reader = store.reader(manifest)
-        if not isinstance(reader.method, Sketched):
-            raise InvalidInputError(f"{path} has no inverted lists; only those can be searched in shards")
-        if read_log(store.location, manifest)[0]:
-            raise InvalidInputError(
-                f"{path} has changes in its write-ahead log that are in no segment yet; open it with mode='a', "
-                "call compact() and save()"
-            )
+    if not isinstance(reader.method, Sketched):
+        raise InvalidInputError(f"{path} has no inverted lists; only those can be searched in shards")
+    if read_log(store.location, manifest)[0]:
+        raise InvalidInputError(
+            f"{path} has changes in its write-ahead log that are in no segment yet; open it with mode='a', "
+            "call compact() and save()"
+        )
+    with misfit_is_corruption(path):
         files, entries = manifest["files"], manifest["segments"]
         parts = ("segment", "refinement", "removed")
         sizes = [sum(files[entry[part]]["bytes"] for part in parts if part in entry) for entry in entries]
