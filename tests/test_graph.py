@@ -73,8 +73,10 @@ def test_the_lists_of_the_graph_are_nearly_exact(index, X):
 def test_the_graph_does_not_depend_on_the_number_of_threads(X, exhaustive, monkeypatch):
     monkeypatch.setattr(build, "EXHAUSTIVE", exhaustive)
     monkeypatch.setattr(build, "_SETTLED", 0)
-    index = built(np.concatenate([X, np.tile(X[:3], (50, 1))]))
+    X = np.concatenate([X, np.tile(X[:3], (50, 1))])
+    index = built(X)
     one, two = index.graph(10, threads=1), index.graph(10, threads=3)
+    assert recall(one, exact(X, 10)) > 0.8
     np.testing.assert_array_equal(one.rows, two.rows)
     np.testing.assert_array_equal(one.similarity, two.similarity)
 
@@ -84,10 +86,6 @@ def test_vectors_that_occur_more_than_k_times_are_neighbors_of_each_other(X):
     edges = {(i, int(j)) for i in range(len(graph)) for j in graph.neighbors(i)[0]}
     mutual = [sum((j, i) in edges for j in graph.neighbors(i)[0]) for i in range(300, 400)]
     assert min(mutual) >= 5
-
-
-def test_small_collections_are_compared_exhaustively(X):
-    assert recall(built(X[:600]).graph(10), exact(X[:600], 10)) > 0.95
 
 
 def test_neighbors_of_neighbors_make_up_for_few_lists(index, X, monkeypatch):
@@ -118,7 +116,9 @@ def test_segments_of_one_codec_are_compared_list_by_list(X, monkeypatch):
     decoded = vectors.codes * vectors.scale[:, None]
     np.testing.assert_allclose(decoded, index.reconstruct(vectors.ids), atol=0.01)
     left = np.sort(vectors.ids)
-    assert recall(index.graph(10), left[exact(X[left], 10)]) > 0.85
+    graph = index.graph(10)
+    assert graph.ids.tolist() == left.tolist()
+    assert recall(graph, left[exact(X[left], 10)]) > 0.85
 
 
 def test_batches_and_the_methods_of_the_paper_have_a_graph(X):
@@ -128,12 +128,6 @@ def test_batches_and_the_methods_of_the_paper_have_a_graph(X):
     assert recall(batches.graph(10), exact(X[:2000], 10)) > 0.8
     paper = built(X[:2000], method=logt.methods.lo_gt(n=10, L=60))
     assert recall(paper.graph(10), exact(X[:2000], 10)) > 0.5
-
-
-def test_removed_vectors_are_not_in_the_graph(index):
-    changed = copy.copy(index)
-    changed.remove(np.arange(0, N, 3))
-    assert changed.graph(5).ids.tolist() == [i for i in range(N) if i % 3]
 
 
 def test_progress_is_reported_and_can_interrupt(index):

@@ -148,31 +148,20 @@ def test_residuals_of_few_directions_are_not_left_out(few_directions, isa):
     (every, all_ids), (signs, ids) = (signs_and_ids(index, Q, reach) for reach in (FAR, 4.0))
     assert signs.mean() < 0.9 * every.mean()
     assert overlap(ids, all_ids) > 0.99
+    _kernels.use_instruction_set("baseline")  # which leaves out the same
+    for mine, baseline in zip((signs, ids), signs_and_ids(index, Q, 4.0), strict=True):
+        np.testing.assert_array_equal(mine, baseline)
 
 
 @pytest.mark.parametrize("norm", [1e-12, 1e14])
 def test_what_a_walk_leaves_out_does_not_depend_on_the_norm(few_directions, norm):
     X, Q, index = few_directions
     scaled = built_and_linked(X * np.float32(norm), metric="l2")
-    (signs, ids), (scaled_signs, scaled_ids) = (
-        signs_and_ids(index, Q, 4.0),
-        signs_and_ids(scaled, Q * np.float32(norm), 4.0),
-    )
+    signs, ids = signs_and_ids(index, Q, 4.0)
+    scaled_signs, scaled_ids = signs_and_ids(scaled, Q * np.float32(norm), 4.0)
     truth = nearest(X, Q, K, "l2")
     assert abs(scaled_signs.mean() / signs.mean() - 1) < 0.05
     assert abs(overlap(scaled_ids, truth) - overlap(ids, truth)) < 0.02
-
-
-def test_instruction_sets_leave_out_the_same(few_directions):
-    _, Q, index = few_directions
-    before, found = _kernels.instruction_set(), []
-    for name in _kernels.instruction_sets():
-        _kernels.use_instruction_set(name)
-        found.append(signs_and_ids(index, Q, 4.0))
-    _kernels.use_instruction_set(before)
-    for signs, ids in found[1:]:
-        np.testing.assert_array_equal(signs, found[0][0])
-        np.testing.assert_array_equal(ids, found[0][1])
 
 
 def test_few_vectors_are_not_enough_to_measure_deviations(rng):
@@ -283,12 +272,6 @@ def test_wrong_beams_are_named(index, beam):
         index.search(index.reconstruct([0]), K, beam=beam)
 
 
-def test_methods_without_lists_have_no_beam():
-    index = built(np.eye(16, dtype=np.float32).repeat(4, axis=0), method=logt.methods.lo_gt(n=5, L=8))
-    with pytest.raises(InvalidInputError, match="beam"):
-        index.search(np.ones(16, np.float32), 3, beam=5)
-
-
 @cache
 def linked_with_entries(L, bits):
     data = synthetic_collection(2000, 64, seed=1)
@@ -341,12 +324,6 @@ def test_new_vectors_are_read_besides_the_graph_until_they_are_many(metric, coll
         assert index.report()["linked"] == N + 60
         index.compact()
         assert index.report()["linked"] == N + 70
-
-
-def test_any_search_may_have_a_beam():
-    for settings in ({"recall": 0.9}, {"effort": 0.5}, {"nprobe": 3}, {}):
-        assert sketched().limits(logt.SearchParams(**settings)).beam is None
-        assert sketched().limits(logt.SearchParams(**settings, beam=7)).beam == 7
 
 
 def test_a_search_goes_further_where_vectors_were_removed(index, collection):
