@@ -156,20 +156,6 @@ def test_locality_constrained_weights_solve_their_equation(training_set):
         assert np.allclose(weight, w / w.sum(), atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "name"),
-    [
-        (lambda: DictionaryLearning(L=0), "L"),
-        (lambda: DictionaryLearning(coreset="large"), "coreset"),
-        (lambda: DictionaryLearning(part=0.0), "part"),
-        (lambda: LocalityConstrained(ridge=0), "ridge"),
-    ],
-)
-def test_wrong_parameters_are_named(wrong, name):
-    with pytest.raises(InvalidInputError, match=name):
-        wrong()
-
-
 def test_atoms_whose_products_do_not_fit_are_refused(vectors, monkeypatch):
     monkeypatch.setattr("logt.group_testing.dictionary.memory_bytes", lambda: 10_000)
     with pytest.raises(InvalidInputError, match="atoms need"):

@@ -310,15 +310,6 @@ def test_an_index_that_grows_from_a_few_vectors_reaches_k_neighbors(X):
     assert np.diff(index.links.starts).tolist() == [10] * 40
 
 
-def test_other_metrics_keep_their_graph_until_linked_again(X):
-    index = built(X[:600], metric="l2")
-    index.link(5)
-    index.add(X[600:610])
-    assert index.report()["linked"] == 600
-    index.link(5)
-    assert index.report()["linked"] == 610
-
-
 def test_string_ids_are_replaced_in_the_graph(X):
     names = [f"v{i}" for i in range(600)]
     index = built(X[:600], names)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -244,29 +243,6 @@ def test_an_interrupted_add_changes_nothing(vectors, error, threads):
         made.add(vectors(1000, 16), progress=interrupt)
     assert len(made) == 100
     assert made.add(vectors(5, 16))[0] == 100
-
-
-def test_searches_run_while_vectors_are_added(vectors):
-    X = vectors(300, 16)
-    made = logt.Index(16, method=SMALL, threads=1)
-    made.add(X[:100])
-    wrong = []
-
-    def look():
-        for _ in range(20):
-            ids = made.search(X[:20], 10).ids
-            if not ((ids >= 0) & (ids < 300)).all():
-                wrong.append(ids)
-
-    threads = [threading.Thread(target=look) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for part in (X[100:200], X[200:]):
-        made.add(part)
-    for thread in threads:
-        thread.join()
-    assert not wrong
-    assert len(made) == 300
 
 
 def test_a_search_may_leave_the_correction_out(vectors):

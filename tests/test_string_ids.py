@@ -37,6 +37,9 @@ def test_string_ids_remove_filter_reconstruct_and_replace(with_string_ids, vecto
     assert with_string_ids.remove(["photo 1.jpg", "nothing"]) == 1
     query = vectors(1, 8)[0]
     assert set(with_string_ids.search(query, 9, filter=["photo 1.jpg", "photo 2.jpg"]).ids) == {"photo 2.jpg", None}
+    assert with_string_ids.remove(frozenset()) == 0
+    assert with_string_ids.search(query, 2, filter=set()).ids.tolist() == [None, None]
+    assert set(with_string_ids.search(query, 9, filter=[True] + 8 * [False]).ids) == {"photo 0.jpg", None}
     ends = with_string_ids.search(query, 9, filter=lambda ids: np.array([i.endswith(".png") for i in ids], bool)).ids
     assert set(ends) == {"Zürich \N{SNOWMAN}.png", None}
     X = vectors(2, 8, seed=9)

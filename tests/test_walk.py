@@ -14,7 +14,6 @@ from exact_index import nearest, overlap, unmeasured
 import logt
 from logt import _kernels
 from logt.datasets.synthetic import synthetic_collection
-from logt.errors import InvalidInputError
 from logt.lists.inverted_lists import Probe, ScanLimits
 from logt.lists.search import ListSearcher
 from logt.methods import sketched
@@ -264,12 +263,6 @@ def test_a_stored_graph_has_a_curve_or_none(index):
     assert not type(graph).from_arrays(without).recall.size
     with pytest.raises(ValueError, match="impossible"):
         type(graph).from_arrays({**without, "recall": np.full((2, 11), 2, np.float32)})
-
-
-@pytest.mark.parametrize("beam", [-1, 1.5, "10"])
-def test_wrong_beams_are_named(index, beam):
-    with pytest.raises(InvalidInputError, match="beam"):
-        index.search(index.reconstruct([0]), K, beam=beam)
 
 
 @cache
