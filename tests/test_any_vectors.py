@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from exact_index import METRICS, nearest, overlap, unmeasured
+from exact_index import METRICS, built, nearest, overlap
 
 import logt
 from logt import InvalidInputError, _index_base
@@ -22,13 +22,6 @@ def clustered(rng, N, dim):
     return (centres[rng.integers(0, 60, N)] + 0.5 * rng.standard_normal((N, dim))).astype(np.float32)
 
 
-def built(X, metric="cosine", method=None):
-    index = logt.Index(X.shape[1], metric=metric, method=method)
-    with unmeasured():
-        index.add(X)
-    return index
-
-
 def recall(index, X, Q, **settings):
     return overlap(index.search(Q, 10, **settings).ids, nearest(X, Q, 10, index.metric))
 
@@ -37,7 +30,7 @@ def recall(index, X, Q, **settings):
 @pytest.mark.parametrize("offset", [3, 100])
 def test_a_common_offset_costs_no_accuracy(rng, metric, offset):
     X, Q = (clustered(rng, count, 64) + np.float32(offset) for count in (2000, 50))
-    assert recall(built(X, metric), X, Q, effort=1) > 0.9
+    assert recall(built(X, metric=metric), X, Q, effort=1) > 0.9
 
 
 @pytest.mark.parametrize(
@@ -50,14 +43,14 @@ def test_a_common_offset_costs_no_accuracy(rng, metric, offset):
 def test_vectors_of_all_norms_are_found(rng, metric, norms, query_norm):
     X = (clustered(rng, 4000, 32) * norms(rng)).astype(np.float32)
     Q = clustered(rng, 60, 32) * np.float32(query_norm)
-    assert recall(built(X, metric), X, Q, effort=0.3) > 0.85
+    assert recall(built(X, metric=metric), X, Q, effort=0.3) > 0.85
 
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("method", [sketched(), compact(lo_gt(n=10, m=3, L=12))], ids=["default", "LO-GT in bytes"])
 def test_the_smallest_numbers_are_vectors_like_others(metric, method, rng):
     X = rng.standard_normal((300, 16)).astype(np.float32)
-    index = built(X * np.float32(1e-42), metric, method)
+    index = built(X * np.float32(1e-42), metric=metric, method=method)
     found = index.search(X[:20] * np.float32(1e-42), 5)
     assert np.isfinite(found.scores).all()
     assert (found.ids >= 0).all()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import json
 from dataclasses import replace
+from functools import partial
 
+import exact_index
 import numpy as np
 import pytest
-from exact_index import nearest, overlap, unmeasured
+from exact_index import nearest, overlap
 
 import logt
 from logt import InvalidInputError
@@ -18,11 +20,7 @@ from logt.lists.calibration import calibrate, measure_depths, sample_vectors
 from logt.lists.inverted_lists import CandidateDepths, Probe
 from logt.methods import lo_gt, sketched
 
-
-def built(X):
-    index = logt.Index(X.shape[1])
-    index.add(X)
-    return index
+built = partial(exact_index.built, measure=True)
 
 
 def codecs(index):
@@ -43,6 +41,12 @@ def shared(index, Q, k=10, **settings):
     return overlap(index.search(Q, k, **settings).ids, index.search(Q, k, effort=1).ids)
 
 
+def test_the_default_finds_most_of_a_full_read_where_there_are_no_clusters(normal):
+    _, Q, index = normal
+    assert shared(index, Q) > 0.9
+    assert shared(index, Q, effort=0) < 0.8  # a constant would not do
+
+
 @pytest.mark.parametrize("k", [1, 10, 30, 300, 1000])
 def test_a_recall_is_about_reached_for_any_k(normal, k):
     _, Q, index = normal
@@ -50,8 +54,6 @@ def test_a_recall_is_about_reached_for_any_k(normal, k):
     assert all(reached > recall - 0.08 for reached, recall in zip(found, (0.8, 0.9, 0.99, 1.0), strict=True))
     assert found == sorted(found)
     assert found[-1] == 1
-    assert shared(index, Q) > 0.9
-    assert shared(index, Q, effort=0) < 0.8  # a constant would not do
 
 
 def test_every_trained_codec_has_a_curve_that_is_stored(normal, tmp_path):
@@ -101,8 +103,7 @@ def test_the_best_result_alone_is_found_as_often_with_a_graph():
     turned = np.linalg.qr(rng.standard_normal((300, 300)))[0]
     X = (rng.standard_normal((4200, 300)) * np.arange(1, 301.0) ** -0.7) @ turned + 0.1
     X, Q = np.split(X.astype(np.float32), [4000])
-    index = built(X)
-    index.link()
+    index = built(X, link=50)
     assert shared(index, Q, 10) > 0.92
     assert shared(index, Q, 1) > 0.92  # less where only the best candidate's neighbors are compared
 
@@ -156,10 +157,7 @@ def test_candidates_follow_the_depths():
 
 def test_a_part_is_as_accurate_as_all():
     """So that the codec of a large index can be measured with some of its segments."""
-    index = logt.Index(160, segment_size=1500)
-    with unmeasured():
-        index.add(dense_vectors(12_000, 6, 160)[0])
-    segments = index._snapshot.segments
+    segments = exact_index.built(dense_vectors(12_000, 6, 160)[0], segment_size=1500)._snapshot.segments
     assert len(segments) == 8
     whole, part = (
         calibrate(some, None, np.random.default_rng(0), SERIAL, share)[0].codec
@@ -172,7 +170,7 @@ def test_a_part_is_as_accurate_as_all():
     assert 0.5 < depths[1] / depths[0] < 2
 
 
-@pytest.mark.parametrize("batch", [500, 6000])
+@pytest.mark.parametrize("batch", [1000, 6000])
 def test_an_index_that_grew_measures_itself_again(tmp_path, batch):
     X, Q = dense_vectors(9000, 25, 64)
     index = built(X[:3000])
@@ -228,8 +226,7 @@ def test_small_collections_have_depths_and_a_single_vector_the_usual_ones():
 
 
 def test_tuning_measures_with_the_depths_that_it_finds():
-    index = built(dense_vectors(1500, 3, 160)[0])
-    index.link(12)
+    index = built(dense_vectors(1500, 3, 160)[0], link=12)
     index = with_depths(index, CandidateDepths(1, 1))
     found = []
     for _ in range(2):  # the second time, the depths are those of the first
@@ -263,8 +260,7 @@ def test_what_was_tuned_with_queries_stays_when_the_index_is_linked():
     rng = np.random.default_rng(5)
     spread = np.where(np.arange(96) < 3, 30, 1)
     X, Q = (rng.standard_normal((3000, 96)) * spread).astype("f4"), rng.standard_normal((150, 96)).astype("f4")
-    index = built(X[:2200])
-    index.link()
+    index = built(X[:2200], link=50)
     assert shared(index, Q[50:]) < 0.75  # as measured with its own vectors
     index.tune(Q[:50])
     curve = index._snapshot.graph.recall

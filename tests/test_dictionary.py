@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from exact_index import nearest, overlap
+from exact_index import built, nearest
 
-import logt
 from logt._internal.threads import SERIAL, Workers
 from logt.errors import InvalidInputError
 from logt.group_testing.codes import Codes
@@ -117,18 +116,10 @@ def test_a_coreset_represents_all_vectors(training_set, coreset):
     assert np.allclose(means, X.sum(axis=0), atol=0.03 * 1200)
 
 
-def test_a_dictionary_with_all_atoms_it_needs_is_exhaustive_search(vectors):
-    X, Q = vectors(300, 16), vectors(10, 16, seed=1)
-    index = logt.Index(16, method=dictionary(n=5, L=16, epochs=1))
-    index.add(X)
-    assert overlap(index.search(Q, 10).ids, nearest(X, Q)) > 0.98
-
-
 def test_equal_vectors_make_finite_codes(vectors):
     X = np.repeat(vectors(2, 8), 30, axis=0)
     for method in (dictionary(n=12, L=3, epochs=2), dictionary(n=12, coreset="sensitivity"), llc(n=12)):
-        index = logt.Index(8, method=method)
-        index.add(X)
+        index = built(X, method=method)
         assert np.isfinite(index.reconstruct(range(60))).all()
 
 

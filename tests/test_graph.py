@@ -9,7 +9,7 @@ import shutil
 
 import numpy as np
 import pytest
-from exact_index import unmeasured
+from exact_index import built, unmeasured
 
 import logt
 from logt._internal.threads import Workers
@@ -33,12 +33,6 @@ def fast():
 @pytest.fixture(scope="module")
 def X():
     return synthetic_collection(N, 64, seed=1).X
-
-
-def built(X, ids=None, **settings):
-    index = logt.Index(X.shape[1], **settings)
-    index.add(X, ids)
-    return index
 
 
 @pytest.fixture(scope="module")
@@ -168,8 +162,7 @@ def test_impossible_k_is_refused(index, k):
 @pytest.fixture(scope="module")
 def saved(X, tmp_path_factory):
     """(index, path) of 1500 vectors and their graph, on disk; no test changes them."""
-    index, path = built(X[:1500]), tmp_path_factory.mktemp("graph") / "index"
-    index.link(10)
+    index, path = built(X[:1500], link=10), tmp_path_factory.mktemp("graph") / "index"
     index.save(path)
     return index, path
 
@@ -193,8 +186,7 @@ def test_the_stored_graph_is_that_of_the_index(saved, X, tmp_path):
 
 
 def test_at_most_250_bytes_a_vector_are_stored(X, tmp_path):
-    index = built(X[:1500])
-    index.link(50)
+    index = built(X[:1500], link=50)
     index.save(tmp_path / "index")
     (file,) = (tmp_path / "index").glob("graph-*.safetensors")
     assert file.stat().st_size <= 250 * 1500
@@ -265,8 +257,7 @@ def similar_sets(a, b):
 
 
 def test_batches_that_are_added_are_linked_both_ways(X):
-    index = built(X[:2400])
-    index.link(20)
+    index = built(X[:2400], link=20)
     for part in np.split(X[2400:], [300, 301]):
         index.add(part)
     assert index.report()["linked"] == N
@@ -302,8 +293,7 @@ def test_vectors_that_lost_their_neighbors_get_new_ones_when_compacted(linked):
 
 
 def test_an_index_that_grows_from_a_few_vectors_reaches_k_neighbors(X):
-    index = built(X[:3])
-    index.link(10)
+    index = built(X[:3], link=10)
     assert np.diff(index.links.starts).tolist() == [2, 2, 2]
     for row in range(3, 40):
         index.add(X[row : row + 1])
@@ -312,8 +302,7 @@ def test_an_index_that_grows_from_a_few_vectors_reaches_k_neighbors(X):
 
 def test_string_ids_are_replaced_in_the_graph(X):
     names = [f"v{i}" for i in range(600)]
-    index = built(X[:600], names)
-    index.link(10)
+    index = built(X[:600], names, link=10)
     index.upsert(X[500:501], ids=["v3"])  # now equal to v500
     row = index.links.ids.tolist().index("v3")
     assert index.links.neighbors(row)[0][0] == "v500"
@@ -328,8 +317,7 @@ def test_string_ids_are_replaced_in_the_graph(X):
 @pytest.mark.parametrize("given", [False, True])
 def test_relearning_frees_what_was_removed_and_links_again(X, given):
     names = [f"image {i:05d}" for i in range(2000)]
-    index = built(X[:2000], names)
-    index.link(10)
+    index = built(X[:2000], names, link=10)
     index.remove(names[::2])
     before = index.report()["bytes by part"]
     index.compact(X[1:2000:2] if given else None, relearn=True)

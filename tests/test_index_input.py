@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from exact_index import EXACT
+from exact_index import EXACT, built
 
 import logt
 from logt import InvalidInputError
@@ -22,8 +22,7 @@ from logt.methods import sketched, starred
 @pytest.fixture(scope="module")
 def index(vectors):
     """30 vectors with ids 100, 101, …, exact enough to know the results; no test may change it."""
-    made = logt.Index(8, method=EXACT, seed=1)
-    made.add(vectors(30, 8), ids=np.arange(100, 130))
+    made = built(vectors(30, 8), np.arange(100, 130), method=EXACT, seed=1)
     yield made
     assert len(made) == 30
 
@@ -66,8 +65,7 @@ def test_results_unpack_and_have_the_usual_types_and_shapes(index, vectors):
 
 @pytest.mark.parametrize(("metric", "worst"), [("cosine", -np.inf), ("l2", np.inf)])
 def test_results_beyond_the_number_of_vectors_are_padding(vectors, metric, worst):
-    made = logt.Index(8, method=EXACT, metric=metric)
-    made.add(vectors(30, 8))
+    made = built(vectors(30, 8), method=EXACT, metric=metric)
     found = made.search(vectors(2, 8), 40)
     assert found.ids.shape == (2, 40)
     assert (found.ids[:, 30:] == -1).all()
@@ -119,8 +117,7 @@ def test_bad_rows_are_named_and_nothing_is_added(index, vectors, bad):
 def test_a_zero_vector_has_an_inner_product(vectors, metric):
     X = vectors(30, 8)
     X[3] = 0
-    made = logt.Index(8, method=EXACT, metric=metric)
-    made.add(X)
+    made = built(X, method=EXACT, metric=metric)
     scores, ids = made.search(np.zeros(8), 30)
     assert scores[list(ids).index(3)] == pytest.approx(0, abs=1e-6)
 

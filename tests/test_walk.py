@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 import reference
-from exact_index import nearest, overlap, unmeasured
+from exact_index import built, nearest, overlap, unmeasured
 
 import logt
 from logt import _kernels
@@ -23,19 +23,6 @@ N, K = 4500, 10
 FIRST_LIST = ScanLimits(1, 1, 0, FAR, FAR, FAR, 3 * K, 5000, everything=False)
 
 
-def built(X, **settings):
-    index = logt.Index(X.shape[1], **settings)
-    index.add(X)
-    return index
-
-
-def built_and_linked(X, **settings):
-    with unmeasured():
-        index = built(X, **settings)
-        index.link(12)
-    return index
-
-
 @pytest.fixture(scope="module")
 def collection():
     data = synthetic_collection(N, 64, seed=1)
@@ -44,7 +31,7 @@ def collection():
 
 @pytest.fixture(scope="module")
 def plain(collection):
-    return built(collection[0])
+    return built(collection[0], measure=True)
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +126,7 @@ def few_directions():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(4100, 12)) @ rng.normal(size=(12, 128)) + 0.3 * rng.normal(size=(4100, 128))
     X = (X / np.linalg.norm(X, axis=1, keepdims=True)).astype(np.float32)
-    return X[100:], X[:100], built_and_linked(X[100:], metric="l2")
+    return X[100:], X[:100], built(X[100:], metric="l2", link=12)
 
 
 def test_residuals_of_few_directions_are_not_left_out(few_directions, isa):
@@ -155,7 +142,7 @@ def test_residuals_of_few_directions_are_not_left_out(few_directions, isa):
 @pytest.mark.parametrize("norm", [1e-12, 1e14])
 def test_what_a_walk_leaves_out_does_not_depend_on_the_norm(few_directions, norm):
     X, Q, index = few_directions
-    scaled = built_and_linked(X * np.float32(norm), metric="l2")
+    scaled = built(X * np.float32(norm), metric="l2", link=12)
     signs, ids = signs_and_ids(index, Q, 4.0)
     scaled_signs, scaled_ids = signs_and_ids(scaled, Q * np.float32(norm), 4.0)
     truth = nearest(X, Q, K, "l2")
@@ -165,7 +152,7 @@ def test_what_a_walk_leaves_out_does_not_depend_on_the_norm(few_directions, norm
 
 def test_few_vectors_are_not_enough_to_measure_deviations(rng):
     """Lists of a few vectors: all neighbors are read."""
-    index = built_and_linked(rng.normal(size=(1100, 64)))
+    index = built(rng.normal(size=(1100, 64)), link=12)
     assert np.diff(index._snapshot.segments[0].starts).max() < 32
     Q = rng.normal(size=(50, 64)).astype(np.float32)
     Q /= np.linalg.norm(Q, axis=1, keepdims=True)
@@ -268,7 +255,7 @@ def test_a_stored_graph_has_a_curve_or_none(index):
 @cache
 def linked_with_entries(L, bits):
     data = synthetic_collection(2000, 64, seed=1)
-    return built_and_linked(data.X, method=sketched(L=L, bits=bits, refine=bits is None)), data.Q
+    return built(data.X, method=sketched(L=L, bits=bits, refine=bits is None), link=12), data.Q
 
 
 @pytest.mark.parametrize(("L", "bits"), [(2, None), (4, 1), (6, None)])
@@ -292,7 +279,7 @@ def test_the_scores_of_a_walk_are_those_of_a_full_read(isa, L, bits):
 def test_new_vectors_are_read_besides_the_graph_until_they_are_many(metric, collection, monkeypatch):
     """Under l2 and ip, a few new vectors do not join the graph."""
     X, Q = collection
-    index = built_and_linked(X[:3400], metric=metric)
+    index = built(X[:3400], metric=metric, link=12)
     with unmeasured():
         index.add(X[3400:])  # more than a segment without lists holds
     assert index.report()["linked"] == 3400
