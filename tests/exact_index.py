@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from unittest import mock
 
 import numpy as np
 
+import logt
 from logt.group_testing.decoder import Sparse
 from logt.group_testing.grouping import Random
 from logt.group_testing.memory_vectors import Pinv
@@ -24,6 +26,16 @@ def unmeasured():
         calibrate_changed=lambda segments, *_: segments,
         calibrate_graph=lambda segments, graph, *_: graph,
     )
+
+
+def built(X, ids=None, *, link=0, measure=False, **settings):
+    """Return an index of X, linked if so many neighbors are given; it measures its accuracy only if told to."""
+    index = logt.Index(np.shape(X)[1], **settings)
+    with nullcontext() if measure else unmeasured():
+        index.add(X, ids)
+        if link:
+            index.link(link)
+    return index
 
 
 def nearest(X, Q, k=10, metric="cosine"):

@@ -6,10 +6,11 @@ import copy
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from exact_index import METRICS, nearest, overlap
+from exact_index import METRICS, built, nearest, overlap
 
 import logt
 from logt import InvalidInputError, _index_base
@@ -21,12 +22,6 @@ def clustered(rng, N, dim):
     return (centres[rng.integers(0, 60, N)] + 0.5 * rng.standard_normal((N, dim))).astype(np.float32)
 
 
-def built(X, metric="cosine", method=None):
-    index = logt.Index(X.shape[1], metric=metric, method=method)
-    index.add(X)
-    return index
-
-
 def recall(index, X, Q, **settings):
     return overlap(index.search(Q, 10, **settings).ids, nearest(X, Q, 10, index.metric))
 
@@ -35,7 +30,7 @@ def recall(index, X, Q, **settings):
 @pytest.mark.parametrize("offset", [3, 100])
 def test_a_common_offset_costs_no_accuracy(rng, metric, offset):
     X, Q = (clustered(rng, count, 64) + np.float32(offset) for count in (2000, 50))
-    assert recall(built(X, metric), X, Q, effort=1) > 0.9
+    assert recall(built(X, metric=metric), X, Q, effort=1) > 0.9
 
 
 @pytest.mark.parametrize(
@@ -48,14 +43,14 @@ def test_a_common_offset_costs_no_accuracy(rng, metric, offset):
 def test_vectors_of_all_norms_are_found(rng, metric, norms, query_norm):
     X = (clustered(rng, 4000, 32) * norms(rng)).astype(np.float32)
     Q = clustered(rng, 60, 32) * np.float32(query_norm)
-    assert recall(built(X, metric), X, Q, effort=0.3) > 0.85
+    assert recall(built(X, metric=metric), X, Q, effort=0.3) > 0.85
 
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("method", [sketched(), compact(lo_gt(n=10, m=3, L=12))], ids=["default", "LO-GT in bytes"])
 def test_the_smallest_numbers_are_vectors_like_others(metric, method, rng):
     X = rng.standard_normal((300, 16)).astype(np.float32)
-    index = built(X * np.float32(1e-42), metric, method)
+    index = built(X * np.float32(1e-42), metric=metric, method=method)
     found = index.search(X[:20] * np.float32(1e-42), 5)
     assert np.isfinite(found.scores).all()
     assert (found.ids >= 0).all()
@@ -65,34 +60,49 @@ def test_the_smallest_numbers_are_vectors_like_others(metric, method, rng):
     assert np.isfinite(index.search(np.eye(16), 3).scores).all()
 
 
+@contextmanager
+def repeated(*calls):
+    """Repeat some calls, each in a thread of its own; what they raise is raised at the end."""
+    stop = threading.Event()
+
+    def repeat(call):
+        while not stop.wait(1e-4):  # or other threads wait for these at each step
+            call()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(len(calls)) as pool:
+            running = [pool.submit(repeat, call) for call in calls]
+            try:
+                yield
+            finally:
+                stop.set()
+            for future in running:
+                future.result()
+    finally:
+        sys.setswitchinterval(interval)
+
+
 def test_searches_during_refresh_see_one_state(tmp_path, rng):
     """A refresh to another method changes method and vectors at once."""
     first, second = (built(rng.standard_normal((200, 8)), method=method) for method in (None, rnd(n=5, m=2, L=4)))
     first.save(tmp_path / "index")
-    reader = logt.open(tmp_path / "index")
-    errors: list[BaseException] = []
-    stop = threading.Event()
+    reader, q = logt.open(tmp_path / "index"), rng.standard_normal(8)
+    with repeated(lambda: reader.search(q, 3), reader.report):
+        for number in range(10):
+            copy.copy(second if number % 2 == 0 else first).save(tmp_path / "index")  # as another program would
+            reader.refresh()
 
-    def work(call):
-        while not stop.is_set():
-            try:
-                call()
-            except BaseException as error:
-                errors.append(error)
-                return
-            stop.wait(1e-4)  # or the program that saves waits for both threads at each file
 
-    q = rng.standard_normal(8)
-    threads = [threading.Thread(target=work, args=[call]) for call in (lambda: reader.search(q, 3), reader.report)]
-    for thread in threads:
-        thread.start()
-    for number in range(10):
-        copy.copy(second if number % 2 == 0 else first).save(tmp_path / "index")  # as another program would
-        reader.refresh()
-    stop.set()
-    for thread in threads:
-        thread.join()
-    assert not errors
+def test_searches_run_while_vectors_are_added(rng):
+    X = rng.standard_normal((300, 16))
+    index, found = built(X[:100], method=rnd(n=10, m=3, L=12)), []
+    with repeated(*2 * [lambda: found.append(index.search(X[:20], 10).ids)]):
+        for part in np.split(X[100:], 4):
+            index.add(part)
+    assert all(((ids >= 0) & (ids < 300)).all() for ids in found)
+    assert len(index) == 300
 
 
 @pytest.mark.parametrize("rerank", [None, "diffusion"])
@@ -126,24 +136,10 @@ def test_a_search_reads_method_and_vectors_together(rng, rerank):
 def test_reports_during_searches_with_any_p(rng):
     """Each p has a cached prefix of the codes, and a report counts the bytes of all of them."""
     index = built(rng.standard_normal((200, 8)), method=rnd(n=5, m=2, L=4))
-    q, done, reports = rng.standard_normal(8), threading.Event(), []
-
-    def look():
-        while not done.is_set():
-            reports.append(index.report()["bytes by part"]["prefixes"])
-
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with ThreadPoolExecutor(3) as pool:
-            looking = [pool.submit(look) for _ in range(2)]
-            pool.submit(lambda: [index.search(q, 3, p=p) for p in np.linspace(0.1, 0.9, 100)]).result()
-            done.set()
-            for future in looking:
-                future.result()
-    finally:
-        done.set()
-        sys.setswitchinterval(interval)
+    q, reports = rng.standard_normal(8), []
+    with repeated(*2 * [lambda: reports.append(index.report()["bytes by part"]["prefixes"])]):
+        for p in np.linspace(0.1, 0.9, 100):
+            index.search(q, 3, p=p)
     assert max(reports) > 0
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import json
 from dataclasses import replace
+from functools import partial
 
+import exact_index
 import numpy as np
 import pytest
-from exact_index import nearest, overlap, unmeasured
+from exact_index import nearest, overlap
 
 import logt
 from logt import InvalidInputError
@@ -18,11 +20,7 @@ from logt.lists.calibration import calibrate, measure_depths, sample_vectors
 from logt.lists.inverted_lists import CandidateDepths, Probe
 from logt.methods import lo_gt, sketched
 
-
-def built(X):
-    index = logt.Index(X.shape[1])
-    index.add(X)
-    return index
+built = partial(exact_index.built, measure=True)
 
 
 def codecs(index):
@@ -105,8 +103,7 @@ def test_the_best_result_alone_is_found_as_often_with_a_graph():
     turned = np.linalg.qr(rng.standard_normal((300, 300)))[0]
     X = (rng.standard_normal((4200, 300)) * np.arange(1, 301.0) ** -0.7) @ turned + 0.1
     X, Q = np.split(X.astype(np.float32), [4000])
-    index = built(X)
-    index.link()
+    index = built(X, link=50)
     assert shared(index, Q, 10) > 0.92
     assert shared(index, Q, 1) > 0.92  # less where only the best candidate's neighbors are compared
 
@@ -160,10 +157,7 @@ def test_candidates_follow_the_depths():
 
 def test_a_part_is_as_accurate_as_all():
     """So that the codec of a large index can be measured with some of its segments."""
-    index = logt.Index(160, segment_size=1500)
-    with unmeasured():
-        index.add(dense_vectors(12_000, 6, 160)[0])
-    segments = index._snapshot.segments
+    segments = exact_index.built(dense_vectors(12_000, 6, 160)[0], segment_size=1500)._snapshot.segments
     assert len(segments) == 8
     whole, part = (
         calibrate(some, None, np.random.default_rng(0), SERIAL, share)[0].codec
@@ -176,7 +170,7 @@ def test_a_part_is_as_accurate_as_all():
     assert 0.5 < depths[1] / depths[0] < 2
 
 
-@pytest.mark.parametrize("batch", [500, 6000])
+@pytest.mark.parametrize("batch", [1000, 6000])
 def test_an_index_that_grew_measures_itself_again(tmp_path, batch):
     X, Q = dense_vectors(9000, 25, 64)
     index = built(X[:3000])
@@ -232,25 +226,13 @@ def test_small_collections_have_depths_and_a_single_vector_the_usual_ones():
 
 
 def test_tuning_measures_with_the_depths_that_it_finds():
-    index = built(dense_vectors(1500, 3, 160)[0])
-    index.link(12)
+    index = built(dense_vectors(1500, 3, 160)[0], link=12)
     index = with_depths(index, CandidateDepths(1, 1))
     found = []
     for _ in range(2):  # the second time, the depths are those of the first
         points = index.tune()
         found.append(([point.recall for point in points], index._snapshot.graph.recall.tolist()))
     assert found[0] == found[1]
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"recall": 0}, {"recall": 1.5}, {"recall": "much"}, {"recall": 0.9, "effort": 0.5}]
-)
-def test_impossible_recalls_are_refused(normal, wrong):
-    _, Q, index = normal
-    with pytest.raises(InvalidInputError, match="recall"):
-        index.search(Q, 3, **wrong)
-    with pytest.raises(InvalidInputError, match="recall is for methods with inverted lists"):
-        logt.Index(48, method=lo_gt(n=5, m=2, L=4)).search(Q, 3, recall=0.9)
 
 
 def test_tuning_by_queries_replaces_the_curve(normal, tmp_path):
@@ -278,8 +260,7 @@ def test_what_was_tuned_with_queries_stays_when_the_index_is_linked():
     rng = np.random.default_rng(5)
     spread = np.where(np.arange(96) < 3, 30, 1)
     X, Q = (rng.standard_normal((3000, 96)) * spread).astype("f4"), rng.standard_normal((150, 96)).astype("f4")
-    index = built(X[:2200])
-    index.link()
+    index = built(X[:2200], link=50)
     assert shared(index, Q[50:]) < 0.75  # as measured with its own vectors
     index.tune(Q[:50])
     curve = index._snapshot.graph.recall

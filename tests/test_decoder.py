@@ -80,14 +80,6 @@ def test_the_control_has_its_own_units_and_as_many_random_ones_as_neighbors(vect
     assert (first_order[0] != random[0]).any(axis=1).all()
 
 
-def test_free_support_with_d_entries_of_full_rank_reproduces_the_vectors(vectors):
-    X = vectors(300, 32)
-    units = Random(10, 3)(X, np.random.default_rng(0))
-    Y = Pinv()(X, units)
-    codes = Sparse(32, "free", candidates=units.count, weights="float32")(X, Y, units)
-    assert np.allclose(codes.reconstruct(Y), X, atol=2e-3)
-
-
 @pytest.mark.parametrize("weights", ["float32", "int8"])
 def test_the_codes_of_a_path_are_those_of_each_l_alone(vectors, weights):
     X, Y, units = small_problem(vectors)

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from exact_index import METRICS, nearest, overlap, unmeasured
+from exact_index import METRICS, built, nearest, overlap, unmeasured
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,9 +29,7 @@ def data():
 @pytest.fixture(scope="module")
 def collection(data):
     """(X, Q, the default index of X); tests change copies of it."""
-    index = logt.Index(128)
-    index.add(data.X)
-    return data.X, data.Q, index
+    return data.X, data.Q, built(data.X, measure=True)
 
 
 def added(X, batches, metric="cosine"):
@@ -98,8 +96,7 @@ def test_search_parameters_belong_to_their_methods(collection, vectors):
     _, Q, index = collection
     with pytest.raises(InvalidInputError, match="set effort or nprobe"):
         index.search(Q, 5, p=0.5)
-    paper = logt.Index(16, method=lo_gt(n=10, m=2, L=12))
-    paper.add(vectors(200, 16))
+    paper = built(vectors(200, 16), method=lo_gt(n=10, m=2, L=12))
     with pytest.raises(InvalidInputError, match="set effort, or p and R"):
         paper.search(vectors(1, 16), 5, nprobe=3)
     assert (paper.search(vectors(5, 16), 9, effort=1).ids == paper.search(vectors(5, 16), 9).ids).all()
@@ -118,8 +115,7 @@ def test_threads_change_nothing(collection):
 def test_small_collections_are_exact_enough(N, dim, metric):
     rng = np.random.default_rng(N * 100 + dim)
     X = rng.standard_normal((N, dim)).astype(np.float32) + 0.01
-    index = logt.Index(dim, method=sketched(bits=4), metric=metric)
-    index.add(X)
+    index = built(X, method=sketched(bits=4), metric=metric)
     scores, ids = index.search(X, 1, effort=1)
     if metric == "l2":
         assert (scores[:, 0] <= 0.15 * np.square(X).sum(axis=1) + 1e-5).all()
@@ -208,8 +204,7 @@ def test_relearning_builds_one_segment_from_many(collection):
 @pytest.mark.parametrize("bits", [1, 2, 4])
 def test_relearning_keeps_norms(rng, bits):
     X = rng.standard_normal((300, 64)) * rng.uniform(1, 9, (300, 1))
-    index = logt.Index(64, method=sketched(bits=bits), metric="l2")
-    index.add(X)
+    index = built(X, method=sketched(bits=bits), metric="l2")
     for _ in range(3):
         index.compact(relearn=True)
     norms = np.linalg.norm(index.reconstruct(np.arange(300)), axis=1)
@@ -249,6 +244,5 @@ def test_negative_exponents_are_refused():
 def test_every_vector_finds_itself_where_there_are_no_clusters(rng, dim):
     """Units are chosen by similarity, not by its size: one that points away from a vector would never be probed."""
     X = rng.standard_normal((8000, 16)) @ rng.standard_normal((16, dim)) + rng.standard_normal((8000, dim))
-    index = logt.Index(dim)
-    index.add(X)
+    index = built(X, measure=True)
     assert (index.search(X[:1000], 1).ids[:, 0] == np.arange(1000)).mean() > 0.99

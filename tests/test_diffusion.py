@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from exact_index import nearest, unmeasured
+from exact_index import built, nearest
 
 import logt
 from logt.evaluation import GroundTruth, evaluate
@@ -154,23 +154,13 @@ def test_a_vector_without_edges_keeps_its_plain_score():
     np.testing.assert_allclose(f, [0.9**3, 0.5**3], rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"alpha": 1}, {"alpha": -0.1}, {"alpha": float("nan")}, {"candidates": 0}, {"hops": -1}, {"nodes": 0}]
-)
-def test_impossible_parameters_are_refused(wrong):
-    with pytest.raises(logt.InvalidInputError, match=next(iter(wrong))):
-        Diffusion(**wrong)
-
-
 # ------------------------------------------------------------------------------------------------- in an index
 
 
 @pytest.fixture(scope="module")
 def linked():
     X = clusters(2)
-    index = logt.Index(X.shape[1], threads=1)
-    index.add(X)
-    index.link(20)
+    index = built(X, threads=1, link=20)
     return index, X
 
 
@@ -201,23 +191,6 @@ def test_scores_are_not_negative_and_fall_and_do_not_depend_on_other_queries(lin
         assert sorted(row.tolist()) == list(range(len(X)))
 
 
-def test_relabelling_changes_nothing():
-    X = clusters(3)
-    neighbors, similarity = exact_neighbors(X, 20)
-    scores = X @ X[7]
-    rows = np.argsort(-scores)[:40]
-    name = np.random.default_rng(0).permutation(len(X))  # of each row
-    order = np.argsort(name)
-    for nodes in (2000, 50):
-        diffusion = Diffusion(nodes=nodes)
-        found, f = diffusion(transition(listed(neighbors, similarity), 10), rows, scores[rows])
-        renamed = transition(listed(name[neighbors[order]].astype(np.int32), similarity[order]), 10)
-        names, g = diffusion(renamed, name[rows], scores[rows])
-        expected, got = np.zeros(len(X)), np.zeros(len(X))
-        expected[name[found]], got[names] = f, g
-        np.testing.assert_allclose(got, expected, atol=1e-9)
-
-
 def test_a_filter_and_removals_hold(linked):
     index, X = linked
     even = np.arange(0, len(X), 2)
@@ -232,10 +205,7 @@ def test_a_filter_and_removals_hold(linked):
 
 def test_duplicates_by_the_thousand_do_not_swallow_the_ranking():
     X = clusters(6)
-    index = logt.Index(X.shape[1])
-    with unmeasured():
-        index.add(np.concatenate([X, np.repeat(X[100:101], 2500, axis=0)]))
-        index.link(20)
+    index = built(np.concatenate([X, np.repeat(X[100:101], 2500, axis=0)]), link=20)
     found = index.search(X[0], 20, rerank="diffusion")
     assert np.isfinite(found.scores).all()
     assert (found.ids < 25).mean() > 0.9  # the chain of the query
@@ -247,10 +217,7 @@ def test_without_neighbors_the_ranking_loses_at_most_half_a_point():
     """Random directions in many dimensions: the plain ranking has nothing to gain, and must not lose."""
     rng = np.random.default_rng(7)
     X = unit(rng.standard_normal((2000, 128)))
-    index = logt.Index(128)
-    with unmeasured():
-        index.add(X)
-        index.link()
+    index = built(X, link=50)
     truth = GroundTruth.from_lists(np.arange(100)[:, None])
     for noise in (0.1, 1.0):
         Q = unit(X[:100] + noise * unit(rng.standard_normal((100, 128))))
@@ -261,8 +228,7 @@ def test_without_neighbors_the_ranking_loses_at_most_half_a_point():
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_tiny_indexes(count):
     X = unit(np.eye(8)[:count] + 0.1)
-    index = logt.Index(8)
-    index.add(X)
+    index = built(X)
     assert len(index.graph(50)) == count
     index.link(50)
     if count == 1:
@@ -273,14 +239,12 @@ def test_tiny_indexes(count):
 
 def test_what_cannot_be_reranked_is_refused(linked):
     index, X = linked
-    plain = logt.Index(16)
-    plain.add(X)
+    plain = built(X)
     with pytest.raises(logt.InvalidInputError, match=r"index.link\(\)"):
         plain.search(X[0], rerank="diffusion")
     with pytest.raises(logt.InvalidInputError, match="rerank must be"):
         index.search(X[0], rerank="magic")
-    l2 = logt.Index(16, metric="l2")
-    l2.add(X)
+    l2 = built(X, metric="l2")
     with pytest.raises(logt.InvalidInputError, match="under cosine"):
         l2.search(X[0], rerank="diffusion")
 

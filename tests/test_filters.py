@@ -6,9 +6,8 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from exact_index import EXACT, METRICS
+from exact_index import EXACT, METRICS, built
 
-import logt
 from logt import InvalidInputError
 from logt.group_testing import search as decode_search
 from logt.lists import search as list_search
@@ -17,9 +16,8 @@ from logt.methods import cascaded, rnd
 
 @pytest.fixture(params=METRICS)
 def index(request, vectors):
-    made = logt.Index(8, method=EXACT, metric=request.param, segment_size=15)
-    made.add(vectors(40, 8) * np.linspace(1, 3, 40, dtype=np.float32)[:, None])
-    return made
+    X = vectors(40, 8) * np.linspace(1, 3, 40, dtype=np.float32)[:, None]
+    return built(X, method=EXACT, metric=request.param, segment_size=15)
 
 
 @pytest.mark.parametrize("kind", ["ids", "mask", "function"])
@@ -31,6 +29,8 @@ def test_filters_of_every_kind_pass_the_same_vectors(index, vectors, kind):
         "function": lambda ids: ids % 2 == 0,
     }[kind]
     Q = vectors(5, 8, seed=2)
+    none = {"ids": [], "mask": np.zeros(39, bool), "function": lambda ids: np.zeros(len(ids), bool)}[kind]
+    assert (index.search(Q, 3, filter=none).ids == -1).all()
     found = index.search(Q, 40, filter=even).ids
     assert set(found.ravel().tolist()) == set(range(0, 40, 2)) - {8} | {-1}
     every = index.search(Q, 40).ids
@@ -40,15 +40,9 @@ def test_filters_of_every_kind_pass_the_same_vectors(index, vectors, kind):
 
 def test_a_narrow_filter_is_decoded_in_full(vectors):
     X, Q = vectors(500, 32), vectors(6, 32, seed=1)
-    made = logt.Index(32, method=cascaded(rnd(n=20, m=3, L=20), p=0.2, R=30))
-    made.add(X)
+    made = built(X, method=cascaded(rnd(n=20, m=3, L=20), p=0.2, R=30))
     allowed = np.arange(0, 500, 20)
     assert (made.search(Q, 25, filter=allowed).ids == made.search(Q, 25, filter=allowed, p=1.0).ids).all()
-
-
-def test_an_empty_filter_finds_nothing(index):
-    assert (index.search(np.ones(8), 3, filter=[]).ids == -1).all()
-    assert (index.search(np.ones(8), 3, filter=lambda ids: np.zeros(len(ids), bool)).ids == -1).all()
 
 
 @pytest.mark.parametrize(
@@ -81,14 +75,18 @@ def test_range_search_finds_all_that_score_enough(index, vectors):
     assert len(index.range_search(np.empty((0, 8)), 0).ids) == 0
 
 
-@pytest.mark.parametrize("kind", ["ids", "mask", "function"])
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("step", [3, 100])
-def test_a_range_search_passes_a_wide_and_a_narrow_filter(vectors, metric, kind, step):
-    """A narrow filter is searched row by row, a wide one list by list."""
-    made = logt.Index(16, metric=metric, segment_size=1500)
-    made.add(vectors(3000, 16))
+@pytest.fixture(scope="module", params=METRICS)
+def listed(request, vectors):
+    """3000 vectors in lists, without two."""
+    made = built(vectors(3000, 16), metric=request.param, segment_size=1500)
     made.remove([300, 301])
+    return made
+
+
+@pytest.mark.parametrize(("kind", "step"), [("ids", 3), ("ids", 100), ("mask", 100), ("function", 3)])
+def test_a_range_search_passes_a_wide_and_a_narrow_filter(listed, vectors, kind, step):
+    """A narrow filter is searched row by row, a wide one list by list."""
+    made, metric = listed, listed.metric
     allowed = {
         "ids": np.arange(0, 4000, step),
         "mask": made.ids % step == 0,
@@ -109,8 +107,7 @@ def test_a_range_search_passes_a_wide_and_a_narrow_filter(vectors, metric, kind,
 @pytest.mark.parametrize("method", [None, rnd(n=10, m=2, L=8)], ids=["default", "RND"])
 def test_a_range_search_holds_the_scores_of_one_block_at_a_time(vectors, monkeypatch, method):
     """The memory depends on the block and on the results, not on the number of vectors."""
-    made = logt.Index(16, method=method, segment_size=None)
-    made.add(vectors(20_000, 16))
+    made = built(vectors(20_000, 16), method=method, segment_size=None)
     query = vectors(1, 16)
     expected = made.range_search(query, 0.5)
     for module in (list_search, decode_search):
@@ -127,8 +124,7 @@ def test_a_range_search_holds_the_scores_of_one_block_at_a_time(vectors, monkeyp
 @pytest.mark.parametrize("count", [300, 3000])  # without and with lists
 def test_no_cosine_is_above_1(vectors, count):
     X = vectors(count, 64)
-    made = logt.Index(64)
-    made.add(X)
+    made = built(X)
     best = [made.search(X[row], 1, effort=1).scores[0] for row in range(100)]
     assert 1 in best  # estimates above 1 are 1
     assert max(best) == 1
@@ -136,12 +132,11 @@ def test_no_cosine_is_above_1(vectors, count):
     assert made.range_search(X[:100], 0.9).scores.max() == 1
 
 
-@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow", "tuple"])
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow", None])
 def test_columns_of_other_libraries_are_masks(index, library):
-    mask = (index.ids % 2 == 0).tolist()
-    if library == "tuple":
-        column = tuple(mask)
-    else:
+    mask = list(index.ids % 2 == 0)
+    column = tuple(mask)
+    if library:
         module = pytest.importorskip(library)
         column = module.array(mask) if library == "pyarrow" else module.Series(mask)
     found = index.search(np.ones(8), 40, filter=column).ids

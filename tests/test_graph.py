@@ -9,7 +9,7 @@ import shutil
 
 import numpy as np
 import pytest
-from exact_index import unmeasured
+from exact_index import built, unmeasured
 
 import logt
 from logt._internal.threads import Workers
@@ -33,12 +33,6 @@ def fast():
 @pytest.fixture(scope="module")
 def X():
     return synthetic_collection(N, 64, seed=1).X
-
-
-def built(X, ids=None, **settings):
-    index = logt.Index(X.shape[1], **settings)
-    index.add(X, ids)
-    return index
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +67,10 @@ def test_the_lists_of_the_graph_are_nearly_exact(index, X):
 def test_the_graph_does_not_depend_on_the_number_of_threads(X, exhaustive, monkeypatch):
     monkeypatch.setattr(build, "EXHAUSTIVE", exhaustive)
     monkeypatch.setattr(build, "_SETTLED", 0)
-    index = built(np.concatenate([X, np.tile(X[:3], (50, 1))]))
+    X = np.concatenate([X, np.tile(X[:3], (50, 1))])
+    index = built(X)
     one, two = index.graph(10, threads=1), index.graph(10, threads=3)
+    assert recall(one, exact(X, 10)) > 0.8
     np.testing.assert_array_equal(one.rows, two.rows)
     np.testing.assert_array_equal(one.similarity, two.similarity)
 
@@ -84,10 +80,6 @@ def test_vectors_that_occur_more_than_k_times_are_neighbors_of_each_other(X):
     edges = {(i, int(j)) for i in range(len(graph)) for j in graph.neighbors(i)[0]}
     mutual = [sum((j, i) in edges for j in graph.neighbors(i)[0]) for i in range(300, 400)]
     assert min(mutual) >= 5
-
-
-def test_small_collections_are_compared_exhaustively(X):
-    assert recall(built(X[:600]).graph(10), exact(X[:600], 10)) > 0.95
 
 
 def test_neighbors_of_neighbors_make_up_for_few_lists(index, X, monkeypatch):
@@ -118,7 +110,9 @@ def test_segments_of_one_codec_are_compared_list_by_list(X, monkeypatch):
     decoded = vectors.codes * vectors.scale[:, None]
     np.testing.assert_allclose(decoded, index.reconstruct(vectors.ids), atol=0.01)
     left = np.sort(vectors.ids)
-    assert recall(index.graph(10), left[exact(X[left], 10)]) > 0.85
+    graph = index.graph(10)
+    assert graph.ids.tolist() == left.tolist()
+    assert recall(graph, left[exact(X[left], 10)]) > 0.85
 
 
 def test_batches_and_the_methods_of_the_paper_have_a_graph(X):
@@ -128,12 +122,6 @@ def test_batches_and_the_methods_of_the_paper_have_a_graph(X):
     assert recall(batches.graph(10), exact(X[:2000], 10)) > 0.8
     paper = built(X[:2000], method=logt.methods.lo_gt(n=10, L=60))
     assert recall(paper.graph(10), exact(X[:2000], 10)) > 0.5
-
-
-def test_removed_vectors_are_not_in_the_graph(index):
-    changed = copy.copy(index)
-    changed.remove(np.arange(0, N, 3))
-    assert changed.graph(5).ids.tolist() == [i for i in range(N) if i % 3]
 
 
 def test_progress_is_reported_and_can_interrupt(index):
@@ -174,8 +162,7 @@ def test_impossible_k_is_refused(index, k):
 @pytest.fixture(scope="module")
 def saved(X, tmp_path_factory):
     """(index, path) of 1500 vectors and their graph, on disk; no test changes them."""
-    index, path = built(X[:1500]), tmp_path_factory.mktemp("graph") / "index"
-    index.link(10)
+    index, path = built(X[:1500], link=10), tmp_path_factory.mktemp("graph") / "index"
     index.save(path)
     return index, path
 
@@ -199,8 +186,7 @@ def test_the_stored_graph_is_that_of_the_index(saved, X, tmp_path):
 
 
 def test_at_most_250_bytes_a_vector_are_stored(X, tmp_path):
-    index = built(X[:1500])
-    index.link(50)
+    index = built(X[:1500], link=50)
     index.save(tmp_path / "index")
     (file,) = (tmp_path / "index").glob("graph-*.safetensors")
     assert file.stat().st_size <= 250 * 1500
@@ -271,8 +257,7 @@ def similar_sets(a, b):
 
 
 def test_batches_that_are_added_are_linked_both_ways(X):
-    index = built(X[:2400])
-    index.link(20)
+    index = built(X[:2400], link=20)
     for part in np.split(X[2400:], [300, 301]):
         index.add(part)
     assert index.report()["linked"] == N
@@ -308,27 +293,16 @@ def test_vectors_that_lost_their_neighbors_get_new_ones_when_compacted(linked):
 
 
 def test_an_index_that_grows_from_a_few_vectors_reaches_k_neighbors(X):
-    index = built(X[:3])
-    index.link(10)
+    index = built(X[:3], link=10)
     assert np.diff(index.links.starts).tolist() == [2, 2, 2]
     for row in range(3, 40):
         index.add(X[row : row + 1])
     assert np.diff(index.links.starts).tolist() == [10] * 40
 
 
-def test_other_metrics_keep_their_graph_until_linked_again(X):
-    index = built(X[:600], metric="l2")
-    index.link(5)
-    index.add(X[600:610])
-    assert index.report()["linked"] == 600
-    index.link(5)
-    assert index.report()["linked"] == 610
-
-
 def test_string_ids_are_replaced_in_the_graph(X):
     names = [f"v{i}" for i in range(600)]
-    index = built(X[:600], names)
-    index.link(10)
+    index = built(X[:600], names, link=10)
     index.upsert(X[500:501], ids=["v3"])  # now equal to v500
     row = index.links.ids.tolist().index("v3")
     assert index.links.neighbors(row)[0][0] == "v500"
@@ -343,8 +317,7 @@ def test_string_ids_are_replaced_in_the_graph(X):
 @pytest.mark.parametrize("given", [False, True])
 def test_relearning_frees_what_was_removed_and_links_again(X, given):
     names = [f"image {i:05d}" for i in range(2000)]
-    index = built(X[:2000], names)
-    index.link(10)
+    index = built(X[:2000], names, link=10)
     index.remove(names[::2])
     before = index.report()["bytes by part"]
     index.compact(X[1:2000:2] if given else None, relearn=True)

@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logt import _kernels
-from logt.errors import InvalidInputError
 from logt.group_testing.grouping import KdTree, Orthogonal, Random
 
 
@@ -96,15 +95,3 @@ def test_leaves_hold_similar_vectors(vectors):
 def test_trees_differ(vectors):
     units = KdTree(10, 3)(vectors(500, 16), np.random.default_rng(7))
     assert (units.assignment[:, 0] != units.assignment[:, 1] - units.count // 3).mean() > 0.5
-
-
-@pytest.mark.parametrize(
-    ("kind", "wrong"),
-    [
-        *((Orthogonal, wrong) for wrong in ({"n": 0}, {"m": 0}, {"k": 0}, {"n": 2.5}, {"criterion": "most"})),
-        *((KdTree, wrong) for wrong in ({"n": 0}, {"m": 0}, {"axes": 0})),
-    ],
-)
-def test_wrong_parameters_are_named(kind, wrong):
-    with pytest.raises(InvalidInputError, match=next(iter(wrong))):
-        kind(**wrong)

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from exact_index import EXACT, METRICS, unmeasured
+from exact_index import EXACT, METRICS, built
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,18 +43,16 @@ def method(request):
 
 
 @pytest.fixture(scope="module")
-def built(method, vectors):
+def stored(method, vectors):
     """400 vectors in two segments, and their index."""
-    index = logt.Index(32, method=method, segment_size=200)
-    index.add(vectors(400, 32))
-    return vectors(400, 32), index
+    return vectors(400, 32), built(vectors(400, 32), method=method, segment_size=200)
 
 
 # ------------------------------------------------------------------------- one behavior suite for every method
 
 
-def test_a_vector_ranks_above_unrelated_ones(built, method):
-    X, index = built
+def test_a_vector_ranks_above_unrelated_ones(stored, method):
+    X, index = stored
     scores, ids = index.search(X[:50], 400)
     own = np.array([np.flatnonzero(ids[i] == i)[0] for i in range(50)])
     assert own.mean() < (100 if method in (METHODS["GT"], METHODS["GT pinv"]) else 60)
@@ -63,8 +60,8 @@ def test_a_vector_ranks_above_unrelated_ones(built, method):
     assert np.isfinite(scores).all()
 
 
-def test_saving_and_opening_changes_nothing(built, method, vectors, tmp_path):
-    _, index = built
+def test_saving_and_opening_changes_nothing(stored, method, vectors, tmp_path):
+    _, index = stored
     index.save(tmp_path / "index")
     opened = logt.open(tmp_path / "index")
     assert opened.method == method
@@ -78,8 +75,7 @@ def test_saving_and_opening_changes_nothing(built, method, vectors, tmp_path):
 def test_threads_and_runs_make_the_same_bytes(vectors, method, tmp_path):
     files = []
     for threads in (1, 3):
-        index = logt.Index(16, method=method, threads=threads, seed=3)
-        index.add(vectors(1300, 16))
+        index = built(vectors(1300, 16), measure=True, method=method, threads=threads, seed=3)
         index.save(tmp_path / str(threads))
         files.append({path.name: path.read_bytes() for path in (tmp_path / str(threads)).iterdir()})
     assert files[0] == files[1]
@@ -87,8 +83,7 @@ def test_threads_and_runs_make_the_same_bytes(vectors, method, tmp_path):
 
 @pytest.mark.parametrize("N", [1, 2, 11])
 def test_small_batches_work(vectors, method, N):
-    made = logt.Index(16, method=method)
-    made.add(vectors(N, 16))
+    made = built(vectors(N, 16), method=method)
     scores, ids = made.search(vectors(3, 16, seed=1), 5)
     real = min(N, 5)
     assert (np.sort(ids[:, :real], axis=1) >= 0).all()
@@ -100,8 +95,7 @@ def test_small_batches_work(vectors, method, N):
 
 
 def test_adding_changes_no_existing_segment(vectors):
-    made = logt.Index(32, method=SMALL)
-    made.add(vectors(100, 32))
+    made = built(vectors(100, 32), method=SMALL)
     before = made._snapshot.segments
     made.add(vectors(100, 32, seed=1))
     assert made._snapshot.segments[: len(before)] == before
@@ -113,9 +107,7 @@ def test_segments_share_the_least_number_read(vectors):
     made = vectors(4400, 16)
     read = []
     for size in (None, 1100):
-        index = logt.Index(16, segment_size=size)
-        with unmeasured():
-            index.add(made)
+        index = built(made, segment_size=size)
         measured = sum(model.operations for model in costs.models(index._snapshot.segments))
         read.append(index.complexity(effort=0.2) * len(made) * 16 - measured)
     assert len(index._snapshot.segments) == 4
@@ -124,8 +116,7 @@ def test_segments_share_the_least_number_read(vectors):
 
 @pytest.mark.parametrize(("size", "rows"), [(100, [83, 83, 84]), (None, [250])])
 def test_a_large_batch_becomes_equal_segments(vectors, size, rows):
-    made = logt.Index(16, method=SMALL, segment_size=size)
-    made.add(vectors(250, 16))
+    made = built(vectors(250, 16), method=SMALL, segment_size=size)
     assert [len(s) for s in made._snapshot.segments] == rows
 
 
@@ -140,8 +131,7 @@ def test_ids_are_given_in_any_order_or_the_next_free_numbers(vectors):
 
 def test_equal_scores_are_ordered_by_id(vectors):
     X = vectors(1, 8).repeat(20, axis=0)
-    made = logt.Index(8, method=gt(n=20, m=1))
-    made.add(X[:10], ids=np.arange(10)[::-1] * 2)
+    made = built(X[:10], np.arange(10)[::-1] * 2, method=gt(n=20, m=1))
     made.add(X[:10], ids=np.arange(10) * 2 + 1)
     assert made.search(X[0], 12).ids.tolist() == list(range(12))
 
@@ -168,8 +158,7 @@ def test_metrics_equal_their_definitions(metric):
     X = (rng.standard_normal((60, 8)) * rng.uniform(0.2, 5, (60, 1))).astype(np.float32)
     Q = (3 * rng.standard_normal((10, 8))).astype(np.float32)
     X[7] = X[7] if metric == "cosine" else 0
-    made = logt.Index(8, method=EXACT, metric=metric)
-    made.add(X)
+    made = built(X, method=EXACT, metric=metric)
     lengths = np.linalg.norm(X, axis=1) * np.linalg.norm(Q, axis=1)[:, None]
     truth = {
         "cosine": Q @ X.T / np.maximum(lengths, 1e-9),
@@ -192,8 +181,7 @@ def test_other_names_of_metrics(name, metric):
 
 
 def test_report_counts_what_the_paper_counts_and_true_bytes(vectors):
-    made = logt.Index(64, method=starred(lo_gt(n=50, m=4, L=20)))
-    made.add(vectors(1000, 64))
+    made = built(vectors(1000, 64), method=starred(lo_gt(n=50, m=4, L=20)))
     report = made.report()
     assert (report["vectors"], report["dim"], report["units"], report["segments"]) == (1000, 64, 80, 1)
     assert report["rho"] == pytest.approx((80 * 64 + 1000 * 20) / (64 * 1000))
@@ -217,8 +205,7 @@ def test_an_empty_index_reports_its_method_in_a_few_words(method, text):
 
 def test_the_pseudo_inverse_reports_the_dense_cost(vectors):
     """Table 1: ρ = M/N + M/d."""
-    made = logt.Index(32, method=gt(n=50, m=4, inverse=True))
-    made.add(vectors(1000, 32))
+    made = built(vectors(1000, 32), method=gt(n=50, m=4, inverse=True))
     assert made.report()["rho"] == pytest.approx(80 / 1000 + 80 / 32)
 
 
@@ -233,8 +220,7 @@ def test_progress_is_reported_to_the_end(vectors):
 
 @pytest.mark.parametrize(("error", "threads"), [(KeyboardInterrupt, 1), (MemoryError, 2)])
 def test_an_interrupted_add_changes_nothing(vectors, error, threads):
-    made = logt.Index(16, method=SMALL, threads=threads)
-    made.add(vectors(100, 16))
+    made = built(vectors(100, 16), method=SMALL, threads=threads)
 
     def interrupt(what, done, total):
         if what == "decoder" and done >= 2:
@@ -244,29 +230,6 @@ def test_an_interrupted_add_changes_nothing(vectors, error, threads):
         made.add(vectors(1000, 16), progress=interrupt)
     assert len(made) == 100
     assert made.add(vectors(5, 16))[0] == 100
-
-
-def test_searches_run_while_vectors_are_added(vectors):
-    X = vectors(300, 16)
-    made = logt.Index(16, method=SMALL, threads=1)
-    made.add(X[:100])
-    wrong = []
-
-    def look():
-        for _ in range(20):
-            ids = made.search(X[:20], 10).ids
-            if not ((ids >= 0) & (ids < 300)).all():
-                wrong.append(ids)
-
-    threads = [threading.Thread(target=look) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for part in (X[100:200], X[200:]):
-        made.add(part)
-    for thread in threads:
-        thread.join()
-    assert not wrong
-    assert len(made) == 300
 
 
 def test_a_search_may_leave_the_correction_out(vectors):
@@ -281,8 +244,7 @@ def test_a_search_may_leave_the_correction_out(vectors):
 
 def test_removals_and_compact_leave_the_pseudo_inverse_as_it_is(vectors):
     X = vectors(200, 24)
-    index = logt.Index(24, method=gt(n=10, m=2, inverse=True))
-    index.add(X)
+    index = built(X, method=gt(n=10, m=2, inverse=True))
     before = dict(zip(*(row.tolist() for row in index.search(X[0], 200)[::-1]), strict=True))
     index.remove(range(50))
     index.compact()

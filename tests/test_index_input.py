@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
-from exact_index import EXACT
+from exact_index import EXACT, built
 
 import logt
 from logt import InvalidInputError
 from logt._internal.params import MAX_K
+from logt.group_testing.dictionary import DictionaryLearning
+from logt.group_testing.grouping import KdTree, Orthogonal
+from logt.group_testing.kmeans import KMeans
+from logt.group_testing.llc import LocalityConstrained
+from logt.lists.inverted_lists import Probe
+from logt.methods import sketched, starred
 
 
 @pytest.fixture(scope="module")
 def index(vectors):
     """30 vectors with ids 100, 101, …, exact enough to know the results; no test may change it."""
-    made = logt.Index(8, method=EXACT, seed=1)
-    made.add(vectors(30, 8), ids=np.arange(100, 130))
+    made = built(vectors(30, 8), np.arange(100, 130), method=EXACT, seed=1)
     yield made
     assert len(made) == 30
 
@@ -58,8 +65,7 @@ def test_results_unpack_and_have_the_usual_types_and_shapes(index, vectors):
 
 @pytest.mark.parametrize(("metric", "worst"), [("cosine", -np.inf), ("l2", np.inf)])
 def test_results_beyond_the_number_of_vectors_are_padding(vectors, metric, worst):
-    made = logt.Index(8, method=EXACT, metric=metric)
-    made.add(vectors(30, 8))
+    made = built(vectors(30, 8), method=EXACT, metric=metric)
     found = made.search(vectors(2, 8), 40)
     assert found.ids.shape == (2, 40)
     assert (found.ids[:, 30:] == -1).all()
@@ -111,8 +117,7 @@ def test_bad_rows_are_named_and_nothing_is_added(index, vectors, bad):
 def test_a_zero_vector_has_an_inner_product(vectors, metric):
     X = vectors(30, 8)
     X[3] = 0
-    made = logt.Index(8, method=EXACT, metric=metric)
-    made.add(X)
+    made = built(X, method=EXACT, metric=metric)
     scores, ids = made.search(np.zeros(8), 30)
     assert scores[list(ids).index(3)] == pytest.approx(0, abs=1e-6)
 
@@ -149,18 +154,44 @@ def test_invalid_ids_are_named(index, vectors, ids, message):
         index.add(vectors(3, 8), ids=ids)
 
 
+WRONG = [
+    *((partial(logt.Index, 8), wrong) for wrong in ({"metric": "manhattan"}, {"seed": -1}, {"threads": 0})),
+    *((partial(logt.Index, 8), {"segment_size": 0}), (logt.Index, {"dim": 0}), (logt.Index, {"dim": 2.5})),
+    *((logt.SearchParams, wrong) for wrong in ({"p": 0}, {"p": 1.5}, {"R": 0}, {"recall": 0}, {"recall": "much"})),
+    *((logt.SearchParams, wrong) for wrong in ({"recall": 0.9, "effort": 0.5}, {"beam": -1}, {"beam": 1.5})),
+    *((Probe, wrong) for wrong in ({"effort": 1.5}, {"effort": -0.1}, {"nprobe": 0})),
+    *((sketched, wrong) for wrong in ({"bits": 9}, {"units": 0}, {"recall": 1.5})),
+    *((Orthogonal, wrong) for wrong in ({"n": 0}, {"m": 0}, {"k": 0}, {"n": 2.5}, {"criterion": "most"})),
+    *((KdTree, {"n": 0}), (KdTree, {"m": 0}), (KdTree, {"axes": 0}), (KMeans, {"rounds": 0}), (KMeans, {"n": 0.5})),
+    *((DictionaryLearning, wrong) for wrong in ({"L": 0}, {"coreset": "large"}, {"part": 0.0})),
+    (LocalityConstrained, {"ridge": 0}),
+    *((logt.Diffusion, wrong) for wrong in ({"alpha": 1}, {"alpha": -0.1}, {"alpha": float("nan")})),
+    *((logt.Diffusion, wrong) for wrong in ({"candidates": 0}, {"hops": -1}, {"nodes": 0})),
+]
+
+
+@pytest.mark.parametrize(("call", "wrong"), WRONG)
+def test_wrong_parameters_are_named(call, wrong):
+    with pytest.raises(InvalidInputError, match=next(iter(wrong))):
+        call(**wrong)
+
+
 @pytest.mark.parametrize(
-    "wrong", [{"dim": 0}, {"dim": 2.5}, {"metric": "manhattan"}, {"seed": -1}, {"threads": 0}, {"segment_size": 0}]
+    ("wrong", "message"),
+    [
+        *(({"threads": 0}, "threads"), ({"on_invalid": "guess"}, "on_invalid"), ({"beam": "10"}, "beam")),
+        *(({name: 0.9}, "methods with inverted lists") for name in ("recall",)),
+        *(({name: 3}, "methods with inverted lists") for name in ("nprobe", "beam")),
+    ],
 )
-def test_wrong_settings_are_named(wrong):
-    with pytest.raises(InvalidInputError, match=next(iter(wrong))):
-        logt.Index(**{"dim": 8, **wrong})
-
-
-@pytest.mark.parametrize("wrong", [{"p": 0}, {"p": 1.5}, {"R": 0}, {"threads": 0}, {"on_invalid": "guess"}])
-def test_wrong_search_arguments_are_named(index, vectors, wrong):
-    with pytest.raises(InvalidInputError, match=next(iter(wrong))):
+def test_wrong_search_arguments_are_named(index, vectors, wrong, message):
+    with pytest.raises(InvalidInputError, match=message):
         index.search(vectors(1, 8), 3, **wrong)
+
+
+def test_the_default_method_has_no_correction():
+    with pytest.raises(InvalidInputError, match="methods of the paper"):
+        starred(sketched())
 
 
 def test_threads_are_checked_before_an_index_is_read_and_used_for_its_log(tmp_path, monkeypatch, rng):

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from exact_index import built
 
-import logt
 from logt.datasets.synthetic import synthetic_collection
 from logt.graph.neighbor_graph import NeighborGraph, scored_groups
-
-
-def built(X, ids=None):
-    index = logt.Index(X.shape[1])
-    index.add(X, ids)
-    return index
 
 
 def test_scikit_learn_takes_the_distances_as_a_precomputed_graph():

@@ -12,7 +12,6 @@ from exact_index import overlap
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logt import InvalidInputError
 from logt._internal.kmeans import kmeans
 from logt._internal.threads import Workers
 from logt.group_testing.kmeans import KMeans
@@ -21,7 +20,6 @@ from logt.lists.inverted_lists import CandidateDepths, Probe, ScanLimits, sort_i
 from logt.lists.residual import ERRORS, STEPS, Bands, signs
 from logt.lists.search import ListSearcher
 from logt.lists.segment import ListSegment, merge_segments
-from logt.methods import sketched, starred
 
 EVERYTHING = ScanLimits(
     lists=1, nprobe=0, least=0, code_reach=0, sign_reach=0, walk_reach=0, candidates=0, beam=0, everything=True
@@ -334,21 +332,3 @@ def test_k_means_of_few_and_of_equal_vectors(rng, N):
 def test_k_means_is_the_same_for_any_number_of_threads(vectors):
     one, two = (kmeans(vectors(2000, 16), 40, np.random.default_rng(0), Workers(t)) for t in (1, 2))
     assert (one == two).all()
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        lambda: Probe(effort=1.5),
-        lambda: Probe(effort=-0.1),
-        lambda: Probe(nprobe=0),
-        lambda: sketched(bits=9),
-        lambda: sketched(units=0),
-        lambda: KMeans(rounds=0),
-        lambda: KMeans(n=0.5),
-        lambda: starred(sketched()),
-    ],
-)
-def test_parameters_that_make_no_sense_are_refused(wrong):
-    with pytest.raises(InvalidInputError):
-        wrong()

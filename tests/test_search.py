@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import reference
+from exact_index import nearest
 
 from logt._internal.threads import Workers
+from logt.datasets import synthetic_collection
+from logt.evaluation import mean_average_precision
 from logt.group_testing.cascade import Cascade, Prefix, prefix_lengths
 from logt.group_testing.correction import Suppress
 from logt.group_testing.decoder import Local, Sparse
@@ -15,7 +20,7 @@ from logt.group_testing.quantize import Float32
 from logt.group_testing.search import MaskedSegment
 from logt.group_testing.search import search_by_decoding as search_views
 from logt.group_testing.segment import CodedSegment as Segment
-from logt.methods import cascaded, lo_gt, rnd, starred
+from logt.methods import cascaded, lo_gt, quantized, rnd, starred
 
 
 def built(X, method, first=0, seed=0):
@@ -30,8 +35,7 @@ def estimates(segment: Segment, Q):
     return Q @ segment.codes.reconstruct(segment.codebook.decode()).T
 
 
-@pytest.mark.parametrize("nq", [1, 3, 16, 37])
-@pytest.mark.parametrize("k", [1, 10, 400])
+@pytest.mark.parametrize(("nq", "k"), [(1, 10), (3, 400), (16, 1), (37, 10), (37, 400)])
 def test_a_full_decode_ranks_by_the_estimate(vectors, nq, k):
     X, Q = vectors(400, 48), vectors(nq, 48, seed=1)
     segment = built(X, lo_gt(n=20, m=3, L=20))
@@ -106,7 +110,7 @@ def test_full_rank_and_enough_entries_reproduce_exhaustive_search(vectors):
     X, Q = vectors(400, 32), vectors(10, 32, seed=1)
     method = GroupTesting(Random(10, 3), Pinv(), Float32(), Sparse(32, "free", candidates=120, weights="float32"))
     ids = search([built(X, method)], Q, 10)[1]
-    assert (ids == np.argsort(-(Q @ X.T), axis=1)[:, :10]).mean() > 0.98
+    assert (ids == nearest(X, Q)).mean() > 0.98
 
 
 def test_unit_norm_estimates_are_cosines_of_the_reconstructions(vectors):
@@ -137,27 +141,21 @@ def test_shared_memory_vectors_are_measured_once(vectors):
 
 
 def test_results_do_not_depend_on_threads(vectors):
-    X, Q = vectors(1000, 48), vectors(70, 48, seed=1)
+    X, Q = vectors(500, 48), vectors(70, 48, seed=1)
     segment = built(X, starred(cascaded(lo_gt(n=20, m=3, L=20), R=100)))
-    found = [search([segment], Q, 20, Cascade(0.5, 100), Suppress(), Workers(t)) for t in (1, 2, 4)]
-    for scores, ids in found[1:]:
-        assert (scores == found[0][0]).all()
-        assert (ids == found[0][1]).all()
+    found = [search([segment], Q, 20, Cascade(0.5, 100), Suppress(), Workers(t)) for t in (1, 3)]
+    for one, other in zip(*found, strict=True):
+        assert (one == other).all()
 
 
 def test_correction_keeps_the_true_positives_of_orthogonal_units_and_not_of_random_ones():
     """Section 4: the correction drops positives that share a unit; orthogonal units separate them."""
-    from logt.datasets import synthetic_collection
-    from logt.evaluation import mean_average_precision
-
-    collection = synthetic_collection(3000, 256, landmarks=20, views=30, view_similarity=(0.7, 0.9))
+    collection = synthetic_collection(2000, 128, landmarks=20, views=30, view_similarity=(0.7, 0.9))
 
     def loss(method):
         segment = built(collection.X, starred(method))
         plain, corrected = (search([segment], collection.Q, 3000, correct=c)[1] for c in (None, Suppress()))
-        return mean_average_precision(plain, collection.positives) - mean_average_precision(
-            corrected, collection.positives
-        )
+        return np.subtract(*(mean_average_precision(ids, collection.positives) for ids in (plain, corrected)))
 
     assert loss(rnd(n=50, m=4, L=100)) > 5
     assert loss(lo_gt(n=50, m=4, L=100)) < 1
@@ -165,10 +163,6 @@ def test_correction_keeps_the_true_positives_of_orthogonal_units_and_not_of_rand
 
 def test_the_decoder_is_fitted_to_what_is_stored(vectors):
     pytest.importorskip("faiss")
-    from dataclasses import replace
-
-    from logt.methods import quantized
-
     X = vectors(2000, 64)
     errors = []
     for fit in ("stored", "exact"):

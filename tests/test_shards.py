@@ -44,8 +44,10 @@ def in_shards(segments, shards, Q, k, probe, masks=None):
     return merge_candidates(found, limits.candidates, k), whole.search(Q, k, limits)
 
 
-@pytest.mark.parametrize("probe", [Probe(0.0), Probe(0.3), Probe(recall=0.9), Probe(1.0), Probe(nprobe=3)])
-@pytest.mark.parametrize("k", [1, 10, 200])
+@pytest.mark.parametrize(
+    ("probe", "k"),
+    [(Probe(0.0), 10), (Probe(0.3), 1), (Probe(recall=0.9), 10), (Probe(1.0), 200), (Probe(nprobe=3), 200)],
+)
 def test_merged_shards_give_the_ids_and_scores_of_the_whole(segments, vectors, probe, k):
     Q = vectors(70, 24, seed=9)
     for shards in ([[i] for i in range(len(segments))], [[0, 2], [1], list(range(3, len(segments)))]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from exact_index import EXACT
+from exact_index import EXACT, built
 
 import logt
 from logt import InvalidInputError
@@ -12,9 +12,8 @@ from logt import InvalidInputError
 
 @pytest.fixture
 def with_string_ids(vectors):
-    made = logt.Index(8, method=EXACT, segment_size=4)
-    made.add(vectors(10, 8), ids=[f"photo {i}.jpg" for i in range(9)] + ["Zürich \N{SNOWMAN}.png"])
-    return made
+    names = [*(f"photo {i}.jpg" for i in range(9)), "Zürich \N{SNOWMAN}.png"]
+    return built(vectors(10, 8), names, method=EXACT, segment_size=4)
 
 
 def test_string_ids_are_returned(with_string_ids, vectors, tmp_path):
@@ -37,6 +36,9 @@ def test_string_ids_remove_filter_reconstruct_and_replace(with_string_ids, vecto
     assert with_string_ids.remove(["photo 1.jpg", "nothing"]) == 1
     query = vectors(1, 8)[0]
     assert set(with_string_ids.search(query, 9, filter=["photo 1.jpg", "photo 2.jpg"]).ids) == {"photo 2.jpg", None}
+    assert with_string_ids.remove(frozenset()) == 0
+    assert with_string_ids.search(query, 2, filter=set()).ids.tolist() == [None, None]
+    assert set(with_string_ids.search(query, 9, filter=[True] + 8 * [False]).ids) == {"photo 0.jpg", None}
     ends = with_string_ids.search(query, 9, filter=lambda ids: np.array([i.endswith(".png") for i in ids], bool)).ids
     assert set(ends) == {"Zürich \N{SNOWMAN}.png", None}
     X = vectors(2, 8, seed=9)
@@ -57,8 +59,7 @@ def test_string_ids_merge(with_string_ids, vectors):
     assert other.search(X, 1).ids[:, 0].tolist() == ["a", "b", "c"]
     with pytest.raises(InvalidInputError, match="'a' is in both"):
         with_string_ids.merge_from(other)
-    numbered = logt.Index(8, method=EXACT)
-    numbered.add(X)
+    numbered = built(X, method=EXACT)
     with pytest.raises(InvalidInputError, match="ids of one index are strings, of the other integers"):
         with_string_ids.merge_from(numbered)
 
@@ -84,8 +85,7 @@ def test_an_emptied_index_takes_ids_of_either_kind(with_string_ids, vectors, tmp
     with_string_ids.remove(list(with_string_ids.ids))
     with_string_ids.save(tmp_path / "index")
     assert len(logt.open(tmp_path / "index")) == 0
-    numbered = logt.Index(8, method=EXACT)
-    numbered.add(vectors(3, 8))
+    numbered = built(vectors(3, 8), method=EXACT)
     numbered.merge_from(with_string_ids)
     assert numbered.ids.tolist() == [0, 1, 2]
     with_string_ids.merge_from(numbered)
@@ -94,7 +94,6 @@ def test_an_emptied_index_takes_ids_of_either_kind(with_string_ids, vectors, tmp
 
 
 def test_integer_and_string_ids_do_not_mix(vectors):
-    index = logt.Index(8, method=EXACT)
-    index.add(vectors(3, 8))
+    index = built(vectors(3, 8), method=EXACT)
     with pytest.raises(InvalidInputError, match="ids of this index are integers"):
         index.add(vectors(1, 8), ids=["x"])

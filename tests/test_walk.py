@@ -9,12 +9,11 @@ from functools import cache
 import numpy as np
 import pytest
 import reference
-from exact_index import nearest, overlap, unmeasured
+from exact_index import built, nearest, overlap, unmeasured
 
 import logt
 from logt import _kernels
 from logt.datasets.synthetic import synthetic_collection
-from logt.errors import InvalidInputError
 from logt.lists.inverted_lists import Probe, ScanLimits
 from logt.lists.search import ListSearcher
 from logt.methods import sketched
@@ -22,19 +21,6 @@ from logt.methods import sketched
 FAR = 1e30
 N, K = 4500, 10
 FIRST_LIST = ScanLimits(1, 1, 0, FAR, FAR, FAR, 3 * K, 5000, everything=False)
-
-
-def built(X, **settings):
-    index = logt.Index(X.shape[1], **settings)
-    index.add(X)
-    return index
-
-
-def built_and_linked(X, **settings):
-    with unmeasured():
-        index = built(X, **settings)
-        index.link(12)
-    return index
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +31,7 @@ def collection():
 
 @pytest.fixture(scope="module")
 def plain(collection):
-    return built(collection[0])
+    return built(collection[0], measure=True)
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +126,7 @@ def few_directions():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(4100, 12)) @ rng.normal(size=(12, 128)) + 0.3 * rng.normal(size=(4100, 128))
     X = (X / np.linalg.norm(X, axis=1, keepdims=True)).astype(np.float32)
-    return X[100:], X[:100], built_and_linked(X[100:], metric="l2")
+    return X[100:], X[:100], built(X[100:], metric="l2", link=12)
 
 
 def test_residuals_of_few_directions_are_not_left_out(few_directions, isa):
@@ -148,36 +134,25 @@ def test_residuals_of_few_directions_are_not_left_out(few_directions, isa):
     (every, all_ids), (signs, ids) = (signs_and_ids(index, Q, reach) for reach in (FAR, 4.0))
     assert signs.mean() < 0.9 * every.mean()
     assert overlap(ids, all_ids) > 0.99
+    _kernels.use_instruction_set("baseline")  # which leaves out the same
+    for mine, baseline in zip((signs, ids), signs_and_ids(index, Q, 4.0), strict=True):
+        np.testing.assert_array_equal(mine, baseline)
 
 
 @pytest.mark.parametrize("norm", [1e-12, 1e14])
 def test_what_a_walk_leaves_out_does_not_depend_on_the_norm(few_directions, norm):
     X, Q, index = few_directions
-    scaled = built_and_linked(X * np.float32(norm), metric="l2")
-    (signs, ids), (scaled_signs, scaled_ids) = (
-        signs_and_ids(index, Q, 4.0),
-        signs_and_ids(scaled, Q * np.float32(norm), 4.0),
-    )
+    scaled = built(X * np.float32(norm), metric="l2", link=12)
+    signs, ids = signs_and_ids(index, Q, 4.0)
+    scaled_signs, scaled_ids = signs_and_ids(scaled, Q * np.float32(norm), 4.0)
     truth = nearest(X, Q, K, "l2")
     assert abs(scaled_signs.mean() / signs.mean() - 1) < 0.05
     assert abs(overlap(scaled_ids, truth) - overlap(ids, truth)) < 0.02
 
 
-def test_instruction_sets_leave_out_the_same(few_directions):
-    _, Q, index = few_directions
-    before, found = _kernels.instruction_set(), []
-    for name in _kernels.instruction_sets():
-        _kernels.use_instruction_set(name)
-        found.append(signs_and_ids(index, Q, 4.0))
-    _kernels.use_instruction_set(before)
-    for signs, ids in found[1:]:
-        np.testing.assert_array_equal(signs, found[0][0])
-        np.testing.assert_array_equal(ids, found[0][1])
-
-
 def test_few_vectors_are_not_enough_to_measure_deviations(rng):
     """Lists of a few vectors: all neighbors are read."""
-    index = built_and_linked(rng.normal(size=(1100, 64)))
+    index = built(rng.normal(size=(1100, 64)), link=12)
     assert np.diff(index._snapshot.segments[0].starts).max() < 32
     Q = rng.normal(size=(50, 64)).astype(np.float32)
     Q /= np.linalg.norm(Q, axis=1, keepdims=True)
@@ -277,22 +252,10 @@ def test_a_stored_graph_has_a_curve_or_none(index):
         type(graph).from_arrays({**without, "recall": np.full((2, 11), 2, np.float32)})
 
 
-@pytest.mark.parametrize("beam", [-1, 1.5, "10"])
-def test_wrong_beams_are_named(index, beam):
-    with pytest.raises(InvalidInputError, match="beam"):
-        index.search(index.reconstruct([0]), K, beam=beam)
-
-
-def test_methods_without_lists_have_no_beam():
-    index = built(np.eye(16, dtype=np.float32).repeat(4, axis=0), method=logt.methods.lo_gt(n=5, L=8))
-    with pytest.raises(InvalidInputError, match="beam"):
-        index.search(np.ones(16, np.float32), 3, beam=5)
-
-
 @cache
 def linked_with_entries(L, bits):
     data = synthetic_collection(2000, 64, seed=1)
-    return built_and_linked(data.X, method=sketched(L=L, bits=bits, refine=bits is None)), data.Q
+    return built(data.X, method=sketched(L=L, bits=bits, refine=bits is None), link=12), data.Q
 
 
 @pytest.mark.parametrize(("L", "bits"), [(2, None), (4, 1), (6, None)])
@@ -316,7 +279,7 @@ def test_the_scores_of_a_walk_are_those_of_a_full_read(isa, L, bits):
 def test_new_vectors_are_read_besides_the_graph_until_they_are_many(metric, collection, monkeypatch):
     """Under l2 and ip, a few new vectors do not join the graph."""
     X, Q = collection
-    index = built_and_linked(X[:3400], metric=metric)
+    index = built(X[:3400], metric=metric, link=12)
     with unmeasured():
         index.add(X[3400:])  # more than a segment without lists holds
     assert index.report()["linked"] == 3400
@@ -341,12 +304,6 @@ def test_new_vectors_are_read_besides_the_graph_until_they_are_many(metric, coll
         assert index.report()["linked"] == N + 60
         index.compact()
         assert index.report()["linked"] == N + 70
-
-
-def test_any_search_may_have_a_beam():
-    for settings in ({"recall": 0.9}, {"effort": 0.5}, {"nprobe": 3}, {}):
-        assert sketched().limits(logt.SearchParams(**settings)).beam is None
-        assert sketched().limits(logt.SearchParams(**settings, beam=7)).beam == 7
 
 
 def test_a_search_goes_further_where_vectors_were_removed(index, collection):
