@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
 import logt
+from logt.distributed.replicas import Replicas
 from logt.lists.inverted_lists import Probe
 from logt.lists.search import ListSearcher
 from logt.lists.shards import ListTotals, merge_candidates, split_by_bytes
@@ -85,3 +88,16 @@ def test_shards_fit_the_budget_and_are_balanced():
     assert len(shards) == 2
     assert split_by_bytes([20, 1], 14) == [[0], [1]]  # one segment is never split
     assert split_by_bytes(sizes, 1000) == [[0, 1, 2, 3, 4, 5]]
+
+
+@pytest.mark.parametrize(("same_process", "connected"), [(False, True), (True, False)])
+def test_a_fork_and_a_lost_connection_leave_the_actors_alone(monkeypatch, same_process, connected):
+    """A call of Ray would start another cluster, and wait for it."""
+
+    class Ray:
+        is_initialized = staticmethod(lambda: connected)
+
+    replicas = object.__new__(Replicas)
+    replicas._ray, replicas._pid = Ray, os.getpid() if same_process else os.getppid()
+    replicas.close()
+    assert not hasattr(replicas, "_closed")

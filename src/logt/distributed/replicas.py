@@ -7,6 +7,7 @@ actors are replaced by new ones, which open the same files.
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -57,7 +58,7 @@ class Replicas:
         self._closed = False
         self._totals: Any = None
         self.shards: list[list[Replica]] = [[] for _ in parts]  # a list is replaced, never changed
-        self.replaced = 0
+        self.replaced, self._pid = 0, os.getpid()
         try:
             for number, shard in itertools.product(range(count), range(len(parts))):
                 self.shards[shard] = [*self.shards[shard], self._create(shard, number)]
@@ -100,7 +101,9 @@ class Replicas:
         return results
 
     def close(self) -> None:
-        """Stop all actors."""
+        """Stop all actors, unless the connection to the cluster has ended, or this is a fork of their process."""
+        if os.getpid() != self._pid or not self._ray.is_initialized():
+            return  # a call would start another cluster
         with self._lock:
             self._closed = True
         for replica in itertools.chain(*self.shards):
