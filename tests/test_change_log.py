@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 import shutil
 
@@ -97,23 +98,61 @@ def test_a_log_that_is_cut_off_anywhere_opens_at_the_last_complete_save(path, ve
     for length in sorted({*every(len(data), 37), *near_ends}):
         log.write_bytes(data[:length])
         saves = sum(end <= length for end in ends) - 1
-        assert set(logt.open(path).ids.tolist()) == states[saves]
+        assert set(logt.open(path).ids.tolist()) == states[saves]  # without a warning: a writer may be writing
     log.write_bytes(data[:-1])
-    with logt.open(path, mode="a") as index:
+    with pytest.warns(UserWarning, match=f"{ends[-1] - ends[-2] - 1:,} bytes"):
+        index = logt.open(path, mode="a")
+    with index:
         index.add(vectors(1, 8, seed=4), ids=[500])
         index.save()
     assert set(logt.open(path).ids.tolist()) == states[-2] | {500}
 
 
 def test_every_flipped_byte_of_the_log_is_noticed(path, vectors):
-    three_saves(path, vectors)
+    """Before the last record as damage; the last one may be torn by a power failure, and is left out."""
+    states, ends = three_saves(path, vectors)
     log = log_of(path)
-    for at in every(log.stat().st_size, 17):
+    for at in sorted({*every(log.stat().st_size, 17), ends[-2] - 1, ends[-2]}):
         damage(log, at)
-        with pytest.raises(CorruptIndexError, match="damaged"):
-            logt.open(path)
+        if at < ends[-2]:
+            with pytest.raises(CorruptIndexError, match="damaged"):
+                logt.open(path)
+        else:
+            with pytest.warns(UserWarning, match=f"{ends[-1] - ends[-2]:,} bytes"):
+                assert set(logt.open(path).ids.tolist()) == states[-2]
         damage(log, at)  # flips it back
-    assert len(logt.open(path)) == 33
+    assert set(logt.open(path).ids.tolist()) == states[-1]
+
+
+@pytest.mark.parametrize("tail", [bytes, os.urandom, lambda size: b"LOGT" * (size // 4) + b"LOGT"[: size % 4]])
+def test_what_a_power_failure_leaves_behind_the_log_is_dropped_with_a_warning(path, vectors, tail):
+    states, ends = three_saves(path, vectors)
+    log = log_of(path)
+    data = log.read_bytes()
+    for length, size in itertools.product((0, ends[1], ends[-1]), (24, 56, 4096)):
+        log.write_bytes(data[:length] + tail(size))
+        saves = ends.index(length)
+        with pytest.warns(UserWarning, match=f"{size:,} bytes"):
+            reader = logt.open(path)
+        assert set(reader.ids.tolist()) == states[saves]
+        with pytest.warns(UserWarning, match=f"{size:,} bytes"):
+            index = logt.open(path, mode="a")
+        with index:
+            index.add(vectors(1, 8, seed=4), ids=[500])
+            index.save()
+        assert reader.refresh()
+        assert set(logt.open(path).ids.tolist()) == set(reader.ids.tolist()) == states[saves] | {500}
+
+
+def test_a_last_record_whose_blocks_were_not_written_is_dropped_with_a_warning(path, vectors):
+    """The file has its length, but some blocks of the last record are zero."""
+    states, ends = three_saves(path, vectors)
+    log = log_of(path)
+    data = log.read_bytes()
+    for start in sorted({*every(ends[-1] - ends[-2], 41)}):
+        log.write_bytes(data[: ends[-2] + start] + bytes(len(data) - ends[-2] - start))
+        with pytest.warns(UserWarning, match="did not finish"):
+            assert set(logt.open(path).ids.tolist()) == states[-2]
 
 
 def test_large_changes_and_a_long_log_become_segments(path, vectors, monkeypatch):
@@ -130,16 +169,23 @@ def test_large_changes_and_a_long_log_become_segments(path, vectors, monkeypatch
         assert logt.open(path).ids.tolist() == index.ids.tolist()
 
 
-def test_records_of_another_state_are_refused(path, vectors, tmp_path):
+def test_records_of_another_index_are_not_used(path, vectors, tmp_path):
     other = tmp_path / "other"
-    logt.Index(8).save(other)
+    index = copy.copy(logt.open(path))
+    index.remove([0])
+    index.save(other)
     for folder in (path, other):
         with logt.open(folder, mode="a") as index:
-            index.add(vectors(2, 8, seed=1), ids=[100, 101])
-            index.save()
-    log_of(path).write_bytes(log_of(other).read_bytes())
+            for n in range(2):
+                index.add(vectors(2, 8, seed=1), ids=[100 + n, 200 + n])
+                index.save()
+    data = log_of(other).read_bytes()
+    log_of(path).write_bytes(data)
     with pytest.raises(CorruptIndexError):
         logt.open(path)
+    log_of(path).write_bytes(data[: len(data) // 2])
+    with pytest.warns(UserWarning, match="did not finish"):
+        assert len(logt.open(path)) == 30
 
 
 def test_a_reader_follows_the_log(path, vectors):
@@ -161,13 +207,13 @@ def test_a_reader_follows_the_log(path, vectors):
 def test_a_reader_that_is_overtaken_while_it_opens_reads_the_new_state(path, vectors, monkeypatch):
     real = store.read_log
 
-    def overtaken(*given):
+    def overtaken(*given, **options):
         monkeypatch.undo()
         with logt.open(path, mode="a") as writer:
             writer.add(vectors(3, 8, seed=1))
             writer.compact()
             writer.save()
-        return real(*given)
+        return real(*given, **options)
 
     monkeypatch.setattr(store, "read_log", overtaken)
     assert len(logt.open(path)) == 33

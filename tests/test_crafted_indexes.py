@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from faults import TORTURE
 
 import logt
+from logt._internal.threads import SERIAL
 from logt.errors import CorruptIndexError
 from logt.methods import compact, lo_gt, sketched, starred
 from logt.storage import changes
@@ -197,28 +199,51 @@ def log_of(folder, changes_made):
     changes.append(changes.log_path(folder, manifest["state"]), start, changes_made)
 
 
-@pytest.mark.parametrize("empty", [False, True])
-def test_vectors_of_another_dimension_in_the_log_are_refused(tmp_path, folder, vectors, empty):
-    if empty:
-        folder = tmp_path / "empty"
-        logt.Index(DIM).save(folder)
+def wrong_additions(index, codec, vectors):
+    """Changes with right checksums that do not fit an index with string ids."""
+
+    def addition(n=2, dim=DIM, ids=(5000, 5001), strings=("x", "y")):
+        segment = index.method.encode(vectors(n, dim), np.array(ids), 0, codec, index._settings, SERIAL)
+        return Change.add(segment, strings)
+
+    good = addition()
+    return {
+        "the dimension": replace(good, arrays={**good.arrays, "refinement": np.zeros((2, 2 * DIM), np.int8)}),
+        "the model": replace(good, model="model-0123456789abcdef.safetensors"),
+        "no model": replace(good, model=None),
+        "a missing array": replace(good, arrays={"ids": good.ids}),
+        "a unit": replace(good, arrays={**good.arrays, "unit": good.arrays["unit"] | 0xF000}),
+        "ids that are taken": addition(ids=(0, 1)),
+        "strings that are taken": addition(strings=("x", index.ids[0])),
+        "strings that repeat": addition(strings=("x", "x")),
+        "no strings": addition(strings=None),
+        "too few strings": replace(good, strings=("x",)),
+    }
+
+
+def test_additions_in_the_log_that_do_not_fit_the_index_are_refused(folder, vectors):
     reader = logt.open(folder)
-    strings = None if empty else ("x", "y")
-    log_of(folder, [Change("add", np.array([5000, 5001]), vectors(2, 2 * DIM), strings)])
-    for call in (lambda: logt.open(folder), reader.refresh):
-        with pytest.raises(CorruptIndexError, match="dimension"):
-            call()
+    codec = reader._snapshot.segments[0].model
+    name = next(iter(read(folder)["models"]))
+    for what, change in wrong_additions(reader, codec, vectors).items():
+        log_of(folder, [change if change.model is not codec else replace(change, model=name)])
+        for call in (lambda: logt.open(folder), reader.refresh):
+            with pytest.raises(CorruptIndexError) as refused:
+                call()
+            assert "log" in str(refused.value), what
+        next(folder.glob("changes-*.log")).unlink()
 
 
 @pytest.mark.parametrize("payload", [b"abc", struct.pack("<Q", 10) + struct.pack("<Q", 2) + b"[]"])
 def test_a_log_that_is_no_list_of_changes_is_refused(folder, payload, monkeypatch):
     monkeypatch.setattr(changes, "_encode", lambda change: payload)
-    log_of(folder, [Change("remove", np.array([1]))])
+    log_of(folder, [Change.remove(np.array([1]))])
     with pytest.raises(CorruptIndexError, match="damaged at byte"):
         logt.open(folder)
 
 
 @pytest.mark.parametrize("name", [".lock", "log"])
+@pytest.mark.filterwarnings("ignore:.* did not finish")
 def test_nothing_is_written_through_a_link(folder, tmp_path, vectors, name):
     victim = tmp_path / "victim"
     victim.write_bytes(b"text")

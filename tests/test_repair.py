@@ -280,3 +280,34 @@ def test_a_save_after_a_repair_removes_nothing_of_the_index_before(tmp_path, vec
         opened.compact()
         opened.save()
     assert before <= {path.name for path in found.aside.iterdir()}
+
+
+def test_a_repair_announces_what_it_keeps_of_the_log(tmp_path, vectors):
+    path = tmp_path / "index"
+    index = logt.Index(8)
+    index.add(vectors(30, 8))
+    index.save(path)
+    with logt.open(path, mode="a") as writer:
+        writer.add(vectors(7, 8, seed=1))
+        writer.remove([3])
+        writer.save()
+    assert examine(path).kept == len(logt.open(path)) == 36
+    (log,) = path.glob("changes-*.log")
+    log.write_bytes(log.read_bytes() + bytes(100))
+    found = examine(path)
+    assert [(loss.what, loss.vectors) for loss in found.losses] == [("the last 100 bytes of the write-ahead log", 0)]
+    assert repair(path, logt.open).kept == found.kept == len(logt.open(path)) == 36
+
+
+def test_additions_whose_codec_is_lost_are_named(tmp_path, vectors):
+    path = tmp_path / "index"
+    index = logt.Index(8)
+    index.add(vectors(30, 8))
+    index.save(path)
+    with logt.open(path, mode="a") as writer:
+        writer.add(vectors(2, 8, seed=1), ids=[70, 71])
+        writer.save()
+    damage(next(path.glob("model-*")))
+    lost = repair(path, logt.open).losses
+    assert [(loss.vectors, loss.ids) for loss in lost] == [(30, tuple(range(30))), (2, (70, 71))]
+    assert len(logt.open(path)) == 0

@@ -204,7 +204,7 @@ def test_indexes_of_this_format_stay_readable(golden):
 
 
 def test_an_index_open_for_reading_can_be_locked_and_is_not_read_again(saved, vectors, monkeypatch):
-    X = vectors(70, 8, seed=1)
+    X, names = vectors(70, 8, seed=1), [path.name for path in saved.iterdir()]
     reader = logt.open(saved)
     with logt.open(saved, "a") as writer:
         writer.add(X[:10])
@@ -212,9 +212,11 @@ def test_an_index_open_for_reading_can_be_locked_and_is_not_read_again(saved, ve
         with pytest.raises(logt.LockedError):
             reader.lock()
         assert len(reader) == 30
-    monkeypatch.setattr("logt.storage.locations.read_array_file", None)
+    read, real = [], files.open_regular
+    monkeypatch.setattr(files, "open_regular", lambda path: read.append(path.name) or real(path))
     reader.lock()
     assert len(reader) == 40
+    assert not set(read) & set(names) - {"manifest.json"}  # the files of new segments at most
     reader.add(X[10:20])
     reader.save()
     with pytest.raises(logt.LockedError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -13,7 +14,7 @@ from typing import Any, Literal, Never, Self
 import numpy as np
 
 from logt._internal.params import SearchKey
-from logt._internal.segment import MAX_ROWS, BuildSettings
+from logt._internal.segment import MAX_ROWS, BuildSettings, Segment
 from logt._internal.threads import Progress, Workers, available_cores
 from logt._internal.types import Array, Ids, Metric
 from logt._internal.validation import check_choice, check_int
@@ -21,11 +22,13 @@ from logt.engine.protocols import Method, SegmentSearch
 from logt.engine.snapshot import Snapshot, check_snapshot
 from logt.errors import ConflictError, CorruptIndexError, InvalidInputError, ReadOnlyError
 from logt.methods import _check_method, _refuse_unknown
-from logt.metrics import check_vectors, parse_metric
+from logt.metrics import parse_metric
 from logt.results import SearchResult
 from logt.storage.changes import Change, PendingChanges, Position
+from logt.storage.files import UNUSABLE
 from logt.storage.opening import create_store, open_store, same_store
 from logt.storage.store import Store
+from logt.storage.verification import AT_ONCE, Verification, Verify
 from logt.storage.writing import StoredIndex
 
 _KEPT_SEARCHES = 64  # most programs use one
@@ -187,15 +190,15 @@ class IndexBase:
                 "Save to another path, or open it with mode='a' and change that"
             )
         self._saved.pop(store.name, None)  # if writing fails, what is there is not known
+        self.verify()
         store.write(self._stored())
         self._saved[store.name] = store.position
 
     def _save_changes(self, store: Store) -> None:
         pending = self._pending.changes
-        if pending is None or not store.has_room(self._pending.nbytes, len(pending)):
+        if pending is None or not store.append(pending, self._pending.nbytes):
+            self.verify()  # a new file of damaged codes would have a right checksum
             store.write(self._stored())
-        elif pending:
-            store.append(pending)
         self._pending.restart()
 
     def _stored(self) -> StoredIndex:
@@ -216,17 +219,23 @@ class IndexBase:
         mode: Literal["r", "a"] = "r",
         *,
         threads: int | None = None,
+        verify: Verify = "all",
     ) -> Self:
-        """Open the index that `save` wrote to `path`; every byte is checked, and the arrays are memory-mapped.
+        """Open the index that `save` wrote to `path`; its arrays are memory-mapped.
 
         path: the folder, or a URL (s3://...), which needs `logt-search[cloud]`. mode: "r" keeps the state that it
         found (`refresh` moves on) and refuses changes; any number of processes may read. "a" may change and save; it
         locks a folder until `close`. At a URL there is no lock: a save raises ConflictError if another writer has
         saved. Its files are fetched into a cache on this machine. threads: default of all calls, all cores if None.
+        verify: "all" checks every byte, after 64 MiB in the background: once it finds damage, all calls raise
+        CorruptIndexError, and `save` waits for it. "sizes" checks the lengths of files, and whatever could crash a
+        search; wrong bytes elsewhere give wrong scores.
         """
         check_choice("mode", mode, ("r", "a"))
+        check_choice("verify", verify, ("sizes", "all"))
         threads = None if threads is None else check_int("threads", threads)
         store = open_store(path, write=mode == "a")
+        store.verification = Verification(verify, AT_ONCE)
         try:
             index = cls._from_store(store, threads)
         except BaseException:
@@ -234,7 +243,18 @@ class IndexBase:
             raise
         index._store = store
         index._pending.restart()
+        store.verification.start()
+        weakref.finalize(index, store.stop_verification)
         return index
+
+    def verify(self) -> None:
+        """Wait until every byte of an index that was opened with verify="all" is checked; raise if one is damaged."""
+        if self._store is not None:
+            self._store.verification.finish()
+
+    def _refuse_damage(self) -> None:
+        if self._store is not None:
+            self._store.verification.raise_damage()
 
     @property
     def generation(self) -> int | None:
@@ -257,6 +277,8 @@ class IndexBase:
 
     def _read_newer(self, store: Store) -> bool:
         """Move to the state of the store; return whether it is a newer one."""
+        if store.verification.damage is not None:
+            store.forget()
         changes = store.read_changes()
         if changes is not None:
             snapshot = self._snapshot
@@ -265,6 +287,7 @@ class IndexBase:
             self._snapshot = snapshot
             return bool(changes)
         fresh = type(self)._from_store(store, self._threads)
+        store.verification.start()
         if (fresh.dim, fresh.metric) != (self.dim, self.metric):
             raise InvalidInputError(f"{store.name} now holds another kind of index; open it again")
         self._seed, self._segment_size = fresh._seed, fresh._segment_size
@@ -314,15 +337,15 @@ class IndexBase:
 
     def _applied(self, snapshot: Snapshot, change: Change) -> Snapshot:
         """Return a snapshot with one change of the log."""
-        if change.X is None:
+        if change.kind == "remove":
             return snapshot.remove(change.ids)
-        ids = change.ids if change.strings is None else list(change.strings)
         try:
-            X = check_vectors(change.X, self._dim, self._metric)
-            snapshot, numbers = snapshot.assign_ids(ids, len(X))
-        except InvalidInputError as error:
+            segment = self.method.read_segment(change.model, change.arrays)
+            self.method.check_segment(segment, self._dim, self._metric)
+            snapshot = snapshot.with_ids(segment.ids, change.strings)
+        except (*UNUSABLE, InvalidInputError) as error:
             raise CorruptIndexError(f"the write-ahead log cannot be used: {error}") from error
-        return self._with_vectors(snapshot, X, numbers, self._workers(None))
+        return snapshot.with_segments(self.method.join(snapshot.segments, segment, self._settings))
 
     # ------------------------------------------------------------------------------------------------ details
 
@@ -330,6 +353,7 @@ class IndexBase:
     def _change(self) -> Iterator[Snapshot]:
         """Allow one change at a time, from the snapshot it starts with."""
         self._refuse_read_only()
+        self._refuse_damage()
         with self._writing:
             yield self._snapshot
 
@@ -351,10 +375,15 @@ class IndexBase:
     def _settings(self) -> BuildSettings:
         return BuildSettings(self._metric, self._seed, self._segment_size)
 
-    def _with_vectors(self, snapshot: Snapshot, rows: Array, ids: Ids, workers: Workers) -> Snapshot:
-        """Return the snapshot with new vectors, whose ids it knows already."""
+    def _with_vectors(
+        self, snapshot: Snapshot, rows: Array, ids: Ids, workers: Workers
+    ) -> tuple[Snapshot, Segment | None]:
+        """Return the snapshot with new vectors, whose ids it knows already, and what the log needs of them.
+
+        That is their segment; None if new files are needed.
+        """
         if not len(rows):
-            return snapshot
+            return snapshot, None
         if self._settings.parts(len(rows))[0].stop > MAX_ROWS:
             raise InvalidInputError(
                 f"a segment holds at most {MAX_ROWS:,} vectors: pass a segment_size; nothing was added"
@@ -362,7 +391,8 @@ class IndexBase:
         if (np.diff(ids) <= 0).any():  # segments are sorted by id
             order = np.argsort(ids)
             rows, ids = rows[order], ids[order]
-        return snapshot.with_segments(self.method.add(snapshot.segments, rows, ids, self._settings, workers))
+        segments, new = self.method.add(snapshot.segments, rows, ids, self._settings, workers)
+        return snapshot.with_segments(segments), new
 
     def _workers(self, threads: int | None, progress: Progress | None = None) -> Workers:
         count = check_int("threads", threads) if threads is not None else self._threads or available_cores()

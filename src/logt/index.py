@@ -88,16 +88,16 @@ class Index(IndexBase):
             return self._add(left, rows, ids, self._workers(threads, report), removed=old)
 
     def _add(self, snapshot: Snapshot, rows: Array, ids: Any, workers: Workers, removed: Ids | None = None) -> Array:
-        if self._pending.has_room(4 * rows.size):
-            rows = np.asarray(rows, np.float32)  # as the log keeps them: replaying it gives the same codes
         snapshot, new_ids = snapshot.assign_ids(ids, len(rows))
         strings = None if snapshot.strings is None else tuple(snapshot.to_user_ids(new_ids).tolist())
-        snapshot = self._with_vectors(snapshot, rows, new_ids, workers)
+        snapshot, segment = self._with_vectors(snapshot, rows, new_ids, workers)
         self._snapshot = snapshot = self._link_new(snapshot, workers)
         if removed is not None and len(removed):
-            self._pending.record(Change("remove", removed))
-        if len(rows):
-            self._pending.record(Change("add", new_ids, rows, strings))
+            self._pending.record(Change.remove(removed))
+        if segment is not None:
+            self._pending.record(Change.add(segment, strings))
+        elif len(rows):
+            self._pending.rewrite()
         return snapshot.to_user_ids(new_ids)
 
     def remove(self, ids: SomeIds) -> int:
@@ -109,7 +109,7 @@ class Index(IndexBase):
             numbers = snapshot.to_int_ids(ids)
             self._snapshot = snapshot.remove(numbers)
             if len(snapshot) > len(self._snapshot):
-                self._pending.record(Change("remove", numbers))
+                self._pending.record(Change.remove(numbers))
             return len(snapshot) - len(self._snapshot)
 
     def compact(self, vectors: Vectors | None = None, *, relearn: bool = False, threads: int | None = None) -> None:
@@ -144,7 +144,7 @@ class Index(IndexBase):
                 raise InvalidInputError(
                     f"the index holds {len(snapshot)} vectors, but {len(rows)} were given; nothing was changed"
                 )
-        new = self._with_vectors(snapshot.without_vectors(), rows, snapshot.ids, workers)
+        new, _ = self._with_vectors(snapshot.without_vectors(), rows, snapshot.ids, workers)
         return (
             new if snapshot.graph is None else compute_links(new, self._dim, snapshot.graph.k, self.method, workers)
         )
@@ -245,6 +245,7 @@ class Index(IndexBase):
         on_invalid: "ignore" returns ids of -1 for queries with NaN, infinity or, under cosine, norm 0, instead of
         raising.
         """
+        self._refuse_damage()
         key, state = None, self._state  # one state, read once
         any_threads = threads is None or (type(threads) is int and threads > 0)  # one query uses one
         if filter is None and rerank is None and any_threads and on_invalid == "raise":
@@ -276,6 +277,7 @@ class Index(IndexBase):
         Everything is scanned, and nothing is corrected. Scores are estimates: to find copies of a vector, pass a
         little less than 1 under cosine. Q, filter, threads: as in `search`.
         """
+        self._refuse_damage()
         queries, threshold = check_range(Q, threshold, self._dim, self._metric)
         state = self._state
         search, l2 = state.search(filter), self._metric == "l2"
@@ -316,6 +318,7 @@ class Index(IndexBase):
 
     def reconstruct(self, ids: SomeIds) -> Floats:
         """Return the approximations (len(ids), dim) of the vectors that the index stores."""
+        self._refuse_damage()
         snapshot = self._snapshot
         return snapshot.reconstruct(snapshot.to_int_ids(ids, strict=True), self._dim)
 

@@ -38,6 +38,7 @@ def verify(index: IndexPlace) -> None:
         RemoteLocation(index).check_files()
     if photos is None:
         opened = Index.open(index)
+        opened.verify()
         say(f"{index}: OK; {count_of(len(opened), 'vector')}, generation {opened.generation}")
     else:
         _, vectors = photos.check()
@@ -45,7 +46,7 @@ def verify(index: IndexPlace) -> None:
 
 
 def info(index: IndexPlace, as_json: AsJson = False) -> None:
-    """Print the contents and the size of an index, after checking all its bytes."""
+    """Print the contents and the size of an index."""
     photos = photo_index(index)
     if photos is None:
         opened = Index.open(index)

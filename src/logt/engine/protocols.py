@@ -57,8 +57,14 @@ class Method(Protocol):
 
     def add(
         self, segments: Any, rows: Array, ids: Ids, settings: BuildSettings, workers: Workers
-    ) -> tuple[Segment, ...]:
-        """Return the segments with a batch of new vectors, whose ids increase."""
+    ) -> tuple[tuple[Segment, ...], Segment | None]:
+        """Return the segments with a batch of new vectors, whose ids increase, and what `join` needs to repeat this.
+
+        That is the segment of the batch; None if more has changed than `join` does.
+        """
+
+    def join(self, segments: Any, new: Any, settings: BuildSettings) -> tuple[Segment, ...]:
+        """Return the segments with a new one, of which small ones may be merged."""
 
     def encode(
         self, rows: Any, ids: Ids, number: int, codec: Any, settings: BuildSettings, workers: Workers

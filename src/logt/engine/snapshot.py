@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -96,6 +97,20 @@ class Snapshot:
             raise InvalidInputError(f"no {count} ids are left after {self.next_id}; nothing was added")
         ints = np.arange(self.next_id, self.next_id + count, dtype=np.int64)
         return replace(self, strings=known.add(strings, ints)), ints
+
+    def with_ids(self, ids: Ids, strings: tuple[str, ...] | None) -> Snapshot:
+        """Return the snapshot that knows integer ids which another process has assigned, and their strings."""
+        if self._holds(ids).any():
+            raise InvalidInputError("an id is added twice")
+        if strings is None:
+            if self.strings is not None:
+                raise InvalidInputError("the ids of this index are strings")
+            return self
+        check_distinct(strings, len(ids))
+        known = self.strings or StringIds()
+        if (len(self) and self.strings is None) or ids[0] < self.next_id or any(string in self for string in strings):
+            raise InvalidInputError("string ids do not fit those that are there")
+        return replace(self, strings=known.add(strings, ids))
 
     # ------------------------------------------------------------------------------------------------ changes
 
@@ -203,13 +218,24 @@ def check_snapshot(snapshot: Snapshot, dim: int, metric: Metric, method: Method)
     """Raise InvalidInputError unless what was read from disk fits together."""
     for segment in snapshot.segments:
         method.check_segment(segment, dim, metric)
-    ids = snapshot.ids
-    if len(np.unique(ids)) != len(ids) or ids.max(initial=-1) >= snapshot.next_id:
+    largest = max((segment.ids[-1] for segment in snapshot.segments), default=-1)
+    if largest >= snapshot.next_id or not _distinct_ids(snapshot):
         raise InvalidInputError("an id occurs twice, or is not below the next id")
-    graph = snapshot.graph
-    if graph is not None and not np.isin(graph.ids[graph.live], ids).all():
-        raise InvalidInputError("the neighbor graph does not fit the vectors")
+    graph, ids = snapshot.graph, snapshot.ids
+    if graph is not None:
+        linked = graph.ids[graph.live]
+        if not np.array_equal(linked, ids) and not np.isin(linked, ids).all():
+            raise InvalidInputError("the neighbor graph does not fit the vectors")
     if snapshot.strings is not None:
         known = {number for _, number in snapshot.strings.items()}
         if len(known) != len(snapshot.strings) or not known.issuperset(ids.tolist()):
             raise InvalidInputError("the string ids do not fit the vectors")
+
+
+def _distinct_ids(snapshot: Snapshot) -> bool:
+    """Return whether no id occurs twice. The ids of each segment increase; usually they follow those of another."""
+    segments = sorted(snapshot.segments, key=lambda segment: int(segment.ids[0]))
+    if all(int(before.ids[-1]) < int(after.ids[0]) for before, after in itertools.pairwise(segments)):
+        return True
+    ids = np.sort(snapshot.ids)
+    return bool((ids[1:] > ids[:-1]).all())

@@ -68,11 +68,15 @@ class GroupTesting:
 
     def add(
         self, segments: Segments, rows: Array, ids: Ids, settings: BuildSettings, workers: Workers
-    ) -> tuple[CodedSegment, ...]:
-        """Return the segments with a batch of new vectors, whose ids increase."""
+    ) -> tuple[Segments, None]:
+        """Return the segments with a batch of new vectors, whose ids increase, each segment with its own units."""
         parts = enumerate(settings.parts(len(rows)), len(segments))
         new = (self.encode(rows[part], ids[part], number, None, settings, workers) for number, part in parts)
-        return (*segments, *new)
+        return (*segments, *new), None
+
+    def join(self, segments: Segments, new: CodedSegment, settings: BuildSettings) -> Segments:
+        """Return the segments with a new one."""
+        return (*segments, new)
 
     def encode(
         self, rows: Any, ids: Ids, number: int, codec: None, settings: BuildSettings, workers: Workers

@@ -64,31 +64,29 @@ class Sketched:
 
     def add(
         self, segments: Segments, rows: Array, ids: Ids, settings: BuildSettings, workers: Workers
-    ) -> tuple[ListSegment, ...]:
-        """Return the segments with a batch of new vectors, whose ids increase."""
+    ) -> tuple[Segments, ListSegment | None]:
+        """Return the segments with a batch of new vectors, whose ids increase, and what `join` needs to repeat this.
+
+        That is the segment of the batch; None if a codec was trained or measured.
+        """
         rng = np.random.default_rng([settings.seed, len(segments), sum(segment.count for segment in segments)])
         vectors = FloatRows(rows, normalize=settings.metric == "cosine")
         training = codec_for_batch(segments, vectors, partial(self.codec_settings, rows.shape[1]), rng, workers)
-        grown = self._encode_batch(segments, rows, ids, training, settings, workers)
-        if len(rows) < MIN_CHECKED:
-            grown = merge_small(grown, settings.segment_size, below=MIN_CHECKED)
-            newest = grown[-1]
-            if newest.count >= MIN_CHECKED and has_drifted(newest, rng):
-                return self.add(grown[:-1], *_live_rows(newest), settings, workers)
-        if grown[-1].count >= MIN_CHECKED:
-            grown = merge_small(grown, settings.segment_size)
-        return _measure(grown, segments, training, rng, workers)
-
-    def _encode_batch(
-        self, segments: Segments, rows: Array, ids: Ids, training: Training, settings: BuildSettings, workers: Workers
-    ) -> Segments:
-        """Return the segments with those of a batch, and with those that are encoded again."""
         codec = training.codec
         kept = (segment for segment in segments if segment not in training.again)
         again = [self.encode(*_live_rows(segment), 0, codec, settings, workers) for segment in training.again]
-        parts = settings.parts(len(rows))
-        new = [self.encode(rows[part], ids[part], 0, codec, settings, workers) for part in parts]
-        return (*kept, *again, *new)
+        new = [self.encode(rows[part], ids[part], 0, codec, settings, workers) for part in settings.parts(len(rows))]
+        grown = _merge_tiny((*kept, *again, *new), len(rows), settings)
+        newest = grown[-1]
+        if len(rows) < MIN_CHECKED <= newest.count and has_drifted(newest, rng):
+            return self.add(grown[:-1], *_live_rows(newest), settings, workers)[0], None
+        grown = _merge_checked(grown, settings)
+        measured = _measure(grown, segments, training, rng, workers)
+        return measured, new[0] if measured == grown and not training.new and len(new) == 1 else None
+
+    def join(self, segments: Segments, new: ListSegment, settings: BuildSettings) -> Segments:
+        """Return the segments with a new one, after small ones are merged."""
+        return _merge_checked(_merge_tiny((*segments, new), len(new), settings), settings)
 
     def encode(
         self, rows: Any, ids: Ids, number: int, codec: Codec | None, settings: BuildSettings, workers: Workers
@@ -149,6 +147,16 @@ class Sketched:
             raise InvalidInputError(f"a segment has dimension {codec.dim}, not {dim}")
         if (len(segment.bias) > 0, codec.normalized) != (metric != "ip", metric == "cosine"):
             raise InvalidInputError("the norms do not fit the metric")
+
+
+def _merge_tiny(segments: Segments, added: int, settings: BuildSettings) -> Segments:
+    """Merge segments that are too small to show whether their codec fits, after so many vectors were added."""
+    return segments if added >= MIN_CHECKED else merge_small(segments, settings.segment_size, below=MIN_CHECKED)
+
+
+def _merge_checked(segments: Segments, settings: BuildSettings) -> Segments:
+    """Merge the newest segment with others, unless its vectors are too few to check whether their codec fits."""
+    return segments if segments[-1].count < MIN_CHECKED else merge_small(segments, settings.segment_size)
 
 
 def _measure(

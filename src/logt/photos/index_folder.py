@@ -121,7 +121,10 @@ class IndexFolder:
             with closing(Catalog(self.path, create=False)) as catalog:
                 catalog.check()
         state = self.read_state()
-        return (manifest, None) if state is None else (state.manifest, state.index)
+        if state is None:
+            return manifest, None
+        state.index.verify()
+        return state.manifest, state.index
 
     def remove_all_except(self, checksum: str) -> None:
         """Remove the files of all other whitenings; readers keep the files that they have open."""

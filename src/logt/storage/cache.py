@@ -37,17 +37,15 @@ def cache_limit() -> int:
     return int(limit * 1e9)
 
 
-def read_cached(
-    name: str, about: Mapping[str, Any], fetch: Callable[[], bytes], *, large_pages: bool
-) -> dict[str, Array]:
+def read_cached(name: str, about: Mapping[str, Any], fetch: Callable[[], bytes], **options: Any) -> dict[str, Array]:
     """Return the arrays of a file from the cache; it is fetched if it is not there, or damaged.
 
-    name, about: of the file in its manifest. fetch: returns its checked bytes. large_pages: see `read_array_file`.
+    name, about: of the file in its manifest. fetch: returns its checked bytes. options: those of `read_array_file`.
     """
     folder = cache_folder()
     path = folder / f"{about['checksum']}-{name}"
     with suppress(CorruptIndexError):
-        arrays = read_array_file(path, about, large_pages=large_pages)
+        arrays = read_array_file(path, about, **options)
         with suppress(FileNotFoundError):
             os.utime(path)  # the time of its last use
         return arrays
@@ -56,7 +54,7 @@ def read_cached(
     make_room(folder, len(data))
     replace_file(path, data)
     try:
-        return read_array_file(path, about, large_pages=large_pages)
+        return read_array_file(path, about, **options)
     except CorruptIndexError:  # another process has removed it to make room
         return parse_arrays(np.frombuffer(data, np.uint8))[0]
 

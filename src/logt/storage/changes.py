@@ -1,14 +1,15 @@
 """The write-ahead log: changes since the manifest was written. Each save appends a record and flushes it to disk.
 
 A record is a header (magic, generation, length, checksum of the header), a checksum that also covers the one before,
-and arrays. A record that is not complete was never acknowledged, and is ignored; one that is complete but damaged is
-an error.
+and arrays. Added vectors are kept as their codes, so opening an index encodes nothing. If the last record is torn, as
+after a power failure, it was never acknowledged: it is dropped with a warning. Damage before it is an error.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
+import warnings
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,20 +18,20 @@ from typing import Any, Literal
 
 import numpy as np
 
-from logt._internal.types import Array, Floats, Ids
-from logt._internal.validation import check_array, check_lengths
+from logt._internal.segment import Segment
+from logt._internal.types import Array, Ids
+from logt._internal.validation import check_array
 from logt.engine.string_ids import Layer
-from logt.errors import CorruptIndexError
 from logt.storage.files import UNUSABLE, append_to_file, array_file, parse_arrays, read_bytes
 
 MAX_PENDING = 8 << 20
-"""Bytes of vectors that wait to be logged; more are written as segments."""
+"""Bytes of codes that wait to be logged; more are written as segments."""
 
 MAX_LOG = 16 << 20
 """Bytes of a log; a larger one is folded into segments by the next save."""
 
-MAX_CHANGES = 1000
-"""Changes in a log: opening an index repeats them one by one, which takes a few milliseconds each."""
+MAX_CHANGES = 32
+"""Changes in a log. Opening an index repeats them one by one, which takes about a third of a millisecond each."""
 
 _MAX_FILE = 1 << 34
 _MAGIC = b"LOGT"
@@ -40,16 +41,35 @@ _DIGEST = 32
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """Vectors that were added under ids (and strings, if the index has string ids), or ids that were removed."""
+    """Vectors that were added, or ids that were removed.
+
+    arrays: of the segment of added vectors, with their ids; of a removal, the ids alone. model: what the segment was
+    encoded with; in the log, the name of its file. strings: the ids of added vectors, if they are strings.
+    """
 
     kind: Literal["add", "remove"]
-    ids: Ids
-    X: Floats | None = None
+    arrays: Mapping[str, Array]
+    model: Any = None
     strings: tuple[str, ...] | None = None
+
+    @classmethod
+    def add(cls, segment: Segment, strings: tuple[str, ...] | None) -> Change:
+        """Return the change that adds a segment."""
+        arrays = {name: array for part in segment.stored_parts.values() for name, array in part.arrays.items()}
+        return cls("add", arrays, segment.model, strings)
+
+    @classmethod
+    def remove(cls, ids: Ids) -> Change:
+        """Return the change that removes ids."""
+        return cls("remove", {"ids": ids})
+
+    @property
+    def ids(self) -> Ids:
+        return self.arrays["ids"]
 
     @property
     def nbytes(self) -> int:
-        return self.ids.nbytes + (0 if self.X is None else self.X.nbytes)
+        return sum(array.nbytes for array in self.arrays.values())
 
 
 class PendingChanges:
@@ -67,17 +87,14 @@ class PendingChanges:
         """Note a change that only new files can hold."""
         self.changes = None
 
-    def has_room(self, more: int) -> bool:
-        if self.changes is None or len(self.changes) >= MAX_CHANGES:
-            return False
-        return self.nbytes + more <= MAX_PENDING
-
     def record(self, change: Change) -> None:
-        if not self.has_room(change.nbytes):
+        """Note a change; if there are too many, only new files can hold them."""
+        if self.changes is None:
+            return
+        self.changes.append(change)
+        self.nbytes += change.nbytes
+        if len(self.changes) > MAX_CHANGES or self.nbytes > MAX_PENDING:
             self.changes = None
-        elif self.changes is not None:
-            self.changes.append(change)
-            self.nbytes += change.nbytes
 
 
 @dataclass(frozen=True)
@@ -112,22 +129,23 @@ def start_of_log(manifest: Mapping[str, Any]) -> Position:
 def append(path: Path, at: Position, changes: Sequence[Change]) -> Position:
     """Append one record with some changes, flush it to disk, and return the new end.
 
-    Bytes after `at` are of a record that was not complete, and are cut off.
+    Bytes after `at` are of a save that did not finish, and are cut off.
     """
     payload = b"".join(_encode(change) for change in changes)
     generation = at.generation + 1
-    digest = hashlib.blake2b(at.digest + payload, digest_size=_DIGEST).digest()
+    digest = _digest(at, payload)
     head = _HEADER.pack(_MAGIC, generation, len(payload), 0)[:-4]
     record = head + struct.pack("<I", zlib.crc32(head)) + digest + payload
     append_to_file(path, at.offset, record)
     return Position(at.offset + len(record), generation, digest, at.offset, at.changes + len(changes))
 
 
-def read(path: Path, at: Position) -> tuple[list[Change], Position, str | None]:
+def read(path: Path, at: Position, *, locked: bool = False) -> tuple[list[Change], Position, str | None]:
     """Return the changes of the records after `at`, where they end, and what is wrong with the next one, or None.
 
     A record is wrong if it is damaged, or if the one before `at` is not the one that was read: a writer removes a
-    record that could not be flushed to disk.
+    record that could not be flushed to disk. A last record that is torn is left out, with a warning. Without one if
+    it is a part of a record that a writer may be writing; locked: there is no other writer.
     """
     try:
         data = read_bytes(path, _MAX_FILE)
@@ -138,43 +156,71 @@ def read(path: Path, at: Position) -> tuple[list[Change], Position, str | None]:
         return [], at, f"{path} has another record at byte {at.start} than before"
     changes: list[Change] = []
     try:
-        while record := _next_record(path, data, at):
+        while at.offset < len(data):
+            record = _next_record(data, at)
+            if record is None:
+                return changes, at, _torn_end(path, data, at, locked=locked)
             payload, end = record
             new = _decode(payload)
             changes += new
             at = replace(end, changes=at.changes + len(new))
-    except CorruptIndexError as error:
-        return changes, at, str(error)
     except (*UNUSABLE, struct.error) as error:
         return changes, at, f"{path} is damaged at byte {at.offset}: {error}"
     return changes, at, None
 
 
-def _next_record(path: Path, data: bytes, at: Position) -> tuple[bytes, Position] | None:
-    """Return (payload, end) of the record at a position; None if there is no complete one."""
+def _next_record(data: bytes, at: Position) -> tuple[bytes, Position] | None:
+    """Return (payload, end) of the record at a position; None if there is no complete and undamaged one."""
+    found = _header(data, at.offset)
+    if found is None:
+        return None
+    generation, length = found
     start = at.offset + _HEADER.size + _DIGEST
-    if start > len(data):
-        return None
-    magic, generation, length, crc = _HEADER.unpack_from(data, at.offset)
-    head = data[at.offset : at.offset + _HEADER.size - 4]
-    if magic != _MAGIC or zlib.crc32(head) != crc or generation != at.generation + 1:
-        raise CorruptIndexError(f"{path} is damaged at byte {at.offset}: a record has a wrong header")
-    if start + length > len(data):
-        return None
     payload, digest = data[start : start + length], data[start - _DIGEST : start]
-    if hashlib.blake2b(at.digest + payload, digest_size=_DIGEST).digest() != digest:
-        raise CorruptIndexError(f"{path} is damaged at byte {at.offset}: the checksum of a record does not match")
+    if len(payload) < length or _digest(at, payload) != digest:
+        return None
+    if generation != at.generation + 1:
+        raise ValueError(f"a record of generation {generation} after {at.generation}")
     return payload, Position(start + length, generation, digest, at.offset)
 
 
+def _header(data: bytes, at: int) -> tuple[int, int] | None:
+    """Return (generation, length) from the header of a record at this byte, None if there is none."""
+    if at + _HEADER.size > len(data):
+        return None
+    magic, generation, length, crc = _HEADER.unpack_from(data, at)
+    if magic != _MAGIC or zlib.crc32(data[at : at + _HEADER.size - 4]) != crc:
+        return None
+    return generation, length
+
+
+def _torn_end(path: Path, data: bytes, at: Position, *, locked: bool) -> str | None:
+    """Warn of the bytes after the last record, and return None; or return what is wrong if a record follows them."""
+    later = data.find(_MAGIC, at.offset + 1)
+    while later >= 0:
+        if _header(data, later) is not None:
+            return f"{path} is damaged at byte {at.offset}: the checksum of a record does not match"
+        later = data.find(_MAGIC, later + 1)
+    left, header = len(data) - at.offset, _header(data, at.offset)
+    started = left < _HEADER.size if header is None else left < _HEADER.size + _DIGEST + header[1]
+    if locked or not started:
+        warnings.warn(f"{path} ends in {left:,} bytes of a save that did not finish; they are ignored", stacklevel=2)
+    return None
+
+
+def _digest(before: Position, payload: bytes) -> bytes:
+    """Return the checksum of a record, which covers the records before it."""
+    return hashlib.blake2b(before.digest + payload, digest_size=_DIGEST).digest()
+
+
 def _encode(change: Change) -> bytes:
-    arrays: dict[str, Array] = {"ids": change.ids}
-    if change.X is not None:
-        arrays["X"] = change.X
+    arrays, metadata = dict(change.arrays), {"kind": str(change.kind)}
+    if change.model is not None:
+        metadata["model"] = change.model
     if change.strings is not None:
         layer = Layer(change.strings, change.ids).arrays
         arrays |= {"text": layer["text"], "ends": layer["ends"]}
-    data = array_file(arrays, {"kind": change.kind})
+    data = array_file(arrays, metadata)
     return struct.pack("<Q", len(data)) + data
 
 
@@ -182,17 +228,19 @@ def _decode(payload: bytes) -> list[Change]:
     changes, start = [], 0
     while start < len(payload):
         (length,) = struct.unpack_from("<Q", payload, start)
-        arrays, metadata = parse_arrays(np.frombuffer(payload[start + 8 : start + 8 + length], np.uint8))
+        found, metadata = parse_arrays(np.frombuffer(payload[start + 8 : start + 8 + length], np.uint8))
         start += 8 + length
-        kind = metadata["kind"]
-        ids = np.array(check_array(arrays["ids"], np.int64, 1))
-        X = strings = None
-        if kind not in ("add", "remove") or (kind == "add") != ("X" in arrays):
-            raise ValueError(f"a change of kind {kind!r}")
-        if kind == "add":
-            X = np.array(check_array(arrays["X"], np.float32, 2))
-            check_lengths(ids, X)
+        arrays = {name: np.array(array) for name, array in found.items()}  # aligned, and without the others
+        ids = check_array(arrays["ids"], np.int64, 1)
+        strings = None
         if "text" in arrays:
-            strings = Layer.from_arrays({**arrays, "numbers": ids}).strings
-        changes.append(Change("add" if kind == "add" else "remove", ids, X, strings))
+            text = {"text": arrays.pop("text"), "ends": arrays.pop("ends"), "numbers": ids}
+            strings = Layer.from_arrays(text).strings
+        kind, model = metadata["kind"], metadata.get("model")
+        if kind == "add" and isinstance(model, str):
+            changes.append(Change("add", arrays, model, strings))
+        elif kind == "remove":
+            changes.append(Change.remove(ids))
+        else:
+            raise ValueError(f"a change of kind {kind!r} with the model {model!r}")
     return changes

@@ -70,9 +70,9 @@ class LocalLocation:
         """Return the bytes of a file; raise FileNotFoundError if there is none."""
         return (self.folder / name).read_bytes()
 
-    def read_arrays(self, name: str, about: Mapping[str, Any], *, large_pages: bool = False) -> dict[str, Array]:
-        """Return the arrays of a file of an index, checked and mapped; see `read_array_file`."""
-        return read_array_file(self.folder / name, about, large_pages=large_pages)
+    def read_arrays(self, name: str, about: Mapping[str, Any], **options: Any) -> dict[str, Array]:
+        """Return the arrays of a file of an index, mapped. options: those of `read_array_file`."""
+        return read_array_file(self.folder / name, about, **options)
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file, so that it is there as a whole or not at all."""
@@ -179,8 +179,8 @@ class RemoteLocation:
             raise CorruptIndexError(f"{self.name}/{name} is damaged: its checksum does not match the manifest")
         return data
 
-    def read_arrays(self, name: str, about: Mapping[str, Any], *, large_pages: bool = False) -> dict[str, Array]:
-        return read_cached(name, about, lambda: self.read_checked(name, about), large_pages=large_pages)
+    def read_arrays(self, name: str, about: Mapping[str, Any], **options: Any) -> dict[str, Array]:
+        return read_cached(name, about, lambda: self.read_checked(name, about), **options)
 
     def write(self, name: str, data: bytes) -> None:
         if not re.fullmatch(ARRAY_FILE, name) or self.size(name) != len(data):  # these are named by their content

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,7 +51,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class Examination:
-    """What can be read of an index, and what is lost. kept: the number of vectors in its segments."""
+    """What can be read of an index, and what is lost. kept: the number of its vectors."""
 
     folder: Path
     losses: tuple[Loss, ...]
@@ -150,8 +151,8 @@ class _Examiner:
             self._guess_removals(kept)
             strings = self._string_files(kept)
             graph = self._graph_files(complete=complete)
-        log, generation, old_log = self._read_log()
         entries = [segment.entry for segment in kept]
+        log, generation, old_log = self._read_log({entry["model"] for entry in entries})
         used = {name for entry in entries for name in entry.values()} | set(strings or ()) | set(graph.values())
         files = manifest["files"] | self._writer.files
         repaired = {
@@ -166,7 +167,7 @@ class _Examiner:
         return Examination(
             folder=self._folder,
             losses=tuple(self._losses),
-            kept=sum(entry["vectors"] for entry in entries),
+            kept=_count(kept, log),
             segments=len(entries),
             left_out=(*(name for name in manifest["files"] if name not in repaired["files"]), *old_log),
             manifest=repaired,
@@ -311,11 +312,29 @@ class _Examiner:
         self._lose("the neighbor graph", f"{reason}; compute it again with: logt link")
         return {}
 
-    def _read_log(self) -> tuple[list[Change], int, list[str]]:
-        """Return the changes that can be read, their last generation, and the log if the repair replaces it."""
+    def _read_log(self, models: set[str]) -> tuple[list[Change], int, list[str]]:
+        """Return the changes that can be kept, the last generation, and the log if the repair replaces it.
+
+        models: the files of models that are kept.
+        """
         path = log_path(self._folder, self._manifest["state"])
-        log, end, wrong = changes.read(path, start_of_log(self._manifest))
-        if wrong is not None:
-            left = path.stat().st_size - end.offset
-            self._lose(f"the last {left:,} bytes of the write-ahead log", wrong, vectors=None)
-        return log, end.generation, [path.name] if self._losses else []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it is reported as a loss
+            log, end, wrong = changes.read(path, start_of_log(self._manifest), locked=True)
+        left = path.stat().st_size - end.offset if path.is_file() else 0
+        if left:
+            reason = wrong or "of a save that did not finish"
+            self._lose(f"the last {left:,} bytes of the write-ahead log", reason, vectors=None if wrong else 0)
+        lost = [change for change in log if change.kind == "add" and change.model not in models]
+        for change in lost:
+            ids = change.ids.tolist() if change.strings is None else change.strings
+            self._lose("an addition in the write-ahead log", f"{change.model} is lost", len(ids), tuple(ids))
+        return [change for change in log if change not in lost], end.generation, [path.name] if self._losses else []
+
+
+def _count(kept: Iterable[_Kept], log: Iterable[Change]) -> int:
+    """Return how many vectors the segments hold after the changes of the log."""
+    ids = np.concatenate([np.empty(0, np.int64), *(segment.live_ids for segment in kept)])
+    for change in log:
+        ids = np.union1d(ids, change.ids) if change.kind == "add" else np.setdiff1d(ids, change.ids)
+    return len(ids)

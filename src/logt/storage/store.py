@@ -11,17 +11,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from logt._internal.memory import memory_bytes
 from logt._internal.types import Array
-from logt.errors import ConflictError, CorruptIndexError, InvalidInputError
+from logt.errors import ConflictError, CorruptIndexError
 from logt.storage import changes
 from logt.storage.changes import Change, Position, log_path, start_of_log
 from logt.storage.locations import Location
 from logt.storage.lock import Lock, NoLock
 from logt.storage.manifest import FORMAT, misfit_is_corruption, stage_to_json, state_of
 from logt.storage.reading import Reader
+from logt.storage.verification import Verification
 from logt.storage.writing import FileNames, StoredIndex, Writer
 
 T = TypeVar("T")
@@ -36,7 +38,9 @@ class Store:
         self.position = Position(0, 0, b"")  # what was found, read or written last
         self._files: Mapping[str, dict[str, Any]] = {}
         self._names = FileNames()
+        self._loaded: dict[str, Mapping[str, Array]] = {}  # the mapped files of that manifest, by checksum
         self._attempt: tuple[Mapping[str, Any], FileNames] | None = None  # may or may not have been committed
+        self.verification = Verification()
 
     # -------------------------------------------------------------------------------------- opening and closing
 
@@ -74,7 +78,13 @@ class Store:
 
     def forget(self) -> None:
         """Forget which state was read last, so that the next read reads everything."""
-        self._state = None
+        self._state, self._loaded = None, {}
+        self.verification.stop()
+        self.verification = self.verification.restarted()
+
+    def stop_verification(self) -> None:
+        """End the check of files in the background."""
+        self.verification.stop()
 
     @contextmanager
     def locking(self, *, reread: bool) -> Iterator[None]:
@@ -100,20 +110,25 @@ class Store:
         def read_files(manifest: Any) -> tuple[FileNames, StoredIndex, list[Change], Position]:
             with misfit_is_corruption(self.name):
                 reader = self.reader(manifest)
-                return reader.names, reader.index(), *read_log(self.location, manifest)
+                return reader.names, reader.index(), *read_log(self.location, manifest, locked=self.writable)
 
         manifest, (names, stored, log, end) = read_one_state(self.location, read_files)
         self._note(manifest, names, end)
-        return stored, log
+        return stored, self._with_models(log)
 
     def reader(self, manifest: Mapping[str, Any]) -> Reader:
         """Return what reads the files of a manifest."""
         files = manifest["files"]
         fits = _fit_in_memory(files)
 
-        def load(name: str) -> dict[str, Array]:
-            large_pages = fits and name.startswith(("segment-", "graph-"))  # of which a search reads much
-            return self.location.read_arrays(name, files[name], large_pages=large_pages)
+        def load(name: str) -> Mapping[str, Array]:
+            about = files[name]
+            if about["checksum"] not in self._loaded:
+                large_pages = fits and name.startswith(("segment-", "graph-"))  # of which a search reads much
+                self._loaded[about["checksum"]] = self.location.read_arrays(
+                    name, about, large_pages=large_pages, verification=self.verification
+                )
+            return self._loaded[about["checksum"]]
 
         return Reader(manifest, load)
 
@@ -126,11 +141,21 @@ class Store:
             return None
         if self.location.folder is None:
             return []
-        log, end, wrong = changes.read(log_path(self.location.folder, self._state), self.position)
+        path = log_path(self.location.folder, self._state)
+        log, end, wrong = changes.read(path, self.position, locked=self.writable)
         if wrong is not None or not self._is_current():
             return None
         self.position = end
-        return log
+        return self._with_models(log)
+
+    def _with_models(self, log: Sequence[Change]) -> list[Change]:
+        """Return changes of the log with the models whose files they name."""
+
+        def model(name: str | None) -> Any:
+            return None if name is None else self._names.of(name)
+
+        with misfit_is_corruption(self.name):
+            return [replace(change, model=model(change.model)) for change in log]
 
     def _is_current(self) -> bool:
         """Whether the present manifest is still the one that was read or written last."""
@@ -138,18 +163,20 @@ class Store:
 
     # -------------------------------------------------------------------------------------------------- writing
 
-    def has_room(self, nbytes: int, count: int) -> bool:
-        """Return whether the log can take so many bytes and changes; one that has grown is folded into segments."""
-        if not count:
-            return self._state is not None
-        return bool(self._state and self.location.folder and self.position.has_room(nbytes, count))
+    def append(self, pending: Sequence[Change], nbytes: int) -> bool:
+        """Add changes to the write-ahead log as one generation; they are on disk when this returns True.
 
-    def append(self, pending: Sequence[Change]) -> None:
-        """Add changes to the write-ahead log as one generation; they are on disk when this returns."""
-        self._check_unchanged()
-        if self.location.folder is None:
-            raise InvalidInputError(f"{self.name} has no write-ahead log")
-        self.position = changes.append(log_path(self.location.folder, self._state), self.position, pending)
+        Return False if only new files can hold them: there is no log, or it would grow too large.
+        """
+        folder, room = self.location.folder, self.position.has_room(nbytes, len(pending))
+        named = [replace(change, model=self._names.find(change.model)) for change in pending]
+        unknown = any(change.kind == "add" and change.model is None for change in named)
+        if self._state is None or folder is None or unknown or not room:
+            return not pending and self._state is not None
+        if pending:
+            self._check_unchanged()
+            self.position = changes.append(log_path(folder, self._state), self.position, named)
+        return True
 
     def write(self, stored: StoredIndex) -> None:
         """Write a new manifest and the files that it needs. Files that did not change are not read or written.
@@ -179,6 +206,8 @@ class Store:
     def _note(self, manifest: Mapping[str, Any], names: FileNames, end: Position) -> None:
         """Remember the manifest that is in place."""
         self._state, self._files, self._names, self.position = manifest["state"], manifest["files"], names, end
+        present = {about["checksum"] for about in self._files.values()}
+        self._loaded = {key: arrays for key, arrays in self._loaded.items() if key in present}
         self._attempt = None
 
     def _check_unchanged(self) -> None:
@@ -215,12 +244,14 @@ def read_one_state(location: Location, read: Callable[[Any], T]) -> tuple[Any, T
             return manifest, found
 
 
-def read_log(location: Location, manifest: Mapping[str, Any]) -> tuple[list[Change], Position]:
-    """Return the changes since a manifest was written, and where they end."""
+def read_log(
+    location: Location, manifest: Mapping[str, Any], *, locked: bool = False
+) -> tuple[list[Change], Position]:
+    """Return the changes since a manifest was written, and where they end. locked: as in `changes.read`."""
     start = start_of_log(manifest)
     if location.folder is None:
         return [], start
-    log, end, wrong = changes.read(log_path(location.folder, manifest["state"]), start)
+    log, end, wrong = changes.read(log_path(location.folder, manifest["state"]), start, locked=locked)
     if wrong is not None:
         raise CorruptIndexError(wrong)
     return log, end

@@ -45,6 +45,13 @@ class FileNames:
         """Return the name of the file of some objects, None if there is none."""
         return self._names.get(tuple(map(id, parts)), (None,))[0]
 
+    def of(self, name: str) -> Any:
+        """Return the one object of a file; raise KeyError if there is none."""
+        for found, parts in self._names.values():
+            if found == name and len(parts) == 1:
+                return parts[0]
+        raise KeyError(name)
+
 
 class Writer:
     """Writes the array files of one manifest; what an earlier manifest has in a file is not written again.
