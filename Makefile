@@ -56,7 +56,7 @@ format: $(VENV)/.dev          ## format the code
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-TORTURE_TESTS := $(addprefix tests/test_,changes.py change_log.py crafted_indexes.py flushing.py durability.py storage.py backup.py repair.py \
+TORTURE_TESTS := $(addprefix tests/test_,changes.py change_log.py crafted_indexes.py flushing.py durability.py storage.py storage_url.py verification.py backup.py repair.py \
                    any_vectors.py filters.py photos_durability.py) \
                  $(addprefix tests/test_server_,changes.py connections.py images.py limits.py photos.py security.py)
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+import time
 
 import numpy as np
 import pytest
+from faults import TORTURE
 
 import logt
 from logt.errors import ConflictError, CorruptIndexError, InvalidInputError
-from logt.storage import cache
+from logt.storage import cache, locations
 
 DIM = 16
 
@@ -104,6 +108,78 @@ def test_writers_at_the_same_moment_never_overwrite_each_other(bucket, made):
     assert len(outcomes) == 4
     assert logt.open(url).generation == 2
     assert winner not in logt.open(url)
+
+
+WRITER = """
+import sys, logt
+url, saves, number = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+done = 0
+while done < saves:
+    with logt.open(url, mode="a") as index:
+        try:
+            while done < saves:  # the same removals come again: so do the bytes of files
+                if number in index:
+                    index.remove([number])
+                else:
+                    index.upsert([[1.0] * 16], [number])
+                index.save()
+                done += 1
+        except logt.ConflictError:
+            pass
+"""
+
+
+def test_no_manifest_names_a_file_that_another_writer_removed(bucket, made):
+    url, saves = f"{bucket}/index", 250 if TORTURE else 3
+    made.save(url)
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, url, str(saves), str(number)], stderr=subprocess.PIPE)
+        for number in (1, 2)
+    ]
+    while any(writer.poll() is None for writer in writers):
+        assert len(logt.open(url)) >= 398  # not CorruptIndexError
+    for writer in writers:
+        assert (writer.wait(), writer.stderr.read().decode()) == (0, "")
+        writer.stderr.close()
+    assert logt.open(url).generation == 2 * saves + 1
+    assert len(objects(url)) < 40  # of two generations
+
+
+def test_a_file_that_is_gone_is_noticed_before_a_manifest_names_it(bucket, made, vectors):
+    import s3fs
+
+    url = f"{bucket}/index"
+    made.save(url)
+    with logt.open(url, mode="a") as writer:
+        name = next(name for name in objects(url) if name.startswith("segment-"))
+        s3fs.S3FileSystem().rm_file(f"{url}/{name}")
+        writer.add(vectors(1, DIM, seed=9))
+        with pytest.raises(ConflictError, match=name):
+            writer.save()
+        writer.save()  # writes all files again
+    assert len(logt.open(url)) == 401
+
+
+def test_files_of_a_save_that_is_not_committed_stay(bucket, made, monkeypatch):
+    """Even if a generation before had a file of the same name, as a repeated build has."""
+    url = f"{bucket}/index"
+    made.save(url)
+    location = locations.RemoteLocation(url)
+    name = next(name for name in objects(url) if name.startswith("segment-"))
+    data = location.read(name)
+    with logt.open(url, mode="a") as writer:
+        writer.compact(relearn=True)
+        writer.save()
+        time.sleep(1.1)  # the store counts seconds
+        location.write(name, data)
+        writer.remove([3])
+        writer.save()  # removes what only the first generation has
+    assert name in objects(url)
+    monkeypatch.setattr(locations, "ORPHAN_SECONDS", -1)
+    with logt.open(url, mode="a") as writer:
+        writer.remove([1])
+        writer.save()
+    assert name not in objects(url)
 
 
 def test_a_damaged_object_is_reported(bucket, made):

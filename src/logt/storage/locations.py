@@ -21,7 +21,7 @@ from logt.errors import ConflictError, CorruptIndexError, InvalidInputError, Mis
 from logt.storage.cache import read_cached
 from logt.storage.files import checksum, make_folder, read_array_file, read_bytes, replace_file
 from logt.storage.lock import LOCK, Lock, NoLock
-from logt.storage.manifest import ARRAY_FILE, INDEX_FILE, MANIFEST, MAX_MANIFEST, manifest_bytes, parse_manifest
+from logt.storage.manifest import INDEX_FILE, MANIFEST, MAX_MANIFEST, manifest_bytes, parse_manifest
 
 ORPHAN_SECONDS = 7 * 24 * 3600
 """After this time, files at a URL that no manifest names are removed by the next commit: no build takes as long."""
@@ -61,10 +61,14 @@ def file_system(url: str) -> tuple[Any, str]:
 
 
 class LocalLocation:
-    """A folder on a disk of this machine, or one that all machines share."""
+    """A folder on a disk of this machine, or one that all machines share.
+
+    salt: goes into the names of new files. At a URL, no two writers write the same name: a file that one of them
+    removes is not one that the other is about to commit.
+    """
 
     def __init__(self, folder: Path):
-        self.folder, self.name = folder, str(folder)
+        self.folder, self.name, self.salt = folder, str(folder), ""
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a file; raise FileNotFoundError if there is none."""
@@ -161,6 +165,7 @@ class RemoteLocation:
 
     def __init__(self, url: str):
         self.name = url.rstrip("/")
+        self.salt = os.urandom(16).hex()
         self._files, self._path = file_system(self.name)
 
     def _at(self, name: str) -> str:
@@ -183,8 +188,7 @@ class RemoteLocation:
         return read_cached(name, about, lambda: self.read_checked(name, about), **options)
 
     def write(self, name: str, data: bytes) -> None:
-        if not re.fullmatch(ARRAY_FILE, name) or self.size(name) != len(data):  # these are named by their content
-            self._files.pipe_file(self._at(name), data)
+        self._files.pipe_file(self._at(name), data)  # also if it is there: another writer may be about to remove it
 
     def create(self, name: str, data: bytes) -> None:
         """Write a new file; raise FileExistsError if there is one, even if it is written at the same moment.
@@ -199,17 +203,16 @@ class RemoteLocation:
             self.write(name, data)
 
     def names(self) -> list[str]:
-        return list(self.files())
+        return list(self._list())
 
-    def files(self) -> dict[str, tuple[int, float]]:
-        """Return the bytes of each file, and the seconds since it was written: 0 if the store does not know."""
+    def _list(self) -> dict[str, Mapping[str, Any]]:
+        """Return what the store reports of each file, by its name."""
         self._files.invalidate_cache(self._path)
         try:
             found = self._files.ls(self._path, detail=True)
         except FileNotFoundError:
             return {}
-        files = (about for about in found if about["type"] == "file")
-        return {about["name"].rsplit("/", 1)[-1]: (int(about["size"] or 0), _age(about)) for about in files}
+        return {about["name"].rsplit("/", 1)[-1]: about for about in found if about["type"] == "file"}
 
     def size(self, name: str) -> int | None:
         self._files.invalidate_cache(self._path)
@@ -225,7 +228,7 @@ class RemoteLocation:
     @property
     def nbytes(self) -> int:
         """The bytes of all files."""
-        return sum(size for size, _ in self.files().values())
+        return sum(int(about["size"] or 0) for about in self._list().values())
 
     def check_files(self) -> None:
         """Read all files of the index, past the cache; raise CorruptIndexError if one is damaged."""
@@ -252,6 +255,12 @@ class RemoteLocation:
         return [int(name[1][1:]) for name in found if name and name[1]]
 
     def commit(self, manifest: Mapping[str, Any]) -> None:
+        missing = manifest["files"].keys() - self._list().keys()
+        if missing:
+            raise ConflictError(
+                f"{self.name}: another writer has removed {min(missing)} and {len(missing) - 1} other files; "
+                "nothing was changed. Save or build again"
+            )
         try:
             self.create(_manifest_name(manifest["generation"]), manifest_bytes(manifest))
         except FileExistsError:
@@ -262,8 +271,11 @@ class RemoteLocation:
         self._collect(manifest["generation"])
 
     def _collect(self, generation: int) -> None:
-        """Remove the files of generations before the last one, and old files that no manifest names."""
-        kept, old = set(), set()
+        """Remove the files of generations before the last one, and old files that no manifest names.
+
+        A file that was written again since may be of a save that is not committed yet. Times are those of the store.
+        """
+        kept, old, files = set(), set(), self._list()
         for number in self._generations():
             name = _manifest_name(number)
             try:
@@ -275,8 +287,13 @@ class RemoteLocation:
             else:
                 old |= named
                 self.remove(name)
-        for name, (_, age) in self.files().items():
-            if INDEX_FILE.fullmatch(name) and name not in kept and (name in old or age > ORPHAN_SECONDS):
+        now, before = (_written(files.get(_manifest_name(number), {})) for number in (generation, generation - 1))
+        for name, about in files.items():
+            if not INDEX_FILE.fullmatch(name) or name in kept:
+                continue
+            written = _written(about)
+            superseded = name in old and written <= before
+            if superseded or now - written > ORPHAN_SECONDS:
                 self.remove(name)
 
 
@@ -284,12 +301,12 @@ def _manifest_name(generation: int) -> str:
     return f"manifest-{generation:012d}.json"
 
 
-def _age(about: Mapping[str, Any]) -> float:
-    """Return the seconds since a file was written, from what a store reports of it."""
+def _written(about: Mapping[str, Any]) -> float:
+    """Return when a file was written, in seconds, from what a store reports of it; 0 if it does not know."""
     written = next((about[key] for key in _TIMES if about.get(key)), None)
     if not isinstance(written, datetime):
         return 0.0
-    return (datetime.now(UTC) - (written if written.tzinfo else written.replace(tzinfo=UTC))).total_seconds()
+    return (written if written.tzinfo else written.replace(tzinfo=UTC)).timestamp()
 
 
 Location = LocalLocation | RemoteLocation

@@ -185,7 +185,7 @@ class Store:
         """
         json.dumps([dict(stored.settings), stage_to_json(stored.method)])  # refused before anything is written
         self._check_unchanged()
-        writer = Writer(self.location.write, self._files, self._names)
+        writer = Writer(self.location.write, self._files, self._names, self.location.salt)
         self._commit(writer.manifest(stored, self.generation + 1), writer.names)
 
     def write_entries(self, contents: Mapping[str, Any], files: Mapping[str, dict[str, Any]]) -> None:
@@ -200,7 +200,11 @@ class Store:
     def _commit(self, manifest: dict[str, Any], names: FileNames) -> None:
         manifest = {**manifest, "state": state_of(manifest)}
         self._attempt = manifest, names
-        self.location.commit(manifest)
+        try:
+            self.location.commit(manifest)
+        except ConflictError:
+            self._files, self._names = {}, FileNames()  # the next attempt writes all files again
+            raise
         self._note(manifest, names, start_of_log(manifest))
 
     def _note(self, manifest: Mapping[str, Any], names: FileNames, end: Position) -> None:

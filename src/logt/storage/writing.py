@@ -56,11 +56,17 @@ class FileNames:
 class Writer:
     """Writes the array files of one manifest; what an earlier manifest has in a file is not written again.
 
-    write: of a file, by name and bytes. files, names: those of the earlier manifest.
+    write: of a file, by name and bytes. files, names: those of the earlier manifest. salt: see `LocalLocation`.
     """
 
-    def __init__(self, write: Callable[[str, bytes], None], files: Mapping[str, dict[str, Any]], names: FileNames):
-        self._write_file, self._old_files, self._old_names = write, files, names
+    def __init__(
+        self,
+        write: Callable[[str, bytes], None],
+        files: Mapping[str, dict[str, Any]],
+        names: FileNames,
+        salt: str = "",
+    ):
+        self._write_file, self._old_files, self._old_names, self._salt = write, files, names, salt
         self.files: dict[str, dict[str, Any]] = {}
         self.names = FileNames()
         self.models: dict[str, str] = {}
@@ -111,7 +117,8 @@ class Writer:
         if name is None or about is None:
             data = array_file(arrays)
             about = {"bytes": len(data), "checksum": checksum(data)}
-            name = f"{kind}-{about['checksum'][:16]}.safetensors"
+            digest = checksum((self._salt + about["checksum"]).encode()) if self._salt else about["checksum"]
+            name = f"{kind}-{digest[:16]}.safetensors"
             self._write_file(name, data)
         self.files[name] = about
         self.names.note(name, *parts)
