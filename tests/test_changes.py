@@ -62,6 +62,39 @@ def test_compacting_frees_memory_and_changes_no_result(index, vectors):
     assert index.report()["removed"] == 0
 
 
+def test_the_memory_of_removed_vectors_is_freed_when_it_is_the_most(tmp_path, vectors):
+    index, X = logt.Index(8), vectors(4000, 8)
+    index.add(X, ids=[f"v{n}" for n in range(4000)])
+    index.link(3)
+    index.save(tmp_path / "index")
+    Q = vectors(5, 8, seed=2)
+    with logt.open(tmp_path / "index", mode="a") as opened:
+        for start in range(0, 2800, 400):
+            opened.remove([f"v{n}" for n in range(start, start + 400)])
+            opened.save()
+        snapshot = opened._snapshot
+        assert (sum(map(len, snapshot.segments)), len(snapshot.strings), len(snapshot.graph)) == (1200,) * 3
+        expected = opened.search(Q, 1200, effort=1)
+    found = logt.open(tmp_path / "index").search(Q, 1200, effort=1)
+    assert (found.ids == expected.ids).all()
+    index.remove([f"v{n}" for n in range(2800)])
+    assert np.allclose(index.search(Q, 1200, effort=1).scores, expected.scores, atol=1e-6)
+
+
+def test_string_ids_that_are_not_used_do_not_pile_up(vectors):
+    index = logt.Index(8)
+    index.add(vectors(200, 8), ids=[f"v{n}" for n in range(200)])
+    for n in range(40):
+        index.remove(list(index.ids[:100]))
+        index.add(vectors(100, 8, seed=n), ids=[f"round {n}, {m}" for m in range(100)])
+    assert len(index._snapshot.strings) < 2 * 200 + 1024 + 100
+    assert len(index) == 200
+    one = vectors(1, 8)
+    for _ in range(1500):
+        index.upsert(one, ["the same"])
+    assert len(index._snapshot.strings) < 2 * 201 + 1024 + 1
+
+
 def test_a_refused_upsert_changes_nothing(index, vectors):
     before = index.reconstruct([5, 6])
     with pytest.raises(InvalidInputError, match="row 1"):

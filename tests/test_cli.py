@@ -263,3 +263,17 @@ def test_pairs_refuses_names_with_spaces_with_the_way_out(tmp_path, vectors, run
 )
 def test_ray_takes_an_address_or_none(words, expected):
     assert " ".join(with_value(words.split(" "))) == expected
+
+
+def test_compact_frees_the_space_of_removed_vectors(tmp_path, vectors, run_logt):
+    index = logt.Index(8)
+    index.add(vectors(300, 8))
+    index.save(tmp_path / "index")
+    with logt.open(tmp_path / "index", mode="a") as opened:
+        opened.remove(range(100))
+        opened.save()
+    assert "200 vectors in 1 segment;" in run_logt("compact", tmp_path / "index")
+    opened = logt.open(tmp_path / "index")
+    assert (len(opened), opened.report()["removed"]) == (200, 0)
+    run_logt("compact", tmp_path / "index", "--relearn")
+    assert logt.open(tmp_path / "index").ids.tolist() == list(range(100, 300))

@@ -98,19 +98,30 @@ class Index(IndexBase):
             self._pending.record(Change.add(segment, strings))
         elif len(rows):
             self._pending.rewrite()
+        if removed is not None:
+            self._free_waste()
         return snapshot.to_user_ids(new_ids)
 
     def remove(self, ids: SomeIds) -> int:
         """Remove the vectors with these ids and return how many there were; unknown ids are ignored.
 
-        Ids never shift and are not reused. `compact` frees the memory of removed vectors.
+        Ids never shift and are not reused. The memory of removed vectors is freed when it is more than that of the
+        others, and by `compact`.
         """
         with self._change() as snapshot:
             numbers = snapshot.to_int_ids(ids)
-            self._snapshot = snapshot.remove(numbers)
-            if len(snapshot) > len(self._snapshot):
+            self._snapshot = left = snapshot.remove(numbers)
+            if len(snapshot) > len(left):
                 self._pending.record(Change.remove(numbers))
-            return len(snapshot) - len(self._snapshot)
+                self._free_waste()
+            return len(snapshot) - len(left)
+
+    def _free_waste(self) -> None:
+        """Free the space of removed vectors where it is more than that of the others."""
+        snapshot = self._snapshot.without_waste()
+        if snapshot is not self._snapshot:
+            self._snapshot = snapshot
+            self._pending.rewrite()
 
     def compact(self, vectors: Vectors | None = None, *, relearn: bool = False, threads: int | None = None) -> None:
         """Free the memory of removed vectors and merge small segments; the estimates of the others do not change.

@@ -100,6 +100,10 @@ class Segment(RemovableRows, ABC):
     removed: Mask | None
 
     @abstractmethod
+    def compact(self) -> Segment:
+        """Return the segment without the space of removed rows; the estimates of the others do not change."""
+
+    @abstractmethod
     def reconstruct(self, rows: Ids | slice = slice(None)) -> Floats:
         """Return the stored approximations of some vectors."""
 

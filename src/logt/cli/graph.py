@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +21,7 @@ from logt.cli.console import (
     progress,
     say,
 )
-from logt.cli.storage import checked_photos, photo_index, photo_vectors_folder
+from logt.cli.storage import checked_photos, open_vectors, photo_index
 from logt.errors import InvalidInputError
 from logt.graph.neighbor_graph import NeighborGraph, edge_rows
 from logt.index import Index, stored_or_new_graph
@@ -38,7 +36,7 @@ def link(
     as_json: AsJson = False,
 ) -> None:
     """Compute the neighbor graph of an index and store it with the index."""
-    with _open_vectors(index) as opened:
+    with open_vectors(index) as opened:
         try:
             with progress(quiet=as_json) as report:
                 opened.link(k, threads=threads, progress=report)
@@ -52,16 +50,6 @@ def link(
         print_json({"linked": linked, "bytes": size})
     else:
         say(f"{index}: {linked:,} vectors linked, {size:,} bytes")
-
-
-@contextmanager
-def _open_vectors(path: Path) -> Iterator[Index]:
-    """Open an index, or the vectors of an index of photos, for writing."""
-    photos = photo_index(path)
-    with nullcontext() if photos is None else photos.lock():
-        folder = path if photos is None else photo_vectors_folder(photos)
-        with Index.open(folder, "a") as opened:
-            yield opened
 
 
 def duplicates(

@@ -15,7 +15,7 @@ from logt.cli.graph import duplicates, link, pairs
 from logt.cli.optional_value import CommandsWithRay
 from logt.cli.reproduce import reproduce
 from logt.cli.serve import serve
-from logt.cli.storage import backup, info, repair, restore, verify
+from logt.cli.storage import backup, compact, info, repair, restore, verify
 from logt.cli.tune import tune
 from logt.cli.vectors import build, convert, search
 from logt.errors import InvalidInputError
@@ -32,7 +32,7 @@ app = typer.Typer(
 app.add_typer(images.app, name="images")
 _COMMANDS: tuple[Callable[..., None], ...] = (
     *(demo, build, convert, search, tune, link, duplicates, pairs),
-    *(info, verify, backup, restore, repair, serve, reproduce),
+    *(info, verify, compact, backup, restore, repair, serve, reproduce),
 )
 for command in _COMMANDS:
     app.command()(command)

@@ -1,15 +1,16 @@
-"""`logt verify`, `info`, `backup`, `restore` and `repair`: the folder of an index of vectors or of photos."""
+"""`logt verify`, `info`, `compact`, `backup`, `restore` and `repair`: the folder of an index, of photos or not."""
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from logt.cli.console import AnyIndexPath, AsJson, count_of, print_json, printable, say
+from logt.cli.console import AnyIndexPath, AsJson, Threads, count_of, print_json, printable, say
 from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.photos.backup import copy_photo_index
@@ -117,6 +118,34 @@ def repair(
         _print_examination(found, index, yes, is_photos=photos is not None)
     if found.losses and not yes:
         raise typer.Exit(1)
+
+
+def compact(
+    index: AnyIndexPath,
+    relearn: Annotated[
+        bool,
+        typer.Option("--relearn", help="Build the index again from its codes, as one batch; loses some accuracy."),
+    ] = False,
+    threads: Threads = None,
+) -> None:
+    """Free the space of removed vectors, and merge small segments."""
+    with open_vectors(index) as opened:
+        before = opened.report()["bytes"]
+        opened.compact(relearn=relearn, threads=threads)
+        opened.save()
+        about = opened.report()
+    counts = f"{count_of(len(opened), 'vector')} in {count_of(about['segments'], 'segment')}"
+    say(f"{index}: {counts}; {before:,} bytes in memory before, {about['bytes']:,} now")
+
+
+@contextmanager
+def open_vectors(path: Path) -> Iterator[Index]:
+    """Open an index, or the vectors of an index of photos, for writing."""
+    photos = photo_index(path)
+    with nullcontext() if photos is None else photos.lock():
+        folder = path if photos is None else photo_vectors_folder(photos)
+        with Index.open(folder, "a") as opened:
+            yield opened
 
 
 def print_report(values: dict[str, Any], as_json: bool) -> None:

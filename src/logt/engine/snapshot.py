@@ -17,6 +17,7 @@ from logt.errors import InvalidInputError
 from logt.graph.stored_graph import StoredGraph
 
 _MAX_ID = 1 << 63
+_LITTLE_WASTE = 1024  # removed rows that are not worth a change
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,20 @@ class Snapshot:
         graph = None if self.graph is None else self.graph.compact()
         return replace(self, segments=segments, strings=self._strings_in_use, graph=graph)
 
+    def without_waste(self) -> Snapshot:
+        """Return the snapshot without the removed rows of segments, strings and the graph where these are the most.
+
+        This takes time in proportion to what is left, so each removal pays for a constant part of it.
+        """
+        segments = tuple(s.compact() if _is_wasteful(len(s), s.count) else s for s in self.segments)
+        strings, graph = self.strings, self.graph
+        if strings is not None and _is_wasteful(len(strings), len(self)):
+            strings = self._strings_in_use
+        if graph is not None and _is_wasteful(len(graph), graph.count):
+            graph = graph.compact()
+        same = segments == self.segments and strings is self.strings and graph is self.graph
+        return self if same else replace(self, segments=segments, strings=strings, graph=graph)
+
     def merge(self, other: Snapshot) -> Snapshot:
         """Return the snapshot with all vectors of another."""
         if not len(other):
@@ -212,6 +227,11 @@ class Snapshot:
         visible = np.zeros(len(self.graph), bool)
         visible[rows[here]] = True
         return visible
+
+
+def _is_wasteful(rows: int, live: int) -> bool:
+    """Return whether most of many rows are removed ones."""
+    return rows > 2 * live + _LITTLE_WASTE
 
 
 def check_snapshot(snapshot: Snapshot, dim: int, metric: Metric, method: Method) -> None:

@@ -97,6 +97,9 @@ class ListSegment(Segment):
 
     # ------------------------------------------------------------------------------------------------ changes
 
+    def compact(self) -> ListSegment:
+        return self if self.removed is None else merge_segments([self])
+
     def encoded(self, rows: Array | slice) -> Encoded:
         """Return the codes of some rows, in their order."""
         at = self.position[rows]
