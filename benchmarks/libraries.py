@@ -1,7 +1,4 @@
-"""Other libraries (the extra "baselines"), each called as its own documentation shows, on one thread to search.
-
-Those that `logt.baselines` has as well are called through it.
-"""
+"""Other libraries (the extra "baselines"), each called as its own documentation shows, on one thread to search."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.interface import Built, Collection, Settings, System, UnsupportedError, saved_sizes, sweep
-from logt.baselines.external import FaissIndex, omp_threads, turbovec_index
+from logt.baselines.external import FaissIndex, omp_threads
 
 _LISTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _WIDTHS = (10, 20, 40, 80, 160, 320, 640, 1280)
@@ -214,7 +211,12 @@ def _turbovec(data: Collection, bits: int) -> Built:
         raise UnsupportedError("turbovec compares by inner product only")
     if data.dim % 8:
         raise UnsupportedError(f"turbovec needs a dimension that is a multiple of 8, got {data.dim}")
-    index = turbovec_index(data.X, bits)
+    import turbovec
+
+    index = turbovec.TurboQuantIndex(data.dim, bits)
+    index.calibrate(data.X[np.random.default_rng(0).choice(data.N, min(1024, data.N), replace=False)])
+    index.add(data.X)
+    index.prepare()
     return Built(lambda Q, k: np.asarray(index.search(Q, k)[1]), lambda: 2 * (len(index.to_bytes()),))
 
 

@@ -40,12 +40,10 @@ def tiny_plan(benchmark):
         dictionary_batches=(1, 2),
         cs=(16, 8),
         verified=(0.1, 0.3),
-        memory_vectors_n=12,
         flann_sample=100,
         flann_checks=(0.1, 1.0),
         efs=(16, 64),
         efforts=(0.2, 1.0),
-        pq_bytes=2,
         list_length=100,
     )
 

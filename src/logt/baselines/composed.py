@@ -10,7 +10,6 @@ import numpy as np
 from logt._internal.threads import Workers
 from logt._internal.types import Floats, Ids
 from logt._internal.validation import check_positive
-from logt.augmentation import smoothed
 from logt.baselines.base import BuiltSystem, System
 from logt.engine.protocols import Method
 from logt.index import Index
@@ -41,39 +40,8 @@ class Composed(System):
         return BuiltIndex(index)
 
 
-@dataclass(frozen=True)
-class Smoothed(System):
-    """A system over smoothed vectors: each is moved towards its neighbors first (`logt.smoothed`).
-
-    system: any other system. n: neighbors per vector.
-    """
-
-    system: System
-    n: int = 10
-
-    def _build(self, X: Floats, seed: int, workers: Workers) -> BuiltSystem:
-        V = smoothed(X, n=self.n, threads=workers.threads)
-        return self.system.build(V, seed=seed, threads=workers.threads, progress=workers.progress)
-
-
-@dataclass(frozen=True)
-class Linked(System):
-    """A method in an index with a stored neighbor graph, which a search with rerank="diffusion" needs.
-
-    system: the method. k: neighbors per vector.
-    """
-
-    system: Composed
-    k: int = 50
-
-    def _build(self, X: Floats, seed: int, workers: Workers) -> BuiltIndex:
-        index = self.system._build(X, seed, workers).index
-        index.link(min(self.k, len(index)), threads=workers.threads, progress=workers.progress)
-        return BuiltIndex(index)
-
-
 class BuiltIndex(BuiltSystem):
-    """An index as a system. ρ leaves re-ranking out: its operations depend on the query."""
+    """An index as a system."""
 
     index: Index
 
@@ -85,5 +53,5 @@ class BuiltIndex(BuiltSystem):
     def search(self, Q: Any, k: int, *, threads: int = 1, **settings: Any) -> Ids:
         return self.index.search(np.atleast_2d(Q), k, threads=threads, **settings).ids
 
-    def rho(self, *, correct: bool = True, rerank: Any = None, **settings: Any) -> float:
+    def rho(self, *, correct: bool = True, **settings: Any) -> float:
         return self.index.complexity(**settings)

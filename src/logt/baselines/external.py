@@ -1,7 +1,4 @@
-"""Other libraries as systems, through their own packages (the extra "baselines").
-
-Each uses the requested number of threads, except turbovec, which takes it from RAYON_NUM_THREADS.
-"""
+"""Other libraries as systems, through their own packages (the extra "baselines")."""
 
 from __future__ import annotations
 
@@ -198,28 +195,6 @@ class Flann(System):
         return BuiltFlann(flann, X, tuned)
 
 
-@dataclass(frozen=True)
-class Turbovec(System):
-    """turbovec: codes of `bits` (2 to 4) bits per dimension after a rotation, all scanned by each search."""
-
-    bits: int = 4
-
-    def __post_init__(self) -> None:
-        check_choice("bits", self.bits, (2, 3, 4))
-
-    def _build(self, X: Floats, seed: int, workers: Workers) -> BuiltTurbovec:
-        return BuiltTurbovec(turbovec_index(X, self.bits, seed), X)
-
-
-def turbovec_index(X: Floats, bits: int, seed: int = 0) -> Any:
-    """Return the index of turbovec itself: search(Q, k) returns (scores, rows)."""
-    index = import_extra("turbovec").TurboQuantIndex(X.shape[1], bits)
-    index.calibrate(X[np.random.default_rng(seed).choice(len(X), min(1024, len(X)), replace=False)])
-    index.add(X)
-    index.prepare()
-    return index
-
-
 class BuiltFlann(_LibraryIndex):
     """Trees of FLANN over a collection; `tuned` are the parameters that FLANN reports."""
 
@@ -236,17 +211,3 @@ class BuiltFlann(_LibraryIndex):
         if checks is None and self._tuned["speedup"] > 0:
             return float(1 / self._tuned["speedup"])
         return min(1.0, (self._tuned["checks"] if checks is None else checks) / self._N)
-
-
-class BuiltTurbovec(_LibraryIndex):
-    """Codes of turbovec over a collection."""
-
-    def __init__(self, index: Any, X: Floats):
-        super().__init__(X.shape[0], X.shape[1], len(index.to_bytes()))
-        self._index = index
-
-    def _search(self, Q: Floats, k: int, threads: int) -> Any:
-        return self._index.search(Q, k)[1]
-
-    def rho(self) -> float:
-        return 1.0

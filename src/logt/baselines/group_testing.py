@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,9 @@ import numpy as np
 from logt._internal.threads import Workers, split_range
 from logt._internal.types import Floats, Ids, Ints
 from logt._internal.validation import check_int, check_positive
-from logt.baselines.base import BuiltSystem, System, normalize_queries, pad_ids, sample_queries, workers_for
-from logt.errors import InvalidInputError
-from logt.group_testing.grouping import KdTree, Orthogonal, Random, Units
-from logt.group_testing.kmeans import KMeans
-from logt.group_testing.memory_vectors import Mean, Pinv, Sum
+from logt.baselines.base import BuiltSystem, System, normalize_queries, pad_ids, workers_for
+from logt.group_testing.grouping import Random, Units
+from logt.group_testing.memory_vectors import Sum
 
 _TILE = 16  # queries measured together
 
@@ -43,77 +40,39 @@ class BackPropagation(System):
         return BuiltBackPropagation(X, Sum()(X, units, workers), units, self.batches)
 
 
-@dataclass(frozen=True)
-class MemoryVectors(System):
-    """Memory vectors of Iscen et al. (2014, 2016): each vector is in one unit, and a search probes some units.
+class BuiltBackPropagation(BuiltSystem):
+    """Vectors X, memory vectors Y, and the units of each vector."""
 
-    Units are probed by decreasing score, as many as hold at most `budget` vectors. The members of probed units come
-    first, by true similarity; the others follow, by the score of their unit.
+    def __init__(self, X: Floats, Y: Floats, units: Units, batches: int):
+        self._X, self._Y, self._batches = X, Y, batches
+        self._assignment: Ints = np.ascontiguousarray(units.assignment.T)  # (m, N)
+        self.memory_ratio = 1 + len(Y) / len(X)
+        self.nbytes = X.nbytes + Y.nbytes + self._assignment.nbytes
 
-    group: X -> units, one per vector. memory: X, units -> memory vectors.
-    """
-
-    group: Random | Orthogonal | KMeans | KdTree = field(default_factory=lambda: Random(50, 1))
-    memory: Sum | Pinv | Mean = field(default_factory=Pinv)
-
-    def __post_init__(self) -> None:
-        if getattr(self.group, "m", 1) != 1:
-            raise InvalidInputError(f"each vector is in one unit: m must be 1, got {self.group!r}")
-
-    def _build(self, X: Floats, seed: int, workers: Workers) -> BuiltMemoryVectors:
-        units = self.group(X, np.random.default_rng(seed), workers)
-        return BuiltMemoryVectors(X, self.memory(X, units, workers), units, seed)
-
-
-class _BuiltGroupTesting(BuiltSystem):
-    """Vectors X, memory vectors Y, and a ranking of one query at a time."""
-
-    def __init__(self, X: Floats, Y: Floats):
-        self._X, self._Y = X, Y
-        self._N, self._M = len(X), len(Y)
-        self.memory_ratio = 1 + self._M / self._N
-
-    @abstractmethod
-    def _rank(self, q: Floats, c: Floats, k: int, setting: Any) -> Ids:
-        """Return at most k rows, best first, for one query with measurements c."""
-
-    def _search(self, Q: Any, k: int, setting: Any, threads: int) -> Ids:
+    def search(self, Q: Any, k: int, *, verified: int = 1000, threads: int = 1) -> Ids:
         queries, k = normalize_queries(Q, self._Y.shape[1]), check_int("k", k)
+        R = min(check_int("verified", verified), len(self._X))
+        batch_sizes = np.diff(np.linspace(0, R, self._batches + 1).astype(int))
         out = np.full((len(queries), k), -1, np.int64)
 
         def fill(tile: slice) -> None:
             for number, c in enumerate(queries[tile] @ self._Y.T, tile.start):
-                out[number] = pad_ids(self._rank(queries[number], c, k, setting)[None], k)
+                out[number] = pad_ids(self._rank(queries[number], c, k, batch_sizes)[None], k)
 
         workers_for(threads).map(fill, split_range(len(queries), _TILE))
         return out
 
-
-class BuiltBackPropagation(_BuiltGroupTesting):
-    """GT with back-propagation over a collection."""
-
-    def __init__(self, X: Floats, Y: Floats, units: Units, batches: int):
-        super().__init__(X, Y)
-        self._assignment: Ints = np.ascontiguousarray(units.assignment.T)  # (m, N)
-        self._batches = batches
-        self.nbytes = X.nbytes + Y.nbytes + self._assignment.nbytes
-
-    def search(self, Q: Any, k: int, *, verified: int = 1000, threads: int = 1) -> Ids:
-        R = min(check_int("verified", verified), self._N)
-        batch_sizes = np.diff(np.linspace(0, R, self._batches + 1).astype(int))
-        return self._search(Q, k, batch_sizes, threads)
-
     def rho(self, *, verified: int = 1000) -> float:
         """Count measuring, estimating all (per batch and at the end), verifying, and correcting m units each."""
-        m, N, d = len(self._assignment), self._N, self._X.shape[1]
+        m, (N, d) = len(self._assignment), self._X.shape
         R = min(verified, N)
-        return float(self._M / N + (self._batches + 1) * m / d + R / N + R * m / (d * N))
+        return float(len(self._Y) / N + (self._batches + 1) * m / d + R / N + R * m / (d * N))
 
-    def _rank(self, q: Floats, c: Floats, k: int, setting: Ids) -> Ids:
-        """Verify as many vectors per batch as `setting` lists."""
+    def _rank(self, q: Floats, c: Floats, k: int, batch_sizes: Ids) -> Ids:
+        """Return at most k rows, best first, for one query with measurements c."""
         units, remaining = self._assignment, c.astype(np.float64)
-        similarity = np.full(self._N, np.nan)
-        for size in setting[setting > 0]:
+        similarity = np.full(len(self._X), np.nan)
+        for size in batch_sizes[batch_sizes > 0]:
             estimates = sum(remaining[column] for column in units)
             estimates[~np.isnan(similarity)] = -np.inf
             picked = np.sort(np.argpartition(-estimates, size - 1)[:size])
@@ -127,43 +86,3 @@ class BuiltBackPropagation(_BuiltGroupTesting):
             estimates = sum(remaining[column[others]] for column in units)
             ranking = np.concatenate([ranking, others[np.argsort(-estimates, kind="stable")]])
         return ranking[:k]
-
-
-class BuiltMemoryVectors(_BuiltGroupTesting):
-    """Memory vectors over a collection; the members of a unit are stored next to each other."""
-
-    def __init__(self, X: Floats, Y: Floats, units: Units, seed: int):
-        self._offsets, self._row = units.members
-        super().__init__(X[self._row], Y)
-        self._sizes = np.diff(self._offsets)
-        self._sample = sample_queries(self._X, seed)
-        self.nbytes = X.nbytes + Y.nbytes + self._offsets.nbytes + self._row.nbytes
-
-    def search(self, Q: Any, k: int, *, budget: int, threads: int = 1) -> Ids:
-        return self._search(Q, k, check_int("budget", budget), threads)
-
-    def rho(self, *, budget: int) -> float:
-        """Count the vectors in the units that sample queries probe."""
-        scanned = [self._sizes[self._split(c, budget)[0]].sum() for c in self._sample @ self._Y.T]
-        return float(self._M / self._N + np.mean(scanned) / self._N)
-
-    def _split(self, scores: Floats, budget: int) -> tuple[Ids, Ids]:
-        """Return (the units that are probed, at least one, and the others), by decreasing score."""
-        order = np.argsort(-scores, kind="stable")
-        count = max(1, int(np.searchsorted(np.cumsum(self._sizes[order]), budget, side="right")))
-        return order[:count], order[count:]
-
-    def _rank(self, q: Floats, c: Floats, k: int, setting: int) -> Ids:
-        probed, others = self._split(c, setting)
-        positions = self._positions(probed)
-        rows = self._row[positions]
-        ranking = rows[np.lexsort((rows, -(self._X[positions] @ q)))]  # equal similarities by row
-        if len(ranking) < k:
-            ranking = np.concatenate([ranking, self._row[self._positions(others)]])
-        return ranking[:k].astype(np.int64)
-
-    def _positions(self, units: Ids) -> Ids:
-        """Return the positions of the members of some units, one unit after the other."""
-        starts, sizes = self._offsets[units], self._sizes[units]
-        before = np.cumsum(sizes) - sizes
-        return np.repeat(starts - before, sizes) + np.arange(sizes.sum())

@@ -50,15 +50,11 @@ class SeedMean:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement, whether it holds on this data, and the values that show it.
-
-    from_paper: the paper makes the claim; otherwise it is a question of our own.
-    """
+    """A statement of the paper, whether it holds on this data, and the values that show it."""
 
     statement: str
     verdict: Verdict
     evidence: str
-    from_paper: bool = True
 
 
 class Pair(NamedTuple):

@@ -15,10 +15,9 @@ class Plan:
     count, dim: the number of vectors and their dimension. n, m, p, R: their values where they are not varied.
     unit_sizes, ms, Ls, ps, batches, cs: values of n, m, L, p, b and c, the bytes per memory vector.
     dictionary_batches: values of b for dictionary learning. verified: fractions of N that back-propagation verifies.
-    probed: fraction of N in the probed units of the memory vectors baseline; memory_vectors_n: its unit size.
-    pq_bytes: code size of faiss's product quantizer. flann_sample: vectors that FLANN tunes itself on. flann_checks:
-    fractions of N that its trees compare. efs, efforts: of HNSW and of the default index. seeds, dense_seeds: number
-    of repetitions. list_length: length to which lists are truncated to compare all systems in the same way.
+    flann_sample: vectors that FLANN tunes itself on. flann_checks: fractions of N that its trees compare.
+    efs, efforts: of HNSW and of the default index. seeds, dense_seeds: number of repetitions.
+    list_length: length to which lists are truncated to compare all systems in the same way.
     """
 
     dim: int
@@ -35,9 +34,6 @@ class Plan:
     dictionary_batches: tuple[int, ...] = (1, 10, 100)
     cs: tuple[int, ...] = (256, 32, 16)
     verified: tuple[float, ...] = (0.02, 0.05, 0.1, 0.278)
-    probed: float = 0.1
-    memory_vectors_n: int = 25
-    pq_bytes: int = 256
     flann_sample: int = 2000
     flann_checks: tuple[float, ...] = (0.003, 0.01, 0.03, 0.1, 0.3)
     efs: tuple[int, ...] = (32, 64, 128, 256, 512, 1000)
@@ -60,7 +56,6 @@ class Plan:
             plan,
             Ls=tuple(sorted({max(1, round(L * scale)) for L in plan.Ls})),
             cs=tuple(c for c in plan.cs if c <= dim),
-            pq_bytes=max(c for c in (4, 8, 16, 32, 64, 128, 256) if dim % c == 0 or c == 4),
             batches=plan.feasible(plan.batches),
             dictionary_batches=plan.feasible(plan.dictionary_batches),
         )
@@ -81,7 +76,6 @@ class Plan:
             batches=self.feasible((1, 5, 20)),
             dictionary_batches=self.feasible((1, 20)),
             verified=(0.05, 0.278),
-            pq_bytes=min(32, self.pq_bytes),
             flann_sample=500,
             flann_checks=(0.01, 0.1, 0.3),
             efs=(32, 128, 512),

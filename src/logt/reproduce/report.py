@@ -52,9 +52,13 @@ def markdown_report(benchmark: Benchmark, plan: Plan, exhaustive: Point | None, 
     if exhaustive is not None:
         blocks += [_exhaustive_search(exhaustive), _how_to_read(plan)]
     claims = {name: EXPERIMENTS[name].claims(result) for name, result in results.items()}
-    for title, from_paper in {"The paper's claims on this data": True, "Further questions": False}.items():
-        verdicts = _verdicts(claims, from_paper)
-        blocks += [f"## {title}", _table(("experiment", "claim", "on this data"), verdicts)] if verdicts else []
+    verdicts = [
+        [EXPERIMENTS[name].title, claim.statement, f"**{claim.verdict}**"]
+        for name, some in claims.items()
+        for claim in some
+    ]
+    if verdicts:
+        blocks += ["## The paper's claims on this data", _table(("experiment", "claim", "on this data"), verdicts)]
     missing = [name for name in EXPERIMENTS if name not in results]
     if missing:
         blocks.append(f"Not run yet: {', '.join(missing)}. `logt reproduce --only NAME` runs one of them.")
@@ -98,15 +102,6 @@ def _how_to_read(plan: Plan) -> str:
         "The variation over queries is not considered. Some systems return short lists, for which mAP is a lower "
         f'bound; the column "{TRUNCATED}" compares all systems with lists of at most {plan.list_length:,}.'
     )
-
-
-def _verdicts(claims: Mapping[str, Sequence[Claim]], from_paper: bool) -> list[list[str]]:
-    return [
-        [EXPERIMENTS[name].title, claim.statement, f"**{claim.verdict}**"]
-        for name, some in claims.items()
-        for claim in some
-        if claim.from_paper == from_paper
-    ]
 
 
 def _section(experiment: Experiment, result: Result, claims: Sequence[Claim]) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from logt._internal.threads import Workers
 from logt._internal.types import Floats
-from logt.baselines import BuiltSystem, Composed, Faiss, System
+from logt.baselines import BuiltSystem, Composed, System
 from logt.methods import dictionary, lo_gt, rnd, sketched, starred
 from logt.reproduce import paper
 from logt.reproduce.plan import Plan
@@ -43,14 +43,9 @@ def cascade_trial(name: str, plan: Plan, p: float, *, timed: bool = False) -> Tr
     return variant_trial(name, local_system(name, plan), timed=timed, p=p, R=plan.R)
 
 
-def default_index(*, batches: int = 1, **changes: Any) -> Composed:
-    """Return the default index of logt, or one with some parameters changed."""
-    return Composed(sketched(**changes), batches)
-
-
-def hnsw_index() -> Faiss:
-    """Return the graph of Malkov and Yashunin over float32 vectors, with 32 edges per vector."""
-    return Faiss("HNSW32,Flat")
+def default_index(*, batches: int = 1) -> Composed:
+    """Return the default index of logt."""
+    return Composed(sketched(), batches)
 
 
 def dictionary_system(plan: Plan, *, coreset: Any = None, batches: int = 1) -> Composed:

@@ -17,7 +17,7 @@ from logt.reproduce.experiments.experiment import (
     format_setting,
     mean_ap,
 )
-from logt.reproduce.experiments.systems import Sampled, cascade_trial, default_index, hnsw_index, sparse_trial
+from logt.reproduce.experiments.systems import Sampled, cascade_trial, default_index, sparse_trial
 from logt.reproduce.plan import Plan
 from logt.reproduce.trials import EXHAUSTIVE, Trial
 
@@ -207,11 +207,9 @@ FLANN = Experiment(
 
 
 def _hnsw_entries(plan: Plan) -> list[Entry]:
-    def trial(ef: int) -> Trial:
-        return Trial(hnsw_index(), {"ef": ef}, depth=ef, timed=True)
-
-    graph = [_entry(GRAPH, format_setting("ef", ef), trial(ef)) for ef in plan.efs if ef <= plan.count]
-    return [*_own_entries(plan), *graph]
+    index = baselines.Faiss("HNSW32,Flat")  # float32 vectors, 32 edges each
+    trials = {ef: Trial(index, {"ef": ef}, depth=ef, timed=True) for ef in plan.efs if ef <= plan.count}
+    return [*_own_entries(plan), *(_entry(GRAPH, format_setting("ef", ef), trial) for ef, trial in trials.items())]
 
 
 def _hnsw_claims(result: Result) -> list[Claim]:
