@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.interface import Built, Collection, Settings, System, UnsupportedError, saved_sizes, sweep
-from logt.baselines.external import FaissIndex, omp_threads
+from logt.baselines.external import omp_threads
 
 _LISTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _WIDTHS = (10, 20, 40, 80, 160, 320, 640, 1280)
@@ -247,16 +247,28 @@ def _faiss(data: Collection, description: str) -> Built:
 
     if "PQ" in description and data.dim % 2:
         raise UnsupportedError(f"this product quantizer needs an even dimension, got {data.dim}")
-    faiss.omp_set_num_threads(1)
-    count, C, seconds = list_count(data.N), None, 0.0
-    if "IVF" in description:
+    count, seconds = list_count(data.N), 0.0
+    metric = _by_metric(data, faiss.METRIC_INNER_PRODUCT, faiss.METRIC_L2)
+    index = faiss.index_factory(data.dim, description.format(lists=count, half=data.dim // 2), metric)
+    refined, graph = "Refine" in description, getattr(index, "hnsw", None)
+    lists = faiss.try_extract_index_ivf(index.base_index if refined else index)
+    if graph is not None:
+        graph.efConstruction = 200
+    if lists is not None:
         C, _, seconds = centroids(data, count)
-    index = FaissIndex(
-        data.X,
-        description.format(lists=count, half=data.dim // 2),
-        threads=data.threads,
-        metric=data.metric,
-        centroids=C,
-        efConstruction=200,
-    )
-    return Built(index.search, lambda: 2 * (index.nbytes,), seconds)
+        lists.quantizer.add(C)  # training then leaves the lists alone
+    faiss.omp_set_num_threads(data.threads)
+    index.train(data.X)
+    index.add(data.X)
+    faiss.omp_set_num_threads(1)
+
+    def search(Q: np.ndarray, k: int, *, nprobe: int = 1, ef: int = 1, k_factor: int = 1) -> np.ndarray:
+        if lists is not None:
+            lists.nprobe = nprobe
+        if graph is not None:
+            graph.efSearch = max(ef, k)
+        if refined:
+            index.k_factor = k_factor
+        return index.search(Q, k)[1]
+
+    return Built(search, lambda: 2 * (len(faiss.serialize_index(index)),), seconds)

@@ -7,7 +7,7 @@ import pytest
 import reference
 
 import logt
-from logt.baselines import BackPropagation, Composed, Exhaustive, Faiss, Flann, System
+from logt.baselines import HNSW, BackPropagation, Composed, Exhaustive, Flann, System
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.evaluation import recall_at
 from logt.group_testing.cascade import prefix_lengths
@@ -34,11 +34,7 @@ def named(value):
     ("system", "setting", "min_recall"),
     [
         (Exhaustive(), {}, 1),
-        (Faiss("SQ8"), {}, 0.98),
-        (Faiss("PQ24x4np"), {}, 0.45),
-        (Faiss("RaBitQ"), {}, 0.2),
-        (Faiss("IVF16,SQ8"), {"nprobe": 16}, 0.96),
-        (Faiss("HNSW16,Flat"), {"ef": 300}, 0.98),
+        (HNSW(16), {"ef": 300}, 0.98),
         (Flann(algorithm="kdtree"), {"checks": N}, 0.95),
         (Flann(algorithm="kmeans"), {"checks": N}, 0.95),
         (BackPropagation(20, 3), {"verified": N}, 1),
@@ -79,10 +75,8 @@ def test_systems_refuse_invalid_vectors_and_queries(data):
         built.search(Q * np.nan, 5)
     with pytest.raises(InvalidInputError, match="dimension 48"):
         built.search(Q[:, :7], 5)
-    with pytest.raises(InvalidInputError, match="nprobe"):
-        Faiss("SQ8").build(X).search(Q, 5, nprobe=3)
-    with pytest.raises(InvalidInputError, match="SQ9000"):
-        Faiss("SQ9000").build(X)
+    with pytest.raises(InvalidInputError, match="ef must be"):
+        HNSW().build(X).search(Q, 5, ef=0)
     with pytest.raises(InvalidInputError, match="verified"):
         BackPropagation().build(X).search(Q, 5, verified=0)
     for system in (Exhaustive(), Composed(rnd())):
@@ -96,7 +90,7 @@ def test_wrong_parameters_are_refused(wrong):
         Flann(**wrong)
 
 
-@pytest.mark.parametrize("system", [Faiss("HNSW16,Flat"), Flann()], ids=named)
+@pytest.mark.parametrize("system", [HNSW(), Flann()], ids=named)
 def test_the_error_of_a_missing_library_names_its_extra(data, system, monkeypatch):
     def absent(name, *rest):
         raise ImportError(name)
@@ -142,15 +136,9 @@ def test_complexity_of_quantized_memory_vectors_counts_look_ups(data):
     assert built.rho() == pytest.approx((centroids * D + 135 * 8 + 10 * 900) / (D * 900))
 
 
-def test_complexity_of_faiss_rises_with_nprobe_and_ef(data):
-    X, _ = data
-    lists = Faiss("IVF16,SQ8").build(X)
-    assert 16 / N < lists.rho(nprobe=1) < lists.rho(nprobe=4) < lists.rho(nprobe=16)
-    assert lists.rho(nprobe=16) == pytest.approx(1 + 16 / N)
-    graph = Faiss("HNSW16,Flat").build(X)
-    assert graph.rho(ef=20) < graph.rho(ef=200)
-    assert Faiss("SQ8").build(X).rho() == 1
-    assert Faiss("PQ16x4np").build(X).rho() == pytest.approx((16 * N + 16 * D) / (D * N))
+def test_complexity_of_hnsw_counts_the_vectors_that_it_compares(data):
+    graph = HNSW(16).build(data[0])
+    assert 20 / N < graph.rho(ef=20) < graph.rho(ef=200) < 1
 
 
 @pytest.fixture(scope="module")

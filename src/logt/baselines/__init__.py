@@ -3,7 +3,7 @@
 from logt.baselines.base import BuiltSystem, System
 from logt.baselines.composed import Composed
 from logt.baselines.exhaustive import Exhaustive
-from logt.baselines.external import Faiss, Flann
+from logt.baselines.external import HNSW, Flann
 from logt.baselines.group_testing import BackPropagation
 
-__all__ = ["BackPropagation", "BuiltSystem", "Composed", "Exhaustive", "Faiss", "Flann", "System"]
+__all__ = ["HNSW", "BackPropagation", "BuiltSystem", "Composed", "Exhaustive", "Flann", "System"]

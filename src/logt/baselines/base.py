@@ -15,9 +15,6 @@ from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.metrics import check_queries, check_vectors
 
-SAMPLE_QUERIES = 64
-"""Vectors of the collection used as queries where the operations of a search depend on the query."""
-
 
 class BuiltSystem(ABC):
     """A system that holds a collection, searched by cosine.
@@ -89,9 +86,3 @@ def pad_ids(ids: Ids, k: int) -> Ids:
     out = np.full((len(ids), k), -1, np.int64)
     out[:, : ids.shape[1]] = ids[:, :k]
     return out
-
-
-def sample_queries(X: Floats, seed: int) -> Floats:
-    """Return some of the vectors, chosen at random."""
-    chosen = np.random.default_rng(seed).choice(len(X), min(SAMPLE_QUERIES, len(X)), replace=False)
-    return X[np.sort(chosen)]

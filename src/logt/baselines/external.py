@@ -13,9 +13,12 @@ import numpy as np
 
 from logt._internal.threads import Workers
 from logt._internal.types import Floats, Ids
-from logt._internal.validation import check_choice, check_fraction, check_int
-from logt.baselines.base import BuiltSystem, System, normalize_queries, pad_ids, sample_queries
-from logt.errors import InvalidInputError, MissingExtraError
+from logt._internal.validation import check_choice, check_fraction, check_int, check_positive
+from logt.baselines.base import BuiltSystem, System, normalize_queries, pad_ids
+from logt.errors import MissingExtraError
+
+SAMPLE_QUERIES = 64
+"""Vectors of the collection used as queries where the operations of a search depend on the query."""
 
 
 class _LibraryIndex(BuiltSystem):
@@ -45,60 +48,6 @@ def import_extra(module: str, platforms: str = "") -> Any:
         ) from error
 
 
-class FaissIndex:
-    """An index of faiss itself: no parameter is checked, and a search uses as many threads as faiss is set to.
-
-    X: float32 vectors; of norm 1 under cosine. description: faiss's factory string. threads: of the build. metric:
-    "cosine", "ip" or "l2". centroids: those of the inverted lists, learned if None.
-    """
-
-    def __init__(
-        self,
-        X: Floats,
-        description: str,
-        *,
-        threads: int,
-        metric: str = "cosine",
-        centroids: Floats | None = None,
-        efConstruction: int = 100,
-    ):
-        faiss = import_extra("faiss")
-        kind = faiss.METRIC_L2 if metric == "l2" else faiss.METRIC_INNER_PRODUCT
-        try:
-            self.index = faiss.index_factory(X.shape[1], description, kind)
-        except RuntimeError as error:
-            raise InvalidInputError(f"faiss cannot build {description!r} for dimension {X.shape[1]}") from error
-        self.refined = hasattr(self.index, "k_factor")
-        self.lists = faiss.try_extract_index_ivf(self.index.base_index if self.refined else self.index)
-        self.graph = getattr(self.index, "hnsw", None)
-        if self.graph is not None:
-            self.graph.efConstruction = efConstruction
-        if centroids is not None:
-            self.lists.quantizer.add(centroids)  # training then leaves the lists alone
-        with omp_threads(threads):
-            self.index.train(X)
-            self.index.add(X)
-
-    def search(self, Q: Floats, k: int, *, nprobe: int = 1, ef: int = 128, k_factor: int = 1) -> Ids:
-        """Return the rows of the k nearest vectors.
-
-        nprobe: inverted lists that are scanned. ef: candidates that a graph keeps. k_factor: candidates per result
-        that are compared again. An index ignores what it does not have.
-        """
-        if self.lists is not None:
-            self.lists.nprobe = nprobe
-        if self.graph is not None:
-            self.graph.efSearch = max(ef, k)
-        if self.refined:
-            self.index.k_factor = k_factor
-        ids: Ids = self.index.search(Q, k)[1]
-        return ids
-
-    @property
-    def nbytes(self) -> int:
-        return len(import_extra("faiss").serialize_index(self.index))
-
-
 @contextmanager
 def omp_threads(count: int) -> Iterator[None]:
     """Run faiss on `count` threads; the number is process-wide and is restored at the end."""
@@ -112,52 +61,44 @@ def omp_threads(count: int) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Faiss(System):
-    """An index of faiss.
+class HNSW(System):
+    """The graph of Malkov and Yashunin over float32 vectors, by faiss. Setting: `ef`, the candidates that are kept.
 
-    description: its factory string: "SQ8", "SQ4", "PQ256np", "IVF512,SQ8", "RaBitQ", "HNSW32,Flat" and so on.
-    Settings: `nprobe`, the number of lists that a search of an IVF index scans; `ef`, the number of candidates that
-    a search of a graph keeps.
+    M: edges per vector.
     """
 
-    description: str
+    M: int = 32
 
-    def _build(self, X: Floats, seed: int, workers: Workers) -> BuiltFaiss:
-        return BuiltFaiss(FaissIndex(X, self.description, threads=workers.threads), sample_queries(X, seed))
+    def __post_init__(self) -> None:
+        check_positive(self, "M")
+
+    def _build(self, X: Floats, seed: int, workers: Workers) -> BuiltHNSW:
+        faiss = import_extra("faiss")
+        index = faiss.IndexHNSWFlat(X.shape[1], self.M, faiss.METRIC_INNER_PRODUCT)
+        index.hnsw.efConstruction = 100
+        with omp_threads(workers.threads):
+            index.add(X)
+        return BuiltHNSW(index, X, seed)
 
 
-class BuiltFaiss(_LibraryIndex):
-    """An index of faiss; `sample` are the queries with which the operations of a search are counted."""
+class BuiltHNSW(_LibraryIndex):
+    """A graph; the distances that a search computes are counted with some of the vectors as queries."""
 
-    def __init__(self, index: FaissIndex, sample: Floats):
-        super().__init__(index.index.ntotal, index.index.d, index.nbytes)
-        self._index, self._sample = index, sample
+    def __init__(self, index: Any, X: Floats, seed: int):
+        super().__init__(X.shape[0], X.shape[1], len(import_extra("faiss").serialize_index(index)))
+        chosen = np.random.default_rng(seed).choice(len(X), min(SAMPLE_QUERIES, len(X)), replace=False)
+        self._index, self._sample = index, X[np.sort(chosen)]
 
-    def _search(self, Q: Floats, k: int, threads: int, **settings: Any) -> Ids:
-        for name, part in (("nprobe", self._index.lists), ("ef", self._index.graph)):
-            if name in settings and part is None:
-                raise InvalidInputError(f"this index of faiss does not have the setting {name}={settings[name]!r}")
-        checked = {name: check_int(name, value) for name, value in settings.items()}
+    def _search(self, Q: Floats, k: int, threads: int, *, ef: int = 128) -> Any:
+        self._index.hnsw.efSearch = max(check_int("ef", ef), k)
         with omp_threads(threads):
-            return self._index.search(Q, k, **checked)
+            return self._index.search(Q, k)[1]
 
-    def rho(self, **settings: Any) -> float:
-        statistics = import_extra("faiss").cvar
-        if self._index.graph is not None:
-            return self._count_distances(statistics.hnsw_stats, settings) / self._N
-        quantizer = getattr(self._index.index, "pq", None)  # compares by look-ups in a table that each query needs
-        per_vector, per_query = (self._d, 0) if quantizer is None else (quantizer.M, quantizer.ksub * self._d)
-        scanned: float = self._N
-        if self._index.lists is not None:
-            per_query += self._index.lists.nlist * self._d
-            scanned = self._count_distances(statistics.indexIVF_stats, settings)
-        return float((per_query + per_vector * scanned) / (self._d * self._N))
-
-    def _count_distances(self, statistics: Any, settings: dict[str, Any]) -> float:
-        """Return the distances that a search computes per sample query."""
+    def rho(self, *, ef: int = 128) -> float:
+        statistics = import_extra("faiss").cvar.hnsw_stats
         statistics.reset()
-        self.search(self._sample, 1, **settings)
-        return float(statistics.ndis / len(self._sample))
+        self.search(self._sample, 1, ef=ef)
+        return float(statistics.ndis / len(self._sample) / self._N)
 
 
 @dataclass(frozen=True)

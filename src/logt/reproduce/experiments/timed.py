@@ -207,8 +207,7 @@ FLANN = Experiment(
 
 
 def _hnsw_entries(plan: Plan) -> list[Entry]:
-    index = baselines.Faiss("HNSW32,Flat")  # float32 vectors, 32 edges each
-    trials = {ef: Trial(index, {"ef": ef}, depth=ef, timed=True) for ef in plan.efs if ef <= plan.count}
+    trials = {ef: Trial(baselines.HNSW(), {"ef": ef}, depth=ef, timed=True) for ef in plan.efs if ef <= plan.count}
     return [*_own_entries(plan), *(_entry(GRAPH, format_setting("ef", ef), trial) for ef, trial in trials.items())]
 
 
