@@ -1,15 +1,13 @@
 """Measure builds with many workers, and searches in a large index. `make scale`; no data is needed.
 
 The vectors are generated block by block into files, and never in memory at once. The default is the
-large run, 10,000,000 x 512: 27 GB of disk. A run that was stopped is continued by the same command, and scale.json is
-written after every step.
+large run, 10,000,000 x 512: 27 GB of disk. The same command continues a run that was
+stopped: files that are there are kept.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import platform
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +16,7 @@ import numpy as np
 
 import logt
 import logt.distributed
-from benchmarks.data import Note, Table, argument_parser, seconds
+from benchmarks.data import Note, Table, argument_parser, seconds, write_rows
 from benchmarks.memory import PeakMemory, memory_of
 from benchmarks.task import nearest
 from logt._internal.threads import Workers, available_cores
@@ -33,7 +31,7 @@ CHUNK = 20_000  # vectors that are generated at a time, by each thread
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argument_parser(__doc__, "scale.json")
+    parser = argument_parser(__doc__, "scale.csv")
     parser.add_argument("--rows", type=int, default=10_000_000, help="vectors")
     parser.add_argument("--d", type=int, default=512, help="dimensions")
     parser.add_argument("--clusters", type=int, default=CLUSTERS, help="around which the vectors are; few are hard")
@@ -43,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--folder", default="build/scale", help="folder for the vectors and the index")
     args = parser.parse_args(arguments)
     args.block = args.block or default_block(args.rows, args.workers)
-    report = Report(Path(args.out) / "scale.json", vars(args))
-    note = report.note
+    table = Table()
+    note = table.note
     folder, model = Path(args.folder), Model(args.d, args.clusters)
     name = f"{args.rows}-{args.d}-{args.block}-{args.clusters}"
     paths = write_blocks(model, folder / f"vectors-{name}", args.rows, args.block)
@@ -53,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         measure_link(folder / f"index-{name}", args.link, note)
     Q = model.draw(QUERIES, [1 << 30])
     measure_search(Q, exact_neighbors(Q, K, paths, args.block), folder / f"index-{name}", note)
-    report.write(finished=True)
+    write_rows(table.rows, args.out, "scale.csv")
 
 
 def default_block(rows: int, workers: int) -> int:
@@ -109,32 +107,6 @@ def exact_neighbors(Q: Floats, k: int, paths: Sequence[Path], block: int) -> Ids
     scores = np.concatenate([scores for scores, _ in parts], axis=1)
     ids = np.concatenate([rows + number * block for number, (_, rows) in enumerate(parts)], axis=1)
     return np.take_along_axis(ids, np.argsort(-scores, axis=1, kind="stable")[:, :k], axis=1)
-
-
-class Report(Table):
-    """A table that is written as JSON after each row; rows of a run with the same parameters are kept."""
-
-    def __init__(self, path: Path, parameters: dict):
-        super().__init__()
-        self._path = path
-        machine = {"cores": available_cores(), "architecture": platform.machine(), "logt": logt.__version__}
-        self._about = {"machine": machine, "parameters": parameters}
-        if path.exists():
-            old = json.loads(path.read_text())
-            if {name: old[name] for name in self._about} == self._about:
-                self.rows = old["measurements"]
-
-    def note(self, what: str, value: float, unit: str) -> None:
-        self.rows = [row for row in self.rows if row["what"] != what]
-        super().note(what, value, unit)
-        self.write(finished=False)
-
-    def write(self, *, finished: bool) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({**self._about, "finished": finished, "measurements": self.rows}, indent=1)
-        unfinished = self._path.with_suffix(".part")
-        unfinished.write_text(text + "\n")
-        unfinished.rename(self._path)
 
 
 def measure_build(paths: list[Path], index: Path, args, note: Note) -> None:

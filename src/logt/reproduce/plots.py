@@ -92,18 +92,9 @@ def exhaustive_line(axes: Any, value: float) -> None:
 
 def paper_points(axes: Any, points: Sequence[tuple[float, float]], style: Style, label: str) -> None:
     """Plot values that the paper states as hollow markers."""
-    axes.plot(
-        [x for x, _ in points],
-        [y for _, y in points],
-        linestyle="none",
-        markerfacecolor="white",
-        markersize=8,
-        markeredgewidth=1.3,
-        label=label,
-        zorder=4,
-        color=style["color"],
-        marker=style["marker"],
-    )
+    xs, ys = zip(*points, strict=True) if points else ((), ())
+    hollow = {"markerfacecolor": "white", "markersize": 8, "markeredgewidth": 1.3, "zorder": 4}
+    axes.plot(xs, ys, linestyle="none", label=label, color=style["color"], marker=style["marker"], **hollow)
 
 
 def legend(figure: Any) -> None:
