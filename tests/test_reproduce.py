@@ -18,10 +18,9 @@ from logt.datasets import synthetic_benchmark
 from logt.methods import compact, lo_gt, quantized, rnd, starred
 from logt.reproduce import EXPERIMENTS, Plan, Run
 from logt.reproduce.claims import SeedMean, above, equal, judge, reaches
-from logt.reproduce.experiments import TRUNCATED
 from logt.reproduce.run import select_experiments
 from logt.reproduce.shared_builds import build_family, family
-from logt.reproduce.trials import Points, Trial
+from logt.reproduce.trials import TRUNCATED, Points, Trial
 
 pytest.importorskip("matplotlib")
 

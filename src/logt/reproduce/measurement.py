@@ -17,7 +17,7 @@ from logt.datasets import Benchmark
 from logt.errors import MissingExtraError
 from logt.evaluation import recall_at
 from logt.reproduce.shared_builds import build_family
-from logt.reproduce.trials import Point, Trial
+from logt.reproduce.trials import TRUNCATED, Point, Trial
 
 ROUNDS, SINGLE_QUERIES, BATCH, K = 3, 10, 64, 100
 """Times are medians over rounds with k = K results; a system and exhaustive search take turns."""
@@ -52,7 +52,7 @@ class Evaluator:
         for system, built, seconds in build_family(systems, self.benchmark.X, trials[0].seed, workers):
             for trial in by_system[repr(system)]:
                 if isinstance(built, BuiltSystem):
-                    on_point(trial, {**self._evaluate(built, trial), "seconds": seconds})
+                    on_point(trial, {**self._evaluate(built, trial), "index seconds": seconds})
                 else:
                     reason = "not installed" if isinstance(built, MissingExtraError) else "not possible here"
                     on_point(trial, {"note": f"{reason}: {built}"})
@@ -60,22 +60,20 @@ class Evaluator:
     def _evaluate(self, built: BuiltSystem, trial: Trial) -> Point:
         """Return the accuracy and the cost of a trial, and its times if it is a timed one."""
         data, settings = self.benchmark, dict(trial.settings)
-        cost = {
-            "rho": built.rho(**settings),
-            "memory": built.memory_ratio,
-            "bytes": _search_bytes(built, settings),
-        }
+        size = _search_bytes(built, settings)
+        cost = {"complexity": built.rho(**settings), "memory": built.memory_ratio, "bytes": size}
+        cost["bytes per vector"] = size / len(data.X)
         if trial.depth == 0:
             return cost
         depth = len(data.X) if trial.depth is None else min(trial.depth, len(data.X))
         ids = built.search(data.Q, depth, threads=self.threads, **settings)
-        scores = {name: data.score(ids, name) for name in data.truths}
+        score = data.score(ids)
         point: Point = {
             **cost,
-            "map": {name: score.mean_ap for name, score in scores.items()},
-            "map@cut": {name: data.mean_ap(ids[:, : self.list_length], name) for name in data.truths},
-            "precision": {name: {str(k): p for k, p in score.precision.items()} for name, score in scores.items()},
-            "depth": scores[data.main].depth,
+            "mAP": score.mean_ap,
+            **{f"mAP {name}": data.mean_ap(ids, name) for name in data.truths if name != data.main},
+            TRUNCATED: data.mean_ap(ids[:, : self.list_length]),
+            "list depth": score.depth,
             "recall@1": recall_at(1, ids, self.nearest),
             "recall@10": recall_at(10, ids, self.nearest),
         }
@@ -85,19 +83,21 @@ class Evaluator:
         """Return milliseconds per query on one thread, of single queries and of a batch, with exhaustive search."""
         k = min(K, depth)
         block = np.ascontiguousarray(np.resize(self.benchmark.Q, (BATCH, self.benchmark.Q.shape[1])))
-        searches = {
-            "": lambda Q: built.search(Q, k, threads=1, **settings),
-            " exhaustive": lambda Q: self.exhaustive.search(Q, k, threads=1),
-        }
-        single: dict[str, list[float]] = {name: [] for name in searches}
-        batch: dict[str, list[float]] = {name: [] for name in searches}
+        searches: tuple[Callable[[Floats], Ids], ...] = (
+            lambda Q: built.search(Q, k, threads=1, **settings),
+            lambda Q: self.exhaustive.search(Q, k, threads=1),
+        )
+        single: tuple[list[float], ...] = ([], [])
+        batch: tuple[list[float], ...] = ([], [])
         with single_threaded_blas():
             for _ in range(ROUNDS):
-                for name, search in searches.items():
-                    single[name] += [_milliseconds(search, block[q : q + 1]) for q in range(SINGLE_QUERIES)]
-                    batch[name].append(_milliseconds(search, block) / BATCH)
-        times = {f"ms{name}": float(np.median(values)) for name, values in single.items()}
-        return {**times, **{f"ms batch{name}": float(np.median(values)) for name, values in batch.items()}}
+                for search, alone, together in zip(searches, single, batch, strict=True):
+                    alone += [_milliseconds(search, block[q : q + 1]) for q in range(SINGLE_QUERIES)]
+                    together.append(_milliseconds(search, block) / BATCH)
+        (ms, exhaustive), (ms_batch, exhaustive_batch) = np.median(single, axis=1), np.median(batch, axis=1)
+        times = {"ms": ms, "ms exhaustive": exhaustive, "ms, batch": ms_batch}
+        ratios = {"time ratio": ms / exhaustive, "time ratio, batch": ms_batch / exhaustive_batch}
+        return {name: float(value) for name, value in (times | ratios).items()}
 
 
 def _milliseconds(search: Callable[[Floats], Ids], Q: Floats) -> float:

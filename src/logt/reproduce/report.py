@@ -11,10 +11,10 @@ from typing import Any
 from logt.datasets import Benchmark
 from logt.reproduce import paper
 from logt.reproduce.claims import MARGIN, SINGLE_SEED_ERROR, Claim
-from logt.reproduce.experiments import EXPERIMENTS, TRUNCATED, Experiment, Result
+from logt.reproduce.experiments import EXPERIMENTS, Experiment, Result
 from logt.reproduce.measurement import BATCH, ROUNDS, SINGLE_QUERIES, K
 from logt.reproduce.plan import Plan
-from logt.reproduce.trials import Point
+from logt.reproduce.trials import TRUNCATED, Point
 
 _TITLE = "Reproduction of the experiments of Local Orthogonal-Group Testing"
 _PAGE = """\
@@ -50,7 +50,7 @@ def markdown_report(benchmark: Benchmark, plan: Plan, exhaustive: Point | None, 
     """Return the report on the experiments that are complete. exhaustive: the point of exhaustive search."""
     blocks = [f"# {_TITLE}", _conditions(benchmark, plan)]
     if exhaustive is not None:
-        blocks += [_exhaustive_search(exhaustive), _how_to_read(plan)]
+        blocks += [_exhaustive_search(benchmark, exhaustive), _how_to_read(plan)]
     claims = {name: EXPERIMENTS[name].claims(result) for name, result in results.items()}
     verdicts = [
         [EXPERIMENTS[name].title, claim.statement, f"**{claim.verdict}**"]
@@ -84,8 +84,9 @@ def _conditions(benchmark: Benchmark, plan: Plan) -> str:
     )
 
 
-def _exhaustive_search(point: Point) -> str:
-    values = ", ".join(f"{value:.2f} ({protocol})" for protocol, value in point["map"].items())
+def _exhaustive_search(benchmark: Benchmark, point: Point) -> str:
+    columns = {name: "mAP" if name == benchmark.main else f"mAP {name}" for name in benchmark.truths}
+    values = ", ".join(f"{point[column]:.2f} ({protocol})" for protocol, column in columns.items())
     return (
         f"Exhaustive search: mAP {values}; {point['ms']:.1f} ms per query. The paper reports {paper.OXFORD} in "
         "Oxford105k, with other descriptors, so compare the differences to exhaustive search and not the absolute "

@@ -13,7 +13,10 @@ from logt.baselines import Exhaustive, System
 from logt.reproduce.shared_builds import family
 
 Point = dict[str, Any]
-"""The measured values of a trial, by name (see measurement.py); or a note that explains why there are none."""
+"""The measured values of a trial, by column of a table; or a note that explains why there are none."""
+
+TRUNCATED = "mAP of truncated lists"
+"""The column that compares systems with long and with short lists in the same way."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from typing import Any
 from logt.reproduce import paper, plots
 from logt.reproduce.claims import Claim, above, equal, judge
 from logt.reproduce.experiments.experiment import (
-    TRUNCATED,
     Entry,
     Experiment,
     Result,
@@ -17,7 +16,7 @@ from logt.reproduce.experiments.experiment import (
 )
 from logt.reproduce.experiments.systems import default_index, dictionary_system, local_system, variant_trial
 from logt.reproduce.plan import Plan
-from logt.reproduce.trials import Trial
+from logt.reproduce.trials import TRUNCATED, Trial
 
 DICTIONARY = "dictionary"
 _STYLES = {**plots.STYLES, DICTIONARY: {"color": plots.RED, "marker": "s", "linestyle": "--"}}

@@ -11,7 +11,6 @@ from logt.methods import compact, gt, llc
 from logt.reproduce import paper, plots
 from logt.reproduce.claims import Claim, above, equal, judge, reaches
 from logt.reproduce.experiments.experiment import (
-    TRUNCATED,
     Entry,
     Experiment,
     Result,
@@ -27,7 +26,7 @@ from logt.reproduce.experiments.systems import (
     variant_trial,
 )
 from logt.reproduce.plan import Plan
-from logt.reproduce.trials import EXHAUSTIVE, Trial
+from logt.reproduce.trials import EXHAUSTIVE, TRUNCATED, Trial
 
 LO_GT_CASCADE, LO_GT_SUMS = "LO-GT* with cascade", "LO-GT, sums"
 _STYLES: dict[str, plots.Style] = {

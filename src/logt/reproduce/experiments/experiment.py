@@ -11,8 +11,6 @@ from logt.reproduce.plan import Plan
 from logt.reproduce.trials import EXHAUSTIVE, Points, Trial
 
 Row = dict[str, Any]
-TRUNCATED = "mAP of truncated lists"
-"""The column that compares systems with long and with short lists in the same way."""
 
 
 @dataclass(frozen=True)
@@ -80,57 +78,31 @@ class Experiment:
         """Return the result; None unless all trials are measured."""
         if not all(map(points.has, self.trials(plan))):
             return None
-        rows = [make_row(entry, points, plan.count, protocol) for entry in self.entries(plan)]
-        exhaustive = points[EXHAUSTIVE]["map"][protocol]
-        return Result(plan, rows, SeedMean((exhaustive,) * plan.seeds), protocol)  # equal for all seeds
+        rows = [make_row(entry, points) for entry in self.entries(plan)]
+        exhaustive = SeedMean((points[EXHAUSTIVE]["mAP"],) * plan.seeds)  # equal for all seeds
+        return Result(plan, rows, exhaustive, protocol)
 
 
-def make_row(entry: Entry, points: Points, count: int, protocol: str) -> Row:
-    """Return the labels and the values of an entry over its seeds, or the note why there are none.
-
-    count: the number of vectors. protocol: the main one of the benchmark.
-    """
+def make_row(entry: Entry, points: Points) -> Row:
+    """Return the labels and the values of an entry, mAP and complexity as means over its seeds; or a note."""
     by_seed = [points[trial] for trial in entry.trial.repeat(entry.seeds)]
     note = next((point["note"] for point in by_seed if "note" in point), "")
     if note:
         return {**entry.labels, "note": note}
-
-    def over_seeds(kind: str, protocol: str = protocol) -> SeedMean:
-        return SeedMean(tuple(point[kind][protocol] for point in by_seed))
-
-    point = by_seed[0]
-    row: Row = {
+    first = by_seed[0]
+    if "mAP" not in first:
+        return {**entry.labels, **first, "note": "only its build was measured"}
+    averaged = [name for name in first if name == "complexity" or name.startswith("mAP")]
+    values = {name: SeedMean(tuple(point[name] for point in by_seed)) for name in averaged}
+    return {
         **entry.labels,
-        "complexity": SeedMean(tuple(point["rho"] for point in by_seed)).mean,
-        "memory": point["memory"],
-        "bytes": point["bytes"],
-        "bytes per vector": point["bytes"] / count,
-        "index seconds": point["seconds"],
-    }
-    if "map" not in point:
-        return {**row, "note": "only its build was measured"}
-    mean_ap = over_seeds("map")
-    row |= {
-        "mAP": mean_ap.mean,
-        "deviation": mean_ap.deviation if entry.seeds > 1 else None,
+        **first,
+        **{name: value.mean for name, value in values.items()},
+        "deviation": values["mAP"].deviation if entry.seeds > 1 else None,
         "seeds": entry.seeds,
-        "mAP by seed": mean_ap.values,
-        "list depth": point["depth"],
-        TRUNCATED: over_seeds("map@cut").mean,
-        "recall@10": point["recall@10"],
+        "mAP by seed": values["mAP"].values,
+        "note": "",
     }
-    row |= {f"mP@{k}": value for k, value in point["precision"][protocol].items()}
-    row |= {f"mAP {other}": over_seeds("map", other).mean for other in point["map"] if other != protocol}
-    if "ms" in point:
-        row |= {
-            "recall@1": point["recall@1"],
-            "ms": point["ms"],
-            "ms exhaustive": point["ms exhaustive"],
-            "ms, batch": point["ms batch"],
-            "time ratio": point["ms"] / point["ms exhaustive"],
-            "time ratio, batch": point["ms batch"] / point["ms batch exhaustive"],
-        }
-    return {**row, "note": ""}
 
 
 def mean_ap(row: Row) -> SeedMean:

@@ -8,7 +8,6 @@ from logt import baselines
 from logt.reproduce import paper, plots
 from logt.reproduce.claims import Claim, Outcome, judge, reaches
 from logt.reproduce.experiments.experiment import (
-    TRUNCATED,
     Entry,
     Experiment,
     Result,
@@ -19,7 +18,7 @@ from logt.reproduce.experiments.experiment import (
 )
 from logt.reproduce.experiments.systems import Sampled, cascade_trial, default_index, sparse_trial
 from logt.reproduce.plan import Plan
-from logt.reproduce.trials import EXHAUSTIVE, Trial
+from logt.reproduce.trials import EXHAUSTIVE, TRUNCATED, Trial
 
 BY_L, BY_P, DEFAULT = "LO-GT*, by L", "LO-GT*, by p", "logt"
 TUNED, GRAPH = "FLANN autotuned", "HNSW"
