@@ -70,17 +70,28 @@ def test_normal_rows(isa, rng, rows, width, units, dim):
         assert np.allclose(mine[1], B[first:last], atol=1e-4)
 
 
+def unit_rows(rng, count, dim):
+    A = rng.standard_normal((count, dim), np.float32)
+    return A / np.linalg.norm(A, axis=1, keepdims=True)
+
+
+def omp_path(A, X, lengths, counts=None, rescale=None):
+    """Return (unit, weight) of the paths of X in the atoms A, or in the first `counts` of them."""
+    M, nx = len(A), len(X)
+    support = np.tile(np.arange(M, dtype=np.int32), (nx, 1))
+    counts = np.full(nx, M, np.int32) if counts is None else np.array(counts, np.int32)
+    rescale = np.ones(M, np.float32) if rescale is None else rescale
+    unit, weight = np.empty((nx, sum(lengths)), np.uint32), np.empty((nx, sum(lengths)), np.float32)
+    lengths = np.array(lengths, np.int32)
+    _kernels.omp_path(A @ A.T, X @ A.T, support, counts, NO_FIRST, rescale, lengths, unit, weight)
+    return unit, weight
+
+
 @pytest.mark.parametrize(("d", "M", "L"), [(40, 60, 10), (90, 80, 80), (3, 10, 3), (64, 1, 5)])
 def test_omp(isa, rng, d, M, L):
-    A = rng.standard_normal((M, d), np.float32)
-    A /= np.linalg.norm(A, axis=1, keepdims=True)
-    X = rng.standard_normal((4, d), np.float32)
-    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    A, X = unit_rows(rng, M, d), unit_rows(rng, 4, d)
     rescale = rng.uniform(0.5, 2, M).astype(np.float32)
-    support = np.tile(np.arange(M, dtype=np.int32), (4, 1))
-    counts = np.full(4, M, np.int32)
-    unit, weight = np.empty((4, L), np.uint32), np.empty((4, L), np.float32)
-    _kernels.omp_path(A @ A.T, X @ A.T, support, counts, NO_FIRST, rescale, np.array([L], np.int32), unit, weight)
+    unit, weight = omp_path(A, X, [L], rescale=rescale)
     for b in range(4):
         mine = {int(u): w / rescale[u] for u, w in zip(unit[b], weight[b], strict=True) if w != 0}
         assert (np.diff(np.abs(weight[b])) <= 0).all()
@@ -90,32 +101,17 @@ def test_omp(isa, rng, d, M, L):
 
 
 def test_the_path_of_omp_holds_the_solution_after_each_length(isa, rng):
-    A = rng.standard_normal((150, 120), np.float32)
-    A /= np.linalg.norm(A, axis=1, keepdims=True)
-    X = rng.standard_normal((8, 120), np.float32)
-    support = np.tile(np.arange(150, dtype=np.int32), (8, 1))
-    counts = np.array([150, 149, 30, 5, 1, 150, 150, 150], np.int32)
-    lengths = np.array([1, 7, 64, 100], np.int32)
-    given = (A @ A.T, X @ A.T, support, counts, NO_FIRST, np.ones(150, np.float32))
-    path = np.empty((8, 172), np.uint32), np.empty((8, 172), np.float32)
-    _kernels.omp_path(*given, lengths, *path)
-    start = 0
-    for L in lengths:
-        alone = np.empty((8, L), np.uint32), np.empty((8, L), np.float32)
-        _kernels.omp_path(*given, np.array([L], np.int32), *alone)
-        assert all((part[:, start : start + L] == one).all() for part, one in zip(path, alone, strict=True))
-        start += L
+    A, X = unit_rows(rng, 150, 120), rng.standard_normal((5, 120), np.float32)
+    lengths, counts = [1, 7, 64, 100], [150, 149, 30, 5, 1]
+    path = omp_path(A, X, lengths, counts)
+    for L, end in zip(lengths, np.cumsum(lengths), strict=True):
+        alone = omp_path(A, X, [L], counts)
+        assert all((part[:, end - L : end] == one).all() for part, one in zip(path, alone, strict=True))
 
 
 def test_omp_skips_atoms_that_repeat_others(isa, rng):
-    A = rng.standard_normal((6, 20), np.float32)
-    A = np.concatenate([A, A, A])
-    A /= np.linalg.norm(A, axis=1, keepdims=True)
-    X = rng.standard_normal((4, 20), np.float32)
-    unit, weight = np.empty((4, 18), np.uint32), np.empty((4, 18), np.float32)
-    support = np.tile(np.arange(18, dtype=np.int32), (4, 1))
-    counts, lengths = np.full(4, 18, np.int32), np.array([18], np.int32)
-    _kernels.omp_path(A @ A.T, X @ A.T, support, counts, NO_FIRST, np.ones(18, np.float32), lengths, unit, weight)
+    A, X = np.tile(unit_rows(rng, 6, 20), (3, 1)), rng.standard_normal((4, 20), np.float32)
+    unit, weight = omp_path(A, X, [18])
     assert ((weight != 0).sum(axis=1) == 6).all()
     best = np.linalg.lstsq(A[:6].T, X.T, rcond=None)[0].T @ A[:6]
     assert np.allclose((weight[:, :, None] * A[unit]).sum(axis=1), best, atol=1e-4)
@@ -135,52 +131,52 @@ def test_decode_and_refine(isa, rng, unit, weight, L):
     bias = rng.standard_normal(N).astype(np.float32)
     lengths = rng.integers(0, L + 1, N).astype(np.uint16)
     C = rng.standard_normal((16, M), np.float32)
-    for used in (lengths, ALL):
-        counts = used if len(used) else np.full(N, L)
-        expected = [reference.estimates(u, w.astype(float), codes.scale, bias, counts, c) for c in C]
-        whole = [reference.estimates(u, w.astype(float), codes.scale, bias, np.full(N, L), c) for c in C]
-        size = np.abs(whole).max()
+
+    def estimates(counts):
+        return np.array([reference.estimates(u, w.astype(float), codes.scale, bias, counts, c) for c in C])
+
+    whole = estimates(np.full(N, L))
+    atol = 1e-5 * np.abs(whole).max()
+
+    def check(scores, rows, expected):
+        assert len(set(rows)) == R
+        assert np.allclose(scores, expected[rows], atol=atol)
+        assert np.allclose(np.sort(scores), np.sort(expected)[-R:], atol=atol)
+
+    one, row = np.empty(R, np.float32), np.empty(R, np.int32)
+    for used, expected in ((ALL, whole), (lengths, estimates(lengths))):
         for queries in (1, 5, 16):
             scores, rows = np.empty((queries, R), np.float32), np.empty((queries, R), np.int32)
             lanes = np.zeros((M, 16), np.float32)
             lanes[:, :queries] = C[:queries].T
             _kernels.decode_tile(codes.unit, codes.weight, codes.scale, bias, used, lanes, scores, rows)
-            for q in range(queries):
-                assert len(set(rows[q])) == R
-                assert np.allclose(scores[q], expected[q][rows[q]], atol=1e-5 * size)
-                assert np.allclose(np.sort(scores[q]), np.sort(expected[q])[-R:], atol=1e-5 * size)
-        one, row = np.empty(R, np.float32), np.empty(R, np.int32)
+            for found in zip(scores, rows, expected[:queries], strict=True):
+                check(*found)
         _kernels.decode_one(codes.unit, codes.weight, codes.scale, bias, used, C[0], one, row)
-        assert np.allclose(one, expected[0][row], atol=1e-5 * size)
-        assert np.allclose(np.sort(one), np.sort(expected[0])[-R:], atol=1e-5 * size)
-        if len(used):
-            counts = np.minimum(used, 16)
-            prefix = Prefix.from_lengths(codes, counts)
-            first = reference.estimates(u, w.astype(float), codes.scale, bias, counts, C[0])
-            U0 = (prefix.row, prefix.starts, prefix.unit, prefix.weight, codes.scale)
-            _kernels.decode_prefix(*U0, bias, C[0], one, row)
-            assert np.allclose(one, first[row], atol=1e-5 * size)
-            assert np.allclose(np.sort(one), np.sort(first)[-R:], atol=1e-5 * size)
-            some = rng.integers(-1, N, (16, 20)).astype(np.int32)
-            start = np.take_along_axis(np.array(expected, np.float32), np.maximum(some, 0).astype(int), axis=1)
-            refined = start.copy()
-            _kernels.refine(codes.unit, codes.weight, codes.scale, used, C, some, refined)
-            final = np.take_along_axis(np.array(whole), np.maximum(some, 0).astype(int), axis=1)
-            assert np.allclose(refined, np.where(some >= 0, final, start), atol=1e-5 * size)
+        check(one, row, expected[0])
+    short = np.minimum(lengths, 16)
+    prefix = Prefix.from_lengths(codes, short)
+    _kernels.decode_prefix(prefix.row, prefix.starts, prefix.unit, prefix.weight, codes.scale, bias, C[0], one, row)
+    check(one, row, estimates(short)[0])
+    some = rng.integers(-1, N, (16, 20)).astype(np.int32)
+    start, final = (np.take_along_axis(of, np.maximum(some, 0).astype(int), axis=1) for of in (expected, whole))
+    refined = start.astype(np.float32)
+    _kernels.refine(codes.unit, codes.weight, codes.scale, lengths, C, some, refined)
+    assert np.allclose(refined, np.where(some >= 0, final, start), atol=atol)
 
 
 def test_decode_keeps_the_lower_of_equal_rows(isa):
     N = 1000
     codes = Codes.from_matrices(np.zeros((N, 2), np.uint16), np.ones((N, 2), np.int8), np.ones(N, np.float32))
+    prefix, lanes = Prefix.of(codes, 0.5), np.ones((1, 16), np.float32)
+    U0 = (prefix.row, prefix.starts, prefix.unit, prefix.weight, codes.scale)
+    U = (codes.unit, codes.weight, codes.scale)
     for queries, R in [(1, 10), (16, 300), (16, N)]:
         scores, rows = np.empty((queries, R), np.float32), np.empty((queries, R), np.int32)
-        lanes = np.ones((1, 16), np.float32)
-        _kernels.decode_tile(codes.unit, codes.weight, codes.scale, NO_BIAS, ALL, lanes, scores, rows)
+        _kernels.decode_tile(*U, NO_BIAS, ALL, lanes, scores, rows)
         assert (np.sort(rows, axis=1) == np.arange(R)).all()
-        _kernels.decode_one(codes.unit, codes.weight, codes.scale, NO_BIAS, ALL, lanes[0], scores[0], rows[0])
+        _kernels.decode_one(*U, NO_BIAS, ALL, lanes[0], scores[0], rows[0])
         assert (np.sort(rows[0]) == np.arange(R)).all()
-        prefix = Prefix.of(codes, 0.5)
-        U0 = (prefix.row, prefix.starts, prefix.unit, prefix.weight, codes.scale)
         _kernels.decode_prefix(*U0, NO_BIAS, lanes[0], scores[0], rows[0])
         assert (np.sort(rows[0]) == np.arange(R)).all()
 
