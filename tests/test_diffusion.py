@@ -117,15 +117,6 @@ def test_the_compiled_solver_equals_the_naive_one(hops, limit, hidden, alpha):
     np.testing.assert_allclose(f, expected, atol=1e-5)
 
 
-def test_an_edge_needs_both_directions():
-    neighbors = np.array([[1], [2], [1]], np.int32)  # 0 -> 1, 1 <-> 2
-    S = transition(listed(neighbors, np.array([[0.9], [0.95], [0.95]], np.float32)), 1)
-    assert dense(S).nonzero()[0].tolist() in ([], [1, 2])
-    neighbors = np.array([[1, 2], [2, 0], [1, -1]], np.int32)
-    S = transition(listed(neighbors, np.array([[0.9, 0.1], [0.95, 0.1], [0.95, 0]], np.float32)), 1)
-    assert list(zip(*dense(S).nonzero(), strict=True)) == [(1, 2), (2, 1)]
-
-
 def test_lists_that_name_a_row_twice_do_no_harm():
     """Only a damaged or a made-up file has such lists: row 1 names row 0 first as far away, then as near."""
     rows = np.array([[1, 2, 3], [0, 0, 2], [0, 1, 3], [0, 1, 2]])
@@ -144,14 +135,8 @@ def test_the_background_is_what_the_last_neighbors_have():
     similarity = np.array([[0.9, 0.2], [0.9, 0.3], [0.9, 0.4], [0.9, 0.0]], np.float32)
     neighbors = np.array([[1, 2], [0, 2], [0, 1], [0, -1]], np.int32)
     assert background(listed(neighbors, similarity)) == pytest.approx(0.3, abs=0.002)
-    assert background(listed(np.empty((3, 0), np.int32), np.empty((3, 0), np.float32))) == 0
-
-
-def test_a_vector_without_edges_keeps_its_plain_score():
-    S = transition(listed(np.full((4, 3), -1, np.int32), np.zeros((4, 3), np.float32)), 3)
-    found, f = Diffusion()(S, np.array([2, 0]), np.array([0.9, 0.5], np.float32))
-    assert found.tolist() == [2, 0]
-    np.testing.assert_allclose(f, [0.9**3, 0.5**3], rtol=1e-6)
+    for k in (0, 3):
+        assert background(listed(np.full((4, k), -1, np.int32), np.zeros((4, k), np.float32))) == 0
 
 
 # ------------------------------------------------------------------------------------------------- in an index
@@ -166,10 +151,8 @@ def linked():
 
 def test_diffusion_finds_the_far_end_of_a_chain(linked):
     index, X = linked
-    chain = set(range(25))
-    plain = index.search(X[0], 25).ids
-    found = index.search(X[0], 25, rerank="diffusion").ids
-    assert len(chain & set(found.tolist())) > len(chain & set(plain.tolist()))
+    plain, found = (index.search(X[0], 25, rerank=rerank).ids for rerank in (None, "diffusion"))
+    assert (found < 25).sum() > (plain < 25).sum()
 
 
 def test_without_spreading_the_ranking_is_the_plain_one(linked):

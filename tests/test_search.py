@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import reference
-from exact_index import nearest
 
 from logt._internal.threads import Workers
 from logt.datasets import synthetic_collection
@@ -97,22 +96,6 @@ def test_a_short_prefix_finds_only_what_is_there(vectors, nq):
     assert all(sorted(row) == list(range(1, 500, 2)) for row in ids.tolist())
 
 
-@pytest.mark.parametrize("p", [1.0, 0.5])
-def test_a_shortlist_of_everything_is_the_full_decode(vectors, p):
-    X, Q = vectors(300, 32), vectors(9, 32, seed=1)
-    segment = built(X, rnd(n=20, m=3, L=20))
-    full, refined = search([segment], Q, 300), search([segment], Q, 300, Cascade(p, 300))
-    assert np.allclose(full[0], refined[0], atol=1e-5)
-    assert (full[1] == refined[1]).mean() > 0.99
-
-
-def test_full_rank_and_enough_entries_reproduce_exhaustive_search(vectors):
-    X, Q = vectors(400, 32), vectors(10, 32, seed=1)
-    method = GroupTesting(Random(10, 3), Pinv(), Float32(), Sparse(32, "free", candidates=120, weights="float32"))
-    ids = search([built(X, method)], Q, 10)[1]
-    assert (ids == nearest(X, Q)).mean() > 0.98
-
-
 def test_unit_norm_estimates_are_cosines_of_the_reconstructions(vectors):
     X = vectors(300, 48)
     method = GroupTesting(Random(20, 3), Pinv(), Float32(), Sparse(10, weights="float32"), unit_norm=True)
@@ -169,11 +152,3 @@ def test_the_decoder_is_fitted_to_what_is_stored(vectors):
         segment = built(X, replace(quantized(rnd(n=20, m=3, L=30), c=4, fit=fit), decode=Local(1, weights="float32")))
         errors.append(np.square(X - segment.codes.reconstruct(segment.codebook.decode())).sum(axis=1).mean())
     assert errors[0] < errors[1]
-
-
-def test_the_correction_looks_further_until_enough_are_left(vectors):
-    """Suppressed results make room for lower ones: the first results do not depend on how many are wanted."""
-    X, Q = vectors(600, 32), vectors(20, 32, seed=1)
-    segment = built(X, starred(rnd(n=50, m=1, L=8, order=0), depth=12))
-    few, all_of_them = (search([segment], Q, k, correct=Suppress(12))[1] for k in (12, 600))
-    assert (few == all_of_them[:, :12]).all()
