@@ -196,12 +196,9 @@ def test_a_batch_finds_the_same_as_its_queries_alone(isa, rng, dim, bits, share)
 @pytest.mark.parametrize("nprobe", [1, 3, 16])
 def test_lists_are_probed_in_the_order_of_their_expected_scores(isa, nprobe):
     segment, V = uneven_segment(1500, 40)
-    codec = segment.codec
     limits = ScanLimits(1, nprobe, 0, FAR, FAR, FAR, 60, 0, everything=False)
     for q in uneven(5, 40, seed=1):
-        c = 2 * codec.memory_vectors @ codec.bands.rotate((q - codec.mean)[None])[0]
-        best = np.argsort(-(codec.list_weight * c + codec.list_bias))[:nprobe]
-        rows = np.concatenate([segment.row[segment.starts[j] : segment.starts[j + 1]] for j in best])
+        rows = reference.first_lists(segment, q, nprobe)
         _, ids, counts = ListSearcher([segment]).search(q[None], 10, limits)
         wanted = rows[np.argsort(-reference.list_scores(segment, V, q)[rows])[:10]]
         if len(rows) >= 60:

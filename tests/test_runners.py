@@ -16,14 +16,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from exact_index import nearest
 
 import logt
 from logt.evaluation import recall_at
 
 FILES = Path(__file__).parent.parent / "benchmarks" / "runners"
-RUNNERS = {
-    "vibe": ["euclidean", "cosine", "ip", "normalized"],
-    "ann_benchmarks": ["euclidean", "angular"],
+RUNNERS = {  # the metrics of each, and what they are
+    "vibe": {"euclidean": "l2", "cosine": "cosine", "ip": "ip", "normalized": "cosine"},
+    "ann_benchmarks": {"euclidean": "l2", "angular": "cosine"},
 }
 BASE = """
 class BaseANN:
@@ -54,48 +55,37 @@ def grid(arguments):
     return [list(one) for one in product(*lists)]
 
 
-def algorithm(definition, metric, arguments):
+def algorithms(definition, metric, group):
+    """Return the constructed algorithms of a group of the configuration."""
     constructor = getattr(importlib.import_module(f"{definition['module']}.module"), definition["constructor"])
     base = [metric if argument == "@metric" else argument for argument in definition["base_args"]]
-    return constructor(*base, *arguments)
-
-
-def distances(X, q, metric):
-    if metric == "euclidean":
-        return np.linalg.norm(X - q, axis=1)
-    products = X @ q
-    return -products if metric == "ip" else -products / np.linalg.norm(X, axis=1)
+    return [constructor(*base, *arguments) for arguments in grid(definition["run_groups"][group]["args"])]
 
 
 def test_each_metric_and_the_whole_grid_of_queries(runner, vectors):
     package, metrics, definition = runner
     assert definition["module"] == f"{package}.algorithms.logt"
-    group = definition["run_groups"]["refined"]
-    settings = grid(group["query_args"])
-    for metric in metrics:
-        scale = np.random.default_rng(0).uniform(0.5, 2, (800, 1)) if metric in ("euclidean", "ip") else 1
+    settings = grid(definition["run_groups"]["refined"]["query_args"])
+    for name, metric in metrics.items():
+        scale = 1 if metric == "cosine" else np.random.default_rng(0).uniform(0.5, 2, (800, 1))
         X, Q = (vectors(800, 24) * scale).astype(np.float32), vectors(10, 24, seed=1)
-        exact = np.array([np.argsort(distances(X, q, metric))[:10] for q in Q])
-        built = algorithm(definition, metric, grid(group["args"])[1])
+        built = algorithms(definition, name, "refined")[1]
         built.fit(X)
-        for arguments in settings if metric == metrics[0] else settings[-1:]:
+        for arguments in settings if name == "euclidean" else settings[-1:]:
             built.set_query_arguments(*arguments)
             found = [built.query(q, 10) for q in Q]
             assert f"effort={arguments[0]}" in str(built)
-        assert recall_at(10, np.array(found), exact) > 0.97
+        assert recall_at(10, np.array(found), nearest(X, Q, 10, metric)) > 0.97
         built.batch_query(Q, 10)
         assert [ids.tolist() for ids in built.get_batch_results()] == [ids.tolist() for ids in found]
         assert len(built.query(Q[0], 1000)) == 800  # at most as many as there are, and no padding
 
 
 def test_every_build_of_the_grid_is_a_method_of_the_version_that_is_installed(runner):
-    package, metrics, definition = runner
-    names = set()
-    for group in definition["run_groups"].values():
-        for arguments in grid(group["args"]):
-            built = algorithm(definition, metrics[0], arguments)
-            logt.methods.sketched(bits=built.bits, refine=built.refine)
-            names.add(str(built))
-    assert len(names) == 6
+    package, _, definition = runner
+    every = [built for group in definition["run_groups"] for built in algorithms(definition, "euclidean", group)]
+    for built in every:
+        logt.methods.sketched(bits=built.bits, refine=built.refine)
+    assert len(set(map(str, every))) == 6
     image = FILES / package / ("image.def" if package == "vibe" else "Dockerfile")
     assert re.findall(r"logt-search==(\S+)", image.read_text()) == [logt.__version__]

@@ -60,14 +60,6 @@ def reached(graph, start):
     return np.array(sorted(rows))
 
 
-def first_lists(segment, q, count):
-    """Return the rows of the lists that a search reads first."""
-    codec = segment.codec
-    c = 2 * codec.memory_vectors @ codec.bands.rotate((q - codec.mean)[None])[0]
-    best = np.argsort(-(codec.list_weight * c + codec.list_bias))[:count]
-    return np.concatenate([segment.row[segment.starts[j] : segment.starts[j + 1]] for j in best]).tolist()
-
-
 @pytest.fixture(scope="module")
 def decoded(segment):
     return reference.list_vectors(segment)
@@ -82,7 +74,7 @@ def test_a_walk_without_limit_finds_what_a_naive_one_reaches(index, segment, dec
     searcher = ListSearcher([segment], graph=few)
     for q in collection[1][:8]:
         _, ids, counts = searcher.search(q[None], K, FIRST_LIST)
-        start = first_lists(segment, q, counts[0, 0])
+        start = reference.first_lists(segment, q, counts[0, 0])
         best = searcher.search(q[None], 3 * K, FIRST_LIST._replace(beam=0))[1][0].tolist()
         rows = reached(few, best)
         assert len(start) < len(rows) < N  # the graph of two neighbors has several components
