@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib.util
 from pathlib import Path
 from typing import Any
 
 from benchmarks.frontier import HELD_OUT, QUERIES, RAM, by_system, pareto
+from logt.reproduce.plots import legend, plain_log_ticks, saved_figure
 
 _LABELS = {
     "ms, one query": "ms per query, single queries, one thread",
@@ -17,9 +18,7 @@ _LABELS = {
 
 def draw_figures(title: str, rows: list[dict], folder: Path) -> None:
     """Draw recall, held out and of queries, over time and over bytes; also mAP, if the data has relevant images."""
-    try:
-        from matplotlib import pyplot, ticker
-    except ImportError:
+    if importlib.util.find_spec("matplotlib") is None:
         print("no figures: pip install matplotlib")
         return
     accuracies = {"held-out": HELD_OUT, "queries": QUERIES}
@@ -27,27 +26,21 @@ def draw_figures(title: str, rows: list[dict], folder: Path) -> None:
         accuracies["map"] = "mAP@1000"
     for name, accuracy in accuracies.items():
         shown = [row for row in rows if row.get(accuracy, "") != ""]
-        figure, panels = pyplot.subplots(1, 3, figsize=(21, 7), sharey=True)
-        for axes, (column, label) in zip(panels, _LABELS.items(), strict=True):
-            _draw_systems(axes, shown, column, accuracy, pyplot.get_cmap("tab20"))
-            axes.set(xscale="log", xlabel=label)
-            axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-            axes.xaxis.set_major_formatter("{x:g}")
-            axes.xaxis.set_minor_formatter("")
-            axes.grid(alpha=0.3)
-        panels[0].set_ylabel(accuracy)
-        panels[2].legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
-        figure.suptitle(title)
-        figure.subplots_adjust(left=0.05, right=0.85, wspace=0.05)
-        for suffix in ("svg", "png"):
-            figure.savefig(folder / f"{name}.{suffix}", dpi=90)
-        pyplot.close(figure)
+        with saved_figure(folder / name, (21, 7)) as figure:
+            panels = figure.subplots(1, 3, sharey=True)
+            for axes, (column, label) in zip(panels, _LABELS.items(), strict=True):
+                _draw_systems(axes, shown, column, accuracy)
+                axes.set(xscale="log", xlabel=label)
+                plain_log_ticks(axes.xaxis)
+            panels[0].set_ylabel(accuracy)
+            legend(figure)
+            figure.suptitle(title)
 
 
-def _draw_systems(axes: Any, rows: list[dict], column: str, accuracy: str, colors: Callable) -> None:
+def _draw_systems(axes: Any, rows: list[dict], column: str, accuracy: str) -> None:
     """Draw all settings as points; over time, those on the frontier of a system are joined by its line."""
     for number, (system, group) in enumerate(by_system(rows).items()):
-        style = {"color": colors(number % 20), "marker": "osD^v<>pP*Xh"[number % 12]}
+        style = {"color": f"C{number % 10}", "marker": "osD^v<>pP*Xh"[number % 12]}
         own = system.startswith("logt")
         points = [(row[accuracy], row[column]) for row in group]
         line = [(max(points)[0], points[0][1])] if column == RAM else pareto(points)

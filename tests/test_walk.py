@@ -164,14 +164,6 @@ def test_the_fewer_candidates_per_result_the_less_is_left_out():
     np.testing.assert_allclose(reaches(1), reaches(10), atol=0.01)  # never less than for 10
 
 
-def test_the_graph_finds_what_the_lists_miss(index, collection):
-    X, Q = collection
-    truth = nearest(X, Q, K)
-    without, some, more = (overlap(index.search(Q, K, nprobe=1, beam=beam).ids, truth) for beam in (0, K, 10 * K))
-    assert without < some < more
-    assert more > 0.8
-
-
 def test_without_a_beam_the_graph_has_no_part(index, plain, collection):
     Q = collection[1]
     for settings in ({"effort": 0.3}, {"nprobe": 2}, {"recall": 0.9}, {}):
