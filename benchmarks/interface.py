@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import itertools
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -86,9 +87,10 @@ class System:
             return str(getattr(importlib.import_module(self.module), "__version__", "unknown"))
 
 
-def sweep(name: str, parameter: str, values: Sequence[float]) -> dict[str, dict[str, Any]]:
-    """Return one setting per value of a parameter; name: with "{}" for the value."""
-    return {name.format(value): {parameter: value} for value in values}
+def grid(name: str, **parameters: Sequence[float]) -> dict[str, dict[str, Any]]:
+    """Return a setting for each combination of values; name: with "{}" for the value of each parameter."""
+    combinations = itertools.product(*parameters.values())
+    return {name.format(*values): dict(zip(parameters, values, strict=True)) for values in combinations}
 
 
 def bytes_of(path: Path) -> int:

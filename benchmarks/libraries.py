@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.interface import Built, Collection, Settings, System, UnsupportedError, saved_sizes, sweep
+from benchmarks.interface import Built, Collection, Settings, System, UnsupportedError, grid, saved_sizes
 from logt.baselines.external import omp_threads
 
 _LISTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -31,10 +30,10 @@ _PACKAGES = {  # the package, its module, and the machines that it is published 
 
 def library_systems() -> list[System]:
     """Return the systems of all other libraries."""
-    lists, graph = sweep("{} lists", "nprobe", _LISTS), sweep("ef {}", "ef", _WIDTHS)
-    windows, widths = sweep("window {}", "window", _WIDTHS), sweep("ef {}", "ef", (16, 32, 64, 128, 256, 512))
-    leaves = _grid("{} leaves, reorder {}", leaves=_LISTS[2:], reorder=(50, 200))
-    refined = _grid("{} lists, k_factor {}", nprobe=_LISTS[1:], k_factor=(4, 16))
+    lists, graph = grid("{} lists", nprobe=_LISTS), grid("ef {}", ef=_WIDTHS)
+    windows, widths = grid("window {}", window=_WIDTHS), grid("ef {}", ef=(16, 32, 64, 128, 256, 512))
+    leaves = grid("{} leaves, reorder {}", leaves=_LISTS[2:], reorder=(50, 200))
+    refined = grid("{} lists, k_factor {}", nprobe=_LISTS[1:], k_factor=(4, 16))
     faiss = {
         "IVF,SQ8": ("IVF{lists},SQ8", lists),
         "IVF,SQ4": ("IVF{lists},SQ4", lists),
@@ -66,12 +65,6 @@ def _system(name: str, build: Callable[[Collection], Built], settings: Settings)
     # the pool of threads of turbovec is as large as this variable states, for builds too
     environment = {"RAYON_NUM_THREADS": "1"} if library == "turbovec" else {}
     return System(name, build, settings, *_PACKAGES[library], environment=environment)
-
-
-def _grid(name: str, **parameters: Sequence[int]) -> dict[str, dict[str, Any]]:
-    """Return a setting for each combination of two parameters; name: with "{}" for each value."""
-    combinations = itertools.product(*parameters.values())
-    return {name.format(*values): dict(zip(parameters, values, strict=True)) for values in combinations}
 
 
 def _by_metric(data: Collection, product: Any, distance: Any) -> Any:

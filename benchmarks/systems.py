@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 import logt
-from benchmarks.interface import Built, Collection, Settings, System, UnsupportedError, bytes_of, sweep
+from benchmarks.interface import Built, Collection, Settings, System, UnsupportedError, bytes_of, grid
 from benchmarks.libraries import library_systems
 from logt.lists.method import Sketched
 from logt.methods import compact, lo_gt, sketched, starred
 
-RECALLS = sweep("recall {}", "recall", (0.7, 0.8, 0.9, 0.98, 0.99))
-EFFORTS = sweep("effort {}", "effort", (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0))
+RECALLS = grid("recall {}", recall=(0.7, 0.8, 0.9, 0.98, 0.99))
+EFFORTS = grid("effort {}", effort=(0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0))
 DEFAULT: Settings = {"": {}}
 RE_RANKED: Settings = {
     **DEFAULT,
@@ -32,8 +32,8 @@ def systems() -> list[System]:
 
 def own_systems() -> list[System]:
     """Return exhaustive search, the default index and its variants, and the paper's method."""
-    cascades: Settings = {"": {"p": 1.0}, **sweep("p={}", "p", (0.3, 0.7))}
-    few = sweep("effort {}", "effort", (0.2, 0.4, 0.6, 0.8, 1.0))
+    cascades: Settings = {"": {"p": 1.0}, **grid("p={}", p=(0.3, 0.7))}
+    few = grid("effort {}", effort=(0.2, 0.4, 0.6, 0.8, 1.0))
     uncorrected = {name: {**setting, "correct": False} for name, setting in cascades.items()}
     return [
         System("exhaustive float32", _exhaustive, DEFAULT, "logt-search", "logt", full_ranking="once"),

@@ -16,7 +16,6 @@ import numpy as np
 import logt
 from benchmarks.data import Note, Table, argument_parser, median_ms, seconds, write_rows
 from benchmarks.serve import run_server
-from logt.methods import sketched
 from logt.server.client import Client
 
 DIM, K = 256, 10
@@ -44,10 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     note(f"segments after {N // 100:,} adds", index.report()["segments"], "")
     measure_saves(index, new, note)
     measure_service(index, new, note)
-    measure_many_units(N // 5, note)
     measure_strings(X, 2 * N, note)
     measure_filter(10 * N, note)
-    measure_upserts(X[: N // 5], note)
     write_rows(table.rows, args.out, "updates.csv")
 
 
@@ -74,16 +71,6 @@ def measure_service(index: logt.Index, new: Iterator[np.ndarray], note: Note) ->
             note("durable adds over HTTP, 8 clients", len(rows) / duration, "per second")
 
 
-def measure_many_units(count: int, note: Note) -> None:
-    rng = np.random.default_rng(3)
-    X = rng.standard_normal((count, 512), np.float32)
-    index = logt.Index(512, method=sketched(units=count // 5))
-    index.add(X)
-    more = iter(rng.standard_normal((100, 1, 512)))
-    what = f"add one vector, {count // 5:,} units, 512 dimensions"
-    note(what, median_ms(lambda: index.add(next(more)), 20), "ms")
-
-
 def measure_strings(X: np.ndarray, count: int, note: Note) -> None:
     index = logt.Index(32)
     index.add(np.resize(X[:, :32], (count, 32)), ids=[f"photos/{i:07}.jpg" for i in range(count)])
@@ -104,18 +91,6 @@ def measure_filter(count: int, note: Note) -> None:
     peak = tracemalloc.get_traced_memory()[1] - 12 * len(found.ids)
     tracemalloc.stop()
     note(f"memory of a range search among {count:,}, without its results", peak / 1e6, "MB")
-
-
-def measure_upserts(X: np.ndarray, note: Note) -> None:
-    ids = np.arange(len(X))
-    index = logt.Index(DIM)
-    index.add(X, ids=ids)
-    fresh = index.report()["bytes"]
-    for part in np.array_split(np.tile(ids, 5), 200):
-        index.upsert(X[part], part)
-    index.compact()
-    what = f"bytes after {5 * len(X):,} upserts and compact, {len(X):,} vectors"
-    note(what, index.report()["bytes"] / fresh, "ratio")
 
 
 def clustered_vectors(count: int) -> np.ndarray:
