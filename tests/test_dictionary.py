@@ -7,10 +7,9 @@ from exact_index import built, nearest
 from logt._internal.threads import SERIAL, Workers
 from logt.errors import InvalidInputError
 from logt.group_testing.codes import Codes
+from logt.group_testing.decoder import LocalityConstrained
 from logt.group_testing.dictionary import DictionaryLearning, _normal_equations, _update_atoms, sensitivities
-from logt.group_testing.grouping import Units
-from logt.group_testing.kmeans import KMeans
-from logt.group_testing.llc import LocalityConstrained
+from logt.group_testing.grouping import KMeans, Units
 from logt.group_testing.memory_vectors import Mean
 from logt.methods import dictionary, llc
 

@@ -11,10 +11,9 @@ from exact_index import EXACT, built
 import logt
 from logt import InvalidInputError
 from logt._internal.params import MAX_K
+from logt.group_testing.decoder import LocalityConstrained
 from logt.group_testing.dictionary import DictionaryLearning
-from logt.group_testing.grouping import KdTree, Orthogonal
-from logt.group_testing.kmeans import KMeans
-from logt.group_testing.llc import LocalityConstrained
+from logt.group_testing.grouping import KdTree, KMeans, Orthogonal
 from logt.lists.inverted_lists import Probe
 from logt.methods import sketched, starred
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from logt._internal.kmeans import kmeans
 from logt._internal.threads import Workers
-from logt.group_testing.kmeans import KMeans
+from logt.group_testing.grouping import KMeans
 from logt.lists.codec import Codec, CodecSettings
 from logt.lists.inverted_lists import CandidateDepths, Probe, ScanLimits, sort_into_lists
 from logt.lists.residual import ERRORS, STEPS, Bands, signs

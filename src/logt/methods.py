@@ -13,11 +13,9 @@ from logt.engine.protocols import Method
 from logt.errors import InvalidInputError
 from logt.group_testing.cascade import Cascade
 from logt.group_testing.correction import Suppress
-from logt.group_testing.decoder import GroupPinv, Local, Sparse, Transpose
+from logt.group_testing.decoder import GroupPinv, Local, LocalityConstrained, Sparse, Transpose
 from logt.group_testing.dictionary import DictionaryLearning
-from logt.group_testing.grouping import Orthogonal, Random
-from logt.group_testing.kmeans import KMeans
-from logt.group_testing.llc import LocalityConstrained
+from logt.group_testing.grouping import KMeans, Orthogonal, Random
 from logt.group_testing.memory_vectors import Mean, Pinv, Sum
 from logt.group_testing.method import GroupTesting
 from logt.group_testing.quantize import Float32, Int8, ProductQuantizer

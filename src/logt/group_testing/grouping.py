@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -9,10 +10,11 @@ from typing import Literal
 import numpy as np
 
 from logt import _kernels
-from logt._internal.kmeans import members
+from logt._internal.kmeans import kmeans, members
 from logt._internal.threads import SERIAL, Workers
 from logt._internal.types import Floats, Ids, Ints
-from logt._internal.validation import check_choice, check_positive
+from logt._internal.validation import check_choice, check_fields, check_float, check_int, check_positive
+from logt.errors import InvalidInputError
 
 MIN_UNITS = 16
 """Units made per round at least, if there are as many vectors: fewer could not tell a small batch apart."""
@@ -152,6 +154,28 @@ class KdTree:
         axes = min(self.axes, X.shape[1])
         widest = np.argpartition(-variance, axes - 1)[:axes]
         return int(rng.choice(np.sort(widest)))
+
+
+@dataclass(frozen=True)
+class KMeans:
+    """Assign each vector to the nearest of N / n centroids by direction, which are trained on a random sample.
+
+    n: vectors per unit. rounds: of training. sample: vectors per centroid that it is trained on.
+    """
+
+    n: float = 12.5
+    rounds: int = 8
+    sample: int = 32
+
+    def __post_init__(self) -> None:
+        check_fields(self, n=check_float, rounds=check_int, sample=check_int)
+        if not 1 <= self.n < math.inf:
+            raise InvalidInputError(f"n must be at least 1 and finite, got {self.n!r}")
+
+    def __call__(self, X: Floats, rng: np.random.Generator, workers: Workers = SERIAL) -> Units:
+        M = max(1, round(len(X) / self.n))
+        label = kmeans(X, M, rng, workers, rounds=self.rounds, sample=self.sample)
+        return Units(label[:, None], M)
 
 
 def _unit_starts(N: int, n: int) -> Ids:

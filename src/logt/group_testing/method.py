@@ -18,11 +18,9 @@ from logt.errors import InvalidInputError
 from logt.group_testing.cascade import Cascade, prefix_lengths
 from logt.group_testing.codes import Codes
 from logt.group_testing.correction import Suppress
-from logt.group_testing.decoder import GroupPinv, Local, Sparse, Transpose
+from logt.group_testing.decoder import GroupPinv, Local, LocalityConstrained, Sparse, Transpose
 from logt.group_testing.dictionary import DictionaryLearning
-from logt.group_testing.grouping import KdTree, Orthogonal, Random, Units
-from logt.group_testing.kmeans import KMeans
-from logt.group_testing.llc import LocalityConstrained
+from logt.group_testing.grouping import KdTree, KMeans, Orthogonal, Random, Units
 from logt.group_testing.memory_vectors import Mean, Pinv, Sum
 from logt.group_testing.quantize import CODEBOOKS, Codebook, Float32, Int8, ProductQuantizer
 from logt.group_testing.search import DecodeSearch, Limits, MaskedSegment
