@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,9 @@ TILE = LANES
 _BLOCK = 1 << 13  # rows whose scores are held at a time where all are computed
 _FEW = 4  # up to this many queries are faster one by one
 _NO_BIAS = np.empty(0, np.float32)
+
+Measured = tuple["MaskedSegment", Floats, Prefix]
+"""A segment, what some queries measured there, and its U⁰."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +55,7 @@ class MaskedSegment:
         return MaskedSegment(some, bias, count)
 
 
-@dataclass(frozen=True)
-class ScoredRows:
+class ScoredRows(NamedTuple):
     """(nq, K) results: score, segment number, row and id of each."""
 
     scores: Floats
@@ -61,13 +64,11 @@ class ScoredRows:
     ids: Ids
 
     def take(self, order: Ids) -> ScoredRows:
-        at = np.arange(len(order))[:, None], order
-        return ScoredRows(self.scores[at], self.segment[at], self.row[at], self.ids[at])
+        return ScoredRows(*(np.take_along_axis(part, order, axis=1) for part in self))
 
     def columns(self, part: slice) -> ScoredRows:
         """Return a copy of some columns."""
-        fields = (self.scores, self.segment, self.row, self.ids)
-        return ScoredRows(*(np.array(field[:, part], order="C") for field in fields))
+        return ScoredRows(*(np.array(field[:, part], order="C") for field in self))
 
     def best(self, count: int) -> ScoredRows:
         """Return the best `count`, equal scores by id."""
@@ -103,19 +104,10 @@ def search_by_decoding(
     if cascade is not None and cascade.p == 1:
         cascade = None  # U⁰ is U
     U0 = [Prefix.of(view.segment.codes, cascade.p) if cascade else FULL for view in views]
-    found = workers.map(lambda tile: _decode_tile(views, Q[tile], k, cascade, correct, U0), tiles)
+    found = workers.map(lambda tile: _decode_tile(views, U0, Q[tile], k, cascade, correct), tiles)
     for tile, candidates in zip(tiles, found, strict=True):
         scores[tile], ids[tile] = candidates.scores[:, :k], candidates.ids[:, :k]
     return scores, ids
-
-
-def all_scores(view: MaskedSegment, q: Floats) -> Iterator[tuple[Floats, Ids]]:
-    """Yield, block by block, (the scores of visible rows, their ids) for one query of shape (1, dim)."""
-    C = _solve(view.segment, _measure([view], q)[id(view.segment.codebook)])
-    for block in split_range(len(view.segment), _BLOCK):
-        part = view if len(view.segment) <= _BLOCK else view.rows(block)
-        found = _estimate(part, C, FULL, 0, part.count)
-        yield found.scores[0], found.ids[0]
 
 
 @dataclass(frozen=True)
@@ -143,9 +135,12 @@ class DecodeSearch:
 
     def all_scores(self, q: Floats) -> Iterator[tuple[Floats, Ids]]:
         """Yield (scores, ids) of all visible vectors, block by block."""
-        for view in self.views:
-            for scores, ids in all_scores(view, self._scaled(q[None])):
-                yield self._user_scores(q[None], scores[None])[0], ids
+        Q = q[None]
+        for view, C in zip(self.views, _measure(self.views, self._scaled(Q)), strict=True):
+            for block in split_range(len(view.segment), _BLOCK):
+                part = view if len(view.segment) <= _BLOCK else view.rows(block)
+                found = _estimate(part, C, FULL, 0, part.count)
+                yield self._user_scores(Q, found.scores)[0], found.ids[0]
 
     def _scaled(self, Q: Floats) -> Floats:
         """Return the queries that segments are searched with: doubled under l2, for 2·q·x − ‖x‖²."""
@@ -169,52 +164,50 @@ class DecodeSearch:
 
 def _decode_tile(
     views: Sequence[MaskedSegment],
+    prefixes: Sequence[Prefix],
     Q: Floats,
     k: int,
     cascade: Cascade | None,
     correct: Suppress | None,
-    prefixes: list[Prefix],
 ) -> ScoredRows:
-    measured = _measure(views, Q)
-    C = [_solve(view.segment, measured[id(view.segment.codebook)]) for view in views]
+    measured = list(zip(views, _measure(views, Q), prefixes, strict=True))
     if correct is None:
-        return _rank(views, C, prefixes, k, cascade)
+        return _rank(measured, k, cascade)
     kept, total = max(2 * k, correct.depth), sum(view.count for view in views)
     while True:
-        best = _rank(views, C, prefixes, kept, cascade)
+        best = _rank(measured, kept, cascade)
         order, left = correct(_units(best, [view.segment for view in views]))
         if left.min() >= k or kept >= total:
             return best.take(order)
         kept *= 2  # suppressed results make room for lower ones
 
 
-def _measure(views: Sequence[MaskedSegment], Q: Floats) -> dict[int, Floats]:
-    """Return C = Q·Ŷᵀ by codebook: segments may share one."""
+def _measure(views: Sequence[MaskedSegment], Q: Floats) -> list[Floats]:
+    """Return what each segment is decoded from: C = Q·Ŷᵀ, computed once for segments that share a codebook."""
     codebooks = {id(view.segment.codebook): view.segment.codebook for view in views}
-    return {key: np.ascontiguousarray(codebook.measure(Q)) for key, codebook in codebooks.items()}
-
-
-def _rank(
-    views: Sequence[MaskedSegment], C: list[Floats], prefixes: list[Prefix], kept: int, cascade: Cascade | None
-) -> ScoredRows:
-    """Return the best `kept` over all segments."""
-    wanted = max(kept, cascade.R) if cascade else kept
-    lists = [
-        _estimate(view, c, prefix, number, min(wanted, view.count))
-        for number, (view, c, prefix) in enumerate(zip(views, C, prefixes, strict=True))
-    ]
-    best = lists[0] if len(lists) == 1 else _concatenate(lists)
-    if cascade is None:
-        return best.best(kept)
-    if len(lists) > 1 or wanted > cascade.R:
-        best = best.best(wanted)  # else all are re-ranked anyway
-    return _rerank(best, cascade.R, kept, [view.segment for view in views], C, prefixes)
+    measured = {key: np.ascontiguousarray(codebook.measure(Q)) for key, codebook in codebooks.items()}
+    return [_solve(view.segment, measured[id(view.segment.codebook)]) for view in views]
 
 
 def _solve(segment: CodedSegment, C: Floats) -> Floats:
     if not segment.codes.inverse or segment.units is None:
         return C
     return solve_group_inverse(C, segment.units)
+
+
+def _rank(measured: Sequence[Measured], kept: int, cascade: Cascade | None) -> ScoredRows:
+    """Return the best `kept` over all segments."""
+    wanted = max(kept, cascade.R) if cascade else kept
+    lists = [
+        _estimate(view, C, prefix, number, min(wanted, view.count))
+        for number, (view, C, prefix) in enumerate(measured)
+    ]
+    best = lists[0] if len(lists) == 1 else _concatenate(lists)
+    if cascade is None:
+        return best.best(kept)
+    if len(lists) > 1 or wanted > cascade.R:
+        best = best.best(wanted)  # else all are re-ranked anyway
+    return _rerank(best, cascade.R, kept, measured)
 
 
 def _estimate(view: MaskedSegment, C: Floats, prefix: Prefix, number: int, R: int) -> ScoredRows:
@@ -238,28 +231,20 @@ def _estimate(view: MaskedSegment, C: Floats, prefix: Prefix, number: int, R: in
     return ScoredRows(scores, np.full(rows.shape, number, np.int32), rows, ids)
 
 
-def _rerank(
-    best: ScoredRows,
-    R: int,
-    kept: int,
-    segments: Sequence[CodedSegment],
-    C: list[Floats],
-    prefixes: list[Prefix],
-) -> ScoredRows:
+def _rerank(best: ScoredRows, R: int, kept: int, measured: Sequence[Measured]) -> ScoredRows:
     """Re-rank the first R by ŝ⁰ + c·u¹; the others stay below them, by ŝ⁰ (section 3.2). Return the first `kept`."""
     head, tail = best.columns(slice(0, R)), best.columns(slice(R, kept))
-    for number, segment in enumerate(segments):
-        rows = head.row if len(segments) == 1 else np.where(head.segment == number, head.row, np.int32(-1))
-        codes = segment.codes
-        U = (codes.unit, codes.weight, segment.code_scale, prefixes[number].lengths)
-        _kernels.refine(*U, C[number], rows, head.scores)
+    for number, (view, C, prefix) in enumerate(measured):
+        rows = head.row if len(measured) == 1 else np.where(head.segment == number, head.row, np.int32(-1))
+        codes = view.segment.codes
+        U = (codes.unit, codes.weight, view.segment.code_scale, prefix.lengths)
+        _kernels.refine(*U, C, rows, head.scores)
     head = head.best(kept)
     return _concatenate([head, tail]) if tail.ids.shape[1] else head
 
 
 def _concatenate(lists: Sequence[ScoredRows]) -> ScoredRows:
-    names = ("scores", "segment", "row", "ids")
-    return ScoredRows(*(np.concatenate([getattr(part, n) for part in lists], axis=1) for n in names))
+    return ScoredRows(*(np.concatenate(parts, axis=1) for parts in zip(*lists, strict=True)))
 
 
 def _units(best: ScoredRows, segments: Sequence[CodedSegment]) -> Ids:
