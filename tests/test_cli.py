@@ -127,8 +127,8 @@ def test_demo_compares_with_exhaustive_search(run_logt):
     assert [row["system"] for row in rows] == ["exhaustive", "logt"]
     assert all(row["mAP"] > 5 and row["bytes"] > 0 for row in rows)
     assert rows[0]["recall@10"] == 1
-    shown = run_logt("demo", "--vectors", 2000, "--dim", 16, "--paper")
-    assert all(name in shown for name in ("exhaustive", "logt", "LO-GT", "LO-GT*", "LO-GT bytes", "LO-GT cascade"))
+    shown = run_logt("demo", "--vectors", 2000, "--dim", 16)
+    assert all(name in shown for name in ("exhaustive", "logt", "recall@10"))
 
 
 def test_version_and_python_m_logt(run_logt):

@@ -1,4 +1,4 @@
-"""`logt demo`: the default index, exhaustive search and the paper's methods, compared on a synthetic collection."""
+"""`logt demo`: the default index and exhaustive search, compared on a synthetic collection."""
 
 from __future__ import annotations
 
@@ -16,13 +16,8 @@ from logt.baselines import BuiltSystem, Composed, Exhaustive, System
 from logt.cli.console import AsJson, Threads, out, print_json, progress
 from logt.datasets import synthetic_collection
 from logt.evaluation import mean_average_precision, recall_at
-from logt.methods import cascaded, compact, lo_gt, sketched, starred
+from logt.methods import sketched
 
-_PAPER_NOTES = """\
-LO-GT: the paper's method with orthogonal units of n = 50 vectors, m = 4 units
-per vector and L = 100 decoder entries per vector. LO-GT*: with correction.
-LO-GT bytes: Y and U have one byte per value. LO-GT cascade: the same, searched
-in two steps."""
 _NOTES = """\
 logt: the default index; it keeps another byte per dimension, which is mapped
 from disk once the index is saved and opened. Columns, for 100 results: mean
@@ -37,13 +32,12 @@ _DIGITS = {"mAP": 1, "recall@10": 3, "ms, one": 2, "ms, batch": 2, "build s": 1}
 def demo(
     vectors: Annotated[int, typer.Option(min=2000, help="Number of vectors.")] = 20_000,
     dim: Annotated[int, typer.Option(min=8, help="Dimension of the vectors.")] = 512,
-    paper: Annotated[bool, typer.Option("--paper", help="Also the methods of the paper; takes a minute.")] = False,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
     """Index and search a synthetic photo collection, and compare with exhaustive search."""
     with progress(quiet=as_json) as report:
-        rows = compare_systems(vectors, dim, threads, report, paper=paper)
+        rows = _compare_systems(vectors, dim, threads, report)
     if as_json:
         print_json(rows)
         return
@@ -53,25 +47,13 @@ def demo(
     for row in rows:
         table.add_row(*(_format(name, value) for name, value in row.items()))
     out.print(table)
-    if paper:
-        out.print(_PAPER_NOTES, highlight=False, soft_wrap=True)
     out.print(_NOTES, highlight=False, soft_wrap=True)
 
 
-def compare_systems(
-    N: int, dim: int, threads: int | None, report: Progress | None, *, paper: bool = False
-) -> list[dict[str, Any]]:
+def _compare_systems(N: int, dim: int, threads: int | None, report: Progress) -> list[dict[str, Any]]:
     """Return one row per system: accuracy, bytes per vector, milliseconds per query on one thread, build seconds."""
     collection = synthetic_collection(N, dim)
     systems: dict[str, System] = {"exhaustive": Exhaustive(), "logt": Composed(sketched())}
-    if paper:
-        short = compact(lo_gt(L=100))
-        systems |= {
-            "LO-GT": Composed(lo_gt(L=100)),
-            "LO-GT*": Composed(starred(lo_gt(L=100))),
-            "LO-GT bytes": Composed(short),
-            "LO-GT cascade": Composed(cascaded(short)),
-        }
     rows, exact = [], None
     for name, system in systems.items():
         start = time.perf_counter()
