@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from exact_index import built
 
 import logt
 from logt.cli import console
@@ -21,9 +22,7 @@ def files(tmp_path_factory, vectors):
     folder = tmp_path_factory.mktemp("cli")
     np.save(folder / "x.npy", vectors(300, 32))
     np.save(folder / "q.npy", vectors(300, 32)[:25])
-    index = logt.Index(32)
-    index.add(vectors(300, 32))
-    index.save(folder / "index")
+    built(vectors(300, 32)).save(folder / "index")
     return folder
 
 
@@ -91,9 +90,8 @@ def test_errors_are_one_line_with_a_way_to_fix_them(files, words, message, run_l
 
 
 def test_string_ids_and_paths_that_look_like_markup(files, vectors, run_logt):
-    index = logt.Index(32, method=logt.methods.rnd(n=10, m=2, L=8))
-    index.add(vectors(20, 32), ids=[f"[red]{i}[/x].jpg" for i in range(20)])
-    index.save(files / "odd[/x]")
+    ids, method = [f"[red]{i}[/x].jpg" for i in range(20)], logt.methods.rnd(n=10, m=2, L=8)
+    built(vectors(20, 32), ids, method=method).save(files / "odd[/x]")
     assert "[red]3[/x].jpg" in run_logt("search", files / "odd[/x]", files / "q.npy")
     assert "OK" in run_logt("verify", files / "odd[/x]")
     assert "holds no index" in run_logt("verify", files / "no[/red]ne", ok=False)
@@ -101,15 +99,12 @@ def test_string_ids_and_paths_that_look_like_markup(files, vectors, run_logt):
 
 def test_control_characters_and_lone_surrogates_of_ids_are_escaped(tmp_path, vectors, run_logt):
     ids = ["\x1b[31mred", "two\nlines", "\udc80", "\x9b31m", "été"]
-    X = vectors(5, 32)
-    X[:] = X[0]
-    index = logt.Index(32)
-    index.add(X, ids=ids)
-    index.save(tmp_path / "index")
-    np.save(tmp_path / "q.npy", X[:1])
+    X = vectors(1, 32)
+    built(X.repeat(5, axis=0), ids).save(tmp_path / "index")
+    np.save(tmp_path / "q.npy", X)
     words = ("search", tmp_path / "index", tmp_path / "q.npy", "-k", 5)
-    shown = [run_logt(*words), run_logt("duplicates", tmp_path / "index")]
-    shown += [run_logt("duplicates", tmp_path / "index", "--pairs")]
+    duplicates = ("duplicates", tmp_path / "index")
+    shown = [run_logt(*words), run_logt(*duplicates), run_logt(*duplicates, "--pairs")]
     for text in shown:
         assert all(name in text for name in (r"\x1b[31mred", r"two\nlines", r"\udc80", r"\x9b31m", "été"))
     for text in (*shown, *(run_logt(*words, option) for option in ("--json", "--jsonl"))):
@@ -117,7 +112,7 @@ def test_control_characters_and_lone_surrogates_of_ids_are_escaped(tmp_path, vec
         assert "été" in text
     assert sorted(json.loads(run_logt(*words, "--json"))["ids"][0]) == sorted(ids)
     assert sorted(json.loads(run_logt(*words, "--jsonl"))["ids"]) == sorted(ids)
-    assert sorted(json.loads(run_logt("duplicates", tmp_path / "index", "--json"))[0]) == sorted(ids)
+    assert sorted(json.loads(run_logt(*duplicates, "--json"))[0]) == sorted(ids)
     refused = run_logt("search", tmp_path / "\x1b[31m", tmp_path / "q.npy", ok=False)
     assert r"\x1b[31m holds no index" in refused
 
@@ -189,9 +184,7 @@ def test_backup_and_restore(files, tmp_path, run_logt):
 
 
 def test_repair_changes_nothing_without_yes(tmp_path, vectors, run_logt):
-    index = logt.Index(8, segment_size=20)
-    index.add(vectors(100, 8))
-    index.save(tmp_path / "index")
+    built(vectors(100, 8), segment_size=20).save(tmp_path / "index")
     assert "nothing to repair" in run_logt("repair", tmp_path / "index", "--yes")
     file = next((tmp_path / "index").glob("segment-*"))
     file.write_bytes(file.read_bytes()[:-1] + b"?")
@@ -221,10 +214,8 @@ def test_link_rerank_duplicates_and_pairs(tmp_path, vectors, run_logt):
     X = vectors(200, 32)
     X[50] = X[49] = X[20]
     np.save(tmp_path / "q.npy", X[:3])
-    index = logt.Index(32)
-    index.add(X, ids=[f"{i}.jpg" for i in range(200)])
-    index.save(tmp_path / "index")
     path = tmp_path / "index"
+    built(X, [f"{i}.jpg" for i in range(200)]).save(path)
     assert json.loads(run_logt("link", path, "-k", 10, "--json"))["linked"] == 200
     found = json.loads(run_logt("search", path, tmp_path / "q.npy", "--rerank", "diffusion", "--json"))
     assert [row[0] for row in found["ids"]] == ["0.jpg", "1.jpg", "2.jpg"]
@@ -240,9 +231,7 @@ def test_link_rerank_duplicates_and_pairs(tmp_path, vectors, run_logt):
 
 
 def test_pairs_refuses_names_with_spaces_with_the_way_out(tmp_path, vectors, run_logt):
-    index = logt.Index(32)
-    index.add(vectors(30, 32), [f"{n}.jpg" for n in range(29)] + ["a photo.jpg"])
-    index.save(tmp_path / "index")
+    built(vectors(30, 32), [f"{n}.jpg" for n in range(29)] + ["a photo.jpg"]).save(tmp_path / "index")
     refused = run_logt("pairs", tmp_path / "index", tmp_path / "pairs.txt", ok=False)
     assert "1 name with spaces, such as 'a photo.jpg'" in refused
     assert "rename these images and index them again. Nothing was written" in refused
