@@ -72,7 +72,7 @@ def wait_for(condition):
 
 
 def pids_of(replicas):
-    return [about["pid"] for about in ray.get([replica.actor.ping.remote() for replica in replicas])]
+    return ray.get([replica.actor.__ray_call__.remote(lambda _: os.getpid()) for replica in replicas])
 
 
 @pytest.mark.parametrize("settings", [{}, {"effort": 0.1}, {"effort": 1.0}, {"nprobe": 2}, {"expand": 3}])
@@ -244,7 +244,7 @@ def test_a_search_waits_for_a_new_actor_and_names_a_shard_that_gets_none(cluster
         assert caught.value.shards == (1,)
         found = index.search(Q, 5, allow_partial=True)
         assert found.missing == (1,)
-        ends = np.cumsum([0, *index._outline.counts])
+        ends = np.cumsum([0, *index._state.outline.counts])
         known = np.concatenate([here.ids[ends[n] : ends[n + 1]] for n in index._state.parts[0]])
         assert np.isin(found.ids, known).all()
 

@@ -30,7 +30,7 @@ from logt.lists.training import PER_UNIT
 from logt.methods import _check_method
 from logt.metrics import parse_metric
 from logt.storage.files import checksum
-from logt.storage.locations import Location, is_url, local_path
+from logt.storage.locations import is_url, local_path
 from logt.storage.manifest import stage_to_json
 from logt.storage.opening import open_target
 from logt.storage.store import Store
@@ -100,18 +100,18 @@ def build(
         return _Build(used, target, method, settings, report).run(names)
 
 
+@dataclass(frozen=True)
 class _Build:
     """One build: the steps of the driver. settings: metric, seed and segment_size."""
 
-    def __init__(
-        self, pool: Pool, target: Store, method: Method, settings: dict[str, Any], progress: Progress | None
-    ):
-        self._pool, self._target, self._method, self._progress = pool, target, method, progress
-        self._location: Location = target.location
-        self._settings = settings
+    pool: Pool
+    target: Store
+    method: Method
+    settings: dict[str, Any]
+    progress: Progress | None
 
     def run(self, sources: Sequence[str]) -> BuildSummary:
-        before = self._pool.received
+        before = self.pool.received
         about = self._map([{"kind": "inspect", "source": source} for source in sources], "reading headers")
         dim = about[0]["dim"]
         for source, shape in zip(sources, about, strict=True):
@@ -120,19 +120,18 @@ class _Build:
                     f"{source} has {shape['dim']} dimensions, {sources[0]} has {dim}; nothing was built"
                 )
         rows = [shape["rows"] for shape in about]
-        blocks = split_sources(list(zip(sources, rows, strict=True)), self._settings["segment_size"])
+        blocks = split_sources(list(zip(sources, rows, strict=True)), self.settings["segment_size"])
         if not blocks:
             raise InvalidInputError("the sources hold no vectors; nothing was built")
-        task = {"out": self._location.name, "dim": dim, "method": stage_to_json(self._method), **self._settings}
+        task = {"out": self.target.location.name, "dim": dim, "method": stage_to_json(self.method), **self.settings}
         plan = [sources, [shape["stamp"] for shape in about], task]
         key = checksum(json.dumps(plan).encode())[:16]
-        task["threads"] = self._pool.threads
-        method = self._method
-        codec = self._learn(method, task, blocks, key) if isinstance(method, Sketched) else None
+        task["threads"] = self.pool.threads
+        codec = self._learn(self.method, task, blocks, key) if isinstance(self.method, Sketched) else None
         results, resumed = self._encode(task, blocks, codec, key)
         measured = codec and self._measure(task, codec, results)
-        self._commit({"dim": dim, **self._settings, "next_id": sum(rows)}, results, codec, measured)
-        return BuildSummary(sum(rows), len(blocks), resumed, self._pool.received - before)
+        self._commit({"dim": dim, **self.settings, "next_id": sum(rows)}, results, codec, measured)
+        return BuildSummary(sum(rows), len(blocks), resumed, self.pool.received - before)
 
     def _learn(self, method: Sketched, task: dict[str, Any], blocks: Sequence[Block], key: str) -> Result:
         """Return the file of the codec: draw a sample of all blocks, and train on it in one task."""
@@ -147,11 +146,11 @@ class _Build:
         ]
         files = [sample["file"] for sample in self._map(draws, "sampling")]
         drawn = sum(draw["rows"] for draw in draws)
-        alone = {**task, "kind": "train", "threads": self._pool.machine_threads}
+        alone = {**task, "kind": "train", "threads": self.pool.machine_threads}
         (trained,) = self._map([{**alone, "samples": files, "vectors": vectors, "drawn": drawn}], "learning")
-        self._location.write(record, json.dumps(trained).encode())
+        self.target.location.write(record, json.dumps(trained).encode())
         for name in {file["name"] for file in files}:
-            self._location.remove(name)
+            self.target.location.remove(name)
         return dict(trained["file"])
 
     def _encode(
@@ -175,7 +174,7 @@ class _Build:
             self._report("encoding", sum(blocks[number].rows for number in results), total)
 
         finished(0)
-        self._pool.run(tasks, finished)
+        self.pool.run(tasks, finished)
         return [results[block.number] for block in blocks], resumed
 
     def _measure(self, task: dict[str, Any], codec: Result, results: Sequence[Result]) -> Result:
@@ -186,7 +185,7 @@ class _Build:
             [{"name": name, **files[name]} for part in ("segment", "refinement") if (name := entry.get(part))]
             for entry, files in ((result["entry"], result["files"]) for result in chosen)
         ]
-        alone = {**task, "kind": "measure", "threads": self._pool.machine_threads}
+        alone = {**task, "kind": "measure", "threads": self.pool.machine_threads}
         about = {"codec": codec, "segments": segments, "share": len(chosen) / len(results)}
         (done,) = self._map([{**alone, **about}], "measuring recall")
         return dict(done["file"])
@@ -204,12 +203,12 @@ class _Build:
             models, entries = {name: "Codec"}, [{**entry, "model": name} for entry in entries]
         contents = {
             "settings": settings,
-            "method": stage_to_json(self._method),
+            "method": stage_to_json(self.method),
             "models": dict(sorted(models.items())),
             "segments": entries,
             "strings": None,
         }
-        self._target.write_entries(contents, dict(sorted(files.items())))
+        self.target.write_entries(contents, dict(sorted(files.items())))
 
     # ------------------------------------------------------------------------------------------------ details
 
@@ -221,20 +220,20 @@ class _Build:
             self._report(what, len(results), len(tasks))
 
         self._report(what, 0, len(tasks))
-        self._pool.run(tasks, finished)
+        self.pool.run(tasks, finished)
         return [results[number] for number in range(len(tasks))]
 
     def _report(self, what: str, done: int, total: int) -> None:
-        if self._progress is not None:
-            self._progress(what, done, total)
+        if self.progress is not None:
+            self.progress(what, done, total)
 
     def _read_record(self, name: str) -> Result | None:
         """Return what an earlier run recorded; None if it did not, or was killed while it did."""
         try:
-            found: Result = json.loads(self._location.read(name))
+            found: Result = json.loads(self.target.location.read(name))
         except (FileNotFoundError, ValueError):
             return None
         return found
 
     def _is_there(self, files: Sequence[Result]) -> bool:
-        return all(self._location.size(file["name"]) == file["bytes"] for file in files)
+        return all(self.target.location.size(file["name"]) == file["bytes"] for file in files)

@@ -67,7 +67,6 @@ class ProcessPool(Pool):
         return [child.pid for child in self._children.children]
 
     def run(self, tasks: Sequence[Task], finished: Finished) -> None:
-        """Run all tasks; finished: called with the number of each task and its result."""
         stopped = threading.Event()
 
         def run_one(task: Task) -> bytes:
@@ -115,7 +114,6 @@ class RayPool(Pool):
         self._remote = self._ray.remote(run_task)
 
     def run(self, tasks: Sequence[Task], finished: Finished) -> None:
-        """Run all tasks; finished: called with the number of each task and its result."""
         waiting = list(range(len(tasks)))[::-1]
         running: dict[Any, int] = {}
         try:

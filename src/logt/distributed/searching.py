@@ -137,28 +137,24 @@ class DistributedIndex:
     # ------------------------------------------------------------------------------------------------- properties
 
     @property
-    def _outline(self) -> Outline:
-        return self._state.outline
-
-    @property
     def _actors(self) -> Replicas:
         return self._state.actors
 
     @property
     def dim(self) -> int:
-        return self._outline.dim
+        return self._state.outline.dim
 
     @property
     def metric(self) -> Metric:
-        return self._outline.metric
+        return self._state.outline.metric
 
     @property
     def generation(self) -> int:
         """The number of the saved state that is searched."""
-        return self._outline.generation
+        return self._state.outline.generation
 
     def __len__(self) -> int:
-        return len(self._outline)
+        return len(self._state.outline)
 
     @property
     def ntotal(self) -> int:
@@ -168,7 +164,7 @@ class DistributedIndex:
     @property
     def linked(self) -> bool:
         """Whether there is a neighbor graph, which `rerank` needs."""
-        return self._outline.linked
+        return self._state.outline.linked
 
     def __repr__(self) -> str:
         return (
@@ -281,7 +277,7 @@ class DistributedIndex:
     def refresh(self) -> bool:
         """Move to the newest saved state; return whether there was a newer one. Searches continue meanwhile."""
         with self._refreshing:
-            if read_outline(self._path).state == self._outline.state:
+            if read_outline(self._path).state == self._state.outline.state:
                 return False
             self._state = self._load()
             return True

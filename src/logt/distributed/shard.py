@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -65,10 +64,6 @@ class Shard:
                 X[found] = segment.reconstruct(rows[found])
                 here |= found
         return np.flatnonzero(here), X[here]
-
-    def ping(self) -> dict[str, int]:
-        """Return where this shard runs."""
-        return {"pid": os.getpid()}
 
     def _filtered(self, filter: Array, totals: Sequence[ListTotals] | None = None) -> ListSearcher:
         return ListSearcher(self._segments, self._snapshot.visible_rows(filter), self._codecs, totals)

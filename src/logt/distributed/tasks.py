@@ -107,11 +107,8 @@ def train(task: Task) -> Result:
 
 def encode(task: Task) -> Result:
     """Write the segment of a block; return its entry of the manifest, and the lengths and checksums of its files."""
-    block, location, method = (
-        Block.from_json(task["block"]),
-        location_at(task["out"]),
-        method_from_json(task["method"]),
-    )
+    block, location = Block.from_json(task["block"]), location_at(task["out"])
+    method = method_from_json(task["method"])
     rows = read_block(block, task["dim"], task["metric"])
     ids = np.arange(block.first, block.first + block.rows, dtype=np.int64)
     settings = BuildSettings(task["metric"], task["seed"], None)
