@@ -14,7 +14,6 @@ from exact_index import built
 
 import logt
 from logt.cli import console
-from logt.cli.optional_value import with_value
 
 
 @pytest.fixture(scope="module")
@@ -251,7 +250,7 @@ def test_pairs_refuses_names_with_spaces_with_the_way_out(tmp_path, vectors, run
     ],
 )
 def test_ray_takes_an_address_or_none(words, expected):
-    assert " ".join(with_value(words.split(" "))) == expected
+    assert " ".join(console.with_value(words.split(" "))) == expected
 
 
 def test_compact_frees_the_space_of_removed_vectors(tmp_path, vectors, run_logt):

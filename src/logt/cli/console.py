@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.highlighter import JSONHighlighter
+from typer.core import TyperGroup
 
 from logt._internal.progress import progress_bars
 from logt._internal.threads import Progress
@@ -26,9 +27,37 @@ AnyIndexPath = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON output.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Number of threads. Default: all cores.")]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        metavar="[ADDRESS]",
+        help="Use a Ray cluster: the one at an address (HOST:PORT), local for a new one on this machine; "
+        "without an address, the one that runs here or at RAY_ADDRESS, or else a new one.",
+    ),
+]
 
 _LINE_SECONDS = 15  # between two lines of progress
+_RAY_ADDRESS = re.compile(r"auto|local|ray://.+|[^/\s]+:\d+")
 _ESCAPED_IN_JSON = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # and what json.dumps escapes
+
+
+class CommandsWithRay(TyperGroup):
+    """Commands in which --ray may stand without a value."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, with_value(args))
+
+
+def with_value(words: Sequence[str]) -> list[str]:
+    """Return the words of a command line with an empty value after each --ray that no address follows."""
+    done: list[str] = []
+    for number, word in enumerate(words):
+        done.append(word)
+        if word == "--":
+            return [*done, *words[number + 1 :]]
+        if word == "--ray" and not _RAY_ADDRESS.fullmatch(words[number + 1] if number + 1 < len(words) else ""):
+            done.append("")
+    return done
 
 
 def refuse_unused(context: typer.Context | None, names: Sequence[str], why: str) -> None:

@@ -13,8 +13,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from logt.cli.console import AsJson, Threads, count_of, err, out, print_json, printable, progress, say
-from logt.cli.optional_value import Ray
+from logt.cli.console import AsJson, Ray, Threads, count_of, err, out, print_json, printable, progress, say
 from logt.descriptors import Model, read_image
 from logt.descriptors.boxes import parse_box, to_pixels
 from logt.distributed.photos import RayExtractor

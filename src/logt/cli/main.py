@@ -9,10 +9,9 @@ import typer
 
 import logt
 from logt.cli import images
-from logt.cli.console import err, out, say
+from logt.cli.console import CommandsWithRay, err, out, say
 from logt.cli.demo import demo
 from logt.cli.graph import duplicates, link, pairs
-from logt.cli.optional_value import CommandsWithRay
 from logt.cli.reproduce import reproduce
 from logt.cli.serve import serve
 from logt.cli.storage import backup, compact, info, repair, restore, verify

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from logt.cli.console import count_of, err, refuse_unused
-from logt.cli.optional_value import Ray
+from logt.cli.console import Ray, count_of, err, refuse_unused
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.photos.index_folder import find_index
 from logt.photos.manifest import MANIFEST_FILE as PHOTO_MANIFEST

@@ -17,8 +17,7 @@ from rich.text import Text
 
 from logt import methods
 from logt._internal.types import Array
-from logt.cli.console import AsJson, Threads, err, out, print_json, printable, progress, refuse_unused, to_json
-from logt.cli.optional_value import Ray
+from logt.cli.console import AsJson, Ray, Threads, err, out, print_json, printable, progress, refuse_unused, to_json
 from logt.cli.storage import Overwrite, print_report
 from logt.datasets import read_vectors
 from logt.datasets.vector_files import SUFFIXES, read_stream
