@@ -70,6 +70,7 @@ def test_the_list_is_filtered_by_name_folder_and_date(page, url):
     assert f"50 photos of {TOTAL}" in page.locator(".total").text_content()
     page.locator("select[name=folder]").select_option("scene 007")
     page.wait_for_url(re.compile("folder=scene"))
+    wait_for_cards(page)
     assert visible_names(page) == ["scene 007/photo 1.jpg"]
     page.get_by_role("link", name="Clear").click()
     page.wait_for_function("() => location.search === ''")
