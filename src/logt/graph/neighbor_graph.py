@@ -39,11 +39,6 @@ class NeighborGraph:
     def __repr__(self) -> str:
         return f"NeighborGraph(vectors={len(self)}, edges={len(self.rows)})"
 
-    @property
-    def nbytes(self) -> int:
-        """The bytes of the arrays, without the ids."""
-        return self.starts.nbytes + self.rows.nbytes + self.similarity.nbytes
-
     def neighbors(self, row: int) -> tuple[Array, Floats]:
         """Return (ids, similarities) of the neighbors of one row, nearest first."""
         mine = slice(self.starts[row], self.starts[row + 1])
