@@ -138,7 +138,7 @@ def test_a_new_generation_is_loaded_without_dropping_a_search(cluster, tmp_path,
     X = vectors(3000, DIM)
     built(X[:2000], segment_size=1500).save(tmp_path / "index")
     errors, stop, seen = [], threading.Event(), set()
-    with logt.distributed.open(str(tmp_path / "index"), replicas=1, shards=1, seconds=20) as index:
+    with logt.distributed.open(str(tmp_path / "index"), replicas=1, shards=2, seconds=20) as index:
         before = index._actors
 
         def search_often():
