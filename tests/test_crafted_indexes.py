@@ -234,6 +234,16 @@ def test_additions_in_the_log_that_do_not_fit_the_index_are_refused(folder, vect
         next(folder.glob("changes-*.log")).unlink()
 
 
+def test_a_log_with_another_generation_or_kind_of_change_is_refused(folder):
+    start = changes.start_of_log(read(folder))
+    path = changes.log_path(folder, read(folder)["state"])
+    for at, kind in ((replace(start, generation=7), "remove"), (start, "rename"), (start, "add")):
+        changes.append(path, at, [Change(kind, {"ids": np.array([1])})])
+        with pytest.raises(CorruptIndexError, match="damaged at byte 0"):
+            logt.open(folder)
+        path.unlink()
+
+
 @pytest.mark.parametrize("payload", [b"abc", struct.pack("<Q", 10) + struct.pack("<Q", 2) + b"[]"])
 def test_a_log_that_is_no_list_of_changes_is_refused(folder, payload, monkeypatch):
     monkeypatch.setattr(changes, "_encode", lambda change: payload)

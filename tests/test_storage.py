@@ -16,7 +16,7 @@ from faults import FailingOs, every
 import logt
 from logt import CorruptIndexError, FormatVersionError, InvalidInputError
 from logt.methods import compact, lo_gt, sketched, starred
-from logt.storage import files
+from logt.storage import files, locations
 
 METHODS = {"lo_gt": starred(compact(lo_gt(n=5, m=2, L=4))), "sketched": sketched()}
 
@@ -201,6 +201,33 @@ def test_indexes_of_this_format_stay_readable(golden):
     assert ids.tolist() == expected["ids"]
     assert np.allclose(scores, expected["scores"], atol=1e-5)
     assert repr(index.method) == expected["method"]
+
+
+def test_an_opened_index_writes_only_what_has_changed(saved, vectors, monkeypatch):
+    with logt.open(saved, "a") as writer:
+        writer.remove([1])
+        writer._pending.rewrite()  # the removal is in a file
+        writer.save()
+    written, real = [], locations.LocalLocation.write
+    monkeypatch.setattr(
+        locations.LocalLocation, "write", lambda self, name, data: written.append(name) or real(self, name, data)
+    )
+    with logt.open(saved, "a") as writer:
+        writer.add(vectors(20, 8, seed=3))
+        writer._pending.rewrite()
+        writer.save()
+    kinds = [name.split("-")[0] for name in written if name != "manifest.json"]
+    assert sorted(set(kinds)) == sorted(kinds)  # one segment, with at most one model and one refinement
+    assert "removed" not in kinds
+
+
+def test_a_lock_that_could_not_be_taken_over_is_free(saved, monkeypatch):
+    reader = logt.open(saved)
+    monkeypatch.setattr(logt.Index, "refresh", None)
+    with pytest.raises(TypeError):
+        reader.lock()
+    monkeypatch.undo()
+    logt.open(saved, "a").close()
 
 
 def test_an_index_open_for_reading_can_be_locked_and_is_not_read_again(saved, vectors, monkeypatch):

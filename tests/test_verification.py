@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -74,6 +75,16 @@ def test_the_background_check_ends_and_finds_damage(path, monkeypatch):
         if thread.name == "logt-verification":
             thread.join(10)
             assert not thread.is_alive()
+
+
+def test_damage_is_found_without_a_call(path, vectors, monkeypatch):
+    monkeypatch.setattr(_index_base, "AT_ONCE", 0)
+    damaged_refinement(path)
+    index, end = logt.open(path), time.monotonic() + 20
+    while index._store.verification.damage is None and time.monotonic() < end:
+        time.sleep(0.01)
+    with pytest.raises(CorruptIndexError):
+        index.search(vectors(2, 16), 3)
 
 
 def test_a_repaired_index_can_be_refreshed_to(path, vectors, nothing_at_once):
