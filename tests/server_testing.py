@@ -32,7 +32,7 @@ def open_client(collection, **settings):
     """A client of an application that runs without a socket."""
     app = create_app(collection, Settings(**settings))
     with TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False) as client:
-        client.app_service = app._app.state.service
+        client.app_service = getattr(app, "app", app)._app.state.service
         yield client
 
 

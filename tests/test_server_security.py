@@ -7,12 +7,16 @@ from html.parser import HTMLParser
 
 import pytest
 from server_testing import API, TOKEN, error_message, open_album, open_client, result_ids
+from starlette.testclient import TestClient
 from synthetic_photos import ODD_NAMES, draw_scene, encode_jpeg
 
 import logt
+from logt.errors import InvalidInputError
 from logt.server.access import LoginAttempts
+from logt.server.app import create_app
 from logt.server.collection import VectorCollection
 from logt.server.middleware import SECURITY_HEADERS
+from logt.server.settings import Settings
 
 JSON = {"Content-Type": "application/json"}
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -221,7 +225,7 @@ def test_an_unexpected_error_reveals_no_details(photo_client, monkeypatch, caplo
     assert "a secret detail" in caplog.text
 
 
-def test_tokens_are_not_checked_after_too_many_wrong_ones(token_client, monkeypatch):
+def test_too_many_wrong_tokens_are_refused_and_the_right_one_is_not(token_client, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr("logt.server.access.time.monotonic", lambda: now[0])
 
@@ -234,13 +238,57 @@ def test_tokens_are_not_checked_after_too_many_wrong_ones(token_client, monkeypa
         assert token_client.get(f"{API}/info", headers={"Cookie": "logt_8000=old"}).status_code == 401
     statuses = [response.status_code for _ in range(10) for response in attempts()]
     assert statuses == [401] * 20 + [429] * 10
-    message = error_message(token_client.get(f"{API}/info", headers=BEARER), 429, "too_many_attempts")
-    assert "60 s" in message
-    assert token_client.get(f"{API}/info", headers=BEARER).headers["Retry-After"] == "60"
-    assert "Too many wrong tokens" in token_client.post("/login", data={"token": TOKEN}).text
+    response = token_client.get(f"{API}/info", headers={"Authorization": "Bearer wrong"})
+    assert "60 s" in error_message(response, 429, "too_many_attempts")
+    assert response.headers["Retry-After"] == "60"
+    assert "Too many wrong tokens" in token_client.post("/login", data={"token": "wrong"}).text
+    for _ in range(30):  # another client of the same address
+        assert token_client.get(f"{API}/info", headers=BEARER).status_code == 200
+    assert token_client.post("/login", data={"token": TOKEN}, follow_redirects=False).status_code == 303
     assert token_client.get(f"{API}/health").status_code == 200
+    token_client.cookies.clear()
     now[0] += 61
-    assert token_client.get(f"{API}/info", headers=BEARER).status_code == 200
+    assert [response.status_code for response in attempts()] == [401] * 3
+
+
+def login_behind_proxy(app, address, client, scheme="https"):
+    """Log in with the headers of a proxy, sent from an address."""
+    sender = TestClient(app, base_url="http://127.0.0.1:8000", client=(address, 5000))
+    headers = {"X-Forwarded-For": f"1.2.3.4, {client}", "X-Forwarded-Proto": scheme}
+    return sender.post("/login", data={"token": TOKEN}, headers=headers, follow_redirects=False)
+
+
+@pytest.mark.parametrize("proxy", ["10.0.0.7", "10.0.0.0/24", "::1"])
+def test_the_scheme_and_the_client_are_those_that_a_trusted_proxy_names(photo_album, proxy):
+    app = create_app(open_album(photo_album), Settings(TOKEN, proxies=(proxy,)))
+    trusted = ("::1", "0:0::1") if proxy == "::1" else ("10.0.0.7", "::ffff:10.0.0.7")
+    for address in trusted:
+        assert "secure" in login_behind_proxy(app, address, "5.6.7.8").headers["set-cookie"].lower()
+        assert "secure" not in login_behind_proxy(app, address, "5.6.7.8", "http").headers["set-cookie"].lower()
+    assert "secure" not in login_behind_proxy(app, "10.0.1.7", "5.6.7.8").headers["set-cookie"].lower()
+
+
+def test_wrong_tokens_are_counted_per_client_of_a_trusted_proxy(photo_album):
+    bearer = {"Authorization": "Bearer wrong"}
+    app = create_app(open_album(photo_album), Settings(TOKEN, proxies=("10.0.0.7",)))
+
+    def status(address, forwarded):
+        sender = TestClient(app, base_url="http://127.0.0.1:8000", client=(address, 5000))
+        return sender.get(f"{API}/info", headers={"X-Forwarded-For": forwarded, **bearer}).status_code
+
+    limited = [401] * 20 + [429] * 10
+    assert [status("10.0.0.7", f"{number}.1.1.1, 5.6.7.8") for number in range(30)] == limited
+    assert status("10.0.0.7", "5.6.7.9") == 401
+    assert [status("10.0.0.8", f"{number}.1.1.1") for number in range(30)] == limited  # not a proxy
+
+
+@pytest.mark.parametrize("proxy", ["*", "proxy.example", "10.0.0.1/24", ""])
+def test_a_trusted_proxy_is_an_address(photo_album, run_logt, proxy):
+    with pytest.raises(InvalidInputError, match=re.escape(f"got {proxy!r}")):
+        create_app(open_album(photo_album), Settings(TOKEN, proxies=(proxy,)))
+    assert "a trusted proxy must be an IP address" in run_logt(
+        "serve", photo_album[1], "--port", 0, "--trusted-proxy", proxy, ok=False
+    )
 
 
 def test_attempts_of_a_bounded_number_of_addresses_are_counted(monkeypatch):

@@ -46,6 +46,14 @@ def serve(
         str | None, typer.Option(help="The model of the photos, if it was moved or is not known yet.")
     ] = None,
     allow_host: Annotated[list[str] | None, typer.Option(help="Accept this host name; can be repeated.")] = None,
+    trusted_proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Address or network of a reverse proxy: use its headers X-Forwarded-For and X-Forwarded-Proto; "
+            "can be repeated.",
+        ),
+    ] = None,
     upload_mb: Annotated[int, typer.Option(min=1, help="Maximum size of a request in MB.")] = 32,
     seconds: Annotated[float, typer.Option(min=0.1, help="Time limit of a request in seconds.")] = 30.0,
     ray: Ray = None,
@@ -61,9 +69,13 @@ def serve(
         refuse_unused(context, ("replicas", "shards"), "is for indexes in shards; pass --ray")
     else:
         refuse_unused(context, ("allow_upload", "allow_download", "model"), "is for photos, not for --ray")
-    limits = Limits(body_bytes=upload_mb << 20, seconds=seconds)
+    limits, proxies = Limits(body_bytes=upload_mb << 20, seconds=seconds), tuple(trusted_proxy or ())
+    if proxies:
+        limits = replace(limits, connections_per_address=limits.connections)  # nearly all are of the proxy
     hosts = _host_names(host, allow_host or [])
-    settings = Settings(token or None, read_only, originals=allow_download, hosts=hosts, limits=limits)
+    settings = Settings(
+        token or None, read_only, originals=allow_download, hosts=hosts, proxies=proxies, limits=limits
+    )
     if not is_url(index):
         _check_indexed(Path(index))
     elif ray is None:

@@ -7,6 +7,7 @@ import ipaddress
 import math
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers
@@ -14,6 +15,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import Scope
 
+from logt.errors import InvalidInputError
 from logt.server.errors import HTTPError
 
 PUBLIC_PATHS = ("/api/v1/health", "/login", "/static/")
@@ -53,16 +55,18 @@ def check_origin(scope: Scope, headers: Headers) -> None:
 
 
 class LoginAttempts:
-    """Wrong tokens per client address. After MAX_ATTEMPTS in ATTEMPT_SECONDS, tokens of that address are not checked.
+    """Wrong tokens per client address. After MAX_ATTEMPTS in ATTEMPT_SECONDS, the next ones get a 429 error.
 
-    Session cookies are checked all the same: they are too long to guess, and a browser may still have an old one.
+    The right token is always accepted: clients may share an address, and one of them must not lock out the others.
     """
 
     def __init__(self) -> None:
         self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()  # number, and time of the first
 
     def check(self, scope: Scope, given: str, token: str) -> bool:
-        """Return whether a token is right; raise a 429 error if there were too many wrong ones."""
+        """Return whether a token is right; raise a 429 error if it is one of too many wrong ones."""
+        if tokens_equal(given, token):
+            return True
         address = address_group((scope.get("client") or ("",))[0])
         number, start = self._failures.get(address, (0, 0.0))
         wait = start + ATTEMPT_SECONDS - time.monotonic()
@@ -71,8 +75,6 @@ class LoginAttempts:
         elif number >= MAX_ATTEMPTS:
             message = f"too many wrong tokens; try again in {math.ceil(wait)} s"
             raise HTTPError(429, "too_many_attempts", message, {"Retry-After": str(math.ceil(wait))})
-        if tokens_equal(given, token):
-            return True
         self._failures[address] = number + 1, start
         self._failures.move_to_end(address)
         if len(self._failures) > MAX_ADDRESSES:
@@ -145,6 +147,22 @@ def address_group(address: str) -> str:
     if parsed.ipv4_mapped is not None:
         return str(parsed.ipv4_mapped)
     return str(ipaddress.ip_network((int(parsed) >> 64 << 64, 64)))
+
+
+def trusted_networks(proxies: Sequence[str]) -> list[str]:
+    """Return the networks of addresses, of IPv4 also as a socket that listens on IPv6 names them."""
+    networks: list[str] = []
+    for proxy in proxies:
+        try:
+            network = ipaddress.ip_network(proxy)
+        except ValueError as error:
+            raise InvalidInputError(
+                f"a trusted proxy must be an IP address or a network such as 10.0.0.0/24, got {proxy!r}: {error}"
+            ) from None
+        networks.append(str(network))
+        if isinstance(network, ipaddress.IPv4Network):
+            networks.append(f"::ffff:{network.network_address}/{96 + network.prefixlen}")
+    return networks
 
 
 def _is_ip_address(name: str) -> bool:

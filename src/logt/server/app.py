@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any, cast
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -15,9 +16,11 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Scope
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 import logt
 from logt.server import api, photo_api, rendering, web
+from logt.server.access import trusted_networks
 from logt.server.changes import ChangeRunningError
 from logt.server.collection import BaseCollection
 from logt.server.errors import LIBRARY_ERROR_TYPES, HTTPError, to_http_error
@@ -29,7 +32,9 @@ from logt.server.settings import Settings
 
 def create_app(collection: BaseCollection, settings: Settings | None = None) -> ASGIApp:
     """Return the application for a collection; it closes the collection on shutdown."""
-    service = Service(collection, settings or Settings())
+    settings = settings or Settings()
+    proxies = trusted_networks(settings.proxies)
+    service = Service(collection, settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -71,7 +76,8 @@ def create_app(collection: BaseCollection, settings: Settings | None = None) -> 
     handled = (HTTPError, ChangeRunningError, RequestValidationError, HTTPException, *LIBRARY_ERROR_TYPES, Exception)
     for exception_type in handled:
         app.add_exception_handler(exception_type, handle_exception)
-    return ServerMiddleware(app, service.settings, service.metrics, render_error)
+    checked = ServerMiddleware(app, service.settings, service.metrics, render_error)
+    return cast(ASGIApp, ProxyHeadersMiddleware(cast(Any, checked), proxies)) if proxies else checked
 
 
 def _convert_exception(exception: Exception) -> HTTPError:

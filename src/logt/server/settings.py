@@ -66,6 +66,8 @@ class Settings:
     """Whether clients can download the files of photos, with their metadata; otherwise they get smaller JPEGs."""
     hosts: tuple[str, ...] = ()
     """Host names to accept in addition to localhost and IP addresses."""
+    proxies: tuple[str, ...] = ()
+    """Addresses or networks of proxies whose headers name the client and the scheme of a request."""
     limits: Limits = field(default_factory=Limits)
     workers: int = field(default_factory=available_cores)
     refresh_seconds: float = 1.0
