@@ -104,17 +104,21 @@ def test_the_folder_is_unlocked_when_changes_stop(client, X, monkeypatch):
 
 
 @refresh_often
-def test_an_unreadable_index_is_reported_and_the_old_state_served(client, X, monkeypatch):
+def test_an_unreadable_index_is_reported_and_the_old_state_served(client, X, monkeypatch, caplog):
     manifest = client.folder / "manifest.json"
     content = manifest.read_bytes()
     manifest.write_bytes(b"{}")
     wait_until(lambda: client.get(f"{API}/health").json()["status"] == "stale")
+    trouble = client.get(f"{API}/health").json()["trouble"]  # needs no token, and reveals no path
+    assert trouble == "the newest saved index cannot be read; see the server log"
+    assert caplog.text.count(str(client.folder)) == 1
     found = result_ids(client.post(f"{API}/search", json={"vectors": X[:1].tolist(), "k": 5}))
     assert len(found[0]) == 5
     manifest.write_bytes(content)
     wait_until(lambda: client.get(f"{API}/health").json() == {"status": "ok", "trouble": None})
     monkeypatch.setattr(client.app_service.collection, "refresh", lambda: 1 / 0)  # any other error
-    wait_until(lambda: client.get(f"{API}/health").json()["trouble"] == "division by zero")
+    wait_until(lambda: client.get(f"{API}/health").json()["status"] == "stale")
+    assert "division by zero" in caplog.text
 
 
 def test_searches_go_on_while_vectors_are_added(client, pool, X, vectors):

@@ -218,8 +218,9 @@ async def info(service: ServiceDependency) -> Any:
 @router.get("/health", response_model=schemas.HealthResponse)
 async def health(service: ServiceDependency) -> Any:
     """Return whether the server works. No token is required."""
-    error = service.collection.refresh_error
-    return {"status": "ok" if error is None else "stale", "trouble": error}
+    if not service.collection.is_stale:
+        return {"status": "ok", "trouble": None}
+    return {"status": "stale", "trouble": "the newest saved index cannot be read; see the server log"}
 
 
 @router.get("/metrics", response_class=PlainTextResponse)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -27,6 +28,7 @@ UNLOCK_AFTER = 2.0
 SAMPLE_SIZE = 12
 """Ids on the start page of an index of vectors."""
 
+_log = logging.getLogger("logt.server")
 _ID_BYTES = 100  # of an id in memory, roughly
 
 
@@ -103,7 +105,8 @@ class BaseCollection(ABC):
         return False
 
     def __init__(self) -> None:
-        self.refresh_error: str | None = None
+        self.is_stale = False
+        self._refresh_error = ""
         self._report = PerState(Index.report)
 
     @property
@@ -146,12 +149,18 @@ class BaseCollection(ABC):
         """Unlock the folder for other writers."""
 
     def try_refresh(self) -> None:
-        """Call `refresh`; if it fails, keep the current state and store the message in `refresh_error`."""
+        """Call `refresh`; if it fails, keep the current state, set `is_stale`, and log each new reason once.
+
+        The reason may contain paths of this machine, and is not shown to clients.
+        """
         try:
             self.refresh()
-            self.refresh_error = None
+            self.is_stale, self._refresh_error = False, ""
         except Exception as error:
-            self.refresh_error = str(error) or type(error).__name__
+            reason = str(error) or type(error).__name__
+            if reason != self._refresh_error:
+                _log.warning("the newest saved index cannot be read, an older one is served: %s", reason)
+            self.is_stale, self._refresh_error = True, reason
 
     @property
     def has_graph(self) -> bool:

@@ -173,7 +173,7 @@ class InfoResponse(BaseModel):
 
 class HealthResponse(BaseModel):
     status: str = Field(description='"ok", or "stale" if the newest saved index cannot be read.')
-    trouble: str | None = Field(None, description="Error message if the status is stale; an older state is served.")
+    trouble: str | None = Field(None, description="What is wrong if the status is stale; an older state is served.")
 
 
 def describe_change(ticket: Ticket) -> dict[str, Any]:
