@@ -9,7 +9,6 @@ import threading
 import tracemalloc
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from io import BytesIO
 
 import pytest
@@ -20,7 +19,9 @@ from synthetic_photos import SyntheticPhotos, draw_scene, encode_jpeg
 from logt.descriptors import image_io
 from logt.server import api, web
 from logt.server.api import parse_json
+from logt.server.collection import BaseCollection, VectorCollection
 from logt.server.errors import HTTPError
+from logt.server.photo_collection import PhotoCollection
 from logt.server.schemas import AddRequest
 from logt.server.settings import Limits
 
@@ -211,15 +212,51 @@ def test_results_are_limited(photo_album):
         assert len(client.post(f"{API}/search/ids", json={**body, "k": 4}).content) < 1100
 
 
-def test_bodies_results_and_duplicates_are_handled_outside_of_the_event_loop(photo_client, monkeypatch):
-    threads = {}
-    for module, name in ((api, "parse_json"), (api, "render_hits"), (web, "render")):
+@pytest.fixture
+def threads(monkeypatch):
+    """The names of the threads that parse, render, or look at all photos."""
+    names = []
 
-        def recorded(original, *arguments):
-            threads[original.__name__] = threading.current_thread().name.rpartition("_")[0]
-            return original(*arguments)
+    def record(function):
+        def recorded(*arguments):
+            names.append(threading.current_thread().name)
+            return function(*arguments)
 
-        monkeypatch.setattr(module, name, partial(recorded, getattr(module, name)))
-    assert photo_client.post(f"{API}/search/ids", json={"ids": ["scene 00/photo 0.jpg"]}).status_code == 200
-    assert photo_client.get("/duplicates").status_code == 200
-    assert threads == {"parse_json": "logt-parse", "render_hits": "logt-parse", "render": "logt-search"}
+        return recorded
+
+    for module, name in ((api, "parse_json"), (api, "render_hits"), (api, "_to_json"), (web, "render")):
+        monkeypatch.setattr(module, name, record(getattr(module, name)))
+    for kind, name in ((PhotoCollection, "state"), (PhotoCollection, "has_graph"), (PhotoCollection, "indexing")):
+        monkeypatch.setattr(kind, name, property(record(getattr(kind, name).fget)))
+    for kind, name in ((BaseCollection, "report"), (SyntheticPhotos, "photo_path"), (BaseCollection, "sample_ids")):
+        monkeypatch.setattr(kind, name, record(getattr(kind, name)))
+    return names
+
+
+PHOTO_ID = "scene%2000/photo%200.jpg"
+PAGES = (
+    *("/", f"/?id={PHOTO_ID}", f"/?id={PHOTO_ID}&box=0,0,0.5,0.5", "/cards?page=0", "/duplicates"),
+    *(f"{API}/photos", f"{API}/duplicates", f"{API}/photo?id={PHOTO_ID}", f"{API}/metrics"),
+)
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_pages_and_results_are_computed_outside_of_the_event_loop(photo_client, threads, path):
+    assert photo_client.get(path).status_code == 200
+    assert threads
+    assert all(name.startswith("logt-") for name in threads)
+
+
+def test_bodies_and_files_are_read_outside_of_the_event_loop(photo_client, threads):
+    names = ["scene 00/photo 0.jpg"]
+    assert photo_client.post(f"{API}/search/ids", json={"ids": names}).status_code == 200
+    assert photo_client.post(f"{API}/photos/zip", data={"ids": json.dumps(names)}).status_code == 200
+    assert len(threads) >= 3
+    assert all(name.startswith("logt-") for name in threads)
+
+
+def test_the_start_page_of_vectors_is_rendered_outside_of_the_event_loop(photo_album, threads):
+    with open_client(VectorCollection(photo_album[1])) as client:
+        assert client.get("/").status_code == 200
+    assert threads
+    assert all(name.startswith("logt-") for name in threads)

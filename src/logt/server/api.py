@@ -196,6 +196,10 @@ def accepted(running: ChangeRunningError) -> Response:
 @router.get("/info", response_model=schemas.InfoResponse)
 async def info(service: ServiceDependency) -> Any:
     """Return the contents and size of the index, and the limits of the server."""
+    return await service.search_pool.run(_describe_index, service)
+
+
+def _describe_index(service: Service) -> dict[str, Any]:
     collection, settings = service.collection, service.settings
     return {
         "version": logt.__version__,
@@ -226,4 +230,5 @@ async def health(service: ServiceDependency) -> Any:
 @router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(service: ServiceDependency) -> Response:
     """Return request counts, latencies and sizes in the Prometheus text format."""
-    return Response(service.metrics.render(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+    content = await service.search_pool.run(service.metrics.render)
+    return Response(content, headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -117,7 +117,7 @@ async def get_photo(
     ] = "thumb",
 ) -> Response:
     """Return a photo in the index as JPEG, upright and without metadata."""
-    path, key = service.find_photo(id, size)
+    path, key = await service.search_pool.run(service.find_photo, id, size)
     etag = f'"{key}"'
     headers = {"ETag": etag, "Cache-Control": "private, max-age=60"}
     if etag in request.headers.get("if-none-match", ""):
@@ -144,18 +144,20 @@ async def list_photos(
     limit: Annotated[int, Query(ge=1, le=MAX_LISTED, description="Photos to return.")] = 100,
 ) -> Any:
     """Return photos of the index, with their dates and sizes."""
-    library = service.photo_collection.state.library
+    collection = service.photo_collection
 
-    def select() -> dict[str, Any]:
+    def select() -> Response:
+        library = collection.state.library
         selection = library.select(condition, order)
         photos = [
             {"id": photo.name, "date": library.date(photo.name), "width": photo.width, "height": photo.height}
             | {"bytes": photo.size}
             for photo in library.page(selection, offset, limit)
         ]
-        return {"total": len(selection), "photos": photos, "groups": list(map(asdict, selection.groups))}
+        groups = list(map(asdict, selection.groups))
+        return ASCIIJSONResponse({"total": len(selection), "photos": photos, "groups": groups})
 
-    return ASCIIJSONResponse(await service.search_pool.run(select))
+    return await service.search_pool.run(select)
 
 
 @router.get("/duplicates", response_model=schemas.DuplicatesResponse)
@@ -164,11 +166,15 @@ async def list_duplicates(
     threshold: Annotated[float | None, Query(gt=0, le=1, description="Minimum score of a pair.")] = None,
 ) -> Any:
     """Return groups of near-duplicates. The first request starts the search; repeat it until groups is not null."""
-    found = service.duplicates.find(threshold)
-    groups = None
-    if found.groups is not None:
-        groups = [{"score": group.score, "ids": group.names} for group in found.groups]
-    return ASCIIJSONResponse({"done": found.done, "total": found.total, "groups": groups})
+    finder = service.duplicates
+
+    def render() -> Response:
+        found, groups = finder.find(threshold), None
+        if found.groups is not None:
+            groups = [{"score": group.score, "ids": group.names} for group in found.groups]
+        return ASCIIJSONResponse({"done": found.done, "total": found.total, "groups": groups})
+
+    return await service.search_pool.run(render)
 
 
 @router.post("/photos/zip", response_class=Response, responses={200: _binary("application/zip")})
@@ -181,9 +187,12 @@ async def export_photos(
     ],
 ) -> Response:
     """Return photos as a zip file: their files with --allow-download, otherwise JPEGs of at most 2048 pixels."""
-    collection = service.photo_collection
-    photos = [(photo_id, _find_file(collection, photo_id)) for photo_id in dict.fromkeys(ids)]
-    decoder = service.photo_decoder
+    collection, decoder = service.photo_collection, service.photo_decoder
+
+    def find_files() -> list[tuple[str, FilePath | None]]:
+        return [(photo_id, _find_file(collection, photo_id)) for photo_id in dict.fromkeys(ids)]
+
+    photos = await service.search_pool.run(find_files)
     stream = stream_zip(
         photos, lambda path: decoder.render_jpeg(path, SIZES["large"]), originals=service.settings.originals
     )

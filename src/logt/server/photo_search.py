@@ -74,7 +74,8 @@ class PhotoSearch:
 
     async def store(self, name: str, photo: BinaryIO) -> str:
         """Describe a photo from a client, and return the key to search with it, which cannot be guessed."""
-        service, content = self._service, photo.read()
+        service = self._service
+        content = await service.parse_pool.run(photo.read)
         ((index, vector), describe_ms), jpeg = await asyncio.gather(
             service.image_pool.run(_time, lambda: self._describe_upload(content, None)),
             service.image_pool.run(service.upload_decoder.render_jpeg, content, SIZES["large"]),
@@ -113,9 +114,9 @@ class PhotoSearch:
             return await self._service.search_pool.run(
                 lambda: self._search(index, index.reconstruct([photo_id])[0], query)
             )
-        path = collection.photo_path(photo_id)
 
         def describe() -> tuple[Index, Floats]:
+            path = collection.photo_path(photo_id)
             region = _to_region(box, decoder, path)
             image, _ = decoder.decode_file(path, collection.side(region))
             return collection.describe(image, region)

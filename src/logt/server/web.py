@@ -79,21 +79,24 @@ class PageParams:
 Params = Annotated[PageParams, Depends()]
 
 
+# Pages are rendered in threads: one with hundreds of photos takes tens of milliseconds, and would hold up the others.
+
+
 @router.get("/")
 async def index_page(service: ServiceDependency, searches: SearchDependency, params: Params) -> Response:
     """Return the photos of the index, or the results for a photo or vector."""
     if params.is_search:
         return await _results_page(service, searches, params)
-    if isinstance(service.collection, PhotoCollection):
-        return await _browse_page(service, service.collection.state.library, params)
-    return render(service, "start.html", {"sample": service.collection.sample_ids()})
+    return await service.search_pool.run(_start_page, service, params)
 
 
 @router.get("/cards")
 async def cards(service: ServiceDependency, params: Params) -> Response:
     """Return one page of the photos that are browsed, as a fragment."""
-    library = service.photo_collection.state.library
-    return render(service, "cards.html", await service.search_pool.run(_select, library, params))
+    collection = service.photo_collection
+    return await service.search_pool.run(
+        lambda: render(service, "cards.html", _select(collection.state.library, params))
+    )
 
 
 @router.post("/")
@@ -116,10 +119,9 @@ async def duplicates_page(
     threshold: Annotated[float | None, Query(gt=0, le=1)] = None,
 ) -> Response:
     """Return the near-duplicates, or how far the search for them is."""
-    found = service.duplicates.find(threshold)
-    library = service.photo_collection.state.library
 
     def render_groups() -> Response:
+        found, library = service.duplicates.find(threshold), service.photo_collection.state.library
         groups = (found.groups or ())[:MAX_GROUPS]
         values = {
             "found": found,
@@ -128,7 +130,7 @@ async def duplicates_page(
         }
         return render(service, "duplicates.html", values)
 
-    return await service.search_pool.run(render_groups)  # there may be thousands of photos
+    return await service.search_pool.run(render_groups)
 
 
 @router.post("/login")
@@ -156,16 +158,23 @@ def _select(library: Library, params: PageParams) -> dict[str, Any]:
     }
 
 
-async def _browse_page(service: Service, library: Library, params: PageParams) -> Response:
-    values = await service.search_pool.run(_select, library, params)
-    return render(service, "browse.html", {**values, "folders": library.folders, "page_size": PAGE_SIZE})
+def _start_page(service: Service, params: PageParams) -> Response:
+    collection = service.collection
+    if not isinstance(collection, PhotoCollection):
+        return render(service, "start.html", {"sample": collection.sample_ids()})
+    library = collection.state.library
+    values = {**_select(library, params), "folders": library.folders, "page_size": PAGE_SIZE}
+    return render(service, "browse.html", values)
 
 
 async def _results_page(service: Service, searches: PhotoSearch, params: PageParams) -> Response:
-    collection = service.collection
-    k = _limit_k(service, params.k)
-    query = PhotoQuery(k, "diffusion" if params.deep else None, params.condition)
+    query = PhotoQuery(_limit_k(service, params.k), "diffusion" if params.deep else None, params.condition)
     name, found = await _search(service, searches, params, query)
+    return await service.search_pool.run(_render_results, service, params, name, found)
+
+
+def _render_results(service: Service, params: PageParams, name: str, found: PhotoResults) -> Response:
+    collection, k = service.collection, _limit_k(service, params.k)
     next_k = _limit_k(service, k + MORE_RESULTS)
     values = {
         "params": params,
