@@ -82,7 +82,7 @@ def test_an_image_that_needs_too_much_memory_is_refused_and_the_next_is_decoded(
         new_decoder.decode(content, 10)  # 36 MB: allowed
     new_decoder._limits = DecodeLimits()  # the limit of the process stays
     with pytest.raises(ImageError, match="memory"):
-        new_decoder.decode(encode(Image.new("RGB", (9000, 9000))), 10_000)
+        new_decoder.decode(encode(Image.new("RGB", (5500, 5500))), 10_000)
     assert new_decoder.decode(PHOTO, 100)[0].size
 
 
@@ -129,17 +129,16 @@ def test_an_interrupt_does_not_mix_up_replies(decoder, monkeypatch):
     assert decoder.decode(other, 100)[0].size == (50, 40)
 
 
-def test_large_images_are_decoded_one_at_a_time(monkeypatch):
-    monkeypatch.setattr("logt.descriptors.image_decoder.LARGE_PIXELS", 1000)
-    with closing(ImageDecoder(DecodeLimits(pixels=100_000), 2)) as decoder:
-        assert decoder._large.acquire(timeout=1)
+def test_large_images_are_decoded_one_at_a_time():
+    with closing(ImageDecoder(DecodeLimits(pixels=100_000, large_pixels=1000), 1)) as decoder:
+        assert decoder._large_child._places.acquire(timeout=1)
         assert decoder.decode(encode(Image.new("L", (20, 20))), 100)[0].size == (20, 20)  # small: no need to wait
         decoded = []
         thread = threading.Thread(target=lambda: decoded.append(decoder.decode(PHOTO, 1000)))
         thread.start()
         thread.join(0.5)
         assert not decoded
-        decoder._large.release()
+        decoder._large_child._places.release()
         thread.join()
         assert decoded[0][0].size == (240, 180)
         with pytest.raises(ImageError, match="100,000"):

@@ -17,6 +17,7 @@ from server_testing import API, error_message, open_album, open_client, wait_unt
 from synthetic_photos import SyntheticPhotos, draw_scene, encode_jpeg
 
 from logt.descriptors import image_io
+from logt.descriptors.image_decoder import ImageDecoder
 from logt.server import api, web
 from logt.server.api import parse_json
 from logt.server.collection import BaseCollection, VectorCollection
@@ -160,6 +161,46 @@ def test_requests_beyond_the_queue_are_refused(photo_album, unblock):
         responses = [request.result() for request in requests]
     assert sorted(response.status_code for response in responses) == [200, 200, 503, 503]
     assert all(response.headers["Retry-After"] for response in responses if response.status_code == 503)
+
+
+@pytest.fixture
+def held_bombs(monkeypatch):
+    """An event that images of more than 1000 pixels wait for when they are decoded."""
+    event, send = threading.Event(), ImageDecoder._send
+
+    def wait_and_send(*arguments, **request):
+        if request.get("max_pixels", 0) > 1000:
+            event.wait(30)
+        return send(*arguments, **request)
+
+    monkeypatch.setattr(ImageDecoder, "_send", wait_and_send)
+    monkeypatch.setattr("logt.server.service._LARGE_PIXELS", 1000, raising=False)
+    monkeypatch.setattr("logt.descriptors.image_decoder.LARGE_PIXELS", 1000)
+    yield event
+    event.set()
+
+
+BOMB, SMALL_PHOTO = encode_jpeg(draw_scene(1)), encode_jpeg(draw_scene(0, size=(30, 20)))
+
+
+@pytest.mark.parametrize("path", [f"{API}/search/photo", "/"])
+def test_pictures_with_many_pixels_do_not_hold_up_others(photo_album, held_bombs, path):
+    """They wait for one process of their own; if too many wait, the next is refused."""
+    with (
+        open_client(open_album(photo_album), workers=2, limits=Limits(seconds=10)) as client,
+        ThreadPoolExecutor(20) as pool,
+    ):
+
+        def send(content):
+            return client.post(path, files={"photo": content})
+
+        bombs = [pool.submit(send, BOMB) for _ in range(15)]
+        wait_until(lambda: client.app_service.image_pool.pending >= 9)
+        assert send(SMALL_PHOTO).status_code == 200
+        assert not any(bomb.done() and bomb.result().status_code == 200 for bomb in bombs)
+        held_bombs.set()
+        statuses = {bomb.result().status_code for bomb in bombs}
+    assert statuses == {200, 503}
 
 
 MEGABYTE = 1 << 20

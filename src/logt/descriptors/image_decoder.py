@@ -5,8 +5,8 @@ A decoder with a fault, or an image that needs too much memory, ends its process
 
 from __future__ import annotations
 
+import copy
 import json
-import threading
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _EXTENSIONS = {"jpeg": "jpg", "mpo": "jpg", "heif": "heic", "jpeg2000": "jp2"}
 _OTHER_BYTES = 256 << 20
 LARGE_PIXELS = 1 << 25
-"""Images of more pixels than this are decoded one at a time, to bound memory."""
+"""Images of more pixels than this are decoded one at a time, by default, to bound memory."""
 
 
 @dataclass(frozen=True)
@@ -39,26 +39,39 @@ class DecodeLimits:
     """Limits of one image. A process may use three times the decoded bytes.
 
     pixels, decoded_bytes: larger images are refused. seconds: the time for an image. niceness: of the processes.
+    large_pixels: images of more pixels than this are decoded one at a time.
     """
 
     pixels: int = MAX_PIXELS
     decoded_bytes: int = MAX_BYTES
     seconds: float = 300.0
     niceness: int = 0
+    large_pixels: int = LARGE_PIXELS
 
 
 class ImageDecoder:
     """Processes that decode images, started when they are needed and stopped when idle; threads may share them.
 
     limits: of each image.
-    processes: images that are decoded at the same time. Very large ones are decoded one at a time.
+    processes: images that are decoded at the same time, and beside them one large image, in a process of its own.
     idle_seconds: processes that were idle for so long are stopped.
     """
 
     def __init__(self, limits: DecodeLimits, processes: int, idle_seconds: float = 30.0):
         self._limits = limits
         self._children = ChildPool(self._start, processes, idle_seconds)
-        self._large = threading.Lock()
+        self._large_child = ChildPool(self._start, 1, idle_seconds)
+        self._accepts: tuple[str, ...] = ("small", "large")
+
+    @property
+    def small(self) -> ImageDecoder:
+        """The same processes, for images that are not large: others raise LargeImageError."""
+        return self._only("small")
+
+    @property
+    def large(self) -> ImageDecoder:
+        """The process for large images."""
+        return self._only("large")
 
     def decode(self, content: bytes, side: int) -> tuple[Image, str]:
         """Return an image for use at `side` pixels, and the file extension of its format."""
@@ -73,7 +86,7 @@ class ImageDecoder:
 
     def read_details(self, source: Path | bytes) -> ImageDetails:
         """Return the size of an image and when it was taken, from the header of its file."""
-        return ImageDetails(*self._send(source, action="details")[0]["details"])
+        return ImageDetails(*self._send(self._children, source, action="details")[0]["details"])
 
     def render_jpeg(self, source: Path | bytes, side: int) -> bytes:
         """Return an image as a JPEG of at most `side` pixels, upright and without metadata."""
@@ -82,6 +95,12 @@ class ImageDecoder:
     def close(self) -> None:
         """Stop the processes; the images that they work on are not decoded."""
         self._children.close()
+        self._large_child.close()
+
+    def _only(self, size: str) -> ImageDecoder:
+        decoder = copy.copy(self)
+        decoder._accepts = (size,)
+        return decoder
 
     def _start(self) -> Child:
         return Child(
@@ -99,31 +118,33 @@ class ImageDecoder:
 
     def _send_limited(self, source: Path | bytes, **request: Any) -> tuple[dict[str, Any], bytes]:
         """Send a request with the limits. A large image is refused at first, and then decoded alone."""
-        pixels, request["max_bytes"] = self._limits.pixels, self._limits.decoded_bytes
-        try:
-            return self._send(source, **request, max_pixels=min(pixels, LARGE_PIXELS))
-        except _LargeImageError as error:
-            if pixels <= LARGE_PIXELS:
-                raise ImageError("the image", error.reason) from None
-        with self._large:
-            return self._send(source, **request, max_pixels=pixels)
+        limits, request["max_bytes"] = self._limits, self._limits.decoded_bytes
+        if "small" in self._accepts:
+            try:
+                small = min(limits.pixels, limits.large_pixels)
+                return self._send(self._children, source, **request, max_pixels=small)
+            except LargeImageError:
+                if "large" not in self._accepts:
+                    raise
+        return self._send(self._large_child, source, **request, max_pixels=limits.pixels)
 
-    def _send(self, source: Path | bytes, **request: Any) -> tuple[dict[str, Any], bytes]:
+    def _send(self, children: ChildPool, source: Path | bytes, **request: Any) -> tuple[dict[str, Any], bytes]:
         content = source if isinstance(source, bytes) else b""
         if not isinstance(source, bytes):
             request["path"] = str(source)
         try:
-            head, data = self._children.ask(json.dumps(request).encode(), content, self._limits.seconds)
+            head, data = children.ask(json.dumps(request).encode(), content, self._limits.seconds)
         except ChildError:
             raise ImageError("the image", "decoding it takes too much memory or time") from None
         reply = json.loads(head)
         if "error" in reply:
-            raise (_LargeImageError if reply["large"] else ImageError)("the image", reply["error"])
+            is_large = reply["large"] and request["max_pixels"] < self._limits.pixels
+            raise (LargeImageError if is_large else ImageError)("the image", reply["error"])
         return reply, data
 
 
-class _LargeImageError(ImageError):
-    """An image has more pixels than the request allows."""
+class LargeImageError(ImageError):
+    """An image is large, but within the limits."""
 
 
 # ------------------------------------------------------------------------------------------------- in the child

@@ -77,8 +77,12 @@ class PhotoSearch:
         service = self._service
         content = await service.parse_pool.run(photo.read)
         ((index, vector), describe_ms), jpeg = await asyncio.gather(
-            service.image_pool.run(_time, lambda: self._describe_upload(content, None)),
-            service.image_pool.run(service.upload_decoder.render_jpeg, content, SIZES["large"]),
+            service.image_pool.run(
+                service.upload_decoder, lambda decoder: _time(lambda: self._describe_upload(decoder, content, None))
+            ),
+            service.image_pool.run(
+                service.upload_decoder, lambda decoder: decoder.render_jpeg(content, SIZES["large"])
+            ),
         )
         key = secrets.token_urlsafe(16)
         self._stored.put(key, StoredPhoto(name, jpeg, index, vector, describe_ms), len(jpeg))
@@ -101,11 +105,14 @@ class PhotoSearch:
     async def by_image(self, photo: BinaryIO, box: Box | None, query: PhotoQuery) -> PhotoResults:
         """Return the photos that are most similar to an image from a client or to a region of it."""
         self._check(query)
-        return await self._describe_and_search(lambda: self._describe_upload(photo.read(), box), query)
+        content = await self._service.parse_pool.run(photo.read)
+        return await self._describe_and_search(
+            self._service.upload_decoder, lambda decoder: self._describe_upload(decoder, content, box), query
+        )
 
     async def by_id(self, photo_id: Id, box: Box | None, query: PhotoQuery) -> PhotoResults:
         """Return the photos that are most similar to a photo of the index or to a region of it, without itself."""
-        collection, decoder = self._check(query), self._service.photo_decoder
+        collection = self._check(query)
         if not isinstance(photo_id, str) or photo_id not in collection.index:
             raise id_not_found(photo_id)
         query = replace(query, exclude=photo_id)
@@ -115,39 +122,40 @@ class PhotoSearch:
                 lambda: self._search(index, index.reconstruct([photo_id])[0], query)
             )
 
-        def describe() -> tuple[Index, Floats]:
+        def describe(decoder: ImageDecoder) -> tuple[Index, Floats]:
             path = collection.photo_path(photo_id)
             region = _to_region(box, decoder, path)
             image, _ = decoder.decode_file(path, collection.side(region))
             return collection.describe(image, region)
 
-        return await self._describe_and_search(describe, query)
+        return await self._describe_and_search(self._service.photo_decoder, describe, query)
 
     async def by_text(self, text: str, query: PhotoQuery) -> PhotoResults:
         """Return the photos that match a text best."""
         collection, query = self._check(query), replace(query, effort=TEXT_EFFORT)
-        return await self._describe_and_search(lambda: collection.describe_text(text), query)
+        decoder = self._service.upload_decoder  # not used
+        return await self._describe_and_search(decoder, lambda _: collection.describe_text(text), query)
 
     def _check(self, query: PhotoQuery) -> PhotoCollection:
         self._service.check_search(1, query.k, query.rerank)
         return self._service.photo_collection
 
-    def _describe_upload(self, content: bytes, box: Box | None) -> tuple[Index, Floats]:
-        collection, decoder = self._service.photo_collection, self._service.upload_decoder
+    def _describe_upload(self, decoder: ImageDecoder, content: bytes, box: Box | None) -> tuple[Index, Floats]:
+        collection = self._service.photo_collection
         region = _to_region(box, decoder, content)
         image, _ = decoder.decode(content, collection.side(region))
         return collection.describe(image, region)
 
     async def _describe_and_search(
-        self, describe: Callable[[], tuple[Index, Floats]], query: PhotoQuery
+        self, decoder: ImageDecoder, describe: Callable[[ImageDecoder], tuple[Index, Floats]], query: PhotoQuery
     ) -> PhotoResults:
         """Compute the vector of a query and search with it, in a thread for searches by image."""
 
-        def search() -> PhotoResults:
-            (index, vector), describe_ms = _time(describe)
+        def search(decoder: ImageDecoder) -> PhotoResults:
+            (index, vector), describe_ms = _time(lambda: describe(decoder))
             return self._search(index, vector, query, describe_ms)
 
-        return await self._service.image_pool.run(search)
+        return await self._service.image_pool.run(decoder, search)
 
     def _search(
         self, index: Index, vector: Floats, query: PhotoQuery, describe_ms: float | None = None

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,6 +20,7 @@ from logt.server.changes import ChangeQueue, fingerprint
 from logt.server.collection import Add, BaseCollection, Hit, Id, Remove, Rerank, Upload
 from logt.server.duplicate_finder import DuplicateFinder
 from logt.server.errors import HTTPError, photo_file_missing
+from logt.server.image_pool import ImagePool
 from logt.server.metrics import ServerMetrics
 from logt.server.photo_collection import PhotoCollection
 from logt.server.settings import Settings
@@ -28,6 +30,8 @@ from logt.server.thread_pool import BoundedThreadPool
 SIZES = {"thumb": 480, "large": 2048}
 """Length of the longer side of a preview in pixels."""
 _MAX_DECODERS = 2  # processes for images from clients, and as many for photos of the index
+_LARGE_PIXELS = 1 << 24  # an image of more pixels can take seconds
+_MAX_PREVIEWS = 1000  # that wait
 _NICENESS = 5  # of these processes: searches come first
 
 
@@ -38,16 +42,16 @@ class Service:
         self.collection, self.settings, self.metrics = collection, settings, ServerMetrics()
         limits, workers = settings.limits, settings.workers
         self.search_pool = BoundedThreadPool("search", workers)
-        self.image_pool = BoundedThreadPool("image-search", workers, limits.waiting)
+        self.image_pool = ImagePool("image-search", workers, limits.waiting, limits.waiting_large)
         self.parse_pool = BoundedThreadPool("parse", 2)
-        self._thumbnail_pool = BoundedThreadPool("thumbnail", workers)
+        self._thumbnail_pool = ImagePool("thumbnail", workers, _MAX_PREVIEWS, _MAX_PREVIEWS)
         self._refresh_pool = BoundedThreadPool("refresh", 1, 1)
         self.changes = ChangeQueue(collection.apply, limits.waiting_changes, 4 * limits.body_bytes)
         processes = min(_MAX_DECODERS, workers)
-        uploads = DecodeLimits(limits.pixels, limits.decoded_bytes, limits.seconds, _NICENESS)
-        self.upload_decoder = ImageDecoder(uploads, processes)
-        photos = DecodeLimits(seconds=limits.seconds, niceness=_NICENESS)
+        photos = DecodeLimits(seconds=limits.decode_seconds, niceness=_NICENESS, large_pixels=_LARGE_PIXELS)
         self.photo_decoder = ImageDecoder(photos, processes)
+        uploads = replace(photos, pixels=limits.pixels, decoded_bytes=limits.decoded_bytes)
+        self.upload_decoder = ImageDecoder(uploads, processes)
         self._thumbnails = SizedCache[bytes](limits.cache_bytes)
         self._duplicates = DuplicateFinder(collection) if isinstance(collection, PhotoCollection) else None
         self._add_gauges()
@@ -99,7 +103,9 @@ class Service:
         """Return a preview as JPEG; `path` and `key` are from `find_photo`."""
         jpeg = self._thumbnails.get(key)
         if jpeg is None:
-            jpeg = await self._thumbnail_pool.run(self.photo_decoder.render_jpeg, path, SIZES[size])
+            jpeg = await self._thumbnail_pool.run(
+                self.photo_decoder, lambda decoder: decoder.render_jpeg(path, SIZES[size])
+            )
             self._thumbnails.put(key, jpeg, len(jpeg))
         return jpeg
 
@@ -110,11 +116,12 @@ class Service:
         if not collection.allows_uploads:
             raise HTTPError(403, "no_uploads", "uploads are disabled; start the server with --allow-upload")
 
-        def check() -> Upload:
-            content = photo.read()
-            return Upload(content, self.upload_decoder.decode(content, collection.side(None))[1])
+        content = await self.parse_pool.run(photo.read)
 
-        return str(await self.changes.submit(await self.image_pool.run(check)))
+        def check(decoder: ImageDecoder) -> Upload:
+            return Upload(content, decoder.decode(content, collection.side(None))[1])
+
+        return str(await self.changes.submit(await self.image_pool.run(self.upload_decoder, check)))
 
     async def add(
         self, vectors: list[list[float]], ids: list[Id] | None, replace: bool, key: str | None = None

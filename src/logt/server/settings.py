@@ -20,6 +20,8 @@ class Limits:
     """Pixels of an uploaded photo."""
     decoded_bytes: int = 400 << 20
     """Bytes of a decoded photo."""
+    decode_seconds: float = 10.0
+    """Time to decode a photo."""
     seconds: float = 30.0
     k: int = 1000
     queries: int = 256
@@ -31,6 +33,8 @@ class Limits:
     """Vectors or ids in one change."""
     waiting: int = 32
     """Queue length for searches by photo, region or text; when it is full, the response is 503."""
+    waiting_large: int = 8
+    """Queue length for photos from clients of more than 16 million pixels, which are decoded one at a time."""
     waiting_changes: int = 1000
     """Queue length for changes, which are applied together; they may also have four times `body_bytes` in total."""
     cache_bytes: int = 64 << 20
