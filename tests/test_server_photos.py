@@ -231,7 +231,9 @@ def test_an_uploaded_file_that_was_not_indexed_is_indexed_by_a_retry(client, fol
 def test_photos_of_the_owner_in_the_upload_folder_are_never_deleted(client, folder):
     (folder / "uploads").mkdir()
     shutil.copy(folder / "other-000.jpg", folder / "uploads" / "mine.jpg")
-    photo_id = upload(client).json()["id"]  # indexes both
+    photo_id = upload(client).json()["id"]
+    update(folder)
+    wait_until(lambda: client.get(f"{API}/info").json()["vectors"] == 14)
     for ids in (["uploads/mine.jpg"], [photo_id, "uploads/mine.jpg"]):
         error_message(remove(client, *ids), 409, "follows_folder")
     shutil.copy(folder / "other-000.jpg", folder / photo_id)  # the owner put another photo in its place

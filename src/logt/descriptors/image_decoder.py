@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from logt._internal.subprocess_worker import Child, ChildError, ChildPool
 from logt.descriptors.image_io import (
@@ -49,6 +49,14 @@ class DecodeLimits:
     large_pixels: int = LARGE_PIXELS
 
 
+class DecodedImage(NamedTuple):
+    """An image from bytes, the file extension of its format, and the details in its header."""
+
+    image: Image
+    extension: str
+    details: ImageDetails
+
+
 class ImageDecoder:
     """Processes that decode images, started when they are needed and stopped when idle; threads may share them.
 
@@ -73,11 +81,11 @@ class ImageDecoder:
         """The process for large images."""
         return self._only("large")
 
-    def decode(self, content: bytes, side: int) -> tuple[Image, str]:
-        """Return an image for use at `side` pixels, and the file extension of its format."""
+    def decode(self, content: bytes, side: int) -> DecodedImage:
+        """Return an image for use at `side` pixels."""
         image, reply = self._decode(content, side)
         name = str(reply["format"]).lower()
-        return image, _EXTENSIONS.get(name, name)
+        return DecodedImage(image, _EXTENSIONS.get(name, name), ImageDetails(*reply["details"]))
 
     def decode_file(self, path: Path, side: int) -> tuple[Image, ImageDetails]:
         """Return an image file for use at `side` pixels, and its details."""

@@ -46,6 +46,12 @@ class FileStamp(NamedTuple):
     mtime_ns: int
 
 
+def file_stamp(path: Path) -> FileStamp:
+    """Return the stamp of a file."""
+    status = path.lstat()
+    return FileStamp(status.st_size, status.st_mtime_ns)
+
+
 class CatalogPhoto(NamedTuple):
     """A photo in the catalog: its stamp, its size in pixels, 0 if unknown, and when it was taken, "" if unknown."""
 
@@ -89,14 +95,23 @@ class Catalog:
             db.execute("DELETE FROM others")
             db.executemany("INSERT INTO others VALUES (?, ?, ?)", ((name, *stamp) for name, stamp in files.items()))
 
-    def record(self, photos: Sequence[tuple[str, FileStamp, Floats, ImageDetails]]) -> None:
-        """Add or replace photos with new descriptors, which are not yet in the vector index."""
+    def record(
+        self,
+        photos: Sequence[tuple[str, FileStamp, Floats, ImageDetails]],
+        whitening: str | None = None,
+        *,
+        keep_descriptors: bool = True,
+    ) -> None:
+        """Add or replace photos with new descriptors.
+
+        whitening: of their vectors, which are saved next; None if they are saved later.
+        """
         rows = (
-            (name, *stamp, *details, descriptor.astype(np.float16).tobytes())
+            (name, *stamp, *details, descriptor.astype(np.float16).tobytes() if keep_descriptors else None, whitening)
             for name, stamp, descriptor, details in photos
         )
         with self._transaction() as db:
-            db.executemany("INSERT OR REPLACE INTO photos VALUES (?, ?, ?, ?, ?, ?, ?, NULL)", rows)
+            db.executemany("INSERT OR REPLACE INTO photos VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def photos(self) -> list[CatalogPhoto]:
         """Return all photos and what is known about them."""

@@ -324,7 +324,7 @@ class _Indexer:
             self.index.write_whitening(whitening)
             self.manifest = replace(self.manifest, whitening=whitening.checksum)
             self.manifest.write(self.index.path)
-        self.catalog.mark_indexed(whitening.checksum, drop_descriptors=whitening.count >= FINAL_COUNT)
+        self.catalog.mark_indexed(whitening.checksum, drop_descriptors=is_final(whitening))
         self.index.remove_all_except(whitening.checksum)
 
     def _write_vectors(self, whitening: Whitening, compact: bool) -> None:
@@ -358,11 +358,21 @@ class _Indexer:
         """Return the whitening of the present vectors, or a new one if the folder has grown or is relearned."""
         if self.manifest.whitening is not None and not self.catalog.relearning:
             current = self.index.read_whitening(self.manifest.whitening)
-            if current.count >= FINAL_COUNT or self.catalog.count() < GROWTH * current.count:
+            if not is_outgrown(current, self.catalog.count()):
                 return current
         if not self.model.output.whiten:
             return Whitening.identity(len(self.catalog.sample_descriptors(1, np.random.default_rng(0))[0]))
         return Whitening.learn(self.catalog.sample_descriptors(_SAMPLE_SIZE, np.random.default_rng(0)))
+
+
+def is_final(whitening: Whitening) -> bool:
+    """Return whether a whitening was learned from enough photos to stay."""
+    return whitening.count >= FINAL_COUNT
+
+
+def is_outgrown(whitening: Whitening, count: int) -> bool:
+    """Return whether a whitening is learned again when there are so many photos."""
+    return not is_final(whitening) and count >= GROWTH * whitening.count
 
 
 def _shuffle_key(name: str) -> bytes:

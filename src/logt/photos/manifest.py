@@ -128,15 +128,22 @@ class PhotoManifest:
             self._check_sha256(_sha256(path), path)  # before its bytes are used, or take memory
             model = Model.load(path, settings=self._own_settings(path) if is_given else self.settings)
         self._check_sha256(model.sha256, model.path)
-        given = _json_values(model.settings)
-        for name, value in self.settings.items():
-            if given.get(name) != value:
-                raise InvalidInputError(
-                    f"the photos were indexed with {name} = {value}, not {given.get(name)}; relearn to change it"
-                )
+        for name, value in self._other_settings(model).items():
+            raise InvalidInputError(
+                f"the photos were indexed with {name} = {self.settings[name]}, not {value}; relearn to change it"
+            )
         if is_given:
             _remember(model, self.settings)
         return model
+
+    def is_of(self, model: Model) -> bool:
+        """Return whether a model computes the descriptors of this index."""
+        return model.sha256 == self.sha256 and not self._other_settings(model)
+
+    def _other_settings(self, model: Model) -> dict[str, Any]:
+        """Return the settings of a model that differ from those of the index."""
+        given = _json_values(model.settings)
+        return {name: given.get(name) for name, value in self.settings.items() if given.get(name) != value}
 
     def _check_sha256(self, sha256: str, path: str | Path) -> None:
         if sha256 != self.sha256:

@@ -97,6 +97,11 @@ class Photos:
         """
         return self._state.whitening(self._extract(image, box))
 
+    def raw_descriptor(self, image: AnyImage) -> tuple[Floats, Model]:
+        """Return the descriptor of an image as the model computes it, not whitened, and the model."""
+        model = self._model
+        return model(as_rgb(image, model.side)), model
+
     def search(
         self,
         image: AnyImage,

@@ -53,12 +53,19 @@ class ChangeRunningError(Exception):
 class ChangeQueue:
     """Changes that wait for one writer thread.
 
-    apply: applies a group of changes and saves them, as `BaseCollection.apply`.
+    apply: applies a group of changes and saves them, as `BaseCollection.apply`. tidy: called after each group.
     max_waiting, max_bytes: if so many changes wait, or so many bytes of them, the next is refused with a 503 error.
     """
 
-    def __init__(self, apply: Callable[[Sequence[Change]], list[Any]], max_waiting: int, max_bytes: int):
-        self._apply, self._max_waiting, self._max_bytes = apply, max_waiting, max_bytes
+    def __init__(
+        self,
+        apply: Callable[[Sequence[Change]], list[Any]],
+        tidy: Callable[[], None],
+        max_waiting: int,
+        max_bytes: int,
+    ):
+        self._apply, self._tidy = apply, tidy
+        self._max_waiting, self._max_bytes = max_waiting, max_bytes
         self._waiting: list[Ticket] = []
         self._tickets: OrderedDict[str, Ticket] = OrderedDict()
         self._keys: dict[str, Ticket] = {}
@@ -140,6 +147,7 @@ class ChangeQueue:
             except Exception as error:
                 results = [error] * len(group)
             loop.call_soon_threadsafe(self._finish, group, results)
+            self._tidy()
 
         self._thread.submit(write)
 

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from logt._internal.types import Array
+from logt._internal.types import Array, Floats
+from logt.descriptors import Model
+from logt.descriptors.image_io import ImageDetails
 from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.photos.progress_file import IndexingProgress
@@ -65,10 +67,17 @@ class Remove:
 
 @dataclass(frozen=True, eq=False)
 class Upload:
-    """Store and index a photo: the bytes of its file, and its format as a file extension. The result is its id."""
+    """Store and index a photo. The result is its id.
+
+    content: the bytes of its file. extension: its format as a file extension. details: from its header.
+    descriptor, model: as the model computes it, not whitened.
+    """
 
     content: bytes
     extension: str
+    details: ImageDetails
+    descriptor: Floats
+    model: Model
 
     @property
     def nbytes(self) -> int:
@@ -139,6 +148,9 @@ class BaseCollection(ABC):
     @abstractmethod
     def refresh(self) -> None:
         """Load what other processes have saved."""
+
+    def tidy(self) -> None:  # noqa: B027 - only some collections have such work
+        """Do the work that changes left behind; called when their results were sent, before the next changes."""
 
     @property
     def indexing(self) -> IndexingProgress | None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +15,10 @@ from logt._internal.types import Floats
 from logt.descriptors.boxes import Box
 from logt.errors import InvalidInputError
 from logt.index import Index
+from logt.photos.catalog import file_stamp
 from logt.photos.index_folder import find_index
 from logt.photos.manifest import MANIFEST_FILE
+from logt.photos.photo_writer import PhotoWriter
 from logt.photos.progress_file import IndexingProgress, read_progress
 from logt.server.collection import BaseCollection, Change, Id, PerState, Remove, Upload, VectorCollection
 from logt.server.errors import HTTPError, id_not_found, photo_file_missing
@@ -47,8 +51,10 @@ class PhotoCollection(BaseCollection):
         super().__init__()
         self.photos, self.allows_uploads, self._model = photos, allow_uploads, model
         self._uploads = UploadFolder(photos.folder, photos.path)
+        self._writer: PhotoWriter | None = None
         if allow_uploads:
             self._uploads.finish_interrupted()
+            self._writer = PhotoWriter(photos.path)
         self._state = PerState(lambda index: PhotoState(Library(photos.details()), Background(index)))
         _ = self.state  # the first request does not wait for it
 
@@ -114,31 +120,64 @@ class PhotoCollection(BaseCollection):
             raise photo_file_missing() from None
 
     def apply(self, changes: Sequence[Change]) -> list[Any]:
-        return [self._try_change(change) for change in changes]
+        results: list[Any] = []
+        for is_upload, group in groupby(changes, lambda change: isinstance(change, Upload)):
+            if is_upload:
+                results += self._upload([change for change in group if isinstance(change, Upload)])
+            else:
+                results += map(self._try_change, group)
+        return results
 
     def _try_change(self, change: Change) -> Any:
         try:
-            if isinstance(change, Upload):
-                return self._upload(change)
             if isinstance(change, Remove):
                 return self._remove(change.ids)
             raise _follows_folder("add")
         except Exception as error:
             return error
 
-    def _upload(self, photo: Upload) -> str:
-        """Store a photo in the upload folder, index it and return its id. If that fails, no file is left."""
-        photo_id, is_new = self._uploads.store(photo.content, photo.extension)
-        if is_new or photo_id not in self.index:
+    def _upload(self, uploads: Sequence[Upload]) -> list[Any]:
+        """Store photos in the upload folder and index them together; return the id of each, or its exception.
+
+        No file is left of a photo that fails.
+        """
+        results: list[Any] = []
+        new: dict[str, Upload] = {}
+        with ExitStack() as stored:
+            for upload in uploads:
+                try:
+                    photo_id, is_new = self._uploads.store(upload.content, upload.extension)
+                except Exception as error:
+                    results.append(error)
+                    continue
+                results.append(photo_id)
+                if photo_id not in self.index and photo_id not in new:
+                    new[photo_id] = upload
+                    if is_new:
+                        stored.callback(self._uploads.discard, photo_id)
             try:
-                self._update_index()
-                if photo_id not in self.index:
-                    raise HTTPError(415, "not_a_photo", "the photo was stored, but could not be indexed")
-            except BaseException:
-                if is_new:
-                    self._uploads.discard(photo_id)
-                raise
-        return photo_id
+                self._index_uploads(new)
+                stored.pop_all()
+            except Exception as error:
+                return [error if result in new else result for result in results]
+        return results
+
+    def _index_uploads(self, uploads: Mapping[str, Upload]) -> None:
+        """Index photos that were stored: only they are written, unless everything is being indexed again."""
+        if not uploads:
+            return
+        model = next(iter(uploads.values())).model
+        photos = [
+            (photo_id, file_stamp(self.photos.folder / photo_id), upload.descriptor, upload.details)
+            for photo_id, upload in uploads.items()
+        ]
+        are_alike = all(upload.model is model for upload in uploads.values())
+        if are_alike and self._writer is not None and self._writer.add(photos, model):
+            self.photos.refresh()
+            return
+        self._update_index()
+        if not all(photo_id in self.index for photo_id in uploads):
+            raise HTTPError(415, "not_a_photo", "a photo was stored, but could not be indexed")
 
     def _remove(self, ids: list[Id]) -> int:
         """Remove uploaded photos and their files, and return how many; other photos cannot be removed."""
@@ -147,8 +186,20 @@ class PhotoCollection(BaseCollection):
             raise _follows_folder("remove")
         if known:
             with self._uploads.set_aside(known):
-                self._update_index()
+                if self._writer is not None and self._writer.remove(known):
+                    self.photos.refresh()
+                else:
+                    self._update_index()
         return len(known)
+
+    def tidy(self) -> None:
+        """Learn the whitening again if there are many more photos; searches use the present one meanwhile."""
+        if self._writer is not None and self._writer.is_outgrown:
+            self._writer.is_outgrown = False
+            try:
+                self._update_index()
+            except Exception:  # the next upload tries again
+                _log.exception("the whitening could not be learned again")
 
     def refresh(self) -> None:
         before = self.folders

@@ -143,8 +143,7 @@ class PhotoSearch:
     def _describe_upload(self, decoder: ImageDecoder, content: bytes, box: Box | None) -> tuple[Index, Floats]:
         collection = self._service.photo_collection
         region = _to_region(box, decoder, content)
-        image, _ = decoder.decode(content, collection.side(region))
-        return collection.describe(image, region)
+        return collection.describe(decoder.decode(content, collection.side(region)).image, region)
 
     async def _describe_and_search(
         self, decoder: ImageDecoder, describe: Callable[[ImageDecoder], tuple[Index, Floats]], query: PhotoQuery

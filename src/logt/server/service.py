@@ -46,7 +46,7 @@ class Service:
         self.parse_pool = BoundedThreadPool("parse", 2)
         self._thumbnail_pool = ImagePool("thumbnail", workers, _MAX_PREVIEWS, _MAX_PREVIEWS)
         self._refresh_pool = BoundedThreadPool("refresh", 1, 1)
-        self.changes = ChangeQueue(collection.apply, limits.waiting_changes, 4 * limits.body_bytes)
+        self.changes = ChangeQueue(collection.apply, collection.tidy, limits.waiting_changes, 4 * limits.body_bytes)
         processes = min(_MAX_DECODERS, workers)
         photos = DecodeLimits(seconds=limits.decode_seconds, niceness=_NICENESS, large_pixels=_LARGE_PIXELS)
         self.photo_decoder = ImageDecoder(photos, processes)
@@ -118,10 +118,11 @@ class Service:
 
         content = await self.parse_pool.run(photo.read)
 
-        def check(decoder: ImageDecoder) -> Upload:
-            return Upload(content, decoder.decode(content, collection.side(None))[1])
+        def describe(decoder: ImageDecoder) -> Upload:
+            image, extension, details = decoder.decode(content, collection.side(None))
+            return Upload(content, extension, details, *collection.photos.raw_descriptor(image))
 
-        return str(await self.changes.submit(await self.image_pool.run(self.upload_decoder, check)))
+        return str(await self.changes.submit(await self.image_pool.run(self.upload_decoder, describe)))
 
     async def add(
         self, vectors: list[list[float]], ids: list[Id] | None, replace: bool, key: str | None = None
