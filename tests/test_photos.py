@@ -14,7 +14,7 @@ from PIL import Image
 from logt._internal.subprocess_worker import Child
 from logt.descriptors import Model
 from logt.errors import InvalidInputError
-from logt.photos import Photos, indexer, update
+from logt.photos import Photos, extraction, indexer, update
 from logt.photos.manifest import MANIFEST_FILE
 from logt.photos.progress_file import published_progress
 
@@ -90,8 +90,8 @@ def test_videos_and_other_files_are_counted_and_read_once(album, monkeypatch):
     done = update(album)
     assert (done.added, done.failed, done.others) == (1, [], 5)
     read = []
-    real = indexer.read_photo
-    monkeypatch.setattr(indexer, "read_photo", lambda path, side: read.append(path.name) or real(path, side))
+    real = extraction.read_photo
+    monkeypatch.setattr(extraction, "read_photo", lambda path, side: read.append(path.name) or real(path, side))
     assert (update(album).others, read) == (5, [])
     (album / "notes.txt").write_text("a longer note")
     (album / "clip.mp4").unlink()

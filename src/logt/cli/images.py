@@ -70,6 +70,10 @@ def index(
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Remove damaged files of the index, and compute them again.")
     ] = False,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", help="Remove photos that are gone, even a tenth of all, or all photos of a folder."),
+    ] = False,
     threads: Threads = None,
     ray: Ray = None,
     as_json: AsJson = False,
@@ -89,6 +93,7 @@ def index(
                 model=chosen,
                 relearn=relearn,
                 rebuild=rebuild,
+                yes=yes,
                 workers=threads,
                 extract=None if ray is None else RayExtractor(ray or None),
                 progress=report,

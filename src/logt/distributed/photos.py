@@ -10,7 +10,7 @@ from typing import Any
 from logt.descriptors import Model
 from logt.distributed.cluster import connect
 from logt.errors import WorkerError
-from logt.photos.indexer import Extracted, extract_photo
+from logt.photos.extraction import Extracted, extract_photo
 from logt.photos.manifest import PhotoManifest
 
 TOGETHER = 8

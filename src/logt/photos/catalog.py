@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime
@@ -25,6 +26,8 @@ CATALOG_FILES = [CATALOG_FILE + suffix for suffix in ("", "-journal", "-wal", "-
 # descriptor: as float16, not whitened, NULL after a final whitening, when it is no longer needed; whitening: of its
 # vector in the index, NULL until it has one.
 # others: files that are not photos, such as videos; they are not read again until they change.
+# removed: photos that were removed lately; descriptor: as above, or with a whitening, the vector in the index; time:
+# of the removal, in seconds. Catalogs of earlier versions do not have this table.
 # notes: the row 'relearn' exists while everything is being indexed again, and holds the new manifest.
 _TABLES = {
     "photos": (
@@ -32,8 +35,16 @@ _TABLES = {
         "width INTEGER NOT NULL, height INTEGER NOT NULL, taken TEXT NOT NULL, descriptor BLOB, whitening TEXT)"
     ),
     "others": "CREATE TABLE others (name TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL)",
+    "removed": (
+        "CREATE TABLE removed (name TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, "
+        "width INTEGER NOT NULL, height INTEGER NOT NULL, taken TEXT NOT NULL, descriptor BLOB NOT NULL, "
+        "whitening TEXT, time INTEGER NOT NULL)"
+    ),
     "notes": "CREATE TABLE notes (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
 }
+MAX_REMOVED, REMOVED_SECONDS = 50_000, 30 * 86400
+"""Photos that are remembered after they were removed, and how long."""
+
 _RELEARN = "relearn"
 _DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 _JOURNAL_END = bytes.fromhex("d9d505f920a163d7")  # of a journal that names another file, which SQLite would delete
@@ -74,7 +85,9 @@ class Catalog:
                     db.execute("BEGIN")
                     for table in _TABLES.values():
                         db.execute(table)
-                self._check_schema(db)
+                tables = self._check_schema(db)
+                if create and "removed" not in tables:
+                    db.execute(_TABLES["removed"])
         except BaseException:
             self._connection.close()
             raise
@@ -83,7 +96,7 @@ class Catalog:
         """Close the file."""
         self._connection.close()
 
-    def stamps(self, table: Literal["photos", "others"] = "photos") -> dict[str, FileStamp]:
+    def stamps(self, table: Literal["photos", "others", "removed"] = "photos") -> dict[str, FileStamp]:
         """Return the stamp of every file of a table at the time when it was read."""
         with self._transaction() as db:
             rows = db.execute(f"SELECT name, size, mtime_ns FROM {table}")
@@ -124,10 +137,65 @@ class Catalog:
         with self._transaction() as db:
             db.executemany("DELETE FROM photos WHERE name = ?", ((name,) for name in names))
 
+    def clear(self) -> None:
+        """Remove all photos, and forget those that were removed lately."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM photos")
+            db.execute("DELETE FROM removed")
+
+    def without_descriptor(self, names: Iterable[str]) -> list[str]:
+        """Return the photos among these whose descriptors are no longer in the catalog."""
+        query = "SELECT name FROM photos WHERE name = ? AND descriptor IS NULL"
+        with self._transaction() as db:
+            return [name for name in names if db.execute(query, (name,)).fetchone()]
+
+    def remove_for_now(self, names: Iterable[str], vectors: Mapping[str, Floats], whitening: str | None) -> None:
+        """Remove photos, and remember them for a while: `take_back` adds them again.
+
+        vectors: of photos without a descriptor. whitening: of the vectors.
+        """
+        keep = (
+            "INSERT OR REPLACE INTO removed SELECT name, size, mtime_ns, width, height, taken, "
+            "coalesce(descriptor, :vector), CASE WHEN descriptor IS NULL THEN :whitening END, :now "
+            "FROM photos WHERE name = :name AND coalesce(descriptor, :vector) IS NOT NULL"
+        )
+        now = int(time.time())
+        with self._transaction() as db:
+            for name in names:
+                vector = vectors[name].astype(np.float16).tobytes() if name in vectors else None
+                db.execute(keep, {"name": name, "vector": vector, "whitening": whitening, "now": now})
+                db.execute("DELETE FROM photos WHERE name = ?", (name,))
+            db.execute("DELETE FROM removed WHERE time < ?", (now - REMOVED_SECONDS,))
+            newest = "SELECT name FROM removed ORDER BY time DESC LIMIT ?"
+            db.execute(f"DELETE FROM removed WHERE name NOT IN ({newest})", (MAX_REMOVED,))
+
+    def take_back(self, names: Iterable[str], whitening: str | None) -> tuple[set[str], dict[str, Floats]]:
+        """Add removed photos again; return their names, and the vectors of those that have no descriptor.
+
+        whitening: of the present vectors, which these vectors join next.
+        """
+        again: set[str] = set()
+        vectors: dict[str, Floats] = {}
+        with self._transaction() as db:
+            for name in names:
+                row = db.execute("SELECT * FROM removed WHERE name = ?", (name,)).fetchone()
+                *about, descriptor, kind, _ = row
+                if kind is None or kind == whitening:
+                    again.add(name)
+                    stored = None if kind else descriptor
+                    db.execute(
+                        "INSERT OR REPLACE INTO photos VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*about, stored, kind)
+                    )
+                    if kind:
+                        vectors[name] = _decode_descriptors([descriptor])[0]
+                db.execute("DELETE FROM removed WHERE name = ?", (name,))
+        return again, vectors
+
     def start_relearning(self, manifest: str) -> None:
         """Remove all photos and keep the new manifest until `mark_indexed`, so that an interrupted run can resume."""
         with self._transaction() as db:
             db.execute("DELETE FROM photos")
+            db.execute("DELETE FROM removed")
             db.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (_RELEARN, manifest))
 
     @property
@@ -199,14 +267,16 @@ class Catalog:
                 db.execute("UPDATE photos SET descriptor = NULL WHERE descriptor IS NOT NULL")
             db.execute("DELETE FROM notes WHERE name = ?", (_RELEARN,))
 
-    def _check_schema(self, db: sqlite3.Connection) -> None:
-        """Raise if there is anything but the tables above: a view or a trigger could compute for ever."""
-        tables = db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL OR type != 'index'").fetchall()
-        if len(tables) != len(_TABLES) or dict(tables) != _TABLES:
+    def _check_schema(self, db: sqlite3.Connection) -> dict[str, str]:
+        """Return the tables; raise if they are not those above: a view or a trigger could compute for ever."""
+        found = db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL OR type != 'index'").fetchall()
+        tables = dict(found)
+        if len(found) != len(tables) or {"removed": _TABLES["removed"], **tables} != _TABLES:
             raise CorruptIndexError(f"{self._file} is damaged: its tables are not those of a catalog")
-        for name in _TABLES:
+        for name in tables:
             if db.execute(f"SELECT 1 FROM {name} WHERE name IS NULL OR name >= x'' LIMIT 1").fetchone():
                 raise CorruptIndexError(f"{self._file} is damaged: a name is not a text")
+        return tables
 
     def _check_photo(self, photo: CatalogPhoto) -> CatalogPhoto:
         """Return a photo, without its date if that is none; raise if another value has the wrong type."""

@@ -6,34 +6,28 @@ can be repeated: vectors replace those with the same name, and names that are no
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from logt._internal.progress import shown_progress
 from logt._internal.threads import Progress, Workers, available_cores
-from logt._internal.types import Floats
 from logt._internal.validation import check_int
-from logt.descriptors import ImageError, Model, Whitening
-from logt.descriptors.image_decoder import DecodeLimits, ImageDecoder
-from logt.descriptors.image_io import NOT_AN_IMAGE, ImageDetails
+from logt.descriptors import Model, Whitening
+from logt.descriptors.image_io import NOT_AN_IMAGE
 from logt.errors import CorruptIndexError, InvalidInputError
-from logt.photos.catalog import Catalog, FileStamp
+from logt.photos.catalog import MAX_REMOVED, Catalog, FileStamp
+from logt.photos.extraction import Extracted, ExtractElsewhere, extract_photo
 from logt.photos.folder_scan import FolderScan, is_photo_name, is_raw_name, scan_folders
 from logt.photos.index_folder import DEFAULT_NAME, IndexFolder, naming_the_way_out
 from logt.photos.manifest import PhotoManifest
 from logt.photos.progress_file import published_progress
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
+from logt.photos.removal_check import check_removals, is_inside
 
 FINAL_COUNT = 4096
 """A whitening learned from this many photos is final; one from fewer is learned again as the folder grows."""
@@ -43,7 +37,6 @@ GROWTH = 1.25
 
 _SAMPLE_SIZE = 20_000  # descriptors that a whitening is learned from, at most
 _BLOCK_SIZE = 64  # photos recorded together: the work that is lost, at most, when a run is killed
-_MAX_PROCESSES = 256  # that decode photos; they are started as threads ask for them
 _BATCH_SIZE = 8192  # vectors added to the index together
 _MAX_SEGMENTS = 8  # more are merged at the end of a run
 
@@ -71,6 +64,7 @@ def update(
     model: str | Path | Model | None = None,
     relearn: bool = False,
     rebuild: bool = False,
+    yes: bool = False,
     workers: int | None = None,
     extract: ExtractElsewhere | None = None,
     progress: Progress | bool | None = None,
@@ -86,6 +80,8 @@ def update(
     the one included in the package.
     relearn: compute all descriptors and the whitening again, with another model if it is given.
     rebuild: remove the files of the index that are damaged, and compute them again; otherwise they raise an error.
+    yes: remove photos that are no longer in the folder from the index even if they are more than a tenth of it, or
+    all photos of a folder; otherwise they raise an error, because a disk may not be mounted.
     workers: the number of threads; default all cores.
     extract: computes descriptors in other processes, such as `logt.distributed.RayExtractor()`; default here.
     progress: True draws bars; a function is called as progress(what, done, total).
@@ -104,10 +100,16 @@ def update(
             manifest, loaded = _prepare(index, photo_folder, catalog, model, relearn)
             if also is not None:
                 manifest = _with_more_folders(manifest, [photo_folder, *(Path(other).resolve() for other in also)])
-                manifest.write(index.path)
+            folders = manifest.photo_folders(index.path)
+            scan = scan_folders(folders, index.path)
+            if not yes:
+                _check_removals(catalog, scan, folders, relearn)
+            _write_folders(manifest, index)
+            if relearn and catalog.relearning != manifest.to_json():  # otherwise resume it
+                catalog.start_relearning(manifest.to_json())
             with shown_progress(progress) as shown, published_progress(index.path, shown) as report:
                 indexer = _Indexer(index, photo_folder, catalog, loaded, manifest, Workers(threads, report), extract)
-                return indexer.run(scan_folders(manifest.photo_folders(index.path), index.path))
+                return indexer.run(scan)
 
 
 def _with_more_folders(manifest: PhotoManifest, folders: list[Path]) -> PhotoManifest:
@@ -119,6 +121,23 @@ def _with_more_folders(manifest: PhotoManifest, folders: list[Path]) -> PhotoMan
             if folder.is_relative_to(other) or other.is_relative_to(folder):
                 raise InvalidInputError(f"{folder} and {other} overlap; subfolders are included anyway")
     return replace(manifest, more_folders=[folder.as_posix() for folder in folders[1:]])
+
+
+def _check_removals(catalog: Catalog, scan: FolderScan, folders: Sequence[Path], relearn: bool) -> None:
+    """Raise an error if so many photos are gone that a disk may be missing; those of other folders do not count."""
+    names = [name for name in catalog.stamps() if any(is_inside(name, folder, folders[0]) for folder in folders)]
+    lost = [name for name in names if name not in scan.files and (relearn or not scan.may_contain(name))]
+    known = set(names)
+    found = (name for name in scan.files if name in known or is_photo_name(name))
+    check_removals(lost, found, len(names), folders)
+
+
+def _write_folders(manifest: PhotoManifest, index: IndexFolder) -> None:
+    """Write the folders of a run to the manifest; the rest of it stays until there are new vectors."""
+    stored = PhotoManifest.read(index.path) if index.has_manifest() else manifest
+    present = replace(stored, folder=manifest.folder, more_folders=manifest.more_folders)
+    if present != stored or not index.has_manifest():
+        present.write(index.path)
 
 
 def _loaded(model: str | Path | Model | None) -> Model:
@@ -133,14 +152,11 @@ def _prepare(
     if current is None:
         loaded = _loaded(model)
         manifest = PhotoManifest.from_model(photo_folder, index.path, loaded)
-        catalog.remove(catalog.stamps())  # what a killed copy left may be of another model
-        manifest.write(index.path)
+        catalog.clear()  # what a killed copy left may be of another model
     elif relearn:
         loaded = Model.load(current.named_model, settings=current.settings) if model is None else _loaded(model)
         manifest = PhotoManifest.from_model(photo_folder, index.path, loaded)
         manifest = replace(manifest, more_folders=current.more_folders)
-        if catalog.relearning != manifest.to_json():  # otherwise resume it
-            catalog.start_relearning(manifest.to_json())
     else:
         interrupted = catalog.relearning
         if interrupted is not None:
@@ -159,52 +175,7 @@ def _read_manifest(index: IndexFolder, photo_folder: Path) -> PhotoManifest | No
         return manifest
     if indexed_folder.is_dir():
         raise InvalidInputError(f"{index.path} is the index of {indexed_folder}, not of {photo_folder}")
-    manifest = manifest.with_folder(photo_folder, index.path)
-    manifest.write(index.path)
-    return manifest
-
-
-Extracted = tuple[Floats, ImageDetails]
-"""The raw descriptor of a photo, and the details in its header."""
-
-
-class ExtractElsewhere(Protocol):
-    """Computes the descriptors of photos in other processes.
-
-    block_size: photos that are given to it together.
-    """
-
-    block_size: int
-
-    def __call__(self, manifest: PhotoManifest, index_path: Path, paths: Sequence[Path]) -> Sequence[Extracted | str]:
-        """Return what `extract_photo` returns for each path."""
-
-
-@cache
-def _decoder() -> ImageDecoder:
-    """Return the processes that decode photos, for all runs of this process."""
-    decoder = ImageDecoder(DecodeLimits(), _MAX_PROCESSES)
-    atexit.register(decoder.close)
-    return decoder
-
-
-os.register_at_fork(after_in_child=_decoder.cache_clear)  # the processes belong to the parent
-
-
-def read_photo(path: Path, side: int) -> tuple[Image, ImageDetails]:
-    """Return a photo for use at `side` pixels, and the details in its header."""
-    return _decoder().decode_file(path, side)
-
-
-def extract_photo(path: Path, model: Model) -> Extracted | str:
-    """Return the raw descriptor of a photo and its details, or the reason why there are none."""
-    try:
-        image, details = read_photo(path, model.side)
-        return model(image), details
-    except ImageError as error:
-        return error.reason
-    except InvalidInputError as error:
-        return str(error)
+    return manifest.with_folder(photo_folder, index.path)
 
 
 @dataclass
@@ -222,13 +193,13 @@ class _Indexer:
     def run(self, scan: FolderScan) -> Summary:
         """Synchronize the index with the files that were found."""
         before = self._read_catalog()
-        self._check_folders(before, scan)
         deleted = [name for name in before if name not in scan.files and not scan.may_contain(name)]
         known = self.catalog.stamps("others")
         others = {name: stamp for name, stamp in scan.files.items() if known.get(name) == stamp}
         new = [name for name, stamp in scan.files.items() if before.get(name) != stamp and name not in others]
-        self.catalog.remove(deleted)
-        failed = dict(self._extract_all(sorted(new, key=_shuffle_key), scan))
+        self._remove(deleted)
+        known_again = self._take_back(new, scan)
+        failed = dict(self._extract_all(sorted(set(new) - known_again, key=_shuffle_key), scan))
         self._update_vectors(compact=True)
         not_photos = {name for name, reason in failed.items() if self._is_no_photo(name, reason)}
         others |= {name: scan.files[name] for name in not_photos}
@@ -243,25 +214,11 @@ class _Indexer:
             others=len(others),
         )
 
-    def _check_folders(self, before: Mapping[str, FileStamp], scan: FolderScan) -> None:
-        """Raise an error if a folder has photos in the catalog, but none now: its disk may not be mounted."""
-        for folder in self.manifest.photo_folders(self.index.path):
-            indexed = [name for name in before if self._is_in(name, folder) and not scan.may_contain(name)]
-            if indexed and not any(self._is_in(name, folder) for name in scan.files):
-                raise InvalidInputError(
-                    f"{folder} contains no photos, but its index has {len(indexed):,}: is the disk mounted? "
-                    f"Remove {self.index.path} if the photos were deleted"
-                )
-
     def _is_no_photo(self, name: str, reason: str) -> bool:
         """Return whether a file that failed is not one that a user expects in the index; it is not tried again."""
         if is_raw_name(name):  # decoders fail in many ways for them
             return os.access(self.photo_folder / name, os.R_OK)
         return reason == NOT_AN_IMAGE and not is_photo_name(name)
-
-    def _is_in(self, name: str, folder: Path) -> bool:
-        """Return whether a photo is in one of the folders, by its name."""
-        return name.startswith(f"{folder.as_posix()}/") if folder != self.photo_folder else not name.startswith("/")
 
     def _read_catalog(self) -> dict[str, FileStamp]:
         """Return the stamps of the photos in the catalog, without those whose vectors were lost."""
@@ -273,6 +230,28 @@ class _Indexer:
                 present = set(vectors.ids.tolist())
             self.catalog.remove(self.catalog.indexed_names(checksum) - present)
         return self.catalog.stamps()
+
+    # ----------------------------------------------------------------------------------------- removed photos
+
+    def _remove(self, names: list[str]) -> None:
+        """Remove photos from the catalog; for a while, it keeps their descriptors, or else their vectors."""
+        vectors, checksum = {}, self.manifest.whitening
+        if names and checksum:
+            with self.index.open_vectors(self.index.read_whitening(checksum)) as index:
+                known = [name for name in self.catalog.without_descriptor(names) if name in index][:MAX_REMOVED]
+                vectors = dict(zip(known, index.reconstruct(known), strict=True)) if known else {}
+        self.catalog.remove_for_now(names, vectors, checksum)
+
+    def _take_back(self, names: list[str], scan: FolderScan) -> set[str]:
+        """Return the photos that were removed lately and are here again, unchanged; they are not described again."""
+        kept, checksum = self.catalog.stamps("removed"), self.manifest.whitening
+        back = [name for name in names if kept.get(name) == scan.files[name]]
+        again, vectors = self.catalog.take_back(back, checksum)
+        if vectors and checksum:
+            with self.index.open_vectors(self.index.read_whitening(checksum)) as index:
+                index.upsert(np.stack(list(vectors.values())), list(vectors), threads=self.workers.threads)
+                index.save()
+        return again
 
     # -------------------------------------------------------------------------------------------- descriptors
 

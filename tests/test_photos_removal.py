@@ -1,0 +1,166 @@
+"""Photos that are gone: a disk may not be mounted, and they may come back."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import closing
+
+import pytest
+from drawn_photos import counts, draw, indexed_names, read_files
+
+from logt.errors import InvalidInputError
+from logt.photos import Photos, catalog, extraction, indexer, update
+from logt.photos.catalog import Catalog
+from logt.photos.removal_check import check_removals
+
+
+@pytest.fixture(scope="module")
+def indexed_trips(tmp_path_factory, small):
+    """60 photos: 40 in the folder, and 10 in each of two subfolders of a subfolder."""
+    folder = tmp_path_factory.mktemp("trips") / "photos"
+    for seed in range(60):
+        place = "" if seed < 40 else f"disk/{seed // 10}/"
+        draw(folder / f"{place}{seed}.png", seed)
+    update(folder, model=small)
+    return folder
+
+
+@pytest.fixture
+def trips(indexed_trips, tmp_path):
+    return shutil.copytree(indexed_trips, tmp_path / "photos")
+
+
+@pytest.fixture
+def described(monkeypatch):
+    """The names of the files that are described."""
+    names, real = [], extraction.read_photo
+    monkeypatch.setattr(extraction, "read_photo", lambda path, side: names.append(path.name) or real(path, side))
+    return names
+
+
+def empty(folder):
+    """Leave an empty folder, as an unmounted disk does."""
+    shutil.move(folder, folder.parent.parent / "elsewhere")
+    folder.mkdir()
+
+
+def remount(folder):
+    folder.rmdir()
+    shutil.move(folder.parent.parent / "elsewhere", folder)
+
+
+@pytest.mark.parametrize("options", [{}, {"relearn": True}])
+def test_photos_of_a_folder_that_is_suddenly_empty_stay(trips, options):
+    empty(trips / "disk")
+    before = read_files(trips / ".logt")
+    with pytest.raises(InvalidInputError, match=r"/disk contains no photos, but its index has 20: .*--yes"):
+        update(trips, **options)
+    assert read_files(trips / ".logt") == before
+    (trips / "disk" / "readme.txt").write_text("mount a disk here")
+    with pytest.raises(InvalidInputError, match="/disk contains no photos"):
+        update(trips, **options)
+    assert len(indexed_names(trips)) == 60
+
+
+def test_one_folder_of_several_is_named(trips):
+    shutil.rmtree(trips / "disk" / "4")
+    with pytest.raises(InvalidInputError, match=r"/disk/4 contains no photos, but its index has 10: is the disk"):
+        update(trips)
+    draw(trips / "disk" / "4" / "new.png", 100)  # not an empty disk, but many photos are gone
+    with pytest.raises(InvalidInputError, match="10 of the 60 photos of the index are no longer in"):
+        update(trips)
+    assert counts(update(trips, yes=True)) == (1, 0, 10, 50, 0)
+
+
+@pytest.mark.parametrize(("gone", "is_refused"), [(5, False), (6, False), (7, True)])
+def test_a_tenth_of_the_photos_may_be_removed_at_once(trips, gone, is_refused):
+    for seed in range(gone):
+        (trips / f"{seed}.png").unlink()
+    if is_refused:
+        with pytest.raises(InvalidInputError, match=f"{gone} of the 60 photos"):
+            update(trips)
+    else:
+        assert counts(update(trips)) == (0, 0, gone, 60 - gone, 0)
+
+
+def test_a_few_photos_may_always_be_removed(tmp_path):
+    names = [f"{number}.png" for number in range(8)]
+    check_removals(names[:5], names[5:], 8, [tmp_path])
+    with pytest.raises(InvalidInputError, match="6 of the 8"):
+        check_removals(names[:6], names[6:], 8, [tmp_path])
+    with pytest.raises(InvalidInputError, match="contains no photos, but its index has 1"):
+        check_removals(names[:1], [], 1, [tmp_path])
+
+
+def test_another_folder_that_is_empty_is_named_and_one_that_is_left_out_is_removed(trips, tmp_path):
+    other = tmp_path / "other"
+    for seed in range(3):
+        draw(other / f"{seed}.png", 200 + seed)
+    update(trips, also=[other])
+    empty(other)
+    with pytest.raises(InvalidInputError, match=rf"{other} contains no photos, but its index has 3"):
+        update(trips)
+    assert counts(update(trips, also=[])) == (0, 0, 3, 60, 0)
+
+
+def test_the_command_line_removes_them_with_yes(trips, run_logt):
+    shutil.rmtree(trips / "disk")
+    assert "is the disk mounted? Nothing was changed." in run_logt("images", "index", trips, ok=False)
+    assert "20 removed" in run_logt("images", "index", trips, "--yes")
+
+
+@pytest.mark.parametrize("final", [False, True])
+def test_photos_that_come_back_are_not_described_again(trips, small, described, monkeypatch, final):
+    if final:  # the catalog has no descriptors, only the index has vectors
+        monkeypatch.setattr(indexer, "FINAL_COUNT", 20)
+        update(trips, relearn=True)
+    known = Photos.open(trips)
+    name = "disk/5/55.png"
+    ranking = [found for found, _ in known.search(trips / name, 5)]
+    empty(trips / "disk")
+    assert counts(update(trips, yes=True)) == (0, 0, 20, 40, 0)
+    assert len(indexed_names(trips)) == 40
+    remount(trips / "disk")
+    draw(trips / "disk" / "5" / "56.png", 300)  # it has changed
+    described.clear()
+    assert counts(update(trips)) == (20, 0, 0, 40, 0)
+    assert described == ["56.png"]
+    photos = Photos.open(trips)
+    assert len(photos.index) == 60
+    assert [found for found, _ in photos.search(trips / name, 5)][:1] == ranking[:1] == [name]
+    assert len({photo.width for photo in photos.details()}) == 1
+    assert counts(update(trips)) == (0, 0, 0, 60, 0)
+
+
+def test_removed_photos_are_kept_for_a_limited_time_and_number(trips, described, monkeypatch):
+    def kept():
+        with closing(Catalog(trips / ".logt")) as opened:
+            return len(opened.stamps("removed"))
+
+    monkeypatch.setattr(catalog, "MAX_REMOVED", 3)
+    for seed in range(5):
+        (trips / f"{seed}.png").unlink()
+    update(trips)
+    assert kept() == 3
+    monkeypatch.setattr(catalog, "REMOVED_SECONDS", -1)
+    (trips / "5.png").unlink()
+    update(trips)
+    assert kept() == 0
+
+
+def test_another_model_describes_photos_that_come_back(trips, network, described):
+    (trips / "0.png").rename(trips.parent / "0.png")
+    update(trips)
+    update(trips, model=network("other", channels=24, about='{"side": 64}'), relearn=True)
+    (trips.parent / "0.png").rename(trips / "0.png")
+    described.clear()
+    assert counts(update(trips)) == (1, 0, 0, 59, 0)
+    assert described == ["0.png"]
+
+
+def test_a_catalog_without_the_table_of_removed_photos_is_read_and_updated(trips):
+    with closing(Catalog(trips / ".logt")) as opened:
+        opened._connection.execute("DROP TABLE removed")
+    assert len(Photos.open(trips).details()) == 60
+    (trips / "0.png").unlink()
+    assert counts(update(trips)) == (0, 0, 1, 59, 0)
