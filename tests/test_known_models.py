@@ -31,7 +31,7 @@ def test_a_model_that_an_index_names_is_loaded_only_if_the_user_has_passed_it(al
 
     forget_process()
     with monkeypatch.context() as patch:
-        patch.setattr("logt.photos.manifest._sha256", lambda path: pytest.fail("it was opened"))
+        patch.setattr("logt.photos.manifest.fingerprint", lambda path: pytest.fail("it was opened"))
         for use in (Photos.open, update, partial(update, relearn=True), open_collection):
             with pytest.raises(
                 InvalidInputError, match=rf"have not used .*: if you trust it, pass it once, .* {path}"

@@ -63,8 +63,8 @@ class Output:
 class Model:
     """A network that computes the descriptors of images, created by `Model.load`; threads may share it.
 
-    path: the ONNX file. name: for reports. sha256: of the file. preprocessing: from an image to the input. output: of
-    the network. text: the text encoder that belongs to it, if there is one. session: of onnxruntime.
+    path: the ONNX file. name: for reports. sha256: the fingerprint of its files. preprocessing: from an image to the
+    input. output: of the network. text: the text encoder that belongs to it, if any. session: of onnxruntime.
     """
 
     path: Path

@@ -1,13 +1,15 @@
-"""ONNX files: a file -> a session of onnxruntime, and the outputs of encoders by their usual names."""
+"""ONNX sessions: a file -> a session of onnxruntime, and the outputs of encoders by their usual names."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from logt._internal.types import Array
+from logt.descriptors.onnx_files import external_files, fingerprint
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.storage.files import read_bytes
 
@@ -15,7 +17,7 @@ _MAX_BYTES = 1 << 31  # of an ONNX file
 
 
 def load_session(file: Path) -> tuple[Any, str]:
-    """Return a session of onnxruntime on the CPU for an ONNX file, and the SHA-256 of the file."""
+    """Return a session of onnxruntime on the CPU for an ONNX file, and the fingerprint of all files of the model."""
     try:
         import onnxruntime
     except ImportError as error:
@@ -30,11 +32,17 @@ def load_session(file: Path) -> tuple[Any, str]:
         data = read_bytes(file, _MAX_BYTES)
     except OSError as error:
         raise InvalidInputError(f"the model {file} cannot be read: {error.strerror or error}") from error
+    files = external_files(file, BytesIO(data))
+    before = fingerprint(file) if files else hashlib.sha256(data).hexdigest()
+    # onnxruntime finds external data beside a path, but those of a model in memory in the current folder.
+    source = str(file) if files else data
     try:
-        session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has no exception class of its own for invalid files
         raise InvalidInputError(f"{file} cannot be loaded as an ONNX model: {error}") from error
-    return session, hashlib.sha256(data).hexdigest()
+    if files and fingerprint(file) != before:
+        raise InvalidInputError(f"the files of the model {file} were changed while it was loaded; load it again")
+    return session, before
 
 
 def choose_output(session: Any, wanted: str | None, usual: Sequence[str], file: Path) -> str:

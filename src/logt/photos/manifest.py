@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -13,9 +12,10 @@ from typing import Any
 
 from logt.descriptors import Model
 from logt.descriptors.model_files import BUILT_IN, find_model, name_of_included, read_settings
+from logt.descriptors.onnx_files import fingerprint
 from logt.errors import CorruptIndexError, FormatVersionError, InvalidInputError
 from logt.photos.known_models import is_known, model_key, remember
-from logt.storage.files import checksum, open_regular, read_bytes, replace_file
+from logt.storage.files import checksum, read_bytes, replace_file
 
 FORMAT = 3
 """The only format that is read."""
@@ -29,7 +29,7 @@ _TEXT_FILES = ("text_model", "tokenizer")  # settings that name files of the tex
 class PhotoManifest:
     """The folder of the photos, the model of their descriptors, and the whitening of the vectors, if there are any.
 
-    model, sha256, model_path: the name, the checksum and the file of the model; no path if it is included.
+    model, sha256, model_path: the name, the fingerprint and the file of the model; no path if it is included.
     settings: of the model, see `Model.settings`.
     more_folders: absolute paths of other folders of photos; the names of their photos are absolute paths.
     The fields are the keys of the JSON file. `index_path` in the methods is the folder of the index.
@@ -125,7 +125,7 @@ class PhotoManifest:
         is_given = model is not None
         if not isinstance(model, Model):
             path = find_model(model or self.named_model)
-            self._check_sha256(_sha256(path), path)  # before its bytes are used, or take memory
+            self._check_sha256(fingerprint(path), path)  # before its bytes are used, or take memory
             model = Model.load(path, settings=self._own_settings(path) if is_given else self.settings)
         self._check_sha256(model.sha256, model.path)
         for name, value in self._other_settings(model).items():
@@ -194,15 +194,6 @@ def _json_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values as they are after writing and reading them."""
     parsed: dict[str, Any] = json.loads(json.dumps(values))
     return parsed
-
-
-def _sha256(path: Path) -> str:
-    """Return the SHA-256 of a file, read piece by piece."""
-    try:
-        with open_regular(path) as file, os.fdopen(os.dup(file), "rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as error:
-        raise InvalidInputError(f"the model {path} cannot be read: {error.strerror or error}") from error
 
 
 def _stored_folder(photo_folder: Path, index_path: Path) -> str:
