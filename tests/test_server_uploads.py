@@ -19,7 +19,7 @@ from logt.descriptors import Model
 from logt.descriptors.image_io import ImageDetails
 from logt.index import Index
 from logt.photos import Photos, indexer, update
-from logt.photos.catalog import Catalog
+from logt.photos.catalog import Catalog, file_stamp
 from logt.photos.photo_writer import PhotoWriter
 from logt.server.photo_collection import open_collection
 
@@ -82,7 +82,7 @@ def test_an_upload_and_its_removal_neither_open_the_index_nor_scan_the_folder_no
             calls.append(f"{arguments} was scanned")
         return scandir(*arguments)
 
-    for count in (100, 2000):
+    for count in (100, 1000):
         client = serve(count)
         upload(client)  # starts the decoder, and makes the folder
         with monkeypatch.context() as patch:
@@ -144,6 +144,19 @@ def test_an_upload_that_cannot_be_saved_leaves_neither_a_file_nor_a_row_and_can_
         assert catalog.count() == 20
     assert upload(client).json()["vectors"] == 21
     assert len(Photos.open(client.folder).index) == 21
+
+
+def test_an_upload_that_was_killed_before_its_vector_was_saved_is_indexed_by_the_next_run(serve):
+    client = serve(20)
+    path = client.folder / "uploads" / "a.jpg"
+    path.parent.mkdir()
+    path.write_bytes(encode_jpeg(draw_scene(0)))
+    checksum = client.app_service.collection.photos._state.whitening.checksum
+    with closing(Catalog(client.folder / ".logt")) as catalog:
+        row = ("uploads/a.jpg", file_stamp(path), np.ones(16, np.float32), ImageDetails(1, 1, ""))
+        catalog.record([row], checksum)
+    assert counts(update(client.folder)) == (1, 0, 0, 20, 0)
+    assert "uploads/a.jpg" in Photos.open(client.folder).index
 
 
 def test_photos_that_were_indexed_meanwhile_stay(serve):
