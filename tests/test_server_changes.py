@@ -49,6 +49,16 @@ def test_added_vectors_are_found_and_saved(client, vectors):
     assert len(logt.open(client.folder)) == 203
 
 
+def test_compacting_frees_the_space_of_removed_vectors(client):
+    before = client.get(f"{API}/info").json()["report"]
+    client.post(f"{API}/vectors/remove", json={"ids": list(range(0, 200, 2))})
+    answer = client.post(f"{API}/compact").json()
+    assert answer["vectors"] == 100
+    assert answer["bytes"] < before["bytes"]
+    report = logt.open(client.folder).report()
+    assert (report["removed"], report["segments"]) == (0, 1)
+
+
 def test_a_refused_change_changes_nothing(client, X):
     rows = X[:3].tolist()
     rows[1][0] = 1e39

@@ -64,6 +64,8 @@ def test_the_client_searches_adds_and_removes(client, vectors):
     assert client.search(new, 1)[1][0].id == 100
     assert client.add(new, idempotency_key="a key") == client.add(new, idempotency_key="a key") == [102, 103]
     assert client.remove([100, 101, 555]) == 2
+    client.compact()
+    assert client.info()["report"]["removed"] == 0
     assert client.remove(np.int64(102)) == client.remove(103) == 1
     assert client.info()["vectors"] == 100
     assert client.health() == {"status": "ok", "trouble": None}

@@ -92,6 +92,7 @@ def test_an_index_of_photos_follows_its_folder(folder):
         assert "logt images index" in message
         response = client.post(f"{API}/vectors/remove", json={"ids": ["other-000.jpg"]})
         error_message(response, 409, "follows_folder")
+        error_message(client.post(f"{API}/compact"), 409, "follows_folder")
         error_message(client.post(f"{API}/photos", files={"photo": b"x"}), 403, "no_uploads")
         assert (folder / "other-000.jpg").exists()
 

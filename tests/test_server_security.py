@@ -134,7 +134,7 @@ def test_only_ip_addresses_localhost_and_allowed_names_are_hosts(photo_client, p
     ],
 )
 def test_cross_origin_posts_are_refused(photo_client, headers):
-    for path in ("/search", "/search/photo", "/vectors", "/vectors/remove"):
+    for path in ("/search", "/search/photo", "/vectors", "/vectors/remove", "/compact"):
         error_message(photo_client.post(API + path, headers=headers), 403, "cross_origin")
     assert photo_client.post("/", files={"photo": PHOTO}, headers=headers).status_code == 403
     same_origin = {"Origin": "http://127.0.0.1:8000"}

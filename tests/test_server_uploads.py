@@ -97,6 +97,14 @@ def test_an_upload_and_its_removal_neither_open_the_index_nor_scan_the_folder_no
     assert written[1] < 1.5 * written[0]
 
 
+def test_an_index_with_uploads_can_be_compacted(serve):
+    client = serve(20)
+    photo_id = upload(client).json()["id"]
+    remove(client, photo_id)
+    assert client.post(f"{API}/compact").json()["vectors"] == 20
+    assert client.get(f"{API}/info").json()["report"]["removed"] == 0
+
+
 def test_uploads_that_wait_are_indexed_together(serve, monkeypatch):
     sizes, go, add = [], threading.Event(), PhotoWriter.add
 

@@ -66,6 +66,15 @@ class PhotoWriter:
             state.index.save()
         return True
 
+    def compact(self) -> bool:
+        """Free the space of removed photos. Return False, and change nothing, if all are being indexed again."""
+        with self._writing() as (state, _):
+            if state is None:
+                return False
+            state.index.compact()
+            state.index.save()
+        return True
+
     @contextmanager
     def _writing(self) -> Iterator[tuple[PhotoState | None, Catalog]]:
         """Lock the index; give its newest state, None while everything is being indexed again, and its catalog."""

@@ -179,6 +179,13 @@ async def remove_vectors(
     return {"removed": removed, "vectors": len(service.collection.index)}
 
 
+@change_route("/compact", schemas.CompactResponse)
+async def compact(service: ServiceDependency) -> Any:
+    """Free the space of removed vectors, and merge small segments."""
+    await service.compact()
+    return {"vectors": len(service.collection.index), "bytes": service.collection.report()["bytes"]}
+
+
 @router.get("/changes/{id}", response_model=schemas.ChangeResponse)
 async def get_change(
     service: ServiceDependency, id: Annotated[str, Path(max_length=64, description="Id of the change.")]

@@ -165,6 +165,10 @@ class Client:
         id_list = list(map(_to_json_id, [ids] if np.ndim(ids) == 0 else ids))
         return int(self._change("/vectors/remove", json={"ids": id_list})["removed"])
 
+    def compact(self) -> None:
+        """Free the space of removed vectors, and merge small segments."""
+        self._change("/compact")
+
     def photo(self, id: str, size: str = "large") -> bytes:
         """Return a photo in the index as JPEG.
 

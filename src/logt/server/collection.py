@@ -66,6 +66,13 @@ class Remove:
 
 
 @dataclass(frozen=True, eq=False)
+class Compact:
+    """Free the space of removed vectors, and merge small segments. The result is None."""
+
+    nbytes = 0
+
+
+@dataclass(frozen=True, eq=False)
 class Upload:
     """Store and index a photo. The result is its id.
 
@@ -84,7 +91,7 @@ class Upload:
         return len(self.content)
 
 
-Change = Add | Remove | Upload
+Change = Add | Remove | Compact | Upload
 
 
 class PerState(Generic[T]):
@@ -287,6 +294,8 @@ def _try_change(index: Index, change: Change) -> Any:
             return add(change.X, change.ids).tolist()
         if isinstance(change, Remove):
             return index.remove(change.ids)
+        if isinstance(change, Compact):
+            return index.compact()
         raise InvalidInputError("this index contains vectors without photos; add vectors instead")
     except Exception as error:
         return error

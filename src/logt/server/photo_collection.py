@@ -20,7 +20,7 @@ from logt.photos.index_folder import find_index
 from logt.photos.manifest import MANIFEST_FILE
 from logt.photos.photo_writer import PhotoWriter
 from logt.photos.progress_file import IndexingProgress, read_progress
-from logt.server.collection import BaseCollection, Change, Id, PerState, Remove, Upload, VectorCollection
+from logt.server.collection import BaseCollection, Change, Compact, Id, PerState, Remove, Upload, VectorCollection
 from logt.server.errors import HTTPError, id_not_found, photo_file_missing
 from logt.server.library import Background, Library
 from logt.server.uploads import UploadFolder
@@ -132,6 +132,10 @@ class PhotoCollection(BaseCollection):
         try:
             if isinstance(change, Remove):
                 return self._remove(change.ids)
+            if isinstance(change, Compact):
+                if self._writer is not None and self._writer.compact():
+                    return self.photos.refresh()
+                raise HTTPError(409, "follows_folder", "cannot compact an index without uploads; run logt compact")
             raise _follows_folder("add")
         except Exception as error:
             return error

@@ -104,6 +104,11 @@ class RemoveResponse(BaseModel):
     vectors: int = Field(description="Number of vectors in the index after the change.")
 
 
+class CompactResponse(BaseModel):
+    vectors: int
+    bytes: int = Field(description="Bytes of the index in memory after the change.")
+
+
 class ErrorDetail(BaseModel):
     code: str
     message: str

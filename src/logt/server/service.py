@@ -17,7 +17,7 @@ from logt.descriptors.image_decoder import DecodeLimits, ImageDecoder
 from logt.errors import InvalidInputError
 from logt.server.caches import SizedCache
 from logt.server.changes import ChangeQueue, fingerprint
-from logt.server.collection import Add, BaseCollection, Hit, Id, Remove, Rerank, Upload
+from logt.server.collection import Add, BaseCollection, Compact, Hit, Id, Remove, Rerank, Upload
 from logt.server.duplicate_finder import DuplicateFinder
 from logt.server.errors import HTTPError, photo_file_missing
 from logt.server.image_pool import ImagePool
@@ -140,6 +140,11 @@ class Service:
         self._check_writable()
         _check_limit("ids", len(ids), self.settings.limits.vectors)
         return int(await self.changes.submit(Remove(ids)))
+
+    async def compact(self) -> None:
+        """Free the space of removed vectors, and merge small segments; return once that is saved."""
+        self._check_writable()
+        await self.changes.submit(Compact())
 
     async def refresh_periodically(self) -> None:
         """Load what other processes save, until the task is cancelled."""
