@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from exact_index import EXACT, built
+from exact_index import EXACT, METRICS, built
 
 import logt
 from logt import InvalidInputError
@@ -15,7 +15,7 @@ from logt.group_testing.decoder import LocalityConstrained
 from logt.group_testing.dictionary import DictionaryLearning
 from logt.group_testing.grouping import KdTree, KMeans, Orthogonal
 from logt.lists.inverted_lists import Probe
-from logt.methods import sketched, starred
+from logt.methods import lo_gt, sketched, starred
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +48,21 @@ def test_arrays_of_any_type_and_order_are_accepted(vectors, given, method):
     for made, Q in ((other, X), (plain, given(X))):
         assert (made.search(Q, 1).ids[:, 0] == np.arange(30)).all()
     assert np.allclose(other.search(X, 3).scores, plain.search(X, 3).scores, atol=2e-3)
+
+
+@pytest.mark.parametrize("method", [None, lo_gt(n=10, m=3, L=12)], ids=["default", "LO-GT"])
+@pytest.mark.parametrize("metric", METRICS)
+def test_float64_is_encoded_as_the_float32_that_the_log_keeps(rng, tmp_path, metric, method):
+    X = rng.standard_normal((300, 16))
+    fresh = built(X, metric=metric, method=method)
+    logt.Index(16, metric=metric, method=method).save(tmp_path / "index")
+    with logt.open(tmp_path / "index", mode="a") as logged:
+        logged.add(X)
+        logged.save()
+    assert list((tmp_path / "index").glob("changes-*.log"))
+    for other in (logt.open(tmp_path / "index"), built(X.astype(np.float32), metric=metric, method=method)):
+        for found, expected in zip(other.search(X, 300, effort=1), fresh.search(X, 300, effort=1), strict=True):
+            assert (found == expected).all()
 
 
 def test_results_unpack_and_have_the_usual_types_and_shapes(index, vectors):

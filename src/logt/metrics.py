@@ -28,10 +28,7 @@ def check_vectors(X: Any, dim: int, metric: Metric) -> Array:
     """Return vectors to add as a checked matrix, not yet converted."""
     rows = check_rows(as_matrix(X, dim, "X"), "X", "nothing was added")
     if metric == "cosine":
-        norms = row_norms(rows)
-        small = np.flatnonzero(norms < np.finfo(np.float32).tiny)
-        norms[small] = row_norms(np.asarray(rows[small], np.float32))  # as they are kept and searched for
-        _refuse_zero(norms, "X", "nothing was added; or use metric='ip' or 'l2'")
+        _refuse_zero(row_norms(rows), "X", "nothing was added; or use metric='ip' or 'l2'")
     return rows
 
 

@@ -160,10 +160,10 @@ def check_rows(array: Array, name: str, hint: str) -> Array:
 
 
 def row_norms(array: Array) -> NDArray[np.float64]:
-    """Return the norm of each row, summed in float64."""
+    """Return the norm of each row as float32, summed in float64."""
     norms = np.empty(len(array))
     for block in split_range(len(array), _BLOCK):
-        rows = np.asarray(array[block], np.float64)
+        rows = _as_float32(array[block]).astype(np.float64)
         norms[block] = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     return norms
 
@@ -173,8 +173,13 @@ def normalize_rows(array: Array, norms: NDArray[np.float64]) -> Floats:
     X = np.empty(array.shape, np.float32)
     divisors = np.where(norms > 0, norms, 1)[:, None]
     for block in split_range(len(array), _BLOCK):
-        X[block] = np.asarray(array[block], np.float64) / divisors[block]
+        X[block] = _as_float32(array[block]) / divisors[block]
     return X
+
+
+def _as_float32(rows: Array) -> Floats:
+    """Return rows as all stages read them: the log of an index keeps float32, and must give the same codes."""
+    return np.asarray(rows, np.float32)
 
 
 class FloatRows:
@@ -192,7 +197,7 @@ class FloatRows:
 
     def __getitem__(self, rows: slice | Ids) -> Floats:
         part = self._array[rows]
-        return normalize_rows(part, row_norms(part)) if self.normalized else np.asarray(part, np.float32)
+        return normalize_rows(part, row_norms(part)) if self.normalized else _as_float32(part)
 
 
 # ------------------------------------------------------------------------------------------------------- ids
