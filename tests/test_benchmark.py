@@ -183,7 +183,7 @@ def test_inconsistent_folders_and_pickles_are_refused(tmp_path, data):
     for queries, message in (
         (Q[:, :4], "vectors have dimension 6, queries 4"),
         (Q[:1], "1 queries, but the ground truth"),
-        (Q * [[1], [0]], "row 1 is all zeros"),
+        (Q * [[1], [0]], "row 1 of the queries of .* is all zeros"),
         (Q * [[1], [np.nan]], "row 1 of the queries"),
         (Q[:0], "the matrix has no rows"),
     ):

@@ -127,6 +127,23 @@ def test_bad_rows_are_named_and_nothing_is_added(index, vectors, bad):
     assert (found.ids[fine] == index.search(X[fine], 3).ids).all()
 
 
+@pytest.mark.parametrize("method", [EXACT, None], ids=["exact", "default"])
+@pytest.mark.parametrize("metric", ["ip", "l2"])
+def test_norms_whose_products_underflow_are_refused_unless_they_are_0(vectors, metric, method):
+    X = vectors(30, 8)
+    X[3], X[5] = 0, X[5] * 1e-14
+    index, tiny = built(X, metric=metric, method=method), X * np.float32(1e-16)
+    for _ in range(2):  # a search that was prepared refuses it too
+        index.search(X[0], 3)
+        for call in (index.add, index.search, lambda rows: index.search(rows[0], 3)):
+            with pytest.raises(
+                InvalidInputError, match=r"row 0 of \w has norm .*e-16, above 0 and below 1e-15: scale"
+            ):
+                call(tiny)
+    assert len(index) == 30
+    assert (index.search(tiny, 3, on_invalid="ignore").ids >= 0).any(axis=1).tolist() == [i == 3 for i in range(30)]
+
+
 @pytest.mark.parametrize("metric", ["ip", "l2"])
 def test_a_zero_vector_has_an_inner_product(vectors, metric):
     X = vectors(30, 8)

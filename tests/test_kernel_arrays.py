@@ -58,7 +58,7 @@ CALLS = {
     "adjacent_rows": (np.tile(np.array([[4, 5]], "u4"), (6, 1)), 2, zeros("u4", 6, 3)),
     "join_rows": (*BYTES, np.full((6, 3), NONE, "u4"), 0, np.full((6, 2), NONE, "u4")),
     "similarities": (*BYTES, 0, zeros("u4", 6, 2), f4(6, 2)),
-    "divide_by_norms": (f4(3, 4), True, 1e18, zeros("f8", 3)),
+    "divide_by_norms": (f4(3, 4), True, 1e-15, 1e18, zeros("f8", 3)),
     "suppress": (zeros("i8", 2, 3, 2), 2, zeros("i8", 2, 3), zeros("i8", 2)),
     "find_mutual": (*GRAPH, 9, zeros("f8", 256), 0.1, *EDGES[:2]),
     "spread": (
@@ -111,7 +111,7 @@ def searcher_calls():
         "add_totals": (_kernels.ListSearcher().add_totals, (np.arange(4), np.arange(4), 0)),
         "set_graph": (searcher.set_graph, (*GRAPH, np.full(1100, NONE, "u4"))),
         "search": (searcher.search, (X[:2], True, LIMITS, *out, f4(2, 3), zeros("i8", 2, 4))),
-        "search_one": (searcher.search_one, (X[0], False, 1e18, True, LIMITS, out[0][0], out[1][0])),
+        "search_one": (searcher.search_one, (X[0], False, 1e-15, 1e18, True, LIMITS, out[0][0], out[1][0])),
         "scores": (searcher.scores, (0, X[0], True, 0, f4(9))),
     }
 

@@ -245,18 +245,18 @@ def test_to_int8(rng):
 def test_norms_agree_with_numpy(dim, normalize):
     X = np.random.default_rng(dim).standard_normal((5, dim)).astype(np.float32)
     given, norms = X.copy(), np.empty(5)
-    assert _kernels.divide_by_norms(given, normalize, 1e18, norms)
+    assert _kernels.divide_by_norms(given, normalize, 1e-15, 1e18, norms)
     expected = np.linalg.norm(X.astype(np.float64), axis=1)
     np.testing.assert_allclose(norms, expected, rtol=1e-12)
     np.testing.assert_allclose(given, X / expected[:, None] if normalize else X, rtol=1e-6)
 
 
-@pytest.mark.parametrize("value", [0, np.nan, np.inf, 1e19])
+@pytest.mark.parametrize("value", [0, np.nan, np.inf, 1e19, 1e-16])
 def test_rows_without_a_usable_norm_stay_as_they_are(value):
     X = np.ones((3, 4), np.float32)
     X[1] = value
     given, norms = X.copy(), np.empty(3)
-    assert not _kernels.divide_by_norms(given, True, 1e18, norms)
-    np.testing.assert_array_equal(given[1], X[1])
-    np.testing.assert_allclose(given[[0, 2]], 0.5)
-    assert _kernels.divide_by_norms(X.copy(), False, 1e18, norms) == (value == 0)
+    tiny = value == 1e-16  # has a direction
+    assert _kernels.divide_by_norms(given, True, 1e-15, 1e18, norms) == tiny
+    np.testing.assert_allclose(given, [[0.5], [0.5 if tiny else value], [0.5]] * np.ones(4))
+    assert _kernels.divide_by_norms(X.copy(), False, 1e-15, 1e18, norms) == (value == 0)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 #include "best.hpp"
 #include "lanes.hpp"
@@ -41,7 +42,7 @@ struct Weights {
     // `fields` per byte (8 bits, 2 of 4 bits, or one); weight[i]: that of logical field i < count
     Weights(size_t bytes, size_t fields, const float* weight, size_t count, float largest)
         : values((bytes + WIDTH - 1) / WIDTH * WIDTH * fields), fine((bytes + WIDTH - 1) / WIDTH * WIDTH * fields) {
-        step = largest > 1e-30f ? largest / 127 : 1;  // smaller weights count as 0
+        step = largest > 127 * std::numeric_limits<float>::min() ? largest / 127 : 1;  // smaller weights count as 0
         const float inverse = 1 / step;
         Int sums = {}, fine_sums = {};
         int8_t *out = values.data, *more = fine.data;

@@ -128,12 +128,12 @@ class ListSearcher {
     }
 
     // One query as users pass it, and its scores as they see them (lists/search.py). q: dim values; scores, ids: k. Returns false,
-    // and writes nothing, if the norm of q is above `most`, no number or, under cosine, 0.
-    bool search_one(Values<const float> q, bool cosine, double most, bool l2, const logt::ScanLimits& limits,
+    // and writes nothing, if q is not valid (rows.hpp).
+    bool search_one(Values<const float> q, bool cosine, double least, double most, bool l2, const logt::ScanLimits& limits,
                     Values<float> scores, Values<int64_t> ids) const {
         std::vector<float> used(q.data(), q.data() + q.size());
         double norm;
-        if (!logt::divide_by_norms(used.data(), 1, used.size(), cosine, most, &norm)) return false;
+        if (!logt::divide_by_norms(used.data(), 1, used.size(), cosine, least, most, &norm)) return false;
         logt::Counts counts;
         run(used.data(), 1, l2, limits, scores.size(), {scores.data(), ids.data(), nullptr}, &counts);
         for (float* score = scores.data(); l2 && score < scores.data() + scores.size(); ++score) {
@@ -223,7 +223,7 @@ void bind_lists(nb::module_& m) {
         .def("set_graph", &ListSearcher::set_graph, "low"_arr, "high"_arr, "level"_arr, "node"_arr)
         .def("search", &ListSearcher::search, "Q"_arr, "l2"_a, "limits"_a, "scores"_arr, "ids"_arr, "keys"_arr,
              "counts"_arr, Free())
-        .def("search_one", &ListSearcher::search_one, "q"_arr, "cosine"_a, "most"_a, "l2"_a, "limits"_a, "scores"_arr,
+        .def("search_one", &ListSearcher::search_one, "q"_arr, "cosine"_a, "least"_a, "most"_a, "l2"_a, "limits"_a, "scores"_arr,
              "ids"_arr, Free())
         .def("scores", &ListSearcher::scores, "segment"_a, "q"_arr, "l2"_a, "begin"_a, "out"_arr, Free());
 }

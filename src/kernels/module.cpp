@@ -226,8 +226,8 @@ void rank(In<float, 2> scores, In<int64_t, 2> id, Out<int64_t, 2> order) {
     }
 }
 
-bool divide_by_norms(Out<float, 2> X, bool normalize, double most, Out<double, 1> norms) {
-    return logt::divide_by_norms(X.data(), X.shape(0), X.shape(1), normalize, most, norms.data());
+bool divide_by_norms(Out<float, 2> X, bool normalize, double least, double most, Out<double, 1> norms) {
+    return logt::divide_by_norms(X.data(), X.shape(0), X.shape(1), normalize, least, most, norms.data());
 }
 
 // One pass down each list. units: (queries, length, m), negative where a place is empty. Among the first `depth`, a
@@ -303,7 +303,7 @@ NB_MODULE(_kernels, m) {
     m.def("normal_rows", normal_rows, "unit"_arr, "weight"_arr, "X"_arr, "first"_a, "A"_arr, "B"_arr, Free());
     m.def("to_int8", to_int8, "V"_arr, "codes"_arr, "scale"_arr, Free());
     m.def("rank", rank, "scores"_arr, "id"_arr, "order"_arr, Free());
-    m.def("divide_by_norms", divide_by_norms, "X"_arr, "normalize"_a, "most"_a, "norms"_arr, Free());
+    m.def("divide_by_norms", divide_by_norms, "X"_arr, "normalize"_a, "least"_a, "most"_a, "norms"_arr, Free());
     m.def("suppress", suppress, "units"_arr, "depth"_a, "order"_arr, "counts"_arr, Free());
     bind<uint16_t, int8_t>(m);
     bind<uint16_t, float>(m);

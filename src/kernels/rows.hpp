@@ -6,8 +6,8 @@
 namespace logt {
 
 // Writes the norm of each row of X, and divides the row by it if `normalize`. Rows whose norm is 0, or above `most`, or not
-// a number stay as they are; returns whether there are none (a norm of 0 counts only if `normalize`).
-inline bool divide_by_norms(float* X, size_t rows, size_t dim, bool normalize, double most, double* norms) {
+// a number stay as they are. Returns whether there are none, and, unless `normalize`, no norm is below `least` but 0.
+inline bool divide_by_norms(float* X, size_t rows, size_t dim, bool normalize, double least, double most, double* norms) {
     constexpr size_t SUMS = 8;
     bool all = true;
     for (float* x = X; x < X + rows * dim; x += dim, ++norms) {
@@ -19,7 +19,7 @@ inline bool divide_by_norms(float* X, size_t rows, size_t dim, bool normalize, d
         for (; i < dim; ++i) total += static_cast<double>(x[i]) * x[i];
         for (const double s : sum) total += s;
         *norms = std::sqrt(total);
-        const bool valid = *norms <= most && (*norms > 0 || !normalize);
+        const bool valid = *norms <= most && (normalize ? *norms > 0 : *norms >= least || *norms == 0);
         all &= valid;
         if (!normalize || !valid) continue;
         const double inverse = 1 / *norms;

@@ -253,8 +253,8 @@ class Index(IndexBase):
         as effort=0.5. filter: only these can be found: ids, a mask over `index.ids`, or a function from an array of
         ids to a mask. rerank: "diffusion" or a `logt.Diffusion` re-ranks the results on the graph that `link` made
         (cosine only); the scores are then those of the diffusion. threads: the default of the index if None.
-        on_invalid: "ignore" returns ids of -1 for queries with NaN, infinity or, under cosine, norm 0, instead of
-        raising.
+        on_invalid: "ignore" returns ids of -1 for queries with NaN, infinity, or a norm that is too large or small
+        (under cosine: 0), instead of raising.
         """
         self._refuse_damage()
         key, state = None, self._state  # one state, read once

@@ -14,11 +14,14 @@ from numpy.typing import NDArray
 
 from logt._internal.arrays import to_numpy
 from logt._internal.threads import split_range
-from logt._internal.types import Array, Floats, Ids, Mask
+from logt._internal.types import Array, Floats, Ids, Mask, Metric
 from logt.errors import InvalidInputError
 
 MAX_NORM = 1e18
 """Vectors with a larger norm would overflow float32 in a squared distance."""
+
+MIN_NORM = 1e-15
+"""Products of vectors with a smaller norm, other than 0, would lose digits of float32, unless they are normalized."""
 
 _BLOCK = 4096  # rows checked together: a memory-mapped matrix is never loaded at once
 
@@ -140,8 +143,11 @@ def infer_dim(X: Any) -> int:
     return int(shape[-1])
 
 
-def check_rows(array: Array, name: str, hint: str) -> Array:
-    """Return the array if every row is finite as float32 and its norm is at most MAX_NORM."""
+def check_rows(array: Array, name: str, hint: str, metric: Metric) -> Array:
+    """Return the array if, as float32, every row is finite and has a norm that the metric allows.
+
+    Norms are at most MAX_NORM. Under cosine, none is 0; otherwise, they are 0 or at least MIN_NORM.
+    """
     for block in split_range(len(array), _BLOCK):
         with np.errstate(over="ignore"):
             rows = np.asarray(array[block], np.float32)
@@ -151,12 +157,21 @@ def check_rows(array: Array, name: str, hint: str) -> Array:
             value = array[block][row, column]
             raise InvalidInputError(f"row {block.start + row} of {name} holds {value} at column {column}; {hint}")
         norms = row_norms(rows)
-        if norms.size and norms.max() > MAX_NORM:
-            row = int(norms.argmax())
-            raise InvalidInputError(
-                f"row {block.start + row} of {name} has norm {norms[row]:g}, above {MAX_NORM:g}; {hint}"
-            )
+        zero = norms == 0
+        wrong = (norms > MAX_NORM) | (zero if metric == "cosine" else ~zero & (norms < MIN_NORM))
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise InvalidInputError(f"row {block.start + row} of {name} {_wrong_norm(norms[row])}; {hint}")
     return array
+
+
+def _wrong_norm(norm: float) -> str:
+    """Return what is wrong with the norm of a row, and the way out."""
+    if norm == 0:
+        return "is all zeros, as float32, and has no direction: use metric='ip' or 'l2'"
+    if norm > MAX_NORM:
+        return f"has norm {norm:g}, above {MAX_NORM:g}: scale all vectors"
+    return f"has norm {norm:g}, above 0 and below {MIN_NORM:g}: scale all vectors, or make it 0"
 
 
 def row_norms(array: Array) -> NDArray[np.float64]:

@@ -214,15 +214,10 @@ def _make_benchmark(
 
 def _convert(matrix: Array, metric: Metric, what: str) -> Floats:
     """Return a checked matrix as float32, with rows of norm 1 if the metric is cosine."""
-    check_rows(matrix, what, "correct it")
+    check_rows(matrix, what, "correct it", metric)
     if not len(matrix):
         raise InvalidInputError(f"{what}: the matrix has no rows")
-    if metric != "cosine":
-        return np.asarray(matrix, np.float32)
-    norms = row_norms(matrix)
-    if norms.min() == 0:
-        raise InvalidInputError(f"{what} need rows of a norm above 0, but row {int(norms.argmin())} is all zeros")
-    return normalize_rows(matrix, norms)
+    return normalize_rows(matrix, row_norms(matrix)) if metric == "cosine" else np.asarray(matrix, np.float32)
 
 
 def _title(name: str, X: Array) -> str:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from logt._internal.types import Array, Metric
-from logt._internal.validation import check_rows, row_norms
+from logt._internal.validation import check_rows
 from logt.datasets.row_files import read_rows
 from logt.errors import InvalidInputError
 
@@ -92,10 +92,5 @@ def read_block(block: Block, dim: int, metric: Metric) -> BlockRows:
             raise InvalidInputError(
                 f"{piece.source} holds {part.dtype} of shape {part.shape}, not {dim} numbers per row"
             )
-        check_rows(part, f"{piece.source} (counted from row {piece.start:,})", "nothing was built")
-        if metric == "cosine" and not (norms := row_norms(part)).all():
-            row = piece.start + int(norms.argmin())
-            raise InvalidInputError(
-                f"row {row} of {piece.source} is all zeros and has no direction; use metric='ip' or 'l2'"
-            )
+        check_rows(part, f"{piece.source} (counted from row {piece.start:,})", "nothing was built", metric)
     return rows

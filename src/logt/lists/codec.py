@@ -31,7 +31,7 @@ _ROWS = 512  # vectors encoded by one task
 _CANDIDATES = 32  # memory vectors that entries are chosen from, at least
 _SAMPLE = 8192  # vectors that deviations are computed from
 _GRAM_BYTES = 1 << 28  # of the memory vectors' products, up to which they are computed once for a large batch
-_TINY = 1e-30  # instead of a norm of 0
+_TINY = 1e-37  # instead of a norm of 0, or its square
 
 
 class CodecSettings(NamedTuple):
@@ -361,7 +361,7 @@ class _NearestPursuit:
 
 def _variance(V: Floats, Y: Floats) -> NDArray[np.float64]:
     """Return the mean square of each dimension of what the nearest memory vector leaves of v."""
-    squares = np.maximum(np.square(Y).sum(axis=1), 1e-30)
+    squares = np.maximum(np.square(Y).sum(axis=1), _TINY)
     total = np.zeros(V.shape[1])
     for rows in split_range(len(V), 1024):
         products = V[rows] @ Y.T

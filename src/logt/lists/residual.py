@@ -52,7 +52,7 @@ class Bands:
     def allocate(cls, variance: Array, bits: int, count: int) -> Bands:
         """Divide the dimensions by the variances of residuals, which were computed from `count` vectors."""
         dim = len(variance)
-        even = np.full(dim, max(float(variance.mean()), 1e-30))
+        even = np.full(dim, max(float(variance.mean()), np.finfo(float).tiny))
         smooth = (count * variance + _PRIOR * even) / (count + _PRIOR)
         order = np.argsort(-smooth, kind="stable").astype(np.int32)
         groups = _groups(dim)

@@ -13,7 +13,7 @@ from logt._internal.recall_curve import RecallCurve
 from logt._internal.segment import as_row_mask, models
 from logt._internal.threads import SERIAL, Workers, split_range
 from logt._internal.types import Array, Floats, Ids, Mask, Metric
-from logt._internal.validation import MAX_NORM
+from logt._internal.validation import MAX_NORM, MIN_NORM
 from logt.graph.stored_graph import StoredGraph
 from logt.lists.codec import Codec
 from logt.lists.inverted_lists import CandidateDepths, Probe, ScanLimits
@@ -151,11 +151,12 @@ class ListSearcher:
         if k > self.count:
             return None
         search_one, distances, compiled = self._searcher.search_one, self.distances, _kernels.ScanLimits(*limits)
+        checks = cosine, MIN_NORM, MAX_NORM
 
         def search(q: Floats) -> tuple[Floats, Ids] | None:
             shape = (*q.shape[:-1], k)
             scores, ids = np.empty(shape, np.float32), np.empty(shape, np.int64)
-            return (scores, ids) if search_one(q, cosine, MAX_NORM, distances, compiled, scores, ids) else None
+            return (scores, ids) if search_one(q, *checks, distances, compiled, scores, ids) else None
 
         return search
 
