@@ -26,6 +26,7 @@ from logt.metrics import parse_metric
 from logt.results import SearchResult
 from logt.storage.changes import Change, PendingChanges, Position
 from logt.storage.files import UNUSABLE
+from logt.storage.manifest import stage_to_json
 from logt.storage.opening import create_store, open_store, same_store
 from logt.storage.store import Store
 from logt.storage.verification import AT_ONCE, Verification, Verify
@@ -174,6 +175,7 @@ class IndexBase:
                 self._refuse_read_only()
                 self._save_changes(store)
                 return
+            stage_to_json(self.method)  # what cannot be stored is refused before there is a folder
             new = create_store(path or "")
             try:
                 self._replace(new)

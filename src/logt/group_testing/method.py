@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, ClassVar, Literal, TypeVar
+from itertools import chain
+from types import UnionType
+from typing import Any, ClassVar, Literal, TypeVar, get_args, get_type_hints
 
 import numpy as np
 
@@ -178,6 +180,29 @@ class GroupTesting:
             raise InvalidInputError(f"a segment has dimension {segment.codebook.shape[1]}, not {dim}")
         if (segment.norms is not None) != (metric != "cosine"):
             raise InvalidInputError("the norms do not fit the metric")
+
+
+STAGES: dict[str, tuple[type[Any], ...]] = {
+    field: get_args(kind) for field, kind in get_type_hints(GroupTesting).items() if isinstance(kind, UnionType)
+}
+"""By field of a method: the classes of stages that can be saved and opened."""
+
+
+def register_stage(field: str, stage: type[Any]) -> None:
+    """Let methods with a stage of your own be saved, and opened: by programs that register it before.
+
+    field: of `GroupTesting`, such as "group". stage: a dataclass; it is stored by its name and its parameters.
+    """
+    check_choice("field", field, tuple(STAGES))
+    if not isinstance(stage, type) or not is_dataclass(stage):
+        raise InvalidInputError(f"a stage is a class that is a dataclass, got {stage!r}")
+    taken = [known for known in chain(*STAGES.values()) if known.__name__ == stage.__name__]
+    if any(known.__module__ != stage.__module__ for known in taken):
+        raise InvalidInputError(f"there is another stage {stage.__name__!r}; choose another name")
+    STAGES[field] = (
+        *(known for known in STAGES[field] if known not in taken),
+        stage,
+    )  # defined again, as in a notebook
 
 
 def _decoded(segment: CodedSegment, p: float) -> float:

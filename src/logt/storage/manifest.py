@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
-from types import NoneType, UnionType
-from typing import Any, get_args, get_type_hints
+from itertools import chain
+from typing import Any
 
 from logt.engine.protocols import Method
-from logt.errors import CorruptIndexError, FormatVersionError
-from logt.group_testing.method import GroupTesting
+from logt.errors import CorruptIndexError, FormatVersionError, InvalidInputError
+from logt.group_testing.method import STAGES, GroupTesting
 from logt.lists.method import Sketched
 from logt.storage.files import UNUSABLE, checksum
 
@@ -33,14 +33,6 @@ MAX_MANIFEST = 1 << 28
 """Bytes of a manifest, at most."""
 
 _MAX_GENERATION = 1 << 62
-
-_PARTS = {name: kind for name, kind in get_type_hints(GroupTesting).items() if isinstance(kind, UnionType)}
-_STAGES: dict[str, type[Any]] = {
-    stage.__name__: stage
-    for kind in (GroupTesting | Sketched, *_PARTS.values())
-    for stage in get_args(kind)
-    if stage is not NoneType
-}
 
 
 @contextmanager
@@ -106,18 +98,31 @@ def _check_fields(manifest: Mapping[str, Any]) -> None:
 
 
 def stage_to_json(stage: Any) -> Any:
-    """Return a stage as {"stage": its class, **its parameters}."""
+    """Return a stage, or a method of stages, as {"stage": its class, **its parameters}."""
     if not is_dataclass(stage):
         return stage
-    return {"stage": type(stage).__name__, **{f.name: stage_to_json(getattr(stage, f.name)) for f in fields(stage)}}
+    name = type(stage).__name__
+    if _stage_types().get(name) is not type(stage):
+        raise InvalidInputError(f"{_unknown(name)} before you save; nothing was written")
+    return {"stage": name, **{f.name: stage_to_json(getattr(stage, f.name)) for f in fields(stage)}}
 
 
 def stage_from_json(plain: Any) -> Any:
     """Return the stage that `stage_to_json` wrote."""
     if not isinstance(plain, dict):
         return plain
-    stage = _STAGES[plain["stage"]]
+    stage = _stage_types().get(plain["stage"])
+    if stage is None:
+        raise ValueError(f"{_unknown(plain['stage'])} before you open the index")
     return stage(**{name: stage_from_json(value) for name, value in plain.items() if name != "stage"})
+
+
+def _stage_types() -> dict[str, type[Any]]:
+    return {stage.__name__: stage for stage in (*chain(*STAGES.values()), GroupTesting, Sketched)}
+
+
+def _unknown(stage: object) -> str:
+    return f"the stage {stage!r} is not registered: call logt.group_testing.method.register_stage"
 
 
 def method_from_json(plain: Any) -> Method:
@@ -127,7 +132,7 @@ def method_from_json(plain: Any) -> Method:
         return method
     if not isinstance(method, GroupTesting):
         raise ValueError(f"the method is a {type(method).__name__}")
-    for name, kind in _PARTS.items():
-        if not isinstance(getattr(method, name), kind):
+    for name, kinds in STAGES.items():
+        if not isinstance(getattr(method, name), kinds):
             raise ValueError(f"the stage {name} is {getattr(method, name)!r}")
     return method
