@@ -129,6 +129,17 @@ def test_ids_are_given_in_any_order_or_the_next_free_numbers(vectors):
     assert made.search(X, 1).ids[:, 0].tolist() == [0, 1, 2, 50, 10, 51, 52]
 
 
+@pytest.mark.parametrize("metric", ["ip", "l2"])
+def test_scores_of_plus_and_minus_zero_are_equal(rng, metric):
+    """Both are scores of the vector 0, and the best k are the first k of all."""
+    X = rng.standard_normal((400, 8))
+    X[rng.random(400) < 0.5] = 0
+    index, Q = built(X, metric=metric, method=gt(n=5, m=4, inverse=True), segment_size=100), X[:20]
+    everything = index.search(Q, 400).ids
+    for k in range(1, 400, 13):
+        assert (index.search(Q, k).ids == everything[:, :k]).all()
+
+
 def test_equal_scores_are_ordered_by_id(vectors):
     X = vectors(1, 8).repeat(20, axis=0)
     made = built(X[:10], np.arange(10)[::-1] * 2, method=gt(n=20, m=1))

@@ -54,6 +54,7 @@ struct Best {
     Best(size_t R, size_t rows) : R(R), capacity(std::min(rows, std::max<size_t>(2 * R, 256))), list(capacity + 1) {}
 
     static uint64_t pair(float score, size_t row) {
+        score += 0.0f;  // -0, which equals 0, becomes 0
         uint32_t bits;
         std::memcpy(&bits, &score, sizeof bits);
         bits = bits >> 31 ? ~bits : bits | 0x80000000u;
