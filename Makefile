@@ -57,7 +57,7 @@ format: $(VENV)/.dev          ## format the code
 	$(BIN)/ruff check --fix
 
 TORTURE_TESTS := $(addprefix tests/test_,changes.py change_log.py crafted_indexes.py flushing.py durability.py storage.py storage_url.py verification.py backup.py repair.py \
-                   any_vectors.py filters.py photos_durability.py) \
+                   any_vectors.py filters.py photos_durability.py random_indexes.py) \
                  $(addprefix tests/test_server_,changes.py connections.py images.py limits.py photos.py security.py)
 
 torture: $(VENV)/.dev         ## the long form of the reliability tests (one to two hours)

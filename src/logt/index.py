@@ -286,7 +286,8 @@ class Index(IndexBase):
         """Return all vectors with a score of at least `threshold` (under l2: a squared distance of at most that).
 
         Everything is scanned, and nothing is corrected. Scores are estimates: to find copies of a vector, pass a
-        little less than 1 under cosine. Q, filter, threads: as in `search`.
+        little less than 1 under cosine. They are those of a search for one query: in a batch, the paper's methods
+        round the last digits differently. Q, filter, threads: as in `search`.
         """
         self._refuse_damage()
         queries, threshold = check_range(Q, threshold, self._dim, self._metric)
