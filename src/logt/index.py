@@ -38,9 +38,9 @@ class Index(IndexBase):
     themselves are not kept.
 
     dim: dimension of the vectors. method: one of `logt.methods`, `sketched()` by default. metric: "cosine", "ip" or
-    "l2" (squared distance). seed: the same vectors and seed give the same index. threads: default of all calls, all
-    cores if None. segment_size: a larger batch is split into equal segments ("auto": a million vectors, or 131,072
-    for the paper's methods); None keeps each batch in one segment, as the paper does.
+    "l2" (squared distance). seed: the same vectors and seed give the same index, on one kind of processor. threads:
+    default of all calls, all cores if None. segment_size: a larger batch is split into equal segments ("auto": a
+    million vectors, or 131,072 for the paper's methods); None keeps each batch in one segment, as the paper does.
     """
 
     def __repr__(self) -> str:

@@ -51,7 +51,7 @@ def build(
         bool, typer.Option(help="Also store one byte per dimension on disk, to re-rank the best candidates.")
     ] = True,
     metric: Annotated[str, typer.Option(help="cosine, ip or l2.")] = "cosine",
-    seed: Annotated[int, typer.Option(min=0, help="Random seed; the same vectors and seed give the same index.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed; same vectors, seed and processor: same index.")] = 0,
     threads: Threads = None,
     workers: Annotated[
         int | None,

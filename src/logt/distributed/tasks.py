@@ -1,6 +1,7 @@
 """The tasks of a build: plain descriptions in, plain descriptions out; vectors go from sources to files.
 
-Each task can be repeated: files are named by their content, and the same task writes the same bytes.
+Each task can be repeated: files are named by their content, and on one kind of processor the same task writes the
+same bytes.
 """
 
 from __future__ import annotations

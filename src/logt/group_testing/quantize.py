@@ -144,7 +144,7 @@ class ProductQuantizer:
         return PQCodebook(codes, centroids, np.array([d]))
 
     def _train(self, Y: Floats, rng: np.random.Generator) -> Floats:
-        """Return the centroids (c, up to 256, d / c), trained by faiss on one thread: the same on any machine."""
+        """Return the centroids (c, up to 256, d / c), trained by faiss on one thread: always the same."""
         try:
             import faiss
         except ImportError as error:
