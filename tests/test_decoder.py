@@ -133,6 +133,14 @@ def test_group_inverse_equals_the_dense_pseudo_inverse(vectors, consistent, empt
     assert np.allclose(estimates, C @ np.linalg.pinv(G, rcond=1e-10).T, atol=1e-4)
 
 
+def test_group_inverse_of_one_query_does_not_depend_on_the_others(vectors, rng):
+    units = Random(10, 3)(vectors(200, 16), np.random.default_rng(0))
+    C = rng.standard_normal((6, units.count)).astype(np.float32)
+    together = solve_group_inverse(C, units)
+    for one, expected in zip(C, together, strict=True):
+        assert (solve_group_inverse(one[None], units)[0] == expected).all()
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     N=st.integers(1, 40),

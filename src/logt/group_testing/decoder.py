@@ -290,8 +290,8 @@ def solve_group_inverse(C: Floats, units: Units, *, iterations: int = 50, tolera
 
     GGᵀ is singular; conjugate gradients started at 0 still give the least-norm solution.
 
-    C: measurements, (nq, M). units: of the vectors. iterations: at most. tolerance: stop when the gradient is so much
-    smaller than at the start.
+    C: measurements, (nq, M). units: of the vectors. iterations: at most. tolerance: a row is solved, and stays as
+    it is, when its gradient is so much smaller than at the start.
     """
     offsets, rows = units.members
     used = np.diff(offsets) > 0
@@ -312,10 +312,11 @@ def solve_group_inverse(C: Floats, units: Units, *, iterations: int = 50, tolera
     size = np.square(gradient).sum(axis=1, keepdims=True)
     goal = size * tolerance**2
     for _ in range(iterations):
-        if (size <= goal).all():
+        unsolved = size > goal
+        if not unsolved.any():
             break
         image = gather(step)
-        length = size / np.maximum(np.square(image).sum(axis=1, keepdims=True), 1e-300)
+        length = unsolved * size / np.maximum(np.square(image).sum(axis=1, keepdims=True), 1e-300)
         Z += length * W
         residual -= length * image
         gradient = spread(residual)
