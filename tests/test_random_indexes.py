@@ -102,10 +102,14 @@ def scale_of(index, Q):
 
 
 def tolerance(method):
-    """Return the error of scores: queries are rounded to bytes, twice with a refinement, or not at all."""
+    """Return the error of scores: queries are rounded to bytes, twice with a refinement, or not at all.
+
+    In the last case it is that of a float32 sum, whose terms may be 1e4 times larger than it: memory vectors that are
+    nearly dependent have large weights.
+    """
     if isinstance(method, Sketched):
         return 1e-3 if method.refine else 0.03
-    return 0.03 if isinstance(method.quantize, Int8) else 1e-3
+    return 0.03 if isinstance(method.quantize, Int8) else 5e-3
 
 
 def with_many(methods):
@@ -151,7 +155,7 @@ def test_the_methods_of_the_paper(drawn):
     for k in {1, len(drawn.allowed) // 2 or 1}:
         assert (drawn.search(drawn.Q, k)[1] == ids[:, :k]).all()
     one = drawn.search(drawn.Q[0])[0]  # batches are summed in another order
-    assert (np.abs(one - scores[0]) <= 1e-4 * scale_of(drawn.index, drawn.Q)[0]).all()
+    assert (np.abs(one - scores[0]) <= tolerance(drawn.index.method) * scale_of(drawn.index, drawn.Q)[0]).all()
 
 
 @with_many(LISTS)
