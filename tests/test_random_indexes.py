@@ -10,7 +10,7 @@ from exact_index import METRICS, unmeasured
 from faults import TORTURE
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_shards import in_shards
+from test_shards import assert_shards_give_the_whole
 
 import logt
 from logt._internal.validation import normalize_rows, row_norms
@@ -171,8 +171,7 @@ def test_the_default_index(drawn):
     segments, k = drawn.index._snapshot.segments, min(10, len(drawn.index))
     Q = normalize_rows(drawn.Q, row_norms(drawn.Q)) if drawn.index.metric == "cosine" else drawn.Q
     for probe in (Probe(0.4), Probe(1.0)):
-        merged, (*whole, _) = in_shards(segments, [[i] for i in range(len(segments))], Q, k, probe)
-        assert all((part == of_whole).all() for part, of_whole in zip(merged, whole, strict=True))
+        assert_shards_give_the_whole(segments, [[i] for i in range(len(segments))], Q, k, probe)
     with unmeasured():
         drawn.index.compact()
     assert (drawn.search(drawn.Q)[0] == scores).all()
