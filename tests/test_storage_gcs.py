@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from http import HTTPStatus
 
 import numpy as np
@@ -14,7 +15,7 @@ emulator = pytest.importorskip("gcp_storage_emulator.server")
 
 import logt  # noqa: E402
 from logt.errors import ConflictError  # noqa: E402
-from logt.storage.locations import RemoteLocation  # noqa: E402
+from logt.storage.locations import RemoteLocation, _written  # noqa: E402
 
 DIM = 16
 
@@ -54,7 +55,8 @@ def test_an_index_is_saved_to_opened_from_and_committed_to_google_cloud_storage(
     made = logt.Index(DIM)
     made.add(vectors(400, DIM))
     made.save(f"{bucket}/index")
-    assert all(0 < age < 600 for _, age in RemoteLocation(f"{bucket}/index").files().values())
+    for about in RemoteLocation(f"{bucket}/index")._list().values():
+        assert abs(time.time() - _written(about)) < 600
     index, Q = logt.open(f"{bucket}/index"), vectors(30, DIM, seed=1)
     for mine, other in zip(index.search(Q, 5), made.search(Q, 5), strict=True):
         np.testing.assert_array_equal(mine, other)
