@@ -6,15 +6,17 @@ import errno
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import pytest
 from drawn_photos import counts, draw, finds_itself, flip_byte, read_files
 
 from logt.errors import CorruptIndexError, FormatVersionError, InvalidInputError, LockedError
 from logt.photos import Photos, update
+from logt.photos.index_folder import IndexFolder
 from logt.photos.manifest import MANIFEST_FILE, PhotoManifest, _checksum
 from logt.storage.lock import Lock
 
@@ -118,6 +120,16 @@ def test_damage_is_reported_and_nothing_is_removed_without_rebuild(album, damage
     descriptors_are_read_again = damaged == "catalog"
     assert update(album, rebuild=True).added == (5 if descriptors_are_read_again else 0)
     assert finds_itself(Photos.open(home), album / "a.png")
+
+
+def test_a_check_reads_the_values_of_the_catalog(album):
+    home = album / ".logt"
+    IndexFolder(home).check()
+    with closing(sqlite3.connect(home / "catalog.sqlite")) as db:
+        db.execute("UPDATE photos SET width = 'wide'")
+        db.commit()
+    with pytest.raises(CorruptIndexError):
+        IndexFolder(home).check()
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,8 @@ def test_photos_that_come_back_are_not_described_again(trips, small, described, 
     assert len(photos.index) == 60
     assert [found for found, _ in photos.search(trips / name, 5)][:1] == ranking[:1] == [name]
     assert len({photo.width for photo in photos.details()}) == 1
+    with closing(Catalog(trips / ".logt")) as opened:
+        assert list(opened.stamps("removed")) == ["disk/5/56.png"]  # as it was before it changed
     assert counts(update(trips)) == (0, 0, 0, 60, 0)
 
 
@@ -156,6 +158,12 @@ def test_another_model_describes_photos_that_come_back(trips, network, described
     described.clear()
     assert counts(update(trips)) == (1, 0, 0, 59, 0)
     assert described == ["0.png"]
+
+
+def test_descriptors_of_a_copy_that_was_killed_are_not_used_with_another_model(trips, network, described):
+    (trips / ".logt" / "photos.json").unlink()
+    update(trips, model=network("other", channels=24, about='{"side": 64}'))
+    assert len(described) == 60
 
 
 def test_a_catalog_without_the_table_of_removed_photos_is_read_and_updated(trips):
