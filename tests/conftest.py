@@ -18,9 +18,9 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 # With --dist loadfile, a worker takes one file after the other: one that takes minutes must not be the last.
 SLOW_FILES = (
-    *("test_distributed_search.py", "test_distributed_ray.py", "test_web.py", "test_server_security.py"),
-    *("test_photos_durability.py", "test_durability.py", "test_docs.py", "test_bench.py", "test_reproduce.py"),
-    "test_distributed_build.py",
+    *("test_distributed_search.py", "test_distributed_ray.py", "test_calibration.py", "test_benchmarks.py"),
+    *("test_web.py", "test_docs.py", "test_examples.py", "test_web_browse.py", "test_walk.py", "test_storage_url.py"),
+    *("test_distributed_build.py", "test_bench.py", "test_reproduce.py", "test_photos_durability.py"),
 )
 
 
