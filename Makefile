@@ -73,21 +73,27 @@ figures: $(VENV)/.dev         ## draw the figures of the documentation again
 wheel: $(VENV)/.dev           ## a wheel for this Python and machine, in dist
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
-# A build of its own, with the sanitizers of GCC. Their run-time libraries must be loaded before Python's, and Python
-# itself leaks on purpose. PYTHONMALLOC=malloc lets the address sanitizer see each array.
+# Builds of their own, with the sanitizers of GCC. Their run-time libraries must be loaded before Python's, and Python
+# itself leaks on purpose. PYTHONMALLOC=malloc lets them see each array. The thread sanitizer needs addresses that are
+# not at random.
 SANITIZE := build/sanitize
-KERNEL_TESTS := $(addprefix tests/test_,kernels.py residual.py decoder.py dictionary.py grouping.py search.py filters.py diffusion.py walk.py graph.py graph_kernels.py)
+sanitized = LD_PRELOAD="$$($(CXX) -print-file-name=lib$(1).so) $$($(CXX) -print-file-name=libstdc++.so)" PYTHONMALLOC=malloc \
+            ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1 \
+            $(SANITIZE)/$(2)/venv/bin/python -m pytest -p no:cacheprovider
+KERNEL_TESTS := $(addprefix tests/test_,kernels.py kernel_arrays.py residual.py decoder.py dictionary.py grouping.py search.py filters.py \
+                  diffusion.py walk.py graph.py graph_kernels.py crafted_indexes.py fuzz.py)
+CONCURRENT_TESTS := $(addprefix tests/test_,threads.py any_vectors.py index.py)
 
-sanitize: $(SANITIZE)/.installed  ## build the kernels with address and undefined-behavior sanitizers and test them
-	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
-	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
-	$(SANITIZE)/venv/bin/python -m pytest -p no:cacheprovider $(KERNEL_TESTS)
+sanitize: $(SANITIZE)/address,undefined/.installed $(SANITIZE)/thread/.installed  ## test the kernels and loaders with the sanitizers of GCC
+	$(call sanitized,asan,address$(comma)undefined) $(KERNEL_TESTS)
+	setarch -R env $(call sanitized,tsan,thread) $(CONCURRENT_TESTS)
 
-$(SANITIZE)/.installed: $(SOURCES) $(wildcard src/logt/*.py src/logt/*/*.py)
-	$(PYTHON) -m venv $(SANITIZE)/venv
-	$(SANITIZE)/venv/bin/python -m pip install --quiet --upgrade pip
-	$(SANITIZE)/venv/bin/python -m pip install --quiet '.[pq]' hypothesis pytest scikit-learn \
-	  --config-settings=cmake.define.LOGT_SANITIZE=ON --config-settings=build-dir=$(SANITIZE)/cmake
+comma := ,
+$(SANITIZE)/%/.installed: $(SOURCES) $(wildcard src/logt/*.py src/logt/*/*.py)
+	$(PYTHON) -m venv $(SANITIZE)/$*/venv
+	$(SANITIZE)/$*/venv/bin/python -m pip install --quiet --upgrade pip
+	$(SANITIZE)/$*/venv/bin/python -m pip install --quiet '.[pq]' hypothesis pytest scikit-learn \
+	  --config-settings=cmake.define.LOGT_SANITIZE=$* --config-settings=build-dir=$(SANITIZE)/$*/cmake
 	touch $@
 
 # --------------------------------------------------------------------------------------------------- benchmarks
