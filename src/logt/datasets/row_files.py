@@ -102,10 +102,13 @@ class _RemoteRows:
     """Rows of a .npy or .fbin file in a store."""
 
     def __init__(self, source: str, suffix: str):
-        self._files, self._path = file_system(source)
+        self._source, (self._files, self._path) = source, file_system(source)
         if suffix in BIN:
             self._offset, self._dtype = 8, np.dtype(BIN[suffix]).newbyteorder("<")
-            self.shape = tuple(int(n) for n in np.frombuffer(self._files.cat_file(self._path, start=0, end=8), "<u4"))
+            start = self._files.cat_file(self._path, start=0, end=8)
+            if len(start) < 8:
+                raise InvalidInputError(f"{source} is damaged: it has {len(start)} bytes, and no header")
+            self.shape = tuple(int(n) for n in np.frombuffer(start, "<u4"))
             return
         if suffix != ".npy":
             raise InvalidInputError(f"{source}: {suffix} files are read from local disks only; convert it to .npy")
@@ -114,7 +117,7 @@ class _RemoteRows:
             version = np.lib.format.read_magic(head)
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             self.shape, fortran, self._dtype = read(head)
-        except (ValueError, EOFError) as error:
+        except Exception as error:  # numpy passes on any exception of its parser
             raise InvalidInputError(f"{source} is not a .npy file of numbers: {error}") from error
         if len(self.shape) != 2 or min(self.shape) < 0 or fortran or self._dtype.hasobject:
             raise InvalidInputError(f"{source} must hold a matrix of numbers, row by row; it has shape {self.shape}")
@@ -124,4 +127,8 @@ class _RemoteRows:
         dim = self.shape[1]
         start, stop = (self._offset + row * dim * self._dtype.itemsize for row in (rows.start, rows.stop))
         data = self._files.cat_file(self._path, start=start, end=stop)
+        if len(data) != stop - start:
+            raise InvalidInputError(
+                f"{self._source} is damaged: it ends before row {rows.stop:,} of {self.shape[0]:,}"
+            )
         return np.frombuffer(data, self._dtype).reshape(rows.stop - rows.start, dim)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,9 +18,6 @@ from logt.errors import InvalidInputError, MissingExtraError
 
 Source = Path | BinaryIO
 """A path or an open file; functions that take one also take its name in errors."""
-
-_NPY_ERRORS = (ValueError, EOFError, OSError, OverflowError, TypeError, MemoryError)
-"""What numpy raises for a damaged .npy file, or for one whose header states an impossible shape."""
 
 
 def read_vectors(path: str | os.PathLike[str]) -> Array:
@@ -63,8 +59,10 @@ def read_stream(stream: BinaryIO, name: str = "the standard input") -> Array:
 def _read_npy(source: Source, name: str, mmap_mode: Any = None) -> Array:
     try:
         matrix: Array = np.load(source, mmap_mode, allow_pickle=False)
-    except _NPY_ERRORS as error:
+    except Exception as error:  # numpy passes on any exception of its parser
         raise InvalidInputError(f"{name} is not a .npy file of numbers: {error}") from error
+    if not isinstance(matrix, np.ndarray):
+        raise InvalidInputError(f"{name} is not a .npy file, but a .npz file; rename it")
     if matrix.ndim != 2:
         raise InvalidInputError(f"{name} has shape {matrix.shape}, expected (rows, dimensions)")
     return matrix
@@ -124,7 +122,7 @@ def read_npz(source: Source, name: str) -> Array:
     try:
         with np.load(source, allow_pickle=False) as file:
             arrays: dict[str, Array] = dict(file)
-    except (*_NPY_ERRORS, AttributeError, zipfile.BadZipFile) as error:
+    except Exception as error:  # numpy and zipfile pass on any exception of their parsers
         raise InvalidInputError(f"{name} is not a .npz file of numbers: {error}") from error
     matrices = [array for array in arrays.values() if array.ndim == 2]
     if len(matrices) != 1:
