@@ -13,7 +13,7 @@ import numpy as np
 
 from logt._internal.types import Array, Floats, Metric
 from logt._internal.validation import check_rows, normalize_rows, row_norms
-from logt.datasets.ground_truth import QUERY_SUFFIX, ground_truth_from_json, ground_truth_from_text
+from logt.datasets.ground_truth import QUERY_SUFFIX, ground_truth_from_json, ground_truth_from_text, read_text
 from logt.datasets.mat_hdf5 import open_hdf5, own_object, read_mat
 from logt.datasets.synthetic import synthetic_collection
 from logt.datasets.vector_files import SUFFIXES, read_neighbors, read_vectors
@@ -169,7 +169,7 @@ def _load_truths(folder: Path) -> dict[str, GroundTruth]:
     if query_files:
         if not (folder / IMAGE_LIST).is_file():
             raise InvalidInputError(f"{folder} needs {IMAGE_LIST}: the image name of each row of X, one per line")
-        return ground_truth_from_text(query_files[0].parent, (folder / IMAGE_LIST).read_text().split())
+        return ground_truth_from_text(query_files[0].parent, read_text(folder / IMAGE_LIST).split())
     for neighbors in (folder / name for name in _NEIGHBORS if (folder / name).is_file()):
         return {NEIGHBORS_PROTOCOL: GroundTruth.from_lists(list(read_neighbors(neighbors)))}
     for pickle in folder.glob("gnd*.pkl"):

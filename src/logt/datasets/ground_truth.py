@@ -20,7 +20,7 @@ def ground_truth_from_json(path: Path) -> dict[str, GroundTruth]:
     """Read {"queries": [...]}: each query has easy, hard and junk (revisited protocol), or positives and junk."""
     try:
         contents = json.loads(path.read_text())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"{path} is not JSON: {error}") from error
     queries = contents.get("queries") if isinstance(contents, dict) else None
     if not isinstance(queries, list) or not queries or not all(isinstance(query, dict) for query in queries):
@@ -60,7 +60,15 @@ def _read_names(path: Path) -> list[str]:
     """Return the image names in a text file, one per line, without suffixes."""
     if not path.is_file():
         raise InvalidInputError(f"the ground truth is incomplete: file not found: {path}")
-    return [Path(line.strip()).stem for line in path.read_text().splitlines() if line.strip()]
+    return [Path(line.strip()).stem for line in read_text(path).splitlines() if line.strip()]
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file."""
+    try:
+        return path.read_text()
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"{path} is not a text file: {error}") from error
 
 
 def _row_numbers(query: Mapping[str, Any], kind: str, path: Path) -> Ids:
