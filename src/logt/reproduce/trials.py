@@ -61,8 +61,8 @@ class Points:
     def __init__(self, path: Path, fingerprint: str, version: str):
         self._path, self._origin = path, f"{fingerprint} {version}"
         self._known: dict[str, Point] = {}
-        for line in path.read_text().splitlines() if path.exists() else ():
-            with suppress(ValueError, KeyError, TypeError):  # of a damaged line
+        for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
+            with suppress(ValueError, KeyError, TypeError, RecursionError):  # of a damaged line
                 stored = json.loads(line)
                 if stored["origin"] == self._origin:
                     self._known[stored["trial"]] = dict(stored["point"])
