@@ -60,7 +60,7 @@ def _read_index(faiss: Any, path: Path) -> Any:
         raise FileNotFoundError(f"file not found: {path}")
     try:
         return faiss.read_index(str(path))
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         reason = str(error).strip().splitlines()[-1]
         raise InvalidInputError(f"{path} is not an index that faiss can read: {reason}") from error
 
