@@ -170,7 +170,7 @@ def _read_metadata(session: Any, file: Path) -> Mapping[str, Any]:
     text = session.get_modelmeta().custom_metadata_map.get(_METADATA_KEY, "{}")
     try:
         metadata = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"{file}: the metadata under {_METADATA_KEY!r} are not JSON: {error}") from error
     return metadata if isinstance(metadata, dict) else {}
 
