@@ -10,9 +10,10 @@ DATA ?=
 MODELS ?=
 PHOTOS ?=
 SCALE ?=
+FUZZ ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format docs figures sanitize torture wheel bench updates scale images-bench serve-bench page-bench clean
+.PHONY: help demo test check format docs figures sanitize torture fuzz wheel bench updates scale images-bench serve-bench page-bench clean
 
 help:           ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,12 +57,15 @@ format: $(VENV)/.dev          ## format the code
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-TORTURE_TESTS := $(addprefix tests/test_,changes.py change_log.py crafted_indexes.py flushing.py durability.py storage.py storage_url.py verification.py backup.py repair.py \
+TORTURE_TESTS := $(addprefix tests/test_,changes.py change_log.py crafted_indexes.py flushing.py durability.py fuzz.py storage.py storage_url.py verification.py backup.py repair.py \
                    any_vectors.py filters.py photos_durability.py random_indexes.py) \
                  $(addprefix tests/test_server_,changes.py connections.py images.py limits.py photos.py security.py)
 
 torture: $(VENV)/.dev         ## the long form of the reliability tests (one to two hours)
 	LOGT_TORTURE=1 $(BIN)/python -m pytest $(TORTURE_TESTS)
+
+fuzz: $(VENV)/.dev            ## fuzz all loaders for 10 minutes; FUZZ="--seconds 3600 --target image"
+	$(BIN)/python tests/fuzz.py $(FUZZ)
 
 docs: $(VENV)/.dev            ## the documentation site, in build/docs; warnings are errors
 	$(BIN)/python scripts/build_docs.py build/docs

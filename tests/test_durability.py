@@ -266,13 +266,3 @@ def test_bad_input_raises_a_typed_error_and_never_ends_in_a_signal(call):
         with pytest.raises(logt.InvalidInputError):
             CALLS[call](index, X)
         assert len(index) == 8
-
-
-def test_the_fuzzed_loader_raises_only_typed_errors(tmp_path):
-    pytest.importorskip("atheris", reason="needs atheris: Python 3.11 on Linux, x86-64")
-    seconds = 600 if TORTURE else 15
-    words = [f"-max_total_time={seconds}", "-rss_limit_mb=2048", "-timeout=20", "-len_control=0", "-max_len=256"]
-    words += [f"-artifact_prefix={tmp_path}/"]
-    fuzzer = Path(__file__).parent / "fuzz_loader.py"
-    done = subprocess.run([sys.executable, fuzzer, *words], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
