@@ -280,6 +280,7 @@ def clients():
         "photos": open_album((root / "photos", root / "index")),
     }
     stack = ExitStack()
+    atexit.register(clients.cache_clear)
     atexit.register(stack.close)
     settings = {"limits": Limits(seconds=5), "workers": 1}
     opened = {name: stack.enter_context(open_client(each, **settings)) for name, each in collections.items()}

@@ -99,6 +99,17 @@ def search_signed(folder):
     search_index(folder)
 
 
+def search_url(folder):
+    """Open an index at a URL, with right checksums and an empty cache."""
+    sign(folder)
+    disk = memory_files()
+    disk.rm("/fuzz", recursive=True) if disk.exists("/fuzz") else None
+    for name, data in files_of(folder).items():
+        disk.pipe(f"/fuzz/{name.replace('manifest.json', 'manifest-000000000001.json')}", data)
+    with patch.dict(os.environ, LOGT_CACHE=str(folder / "cache")):
+        search_index("memory://fuzz")
+
+
 def repair_index(folder):
     from logt.storage.repair import repair
 
@@ -299,6 +310,7 @@ def fail(folder):
 TARGETS = {
     "index": Target(index_seeds, search_signed),
     "index-raw": Target(index_seeds, search_index),
+    "url": Target(index_seeds, search_url),
     "manifest": Target(index_seeds, search_signed, "manifest.json"),
     "log": Target(log_seeds, search_log, "*.change"),
     "log-raw": Target(index_seeds, search_index, "*.log"),
