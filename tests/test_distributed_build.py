@@ -95,6 +95,22 @@ def test_a_build_that_was_stopped_ends_its_workers_and_resumes(sources, referenc
     assert content(tmp_path / "index") == content(reference)
 
 
+@pytest.mark.parametrize("damage", ["[]", "{}", "a digit of a checksum"])
+def test_damaged_records_of_a_stopped_build_are_not_used(sources, reference, tmp_path, pool, damage):
+    def stop(what, done, total):
+        if what == "encoding" and done >= SIZE:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        logt.distributed.build(sources, tmp_path / "index", pool=pool, segment_size=SIZE, progress=stop)
+    for record in (tmp_path / "index").glob("build-*.json"):
+        text = record.read_text()
+        at = text.index('"checksum": "') + len('"checksum": "')
+        record.write_text(damage if len(damage) == 2 else f"{text[:at]}{int(text[at], 16) ^ 1:x}{text[at + 1 :]}")
+    logt.distributed.build(sources, tmp_path / "index", pool=pool, segment_size=SIZE)
+    assert content(tmp_path / "index") == content(reference)
+
+
 def test_a_killed_driver_leaves_the_old_index_and_resumes(sources, reference, tmp_path, pool):
     logt.Index(DIM).save(tmp_path / "index")
     options = ["--workers", "1", "--segment-size", str(SIZE), "--overwrite"]

@@ -22,7 +22,7 @@ from logt.datasets.vector_files import SUFFIXES
 from logt.distributed.blocks import Block, split_sources
 from logt.distributed.pools import Pool, ProcessPool
 from logt.distributed.staging import is_dataset, staged_files
-from logt.distributed.tasks import HELD_OUT, Result
+from logt.distributed.tasks import HELD_OUT, Result, read_record, write_record
 from logt.engine.protocols import Method
 from logt.errors import InvalidInputError
 from logt.lists.method import Sketched
@@ -136,7 +136,7 @@ class _Build:
     def _learn(self, method: Sketched, task: dict[str, Any], blocks: Sequence[Block], key: str) -> Result:
         """Return the file of the codec: draw a sample of all blocks, and train on it in one task."""
         record = f"build-{key}-plan.json"
-        if (done := self._read_record(record)) is not None and self._is_there([done["file"]]):
+        if (done := read_record(self.target.location, record)) is not None and self._is_there([done["file"]]):
             return dict(done["file"])
         vectors = sum(block.rows for block in blocks)
         wanted = PER_UNIT * method.codec_settings(task["dim"], vectors).units + HELD_OUT
@@ -148,7 +148,7 @@ class _Build:
         drawn = sum(draw["rows"] for draw in draws)
         alone = {**task, "kind": "train", "threads": self.pool.machine_threads}
         (trained,) = self._map([{**alone, "samples": files, "vectors": vectors, "drawn": drawn}], "learning")
-        self.target.location.write(record, json.dumps(trained).encode())
+        write_record(self.target.location, record, trained)
         for name in {file["name"] for file in files}:
             self.target.location.remove(name)
         return dict(trained["file"])
@@ -161,7 +161,7 @@ class _Build:
         tasks = []
         for block in blocks:
             record = f"build-{key}-{block.number:08d}.json"
-            done = self._read_record(record)
+            done = read_record(self.target.location, record)
             if done is not None and self._is_there([{"name": n, **a} for n, a in done["files"].items()]):
                 results[block.number] = done
             else:
@@ -226,14 +226,6 @@ class _Build:
     def _report(self, what: str, done: int, total: int) -> None:
         if self.progress is not None:
             self.progress(what, done, total)
-
-    def _read_record(self, name: str) -> Result | None:
-        """Return what an earlier run recorded; None if it did not, or was killed while it did."""
-        try:
-            found: Result = json.loads(self.target.location.read(name))
-        except (FileNotFoundError, ValueError):
-            return None
-        return found
 
     def _is_there(self, files: Sequence[Result]) -> bool:
         return all(self.target.location.size(file["name"]) == file["bytes"] for file in files)

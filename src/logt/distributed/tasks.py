@@ -117,7 +117,7 @@ def encode(task: Task) -> Result:
     segment = method.encode(rows, ids, block.number, codec, settings, Workers(task["threads"]))
     entry, models, files = write_segment(location.write, segment)
     result = {"number": block.number, "entry": entry, "models": models, "files": files}
-    location.write(task["record"], json.dumps(result).encode())
+    write_record(location, task["record"], result)
     return result
 
 
@@ -139,6 +139,25 @@ def measure(task: Task) -> Result:
 _KINDS: dict[str, Callable[[Task], Result]] = {
     function.__name__: function for function in (inspect, draw_sample, train, encode, measure)
 }
+
+
+def write_record(location: Location, name: str, result: Result) -> None:
+    """Keep a result, so that a build that is started again does not compute it again."""
+    location.write(name, json.dumps({"result": result, "checksum": _checksum(result)}).encode())
+
+
+def read_record(location: Location, name: str) -> Result | None:
+    """Return the result that an earlier run kept; None if there is none, or if it is damaged."""
+    try:
+        record = json.loads(location.read(name))
+        result: Result = record["result"]
+        return result if record["checksum"] == _checksum(result) else None
+    except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _checksum(result: Result) -> str:
+    return checksum(json.dumps(result, sort_keys=True).encode())
 
 
 def _write(location: Location, kind: str, arrays: Mapping[str, Array]) -> Result:
