@@ -158,7 +158,7 @@ def open_parquet(source: Source, name: str) -> Iterator[Any]:
     try:
         with pq.ParquetFile(source) as file:
             yield file
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if getattr(error, "errno", None) is not None:  # of the system, not of the content
             raise
         raise InvalidInputError(f"{name} is not a Parquet file: {error}") from error
