@@ -48,6 +48,8 @@ def load_session(file: Path) -> tuple[Any, str]:
 def choose_output(session: Any, wanted: str | None, usual: Sequence[str], file: Path) -> str:
     """Return the name of the output to read: the one that is wanted, or the first usual one."""
     names = [output.name for output in session.get_outputs()]
+    if not names:
+        raise InvalidInputError(f"{file} has no output")
     if wanted is not None and wanted not in names:
         raise InvalidInputError(f"{file} has no output {wanted!r}; its outputs: {', '.join(names)}")
     return str(wanted or next((name for name in usual if name in names), names[0]))

@@ -60,6 +60,8 @@ class TextEncoder:
         (session, _), settings = load_session(file), model.text.settings
         tokenizer, config_file = _load_tokenizer(tokenizer_file), tokenizer_file.with_name("tokenizer_config.json")
         config = read_json(config_file) if config_file.is_file() else {}
+        if not session.get_inputs():
+            raise InvalidInputError(f"the text encoder {file} has no input")
         shape = session.get_inputs()[0].shape
         fixed = shape[1] if len(shape) == 2 and isinstance(shape[1], int) else None
         length = settings.get("text_length") or fixed or (tokenizer.padding or {}).get("length")
