@@ -9,8 +9,9 @@ import logging
 import os
 import platform
 import shutil
+import sqlite3
 import tempfile
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from functools import cache, partial
 from pathlib import Path
 
@@ -142,10 +143,14 @@ def read_catalog(folder):
     from logt.descriptors.image_io import ImageDetails
     from logt.photos.catalog import Catalog, FileStamp
     from logt.photos.manifest import PhotoManifest
+    from logt.server.library import Library, PhotoFilter
 
     folder = folder / "index"
     with closing(Catalog(folder)) as catalog:
         catalog.check()
+        library = Library(catalog.photos())
+        library.page(library.select(PhotoFilter("a", "", "2020", "2030-01"), "date"), 0, 9)
+        library.page(library.select(PhotoFilter(), "folder"), 0, 9)
         catalog.stamps(), catalog.stamps("others"), catalog.count(), catalog.indexed_names("x")
         if catalog.relearning is not None:
             PhotoManifest.from_json(catalog.relearning, folder)
@@ -157,6 +162,34 @@ def read_catalog(folder):
         catalog.start_relearning("{}")
         catalog.mark_indexed("x", drop_descriptors=True)
         catalog.forget_vectors()
+
+
+def row_seeds():
+    """Rows of a catalog as JSON; bytes are lists of numbers."""
+    photo = [1000, 10**18, 40, 30, "2020-01-02T03:04:05", list(X[0].astype(np.float16).tobytes())]
+    rows = {
+        "photos": [["a.png", *photo, None], ["trip/b.png", *photo, "x"], ["trip/c.png", *photo, None]],
+        "others": [["a.mov", 1, 2]],
+        "notes": [["relearn", "{}"]],
+    }
+    yield {"rows.json": json.dumps(rows).encode()}
+
+
+def read_rows_of_catalog(folder):
+    """Write a catalog with these rows, as far as SQLite takes them, and read it."""
+    from logt.photos.catalog import CATALOG_FILE, Catalog
+
+    (folder / "index").mkdir()
+    Catalog(folder / "index").close()
+    with closing(sqlite3.connect(folder / "index" / CATALOG_FILE)) as db:
+        with suppress(ValueError, AttributeError, RecursionError, TypeError):
+            for table, rows in json.loads((folder / "rows.json").read_bytes()).items():
+                for row in rows:
+                    with suppress(sqlite3.Error, ValueError, OverflowError, TypeError):
+                        values = [bytes(value) if isinstance(value, list) else value for value in row]
+                        db.execute(f"INSERT INTO {table} VALUES ({','.join('?' * len(values))})", values)
+        db.commit()
+    read_catalog(folder)
 
 
 def image_seeds():

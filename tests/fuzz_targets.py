@@ -25,7 +25,9 @@ from fuzz_photos import (
     read_catalog,
     read_images,
     read_photos,
+    read_rows_of_catalog,
     request_seeds,
+    row_seeds,
     send_request,
 )
 
@@ -327,6 +329,7 @@ TARGETS = {
     "model": Target(model_seeds, load_model),
     "photos": Target(photo_seeds, read_photos, "index/[!c]*"),
     "catalog": Target(photo_seeds, read_catalog, "index/catalog.sqlite*"),
+    "catalog-rows": Target(row_seeds, read_rows_of_catalog),
     "image": Target(image_seeds, read_images),
     "server": Target(request_seeds, send_request),
     "self-test": Target(
