@@ -78,7 +78,10 @@ class TextEncoder:
         if not isinstance(text, str) or not text.strip() or len(text) > MAX_LENGTH:
             shown = text if not isinstance(text, str) or len(text) <= 100 else f"{len(text):,} characters"
             raise InvalidInputError(f"text must have 1 to {MAX_LENGTH:,} characters, not only spaces, got {shown!r}")
-        ids = self.tokenizer.encode(text.encode("utf-8", "replace").decode()).ids  # without surrogates
+        try:
+            ids = self.tokenizer.encode(text.encode("utf-8", "replace").decode()).ids  # without surrogates
+        except Exception as error:  # tokenizers raises the plain Exception
+            raise InvalidInputError(f"the tokenizer of {self.path} failed: {error}") from error
         output = np.asarray(run_session(self.session, self.output, self._inputs(ids), self.path))
         if output.ndim != 2 or not np.isfinite(output).all() or not output.any():
             raise InvalidInputError(
