@@ -291,10 +291,10 @@ class Catalog:
             with self._connection:
                 yield self._connection
         except sqlite3.OperationalError as error:
-            if "decode" in str(error):
-                raise CorruptIndexError(f"{self._file} is damaged: a text is not valid UTF-8") from error
+            if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) == sqlite3.SQLITE_ERROR:  # of the content
+                raise CorruptIndexError(f"{self._file} is damaged: {error}") from error
             raise OSError(f"cannot use {self._file}: {error}") from error
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter of a message of SQLite
             raise CorruptIndexError(f"{self._file} is damaged: {error}") from error
 
 
