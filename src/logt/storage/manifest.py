@@ -86,7 +86,7 @@ def _check_fields(manifest: Mapping[str, Any]) -> None:
         raise ValueError(f"the generation is {manifest['generation']}")
     if not re.fullmatch("[0-9a-f]{32}", manifest["state"]):
         raise ValueError(f"the state is {manifest['state']!r}")
-    for name, kind in (("settings", dict), ("segments", list), ("files", dict)):
+    for name, kind in (("settings", dict), ("models", dict), ("segments", list), ("files", dict)):
         if type(manifest[name]) is not kind:
             raise ValueError(f"{name} is a {type(manifest[name]).__name__}")
     for name, about in manifest["files"].items():
