@@ -276,8 +276,13 @@ def faiss_seeds():
 
 
 def read_faiss(folder):
+    import faiss
+
     from logt.integrations.faiss import from_faiss
 
+    if hasattr(faiss, "set_deserialization_vector_byte_limit"):  # faiss takes the memory that a file states
+        faiss.set_deserialization_vector_byte_limit(1 << 20)
+        faiss.set_deserialization_loop_limit(1 << 16)
     from_faiss(folder / "index.faiss")
 
 

@@ -100,10 +100,12 @@ def _read_vectors(faiss: Any, index: Any) -> tuple[Floats, Ids | None]:
 
 def _read_lists(faiss: Any, index: Any) -> tuple[Floats, Ids]:
     """Return the vectors and ids of inverted lists; a direct map is not needed."""
+    sizes = [index.invlists.list_size(number) for number in range(index.nlist)]
+    if sum(sizes) != index.ntotal:
+        raise InvalidInputError(f"the faiss index states {index.ntotal:,} vectors, but its lists have {sum(sizes):,}")
     vectors, ids = np.empty((index.ntotal, index.d), np.float32), np.empty(index.ntotal, np.int64)
     row = 0
-    for number in range(index.nlist):
-        size = index.invlists.list_size(number)
+    for number, size in enumerate(sizes):
         if size:
             ids[row : row + size] = faiss.rev_swig_ptr(index.invlists.get_ids(number), size)
         for offset in range(size):
