@@ -8,12 +8,12 @@ import json
 import logging
 import os
 import platform
-import shutil
 import sqlite3
 import tempfile
 from contextlib import ExitStack, closing, suppress
 from functools import cache, partial
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 from fuzz_inputs import written
@@ -103,15 +103,12 @@ def photo_seeds():
     def index(folder):
         model_files(folder)
         draw_folder(folder / "photos")
-        update(folder / "photos", folder / "index", model=folder)
+        with patch.dict(os.environ, XDG_CONFIG_HOME=str(folder)):  # where models that were passed are recorded
+            update(folder / "photos", folder / "index", model=folder)
         values = {"what": "indexing", "done": 1, "total": 2, "host": platform.node(), "pid": os.getpid()}
         (folder / "index" / "progress.json").write_text(json.dumps(values))
-        shutil.rmtree(folder / "photos")
-        for path in [path for path in folder.iterdir() if path.is_file()]:
-            path.unlink()
 
-    os.environ.setdefault("XDG_CONFIG_HOME", tempfile.mkdtemp())
-    return [written(index)]
+    return [{name: data for name, data in written(index).items() if name.startswith("index/")}]
 
 
 def read_photos(folder):
@@ -137,6 +134,10 @@ def read_photos(folder):
     (whitening,) = folder.glob("whitening-*")
     read_progress(folder)
     all_of(lambda: Whitening.from_bytes(whitening.read_bytes())(X[:, :8]), read_manifest, IndexFolder(folder).check)
+
+
+def catalog_seeds():
+    return [{name: data for name, data in files.items() if "catalog" in name} for files in photo_seeds()]
 
 
 def read_catalog(folder):
@@ -299,7 +300,8 @@ def clients():
     from logt.server.collection import VectorCollection
     from logt.server.settings import Limits
 
-    root = Path(tempfile.mkdtemp())
+    stack = ExitStack()
+    root = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     index = logt.Index(8)
     index.add(X, ids=[f"n{i}" for i in range(12)])
     index.save(root / "vectors")
@@ -312,7 +314,6 @@ def clients():
         "vectors": VectorCollection(root / "vectors"),
         "photos": open_album((root / "photos", root / "index")),
     }
-    stack = ExitStack()
     atexit.register(clients.cache_clear)
     atexit.register(stack.close)
     settings = {"limits": Limits(seconds=5), "workers": 1}

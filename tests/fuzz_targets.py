@@ -18,6 +18,7 @@ from fuzz_inputs import files_of, written
 from fuzz_photos import (
     X,
     all_of,
+    catalog_seeds,
     image_seeds,
     load_model,
     model_seeds,
@@ -333,7 +334,7 @@ TARGETS = {
     "points": Target(point_seeds, read_points),
     "model": Target(model_seeds, load_model),
     "photos": Target(photo_seeds, read_photos, "index/[!c]*"),
-    "catalog": Target(photo_seeds, read_catalog, "index/catalog.sqlite*"),
+    "catalog": Target(catalog_seeds, read_catalog),
     "catalog-rows": Target(row_seeds, read_rows_of_catalog),
     "image": Target(image_seeds, read_images),
     "server": Target(request_seeds, send_request),
