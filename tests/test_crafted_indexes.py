@@ -284,6 +284,8 @@ def test_huge_numbers_are_refused_or_cut(folder):
     assert index.search(q, 3, beam=10**30).ids.tolist() == index.search(q, 3, beam=1100).ids.tolist()
     with pytest.raises(logt.InvalidInputError, match="expand must be at most"):
         index.search(q, 3, expand=10**30)
+    with pytest.raises(logt.InvalidInputError, match="effort must be a number below"):
+        index.search(q, 3, effort=10**400)
     for threshold in (None, "x"):
         with pytest.raises(logt.InvalidInputError, match="threshold"):
             index.links.groups(threshold)

@@ -60,6 +60,8 @@ def check_float(name: str, value: Any) -> float:
         number = float(value)
     except (TypeError, ValueError):
         raise InvalidInputError(f"{name} must be a number, got {value!r}") from None
+    except OverflowError:
+        raise InvalidInputError(f"{name} must be a number below 1e308") from None
     if math.isnan(number):
         raise InvalidInputError(f"{name} must be a number, got {value!r}")
     return number

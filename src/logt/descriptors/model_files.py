@@ -121,7 +121,7 @@ def _read_config(image: Path) -> dict[str, Any]:
         values = read_json(file) if file.is_file() else {}
         try:
             settings = convert(values) if values else {}
-        except (TypeError, ValueError, LookupError, AttributeError, ZeroDivisionError) as error:
+        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
             raise InvalidInputError(f"{file} has an unsupported form: {error!r}") from error
         if settings:
             return settings
