@@ -11,6 +11,7 @@ from logt import InvalidInputError
 from logt.datasets import load_benchmark, synthetic_benchmark, synthetic_collection
 from logt.datasets.benchmark import NEIGHBORS_PROTOCOL
 from logt.datasets.ground_truth import ground_truth_from_json
+from logt.datasets.mat_hdf5 import read_mat
 from logt.evaluation import mean_average_precision
 
 REVISITED = [{"easy": [0, 1], "hard": [2], "junk": [3]}, {"easy": [5], "hard": [], "junk": [6, 7]}]
@@ -200,6 +201,33 @@ def test_inconsistent_folders_and_pickles_are_refused(tmp_path, data):
     (tmp_path / "ground_truth.json").rename(tmp_path / "gnd_roxford5k.pkl")
     with pytest.raises(InvalidInputError, match=r"a pickle can run code; convert it to ground_truth\.json"):
         load_benchmark(tmp_path)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("kind", ["f8", "f4", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"])
+def test_mat_files_of_every_type_are_read(tmp_path, kind, compressed):
+    X = np.arange(1, 16).reshape(5, 3).astype(kind)
+    others = {"a": {"X": 1}, "b": "text", "c": np.array([[1, "x"]], object), "long_name_of_a_variable": 1 + 2j}
+    file = tmp_path / "a.mat"
+    pytest.importorskip("scipy.io").savemat(
+        file, {**others, "X": X.T, "d": [], "Q": X[:0].T}, do_compression=compressed
+    )
+    found = read_mat(file)
+    assert sorted(found) == ["Q", "X"]
+    assert found["X"].dtype == X.dtype
+    assert found["Q"].shape == (0, 3)
+    np.testing.assert_array_equal(found["X"], X)
+
+
+def test_mat_files_of_other_values_are_refused(tmp_path):
+    scipy_io = pytest.importorskip("scipy.io")
+    for value in (np.eye(2) * 1j, "text", {"a": 1}, np.array([[1, "x"]], object)):
+        scipy_io.savemat(tmp_path / "a.mat", {"X": value})
+        with pytest.raises(InvalidInputError, match="not a full matrix of real numbers"):
+            read_mat(tmp_path / "a.mat")
+    scipy_io.savemat(tmp_path / "a.mat", {"X": np.eye(2)}, format="4")
+    with pytest.raises(InvalidInputError, match="no header of MATLAB 5"):
+        read_mat(tmp_path / "a.mat")
 
 
 def test_all_mat_files_need_x_and_exactly_one_q(tmp_path, data):

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from logt._internal.types import Array
+from logt.datasets.mat_5 import read_mat_5
 from logt.errors import InvalidInputError, MissingExtraError
 
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -25,7 +26,12 @@ def read_mat(path: Path) -> dict[str, Array]:
     with open(path, "rb") as file:
         start = file.read(_MATLAB_HEADER_BYTES + len(_HDF5_SIGNATURE))
     is_hdf5 = _HDF5_SIGNATURE in (start[: len(_HDF5_SIGNATURE)], start[_MATLAB_HEADER_BYTES:])
-    matrices = _read_mat_73(path) if is_hdf5 else _read_mat_5(path)
+    try:
+        matrices = _read_mat_73(path) if is_hdf5 else read_mat_5(path, _NAMES)
+    except InvalidInputError:
+        raise
+    except Exception as error:
+        raise InvalidInputError(f"{path} cannot be read as a .mat file: {error}") from error
     for name, matrix in matrices.items():
         if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
             raise InvalidInputError(
@@ -37,18 +43,6 @@ def read_mat(path: Path) -> dict[str, Array]:
 def _read_mat_73(path: Path) -> dict[str, Array]:
     with open_hdf5(path) as file:  # HDF5 reverses the axes: columns in MATLAB are rows here
         return {name: np.asarray(own_object(file, name, str(path))) for name in _NAMES if name in list(file)}
-
-
-def _read_mat_5(path: Path) -> dict[str, Array]:
-    try:
-        from scipy.io import loadmat
-    except ImportError as error:
-        raise MissingExtraError("reading .mat files needs scipy: pip install 'logt-search[data]'") from error
-    try:
-        contents = loadmat(path, variable_names=list(_NAMES))
-    except Exception as error:  # scipy passes on any exception of its parser
-        raise InvalidInputError(f"{path} cannot be read as a .mat file: {error}") from error
-    return {name: np.ascontiguousarray(np.asarray(contents[name]).T) for name in _NAMES if name in contents}
 
 
 @contextmanager
