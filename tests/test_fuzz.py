@@ -14,7 +14,7 @@ from fuzz_inputs import read_corpus
 from fuzz_targets import TARGETS
 
 NAMES = [name for name, target in TARGETS.items() if target.is_default]
-MUTATED = 4000 if TORTURE else 40
+MUTATED = 4000 if TORTURE else 12
 
 
 @pytest.mark.parametrize("name", NAMES)
