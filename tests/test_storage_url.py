@@ -76,9 +76,11 @@ def test_a_save_does_not_replace_what_another_writer_saved(bucket, made):
         one.remove([1])
         two.remove([2])
         one.save()
+        before = objects(url)
         for save in (two.save, lambda: made.save(url)):
             with pytest.raises(ConflictError, match="written by another"):
                 save()
+        assert objects(url) == before
     assert 2 in logt.open(url)
     assert 1 not in logt.open(url)
 
@@ -154,10 +156,24 @@ def test_a_file_that_is_gone_is_noticed_before_a_manifest_names_it(bucket, made,
         name = next(name for name in objects(url) if name.startswith("segment-"))
         s3fs.S3FileSystem().rm_file(f"{url}/{name}")
         writer.add(vectors(1, DIM, seed=9))
+        before = objects(url)
         with pytest.raises(ConflictError, match=name):
             writer.save()
+        assert objects(url) == before
         writer.save()  # writes all files again
     assert len(logt.open(url)) == 401
+
+
+def test_a_manifest_that_is_sent_twice_is_no_conflict(bucket, made, monkeypatch):
+    url, create = f"{bucket}/index", locations.RemoteLocation.create
+
+    def sent_twice(self, name, data):
+        create(self, name, data)
+        create(self, name, data)
+
+    monkeypatch.setattr(locations.RemoteLocation, "create", sent_twice)
+    made.save(url)
+    assert len(logt.open(url)) == 400
 
 
 def test_files_of_a_save_that_is_not_committed_stay(bucket, made, monkeypatch):

@@ -261,13 +261,15 @@ class RemoteLocation:
                 f"{self.name}: another writer has removed {min(missing)} and {len(missing) - 1} other files; "
                 "nothing was changed. Save or build again"
             )
+        name = _manifest_name(manifest["generation"])
         try:
-            self.create(_manifest_name(manifest["generation"]), manifest_bytes(manifest))
+            self.create(name, manifest_bytes(manifest))
         except FileExistsError:
-            raise ConflictError(
-                f"{self.name} was written by another since it was opened; nothing was changed. "
-                "Open it again, or save to another URL"
-            ) from None
+            if self.read(name) != manifest_bytes(manifest):  # a request that was sent twice finds its own manifest
+                raise ConflictError(
+                    f"{self.name} was written by another since it was opened; nothing was changed. "
+                    "Open it again, or save to another URL"
+                ) from None
         self._collect(manifest["generation"])
 
     def _collect(self, generation: int) -> None:

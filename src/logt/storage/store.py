@@ -186,7 +186,14 @@ class Store:
         json.dumps([dict(stored.settings), stage_to_json(stored.method)])  # refused before anything is written
         self._check_unchanged()
         writer = Writer(self.location.write, self._files, self._names, self.location.salt)
-        self._commit(writer.manifest(stored, self.generation + 1), writer.names)
+        manifest = writer.manifest(stored, self.generation + 1)
+        new = manifest["files"].keys() - self._files.keys()
+        try:
+            self._commit(manifest, writer.names)
+        except ConflictError:
+            for name in new if self.location.salt else ():  # no other writer has files of these names
+                self.location.remove(name)
+            raise
 
     def write_entries(self, contents: Mapping[str, Any], files: Mapping[str, dict[str, Any]]) -> None:
         """Write a new manifest for files that are there already.
