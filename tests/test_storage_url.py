@@ -176,6 +176,26 @@ def test_a_manifest_that_is_sent_twice_is_no_conflict(bucket, made, monkeypatch)
     assert len(logt.open(url)) == 400
 
 
+def test_a_save_that_was_overtaken_twice_is_a_conflict(bucket, made, monkeypatch):
+    url, create = f"{bucket}/index", locations.RemoteLocation.create
+    made.save(url)
+
+    def overtaken(self, name, data):
+        patch.undo()
+        for number in (5, 6, 7):
+            with logt.open(url, mode="a") as other:
+                other.remove([number])
+                other.save()
+        create(self, "manifest-000000000004.json", data)  # exists, as the one that is gone did a moment ago
+
+    with logt.open(url, mode="a") as writer, monkeypatch.context() as patch:
+        writer.remove([1])
+        patch.setattr(locations.RemoteLocation, "create", overtaken)
+        with pytest.raises(ConflictError, match="written by another"):
+            writer.save()
+    assert len(logt.open(url)) == 397
+
+
 def test_files_of_a_save_that_is_not_committed_stay(bucket, made, monkeypatch):
     """Even if a generation before had a file of the same name, as a repeated build has."""
     url = f"{bucket}/index"

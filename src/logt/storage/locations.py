@@ -265,12 +265,21 @@ class RemoteLocation:
         try:
             self.create(name, manifest_bytes(manifest))
         except FileExistsError:
-            if self.read(name) != manifest_bytes(manifest):  # a request that was sent twice finds its own manifest
+            if not self._holds(
+                name, manifest_bytes(manifest)
+            ):  # a request that was sent twice finds its own manifest
                 raise ConflictError(
                     f"{self.name} was written by another since it was opened; nothing was changed. "
                     "Open it again, or save to another URL"
                 ) from None
         self._collect(manifest["generation"])
+
+    def _holds(self, name: str, data: bytes) -> bool:
+        """Return whether there is a file with these bytes."""
+        try:
+            return self.read(name) == data
+        except FileNotFoundError:  # newer generations have replaced it
+            return False
 
     def _collect(self, generation: int) -> None:
         """Remove the files of generations before the last one, and old files that no manifest names.
