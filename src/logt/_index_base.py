@@ -231,7 +231,7 @@ class IndexBase:
         saved. Its files are fetched into a cache on this machine. threads: default of all calls, all cores if None.
         verify: "all" checks every byte, after 64 MiB in the background: once it finds damage, all calls raise
         CorruptIndexError, and `save` waits for it. "sizes" checks the lengths of files, and whatever could crash a
-        search; wrong bytes elsewhere give wrong scores.
+        search; wrong bytes elsewhere give wrong scores. Files of a URL are always checked at once.
         """
         check_choice("mode", mode, ("r", "a"))
         check_choice("verify", verify, ("sizes", "all"))

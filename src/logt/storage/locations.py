@@ -184,8 +184,11 @@ class RemoteLocation:
             raise CorruptIndexError(f"{self.name}/{name} is damaged: its checksum does not match the manifest")
         return data
 
-    def read_arrays(self, name: str, about: Mapping[str, Any], **options: Any) -> dict[str, Array]:
-        return read_cached(name, about, lambda: self.read_checked(name, about), **options)
+    def read_arrays(
+        self, name: str, about: Mapping[str, Any], *, large_pages: bool = False, verification: object = None
+    ) -> dict[str, Array]:
+        """Return the arrays of a file, checked at once: one that is damaged in the cache is fetched again."""
+        return read_cached(name, about, lambda: self.read_checked(name, about), large_pages=large_pages)
 
     def write(self, name: str, data: bytes) -> None:
         self._files.pipe_file(self._at(name), data)  # also if it is there: another writer may be about to remove it
@@ -265,9 +268,8 @@ class RemoteLocation:
         try:
             self.create(name, manifest_bytes(manifest))
         except FileExistsError:
-            if not self._holds(
-                name, manifest_bytes(manifest)
-            ):  # a request that was sent twice finds its own manifest
+            sent_twice = self._holds(name, manifest_bytes(manifest))
+            if not sent_twice:
                 raise ConflictError(
                     f"{self.name} was written by another since it was opened; nothing was changed. "
                     "Open it again, or save to another URL"
