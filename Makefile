@@ -10,10 +10,11 @@ DATA ?=
 MODELS ?=
 PHOTOS ?=
 SCALE ?=
+GROWTH ?=
 FUZZ ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format docs figures sanitize torture fuzz wheel bench updates scale images-bench serve-bench page-bench clean
+.PHONY: help demo test check format docs figures sanitize torture fuzz wheel bench growth updates scale images-bench serve-bench page-bench clean
 
 help:           ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -104,6 +105,9 @@ $(SANITIZE)/%/.installed: $(SOURCES) $(wildcard src/logt/*.py src/logt/*/*.py)
 
 bench: $(VENV)/.bench         ## logt and other libraries; DATA=folder for your own vectors
 	$(BIN)/python -m benchmarks.bench --data "$(DATA)"
+
+growth: $(VENV)/.bench        ## the same as a synthetic collection grows; GROWTH="--sizes 1000000 10000000"
+	$(BIN)/python -m benchmarks.growth $(GROWTH)
 
 updates: $(VENV)/.bench       ## adds, removals, saves and filters
 	$(BIN)/python -m benchmarks.updates

@@ -22,7 +22,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,8 @@ from benchmarks.worker import BATCH, BATCHES, SINGLE, Worker, WorkerError
 from logt._internal.threads import available_cores
 
 DEPTH = 1000
+RECALLS = {"queries": QUERIES, "held": HELD_OUT}  # columns, by set of queries
+Timed = Callable[[list[dict]], list[dict]]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -46,30 +48,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     chosen = select(args.only)
     task = make_task(load(args.data, args.metric), k=args.k, rows=args.rows, queries=args.queries)
-    print(f"{task.name}, {task.metric}; {machine()}; {len(task.queries.Q)} queries, {len(task.held.Q)} held out")
-    how = {"single": SINGLE, "batches": BATCHES, "together": args.together}
-    key = {"data": task.fingerprint(), "rounds": args.rounds, "threads": args.threads, **how}
-    points = Points(folder / "points", key)
-    todo = [system for system in chosen if not (args.resume and points.read(system))]
-    with tempfile.TemporaryDirectory(prefix="task-", dir=folder) as shared:
-        save_task(task, Path(shared))
-        for group in [todo] if args.together else [[system] for system in todo]:
-            for system, rows in Run(task, Path(shared), args).measure(group):
-                points.write(system, rows)
-    rows = [row for system in chosen for row in points.read(system)]
-    if not rows:
-        raise SystemExit("nothing was measured")
+    rows = measure(task, chosen, args, folder)
     draw_figures(write_report(task, rows, folder), rows, folder)
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argument_parser(__doc__, "bench.csv, frontier.csv, bench.md and figures", data=True)
-    parser.add_argument(
-        "--only", nargs="+", metavar="NAME", help="systems of these names, or whose names contain these words"
-    )
+    add_run_options(parser)
     parser.add_argument("--metric", help="cosine, ip or l2, if the files do not state it (default: cosine)")
     parser.add_argument("--rows", type=int, help="the first vectors of the data only")
     parser.add_argument("--queries", type=int, default=1000, help="at most so many queries of the data")
+    parser.add_argument("--together", action="store_true", help="measure the times of all systems in turn")
+    return parser.parse_args(arguments)
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of what is measured, and how."""
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", help="systems of these names, or whose names contain these words"
+    )
     parser.add_argument("--k", type=int, default=10, help="results per search (default: 10)")
     parser.add_argument(
         "--threads", type=int, default=available_cores(), help="threads of builds (default: all cores)"
@@ -77,8 +74,6 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=7, help="rounds of timed searches (default: 7)")
     parser.add_argument("--limit", type=float, default=1200, help="seconds for a build before it is given up")
     parser.add_argument("--resume", action="store_true", help="keep what was measured before on the same data")
-    parser.add_argument("--together", action="store_true", help="measure the times of all systems in turn")
-    return parser.parse_args(arguments)
 
 
 def select(words: Sequence[str] | None) -> list[System]:
@@ -98,6 +93,29 @@ def select(words: Sequence[str] | None) -> list[System]:
     if not chosen:
         raise SystemExit(f"no system to measure; there are: {', '.join(system.name for system in systems())}")
     return chosen
+
+
+def measure(
+    task: Task, chosen: Sequence[System], args: argparse.Namespace, folder: Path, timed: Timed = list
+) -> list[dict]:
+    """Return the rows of the systems on a task, which are also stored in the folder, one file per system.
+
+    timed: returns those rows of a system whose times are measured.
+    """
+    print(f"{task.name}, {task.metric}; {machine()}; {len(task.queries.Q)} queries, {len(task.held.Q)} held out")
+    how = {"single": SINGLE, "batches": BATCHES, "together": args.together}
+    key = {"data": task.fingerprint(), "rounds": args.rounds, "threads": args.threads, **how}
+    points = Points(folder / "points", key)
+    todo = [system for system in chosen if not (args.resume and points.read(system))]
+    with tempfile.TemporaryDirectory(prefix="task-", dir=folder) as shared:
+        save_task(task, Path(shared))
+        for group in [todo] if args.together else [[system] for system in todo]:
+            for system, rows in Run(task, Path(shared), args, timed).measure(group):
+                points.write(system, rows)
+    rows = [row for system in chosen for row in points.read(system)]
+    if not rows:
+        raise SystemExit("nothing was measured")
+    return rows
 
 
 class Points:
@@ -126,8 +144,8 @@ class Points:
 class Run:
     """Builds and measures systems, each in its own process."""
 
-    def __init__(self, task: Task, folder: Path, args: argparse.Namespace):
-        self._task, self._folder, self._args = task, folder, args
+    def __init__(self, task: Task, folder: Path, args: argparse.Namespace, timed: Timed):
+        self._task, self._folder, self._args, self._timed = task, folder, args, timed
 
     def measure(self, group: Sequence[System]) -> Iterator[tuple[System, list[dict]]]:
         """Return the rows of each system that could be built; the times of a group are measured in turn."""
@@ -138,7 +156,7 @@ class Run:
                 workers[system.name] = Worker(system, self._folder, self._task.metric, self._args.threads)
                 built = self._attempt(system, self._build, workers[system.name], system)
                 if built:
-                    rows[system.name] = built
+                    rows[system.name] = self._timed(built)
             times: dict[str, list[list[dict]]] = {name: [[] for _ in of] for name, of in rows.items()}
             most = max(map(len, rows.values()), default=0)
             for number, place in itertools.product(range(self._args.rounds), range(most)):
@@ -181,7 +199,7 @@ class Run:
         rows = []
         full: dict[str, Any] = {}
         for setting in system.settings:
-            found = {which: worker.call("search", which, setting, task.k) for which in ("queries", "held")}
+            found = {which: worker.call("search", which, setting, task.k) for which in task.sets()}
             if not full or system.full_ranking == "each":
                 full = self._full_ranking(worker, system, setting)
             rows.append(
@@ -190,8 +208,7 @@ class Run:
                     "version": built["version"],
                     "system": system.name,
                     "setting": setting or "default",
-                    QUERIES: round(task.recall(found["queries"], task.queries), 4),
-                    HELD_OUT: round(task.recall(found["held"], task.held), 4),
+                    **{RECALLS[which]: round(task.recall(found[which], of), 4) for which, of in task.sets().items()},
                     **self._mean_ap(worker, setting),
                     **full,
                     **shared,

@@ -42,14 +42,14 @@ def time_at(points: Iterable[tuple[float, float]], recall: float) -> float | Non
     return float(np.exp(np.interp(recall, recalls, np.log(times))))
 
 
-def interpolated(rows: list[dict]) -> list[dict]:
+def interpolated(rows: list[dict], targets: Iterable[tuple[str, float]] = TARGETS) -> list[dict]:
     """Return, for each system, its bytes and its times at each target."""
     table = []
     for system, group in by_system(rows).items():
         row = {name: group[0][name] for name in ("library", "version")} | {"system": system}
         row |= {name: group[0][name] for name in (RAM, "bytes on disk", "build s")}
         for kind, column in TIMES.items():
-            for measure, target in TARGETS:
+            for measure, target in targets:
                 time = time_at([(r[measure], r[column]) for r in group], target)
                 row[f"{kind}, {measure} {target:.2f}"] = "" if time is None else round(time, 4)
         table.append(row)

@@ -16,25 +16,24 @@ import numpy as np
 
 import logt
 import logt.distributed
+from benchmarks.clusters import Clusters, Model, write_vectors
 from benchmarks.data import Note, Table, argument_parser, seconds, write_rows
 from benchmarks.memory import PeakMemory, memory_of
 from benchmarks.task import nearest
-from logt._internal.threads import Workers, available_cores
+from logt._internal.threads import available_cores
 from logt._internal.types import Floats, Ids
 from logt.distributed import ProcessPool
 from logt.evaluation import recall_at
 
 QUERIES, K = 200, 10
 SEGMENT = 1_000_000  # vectors of a segment, at most
-CLUSTERS, RANK = 20_000, 64  # of the synthetic vectors
-CHUNK = 20_000  # vectors that are generated at a time, by each thread
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argument_parser(__doc__, "scale.csv")
     parser.add_argument("--rows", type=int, default=10_000_000, help="vectors")
     parser.add_argument("--d", type=int, default=512, help="dimensions")
-    parser.add_argument("--clusters", type=int, default=CLUSTERS, help="around which the vectors are; few are hard")
+    parser.add_argument("--clusters", type=int, default=20_000, help="around which the vectors are; few are hard")
     parser.add_argument("--block", type=int, help="vectors of a file and of a segment; default: as fits the workers")
     parser.add_argument("--workers", type=int, default=available_cores())
     parser.add_argument("--link", type=int, default=0, help="neighbors per vector of a graph to compute")
@@ -43,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args.block = args.block or default_block(args.rows, args.workers)
     table = Table()
     note = table.note
-    folder, model = Path(args.folder), Model(args.d, args.clusters)
+    folder, model = Path(args.folder), Clusters(args.d, args.clusters)
     name = f"{args.rows}-{args.d}-{args.block}-{args.clusters}"
     paths = write_blocks(model, folder / f"vectors-{name}", args.rows, args.block)
     measure_build(paths, folder / f"index-{name}", args, note)
@@ -59,45 +58,11 @@ def default_block(rows: int, workers: int) -> int:
     return -(-rows // (workers * -(-rows // (workers * SEGMENT))))
 
 
-class Model:
-    """Vectors around random centers, which are mixtures of a few directions; the spectrum falls."""
-
-    def __init__(self, dim: int, clusters: int = CLUSTERS):
-        rng = np.random.default_rng(0)
-        self.dim, self.clusters = dim, clusters
-        falling = (np.arange(RANK, dtype=np.float32) + 4)[:, None] ** -0.5
-        basis = rng.standard_normal((RANK, dim), np.float32) * falling
-        self.centers = rng.standard_normal((clusters, RANK), np.float32) @ basis
-        self.deviation = np.float32(0.7 * np.abs(self.centers).mean())
-
-    def draw(self, count: int, seed: Sequence[int]) -> Floats:
-        """Return `count` vectors of norm 1."""
-        rng = np.random.default_rng(list(seed))
-        cluster = rng.integers(0, self.clusters, count)
-        X = rng.standard_normal((count, self.dim), np.float32)
-        X *= self.deviation
-        X += self.centers[cluster]
-        X /= np.sqrt(np.einsum("ij,ij->i", X, X))[:, None]
-        return X
-
-
 def write_blocks(model: Model, folder: Path, rows: int, block: int) -> list[Path]:
     """Write `rows` vectors to files of at most `block` each, those that are not there yet; return their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{number:05d}.npy" for number in range(-(-rows // block))]
-
-    def write(number: int) -> None:
-        unfinished = paths[number].with_suffix(f".{os.getpid()}.part")
-        shape = (min(block, rows - number * block), model.dim)
-        X = np.lib.format.open_memmap(unfinished, "w+", np.float32, shape)
-        for start in range(0, len(X), CHUNK):
-            part = X[start : start + CHUNK]
-            part[:] = model.draw(len(part), [number, start])
-        X.flush()
-        unfinished.rename(paths[number])
-
-    missing = [number for number, path in enumerate(paths) if not path.exists()]
-    Workers(available_cores()).map(write, missing)
+    for number, path in enumerate(paths):
+        write_vectors(model, path, min(block, rows - number * block), number=number)
     return paths
 
 

@@ -29,8 +29,8 @@ class Queries:
 class Task:
     """Vectors to index and queries to search them with.
 
-    queries: those of the data. held: vectors of the data that are not indexed. truths: relevant rows of the queries
-    by protocol, empty if the data has none. k: results per search.
+    queries: those of the data, if it has any. held: vectors of the data that are not indexed. truths: relevant rows
+    of the queries by protocol, empty if the data has none. k: results per search. file: what X is mapped from.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Task:
     queries: Queries
     held: Queries
     truths: dict[str, GroundTruth] = field(default_factory=dict)
+    file: Path | None = None
 
     def recall(self, ids: np.ndarray, queries: Queries) -> float:
         """Return the fraction of results that are among the k nearest; vectors at the same distance count alike."""
@@ -49,6 +50,10 @@ class Task:
             x = self.X[rows].astype(np.float64)
             found += int((exact_scores(q[None], x, self.metric)[0] >= kth).sum())
         return found / (self.k * len(ids))
+
+    def sets(self) -> dict[str, Queries]:
+        """Return the sets of queries that there are, by name."""
+        return {name: of for name, of in (("queries", self.queries), ("held", self.held)) if len(of.Q)}
 
     def mean_ap(self, ids: np.ndarray, protocol: str) -> float:
         return evaluate(ids, self.truths[protocol]).mean_ap
@@ -81,17 +86,21 @@ def make_task(data: Benchmark, *, k: int = 10, rows: int | None = None, queries:
         X=X,
         metric=data.metric,
         k=k,
-        queries=_with_neighbors(Q, X, data.metric, k),
-        held=_with_neighbors(held, X, data.metric, k),
+        queries=with_neighbors(Q, X, data.metric, k),
+        held=with_neighbors(held, X, data.metric, k),
         truths={name: _renumber(truth, np.cumsum(kept) - 1) for name, truth in truths.items()},
     )
 
 
 def save_task(task: Task, folder: Path) -> None:
     """Write what a process that builds and searches needs."""
-    np.save(folder / "vectors.npy", task.X)
-    for name, Q in (("queries", task.queries.Q), ("held", task.held.Q), ("timed", task.timed_queries())):
-        np.save(folder / f"{name}.npy", Q)
+    if task.file:
+        (folder / "vectors.npy").symlink_to(task.file.resolve())
+    else:
+        np.save(folder / "vectors.npy", task.X)
+    for name, queries in task.sets().items():
+        np.save(folder / f"{name}.npy", queries.Q)
+    np.save(folder / "timed.npy", task.timed_queries())
 
 
 def exact_scores(Q: np.ndarray, X: np.ndarray, metric: str) -> np.ndarray:
@@ -100,7 +109,7 @@ def exact_scores(Q: np.ndarray, X: np.ndarray, metric: str) -> np.ndarray:
     return 2 * products - np.square(X).sum(axis=1) if metric == "l2" else products
 
 
-def _with_neighbors(Q: np.ndarray, X: np.ndarray, metric: str, k: int) -> Queries:
+def with_neighbors(Q: np.ndarray, X: np.ndarray, metric: str, k: int) -> Queries:
     """Return the queries with the score of their k-th neighbor, less a tolerance for rounding."""
     _, ids = nearest(Q, X, metric, 2 * k)
     kth = np.empty(len(Q))
@@ -115,7 +124,7 @@ def nearest(Q: np.ndarray, X: np.ndarray, metric: str, k: int) -> tuple[np.ndarr
     """Return (scores, rows) of the k best vectors, best first; X is read in blocks and may be a mapped file."""
     best, rows = np.empty((len(Q), 0), np.float32), np.empty((len(Q), 0), np.int64)
     for first in range(0, len(X), _BLOCK):
-        scores = exact_scores(Q, np.asarray(X[first : first + _BLOCK]), metric)
+        scores = exact_scores(Q, np.asarray(X[first : first + _BLOCK], np.float32), metric)
         top = np.argpartition(-scores, min(k, scores.shape[1] - 1), axis=1)[:, :k]
         best = np.concatenate([best, np.take_along_axis(scores, top, axis=1)], axis=1)
         rows = np.concatenate([rows, top + first], axis=1)

@@ -65,7 +65,7 @@ class Session:
 
     def build(self) -> dict[str, Any]:
         """Build the system; return its seconds, peak memory above that of the vectors, and bytes."""
-        X = np.load(self._folder / "vectors.npy")
+        X = np.load(self._folder / "vectors.npy").astype(np.float32, copy=False)
         self._vectors = len(X)
         before = memory_of(os.getpid(), "VmRSS")
         start = time.perf_counter()

@@ -13,6 +13,9 @@ import numpy as np
 import pytest
 from conftest import BROWSER
 
+from benchmarks.clusters import CHUNK, StructuredClusters, write_vectors
+from benchmarks.frontier import HELD_OUT
+from benchmarks.growth import near_targets
 from logt.datasets import synthetic_benchmark
 from logt.photos.synthetic_scenes import draw_scene, write_synthetic_photos
 
@@ -45,6 +48,37 @@ def test_scale(run, tmp_path):
     assert values["peak memory of a worker"] > 0
     assert values["recall of the 10 nearest, effort 0.7"] > 0.8
     assert values["graph, per vector"] > 0
+
+
+def test_growth(run, tmp_path):
+    small = ("--sizes", 1500, 500, "--d", 16, "--dtype", "float16", "--rounds", 1, "--threads", 1)
+    (row,) = run("growth", *small, "--only", "exhaustive", "--folder", tmp_path / "vectors")
+    assert row["system"] == "exhaustive float32"
+    assert row["bytes per vector, 500"] == row["bytes per vector, 1,500"] == "64"
+    for kind in ("one query", "batch"):
+        before, after = (float(row[f"ms, {kind}, 0.98, {size}"]) for size in ("500", "1,500"))
+        assert float(row[f"ms, {kind}, 0.98, × to 1,500"]) == round(after / before, 2)
+
+
+def test_only_settings_near_the_targets_of_growth_are_timed():
+    def kept(*recalls):
+        return [row[HELD_OUT] for row in near_targets([{HELD_OUT: recall} for recall in recalls])]
+
+    assert kept(0.5, 0.91, 0.92, 0.96, 0.985, 0.984, 0.999) == [0.91, 0.92, 0.96, 0.985, 0.984]
+    assert kept(0.5, 0.8) == [0.8]
+    assert kept(0.99, 1.0) == [0.99, 1.0]
+
+
+def test_structured_clusters_depend_on_the_seed_only_and_a_file_that_is_there_is_kept(tmp_path):
+    model, path = StructuredClusters(32, 300), tmp_path / "folder" / "vectors.npy"
+    write_vectors(model, path, CHUNK + 5)
+    X = np.load(path)
+    assert np.allclose(np.linalg.norm(X, axis=1), 1, atol=1e-6)
+    assert (X[CHUNK:] == StructuredClusters(32, 300).draw(5, [0, CHUNK])).all()
+    assert not (X[:5] == X[CHUNK:]).any()
+    write_vectors(model, path, 3)
+    assert np.load(path).shape == X.shape
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_serve(run, tmp_path):
