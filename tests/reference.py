@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 STEPS = (0, 1.596, 0.9957, 0.586, 0.3352, 0.1881, 0.1041, 0.0568, 0.0308)
@@ -193,9 +195,31 @@ def back_propagation(X, assignment, q, batches):
     return sorted(verified, key=lambda i: -verified[i]) + sorted(others, key=lambda i: -score[i])
 
 
+def near_units(codec, wanted):
+    """Return how many units of the best groups are compared with a query that reads `wanted` lists; 0 means all."""
+    if not codec.groups:
+        return 0
+    near = 12 * codec.units // codec.groups + 16 * wanted
+    size = codec.book.shape[1]
+    return near if 2 * (codec.groups + near + 200) * (size + 256) < codec.units * size else 0
+
+
+def list_order(codec, q, wanted):
+    """Return the units in the order in which a search under l2 that wants some lists reads them."""
+    rows = replace(codec, group_starts=np.zeros(1, np.int64)).memory_vectors  # also those of groups
+    score = codec.list_weight * (2 * rows @ codec.bands.rotate((q - codec.mean)[None])[0]) + codec.list_bias
+    near, units = near_units(codec, wanted), np.arange(codec.units)
+    if not near:
+        return np.argsort(-score[: codec.units])
+    first = []
+    for g in np.argsort(-score[codec.units :]):
+        if len(first) < near:
+            first += range(codec.group_starts[g], codec.group_starts[g + 1])
+    rest = np.setdiff1d(units, first)
+    return np.concatenate([part[np.argsort(-score[part])] for part in (np.array(first), rest)])
+
+
 def first_lists(segment, q, count):
     """Return the rows of the lists that a search reads first, by their expected scores under l2."""
-    codec = segment.codec
-    c = 2 * codec.memory_vectors @ codec.bands.rotate((q - codec.mean)[None])[0]
-    best = np.argsort(-(codec.list_weight * c + codec.list_bias))[:count]
+    best = list_order(segment.codec, q, count)[:count]
     return np.concatenate([segment.row[segment.starts[j] : segment.starts[j + 1]] for j in best])

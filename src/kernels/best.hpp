@@ -26,16 +26,58 @@ struct Allocator : std::allocator<T> {
 template <typename T>
 using Vector = std::vector<T, Allocator<T>>;
 
+// Memory that a thread uses again: large blocks would be mapped and unmapped by each query otherwise. Sizes are 64 << n.
+class Blocks {
+  public:
+    static size_t size_class(size_t bytes) {
+        size_t n = 0;
+        while ((size_t{64} << n) < bytes) ++n;
+        return n;
+    }
+    void* take(size_t n) {
+        if (n < CLASSES && !free_[n].empty()) {
+            void* const block = free_[n].back();
+            free_[n].pop_back();
+            return block;
+        }
+        void* const block = std::aligned_alloc(64, size_t{64} << n);
+        if (!block) throw std::bad_alloc();
+        return block;
+    }
+    void give(void* block, size_t n) noexcept {
+        if (n < CLASSES && free_[n].size() < KEPT) free_[n].push_back(block);
+        else std::free(block);
+    }
+    Blocks() {
+        for (Vector<void*>& blocks : free_) blocks.reserve(KEPT);
+    }
+    ~Blocks() {
+        for (const Vector<void*>& blocks : free_)
+            for (void* block : blocks) std::free(block);
+    }
+    static Blocks& mine() {
+        static thread_local Blocks blocks;
+        return blocks;
+    }
+
+  private:
+    static constexpr size_t CLASSES = 15, KEPT = 8;  // up to 1 MiB each
+    Vector<void*> free_[CLASSES];
+};
+
 template <typename T>
 struct Buffer {
+    size_t n;  // the class of its size
     T* data;
-    explicit Buffer(size_t n) : data(static_cast<T*>(std::aligned_alloc(64, (n * sizeof(T) / 64 + 1) * 64))) {
-        if (!data) throw std::bad_alloc();
+    explicit Buffer(size_t count)
+        : n(Blocks::size_class(count * sizeof(T) + 64)), data(static_cast<T*>(Blocks::mine().take(n))) {}
+    ~Buffer() {
+        if (data) Blocks::mine().give(data, n);
     }
-    ~Buffer() { std::free(data); }
-    Buffer(Buffer&& other) noexcept : data(other.data) { other.data = nullptr; }
+    Buffer(Buffer&& other) noexcept : n(other.n), data(other.data) { other.data = nullptr; }
     Buffer& operator=(Buffer&& other) noexcept {
         std::swap(data, other.data);
+        std::swap(n, other.n);
         return *this;
     }
     Buffer(const Buffer&) = delete;
@@ -43,6 +85,13 @@ struct Buffer {
     T& operator[](size_t i) { return data[i]; }
     const T& operator[](size_t i) const { return data[i]; }
 };
+
+// Fetches memory into the cache.
+inline void fetch_bytes(const void* data, size_t bytes) {
+    const char* first = static_cast<const char*>(data);
+    for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(first + at);
+    __builtin_prefetch(first + bytes - 1);
+}
 
 // Keeps the R best of a stream of at least R pairs (score, row), equal scores by row; writes them in no order.
 // A pair is one number that compares as it: the score's bits, made to rise with the score, above the inverted row.

@@ -13,6 +13,7 @@
 #include "query.hpp"
 #include "readers.hpp"
 #include "scan.hpp"
+#include "units.hpp"
 #include "walk.hpp"
 
 namespace logt {
@@ -61,6 +62,20 @@ struct Search {
     }
 };
 
+// The units that a query is compared with before it reads lists; 0: all of them.
+size_t near_units(const Codec& codec, const ScanLimits& limits) {
+    return ListOrder::near_units(codec, extent_of(codec, limits, 0, 1, 1, 0).nprobe);
+}
+
+// Whether comparing several queries with all units at once is quicker than each with those that it needs.
+bool measured_together([[maybe_unused]] size_t queries) {
+#if defined(LOGT_AMX)
+    return queries >= 8;
+#else
+    return false;
+#endif
+}
+
 void search(const Codec* codecs, size_t codec_count, const ListSegment* segments, size_t segment_count, const float* Q,
             size_t queries, float scale, bool l2, const ScanLimits& limits, size_t k, const Totals* totals, const Graph* graph,
             Results results, Counts* counts) {
@@ -89,12 +104,13 @@ void search(const Codec* codecs, size_t codec_count, const ListSegment* segments
         }
         for (size_t m = 0; m < codec_count; ++m) {
             for (size_t q = 0; q < n; ++q) prepared.emplace_back(codecs[m], Q + (first + q) * dim, scale, l2);
-            measure(codecs[m], &prepared[m * n], n);
+            const bool complete = limits.everything || measured_together(n) || !near_units(codecs[m], limits);
+            if (complete) measure(codecs[m], &prepared[m * n], n);
             Vector<ListReader> readers;
             readers.reserve(n);
             for (size_t q = 0; q < n; ++q) {
                 Search& mine = searches[q];
-                mine.scans.emplace_back(codecs[m], segments, prepared[m * n + q], limits, mine.pool, counts[first + q]);
+                mine.scans.emplace_back(codecs[m], segments, prepared[m * n + q], limits, mine.pool, counts[first + q], complete);
                 readers.emplace_back(mine.scans[m], m, segment_count, totals ? totals + m : nullptr, mine.found);
             }
             if (n > 1 && !beam) read_together(readers);
@@ -121,7 +137,7 @@ void scores(const Codec* codecs, const ListSegment& segment, const float* q, flo
     const ScanLimits all = {.lists = 1, .everything = true};
     Pool pool(&segment, 1, 0, 1);
     Counts counts;
-    Scan scan(codec, &segment, query, all, pool, counts);
+    Scan scan(codec, &segment, query, all, pool, counts, true);
     size_t list = 0;
     for (size_t p = begin; p < end; ++p) {
         const uint32_t at = static_cast<uint32_t>(p);

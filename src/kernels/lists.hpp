@@ -24,17 +24,18 @@ struct Band {
 };
 
 struct Codec {
-    size_t dim, units, bands;
+    size_t dim, units, groups, bands;
     const float* mean;       // dim
     const int32_t* order;    // dim: dimension order[j] becomes the j-th
     const float* signs;      // rounds * dim
     size_t rounds;
     const Band* band;
-    const uint8_t* book;     // (units, book_bytes): 4-bit coordinates, chunks of 16 bytes: low halves, then high halves
+    const uint8_t* book;     // (units + groups, book_bytes): 4-bit coordinates, chunks of 16 bytes: low halves, then high halves
     size_t book_bytes;
-    const float* book_scale;   // units
-    const float* list_weight;  // units: the mean first weight of a list's vectors
-    const float* list_bias;    // units: the mean bias of a list's vectors
+    const float* book_scale;   // units + groups
+    const float* list_weight;  // units + groups: list_weight * c + list_bias ranks lists, and groups of units
+    const float* list_bias;
+    const int64_t* group_starts;  // groups + 1: the units of each group
     size_t sign_count, low_count, sign_bytes, low_bytes;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace logt {
 
@@ -14,15 +15,17 @@ struct NeighborLists {
     const uint8_t* level;  // (rows, k): the similarity as a byte; 0 means no neighbor, here and after it
 
     uint32_t neighbor(size_t row, size_t j) const {
+        return level[row * k + j] ? known_neighbor(row, j) : NONE;
+    }
+    uint32_t known_neighbor(size_t row, size_t j) const {  // j < count(row)
         const size_t at = row * k + j;
-        if (!level[at]) return NONE;
         const uint32_t upper = wide ? static_cast<const uint16_t*>(high)[at] : static_cast<const uint8_t*>(high)[at];
         return low[at] | upper << 16;
     }
     size_t count(size_t row) const {
-        size_t count = 0;
-        while (count < k && level[row * k + count]) ++count;
-        return count;
+        const uint8_t* first = level + row * k;
+        const void* end = std::memchr(first, 0, k);
+        return end ? static_cast<size_t>(static_cast<const uint8_t*>(end) - first) : k;
     }
     template <typename Fetch>
     void fetch(size_t row, Fetch&& bytes) const {

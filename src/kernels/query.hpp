@@ -12,6 +12,7 @@
 #include "bytes.hpp"
 #include "lanes.hpp"
 #include "lists.hpp"
+#include "seen.hpp"
 #include "tiles.hpp"
 
 namespace logt {
@@ -105,8 +106,9 @@ inline void for_each_of_parts(size_t count, Use&& use) {
 struct Query {
     Buffer<float> z;     // rotated, times `scale`
     float largest = 0;   // of z, without its sign
-    Buffer<float> c;     // q·y for each unit
-    Buffer<float> fine;  // what rounding the query leaves of c, for units that were refined; else NaN
+    Buffer<float> c;     // q·y for each unit and group that was measured
+    Buffer<float> fine;  // what rounding the query leaves of c, for units that were refined
+    Bits measured, refined;  // which these are
     Weights book;        // of the memory vectors' 4-bit coordinates
     Weights signs;       // of the sign bits alone
     Weights all_signs, low_bits;  // of all bits, in the same step
@@ -117,8 +119,8 @@ struct Query {
     bool one_bit = true;   // the signs are all there is
     bool uniform = true;   // all bands that are coded have as many bits: `signs` and `all_signs` have the same values
 
-    Query(const Codec& codec, const float* q, float scale, bool l2) : z(codec.dim), c(codec.units), fine(codec.units) {
-        std::fill_n(fine.data, codec.units, std::numeric_limits<float>::quiet_NaN());
+    Query(const Codec& codec, const float* q, float scale, bool l2)
+        : z(codec.dim), c(codec.units + codec.groups), fine(codec.units), measured(codec.units), refined(codec.units) {
         double sums[SUMS] = {};
         for_each_of_parts(codec.dim, [&](size_t i, size_t s) {
             const float centred = q[i] - codec.mean[i];
@@ -136,9 +138,9 @@ struct Query {
         weigh(codec);
     }
 
-    // dot: of the weights of the book and the coordinates of the unit
-    void set_product(const Codec& codec, size_t unit, int32_t dot) {
-        c[unit] = codec.book_scale[unit] * book.step * (static_cast<float>(dot) - 15 * book.half_sum);
+    // The product with a memory vector. dot: of the weights of the book and its coordinates
+    float product(float book_scale, int32_t dot) const {
+        return book_scale * book.step * (static_cast<float>(dot) - 15 * book.half_sum);
     }
 
     // The product with a number of 8 bits for each dimension.
@@ -198,105 +200,6 @@ struct Query {
         low_bits = Weights(codec.low_bytes, 8, of_bit.data + codec.sign_count, codec.low_count, bit_most);
         if (uniform) signs = Weights(all_signs, (codec.sign_bytes + WIDTH - 1) / WIDTH * WIDTH * 8, all_signs.step * SIGN / bit_of(bits));
     }
-};
-
-// c = q·y of M memory vectors for N queries: each memory vector is read once. `apart`: units from one of the M to the next.
-template <size_t M, size_t N>
-void measure_some(const Codec& codec, Query* queries, size_t first, size_t apart) {
-    const uint8_t* code[M];
-    const int8_t* weights[N];
-    int32_t dots[M][N];
-    for (size_t m = 0; m < M; ++m) code[m] = codec.book + (first + m * apart) * codec.book_bytes;
-    for (size_t n = 0; n < N; ++n) weights[n] = queries[n].book.values.data;
-    nibble_dots<M, N>(code, weights, codec.book_bytes, dots);
-    for (size_t m = 0; m < M; ++m)
-        for (size_t n = 0; n < N; ++n) queries[n].set_product(codec, first + m * apart, dots[m][n]);
-}
-
-// In M parts of the book at a time, each from its first unit to its last: the processor fetches such streams by itself.
-template <size_t N>
-void measure_for(const Codec& codec, Query* queries) {
-    constexpr size_t M = N > 1 ? 2 : 4;
-    const size_t part = codec.units / M;
-    for (size_t j = 0; j < part; ++j) measure_some<M, N>(codec, queries, j, part);
-    for (size_t j = part * M; j < codec.units; ++j) measure_some<1, N>(codec, queries, j, 0);
-}
-
-#if defined(LOGT_AMX)
-void measure_many(const Codec& codec, Query* queries, size_t count) {
-    using Book = Products<2>;
-    Book book(codec.book_bytes, count);
-    for (size_t q = 0; q < count; ++q) book.set(q, queries[q].book);
-    for (size_t first = 0; first < codec.units; first += Book::BLOCK) {
-        const size_t units = std::min(Book::BLOCK, codec.units - first);
-        const int32_t* dots = book.multiply(codec.book + first * codec.book_bytes, units, (1u << book.tiles()) - 1);
-        for (size_t q = 0; q < count; ++q)
-            for (size_t j = 0; j < units; ++j) queries[q].set_product(codec, first + j, dots[j * book.stride() + q]);
-    }
-}
-#endif
-
-void measure(const Codec& codec, Query* queries, size_t count) {
-#if defined(LOGT_AMX)
-    if (count >= 8) return measure_many(codec, queries, count);
-#endif
-    for (; count >= 4; count -= 4, queries += 4) measure_for<4>(codec, queries);
-    if (count == 3) measure_for<3>(codec, queries);
-    else if (count == 2) measure_for<2>(codec, queries);
-    else if (count == 1) measure_for<1>(codec, queries);
-}
-
-// ----------------------------------------------------------------------------------------------------- lists
-
-// The units of a codec by decreasing expected score of the vectors in their lists. Only those far above the mean are found and
-// sorted at first, and more as they are used.
-class ListOrder {
-  public:
-    ListOrder(const Codec& codec, const Query& query) : units_(codec.units), scores_(codec.units) {
-        const auto score_of = [&](size_t j) {
-            const float score = codec.list_weight[j] * query.c[j] + codec.list_bias[j];
-            return std::isnan(score) ? -INF : score;  // a NaN has no place in an order
-        };
-        const float first = units_ ? score_of(0) : 0;
-        float sums[SUMS] = {}, squares[SUMS] = {};
-        for_each_of_parts(units_, [&](size_t j, size_t s) {
-            scores_[j] = score_of(j);
-            const float more = scores_[j] - first;
-            sums[s] += more;
-            squares[s] += more * more;
-        });
-        const float count = static_cast<float>(units_), mean = std::accumulate(sums, sums + SUMS, 0.0f) / count;
-        mean_ = first + mean;
-        deviation_ = std::sqrt(std::accumulate(squares, squares + SUMS, 0.0f) / count - mean * mean);
-    }
-    size_t unit(size_t n) {
-        while (n >= lists_.size()) find_more();
-        return Best::row(lists_[n]);
-    }
-
-  private:
-    void find_more() {
-        const size_t from = lists_.size();
-        const float upper = std::exchange(least_, mean_ + level_ * deviation_);
-        if (!(least_ < upper) || level_ < -2) least_ = -INF;  // all of them, also if there is no mean or no deviation
-        level_ -= 0.75f;
-        const auto add = [this](size_t j) { lists_.push_back(Best::pair(scores_[j], j)); };
-        size_t j = 0;
-        for (; j + LANES <= units_; j += LANES) {
-            uint32_t found = not_below(&scores_[j], least_);
-            if (from) found &= ~not_below(&scores_[j], upper);
-            for (; found; found &= found - 1) add(j + static_cast<size_t>(__builtin_ctz(found)));
-        }
-        for (; j < units_; ++j)
-            if (scores_[j] >= least_ && !(from && scores_[j] >= upper)) add(j);
-        std::sort(lists_.begin() + static_cast<ptrdiff_t>(from), lists_.end(), [](uint64_t a, uint64_t b) { return a > b; });
-    }
-
-    size_t units_;
-    Buffer<float> scores_;
-    float mean_ = 0, deviation_ = 0;
-    float level_ = 2.5f, least_ = INF;  // deviations above the mean, and the least score that was found so far
-    Vector<uint64_t> lists_;            // pairs of a score and a unit (best.hpp)
 };
 
 }  // namespace

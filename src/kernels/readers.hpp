@@ -6,12 +6,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 
 #include "lists.hpp"
 #include "pool.hpp"
 #include "query.hpp"
 #include "scan.hpp"
 #include "tiles.hpp"
+#include "units.hpp"
 
 namespace logt {
 namespace {
@@ -47,7 +49,7 @@ struct ListReader {
     const size_t number, segment_count;
     const Totals* totals;
     int64_t& found;
-    ListOrder order;
+    std::optional<ListOrder> order;
     Extent extent = {0, 0, 0};
     int64_t decoded = 0, before = 0;
     const float code_reach;
@@ -55,7 +57,7 @@ struct ListReader {
     // Reads what is not in lists: small segments, and the rows that a filter chose.
     ListReader(Scan& scan, size_t number, size_t segment_count, const Totals* totals, int64_t& found)
         : scan(scan), number(number), segment_count(segment_count), totals(totals), found(found),
-          order(scan.codec, scan.query), code_reach(scan.code_reach) {
+          code_reach(scan.code_reach) {
         size_t rows = 0, visible = 0;           // in inverted lists
         size_t others = scan.pool.list.size();  // found before: of other codecs, and those without lists
         for (size_t s = 0; s < segment_count; ++s) {
@@ -69,6 +71,7 @@ struct ListReader {
         if (totals) rows = totals->all_rows, visible = totals->all_visible, found += totals->scanned, others = found;
         if (rows) extent = extent_of(scan.codec, scan.limits, scan.pool.wanted, rows, visible, others);
         before = scan.counts.decoded;
+        if (extent.nprobe) order.emplace(scan.codec, scan.query, extent.nprobe, scan.complete);
         if (!rows) scan.finish();
     }
 
@@ -85,7 +88,7 @@ struct ListReader {
 
     // The u-th list, which is read next.
     size_t take(size_t u) {
-        const size_t unit = order.unit(u);
+        const size_t unit = order->unit(u);
         if (totals) decoded += totals->rows[unit], found += totals->visible[unit];
         ++scan.counts.lists;
         return unit;
@@ -96,7 +99,7 @@ struct ListReader {
     void read(size_t u) {
         const size_t unit = take(u);
         if (u + 1 < extent.nprobe)
-            for_each_part(order.unit(u + 1),
+            for_each_part(order->unit(u + 1),
                           [&](uint32_t s, size_t from, size_t to) { scan.fetch(scan.segments[s], from, to); });
         scan.code_reach = reach_of(u);
         for_each_part(unit, [&](uint32_t s, size_t from, size_t to) { scan.decode(s, from, to, scan.query.c[unit]); });
@@ -246,7 +249,7 @@ void read_together(Vector<ListReader>& readers) {
     Vector<size_t> next(starts.begin(), starts.end() - 1);
     for (size_t r = 0; r < readers.size(); ++r)
         for (size_t u = FIRST; u < readers[r].extent.nprobe; ++u)
-            visits[next[readers[r].order.unit(u)]++] = {static_cast<uint32_t>(r), readers[r].reach_of(u)};
+            visits[next[readers[r].order->unit(u)]++] = {static_cast<uint32_t>(r), readers[r].reach_of(u)};
 #if defined(LOGT_AMX)
     Joint joint(readers);
 #endif

@@ -10,15 +10,10 @@
 #include "lanes.hpp"
 #include "pool.hpp"
 #include "query.hpp"
+#include "units.hpp"
 
 namespace logt {
 namespace {
-
-inline void fetch_bytes(const void* data, size_t bytes) {
-    const char* first = static_cast<const char*>(data);
-    for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(first + at);
-    __builtin_prefetch(first + bytes - 1);
-}
 
 // A vector whose residual is read.
 struct Waiting {
@@ -56,6 +51,8 @@ struct Scan {
     const ScanLimits& limits;
     Pool& pool;
     Counts& counts;
+    bool complete;  // the query was compared with all units
+    Missing missing{codec, query};
     static constexpr size_t PAIR = 2;
     Queue<LANES, 2> awaiting_signs;
     Queue<PAIR, 4> awaiting_low_bits;
@@ -66,8 +63,8 @@ struct Scan {
     static constexpr float FAR = 3e38f;
 
     Scan(const Codec& codec, const ListSegment* segments, Query& query, const ScanLimits& limits, Pool& pool,
-         Counts& counts)
-        : codec(codec), segments(segments), query(query), limits(limits), pool(pool), counts(counts),
+         Counts& counts, bool complete)
+        : codec(codec), segments(segments), query(query), limits(limits), pool(pool), counts(counts), complete(complete),
           code_reach(usual_reach()),
           sign_reach(query.one_bit ? 0 : limits.everything ? FAR : limits.sign_reach * query.sign_error) {}
 
@@ -90,9 +87,28 @@ struct Scan {
             if (values) fetch_bytes(values + from, (to - from) * sizeof(float));
     }
 
+    // Compares the query with the units that the codes of positions from..to-1 name.
+    void measure_codes(const ListSegment& s, size_t from, size_t to) {
+        if (complete) return;
+        for (size_t e = 0; e + (s.starts ? 1 : 0) < s.entries; ++e)
+            for (size_t p = from; p < to; ++p) missing.add(s.unit_of(e, p));
+        missing.measure();
+    }
+    // Notes those of a single vector, which are measured with those of others. p: its position in the segment
+    void need_units(const GraphNode& node, const ListSegment& s, uint32_t p) {
+        if (complete) return;
+        if (s.fits_node()) {
+            for (size_t e = 0; e < s.entries; ++e) missing.add(node.unit[e]);
+            return;
+        }
+        if (s.starts) missing.add(list_of(s, p));
+        for (size_t e = 0; e + (s.starts ? 1 : 0) < s.entries; ++e) missing.add(s.unit_of(e, p));
+    }
+
     // Estimates positions from..to-1 by their codes. With lists, `first` is c of the unit whose list they are in.
     void decode(uint32_t segment, size_t from, size_t to, float first) {
         counts.decoded += static_cast<int64_t>(to - from);
+        measure_codes(segments[segment], from, to);
         if (segments[segment].wide) decode_as<uint32_t>(segment, from, to, first);
         else decode_as<uint16_t>(segment, from, to, first);
     }
@@ -143,6 +159,7 @@ struct Scan {
         size_t list = 0;
         for (size_t i = 0; i < s.chosen_count; ++i) {
             const uint32_t p = s.chosen[i];
+            measure_codes(s, p, p + 1);
             const float value = estimate_one(s, p, first_of(s, p, list)), bound = value + s.factor[p] * code_reach;
             if (bound >= pool.threshold) wait_for_signs({segment, p, s.factor[p], value, bound});
         }
@@ -175,9 +192,10 @@ struct Scan {
     }
 
     // c of the unit whose list holds p; `list` is the list of an earlier position, and then of p.
-    float first_of(const ListSegment& s, size_t p, size_t& list) const {
+    float first_of(const ListSegment& s, size_t p, size_t& list) {
         if (!s.starts) return 0;
         while (s.starts[list + 1] <= static_cast<int64_t>(p)) ++list;
+        if (!complete) missing.add(list), missing.measure();
         return query.c[list];
     }
     // The unit whose list holds p.
@@ -313,7 +331,7 @@ struct Scan {
 
     float fine_of(size_t unit) {
         float& value = query.fine[unit];
-        if (std::isnan(value)) {
+        if (query.refined.insert(unit)) {
             const uint8_t* code[1] = {codec.book + unit * codec.book_bytes};
             const int8_t* weights[1] = {query.book.fine.data};
             int32_t dot[1][1];

@@ -47,20 +47,31 @@ class Seen {
     size_t held_ = 0;
 };
 
-// A set of numbers below a limit: a bit for each, unless these are so many that clearing them takes long.
-class SeenBelow {
+// A set of numbers below a limit, as bits.
+class Bits {
   public:
-    explicit SeenBelow(size_t limit) : bits_(limit <= MOST ? limit / 64 + 1 : 0, 0) {}
+    explicit Bits(size_t limit) : words_(limit / 64 + 1) { std::fill_n(words_.data, limit / 64 + 1, uint64_t{0}); }
 
-    bool insert(uint32_t value) {  // whether it is new
-        if (bits_.empty()) return others_.insert(value);
+    bool insert(size_t value) {  // whether it is new
         const uint64_t bit = uint64_t{1} << value % 64;
-        return !(std::exchange(bits_[value / 64], bits_[value / 64] | bit) & bit);
+        return !(std::exchange(words_[value / 64], words_[value / 64] | bit) & bit);
     }
 
   private:
-    static constexpr size_t MOST = 1 << 20;
-    Vector<uint64_t> bits_;
+    Buffer<uint64_t> words_;
+};
+
+// A set of numbers below a limit: a bit for each, unless these are so many that clearing them takes long.
+class SeenBelow {
+  public:
+    explicit SeenBelow(size_t limit) : few_(limit <= MOST), bits_(few_ ? limit : 0) {}
+
+    bool insert(uint32_t value) { return few_ ? bits_.insert(value) : others_.insert(value); }  // whether it is new
+
+  private:
+    static constexpr size_t MOST = 1 << 18;
+    bool few_;
+    Bits bits_;
     Seen others_;
 };
 

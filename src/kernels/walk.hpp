@@ -30,6 +30,8 @@ struct Walk {
         for (Scan& scan : scans) scan.start_walk();
         while (choose(beam)) {
             find_neighbors();
+            for (uint32_t other : others) need_units(graph.nodes[other]);
+            for (Scan& scan : scans) scan.missing.measure();
             for (uint32_t other : others)
                 if (graph.nodes[other].position != Graph::NONE) decode(graph.nodes[other]);
             for (Scan& scan : scans) scan.finish();
@@ -37,6 +39,12 @@ struct Walk {
     }
 
   private:
+    void need_units(const GraphNode& node) {
+        if (node.position == Graph::NONE) return;
+        const uint32_t segment = graph.segment_of(node.position);
+        const uint32_t p = static_cast<uint32_t>(node.position - graph.first[segment]);
+        scans[segments[segment].codec].need_units(node, segments[segment], p);
+    }
     void decode(const GraphNode& node) {
         const uint32_t segment = graph.segment_of(node.position);
         const uint32_t p = static_cast<uint32_t>(node.position - graph.first[segment]);
@@ -49,7 +57,10 @@ struct Walk {
         for (const Candidate& c : pool.list)
             if (node_of(c) == Graph::NONE) known.push_back(graph.position(c.segment, c.position));
         for (Scan& scan : scans) scan.code_reach = scan.usual_reach();
-        for (const GraphNode* node = graph.unlinked; node < graph.unlinked + graph.unlinked_count; ++node)
+        const GraphNode* const end = graph.unlinked + graph.unlinked_count;
+        for (const GraphNode* node = graph.unlinked; node < end; ++node) need_units(*node);
+        for (Scan& scan : scans) scan.missing.measure();
+        for (const GraphNode* node = graph.unlinked; node < end; ++node)
             if (std::find(known.begin(), known.end(), node->position) == known.end()) decode(*node);
         for (Scan& scan : scans) scan.finish();
     }
@@ -78,7 +89,7 @@ struct Walk {
         for (uint32_t node : nodes) {
             const size_t known = graph.lists.count(node);
             for (size_t j = 0; j < known; ++j) {
-                const uint32_t other = graph.lists.neighbor(node, j);
+                const uint32_t other = graph.lists.known_neighbor(node, j);
                 __builtin_prefetch(graph.nodes + other);
                 others[count] = other;
                 count += seen.insert(other);

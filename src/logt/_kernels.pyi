@@ -112,6 +112,7 @@ class ListSearcher:
         book_scale: Array,
         list_weight: Array,
         list_bias: Array,
+        group_starts: Array,
         sign_bytes: int,
         low_bytes: int,
     ) -> int: ...

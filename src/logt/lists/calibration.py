@@ -22,6 +22,7 @@ CHANGED = 1.5
 
 _QUERIES = 128
 _FEW_QUERIES = 32  # are enough where each has many results
+_ENOUGH = 0.998  # recall: more effort is not measured, searches for more read everything
 _DEPTH = 1024  # candidates by code, of which the nearest are searched for
 
 
@@ -49,9 +50,10 @@ def measure_efforts(
     workers: Workers = SERIAL,
     graph: StoredGraph | None = None,
     share: float = 1.0,
-    efforts: Sequence[float] = (*RecallCurve.EFFORTS, 1.0),
+    *,
+    every: bool = True,
 ) -> list[EffortPoint]:
-    """Search for Q at each effort, and compare with a full read.
+    """Search for Q at each effort, and compare with a full read; unless `every`, up to one that is nearly as good.
 
     own: ids of Q, if these are vectors of the segments; they do not count. graph: the neighbor graph. share: that of
     all vectors which the segments have; they have as much of the results, of the candidates and of what is scanned.
@@ -68,11 +70,13 @@ def measure_efforts(
     some = np.linspace(0, len(Q) - 1, min(len(Q), _FEW_QUERIES)).astype(int)
     long = _Comparison(searcher, Q[some], excluded[some], most, share, workers, linked=graph is not None)
     points = []
-    for effort in efforts:
+    for effort in (*RecallCurve.EFFORTS, 1.0) if every else RecallCurve.EFFORTS:
         recall_1000, recall_100 = long.search(effort, most)[0], usual.search(effort, many)[0]
         recall, seconds, scanned = usual.search(effort, few)
         threads = min(workers.threads, max(1, len(Q) // 16))
         points.append(EffortPoint(effort, recall, recall_100, recall_1000, 1e3 * threads * seconds, scanned))
+        if not every and min(recall, recall_100, recall_1000) >= _ENOUGH:
+            break
     return points
 
 
@@ -212,8 +216,9 @@ def _curve(
     graph: StoredGraph | None = None,
     share: float = 1.0,
 ) -> RecallCurve:
-    points = measure_efforts(segments, Q, own, workers, graph, share, RecallCurve.EFFORTS)
+    points = measure_efforts(segments, Q, own, workers, graph, share, every=False)
     recall = np.array([(p.recall, p.recall_100, p.recall_1000) for p in points], np.float32).T
+    recall = np.pad(recall, ((0, 0), (0, len(RecallCurve.EFFORTS) - len(points))), mode="edge")
     return RecallCurve(np.maximum.accumulate(recall, axis=1))
 
 

@@ -21,10 +21,11 @@ from logt._internal.int8 import to_int8
 from logt._internal.kmeans import group_means, kmeans
 from logt._internal.recall_curve import RecallCurve
 from logt._internal.threads import SERIAL, Workers, split_range
-from logt._internal.types import Array, Floats
+from logt._internal.types import Array, Floats, Ids
 from logt._internal.validation import check_array, row_norms
 from logt.lists.inverted_lists import CandidateDepths
 from logt.lists.residual import CHUNK, STEPS, Bands, signs
+from logt.lists.unit_groups import group_units, group_vectors
 
 _BOOK_BITS = 4
 _ROWS = 512  # vectors encoded by one task
@@ -71,10 +72,13 @@ class Codec:
     """Memory vectors, and how vectors are encoded with them.
 
     mean: subtracted from each vector. bands: of the dimensions, with their bits. book: the memory vectors, rotated,
-    in 4 bits per coordinate. book_scale: of each. book_deviation: of their coordinates in each band.
-    list_weight, list_bias: the mean first weight and the mean −‖v‖² of the vectors of each list. entries: L. refine:
-    a refinement is kept. normalized: vectors have norm 1, as under cosine. captured: the energy of vectors that the
-    memory vectors capture, 0 if unknown. curve: the accuracy of searches by effort, if it was measured. depths:
+    in 4 bits per coordinate: those of the units, then those of groups of units. book_scale: of each. book_deviation:
+    of their coordinates in each band. list_weight, list_bias: rank the lists. 2·q·μ + bias estimates the best
+    −‖q − v‖² in a list, but for ‖q‖²: μ = list_weight · y is about the mean of its vectors, and the bias
+    −(mean ‖v‖² + ‖μ‖²) / 2 is halfway from the mean of −‖q − v‖² to −‖q − μ‖². group_starts: the units of group g are
+    group_starts[g]:group_starts[g + 1]; [0] if there are no groups. entries: L. refine: a refinement is kept.
+    normalized: vectors have norm 1, as under cosine. captured: the energy of vectors that the memory vectors capture,
+    0 if unknown. curve: the accuracy of searches by effort, if it was measured. depths:
     how far down the ranking by codes the nearest vectors are. measured: the number of vectors that curve and depths
     were measured with, 0 if unknown, or if queries were given for it.
     """
@@ -86,6 +90,7 @@ class Codec:
     book_deviation: Floats
     list_weight: Floats
     list_bias: Floats
+    group_starts: Ids
     entries: int
     refine: bool
     normalized: bool
@@ -127,30 +132,56 @@ class Codec:
         """Return the codec with memory vectors Y of x − mean; its statistics are those of a sample of vectors x."""
         V = sample - mean
         bands = Bands.allocate(_variance(V, Y), settings.bits, len(V))
-        book, scale, deviation = _quantize_book(bands.rotate(Y), bands)
+        order, starts = group_units(Y)
+        rotated = bands.rotate(Y[order])
+        deviation = _band_deviations(rotated, bands)
+        book, scale = _quantize_book(rotated, bands, deviation)
         unknown, known = np.ones(len(Y), np.float32), (settings.entries, settings.refine, normalized)
-        draft = cls(mean, bands, book, scale, deviation, unknown, unknown * 0, *known)
-        return draft._with_statistics(bands.rotate(V))
+        draft = cls(mean, bands, book, scale, deviation, unknown, unknown * 0, np.zeros(1, np.int64), *known)
+        return draft._with_statistics(bands.rotate(V))._with_groups(starts)
 
     def _with_statistics(self, Z: Floats) -> Codec:
         """Return the codec with deviations of the residual and means of the lists, from rotated vectors."""
         unit, weight = self._pursuit(len(Z))(Z)
         left = Z - self._combine(unit, weight)
         deviation = _band_deviations(left, self.bands)
-        counts = np.bincount(unit[:, 0], minlength=self.units)
-        squares = np.square(Z).sum(axis=1)
+        lists, squares = unit[:, 0], np.maximum(np.square(self._memory_norms), np.float32(_TINY))
+        along = np.einsum("ij,ij->i", Z, self.memory_vectors[lists]) / squares[lists]
+        counts = np.bincount(lists, minlength=self.units)
+        mean_weight = _list_means(along, lists, counts)
+        mean_square = _list_means(np.square(Z).sum(axis=1), lists, counts)
         return replace(
             self,
             bands=replace(self.bands, deviation=deviation),
-            list_weight=_list_means(weight[:, 0], unit[:, 0], counts),
-            list_bias=_list_means(-squares, unit[:, 0], counts),
+            list_weight=mean_weight,
+            list_bias=-(mean_square + np.square(mean_weight) * squares) / np.float32(2),
+        )
+
+    def _with_groups(self, starts: Ids) -> Codec:
+        """Return the codec with the memory vectors of groups of units, after those of the units."""
+        if len(starts) == 1:
+            return self
+        means, bias = group_vectors(self.memory_vectors * self.list_weight[:, None], self.list_bias, starts)
+        book, scale = _quantize_book(means, self.bands, self.book_deviation)
+        return replace(
+            self,
+            book=np.concatenate([self.book, book]),
+            book_scale=np.concatenate([self.book_scale, scale]),
+            list_weight=np.concatenate([self.list_weight, np.ones_like(bias)]),
+            list_bias=np.concatenate([self.list_bias, bias]),
+            group_starts=starts,
         )
 
     # ---------------------------------------------------------------------------------------------- properties
 
     @property
     def units(self) -> int:
-        return len(self.book)
+        return len(self.book) - self.groups
+
+    @property
+    def groups(self) -> int:
+        """The number of groups of units."""
+        return len(self.group_starts) - 1
 
     @property
     def dim(self) -> int:
@@ -169,10 +200,13 @@ class Codec:
     def memory_vectors(self) -> Floats:
         """Ŷ (units, dim), rotated."""
         fields = np.empty((self.units, self.book.shape[1] * 2), np.uint8)
-        chunks, halves = self.book.reshape(self.units, -1, 1, CHUNK), fields.reshape(self.units, -1, 2, CHUNK)
+        chunks, halves = (
+            self.book[: self.units].reshape(self.units, -1, 1, CHUNK),
+            fields.reshape(self.units, -1, 2, CHUNK),
+        )
         halves[:, :, :1], halves[:, :, 1:] = chunks & np.uint8(15), chunks >> np.uint8(4)
         levels = fields[:, : self.dim] - np.float32(7.5)
-        return levels * self.bands.per_dim(self.book_deviation) * self.book_scale[:, None]
+        return levels * self.bands.per_dim(self.book_deviation) * self.book_scale[: self.units, None]
 
     @cached_property
     def _memory_norms(self) -> Floats:
@@ -254,6 +288,7 @@ class Codec:
             "book_deviation": self.book_deviation,
             "list_weight": self.list_weight,
             "list_bias": self.list_bias,
+            "group_starts": self.group_starts,
             "numbers": np.array([self.entries, int(self.refine), int(self.normalized), self.measured], np.int64),
             "captured": np.array([self.captured], np.float32),
             "curve": np.empty((0, 0), np.float32) if self.curve is None else self.curve.recall,
@@ -268,7 +303,8 @@ class Codec:
         order = check_array(arrays["order"], np.int32, 1)
         size, bits, numbers = (check_array(arrays[n], np.int64, 1) for n in ("band_size", "band_bits", "numbers"))
         book = check_array(arrays["book"], np.uint8, 2)
-        dim, units = len(given["mean"]), len(book)
+        starts = check_array(arrays["group_starts"], np.int64, 1)
+        dim, units = len(given["mean"]), len(book) - len(starts) + 1
         inside = len(order) == dim and order.min(initial=0) >= 0 and order.max(initial=0) < dim
         if not inside or (np.bincount(order, minlength=dim) != 1).any():
             raise ValueError("the order of dimensions is not a permutation")
@@ -277,14 +313,18 @@ class Codec:
             raise ValueError("the bands do not fit the dimension")
         if bits.max() > 8 or bits.min() < 0 or bits.max() < 1 or len(given["captured"]) != 1 or len(numbers) != 4:
             raise ValueError("the codec has impossible numbers")
-        if units < 1 or any(len(given[n]) != units for n in ("book_scale", "list_weight", "list_bias")):
+        if units < 1 or any(len(given[n]) != len(book) for n in ("book_scale", "list_weight", "list_bias")):
             raise ValueError("the memory vectors do not fit together")
         if book.shape[1] != _book_bytes(dim) or not 1 <= numbers[0] <= 64:
             raise ValueError("the memory vectors do not fit the dimension")
+        ends = starts[[0, -1]].tolist() if len(starts) else []
+        if ends not in ([0, 0], [0, units]) or (starts[1:] <= starts[:-1]).any():
+            raise ValueError("the groups do not hold each unit once")
         entries, refine, normalized, measured = numbers.tolist()
         return cls(
             bands=Bands(order, size, bits, given.pop("deviation")),
             book=book,
+            group_starts=starts,
             entries=entries,
             refine=bool(refine),
             normalized=bool(normalized),
@@ -308,6 +348,7 @@ class Codec:
             self.book_scale,
             self.list_weight,
             self.list_bias if distances else np.zeros_like(self.list_bias),
+            self.group_starts,
             *bands.code_bytes,
         )
 
@@ -382,9 +423,8 @@ def _book_bytes(dim: int) -> int:
     return -(-dim // (2 * CHUNK)) * CHUNK
 
 
-def _quantize_book(Y: Floats, bands: Bands) -> tuple[NDArray[np.uint8], Floats, Floats]:
-    """Return (4-bit fields, packed; a scale per row; a deviation per band) of rotated memory vectors."""
-    deviation = _band_deviations(Y, bands)
+def _quantize_book(Y: Floats, bands: Bands, deviation: Floats) -> tuple[NDArray[np.uint8], Floats]:
+    """Return (4-bit fields, packed; a scale per row) of rotated memory vectors. deviation: of each band."""
     scaled = Y / bands.per_dim(deviation)
     scale = np.sqrt(np.square(scaled).mean(axis=1, keepdims=True))
     step = np.where(scale > 0, scale * STEPS[_BOOK_BITS], 1)
@@ -395,7 +435,7 @@ def _quantize_book(Y: Floats, bands: Bands) -> tuple[NDArray[np.uint8], Floats, 
     book = (chunks[:, :, 0] | chunks[:, :, 1] << np.uint8(4)).reshape(len(Y), -1)
     norms = np.sqrt(np.square((levels + 0.5) * bands.per_dim(deviation)).sum(axis=1))
     length = np.sqrt(np.square(Y).sum(axis=1)) / np.maximum(norms, 1e-30)
-    return book, length.astype(np.float32), deviation
+    return book, length.astype(np.float32)
 
 
 def _band_deviations(Z: Floats, bands: Bands) -> Floats:

@@ -15,9 +15,10 @@ from logt._internal.types import Array, Ids
 from logt._internal.validation import check_array, check_count, check_effort, check_fields, check_fraction, check_int
 
 MIN_SCANNED = 4096
-"""Vectors whose codes are decoded at least, at effort 1; in proportion at less."""
+"""Vectors whose codes are decoded at least, at effort 1; at less effort, times its square."""
 
 _BEAM = 480  # more than results, at effort 1
+_FEW = 0.25  # effort on the graph up to which the beam is no larger than the results
 _USUAL_K = 10  # results
 _UNKNOWN = 0.5  # effort without a curve
 _MANY = 1 << 62  # as good as infinite
@@ -84,15 +85,16 @@ class CandidateDepths(NamedTuple):
 class Probe:
     """How much a search reads, by one number: effort, from 0 to 1.
 
-    A search decodes the codes of the M**(0.55 + 0.45 · effort) lists with the highest scores, of all M, and reads the
-    residual of vectors that can still be among the results: whose estimate is too low by at most 2.5 + 2.75 · effort
-    deviations; 1.6 times as many in the first list, 0.85 times as many in the last.
-    With a neighbor graph it decodes fewer lists, M**(0.2 + 0.6 · effort + 0.2 · effort⁸), and goes on to the
-    neighbors of the best max(k, 10) + 480 · effort² candidates, and to theirs, until all of the best are
-    known; of more in proportion, where some vectors of the graph were removed. It reads the residual of a vector in a
-    list whose estimate is too low by at most 3 − 0.5 · e + 0.8 · effort⁸ deviations, and of a neighbor by 4.6 − 2.4 ·
-    e + 1.8 · effort⁸. e is the effort, for 10 results or fewer. For more it is less: the fewer candidates there are
-    for each result, the nearer are results to the last candidate.
+    A search decodes the codes of the M**(effort**(2/3)) lists with the highest scores, of all M: one at effort 0. It
+    reads the residual of vectors that can still be among the results: whose estimate is too low by at most 2.5 + 2.75
+    · effort deviations; 1.6 times as many in the first list, 0.85 times as many in the last.
+    With a neighbor graph it decodes fewer lists, M**(0.8 · effort + 0.2 · effort⁸), and goes on to the neighbors of
+    the best candidates, and to theirs, until those of the `beam` best are known. With r = max(k, 10), the beam is r ·
+    (0.4 + 2.4 · effort) up to effort 0.25, and r + 480 · e² from there, where e goes from 0 to 1; of more in
+    proportion, where some vectors of the graph were removed. It reads the residual of a vector in a list whose
+    estimate is too low by at most 3 − 0.5 · e + 0.8 · effort⁸ deviations, and of a neighbor by 4.6 − 2.4 · e + 1.8 ·
+    effort⁸; for more results than 10, with a smaller e: the fewer candidates there are for each result, the nearer
+    are results to the last candidate.
 
     effort: 1 reads everything. None uses the effort that finds the fraction `recall` of what a full read finds, by
     the measured curve of the collection. nprobe: the number of lists, instead of the one above. recall_at: `recall`
@@ -125,14 +127,16 @@ class Probe:
         """
         effort = self.effort_for(k, curves)
         results = max(k, _USUAL_K)  # the curves do not know how hard fewer are to find
-        beam = results + round(_BEAM * effort**2) if self.beam is None else self.beam
+        above = max(0, (effort - _FEW) / (1 - _FEW))
+        usual = round(results * min(1, 0.4 + 0.6 * effort / _FEW) + _BEAM * above**2)
+        beam = usual if self.beam is None else self.beam
         more = max(0, beam / results - 1)  # candidates per result
-        spare = min(effort, math.sqrt(more * _USUAL_K / _BEAM))  # the effort, for the usual k and beam
+        spare = min(above, math.sqrt(more * _USUAL_K / _BEAM))  # equal, for the usual k and beam
         last = effort**8  # what only the last results need
         return ScanLimits(
-            lists=0.2 + 0.6 * effort + 0.2 * last if linked else 0.55 + 0.45 * effort,
+            lists=0.8 * effort + 0.2 * last if linked else effort ** (2 / 3),
             nprobe=min(self.nprobe or 0, _MANY),
-            least=0 if self.nprobe or linked else round(MIN_SCANNED * effort),
+            least=0 if self.nprobe or linked else round(MIN_SCANNED * effort**2),
             code_reach=3 - 0.5 * spare + 0.8 * last if linked else 2.5 + 2.75 * effort,
             sign_reach=1.8 - 0.8 * spare + 0.8 * last if linked else 2.0,
             walk_reach=4.6 - 2.4 * spare + 1.8 * last,
