@@ -5,6 +5,7 @@ Each time is a median; "ratio" compares with the state before the changes, measu
 
 from __future__ import annotations
 
+import copy
 import tempfile
 import tracemalloc
 from collections.abc import Iterator, Sequence
@@ -30,6 +31,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     X = clustered_vectors(N + N // 100 + 600)
     index = logt.Index(DIM)
     index.add(X[:N])
+    linked, not_linked = copy.copy(index), copy.copy(index)
+    linked.link()
+    measure_changes(linked, X, "linked", note)
+    measure_changes(not_linked, X, "not linked", note)
     new = iter(X[N:])
     plain = query_ms(index, X)
     note("one query, nothing changed", plain, "ms")
@@ -46,6 +51,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     measure_strings(X, 2 * N, note)
     measure_filter(10 * N, note)
     write_rows(table.rows, args.out, "updates.csv")
+
+
+def measure_changes(index: logt.Index, X: np.ndarray, name: str, note: Note) -> None:
+    """Measure changes of an index of the first vectors of X; the others are new."""
+    N = len(index)
+    count, new, ids = N // 100, iter(X[N:]), iter(range(N))
+    before = query_ms(index, X)
+    note(f"one query, {name}", before, "ms")
+    note(f"remove one vector, {name}", median_ms(lambda: index.remove([next(ids)]), 50), "ms")
+    note(f"replace one vector, {name}", median_ms(lambda: index.upsert(next(new)[None], [next(ids)]), 50), "ms")
+    mean = seconds(lambda: [index.add(next(new)[None]) for _ in range(count)]) / count
+    note(f"add one vector, mean of {count:,}, {name}", 1e3 * mean, "ms")
+    note(f"one query after {count:,} adds, {name}", query_ms(index, X) / before, "ratio")
+    note(f"compact, {name}", seconds(index.compact), "s")
 
 
 def measure_saves(index: logt.Index, new: Iterator[np.ndarray], note: Note) -> None:

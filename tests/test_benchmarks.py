@@ -38,7 +38,7 @@ def test_updates(run):
     values = {row["what"]: float(row["value"]) for row in run("updates", "--rows", 1000)}
     assert all(value > 0 for value in values.values())
     assert values["segments after 10 adds"] >= 1
-    assert len(values) == 13
+    assert len(values) == 25
 
 
 def test_scale(run, tmp_path):

@@ -91,7 +91,7 @@ def searcher_calls():
     segment.add_to(searcher, 0)
     names = ("starts", "unit", "weight", "scale", "factor", "bias", "sign_bits", "low_bits", "refinement")
     names = (*names, "refinement_scale", "row", "ids")
-    arrays = segment._compiled
+    arrays = segment.compiled
 
     def add(*given):
         other = _kernels.ListSearcher()
@@ -103,13 +103,20 @@ def searcher_calls():
     def add_visible(*given):
         _kernels.ListSearcher().add_segment(0, arrays, given[0], 1100, given[1])
 
+    nodes = np.full(1100, NONE, "u4")
+    part = _kernels.SegmentNodes(arrays, nodes, zeros("u4", 0))
+
+    def set_graph(*given):
+        searcher.set_graph(*given, _kernels.GraphNodes(4), [part])
+
     out = f4(2, 3), zeros("i8", 2, 3)
     return {
         "add_codec": (lambda *given: _kernels.ListSearcher().add_codec(*given), codec_arguments),
         "SegmentArrays": (add, [getattr(segment, name) for name in names]),
         "add_segment": (add_visible, (np.ones(1100, bool), np.arange(1100, dtype="u4"))),
         "add_totals": (_kernels.ListSearcher().add_totals, (np.arange(4), np.arange(4), 0)),
-        "set_graph": (searcher.set_graph, (*GRAPH, np.full(1100, NONE, "u4"))),
+        "SegmentNodes": (lambda *given: _kernels.SegmentNodes(arrays, *given), (nodes, np.arange(9, dtype="u4"))),
+        "set_graph": (set_graph, (*GRAPH, np.zeros(4, bool))),
         "search": (searcher.search, (X[:2], True, LIMITS, *out, f4(2, 3), zeros("i8", 2, 4))),
         "search_one": (searcher.search_one, (X[0], False, 1e-15, 1e18, True, LIMITS, out[0][0], out[1][0])),
         "scores": (searcher.scores, (0, X[0], True, 0, f4(9))),
@@ -148,6 +155,6 @@ def test_a_searcher_refuses_an_array_of_another_type_or_order(searcher_calls):
 
 def test_every_kernel_is_called_here(searcher_calls):
     functions = {name for name in dir(_kernels) if not name.startswith("_") and "instruction_set" not in name}
-    assert functions - {"ScanLimits", "SegmentArrays", "ListSearcher"} == set(CALLS)
+    assert functions - {"ScanLimits", "SegmentArrays", "SegmentNodes", "GraphNodes", "ListSearcher"} == set(CALLS)
     methods = {name for name in dir(_kernels.ListSearcher) if not name.startswith("_")}
-    assert methods | {"SegmentArrays"} == set(searcher_calls)
+    assert methods | {"SegmentArrays", "SegmentNodes"} == set(searcher_calls)

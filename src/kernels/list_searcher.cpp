@@ -1,14 +1,19 @@
 // The Python bindings of the search of the default index (lists.hpp).
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <deque>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <vector>
 
 #include "binding.hpp"
+#include "graph_nodes.hpp"
 #include "rows.hpp"
+#include "segment_arrays.hpp"
 
 namespace {
 
@@ -20,39 +25,6 @@ void rotate(Out<float, 2> X, In<float, 2> signs, size_t start, size_t size, bool
     const size_t dim = X.shape(1);
     current.lists->rotate(X.data() + start, X.shape(0), dim, size, signs.data() + start, dim, signs.shape(0), back);
 }
-
-// The arrays of a segment; optional ones are empty where there are none (lists.hpp).
-struct SegmentArrays {
-    In<int64_t, 1> starts;
-    Any unit;
-    In<int8_t, 2> weight;
-    In<float, 1> scale, factor, bias;
-    In<uint8_t, 2> sign_bits, low_bits;
-    In<int8_t, 2> refinement;
-    In<float, 1> refinement_scale;
-    In<uint32_t, 1> row;
-    In<int64_t, 1> ids;
-
-    logt::ListSegment segment() const {
-        logt::ListSegment s = {};
-        s.rows = row.shape(0);
-        s.entries = weight.shape(0);
-        s.starts = starts.shape(0) ? starts.data() : nullptr;
-        s.unit = unit.data();
-        s.wide = is_wide<uint16_t, uint32_t>(unit);
-        s.weight = weight.data();
-        s.scale = scale.data();
-        s.factor = factor.data();
-        s.bias = bias.shape(0) ? bias.data() : nullptr;
-        s.sign_bits = sign_bits.data();
-        s.low_bits = low_bits.data();
-        s.refinement = refinement.shape(0) ? refinement.data() : nullptr;
-        s.refinement_scale = refinement_scale.data();
-        s.row = row.data();
-        s.ids = ids.data();
-        return s;
-    }
-};
 
 // The segments that one search reads. Holds their arrays, so that a call passes the queries only.
 class ListSearcher {
@@ -107,12 +79,26 @@ class ListSearcher {
         keep(rows, visible);
     }
 
-    // The neighbor graph (lists.hpp), once all segments are added. node: by position. Returns the bytes that this takes.
-    size_t set_graph(In<uint16_t, 2> low, Any high, In<uint8_t, 2> level, In<uint32_t, 1> node) {
-        fill_nodes(low.shape(0), node.data());
-        graph_ = {lists_of(low, high, level), nodes_.data(), unlinked_.data(), unlinked_.size(), node.data(), first_.data()};
-        keep(low, high, level, node);
-        return (nodes_.size() + unlinked_.size()) * sizeof(logt::GraphNode) + node.nbytes();
+    // The neighbor graph (lists.hpp), once all segments are added. removed: by node, or empty: none is. parts: by segment. Returns
+    // the bytes that searches need beside the graph.
+    size_t set_graph(In<uint16_t, 2> low, Any high, In<uint8_t, 2> level, In<bool, 1> removed,
+                     std::shared_ptr<const GraphNodes> nodes, std::vector<std::shared_ptr<const SegmentNodes>> parts) {
+        graph_nodes_ = std::move(nodes);
+        graph_parts_ = std::move(parts);
+        size_t nbytes = graph_nodes_->nbytes(), unlinked = 0;
+        first_.assign(1, 0);
+        parts_.clear();
+        for (size_t s = 0; s < segments_.size(); ++s) {
+            first_.push_back(first_.back() + segments_[s].rows);
+            parts_.push_back(graph_parts_.at(s)->view());
+            nbytes += graph_parts_[s]->nbytes();
+            unlinked += parts_.back().unlinked_count;
+        }
+        const uint8_t* gone = removed.shape(0) ? reinterpret_cast<const uint8_t*>(removed.data()) : nullptr;
+        graph_ = {lists_of(low, high, level), graph_nodes_->data(), gone, parts_.data(), parts_.size(), unlinked,
+                  first_.data()};
+        keep(low, high, level, removed);
+        return nbytes;
     }
 
     // Q: (queries, dim); scores, ids: (queries, k); keys: as scores, or empty; counts: (queries, 4) lists, codes, signs and
@@ -151,39 +137,12 @@ class ListSearcher {
     }
 
   private:
-    void fill_nodes(size_t nodes, const uint32_t* node) {
-        const nb::gil_scoped_release others_run;  // this takes a while
-        first_.assign(1, 0);
-        unlinked_.clear();
-        nodes_.assign(nodes, {logt::Graph::NONE, {}, {}, 0, 0, 0});
-        for (const logt::ListSegment& s : segments_) {
-            size_t list = 0;
-            for (size_t p = 0; p < s.rows; ++p) {
-                const uint32_t at = static_cast<uint32_t>(first_.back() + p);
-                while (s.starts && s.starts[list + 1] <= static_cast<int64_t>(p)) ++list;
-                if (node[at] != logt::Graph::NONE) nodes_[node[at]] = graph_node(s, p, list, at);
-                else if (s.starts && (!s.visible || s.visible[s.row[p]])) unlinked_.push_back(graph_node(s, p, list, at));
-            }
-            first_.push_back(first_.back() + s.rows);
-        }
-    }
-
     void run(const float* Q, size_t queries, bool l2, const logt::ScanLimits& limits, size_t k, logt::Results results,
              logt::Counts* counts) const {
         const bool sharded = !totals_.empty() && totals_.size() == codecs_.size();
         current.lists->search(codecs_.data(), codecs_.size(), segments_.data(), segments_.size(), Q, queries, l2 ? 2.0f : 1.0f,
                               l2, limits, k, sharded ? totals_.data() : nullptr, graph_.lists.k ? &graph_ : nullptr, results,
                               counts);
-    }
-
-    static logt::GraphNode graph_node(const logt::ListSegment& s, size_t p, size_t list, uint32_t position) {
-        logt::GraphNode node = {position, {}, {}, s.scale[p], s.factor[p], s.bias ? s.bias[p] : 0};
-        for (size_t e = 0; s.fits_node() && e < s.entries; ++e) {
-            const bool listed = s.starts && !e;
-            node.unit[e] = static_cast<uint16_t>(listed ? list : s.unit_of(s.starts ? e - 1 : e, p));
-            node.weight[e] = s.weight[e * s.rows + p];
-        }
-        return node;
     }
 
     template <typename... Arrays>
@@ -197,7 +156,9 @@ class ListSearcher {
     std::vector<SegmentArrays> arrays_;  // keep those of the segments
     std::vector<logt::Totals> totals_;
     std::vector<size_t> first_;
-    std::vector<logt::GraphNode> nodes_, unlinked_;
+    std::shared_ptr<const GraphNodes> graph_nodes_;
+    std::vector<std::shared_ptr<const SegmentNodes>> graph_parts_;
+    std::vector<logt::SegmentNodes> parts_;
     logt::Graph graph_ = {};
     std::vector<nb::ndarray<nb::ro>> kept_;
 };
@@ -214,6 +175,13 @@ void bind_lists(nb::module_& m) {
                       In<uint8_t, 2>, In<int8_t, 2>, In<float, 1>, In<uint32_t, 1>, In<int64_t, 1>>(),
              nb::kw_only(), "starts"_arr, "unit"_arr, "weight"_arr, "scale"_arr, "factor"_arr, "bias"_arr, "sign_bits"_arr,
              "low_bits"_arr, "refinement"_arr, "refinement_scale"_arr, "row"_arr, "ids"_arr);
+    nb::class_<SegmentNodes>(m, "SegmentNodes")
+        .def(nb::init<const SegmentArrays&, In<uint32_t, 1>, In<uint32_t, 1>>(), "arrays"_a, "node"_arr, "unlinked"_arr);
+    nb::class_<GraphNodes>(m, "GraphNodes")
+        .def(nb::init<size_t>(), "count"_a)
+        .def("copy", [](const GraphNodes& nodes) { return GraphNodes(nodes); })
+        .def("place", &GraphNodes::place, "arrays"_a, "part"_a, "first"_a)
+        .def("clear", &GraphNodes::clear, "part"_a);
     nb::class_<ListSearcher>(m, "ListSearcher")
         .def(nb::init<>())
         .def("add_codec", &ListSearcher::add_codec, "mean"_arr, "order"_arr, "signs"_arr, "bands"_arr, "book"_arr,
@@ -221,7 +189,8 @@ void bind_lists(nb::module_& m) {
         .def("add_segment", &ListSearcher::add_segment, "codec"_a, "arrays"_a, "visible"_arr, "count"_a,
              "chosen"_arr.none())
         .def("add_totals", &ListSearcher::add_totals, "rows"_arr, "visible"_arr, "scanned"_a)
-        .def("set_graph", &ListSearcher::set_graph, "low"_arr, "high"_arr, "level"_arr, "node"_arr)
+        .def("set_graph", &ListSearcher::set_graph, "low"_arr, "high"_arr, "level"_arr, "removed"_arr,
+             "nodes"_a, "parts"_a)
         .def("search", &ListSearcher::search, "Q"_arr, "l2"_a, "limits"_a, "scores"_arr, "ids"_arr, "keys"_arr,
              "counts"_arr, Free())
         .def("search_one", &ListSearcher::search_one, "q"_arr, "cosine"_a, "least"_a, "most"_a, "l2"_a, "limits"_a, "scores"_arr,

@@ -90,17 +90,26 @@ struct ScanLimits {
     bool everything = false;  // read all bits of all vectors
 };
 
+// The vectors of one segment in the neighbor graph.
+struct SegmentNodes {
+    const uint32_t* node;       // by position, or NONE; null: none is a node
+    const GraphNode* unlinked;  // those in lists that are no nodes, by increasing position in the segment
+    size_t unlinked_count;
+};
+
 // The neighbor graph of the vectors of all segments: each node is a vector.
 struct Graph {
     static constexpr uint32_t NONE = NeighborLists::NONE;
-    NeighborLists lists;    // by node
-    const GraphNode* nodes;     // by number
-    const GraphNode* unlinked;  // vectors in lists that are no nodes
-    size_t unlinked_count;
-    const uint32_t* node;   // by position, or NONE
-    const size_t* first;    // segments + 1: the first position of each segment
+    NeighborLists lists;         // by node
+    const GraphNode* nodes;      // by number
+    const uint8_t* removed;      // by number, or null: none is
+    const SegmentNodes* parts;   // by segment
+    size_t segment_count;
+    size_t unlinked_count;       // of all segments
+    const size_t* first;         // segments + 1: the first position of each segment
 
-    uint32_t position(uint32_t segment, uint32_t p) const { return static_cast<uint32_t>(first[segment]) + p; }
+    bool holds(uint32_t node) const { return nodes[node].position != NONE && !(removed && removed[node]); }
+    uint32_t node_of(uint32_t segment, uint32_t p) const { return parts[segment].node ? parts[segment].node[p] : NONE; }
     uint32_t segment_of(uint32_t position) const {
         uint32_t segment = 0;
         while (first[segment + 1] <= position) ++segment;

@@ -30,17 +30,17 @@ struct Walk {
         for (Scan& scan : scans) scan.start_walk();
         while (choose(beam)) {
             find_neighbors();
-            for (uint32_t other : others) need_units(graph.nodes[other]);
+            for (uint32_t other : others)
+                if (graph.holds(other)) need_units(graph.nodes[other]);
             for (Scan& scan : scans) scan.missing.measure();
             for (uint32_t other : others)
-                if (graph.nodes[other].position != Graph::NONE) decode(graph.nodes[other]);
+                if (graph.holds(other)) decode(graph.nodes[other]);
             for (Scan& scan : scans) scan.finish();
         }
     }
 
   private:
     void need_units(const GraphNode& node) {
-        if (node.position == Graph::NONE) return;
         const uint32_t segment = graph.segment_of(node.position);
         const uint32_t p = static_cast<uint32_t>(node.position - graph.first[segment]);
         scans[segments[segment].codec].need_units(node, segments[segment], p);
@@ -53,19 +53,32 @@ struct Walk {
 
     // Vectors that no neighbor leads to. Those in lists that were read may be candidates already.
     void read_unlinked() {
-        Vector<uint32_t> known;
+        Vector<uint64_t> known;
         for (const Candidate& c : pool.list)
-            if (node_of(c) == Graph::NONE) known.push_back(graph.position(c.segment, c.position));
+            if (node_of(c) == Graph::NONE) known.push_back(uint64_t{c.segment} << 32 | c.position);
+        std::sort(known.begin(), known.end());
         for (Scan& scan : scans) scan.code_reach = scan.usual_reach();
-        const GraphNode* const end = graph.unlinked + graph.unlinked_count;
-        for (const GraphNode* node = graph.unlinked; node < end; ++node) need_units(*node);
-        for (Scan& scan : scans) scan.missing.measure();
-        for (const GraphNode* node = graph.unlinked; node < end; ++node)
-            if (std::find(known.begin(), known.end(), node->position) == known.end()) decode(*node);
+        for (uint32_t segment = 0; segment < graph.segment_count; ++segment) read_unlinked(segment, known);
         for (Scan& scan : scans) scan.finish();
     }
 
-    uint32_t node_of(const Candidate& c) const { return graph.node[graph.position(c.segment, c.position)]; }
+    // known: pairs of a segment and a position, in order
+    void read_unlinked(uint32_t segment, const Vector<uint64_t>& known) {
+        const SegmentNodes& part = graph.parts[segment];
+        const ListSegment& s = segments[segment];
+        const GraphNode* const end = part.unlinked + part.unlinked_count;
+        for (const GraphNode* node = part.unlinked; node < end; ++node) scans[s.codec].need_units(*node, s, node->position);
+        scans[s.codec].missing.measure();
+        auto next = std::lower_bound(known.begin(), known.end(), uint64_t{segment} << 32);
+        for (const GraphNode* node = part.unlinked; node < end; ++node) {
+            const uint64_t at = uint64_t{segment} << 32 | node->position;
+            while (next != known.end() && *next < at) ++next;
+            if (next != known.end() && *next == at) continue;
+            if (!s.visible || s.visible[s.row[node->position]]) scans[s.codec].decode_node(*node, segment, node->position);
+        }
+    }
+
+    uint32_t node_of(const Candidate& c) const { return graph.node_of(c.segment, c.position); }
 
     // Takes some of the best candidates whose neighbors were not read; whether there are any.
     bool choose(size_t beam) {

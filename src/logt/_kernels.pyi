@@ -1,5 +1,6 @@
 """Types of the compiled module; each function is described next to its code in src/kernels/."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -100,6 +101,15 @@ class SegmentArrays:
         ids: Array,
     ) -> None: ...
 
+class SegmentNodes:
+    def __init__(self, arrays: SegmentArrays, node: Array, unlinked: Array) -> None: ...
+
+class GraphNodes:
+    def __init__(self, count: int) -> None: ...
+    def copy(self) -> GraphNodes: ...
+    def place(self, arrays: SegmentArrays, part: SegmentNodes, first: int) -> None: ...
+    def clear(self, part: SegmentNodes) -> None: ...
+
 class ListSearcher:
     def __init__(self) -> None: ...
     def add_codec(
@@ -120,7 +130,15 @@ class ListSearcher:
         self, codec: int, arrays: SegmentArrays, visible: Array, count: int, chosen: Array | None
     ) -> None: ...
     def add_totals(self, rows: Array, visible: Array, scanned: int) -> None: ...
-    def set_graph(self, low: Array, high: Array, level: Array, node: Array) -> int: ...
+    def set_graph(
+        self,
+        low: Array,
+        high: Array,
+        level: Array,
+        removed: Array,
+        nodes: GraphNodes,
+        parts: Sequence[SegmentNodes],
+    ) -> int: ...
     def search(
         self, Q: Array, l2: bool, limits: ScanLimits, scores: Array, ids: Array, keys: Array, counts: Array
     ) -> None: ...

@@ -14,7 +14,7 @@ from logt._internal.threads import Progress, Workers
 from logt._internal.types import Array, Filter, Floats, Ids, SomeIds, Vectors
 from logt._internal.validation import as_matrix, check_int
 from logt.engine import costs
-from logt.engine.linking import compute_links, link_new, refill_links
+from logt.engine.linking import compute_links, link_many, link_new, refill_links
 from logt.engine.searching import Searched, check_range, search_range
 from logt.engine.snapshot import Snapshot
 from logt.errors import InvalidInputError
@@ -91,7 +91,7 @@ class Index(IndexBase):
         snapshot, new_ids = snapshot.assign_ids(ids, len(rows))
         strings = None if snapshot.strings is None else tuple(snapshot.to_user_ids(new_ids).tolist())
         snapshot, segment = self._with_vectors(snapshot, rows, new_ids, workers)
-        self._snapshot = snapshot = self._link_new(snapshot, workers)
+        self._snapshot = snapshot = self._link_many(snapshot, workers)
         if removed is not None and len(removed):
             self._pending.record(Change.remove(removed))
         if segment is not None:
@@ -169,7 +169,7 @@ class Index(IndexBase):
             if mine != theirs:
                 raise InvalidInputError(f"{name} differs: {mine} here, {theirs} there; nothing was merged")
         with self._change() as snapshot:
-            self._snapshot = self._link_new(snapshot.merge(other._snapshot), self._workers(None))
+            self._snapshot = self._link_many(snapshot.merge(other._snapshot), self._workers(None))
             self._pending.rewrite()
 
     # -------------------------------------------------------------------------------------------- neighbor graph
@@ -192,11 +192,11 @@ class Index(IndexBase):
 
         Searches then find their results in less time, by going from good candidates to their neighbors (`beam` in
         `logt.SearchParams`), and `rerank` becomes possible.
-        From then on, the graph follows the index: removed vectors leave it, and under cosine, new vectors join it
-        when they are added or merged. Under ip and l2, new vectors are read besides the graph. If they are more than
-        4096, searches do without it until `compact` or `link`, or until one vector in four is new. `report` counts
-        the linked ones. There is no graph of fewer than two vectors. If you tuned the index with queries, tune it
-        again: until then, searches for a recall do without the graph. k, threads, progress: as in `graph`.
+        From then on, the graph follows the index: removed vectors leave it, and new ones join it, many at a time, if
+        they are more than 1,024 and one in 256. Until then, searches read them besides the graph. `links`,
+        `rerank` and `compact` let all join. `report` counts the linked ones. There is no graph of fewer than two
+        vectors. If you tuned the index with queries, tune it again: until then, searches for a recall do without the
+        graph. k, threads, progress: as in `graph`.
         """
         k, most = check_int("k", k), max(MAX_NEIGHBORS, len(self))
         if k > most:
@@ -205,12 +205,16 @@ class Index(IndexBase):
             self._snapshot = compute_links(snapshot, self._dim, k, self.method, self._workers(threads, report))
             self._pending.rewrite()
 
+    def _link_many(self, snapshot: Snapshot, workers: Workers) -> Snapshot:
+        """Return the snapshot with its new vectors in the neighbor graph, if there is one and they are many."""
+        return link_many(snapshot, self._dim, self.method, self._metric, workers)
+
     def _link_new(self, snapshot: Snapshot, workers: Workers) -> Snapshot:
-        """Return the snapshot with its new vectors in the neighbor graph, if it has one."""
+        """Return the snapshot with its new vectors in the neighbor graph, if there is one."""
         return link_new(snapshot, self._dim, self.method, self._metric, workers)
 
     def _linked(self, state: IndexState, workers: Workers) -> IndexState:
-        """Return a state, or a newer one in which what was read from the write-ahead log has joined the graph."""
+        """Return a state, or a newer one in which all vectors have joined the graph."""
         graph = state.snapshot.graph
         if graph is None or graph.count == len(state.snapshot):
             return state

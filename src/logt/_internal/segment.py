@@ -65,13 +65,13 @@ class RemovableRows:
     @cached_property
     def count(self) -> int:
         """The number of live rows."""
-        return len(self) if self.removed is None else int(self.live.sum())
+        return len(self) if self.removed is None else len(self) - int(np.count_nonzero(self.removed))
 
     def locate(self, ids: Ids) -> tuple[Ids, Mask]:
         """Return (a row for each id, whether the id is live in that row)."""
         rows: Ids = np.minimum(np.searchsorted(self.ids, ids), len(self) - 1)
         here: Mask = self.ids[rows] == ids
-        return rows, here if self.removed is None else here & self.live[rows]
+        return rows, here if self.removed is None else here & ~self.removed[rows]
 
     def find(self, ids: Ids) -> Ids:
         """Return the rows of the given ids that are here."""
@@ -83,7 +83,7 @@ class RemovableRows:
         rows = self.find(ids)
         if not len(rows):
             return self
-        removed = ~self.live
+        removed = np.zeros(len(self), bool) if self.removed is None else self.removed.copy()
         removed[rows] = True
         return replace(self, removed=removed)  # type: ignore[type-var]
 

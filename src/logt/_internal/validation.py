@@ -235,8 +235,11 @@ def as_int_ids(ids: Any) -> Ids:
     return given.astype(np.int64)
 
 
-def check_new_ids(ids: Any, count: int, next_id: int, present: Ids) -> Ids:
-    """Return one new int64 id per vector: the given ones, or the numbers from next_id on."""
+def check_new_ids(ids: Any, count: int, next_id: int, is_taken: Callable[[Ids], Mask]) -> Ids:
+    """Return one new int64 id per vector: the given ones, or the numbers from next_id on.
+
+    is_taken: tells which ids are in the index.
+    """
     if ids is None:
         if next_id > np.iinfo(np.int64).max - count:
             raise InvalidInputError(f"no free ids are left from {next_id} on; pass ids")
@@ -258,7 +261,7 @@ def check_new_ids(ids: Any, count: int, next_id: int, present: Ids) -> Ids:
     unique, counts = np.unique(numbers, return_counts=True)
     if len(unique) < count:
         raise InvalidInputError(f"id {unique[counts > 1][0]} is given twice; nothing was added")
-    if unique[0] < next_id and (taken := np.intersect1d(present, unique)).size:
+    if unique[0] < next_id and (taken := unique[is_taken(unique)]).size:
         raise InvalidInputError(f"id {taken[0]} is already in the index; nothing was added")
     return numbers
 

@@ -1,4 +1,4 @@
-"""Linking, (snapshot, its neighbor graph) -> snapshot: new vectors join the graph.
+"""Linking, (snapshot, its neighbor graph) -> snapshot: new vectors join the graph, many at a time.
 
 The neighbors of a new vector are found by a search. It enters the lists of these neighbors in turn, where it is
 nearer than the last. So two vectors that are mutual neighbors are linked both ways, in whatever order they came.
@@ -11,16 +11,26 @@ from dataclasses import replace
 import numpy as np
 
 from logt._internal.threads import Workers, split_range
-from logt._internal.types import Ids, Metric
+from logt._internal.types import Floats, Ids, Metric
 from logt._internal.validation import normalize_rows, row_norms
 from logt.engine.protocols import Method
 from logt.engine.snapshot import Snapshot
 from logt.graph.build import nearest_neighbors
 from logt.graph.stored_graph import StoredGraph
 
+MIN_LINKED = 1024
+"""New vectors join the graph when there are so many of them, or a part of all vectors (`MAX_SHARE`). Until then each
+search reads them besides the graph."""
+
+MAX_SHARE = 256
+"""One vector in so many may be outside of the graph. To link some takes time and memory in proportion to all."""
+
 _BLOCK = 1024  # vectors that are searched for together
+_COMPARED = 128  # vectors that are compared with their candidates together
 _MANY = 4  # if more than one in so many vectors is new, all are linked again
 _FULL = 0.75  # of k neighbors: a shorter list is searched for again by `refill_links`
+_MORE = 2  # times as many results under another metric than cosine
+_BEST, _FIRST = 16, 16  # of the best candidates by cosine, the first neighbors become candidates, too
 
 
 def compute_links(snapshot: Snapshot, dim: int, k: int, method: Method, workers: Workers) -> Snapshot:
@@ -34,56 +44,91 @@ def compute_links(snapshot: Snapshot, dim: int, k: int, method: Method, workers:
     return replace(snapshot, graph=method.measure_graph(snapshot.segments, graph, np.random.default_rng(0), workers))
 
 
-def link_new(snapshot: Snapshot, dim: int, method: Method, metric: Metric, workers: Workers) -> Snapshot:
-    """Return the snapshot with all its vectors in the neighbor graph.
-
-    Under ip and l2, where a search does not find the neighbors by cosine, this is left out until the new vectors are
-    many: searches then read them besides the graph, or do without it.
-    """
-    graph = snapshot.graph
+def link_many(snapshot: Snapshot, dim: int, method: Method, metric: Metric, workers: Workers) -> Snapshot:
+    """Return the snapshot with all vectors in its neighbor graph if many are not, otherwise as it is."""
+    graph, count = snapshot.graph, len(snapshot)
     if graph is None:
+        return snapshot
+    new = count - graph.count
+    if new * _MANY <= count and new <= max(MIN_LINKED, count // MAX_SHARE):
+        return snapshot
+    return link_new(snapshot, dim, method, metric, workers)
+
+
+def link_new(snapshot: Snapshot, dim: int, method: Method, metric: Metric, workers: Workers) -> Snapshot:
+    """Return the snapshot with all vectors in its neighbor graph, if it has one."""
+    graph = snapshot.graph
+    if graph is None or graph.count == len(snapshot):
         return snapshot
     new = np.sort(snapshot.ids)
     new = new[~graph.locate(new)[1]]
-    if not len(new):
-        return snapshot
     if len(new) * _MANY > len(snapshot):
         return compute_links(snapshot, dim, graph.k, method, workers)
-    if metric != "cosine":
-        return snapshot
-    if np.isin(new, graph.ids).any():  # an id that was removed and is used again
-        graph = graph.compact() or graph
-    return replace(snapshot, graph=_linked(snapshot, graph, new, dim, method, workers))
+    return replace(snapshot, graph=_linked(snapshot, graph.insert_rows(new), new, dim, method, metric, workers))
 
 
 def refill_links(snapshot: Snapshot, dim: int, method: Method, metric: Metric, workers: Workers) -> Snapshot:
-    """Return the snapshot with new neighbors for vectors that lost many of theirs to removals, or never had any."""
+    """Return the snapshot with new neighbors for vectors that lost many of theirs to removals."""
     graph = snapshot.graph
     if graph is None:
         return snapshot
     least = _FULL * min(graph.k, len(snapshot) - 1)
     short = graph.ids[graph.counts < least]
-    if len(short) * _MANY > len(snapshot) or graph.count < len(snapshot):
+    if len(short) * _MANY > len(snapshot):
         return compute_links(snapshot, dim, graph.k, method, workers)
-    if not len(short) or metric != "cosine":
+    if not len(short):
         return snapshot
-    return replace(snapshot, graph=_linked(snapshot, graph, short, dim, method, workers))
+    return replace(snapshot, graph=_linked(snapshot, graph, short, dim, method, metric, workers))
 
 
 def _linked(
-    snapshot: Snapshot, graph: StoredGraph, ids: Ids, dim: int, method: Method, workers: Workers
+    snapshot: Snapshot, graph: StoredGraph, ids: Ids, dim: int, method: Method, metric: Metric, workers: Workers
 ) -> StoredGraph:
-    """Return the graph with the neighbors of some vectors, and with these vectors among their neighbors."""
-    searched = method.search(snapshot.segments, "cosine", None, snapshot.graph)
-    graph = graph.insert_rows(ids)
+    """Return a graph with the neighbors of some of its vectors, and with these vectors among their neighbors."""
+    searched = method.search(snapshot.segments, metric, None, snapshot.graph)
+    wanted = graph.k + 1 if metric == "cosine" else _MORE * graph.k + 1
     rows, others, values = [], [], []
     for part in split_range(len(ids), _BLOCK):
-        Q = snapshot.reconstruct(ids[part], dim)
-        Q = normalize_rows(Q, row_norms(Q))
-        scores, found = searched.search(Q, graph.k + 1, method.thorough, workers)
+        X = snapshot.reconstruct(ids[part], dim)
+        unit = normalize_rows(X, row_norms(X))
+        similarity, found = searched.search(X if metric == "l2" else unit, wanted, method.thorough, workers)
+        if metric != "cosine":
+            pairs = [(unit[some], found[some]) for some in split_range(len(unit), _COMPARED)]
+            nearest = workers.map(lambda pair: _nearest_by_cosine(snapshot, *pair, graph.k + 1), pairs)
+            similarity, found = (np.concatenate(both) for both in zip(*nearest, strict=True))
         own, at = np.nonzero((found != ids[part][:, None]) & (found >= 0))
         rows.append(graph.locate(ids[part])[0][own])
         others.append(graph.locate(found[own, at])[0])
-        values.append(scores[own, at])
+        values.append(similarity[own, at])
     row, other, value = np.concatenate(rows + others), np.concatenate(others + rows), np.concatenate(values + values)
     return graph.with_edges(row, other, value)
+
+
+def _nearest_by_cosine(snapshot: Snapshot, Q: Floats, found: Ids, count: int) -> tuple[Floats, Ids]:
+    """Return (cosines, ids) of the nearest of some results and of the linked neighbors of the best, -1 for none.
+
+    Q: unit vectors. found: the results of each under another metric, -1 for none.
+    """
+    similarity = _cosines(snapshot, Q, found)
+    if snapshot.graph is not None:
+        best = np.take_along_axis(found, np.argsort(-similarity, axis=1)[:, :_BEST], 1)
+        more = np.sort(snapshot.graph.neighbor_ids(best.ravel(), _FIRST).reshape(len(Q), -1), axis=1)
+        more[:, 1:][more[:, 1:] == more[:, :-1]] = -1  # each once
+        more[(more[:, :, None] == found[:, None, :]).any(axis=2)] = -1
+        found = np.concatenate([found, more], axis=1)
+        similarity = np.concatenate([similarity, _cosines(snapshot, Q, more)], axis=1)
+    order = np.argsort(-similarity, axis=1, kind="stable")[:, :count]
+    return np.take_along_axis(similarity, order, 1), np.take_along_axis(found, order, 1)
+
+
+def _cosines(snapshot: Snapshot, Q: Floats, ids: Ids) -> Floats:
+    """Return the cosine of each unit vector of Q with the vectors of its ids; -inf where the id is -1."""
+    known = ids >= 0
+    unique, place = np.unique(ids[known], return_inverse=True)
+    V = snapshot.reconstruct(unique, Q.shape[1])
+    V = normalize_rows(V, row_norms(V))
+    at, similarity = np.zeros(ids.shape, np.int64), np.full(ids.shape, -np.inf, np.float32)
+    at[known] = place
+    for q, mine, out, row in zip(Q, known, similarity, at, strict=True):
+        out[mine] = V[row[mine]] @ q
+    return similarity

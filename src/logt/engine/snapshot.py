@@ -80,9 +80,7 @@ class Snapshot:
         """Return (the snapshot that knows the ids of `count` new vectors, their integer ids)."""
         strings = as_strings(ids)
         if strings is None and self.strings is None:
-            return self, check_new_ids(
-                ids, count, self.next_id, self.ids if ids is not None else np.empty(0, np.int64)
-            )
+            return self, check_new_ids(ids, count, self.next_id, self._holds)
         if strings is None or (self.strings is None and len(self)):
             if count == 0:
                 return self, np.empty(0, np.int64)
@@ -165,7 +163,8 @@ class Snapshot:
             raise InvalidInputError("the ids of one index are strings, of the other integers; nothing was merged")
         if other.strings is not None:
             return self._merge_strings(other, other.strings.keep(other.ids))
-        both = np.intersect1d(self.ids, other.ids)
+        theirs = other.ids
+        both = np.sort(theirs[self._holds(theirs)])
         if len(both):
             raise InvalidInputError(f"id {both[0]} is in both indexes; nothing was merged")
         return replace(self, segments=self.segments + other.segments, next_id=max(self.next_id, other.next_id))

@@ -42,7 +42,7 @@ class Sketched:
 
     segment_size: ClassVar = 1 << 20
     model_types: ClassVar = {"Codec": Codec}
-    thorough: ClassVar = Probe(recall=0.99, recall_at=100)
+    thorough: ClassVar = Probe(recall=0.9, recall_at=100)
 
     def __post_init__(self) -> None:
         check_fields(self, bits=check_int, L=check_int, units=check_int, recall=check_fraction, effort=check_effort)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from logt import _kernels
 from logt._internal.recall_curve import RecallCurve
@@ -16,16 +15,14 @@ from logt._internal.types import Array, Floats, Ids, Mask, Metric
 from logt._internal.validation import MAX_NORM, MIN_NORM
 from logt.graph.stored_graph import StoredGraph
 from logt.lists.codec import Codec
+from logt.lists.graph_nodes import no_nodes, nodes_of
 from logt.lists.inverted_lists import CandidateDepths, Probe, ScanLimits
 from logt.lists.segment import ListSegment
 from logt.lists.shards import Candidates, ListTotals, segment_totals
 
 _BLOCK = 1 << 16  # rows whose scores are held at a time where all are computed
 _FEW, _MANY = 16, 64  # queries per task, as there are threads for
-_NONE = 0xFFFFFFFF  # Graph::NONE
-
-MOST_UNLINKED = 4096
-"""With more vectors in lists that are not in the neighbor graph, searches do without it; fewer are read apart."""
+_NO_MASK = np.empty(0, bool)
 
 MOST_WALKED = 1000
 """For more results than this, a search does not use the neighbor graph: reading lists is faster."""
@@ -69,15 +66,17 @@ class ListSearcher:
             self._searcher.add_totals(part.rows, part.visible, part.scanned)
         self.graph: StoredGraph | None = None
         if graph is not None:
-            self._set_graph(graph)
+            self._set_graph(graph, keep=visible is None)
 
-    def _set_graph(self, graph: StoredGraph) -> None:
-        nodes = [_nodes(segment, graph) for segment in self._segments]
-        listed = [(s, mine) for s, mine in zip(self._segments, nodes, strict=True) if not s.flat]
-        if sum(np.count_nonzero((mine == _NONE) & s.live[s.row]) for s, mine in listed) > MOST_UNLINKED:
-            return
-        self.graph, node = graph, np.concatenate([np.empty(0, np.uint32), *nodes])
-        self.graph_bytes = self._searcher.set_graph(graph.low, graph.high, graph.level, node)
+    def _set_graph(self, graph: StoredGraph, *, keep: bool) -> None:
+        """keep: for later snapshots. Not if a visible vector is hidden for this searcher only."""
+        nodes = nodes_of(self._segments, graph) if keep else no_nodes(graph).moved_to(self._segments, graph)
+        removed = _NO_MASK if graph.removed is None else graph.removed
+        parts = [part.compiled for part in nodes.parts]
+        self.graph = graph
+        self.graph_bytes = self._searcher.set_graph(
+            graph.low, graph.high, graph.level, removed, nodes.compiled, parts
+        )
 
     def totals(self) -> list[ListTotals]:
         """Return the vectors of each codec by list; the sums of all shards are the totals of a search."""
@@ -218,10 +217,3 @@ def user_scores(scores: Floats, metric: Metric) -> Floats:
         return scores
     distances: Floats = np.maximum(-scores, 0)
     return distances if metric == "l2" else np.float32(1) - distances / np.float32(2)
-
-
-def _nodes(segment: ListSegment, graph: StoredGraph) -> NDArray[np.uint32]:
-    """Return the node of the graph at each position of a segment."""
-    rows, here = graph.locate(segment.ids)
-    nodes: NDArray[np.uint32] = np.where(here, rows, _NONE).astype(np.uint32)[segment.row]
-    return nodes

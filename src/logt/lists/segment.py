@@ -123,7 +123,8 @@ class ListSegment(Segment):
     # ------------------------------------------------------------------------------------------------- search
 
     @cached_property
-    def _compiled(self) -> _kernels.SegmentArrays:
+    def compiled(self) -> _kernels.SegmentArrays:
+        """The arrays as kernels take them."""
         names = {field.name for field in fields(self)} - {"removed", "codec"}
         return _kernels.SegmentArrays(**{name: getattr(self, name) for name in names})
 
@@ -132,12 +133,12 @@ class ListSegment(Segment):
     ) -> None:
         """Add the segment to a searcher; only visible rows are found, or only the given ones."""
         if rows is not None:
-            searcher.add_segment(codec, self._compiled, _NO_MASK, len(rows), np.sort(self.position[rows]))
+            searcher.add_segment(codec, self.compiled, _NO_MASK, len(rows), np.sort(self.position[rows]))
             return
         count = self.count if visible is None else int(np.count_nonzero(visible))
         if visible is None:
             visible = _NO_MASK if self.removed is None else self.live
-        searcher.add_segment(codec, self._compiled, visible, count, None)
+        searcher.add_segment(codec, self.compiled, visible, count, None)
 
     # ------------------------------------------------------------------------------------------------- storage
 
