@@ -19,10 +19,11 @@ from logt import _kernels
 from logt._internal.arrays import unit_dtype
 from logt._internal.int8 import to_int8
 from logt._internal.kmeans import group_means, kmeans
+from logt._internal.nearest import UnitFinder
 from logt._internal.recall_curve import RecallCurve
 from logt._internal.threads import SERIAL, Workers, split_range
 from logt._internal.types import Array, Floats
-from logt._internal.validation import check_array, row_norms
+from logt._internal.validation import check_array
 from logt.lists.inverted_lists import CandidateDepths
 from logt.lists.residual import CHUNK, STEPS, Bands, signs
 
@@ -174,10 +175,6 @@ class Codec:
         levels = fields[:, : self.dim] - np.float32(7.5)
         return levels * self.bands.per_dim(self.book_deviation) * self.book_scale[:, None]
 
-    @cached_property
-    def _memory_norms(self) -> Floats:
-        return row_norms(self.memory_vectors).astype(np.float32)
-
     # ------------------------------------------------------------------------------------------------ encoding
 
     def encode(self, rows: Any, workers: Workers = SERIAL) -> Encoded:
@@ -213,7 +210,7 @@ class Codec:
 
     def _pursuit(self, rows: int) -> _NearestPursuit:
         """Return the encoder of `rows` rotated vectors."""
-        return _NearestPursuit(self.memory_vectors, self._memory_norms, self.entries, rows)
+        return _NearestPursuit(self.memory_vectors, self.entries, rows)
 
     def _combine(self, unit: Array, weight: Floats) -> Floats:
         """Return Σ_t weight_t · y[unit_t]."""
@@ -315,10 +312,12 @@ class Codec:
 class _NearestPursuit:
     """Encodes rotated vectors: the nearest memory vector first, then orthogonal matching pursuit."""
 
-    def __init__(self, Y: Floats, norms: Floats, entries: int, rows: int):
-        self._Y, self._norms, self._entries = Y, norms, entries
+    def __init__(self, Y: Floats, entries: int, rows: int):
+        self._Y, self._entries = Y, entries
+        self._finder = UnitFinder(Y)
+        norms = self._finder.norm
         self._rescale = (1 / np.where(norms > 0, norms, 1)).astype(np.float32)
-        self._capacity = min(len(Y), max(_CANDIDATES, 4 * entries))
+        self._capacity = max(_CANDIDATES, 4 * entries)
         bulk = rows >= len(Y) // 4 and 4 * len(Y) ** 2 <= _GRAM_BYTES
         self._gram = self._gram_of(slice(None)) if bulk else None
 
@@ -329,31 +328,23 @@ class _NearestPursuit:
 
     def __call__(self, Z: Floats) -> tuple[NDArray[np.int64], Floats]:
         """Return (units, weights), (rows, entries) each; the first is the nearest in Euclidean distance."""
-        corr = (Z @ self._Y.T) * self._rescale  # no copy of Y: it is large next to a few rows
-        nearest = (corr * self._norms - np.square(self._norms) / 2).argmax(axis=1)
-        ranked = corr.copy()
-        ranked[np.arange(len(Z)), nearest] = np.inf
-        support = np.argpartition(-ranked, self._capacity - 1, axis=1)[:, : self._capacity]
-        support.sort(axis=1)
-        return self._pursue(np.take_along_axis(corr, support, axis=1), support, nearest)
-
-    def _pursue(self, corr: Floats, support: Array, nearest: Array) -> tuple[NDArray[np.int64], Floats]:
-        unit = np.zeros((len(corr), self._entries), np.uint32)
+        found = self._finder.find(Z, self._capacity)
+        unit = np.zeros((len(Z), self._entries), np.uint32)
         weight = np.zeros(unit.shape, np.float32)
         lengths = np.array([self._entries], np.int32)
+        support, first = found.unit.astype(np.int32), found.nearest.astype(np.int32)
         if self._gram is not None:
-            counts = np.full(len(corr), support.shape[1], np.int32)
-            first = nearest.astype(np.int32)
             _kernels.omp_path(
-                *(self._gram, corr, support.astype(np.int32), counts, first, self._rescale, lengths, unit, weight)
+                *(self._gram, found.product, support, found.counts, first, self._rescale, lengths, unit, weight)
             )
             return unit.astype(np.int64), weight
-        counts, every = np.full(1, support.shape[1], np.int32), np.arange(support.shape[1], dtype=np.int32)[None]
+        every = np.arange(support.shape[1], dtype=np.int32)[None]
         for i, mine in enumerate(support):
-            first = np.flatnonzero(mine == nearest[i]).astype(np.int32)
+            one = slice(i, i + 1)
+            place = np.flatnonzero(mine == first[i])[:1].astype(np.int32)
             gram, rescale = self._gram_of(mine), self._rescale[mine]
             _kernels.omp_path(
-                *(gram, corr[i : i + 1], every, counts, first, rescale, lengths, unit[i : i + 1], weight[i : i + 1])
+                *(gram, found.product[one], every, found.counts[one], place, rescale, lengths, unit[one], weight[one])
             )
             unit[i] = mine[unit[i]]
         return unit.astype(np.int64), weight
@@ -362,12 +353,12 @@ class _NearestPursuit:
 def _variance(V: Floats, Y: Floats) -> NDArray[np.float64]:
     """Return the mean square of each dimension of what the nearest memory vector leaves of v."""
     squares = np.maximum(np.square(Y).sum(axis=1), _TINY)
+    finder = UnitFinder(Y)
     total = np.zeros(V.shape[1])
     for rows in split_range(len(V), 1024):
-        products = V[rows] @ Y.T
-        nearest = (products - squares / 2).argmax(axis=1)
-        weight = products[np.arange(len(products)), nearest] / squares[nearest]
-        total += np.square(V[rows] - weight[:, None] * Y[nearest]).sum(axis=0, dtype=np.float64)
+        nearest = finder.find(V[rows]).nearest
+        along = np.einsum("ij,ij->i", V[rows], Y[nearest]) / squares[nearest]
+        total += np.square(V[rows] - along[:, None] * Y[nearest]).sum(axis=0, dtype=np.float64)
     return total / len(V)
 
 
