@@ -10,7 +10,7 @@ from logt import _kernels
 from logt._internal.int8 import to_int8
 from logt._internal.kmeans import kmeans
 from logt._internal.nearest import UnitFinder
-from logt._internal.threads import Workers
+from logt._internal.threads import SERIAL, Workers
 
 
 def byte_rows(rng, count, dim):
@@ -102,6 +102,29 @@ def test_k_means_compares_vectors_with_all_centroids_twice_and_finds_what_compar
     monkeypatch.setattr(UnitFinder, "find_among", lambda self, V, units: find(self, V))
     all_centroids = kmeans(X, 128, np.random.default_rng(0))
     assert np.mean(few == all_centroids) > 0.95
+
+
+def test_many_units_are_found_by_groups_with_few_products(rng, monkeypatch):
+    top = rng.standard_normal((40, 100), np.float32)
+    Y = top[rng.integers(0, 40, 2500)] + np.float32(0.7) * rng.standard_normal((2500, 100), np.float32)
+    X = Y[rng.integers(0, 2500, 3000)] + np.float32(0.5) * rng.standard_normal((3000, 100), np.float32)
+    units = UnitFinder(Y)
+    assert units.grouped(2499, SERIAL) is units  # too few rows to group units for
+    expected = units.find(X, 32)
+    grouped, one = (units.grouped(3000, Workers(threads)) for threads in (2, 1))
+    compared, kernel = [], _kernels.nearest_units
+
+    def counted(*arguments):
+        rows, units, starts, lists = (arguments[place] for place in (0, 2, 5, 7))
+        compared.append(np.diff(starts)[lists].sum() if len(starts) else len(rows) * len(units))
+        kernel(*arguments)
+
+    monkeypatch.setattr(_kernels, "nearest_units", counted)
+    found, again = grouped.find(X, 32), one.find(X, 32)
+    assert sum(compared) / 2 < 0.5 * len(X) * len(Y)
+    assert np.mean(found.nearest == expected.nearest) > 0.98
+    assert np.mean(found.product[:, :4] == expected.product[:, :4]) > 0.95
+    assert (found.unit == again.unit).all()
 
 
 def test_int8_rows_are_the_nearest_multiples_of_their_scale(rng):

@@ -51,7 +51,7 @@ class NearUnits {
 
   private:
     void insert(uint32_t unit, float product) {
-        if (std::find(unit_, unit_ + held_, unit) != unit_ + held_) return;
+        if (known_ && std::find(unit_, unit_ + held_, unit) != unit_ + held_) return;
         size_t at = held_ < out_.k ? held_++ : held_ - 1;
         for (; at > 0 && product_[at - 1] < product; --at) product_[at] = product_[at - 1], unit_[at] = unit_[at - 1];
         product_[at] = product, unit_[at] = unit;
@@ -64,6 +64,7 @@ class NearUnits {
     float* product_;
     float scale_;
     size_t held_;
+    const bool known_ = held_ > 0;  // from an earlier call, which may have compared the same units
     float value_, its_product_ = 0, least_ = -INF;
     uint32_t nearest_;
 };

@@ -59,13 +59,14 @@ def _nearest(
     near: centroids near each row, (rows, k). With `search`, they are searched for; otherwise only they are compared.
     """
     nearest, similarity = np.empty(len(X), np.int32), np.empty(len(X), np.float32)
+    searched = finder.grouped(len(X), workers) if search else finder
 
     def fill(rows: slice) -> None:
         V = X[rows]
         if near is None:
-            found = finder.find(V)
+            found = searched.find(V)
         elif search:
-            found = finder.find(V, near.shape[1])
+            found = searched.find(V, near.shape[1])
             near[rows] = found.unit
         else:
             found = finder.find_among(V, near[rows])

@@ -175,6 +175,10 @@ class Codec:
         levels = fields[:, : self.dim] - np.float32(7.5)
         return levels * self.bands.per_dim(self.book_deviation) * self.book_scale[:, None]
 
+    @cached_property
+    def _finder(self) -> UnitFinder:
+        return UnitFinder(self.memory_vectors)
+
     # ------------------------------------------------------------------------------------------------ encoding
 
     def encode(self, rows: Any, workers: Workers = SERIAL) -> Encoded:
@@ -189,7 +193,7 @@ class Codec:
             refinement=np.empty((N, self.dim), np.int8) if self.refine else None,
             refinement_scale=np.empty(N, np.float32) if self.refine else None,
         )
-        pursue = self._pursuit(N)
+        pursue = self._pursuit(N, Workers(workers.threads))
 
         def fill(part: slice) -> None:
             Z = self.bands.rotate(rows[part] - self.mean)
@@ -208,9 +212,9 @@ class Codec:
         workers.map(fill, split_range(N, _ROWS), "encoding")
         return out
 
-    def _pursuit(self, rows: int) -> _NearestPursuit:
+    def _pursuit(self, rows: int, workers: Workers = SERIAL) -> _NearestPursuit:
         """Return the encoder of `rows` rotated vectors."""
-        return _NearestPursuit(self.memory_vectors, self.entries, rows)
+        return _NearestPursuit(self.memory_vectors, self._finder, self.entries, rows, workers)
 
     def _combine(self, unit: Array, weight: Floats) -> Floats:
         """Return Σ_t weight_t · y[unit_t]."""
@@ -312,10 +316,9 @@ class Codec:
 class _NearestPursuit:
     """Encodes rotated vectors: the nearest memory vector first, then orthogonal matching pursuit."""
 
-    def __init__(self, Y: Floats, entries: int, rows: int):
+    def __init__(self, Y: Floats, finder: UnitFinder, entries: int, rows: int, workers: Workers):
         self._Y, self._entries = Y, entries
-        self._finder = UnitFinder(Y)
-        norms = self._finder.norm
+        self._finder, norms = finder.grouped(rows, workers), finder.norm
         self._rescale = (1 / np.where(norms > 0, norms, 1)).astype(np.float32)
         self._capacity = max(_CANDIDATES, 4 * entries)
         bulk = rows >= len(Y) // 4 and 4 * len(Y) ** 2 <= _GRAM_BYTES
