@@ -1,7 +1,7 @@
 """K-means, X -> (the nearest of M centroids of each row, the means of these rows): spherical or Euclidean.
 
-A row is compared with all centroids at first, and once they were moved. From then on they move little, and it is
-compared with those that were near: that finds the same as if it was compared with all.
+A row is compared with all centroids in some rounds, more of them at first, when centroids move most. In between, it
+is compared with those that were near.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from logt._internal.threads import SERIAL, Workers, split_range
 from logt._internal.types import Array, Floats, Ids, Ints
 
 _ROWS = 1024  # vectors compared with centroids together
-_NEAR = 32  # centroids that a vector is compared with once they move little
+_SEARCHED = (0, 1, 3, 6)  # rounds in which a vector is compared with all centroids: some have moved far, or are new
+_NEAR = 32  # centroids that it is compared with in other rounds
 
 
 def kmeans(
@@ -41,7 +42,7 @@ def kmeans(
     near = np.empty((len(S), min(_NEAR, M)), np.uint32)
     for done in range(rounds + 1):
         finder = UnitFinder(centroids, unit_norm=spherical)
-        label, similarity = _nearest(S, finder, near, silent, search=done <= 1)
+        label, similarity = _nearest(S, finder, near, silent, search=done in _SEARCHED)
         if done == rounds:
             break
         centroids = group_means(S, label, M, silent, normalize=spherical)
