@@ -46,6 +46,17 @@ def omp(atoms, x, L):
     return dict(zip(chosen, weights, strict=True))
 
 
+def nearest_units(x, Y, norm, k):
+    """Return (the unit nearest to x, its x·y − ‖y‖²/2, the k units with the highest products): units are norm · Y."""
+    products = Y @ x
+    values = products * norm - norm**2 / 2
+    nearest = int(values.argmax())
+    best = sorted(range(len(Y)), key=lambda j: -products[j])[:k]
+    if k and nearest not in best:
+        best[-1] = nearest
+    return nearest, values[nearest], best
+
+
 def normal_equations(unit, weight, X, units):
     """Return (UᵀU, UᵀX); row i of U has the entries weight[i] at unit[i]."""
     U = np.zeros((len(X), units))

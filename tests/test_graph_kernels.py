@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from logt import _kernels
+from logt.graph.build import EXHAUSTIVE, _lists_to_compare
 
 NONE, NEW = np.uint32(0xFFFFFFFF), np.uint32(0x80000000)
 
@@ -136,6 +137,16 @@ def test_join_finds_the_best_of_what_new_edges_lead_to(isa, rng, dim):
         assert not {int(j & ~NEW) for j in got if j & NEW} & known
         new += int(np.count_nonzero(got & NEW))
     assert changes == new > 0
+
+
+@pytest.mark.parametrize("count", [100, 5_000, 80_000, 100_000, 200_000, 1_000_000, 10_000_000])
+def test_a_vector_is_compared_with_enough_others_and_with_few_of_many(count):
+    M = min(count, round(4 * count**0.5))
+    lists = _lists_to_compare(M, count)
+    compared = lists * count / M
+    assert min(count, EXHAUSTIVE) <= compared
+    assert lists >= min(M, M**0.45)
+    assert compared < 2 * max(6144, M**0.45 * count / M)
 
 
 def test_similarities_equal_products_of_the_rows(isa, rng):

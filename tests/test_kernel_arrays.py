@@ -50,6 +50,10 @@ CALLS = {
     "rotate": (f4(3, 8), f4(2, 8), 0, 8, False),
     "rank": (f4(2, 5), zeros("i8", 2, 5), zeros("i8", 2, 3)),
     "byte_products": (zeros("i1", 3, 4), zeros("i1", 5, 4), zeros("i4", 3, 5)),
+    "nearest_units": (
+        *(*BYTES, zeros("i1", 5, 4), f4(5), f4(5), np.array([0, 2, 5]), np.arange(5, dtype="u4"), zeros("u4", 6, 2)),
+        *(zeros("u4", 6), f4(6), zeros("u4", 6, 3), f4(6, 3), zeros("i4", 6)),
+    ),
     "group_rows": (np.tile(np.arange(2, dtype="u4"), (3, 1)), zeros("i8", 3), zeros("u4", 6)),
     "compare_lists": (
         *(*BYTES, np.array([0, 3, 6]), np.array([0, 2, 4]), np.array([0, 1, 0, 1], "u4"), 0, 0),

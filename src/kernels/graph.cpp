@@ -164,6 +164,17 @@ void byte_products(In<int8_t, 2> X, In<int8_t, 2> Y, Out<int32_t, 2> out) {
     current.table->byte_products(X.data(), nullptr, X.shape(0), Y.data(), Y.shape(0), X.shape(1), out.data());
 }
 
+// starts: empty if all units are compared
+void nearest_units(In<int8_t, 2> X, In<float, 1> X_scale, In<int8_t, 2> Y, In<float, 1> Y_scale, In<float, 1> norm,
+                   In<int64_t, 1> starts, In<uint32_t, 1> members, In<uint32_t, 2> lists, Out<uint32_t, 1> nearest,
+                   Out<float, 1> value, Out<uint32_t, 2> unit, Out<float, 2> product, Out<int32_t, 1> counts) {
+    const logt::UnitLists some = {starts.data(), members.data(), lists.data(), lists.shape(1)};
+    current.table->nearest_units({X.data(), X_scale.data(), X.shape(1)}, X.shape(0),
+                                 {{Y.data(), Y_scale.data(), Y.shape(1)}, norm.data(), Y.shape(0)},
+                                 starts.shape(0) ? &some : nullptr,
+                                 {nearest.data(), value.data(), unit.data(), product.data(), counts.data(), unit.shape(1)});
+}
+
 void similarities(In<int8_t, 2> codes, In<float, 1> scale, size_t first, Out<uint32_t, 2> found, Out<float, 2> out) {
     current.table->similarities({codes.data(), scale.data(), codes.shape(1)}, first, found.shape(0), found.shape(1),
                                 found.data(), out.data());
@@ -173,6 +184,8 @@ void similarities(In<int8_t, 2> codes, In<float, 1> scale, size_t first, Out<uin
 
 void bind_graph(nb::module_& m) {
     m.def("byte_products", byte_products, "X"_arr, "Y"_arr, "out"_arr, Free());
+    m.def("nearest_units", nearest_units, "X"_arr, "X_scale"_arr, "Y"_arr, "Y_scale"_arr, "norm"_arr, "starts"_arr,
+          "members"_arr, "lists"_arr, "nearest"_arr, "value"_arr, "unit"_arr, "product"_arr, "counts"_arr, Free());
     m.def("group_rows", group_rows, "lists"_arr, "starts"_arr, "rows"_arr, Free());
     m.def("compare_lists", compare_lists, "codes"_arr, "scale"_arr, "lists"_arr, "starts"_arr, "rows"_arr, "offset"_a,
           "begin"_a, "found"_arr, "value"_arr, "lock"_arr, Free());

@@ -10,6 +10,7 @@
 #include "byte_products.hpp"
 #include "join.hpp"
 #include "lanes.hpp"
+#include "nearest.hpp"
 
 namespace logt {
 namespace {
@@ -387,6 +388,7 @@ const Table LOGT_TABLE = {
     omp,
     normal_rows,
     byte_products,
+    nearest_units,
     join,
     similarities,
     decoder<uint16_t, int8_t>(),

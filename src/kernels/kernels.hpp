@@ -71,6 +71,30 @@ struct ByteRows {
     const float* scale;
     size_t dim;
 };
+// Units: vectors of norm 1, as bytes, times `norm`.
+struct UnitRows {
+    ByteRows rows;
+    const float* norm;
+    size_t count;
+};
+// Row i is compared with the units of `width` lists: list j is unit[starts[j]..starts[j + 1]]. list: (rows, width)
+struct UnitLists {
+    const int64_t* starts;
+    const uint32_t* unit;
+    const uint32_t* list;
+    size_t width;
+};
+// Of each row: the nearest unit and its value, x . y - |y|^2 / 2; and `counts` <= k units, (rows, k), with the highest products
+// with units scaled to norm 1, best first. The nearest is one of them, if need be the last. What is there before is kept if
+// nothing better is found.
+struct NearestUnits {
+    uint32_t* nearest;
+    float* value;
+    uint32_t* unit;
+    float* product;
+    int32_t* counts;
+    size_t k;
+};
 constexpr uint32_t NO_ROW = 0xFFFFFFFF;
 constexpr uint32_t NEW_ROW = 0x80000000;  // added to the number of a row: its neighbors were not read yet
 
@@ -94,6 +118,8 @@ struct Table {
     // out[i][c] = X[rows[i]] . Y[c], of vectors of `dim` bytes; rows: or null: the first `count`. out: (count, columns)
     void (*byte_products)(const int8_t* X, const uint32_t* rows, size_t count, const int8_t* Y, size_t columns, size_t dim,
                           int32_t* out);
+    // Finds the units nearest to each of the first `count` rows: among all, or among those of some lists, if these are not null.
+    void (*nearest_units)(const ByteRows&, size_t count, const UnitRows&, const UnitLists*, const NearestUnits& out);
     // Compares `count` rows from `first` on with what a new edge leads to, or two edges of which one is new, and keeps the k
     // best of each, nearest first. adjacent: (rows, width), the edges. found: (count, k); both end in NO_ROW. Returns how
     // many of `found` are new.

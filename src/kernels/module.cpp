@@ -193,15 +193,24 @@ void reconstruct(In<Unit, 1> unit, In<Weight, 1> weight, In<float, 2> Y, Out<flo
 
 // Rows of V as codes * scale, the largest |component| of a row being 127
 void to_int8(In<float, 2> V, Out<int8_t, 2> codes, Out<float, 1> scale) {
+    constexpr size_t LANES = 16;
+    constexpr float ROUND = 12582912.0f;  // 1.5 * 2^23: what is added to it is rounded to an integer
     const size_t dim = V.shape(1);
     for (size_t r = 0; r < V.shape(0); ++r) {
         const float* v = V.data() + r * dim;
-        float most = 0;
-        for (size_t i = 0; i < dim; ++i) most = std::max(most, std::fabs(v[i]));
+        int8_t* code = codes.data() + r * dim;
+        float lanes[LANES] = {};
+        const auto widen = [&](size_t lane, float x) { lanes[lane] = lanes[lane] < std::fabs(x) ? std::fabs(x) : lanes[lane]; };
+        size_t i = 0;
+        for (; i + LANES <= dim; i += LANES)
+            for (size_t l = 0; l < LANES; ++l) widen(l, v[i + l]);
+        for (; i < dim; ++i) widen(0, v[i]);
+        const float most = *std::max_element(lanes, lanes + LANES);
         const float step = most > 1e-30f ? most / 127 : 0;  // smaller values count as 0
         scale.data()[r] = step;
-        for (size_t i = 0; i < dim; ++i)
-            codes.data()[r * dim + i] = static_cast<int8_t>(std::nearbyint(step > 0 ? v[i] / step : 0.0f));
+        if (step > 0)
+            for (i = 0; i < dim; ++i) code[i] = static_cast<int8_t>(static_cast<int32_t>(v[i] / step + ROUND - ROUND));
+        else std::fill_n(code, dim, int8_t{0});
     }
 }
 

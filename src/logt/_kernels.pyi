@@ -157,6 +157,21 @@ class ListSearcher:
 
 def rank(scores: Array, id: Array, order: Array) -> None: ...
 def byte_products(X: Array, Y: Array, out: Array) -> None: ...
+def nearest_units(
+    X: Array,
+    X_scale: Array,
+    Y: Array,
+    Y_scale: Array,
+    norm: Array,
+    starts: Array,
+    members: Array,
+    lists: Array,
+    nearest: Array,
+    value: Array,
+    unit: Array,
+    product: Array,
+    counts: Array,
+) -> None: ...
 def group_rows(lists: Array, starts: Array, rows: Array) -> None: ...
 def compare_lists(
     codes: Array,

@@ -1,4 +1,8 @@
-"""K-means, X -> (the nearest of M centroids of each row, the means of these rows): spherical or Euclidean."""
+"""K-means, X -> (the nearest of M centroids of each row, the means of these rows): spherical or Euclidean.
+
+A row is compared with all centroids in some rounds, more of them at first, when centroids move most. In between, it
+is compared with those that were near.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from logt._internal.nearest import UnitFinder
 from logt._internal.threads import SERIAL, Workers, split_range
 from logt._internal.types import Array, Floats, Ids, Ints
 
-_ROWS = 1024  # vectors compared with all centroids together
+_ROWS = 1024  # vectors compared with centroids together
+_SEARCHED = (0, 1, 3, 6)  # rounds in which a vector is compared with all centroids: some have moved far, or are new
+_NEAR = 32  # centroids that it is compared with in other rounds
 
 
 def kmeans(
@@ -32,30 +39,44 @@ def kmeans(
     S = X if sample * M >= N else X[np.sort(rng.choice(N, sample * M, replace=False))]
     centroids = S[rng.choice(len(S), M, replace=False)]
     silent = Workers(workers.threads)  # progress is reported per round
-    for done in range(rounds):
-        label, similarity = _nearest(S, centroids, spherical, silent)
+    near = np.empty((len(S), min(_NEAR, M)), np.uint32)
+    for done in range(rounds + 1):
+        finder = UnitFinder(centroids, unit_norm=spherical)
+        label, similarity = _nearest(S, finder, near, silent, search=done in _SEARCHED)
+        if done == rounds:
+            break
         centroids = group_means(S, label, M, silent, normalize=spherical)
         empty = np.flatnonzero(np.bincount(label, minlength=M) == 0)
         centroids[empty] = S[np.argsort(similarity, kind="stable")[: len(empty)]]  # the worst represented
         workers.report("k-means", done + 1, rounds)
-    return _nearest(X, centroids, spherical, workers)[0]
+    return label if S is X else _nearest(X, finder, None, workers, search=True)[0]
 
 
-def _nearest(X: Floats, centroids: Floats, spherical: bool, workers: Workers) -> tuple[Ints, Floats]:
-    """Return (the nearest centroid of each row, how similar it is)."""
-    label, similarity = np.empty(len(X), np.int32), np.empty(len(X), np.float32)
-    half_squares = np.float32(0) if spherical else np.square(centroids).sum(axis=1) / 2
+def _nearest(
+    X: Floats, finder: UnitFinder, near: Array | None, workers: Workers, *, search: bool
+) -> tuple[Ints, Floats]:
+    """Return (the nearest centroid of each row, how similar it is).
+
+    near: centroids near each row, (rows, k). With `search`, they are searched for; otherwise only they are compared.
+    """
+    nearest, similarity = np.empty(len(X), np.int32), np.empty(len(X), np.float32)
+    searched = finder.grouped(len(X), workers) if search else finder
 
     def fill(rows: slice) -> None:
         V = X[rows]
-        S = V @ centroids.T - half_squares
-        label[rows] = S.argmax(axis=1)
-        similarity[rows] = S.max(axis=1)
-        if not spherical:
+        if near is None:
+            found = searched.find(V)
+        elif search:
+            found = searched.find(V, near.shape[1])
+            near[rows] = found.unit
+        else:
+            found = finder.find_among(V, near[rows])
+        nearest[rows], similarity[rows] = found.nearest, found.value
+        if not finder.unit_norm:
             similarity[rows] -= np.square(V).sum(axis=1) / 2
 
     workers.map(fill, split_range(len(X), _ROWS))
-    return label, similarity
+    return nearest, similarity
 
 
 def members(groups: Ints, count: int) -> tuple[Ids, Ints]:

@@ -29,7 +29,9 @@ EXHAUSTIVE = 4096
 _ROWS = 1024  # vectors decoded together
 _BLOCK = 2048  # vectors compared with others together, at most
 _PRODUCTS = 1 << 18  # that are computed together
-_PROBE = 0.6  # of M lists, each vector is compared with those of M**0.6
+_PROBE = 0.6  # of M lists, each vector is compared with those of M**0.6,
+_ENOUGH = 6144  # or with this many vectors, if that is less,
+_PROBE_LEAST = 0.45  # but with those of M**0.45 at least: joins find the others
 _LEAST = 30  # neighbors that are found, even if fewer are wanted: more of them have more neighbors
 _FORWARD, _REVERSE = 30, 20  # neighbors of a vector whose neighbors are read, and vectors that it is a neighbor of
 _JOINS = 4  # times that neighbors of neighbors are compared, at most
@@ -109,7 +111,7 @@ class _Vectors:
         Return whether these are all lists, so that the neighbors are exact.
         """
         count, M = len(self.ids), len(self.starts) - 1
-        wanted = min(M, int(np.ceil(max(M**_PROBE, EXHAUSTIVE * M / count))))
+        wanted = _lists_to_compare(M, count)
         centers = self._centers(workers)
         value, lock = np.full(found.shape, -np.inf, np.float32), np.zeros(count, np.uint8)
 
@@ -172,6 +174,13 @@ class _Vectors:
         starts, mine = np.empty(M + 1, np.int64), np.empty(probes.size, np.uint32)
         _kernels.group_rows(probes, starts, mine)
         return starts, mine
+
+
+def _lists_to_compare(M: int, count: int) -> int:
+    """Return the number of lists that each of `count` vectors in M lists is compared with."""
+    per_list = count / M
+    lists = max(min(M**_PROBE, _ENOUGH / per_list), M**_PROBE_LEAST, EXHAUSTIVE / per_list)
+    return min(M, int(np.ceil(lists)))
 
 
 def _by_id(ids: Ids, found: NDArray[np.int32], similarity: Floats) -> Neighbors:

@@ -19,10 +19,11 @@ from logt import _kernels
 from logt._internal.arrays import unit_dtype
 from logt._internal.int8 import to_int8
 from logt._internal.kmeans import group_means, kmeans
+from logt._internal.nearest import UnitFinder
 from logt._internal.recall_curve import RecallCurve
 from logt._internal.threads import SERIAL, Workers, split_range
 from logt._internal.types import Array, Floats, Ids
-from logt._internal.validation import check_array, row_norms
+from logt._internal.validation import check_array
 from logt.lists.inverted_lists import CandidateDepths
 from logt.lists.residual import CHUNK, STEPS, Bands, signs
 from logt.lists.unit_groups import group_units, group_vectors
@@ -145,7 +146,7 @@ class Codec:
         unit, weight = self._pursuit(len(Z))(Z)
         left = Z - self._combine(unit, weight)
         deviation = _band_deviations(left, self.bands)
-        lists, squares = unit[:, 0], np.maximum(np.square(self._memory_norms), np.float32(_TINY))
+        lists, squares = unit[:, 0], np.maximum(np.square(self._finder.norm), np.float32(_TINY))
         along = np.einsum("ij,ij->i", Z, self.memory_vectors[lists]) / squares[lists]
         counts = np.bincount(lists, minlength=self.units)
         mean_weight = _list_means(along, lists, counts)
@@ -200,17 +201,15 @@ class Codec:
     def memory_vectors(self) -> Floats:
         """Ŷ (units, dim), rotated."""
         fields = np.empty((self.units, self.book.shape[1] * 2), np.uint8)
-        chunks, halves = (
-            self.book[: self.units].reshape(self.units, -1, 1, CHUNK),
-            fields.reshape(self.units, -1, 2, CHUNK),
-        )
+        book = self.book[: self.units]
+        chunks, halves = book.reshape(self.units, -1, 1, CHUNK), fields.reshape(self.units, -1, 2, CHUNK)
         halves[:, :, :1], halves[:, :, 1:] = chunks & np.uint8(15), chunks >> np.uint8(4)
         levels = fields[:, : self.dim] - np.float32(7.5)
         return levels * self.bands.per_dim(self.book_deviation) * self.book_scale[: self.units, None]
 
     @cached_property
-    def _memory_norms(self) -> Floats:
-        return row_norms(self.memory_vectors).astype(np.float32)
+    def _finder(self) -> UnitFinder:
+        return UnitFinder(self.memory_vectors)
 
     # ------------------------------------------------------------------------------------------------ encoding
 
@@ -226,7 +225,7 @@ class Codec:
             refinement=np.empty((N, self.dim), np.int8) if self.refine else None,
             refinement_scale=np.empty(N, np.float32) if self.refine else None,
         )
-        pursue = self._pursuit(N)
+        pursue = self._pursuit(N, Workers(workers.threads))
 
         def fill(part: slice) -> None:
             Z = self.bands.rotate(rows[part] - self.mean)
@@ -245,9 +244,9 @@ class Codec:
         workers.map(fill, split_range(N, _ROWS), "encoding")
         return out
 
-    def _pursuit(self, rows: int) -> _NearestPursuit:
+    def _pursuit(self, rows: int, workers: Workers = SERIAL) -> _NearestPursuit:
         """Return the encoder of `rows` rotated vectors."""
-        return _NearestPursuit(self.memory_vectors, self._memory_norms, self.entries, rows)
+        return _NearestPursuit(self.memory_vectors, self._finder, self.entries, rows, workers)
 
     def _combine(self, unit: Array, weight: Floats) -> Floats:
         """Return Σ_t weight_t · y[unit_t]."""
@@ -356,10 +355,11 @@ class Codec:
 class _NearestPursuit:
     """Encodes rotated vectors: the nearest memory vector first, then orthogonal matching pursuit."""
 
-    def __init__(self, Y: Floats, norms: Floats, entries: int, rows: int):
-        self._Y, self._norms, self._entries = Y, norms, entries
+    def __init__(self, Y: Floats, finder: UnitFinder, entries: int, rows: int, workers: Workers):
+        self._Y, self._entries = Y, entries
+        self._finder, norms = finder.grouped(rows, workers), finder.norm
         self._rescale = (1 / np.where(norms > 0, norms, 1)).astype(np.float32)
-        self._capacity = min(len(Y), max(_CANDIDATES, 4 * entries))
+        self._capacity = max(_CANDIDATES, 4 * entries)
         bulk = rows >= len(Y) // 4 and 4 * len(Y) ** 2 <= _GRAM_BYTES
         self._gram = self._gram_of(slice(None)) if bulk else None
 
@@ -370,31 +370,23 @@ class _NearestPursuit:
 
     def __call__(self, Z: Floats) -> tuple[NDArray[np.int64], Floats]:
         """Return (units, weights), (rows, entries) each; the first is the nearest in Euclidean distance."""
-        corr = (Z @ self._Y.T) * self._rescale  # no copy of Y: it is large next to a few rows
-        nearest = (corr * self._norms - np.square(self._norms) / 2).argmax(axis=1)
-        ranked = corr.copy()
-        ranked[np.arange(len(Z)), nearest] = np.inf
-        support = np.argpartition(-ranked, self._capacity - 1, axis=1)[:, : self._capacity]
-        support.sort(axis=1)
-        return self._pursue(np.take_along_axis(corr, support, axis=1), support, nearest)
-
-    def _pursue(self, corr: Floats, support: Array, nearest: Array) -> tuple[NDArray[np.int64], Floats]:
-        unit = np.zeros((len(corr), self._entries), np.uint32)
+        found = self._finder.find(Z, self._capacity)
+        unit = np.zeros((len(Z), self._entries), np.uint32)
         weight = np.zeros(unit.shape, np.float32)
         lengths = np.array([self._entries], np.int32)
+        support, first = found.unit.astype(np.int32), found.nearest.astype(np.int32)
         if self._gram is not None:
-            counts = np.full(len(corr), support.shape[1], np.int32)
-            first = nearest.astype(np.int32)
             _kernels.omp_path(
-                *(self._gram, corr, support.astype(np.int32), counts, first, self._rescale, lengths, unit, weight)
+                *(self._gram, found.product, support, found.counts, first, self._rescale, lengths, unit, weight)
             )
             return unit.astype(np.int64), weight
-        counts, every = np.full(1, support.shape[1], np.int32), np.arange(support.shape[1], dtype=np.int32)[None]
+        every = np.arange(support.shape[1], dtype=np.int32)[None]
         for i, mine in enumerate(support):
-            first = np.flatnonzero(mine == nearest[i]).astype(np.int32)
+            one = slice(i, i + 1)
+            place = np.flatnonzero(mine == first[i])[:1].astype(np.int32)
             gram, rescale = self._gram_of(mine), self._rescale[mine]
             _kernels.omp_path(
-                *(gram, corr[i : i + 1], every, counts, first, rescale, lengths, unit[i : i + 1], weight[i : i + 1])
+                *(gram, found.product[one], every, found.counts[one], place, rescale, lengths, unit[one], weight[one])
             )
             unit[i] = mine[unit[i]]
         return unit.astype(np.int64), weight
@@ -403,12 +395,12 @@ class _NearestPursuit:
 def _variance(V: Floats, Y: Floats) -> NDArray[np.float64]:
     """Return the mean square of each dimension of what the nearest memory vector leaves of v."""
     squares = np.maximum(np.square(Y).sum(axis=1), _TINY)
+    finder = UnitFinder(Y)
     total = np.zeros(V.shape[1])
     for rows in split_range(len(V), 1024):
-        products = V[rows] @ Y.T
-        nearest = (products - squares / 2).argmax(axis=1)
-        weight = products[np.arange(len(products)), nearest] / squares[nearest]
-        total += np.square(V[rows] - weight[:, None] * Y[nearest]).sum(axis=0, dtype=np.float64)
+        nearest = finder.find(V[rows]).nearest
+        along = np.einsum("ij,ij->i", V[rows], Y[nearest]) / squares[nearest]
+        total += np.square(V[rows] - along[:, None] * Y[nearest]).sum(axis=0, dtype=np.float64)
     return total / len(V)
 
 
