@@ -210,7 +210,7 @@ def near_units(codec, wanted):
     """Return how many units of the best groups are compared with a query that reads `wanted` lists; 0 means all."""
     if not codec.groups:
         return 0
-    near = 12 * codec.units // codec.groups + 16 * wanted
+    near = codec.compared + 16 * wanted
     size = codec.book.shape[1]
     return near if 2 * (codec.groups + near + 200) * (size + 256) < codec.units * size else 0
 

@@ -32,7 +32,7 @@ class ListSearcher {
     // bands: (bands, 5) of start, size, bits, deviation, deviation of the book. Returns the number of the codec.
     size_t add_codec(In<float, 1> mean, In<int32_t, 1> order, In<float, 2> signs, In<double, 2> bands, In<uint8_t, 2> book,
                      In<float, 1> book_scale, In<float, 1> list_weight, In<float, 1> list_bias,
-                     In<int64_t, 1> group_starts, size_t sign_bytes, size_t low_bytes) {
+                     In<int64_t, 1> group_starts, size_t compared, size_t sign_bytes, size_t low_bytes) {
         std::vector<logt::Band>& mine = bands_.emplace_back();
         size_t sign_count = 0, low_count = 0;
         for (size_t b = 0; b < bands.shape(0); ++b) {
@@ -47,7 +47,7 @@ class ListSearcher {
         const size_t groups = group_starts.shape(0) - 1;
         codecs_.push_back({mean.shape(0), book.shape(0) - groups, groups, mine.size(), mean.data(), order.data(), signs.data(),
                            signs.shape(0), nullptr, book.data(), book.shape(1), book_scale.data(), list_weight.data(),
-                           list_bias.data(), group_starts.data(), sign_count, low_count, sign_bytes, low_bytes});
+                           list_bias.data(), group_starts.data(), compared, sign_count, low_count, sign_bytes, low_bytes});
         for (size_t m = 0; m < codecs_.size(); ++m) codecs_[m].band = bands_[m].data();
         keep(mean, order, signs, book, book_scale, list_weight, list_bias, group_starts);
         return codecs_.size() - 1;
@@ -185,7 +185,7 @@ void bind_lists(nb::module_& m) {
     nb::class_<ListSearcher>(m, "ListSearcher")
         .def(nb::init<>())
         .def("add_codec", &ListSearcher::add_codec, "mean"_arr, "order"_arr, "signs"_arr, "bands"_arr, "book"_arr,
-             "book_scale"_arr, "list_weight"_arr, "list_bias"_arr, "group_starts"_arr, "sign_bytes"_a, "low_bytes"_a)
+             "book_scale"_arr, "list_weight"_arr, "list_bias"_arr, "group_starts"_arr, "compared"_a, "sign_bytes"_a, "low_bytes"_a)
         .def("add_segment", &ListSearcher::add_segment, "codec"_a, "arrays"_a, "visible"_arr, "count"_a,
              "chosen"_arr.none())
         .def("add_totals", &ListSearcher::add_totals, "rows"_arr, "visible"_arr, "scanned"_a)

@@ -36,6 +36,7 @@ struct Codec {
     const float* list_weight;  // units + groups: list_weight * c + list_bias ranks lists, and groups of units
     const float* list_bias;
     const int64_t* group_starts;  // groups + 1: the units of each group
+    size_t compared;              // units of the best groups that are compared with a query, at least
     size_t sign_count, low_count, sign_bytes, low_bytes;
 };
 

@@ -113,9 +113,9 @@ class ListOrder {
     // The units of the best groups among which the best `wanted` are searched for; 0: all of them are compared. Units that codes
     // name are compared as well. One that is read alone takes about twice as long as one in a row of all, and some time to find.
     static size_t near_units(const Codec& codec, size_t wanted) {
-        constexpr size_t GROUPS = 12, EACH = 16, NAMED = 200, BYTES = 256;
+        constexpr size_t EACH = 16, NAMED = 200, BYTES = 256;
         if (!codec.groups) return 0;
-        const size_t near = GROUPS * codec.units / codec.groups + EACH * wanted;
+        const size_t near = codec.compared + EACH * wanted;
         const size_t alone = 2 * (codec.groups + near + NAMED) * (codec.book_bytes + BYTES);
         return alone < codec.units * codec.book_bytes ? near : 0;
     }

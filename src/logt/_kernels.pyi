@@ -123,6 +123,7 @@ class ListSearcher:
         list_weight: Array,
         list_bias: Array,
         group_starts: Array,
+        compared: int,
         sign_bytes: int,
         low_bytes: int,
     ) -> int: ...

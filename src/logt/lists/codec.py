@@ -26,11 +26,13 @@ from logt._internal.types import Array, Floats, Ids
 from logt._internal.validation import check_array
 from logt.lists.inverted_lists import CandidateDepths
 from logt.lists.residual import CHUNK, STEPS, Bands, signs
-from logt.lists.unit_groups import group_units, group_vectors
+from logt.lists.unit_groups import group_units, group_vectors, units_to_compare
 
 _BOOK_BITS = 4
 _ROWS = 512  # vectors encoded by one task
 _CANDIDATES = 32  # memory vectors that entries are chosen from, at least
+_QUERIES = 512  # of a sample, from which the number of groups that are compared follows
+_NUMBERS = ("entries", "refine", "normalized", "measured", "compared")
 _SAMPLE = 8192  # vectors that deviations are computed from
 _GRAM_BYTES = 1 << 28  # of the memory vectors' products, up to which they are computed once for a large batch
 _TINY = 1e-37  # instead of a norm of 0, or its square
@@ -77,7 +79,8 @@ class Codec:
     of their coordinates in each band. list_weight, list_bias: rank the lists. 2·q·μ + bias estimates the best
     −‖q − v‖² in a list, but for ‖q‖²: μ = list_weight · y is about the mean of its vectors, and the bias
     −(mean ‖v‖² + ‖μ‖²) / 2 is halfway from the mean of −‖q − v‖² to −‖q − μ‖². group_starts: the units of group g are
-    group_starts[g]:group_starts[g + 1]; [0] if there are no groups. entries: L. refine: a refinement is kept.
+    group_starts[g]:group_starts[g + 1]; [0] if there are no groups. compared: units of the best groups that a search
+    compares with a query, at least. entries: L. refine: a refinement is kept.
     normalized: vectors have norm 1, as under cosine. captured: the energy of vectors that the memory vectors capture,
     0 if unknown. curve: the accuracy of searches by effort, if it was measured. depths:
     how far down the ranking by codes the nearest vectors are. measured: the number of vectors that curve and depths
@@ -95,6 +98,7 @@ class Codec:
     entries: int
     refine: bool
     normalized: bool
+    compared: int = 0
     captured: float = 0.0
     curve: RecallCurve | None = None
     depths: CandidateDepths = field(default_factory=CandidateDepths)
@@ -139,7 +143,8 @@ class Codec:
         book, scale = _quantize_book(rotated, bands, deviation)
         unknown, known = np.ones(len(Y), np.float32), (settings.entries, settings.refine, normalized)
         draft = cls(mean, bands, book, scale, deviation, unknown, unknown * 0, np.zeros(1, np.int64), *known)
-        return draft._with_statistics(bands.rotate(V))._with_groups(starts)
+        Z = bands.rotate(V)
+        return draft._with_statistics(Z)._with_groups(starts, Z[:: -(-len(Z) // _QUERIES)])
 
     def _with_statistics(self, Z: Floats) -> Codec:
         """Return the codec with deviations of the residual and means of the lists, from rotated vectors."""
@@ -158,11 +163,13 @@ class Codec:
             list_bias=-(mean_square + np.square(mean_weight) * squares) / np.float32(2),
         )
 
-    def _with_groups(self, starts: Ids) -> Codec:
-        """Return the codec with the memory vectors of groups of units, after those of the units."""
+    def _with_groups(self, starts: Ids, Z: Floats) -> Codec:
+        """Return the codec with the memory vectors of groups of units, after those of the units. Z: a sample."""
         if len(starts) == 1:
             return self
-        means, bias = group_vectors(self.memory_vectors * self.list_weight[:, None], self.list_bias, starts)
+        lists = self.memory_vectors * self.list_weight[:, None]
+        means, bias = group_vectors(lists, self.list_bias, starts)
+        scores = 2 * Z @ lists.T + self.list_bias, 2 * Z @ means.T + bias
         book, scale = _quantize_book(means, self.bands, self.book_deviation)
         return replace(
             self,
@@ -171,6 +178,7 @@ class Codec:
             list_weight=np.concatenate([self.list_weight, np.ones_like(bias)]),
             list_bias=np.concatenate([self.list_bias, bias]),
             group_starts=starts,
+            compared=units_to_compare(*scores, starts),
         )
 
     # ---------------------------------------------------------------------------------------------- properties
@@ -288,7 +296,7 @@ class Codec:
             "list_weight": self.list_weight,
             "list_bias": self.list_bias,
             "group_starts": self.group_starts,
-            "numbers": np.array([self.entries, int(self.refine), int(self.normalized), self.measured], np.int64),
+            "numbers": np.array([getattr(self, name) for name in _NUMBERS], np.int64),
             "captured": np.array([self.captured], np.float32),
             "curve": np.empty((0, 0), np.float32) if self.curve is None else self.curve.recall,
             "depths": np.array(self.depths, np.float32),
@@ -310,7 +318,13 @@ class Codec:
         fit = len(size) == len(bits) == len(given["deviation"]) == len(given["book_deviation"]) > 0
         if not fit or size.min() < 1 or size.max() > dim or size.sum() != dim or (bits[1:] > bits[:-1]).any():
             raise ValueError("the bands do not fit the dimension")
-        if bits.max() > 8 or bits.min() < 0 or bits.max() < 1 or len(given["captured"]) != 1 or len(numbers) != 4:
+        if (
+            bits.max() > 8
+            or bits.min() < 0
+            or bits.max() < 1
+            or len(given["captured"]) != 1
+            or len(numbers) != len(_NUMBERS)
+        ):
             raise ValueError("the codec has impossible numbers")
         if units < 1 or any(len(given[n]) != len(book) for n in ("book_scale", "list_weight", "list_bias")):
             raise ValueError("the memory vectors do not fit together")
@@ -319,7 +333,7 @@ class Codec:
         ends = starts[[0, -1]].tolist() if len(starts) else []
         if ends not in ([0, 0], [0, units]) or (starts[1:] <= starts[:-1]).any():
             raise ValueError("the groups do not hold each unit once")
-        entries, refine, normalized, measured = numbers.tolist()
+        entries, refine, normalized, measured, compared = numbers.tolist()
         return cls(
             bands=Bands(order, size, bits, given.pop("deviation")),
             book=book,
@@ -331,6 +345,7 @@ class Codec:
             curve=RecallCurve.from_array(arrays["curve"]) if arrays["curve"].size else None,
             depths=CandidateDepths.from_array(arrays["depths"]),
             measured=measured,
+            compared=min(max(compared, 0), units),
             **given,
         )
 
@@ -348,6 +363,7 @@ class Codec:
             self.list_weight,
             self.list_bias if distances else np.zeros_like(self.list_bias),
             self.group_starts,
+            self.compared,
             *bands.code_bytes,
         )
 

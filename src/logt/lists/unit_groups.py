@@ -13,6 +13,8 @@ from logt._internal.types import Floats, Ids
 MIN_GROUPED = 256
 """Of fewer units, a search compares a query with all."""
 
+_BEST, _FOUND = 4, 0.98  # lists that should be found, and the fraction of them that is
+
 
 def group_units(Y: Floats) -> tuple[Ids, Ids]:
     """Return (an order of memory vectors by group, where each group starts in it); no groups of few units."""
@@ -22,6 +24,19 @@ def group_units(Y: Floats) -> tuple[Ids, Ids]:
     label = kmeans(Y, round(2 * units**0.5), np.random.default_rng(0))
     sizes = np.bincount(label)
     return np.argsort(label, kind="stable"), np.concatenate([[0], np.cumsum(sizes[sizes > 0])])
+
+
+def units_to_compare(lists: Floats, groups: Floats, starts: Ids) -> int:
+    """Return how many units of the best groups hold the best lists, nearly always.
+
+    lists, groups: scores of all lists and of all groups, one row per query.
+    """
+    best = np.argpartition(lists, -_BEST, axis=1)[:, -_BEST:]
+    order = np.argsort(-groups, axis=1)
+    compared = np.empty_like(order)
+    np.put_along_axis(compared, order, np.cumsum(np.diff(starts)[order], axis=1), axis=1)
+    needed = np.take_along_axis(compared, np.searchsorted(starts, best, side="right") - 1, axis=1)
+    return int(np.quantile(needed, _FOUND))
 
 
 def group_vectors(means: Floats, bias: Floats, starts: Ids) -> tuple[Floats, Floats]:
