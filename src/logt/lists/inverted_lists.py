@@ -85,9 +85,9 @@ class CandidateDepths(NamedTuple):
 class Probe:
     """How much a search reads, by one number: effort, from 0 to 1.
 
-    A search decodes the codes of the M**(effort**(2/3)) lists with the highest scores, of all M: one at effort 0. It
-    reads the residual of vectors that can still be among the results: whose estimate is too low by at most 2.5 + 2.75
-    · effort deviations; 1.6 times as many in the first list, 0.85 times as many in the last.
+    A search decodes the codes of the M**p lists with the highest scores, of all M, where p = effort**(2/3): one at
+    effort 0. It reads the residual of vectors that can still be among the results: whose estimate is too low by at
+    most max(3.1, 6.1 · p − 0.85) deviations; 1.6 times as many in the first list, 0.85 times as many in the last.
     With a neighbor graph it decodes fewer lists, M**(0.8 · effort + 0.2 · effort⁸), and goes on to the neighbors of
     the best candidates, and to theirs, until those of the `beam` best are known. With r = max(k, 10), the beam is r ·
     (0.4 + 2.4 · effort) up to effort 0.25, and r + 480 · e² from there, where e goes from 0 to 1; of more in
@@ -133,11 +133,12 @@ class Probe:
         more = max(0, beam / results - 1)  # candidates per result
         spare = min(above, math.sqrt(more * _USUAL_K / _BEAM))  # equal, for the usual k and beam
         last = effort**8  # what only the last results need
+        lists = 0.8 * effort + 0.2 * last if linked else effort ** (2 / 3)
         return ScanLimits(
-            lists=0.8 * effort + 0.2 * last if linked else effort ** (2 / 3),
+            lists=lists,
             nprobe=min(self.nprobe or 0, _MANY),
             least=0 if self.nprobe or linked else round(MIN_SCANNED * effort**2),
-            code_reach=3 - 0.5 * spare + 0.8 * last if linked else 2.5 + 2.75 * effort,
+            code_reach=3 - 0.5 * spare + 0.8 * last if linked else max(3.1, 6.1 * lists - 0.85),
             sign_reach=1.8 - 0.8 * spare + 0.8 * last if linked else 2.0,
             walk_reach=4.6 - 2.4 * spare + 1.8 * last,
             candidates=k + k // 2 if depths is None else depths.candidates(k, effort),
