@@ -96,7 +96,7 @@ class Missing {
     Vector<uint32_t> units_;
 };
 
-// The units of a codec by decreasing expected score of the vectors in their lists. Only some are found and sorted at first, and
+// The units of a codec by decreasing estimate of the best score in their lists. Only some are found and sorted at first, and
 // more as they are used: those of the best groups or, where these would be most units, those far above the mean.
 class ListOrder {
   public:

@@ -20,7 +20,7 @@ MIN_SCANNED = 4096
 _BEAM = 480  # more than results, at effort 1
 _FEW = 0.25  # effort on the graph up to which the beam is no larger than the results
 _USUAL_K = 10  # results
-_UNKNOWN = 0.5  # effort without a curve
+_UNKNOWN = 0.7  # effort without a curve
 _MANY = 1 << 62  # as good as infinite
 
 
