@@ -43,6 +43,11 @@ def segment(index):
     return segment
 
 
+@pytest.fixture(scope="module")
+def decoded(segment):
+    return reference.list_vectors(segment)
+
+
 def first(nprobe, candidates=30, beam=0):
     return ScanLimits(0, nprobe, 0, FAR, FAR, FAR, candidates, beam, everything=False)
 
@@ -85,24 +90,25 @@ def test_after_the_best_groups_all_other_lists_are_read(isa, segment, vectors):
 
 
 @pytest.mark.parametrize("beam", [0, 20])
-def test_scores_do_not_depend_on_which_units_were_compared(isa, index, segment, vectors, beam):
+def test_scores_do_not_depend_on_which_units_were_compared(isa, index, segment, decoded, vectors, beam):
     """Products that a code needs are computed then; a batch may have computed all of them."""
-    searcher, V = ListSearcher([segment], graph=index._snapshot.graph), reference.list_vectors(segment)
+    searcher = ListSearcher([segment], graph=index._snapshot.graph)
     scores, ids, counts = searcher.search(vectors[N:], 10, first(2, beam=beam))
     for i, q in enumerate(vectors[N:]):
         alone = searcher.search(q[None], 10, first(2, beam=beam))
         for of_batch, of_one in zip((scores, ids, counts), alone, strict=True):
             np.testing.assert_array_equal(of_batch[i], of_one[0])
         found = ids[i][ids[i] >= 0]
-        np.testing.assert_allclose(scores[i][: len(found)], reference.list_scores(segment, V, q)[found], rtol=1e-3)
+        np.testing.assert_allclose(
+            scores[i][: len(found)], reference.list_scores(segment, decoded, q)[found], rtol=1e-3
+        )
 
 
-def test_narrow_filters_and_small_segments_compute_what_they_need(isa, segment, vectors):
-    V = reference.list_vectors(segment)
+def test_narrow_filters_and_small_segments_compute_what_they_need(isa, segment, decoded, vectors):
     chosen = np.arange(0, N, 100)
     scores, ids, _ = ListSearcher([segment], [chosen]).search(vectors[N:], 10, first(1))
     for i, q in enumerate(vectors[N:]):
-        exact = reference.list_scores(segment, V, q)[chosen]
+        exact = reference.list_scores(segment, decoded, q)[chosen]
         np.testing.assert_allclose(scores[i], np.sort(exact)[::-1][:10], rtol=1e-3)
         assert np.isin(ids[i], chosen).all()
 
