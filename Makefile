@@ -86,8 +86,8 @@ sanitized = LD_PRELOAD="$$($(CXX) -print-file-name=lib$(1).so) $$($(CXX) -print-
             ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1 \
             $(SANITIZE)/$(2)/venv/bin/python -m pytest -p no:cacheprovider
 KERNEL_TESTS := $(addprefix tests/test_,kernels.py kernel_arrays.py residual.py decoder.py dictionary.py grouping.py search.py filters.py \
-                  diffusion.py walk.py graph.py graph_kernels.py crafted_indexes.py fuzz.py)
-CONCURRENT_TESTS := $(addprefix tests/test_,threads.py any_vectors.py index.py)
+                  diffusion.py walk.py graph.py graph_kernels.py unit_groups.py nearest.py crafted_indexes.py fuzz.py)
+CONCURRENT_TESTS := $(addprefix tests/test_,threads.py any_vectors.py index.py linked_changes.py)
 
 sanitize: $(SANITIZE)/address,undefined/.installed $(SANITIZE)/thread/.installed  ## test the kernels and loaders with the sanitizers of GCC
 	$(call sanitized,asan,address$(comma)undefined) $(KERNEL_TESTS)
