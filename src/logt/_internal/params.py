@@ -43,7 +43,7 @@ class SearchParams:
 
     recall: for methods with inverted lists, the fraction of what a full read finds that a search shall find; the
         effort follows from the accuracy that was measured when the index was built, or by `Index.tune`. By default
-        0.95 of the 10 best results, for any k.
+        0.95 of the min(k, 100) best results.
     effort: from 0 (fastest) to 1 (everything is scanned); trades time for accuracy.
     nprobe: for methods with inverted lists, the number of lists to scan, instead of effort.
     beam: if the index has a neighbor graph (`Index.link`), the number of best candidates whose neighbors are compared

@@ -98,14 +98,14 @@ class Probe:
 
     effort: 1 reads everything. None uses the effort that finds the fraction `recall` of what a full read finds, by
     the measured curve of the collection. nprobe: the number of lists, instead of the one above. recall_at: `recall`
-    is that of at most this many of the best results, so that by default the effort does not grow with k. beam: the
-    number of candidates whose neighbors are compared too, instead of the one above; 0 leaves the graph out.
+    is that of at most this many of the best results, so that by default the effort does not grow with k beyond that.
+    beam: the number of candidates whose neighbors are compared too, instead of the one above; 0 leaves the graph out.
     """
 
     effort: float | None = None
     nprobe: int | None = None
     recall: float = 0.95
-    recall_at: int = 10
+    recall_at: int = 100
     beam: int | None = None
 
     def __post_init__(self) -> None:
