@@ -21,4 +21,4 @@ exact = np.argsort(-cosines, axis=1)[:, :10]
 for effort in (0.1, 0.5, 1.0):
     ids = index.search(queries, k=10, effort=effort).ids
     recall = np.mean([np.isin(true, found).mean() for true, found in zip(exact, ids, strict=True)])
-    print(f"effort {effort}: recall@10 {recall:.3f}")
+    print(f"effort {effort}: recall@10 {recall:.2f}")

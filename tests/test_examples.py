@@ -12,7 +12,7 @@ from test_project import ROOT
 PRINTS = {
     "fiftyone_similarity": "duplicates: 10",
     "filters": "since 2020:",
-    "first_index": "effort 1.0: recall@10 ",
+    "first_index": "effort 1.0: recall@10 1.00",
     "from_faiss": "same first neighbor: 1.00",
     "image_pairs": "% of the pairs have names that start alike",
     "langchain_store": "after page 1: Boats in the harbour",

@@ -25,16 +25,15 @@ from logt._internal.threads import SERIAL, Workers, split_range
 from logt._internal.types import Array, Floats, Ids
 from logt._internal.validation import check_array
 from logt.lists.inverted_lists import CandidateDepths
+from logt.lists.pursuit import NearestPursuit
 from logt.lists.residual import CHUNK, STEPS, Bands, signs
 from logt.lists.unit_groups import group_units, group_vectors, units_to_compare
 
 _BOOK_BITS = 4
 _ROWS = 512  # vectors encoded by one task
-_CANDIDATES = 32  # memory vectors that entries are chosen from, at least
 _QUERIES = 512  # of a sample, from which the number of groups that are compared follows
 _NUMBERS = ("entries", "refine", "normalized", "measured", "compared")
 _SAMPLE = 8192  # vectors that deviations are computed from
-_GRAM_BYTES = 1 << 28  # of the memory vectors' products, up to which they are computed once for a large batch
 _TINY = 1e-37  # instead of a norm of 0, or its square
 
 
@@ -252,9 +251,9 @@ class Codec:
         workers.map(fill, split_range(N, _ROWS), "encoding")
         return out
 
-    def _pursuit(self, rows: int, workers: Workers = SERIAL) -> _NearestPursuit:
+    def _pursuit(self, rows: int, workers: Workers = SERIAL) -> NearestPursuit:
         """Return the encoder of `rows` rotated vectors."""
-        return _NearestPursuit(self.memory_vectors, self._finder, self.entries, rows, workers)
+        return NearestPursuit(self.memory_vectors, self._finder, self.entries, rows, workers)
 
     def _combine(self, unit: Array, weight: Floats) -> Floats:
         """Return Σ_t weight_t · y[unit_t]."""
@@ -366,46 +365,6 @@ class Codec:
             self.compared,
             *bands.code_bytes,
         )
-
-
-class _NearestPursuit:
-    """Encodes rotated vectors: the nearest memory vector first, then orthogonal matching pursuit."""
-
-    def __init__(self, Y: Floats, finder: UnitFinder, entries: int, rows: int, workers: Workers):
-        self._Y, self._entries = Y, entries
-        self._finder, norms = finder.grouped(rows, workers), finder.norm
-        self._rescale = (1 / np.where(norms > 0, norms, 1)).astype(np.float32)
-        self._capacity = max(_CANDIDATES, 4 * entries)
-        bulk = rows >= len(Y) // 4 and 4 * len(Y) ** 2 <= _GRAM_BYTES
-        self._gram = self._gram_of(slice(None)) if bulk else None
-
-    def _gram_of(self, units: Array | slice) -> Floats:
-        """Return the inner products of some memory vectors, scaled to norm 1."""
-        gram: Floats = (atoms := self._Y[units] * self._rescale[units][:, None]) @ atoms.T
-        return gram
-
-    def __call__(self, Z: Floats) -> tuple[NDArray[np.int64], Floats]:
-        """Return (units, weights), (rows, entries) each; the first is the nearest in Euclidean distance."""
-        found = self._finder.find(Z, self._capacity)
-        unit = np.zeros((len(Z), self._entries), np.uint32)
-        weight = np.zeros(unit.shape, np.float32)
-        lengths = np.array([self._entries], np.int32)
-        support, first = found.unit.astype(np.int32), found.nearest.astype(np.int32)
-        if self._gram is not None:
-            _kernels.omp_path(
-                *(self._gram, found.product, support, found.counts, first, self._rescale, lengths, unit, weight)
-            )
-            return unit.astype(np.int64), weight
-        every = np.arange(support.shape[1], dtype=np.int32)[None]
-        for i, mine in enumerate(support):
-            one = slice(i, i + 1)
-            place = np.flatnonzero(mine == first[i])[:1].astype(np.int32)
-            gram, rescale = self._gram_of(mine), self._rescale[mine]
-            _kernels.omp_path(
-                *(gram, found.product[one], every, found.counts[one], place, rescale, lengths, unit[one], weight[one])
-            )
-            unit[i] = mine[unit[i]]
-        return unit.astype(np.int64), weight
 
 
 def _variance(V: Floats, Y: Floats) -> NDArray[np.float64]:
