@@ -22,7 +22,7 @@ def unmeasured():
     """Return a context in which indexes are built without measuring their accuracy, which takes most of the time."""
     return mock.patch.multiple(
         "logt.lists.method",
-        calibrate=lambda segments, *_: segments,
+        calibrate=lambda segments, *_, **__: segments,
         calibrate_changed=lambda segments, *_: segments,
         calibrate_graph=lambda segments, graph, *_: graph,
     )

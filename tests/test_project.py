@@ -26,6 +26,7 @@ LEVELS = [
     {"graph"},
     {"group_testing", "lists"},
     {"engine"},
+    {"gpu"},
     {"storage", "methods"},
     {"_index_base"},
     {"index"},
@@ -66,7 +67,19 @@ def test_public_names_are_exactly_all():
 
 
 NEEDED_LATER = {"numkong", "rich", "safetensors", "threadpoolctl", "typer"}
-OPTIONAL = {"PIL", "faiss", "fastapi", "fsspec", "h5py", "matplotlib", "onnxruntime", "ray", "scipy", "sklearn"}
+OPTIONAL = {
+    "PIL",
+    "cupy",
+    "faiss",
+    "fastapi",
+    "fsspec",
+    "h5py",
+    "matplotlib",
+    "onnxruntime",
+    "ray",
+    "scipy",
+    "sklearn",
+}
 
 
 def test_importing_loads_nothing_heavy_and_makes_no_thread():
@@ -130,7 +143,7 @@ def test_install_hints_name_this_distribution_and_an_extra_that_exists():
 
 
 def test_the_extra_all_holds_every_extra_but_the_largest():
-    names = sorted(set(EXTRA_PACKAGES) - {"all", "fiftyone", "txtai"})
+    names = sorted(set(EXTRA_PACKAGES) - {"all", "fiftyone", "gpu", "txtai"})
     assert EXTRA_PACKAGES["all"] == [f"logt-search[{','.join(names)}]"]
 
 

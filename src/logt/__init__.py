@@ -8,6 +8,8 @@ from logt.errors import (
     BusyError,
     ConflictError,
     CorruptIndexError,
+    DeviceError,
+    DeviceMemoryError,
     FormatVersionError,
     InvalidInputError,
     LockedError,
@@ -16,6 +18,7 @@ from logt.errors import (
     ReadOnlyError,
     WorkerError,
 )
+from logt.gpu.index import DeviceIndex
 from logt.graph.diffusion import Diffusion
 from logt.graph.neighbor_graph import NeighborGraph
 from logt.index import Index
@@ -30,6 +33,9 @@ __all__ = [
     "BusyError",
     "ConflictError",
     "CorruptIndexError",
+    "DeviceError",
+    "DeviceIndex",
+    "DeviceMemoryError",
     "Diffusion",
     "FormatVersionError",
     "Index",

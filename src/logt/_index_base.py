@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Literal, Never, Self
+from typing import Any, Literal, Never, Self, overload
 
 import numpy as np
 
@@ -21,6 +21,10 @@ from logt._internal.validation import check_choice, check_int
 from logt.engine.protocols import Method, SegmentSearch
 from logt.engine.snapshot import Snapshot, check_snapshot
 from logt.errors import ConflictError, CorruptIndexError, InvalidInputError, ReadOnlyError
+from logt.gpu.building import DeviceBuilder
+from logt.gpu.device import Device
+from logt.gpu.index import DeviceIndex
+from logt.lists.method import Sketched
 from logt.methods import _check_method, _refuse_unknown
 from logt.metrics import parse_metric
 from logt.results import SearchResult
@@ -90,7 +94,7 @@ class IndexState:
 class IndexBase:
     """The contents of an index and their storage; `logt.Index` adds what users do with them.
 
-    dim, method, metric, seed, threads, segment_size: see `logt.Index`.
+    dim, method, metric, seed, threads, segment_size, device: see `logt.Index`.
     """
 
     def __init__(
@@ -102,6 +106,7 @@ class IndexBase:
         seed: int = 0,
         threads: int | None = None,
         segment_size: int | Literal["auto"] | None = "auto",
+        device: str | None = None,
         **unknown: Never,
     ):
         _refuse_unknown(unknown)
@@ -113,6 +118,7 @@ class IndexBase:
         if isinstance(segment_size, str) and segment_size == "auto":
             segment_size = method.segment_size
         self._segment_size = None if segment_size is None else check_int("segment_size", segment_size)
+        self._builder = None if device is None else _builder(method, device, self._metric)
         self._state = IndexState(method, self._metric, Snapshot())
         self._writing = threading.RLock()
         self._store: Store | None = None
@@ -214,6 +220,7 @@ class IndexBase:
         }
         return StoredIndex(settings, self.method, snapshot.segments, snapshot.strings, snapshot.graph)
 
+    @overload
     @classmethod
     def open(
         cls,
@@ -222,7 +229,31 @@ class IndexBase:
         *,
         threads: int | None = None,
         verify: Verify = "all",
-    ) -> Self:
+        device: None = None,
+    ) -> Self: ...
+
+    @overload
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        mode: Literal["r"] = "r",
+        *,
+        threads: int | None = None,
+        verify: Verify = "all",
+        device: str,
+    ) -> DeviceIndex: ...
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        mode: Literal["r", "a"] = "r",
+        *,
+        threads: int | None = None,
+        verify: Verify = "all",
+        device: str | None = None,
+    ) -> Self | DeviceIndex:
         """Open the index that `save` wrote to `path`; its arrays are memory-mapped.
 
         path: the folder, or a URL (s3://...), which needs `logt-search[cloud]`. mode: "r" keeps the state that it
@@ -232,8 +263,11 @@ class IndexBase:
         verify: "all" checks every byte, after 64 MiB in the background: once it finds damage, all calls raise
         CorruptIndexError, and `save` waits for it. "sizes" checks the lengths of files, and whatever could crash a
         search; wrong bytes elsewhere give wrong scores. Files of a URL are always checked at once.
+        device: "cuda" copies the index to a GPU, and returns what searches there (`Index.to`); in mode "r" only.
         """
         check_choice("mode", mode, ("r", "a"))
+        if device is not None and mode == "a":
+            raise InvalidInputError("an index on a device is not changed: open it with mode='r', or without device")
         check_choice("verify", verify, ("sizes", "all"))
         threads = None if threads is None else check_int("threads", threads)
         store = open_store(path, write=mode == "a")
@@ -247,6 +281,9 @@ class IndexBase:
         index._pending.restart()
         store.verification.start()
         weakref.finalize(index, store.stop_verification)
+        if device is not None:
+            index.verify()
+            return DeviceIndex(index, device)
         return index
 
     def verify(self) -> None:
@@ -371,11 +408,11 @@ class IndexBase:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._writing = threading.RLock()
-        self._store, self._saved, self._pending = None, {}, PendingChanges()
+        self._store, self._saved, self._pending, self._builder = None, {}, PendingChanges(), None
 
     @property
     def _settings(self) -> BuildSettings:
-        return BuildSettings(self._metric, self._seed, self._segment_size)
+        return BuildSettings(self._metric, self._seed, self._segment_size, self._builder)
 
     def _with_vectors(
         self, snapshot: Snapshot, rows: Array, ids: Ids, workers: Workers
@@ -399,3 +436,10 @@ class IndexBase:
     def _workers(self, threads: int | None, progress: Progress | None = None) -> Workers:
         count = check_int("threads", threads) if threads is not None else self._threads or available_cores()
         return Workers(count, progress)
+
+
+def _builder(method: Method, device: str, metric: Metric) -> DeviceBuilder:
+    """Return what builds on a device."""
+    if not isinstance(method, Sketched):
+        raise InvalidInputError(f"only logt.methods.sketched() builds on a device, not {method.describe()}")
+    return DeviceBuilder(Device(device), metric)

@@ -31,6 +31,14 @@ class MissingExtraError(ImportError):
     """A feature that needs an optional package; the message names the extra to install."""
 
 
+class DeviceError(RuntimeError):
+    """A GPU that cannot be used: there is none, or it is too old, or its driver is missing."""
+
+
+class DeviceMemoryError(MemoryError):
+    """Work that does not fit into the memory of a GPU; the message names the bytes, and what would fit."""
+
+
 class WorkerError(RuntimeError):
     """A task that failed on all attempts, because its worker process or machine died."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, Unpack
 
 import numpy as np
@@ -18,6 +19,10 @@ from logt.engine.linking import compute_links, link_many, link_new, refill_links
 from logt.engine.searching import Searched, check_range, search_range
 from logt.engine.snapshot import Snapshot
 from logt.errors import InvalidInputError
+from logt.gpu.device import Device
+from logt.gpu.index import DeviceIndex
+from logt.gpu.neighbors import nearest_neighbors as nearest_on_device
+from logt.gpu.rows import DeviceRows
 from logt.graph.build import nearest_neighbors
 from logt.graph.diffusion import Diffusion
 from logt.graph.neighbor_graph import NeighborGraph
@@ -41,6 +46,8 @@ class Index(IndexBase):
     "l2" (squared distance). seed: the same vectors and seed give the same index, on one kind of processor. threads:
     default of all calls, all cores if None. segment_size: a larger batch is split into equal segments ("auto": a
     million vectors, or 131,072 for the paper's methods); None keeps each batch in one segment, as the paper does.
+    device: "cuda" trains and encodes on a GPU (`logt-search[gpu]`); the result is the same kind of index, which any
+    machine opens. `to` searches there.
     """
 
     def __repr__(self) -> str:
@@ -66,9 +73,15 @@ class Index(IndexBase):
         X: a NumPy array, a tensor (torch, cupy, jax) or a column of vectors (pyarrow, polars, pandas). threads: all
         cores if None. progress: True draws bars; a function is called as progress(what, done, total).
         """
-        rows = check_vectors(X, self._dim, self._metric)
+        rows = self._check_vectors(X)
         with shown_progress(progress) as report, self._change() as snapshot:
             return self._add(snapshot, rows, ids, self._workers(threads, report))
+
+    def _check_vectors(self, X: Any) -> Any:
+        """Return vectors to add; on a device, they are checked when they are read."""
+        if self._builder is not None:
+            return DeviceRows(self._builder.device, X, self._dim, self._metric)
+        return check_vectors(X, self._dim, self._metric)
 
     def upsert(
         self, X: Vectors, ids: SomeIds | None, *, threads: int | None = None, progress: Progress | bool | None = None
@@ -77,7 +90,7 @@ class Index(IndexBase):
 
         threads, progress: as in `add`.
         """
-        rows = check_vectors(X, self._dim, self._metric)
+        rows = self._check_vectors(X)
         if ids is None:
             raise InvalidInputError("upsert needs ids; add assigns new ones")
         with shown_progress(progress) as report, self._change() as snapshot:
@@ -150,7 +163,7 @@ class Index(IndexBase):
             parts = [segment.reconstruct_live() for segment in snapshot.segments]
             rows: Any = np.concatenate([np.empty((0, self._dim), np.float32), *parts])
         else:
-            rows = check_vectors(vectors, self._dim, self._metric)
+            rows = self._check_vectors(vectors)
             if len(rows) != len(snapshot):
                 raise InvalidInputError(
                     f"the index holds {len(snapshot)} vectors, but {len(rows)} were given; nothing was changed"
@@ -187,7 +200,14 @@ class Index(IndexBase):
             ids, neighbors, similarity = nearest_neighbors(snapshot.segments, self._dim, k, workers)
         return NeighborGraph.from_neighbors(snapshot.to_user_ids(ids), neighbors, similarity)
 
-    def link(self, k: int = 50, *, threads: int | None = None, progress: Progress | bool | None = None) -> None:
+    def link(
+        self,
+        k: int = 50,
+        *,
+        device: str | None = None,
+        threads: int | None = None,
+        progress: Progress | bool | None = None,
+    ) -> None:
         """Compute the neighbor graph and keep it with the index; `save` writes it.
 
         Searches then find their results in less time, by going from good candidates to their neighbors (`beam` in
@@ -196,13 +216,17 @@ class Index(IndexBase):
         they are more than 1,024 and one in 256. Until then, searches read them besides the graph. `links`,
         `rerank` and `compact` let all join. `report` counts the linked ones. There is no graph of fewer than two
         vectors. If you tuned the index with queries, tune it again: until then, searches for a recall do without the
-        graph. k, threads, progress: as in `graph`.
+        graph. k, threads, progress: as in `graph`. device: "cuda" compares the vectors on a GPU; the one that the
+        index was created with, if any, by default.
         """
         k, most = check_int("k", k), max(MAX_NEIGHBORS, len(self))
         if k > most:
             raise InvalidInputError(f"k must be at most {most:,}, got {k}")
+        place = Device(device) if device is not None else None if self._builder is None else self._builder.device
+        neighbors = nearest_neighbors if place is None else partial(nearest_on_device, place)
         with shown_progress(progress) as report, self._change() as snapshot:
-            self._snapshot = compute_links(snapshot, self._dim, k, self.method, self._workers(threads, report))
+            workers = self._workers(threads, report)
+            self._snapshot = compute_links(snapshot, self._dim, k, self.method, workers, neighbors)
             self._pending.rewrite()
 
     def _link_many(self, snapshot: Snapshot, workers: Workers) -> Snapshot:
@@ -238,6 +262,15 @@ class Index(IndexBase):
         return NeighborGraph.from_neighbors(snapshot.to_user_ids(graph.ids), graph.neighbors, graph.similarity)
 
     # ------------------------------------------------------------------------------------------------- search
+
+    def to(self, device: str) -> DeviceIndex:
+        """Return a copy of the index for searches on a GPU ("cuda", "cuda:1"), which needs `logt-search[gpu]`.
+
+        It has the methods that search, and `refresh`, which copies later changes of this index. "cpu" runs the same
+        code without a GPU, slowly, for tests.
+        """
+        self._refuse_damage()
+        return DeviceIndex(self, device)
 
     def search(
         self,

@@ -12,6 +12,15 @@ _CPU = 1  # kDLCPU
 _LISTS = ("fixed_size_list", "list", "large_list")  # types of pyarrow
 
 
+def array_module(array: Any) -> Any:
+    """Return the module whose arrays these are: NumPy, or CuPy, which has the same interface."""
+    if isinstance(array, np.ndarray):
+        return np
+    import cupy  # an array of it was made already
+
+    return cupy
+
+
 def to_numpy(X: Any) -> Any:
     """Return tensors and columns of vectors as NumPy arrays that share their memory; everything else unchanged.
 

@@ -19,11 +19,16 @@ MAX_ROWS = (1 << 31) - 1
 
 
 class BuildSettings(NamedTuple):
-    """What an index has besides its method. segment_size: the most rows of a segment, or None: a batch is one."""
+    """What an index has besides its method.
+
+    segment_size: the most rows of a segment, or None: a batch is one. builder: what trains and encodes on another
+    device (`gpu.building.DeviceBuilder`), if not this processor.
+    """
 
     metric: Metric
     seed: int
     segment_size: int | None
+    builder: Any = None
 
     def parts(self, N: int) -> list[slice]:
         """Return the rows of each segment of a batch of N vectors: equal segments, as few as possible."""

@@ -15,7 +15,7 @@ from logt._internal.types import Floats, Ids, Metric
 from logt._internal.validation import normalize_rows, row_norms
 from logt.engine.protocols import Method
 from logt.engine.snapshot import Snapshot
-from logt.graph.build import nearest_neighbors
+from logt.graph.build import FindNeighbors, nearest_neighbors
 from logt.graph.stored_graph import StoredGraph
 
 MIN_LINKED = 1024
@@ -33,12 +33,17 @@ _MORE = 2  # times as many results under another metric than cosine
 _BEST, _FIRST = 16, 16  # of the best candidates by cosine, the first neighbors become candidates, too
 
 
-def compute_links(snapshot: Snapshot, dim: int, k: int, method: Method, workers: Workers) -> Snapshot:
-    """Return the snapshot with a new neighbor graph; without one if there are fewer than two vectors."""
-    ids, neighbors, similarity = nearest_neighbors(snapshot.segments, dim, k, workers)
+def compute_links(
+    snapshot: Snapshot, dim: int, k: int, method: Method, workers: Workers, find: FindNeighbors = nearest_neighbors
+) -> Snapshot:
+    """Return the snapshot with a new neighbor graph; without one if there are fewer than two vectors.
+
+    find: what compares the vectors, here or on another device.
+    """
+    ids, neighbors, similarity = find(snapshot.segments, dim, k, workers)
     if not neighbors.size:
         return replace(snapshot, graph=None)
-    graph, old = StoredGraph.encode(ids, neighbors, similarity, k), snapshot.graph
+    graph, old = StoredGraph.encode(ids, neighbors, similarity, k, workers), snapshot.graph
     if old is not None and old.k == k:
         graph = replace(graph, recall=old.recall)
     return replace(snapshot, graph=method.measure_graph(snapshot.segments, graph, np.random.default_rng(0), workers))

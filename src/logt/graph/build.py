@@ -9,8 +9,9 @@ construction for generic similarity measures, 2011).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +47,9 @@ Neighbors = tuple[Ids, NDArray[np.int32], Floats]
 """(ids, neighbors, similarities): ids increase; neighbors are rows of ids, (N, k), nearest first, -1 where there are
 fewer than k; similarities are their cosines.
 """
+
+FindNeighbors = Callable[[Any, int, int, Workers], Neighbors]
+"""From segments, their dimension and k to the neighbors of all vectors."""
 
 
 def nearest_neighbors(segments: Sequence[Segment], dim: int, k: int, workers: Workers) -> Neighbors:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from logt._internal.recall_curve import RecallCurve
 from logt._internal.segment import RemovableRows, check_ids
+from logt._internal.threads import SERIAL, Workers, split_range
 from logt._internal.types import Array, Floats, Ids, Mask
 from logt._internal.validation import check_array
 
@@ -40,17 +41,24 @@ class StoredGraph(RemovableRows):
     computed: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def encode(cls, ids: Ids, neighbors: NDArray[np.int32], similarity: Floats, k: int) -> StoredGraph:
+    def encode(
+        cls, ids: Ids, neighbors: NDArray[np.int32], similarity: Floats, k: int, workers: Workers = SERIAL
+    ) -> StoredGraph:
         """Create lists of k neighbors. neighbors, similarity: (N, k), or fewer columns so far; -1 for none."""
         N, width = neighbors.shape
-        known = neighbors >= 0
-        least = min(float(similarity.min(where=known, initial=1.0)), 1 - 1e-3)
-        bounds = np.array([max(least, -1.0), 1], np.float32)
+        parts = split_range(N, _BLOCK)
+        least = workers.map(lambda p: similarity[p].min(where=neighbors[p] >= 0, initial=1.0), parts)
+        bounds = np.array([max(min(1 - 1e-3, *map(float, least), 1.0), -1.0), 1], np.float32)
         low, level = np.zeros((N, k), np.uint16), np.zeros((N, k), np.uint8)
         high = np.zeros((N, k), _high_type(N))
-        rows = np.where(known, neighbors, 0)
-        low[:, :width], high[:, :width] = rows & 0xFFFF, rows >> 16
-        level[:, :width] = np.where(known, _to_levels(similarity, bounds), 0)
+
+        def fill(part: slice) -> None:
+            known = neighbors[part] >= 0
+            rows = np.where(known, neighbors[part], 0)
+            low[part, :width], high[part, :width] = rows & 0xFFFF, rows >> 16
+            level[part, :width] = np.where(known, _to_levels(similarity[part], bounds), 0)
+
+        workers.map(fill, parts)
         return cls(ids, low, high, level, bounds)
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -52,23 +53,26 @@ def measure_efforts(
     share: float = 1.0,
     *,
     every: bool = True,
+    searcher: Any = None,
 ) -> list[EffortPoint]:
     """Search for Q at each effort, and compare with a full read; unless `every`, up to one that is nearly as good.
 
     own: ids of Q, if these are vectors of the segments; they do not count. graph: the neighbor graph. share: that of
     all vectors which the segments have; they have as much of the results, of the candidates and of what is scanned.
+    searcher: of the segments on another device.
     """
     if graph is None:
-        searcher = ListSearcher(segments)
+        searcher = searcher or ListSearcher(segments)
     else:  # a query that is in the graph would start from its own neighbors
         hidden = np.empty(0, np.int64) if own is None else own
         visible = [segment.live & ~np.isin(segment.ids, hidden) for segment in segments]
         searcher = ListSearcher(segments, visible, graph=graph.remove(hidden))
     excluded = np.full(len(Q), -1) if own is None else own
     few, many, most = RecallCurve.KS
-    usual = _Comparison(searcher, Q, excluded, many, share, workers, linked=graph is not None)
+    linked = graph is not None
+    usual = _Comparison(searcher, Q, excluded, many, share, workers, linked=linked)
     some = np.linspace(0, len(Q) - 1, min(len(Q), _FEW_QUERIES)).astype(int)
-    long = _Comparison(searcher, Q[some], excluded[some], most, share, workers, linked=graph is not None)
+    long = _Comparison(searcher, Q[some], excluded[some], most, share, workers, linked=linked)
     points = []
     for effort in (*RecallCurve.EFFORTS, 1.0) if every else RecallCurve.EFFORTS:
         recall_1000, recall_100 = long.search(effort, most)[0], usual.search(effort, many)[0]
@@ -108,15 +112,16 @@ def calibrate(
     rng: np.random.Generator,
     workers: Workers,
     share: float = 1.0,
+    searcher: Any = None,
 ) -> tuple[ListSegment, ...]:
     """Return the segments with a measured accuracy of each codec: with queries Q, or with vectors of the segments.
 
     With queries, all codecs get the curve of a search of all segments: the nearest vectors of a query may all be of
     one codec. Without, each has that of its own vectors, so that all of them are found. share: that of all vectors
-    which the segments have.
+    which the segments have. searcher: of them on another device, if they are of one codec.
     """
     groups = by_codec(segments)
-    codecs = {key: _measured(same, Q, rng, workers, share) for key, same in groups.items()}
+    codecs = {key: _measured(same, Q, rng, workers, share, searcher) for key, same in groups.items()}
     if Q is not None and not all(segment.flat for segment in segments):
         everything = [replace(s, codec=codecs[id(s.codec)]) for s in segments]
         curve = _curve(everything, Q, None, workers, share=share)
@@ -163,7 +168,12 @@ def calibrate_graph(
 
 
 def measure_depths(
-    segments: Sequence[ListSegment], Q: Floats, own: Ids | None, workers: Workers, share: float = 1.0
+    segments: Sequence[ListSegment],
+    Q: Floats,
+    own: Ids | None,
+    workers: Workers,
+    share: float = 1.0,
+    searcher: Any = None,
 ) -> CandidateDepths:
     """Return how far down the ranking by codes the best results of a full read are.
 
@@ -172,7 +182,7 @@ def measure_depths(
     be harder than the vectors of a collection.
     """
     limits = Probe(1.0).limits(1, depths=None)._replace(candidates=_DEPTH)
-    found = ListSearcher(segments).candidates(Q, limits, workers)
+    found = (searcher or ListSearcher(segments)).candidates(Q, limits, workers)
     excluded = np.full(len(Q), -1) if own is None else own
     nearest: list[list[Array]] = [[] for _ in RecallCurve.KS[:2]]
     for keys, scores, ids, mine in zip(found.keys, found.scores, found.ids, excluded, strict=True):
@@ -189,7 +199,12 @@ def measure_depths(
 
 
 def _measured(
-    segments: Sequence[ListSegment], Q: Floats | None, rng: np.random.Generator, workers: Workers, share: float
+    segments: Sequence[ListSegment],
+    Q: Floats | None,
+    rng: np.random.Generator,
+    workers: Workers,
+    share: float,
+    searcher: Any = None,
 ) -> Codec:
     """Return the codec of some segments with its depths and, without queries, its curve."""
     codec, own = segments[0].codec, None
@@ -202,10 +217,13 @@ def _measured(
         measured = round(sum(segment.count for segment in segments) / share)
     codec = replace(codec, measured=measured)
     if codec.refine:
-        codec = replace(codec, depths=measure_depths(segments, Q, own, workers, share))
+        codec = replace(codec, depths=measure_depths(segments, Q, own, workers, share, searcher))
+        if searcher is not None:
+            searcher.depths = codec.depths
     if flat or own is None:  # everything is scanned at any effort; or the queries are measured in all segments
         return codec
-    return replace(codec, curve=_curve([replace(s, codec=codec) for s in segments], Q, own, workers, share=share))
+    measured_now = [replace(s, codec=codec) for s in segments]
+    return replace(codec, curve=_curve(measured_now, Q, own, workers, share=share, searcher=searcher))
 
 
 def _curve(
@@ -215,8 +233,9 @@ def _curve(
     workers: Workers,
     graph: StoredGraph | None = None,
     share: float = 1.0,
+    searcher: Any = None,
 ) -> RecallCurve:
-    points = measure_efforts(segments, Q, own, workers, graph, share, every=False)
+    points = measure_efforts(segments, Q, own, workers, graph, share, every=False, searcher=searcher)
     recall = np.array([(p.recall, p.recall_100, p.recall_1000) for p in points], np.float32).T
     recall = np.pad(recall, ((0, 0), (0, len(RecallCurve.EFFORTS) - len(points))), mode="edge")
     return RecallCurve(np.maximum.accumulate(recall, axis=1))

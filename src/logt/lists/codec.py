@@ -7,7 +7,7 @@ else is computed from what is kept, so that their rounding costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -127,15 +127,27 @@ class Codec:
         label = kmeans(V, settings.units, rng, workers, spherical=spherical)
         Y = group_means(V, label, settings.units, Workers(workers.threads), normalize=spherical)
         sample = X if len(X) <= _SAMPLE else X[np.sort(rng.choice(len(X), _SAMPLE, replace=False))]
-        return cls.from_memory_vectors(Y, sample, mean, settings, normalized=normalized)
+        return cls.from_memory_vectors(Y, sample, mean, settings, workers, normalized=normalized)
 
     @classmethod
     def from_memory_vectors(
-        cls, Y: Floats, sample: Floats, mean: Floats, settings: CodecSettings, *, normalized: bool
+        cls,
+        Y: Floats,
+        sample: Floats,
+        mean: Floats,
+        settings: CodecSettings,
+        workers: Workers = SERIAL,
+        *,
+        normalized: bool,
+        pursuit: Callable[[Codec], Callable[[Floats], tuple[Array, Floats]]] | None = None,
     ) -> Codec:
-        """Return the codec with memory vectors Y of x − mean; its statistics are those of a sample of vectors x."""
+        """Return the codec with memory vectors Y of x − mean; its statistics are those of a sample of vectors x.
+
+        pursuit: returns what encodes rotated vectors, if not this processor.
+        """
         V = sample - mean
-        bands = Bands.allocate(_variance(V, Y), settings.bits, len(V))
+        silent = Workers(workers.threads)
+        bands = Bands.allocate(_variance(V, Y, silent), settings.bits, len(V))
         order, starts = group_units(Y)
         rotated = bands.rotate(Y[order])
         deviation = _band_deviations(rotated, bands)
@@ -143,11 +155,18 @@ class Codec:
         unknown, known = np.ones(len(Y), np.float32), (settings.entries, settings.refine, normalized)
         draft = cls(mean, bands, book, scale, deviation, unknown, unknown * 0, np.zeros(1, np.int64), *known)
         Z = bands.rotate(V)
-        return draft._with_statistics(Z)._with_groups(starts, Z[:: -(-len(Z) // _QUERIES)])
+        unit, weight = draft._pursue(Z, silent) if pursuit is None else pursuit(draft)(Z)
+        return draft._with_statistics(Z, unit, weight)._with_groups(starts, Z[:: -(-len(Z) // _QUERIES)])
 
-    def _with_statistics(self, Z: Floats) -> Codec:
-        """Return the codec with deviations of the residual and means of the lists, from rotated vectors."""
-        unit, weight = self._pursuit(len(Z))(Z)
+    def _pursue(self, Z: Floats, workers: Workers) -> tuple[Array, Floats]:
+        """Return (units, weights) of rotated vectors."""
+        pursue = self._pursuit(len(Z), workers)
+        found = workers.map(lambda part: pursue(Z[part]), split_range(len(Z), _ROWS))
+        unit, weight = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return unit, weight
+
+    def _with_statistics(self, Z: Floats, unit: Array, weight: Floats) -> Codec:
+        """Return the codec with deviations of the residual and means of the lists, from rotated vectors and codes."""
         left = Z - self._combine(unit, weight)
         deviation = _band_deviations(left, self.bands)
         lists, squares = unit[:, 0], np.maximum(np.square(self._finder.norm), np.float32(_TINY))
@@ -367,15 +386,18 @@ class Codec:
         )
 
 
-def _variance(V: Floats, Y: Floats) -> NDArray[np.float64]:
+def _variance(V: Floats, Y: Floats, workers: Workers) -> NDArray[np.float64]:
     """Return the mean square of each dimension of what the nearest memory vector leaves of v."""
     squares = np.maximum(np.square(Y).sum(axis=1), _TINY)
     finder = UnitFinder(Y)
-    total = np.zeros(V.shape[1])
-    for rows in split_range(len(V), 1024):
+
+    def left(rows: slice) -> NDArray[np.float64]:
         nearest = finder.find(V[rows]).nearest
         along = np.einsum("ij,ij->i", V[rows], Y[nearest]) / squares[nearest]
-        total += np.square(V[rows] - along[:, None] * Y[nearest]).sum(axis=0, dtype=np.float64)
+        sums: NDArray[np.float64] = np.square(V[rows] - along[:, None] * Y[nearest]).sum(axis=0, dtype=np.float64)
+        return sums
+
+    total: NDArray[np.float64] = np.sum(workers.map(left, split_range(len(V), 1024)), axis=0)
     return total / len(V)
 
 

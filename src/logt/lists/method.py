@@ -70,8 +70,10 @@ class Sketched:
         That is the segment of the batch; None if a codec was trained or measured.
         """
         rng = np.random.default_rng([settings.seed, len(segments), sum(segment.count for segment in segments)])
-        vectors = FloatRows(rows, normalize=settings.metric == "cosine")
-        training = codec_for_batch(segments, vectors, partial(self.codec_settings, rows.shape[1]), rng, workers)
+        vectors: Any = FloatRows(rows, normalize=settings.metric == "cosine") if settings.builder is None else rows
+        train = Codec.train if settings.builder is None else settings.builder.train
+        codec_settings = partial(self.codec_settings, rows.shape[1])
+        training = codec_for_batch(segments, vectors, codec_settings, rng, workers, train)
         codec = training.codec
         kept = (segment for segment in segments if segment not in training.again)
         again = [self.encode(*_live_rows(segment), 0, codec, settings, workers) for segment in training.again]
@@ -81,7 +83,7 @@ class Sketched:
         if len(rows) < MIN_CHECKED <= newest.count and has_drifted(newest, rng):
             return self.add(grown[:-1], *_live_rows(newest), settings, workers)[0], None
         grown = _merge_checked(grown, settings)
-        measured = _measure(grown, segments, training, rng, workers)
+        measured = _measure(grown, segments, training, rng, workers, settings.builder)
         return measured, new[0] if measured == grown and not training.new and len(new) == 1 else None
 
     def join(self, segments: Segments, new: ListSegment, settings: BuildSettings) -> Segments:
@@ -94,6 +96,11 @@ class Sketched:
         """Return the segment of some vectors on its own, encoded with a codec."""
         if codec is None:
             raise TypeError("vectors of inverted lists are encoded with a codec")
+        if settings.builder is not None:
+            segment: ListSegment = settings.builder.encode(
+                codec, rows, ids, workers, distances=settings.metric != "ip"
+            )
+            return segment
         vectors = FloatRows(rows, normalize=settings.metric == "cosine")
         return ListSegment.build(codec, vectors, ids, distances=settings.metric != "ip", workers=workers)
 
@@ -160,12 +167,19 @@ def _merge_checked(segments: Segments, settings: BuildSettings) -> Segments:
 
 
 def _measure(
-    segments: Segments, before: Segments, training: Training, rng: np.random.Generator, workers: Workers
+    segments: Segments,
+    before: Segments,
+    training: Training,
+    rng: np.random.Generator,
+    workers: Workers,
+    builder: Any = None,
 ) -> Segments:
     """Return the segments with the measured accuracy of a codec that is new, or that has many more vectors now."""
     if training.new:
         own = [segment for segment in segments if segment.codec is training.codec]
-        return (*(segment for segment in segments if segment not in own), *calibrate(own, None, rng, workers))
+        searcher = None if builder is None else builder.searcher(own)
+        measured = calibrate(own, None, rng, workers, searcher=searcher)
+        return (*(segment for segment in segments if segment not in own), *measured)
     existing = sum(segment.count for segment in before if segment.codec is training.codec)
     added = max(len(segment) for segment in segments if segment not in before)  # with what was merged with the batch
     return calibrate_changed(segments, rng, workers) if may_pause(existing, added) else segments

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logt import _kernels
+from logt._internal.arrays import array_module
 from logt._internal.types import Array, Floats, Ints
 
 MAX_BITS = 8
@@ -85,6 +86,12 @@ class Bands:
         low_bits = int((self.size * np.maximum(self.bits - 1, 0)).sum())
         return _padded_bytes(self.coded), _padded_bytes(low_bits)
 
+    @property
+    def steps(self) -> Floats:
+        """What one step of a code changes in each coded dimension, for a vector of factor 1."""
+        steps: Floats = self.per_dim(self.deviation * STEPS[self.bits])[: self.coded]
+        return steps
+
     def per_dim(self, values: Array) -> Array:
         """Return values per band as values per dimension."""
         return np.repeat(values, self.size)
@@ -108,50 +115,50 @@ class Bands:
     # ------------------------------------------------------------------------------------------------- codes
 
     def quantize(self, Z: Floats) -> tuple[NDArray[np.uint8], Floats]:
-        """Return (an integer of `bits` bits per dimension, factors) of rotated residuals.
+        """Return (an integer of `bits` bits per dimension, factors) of rotated residuals, where Z is: NumPy or CuPy.
 
         Z[i, j] is approximately factor_i * deviation * step * (integer - middle); the factor preserves the norm.
         """
-        coded = self.coded
+        xp, coded = array_module(Z), self.coded
         bits = self.per_dim(self.bits)[:coded]
-        half = (1 << (bits - 1)).astype(np.float32)
-        unit = self.per_dim(self.deviation)[:coded] * STEPS[bits]
+        half = xp.asarray((1 << (bits - 1)).astype(np.float32))
+        deviation = self.per_dim(self.deviation)[:coded]
+        unit = xp.asarray(deviation * STEPS[bits])
         part = Z[:, :coded]
-        scale = np.sqrt(np.square(part / self.per_dim(self.deviation)[:coded]).mean(axis=1, keepdims=True))
+        scale = xp.sqrt(xp.square(part / xp.asarray(deviation)).mean(axis=1, keepdims=True))
         with np.errstate(divide="ignore", invalid="ignore"):
-            levels = np.floor(part / (unit * np.where(scale > 1e-30, scale, np.inf)))
-        levels = np.clip(levels, -half, half - 1)
+            levels = xp.floor(part / (unit * xp.where(scale > 1e-30, scale, xp.float32(np.inf))))
+        levels = xp.clip(levels, -half, half - 1)
         fields = (levels + half).astype(np.uint8)
-        levels += np.float32(0.5)
-        norms = np.sqrt(np.square(levels * unit).sum(axis=1))
-        factor = np.where(scale[:, 0] > 1e-30, np.sqrt(np.square(part).sum(axis=1)) / np.maximum(norms, 1e-30), 0)
+        levels += xp.float32(0.5)
+        norms = xp.sqrt(xp.square(levels * unit).sum(axis=1))
+        factor = xp.where(scale[:, 0] > 1e-30, xp.sqrt(xp.square(part).sum(axis=1)) / xp.maximum(norms, 1e-30), 0)
         return fields, factor.astype(np.float32)
 
     def dequantize(self, fields: NDArray[np.uint8], factor: Floats) -> Floats:
         """Return the rotated residuals (rows, dim) that the integers (fields) represent, at these factors."""
-        coded = self.coded
+        xp, coded = array_module(fields), self.coded
         bits = self.per_dim(self.bits)[:coded]
-        middle = ((1 << bits) - 1).astype(np.float32) / 2
-        Z = np.zeros((len(fields), self.dim), np.float32)
-        Z[:, :coded] = (fields - middle) * (self.per_dim(self.deviation)[:coded] * STEPS[bits]) * factor[:, None]
+        middle = xp.asarray(((1 << bits) - 1).astype(np.float32) / 2)
+        Z: Floats = xp.zeros((len(fields), self.dim), np.float32)
+        Z[:, :coded] = (fields - middle) * xp.asarray(self.steps) * factor[:, None]
         return Z
 
     def pack(self, fields: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
         """Return (sign bits, low bits) of integers (fields): the highest bit of each, and the others, by plane."""
-        planes = self._planes()
-        bits = [(fields[:, :count] >> shift) & np.uint8(1) for count, shift in planes]
+        xp, planes = array_module(fields), self._planes()
+        bits = [(fields[:, :count] >> xp.asarray(shift)) & np.uint8(1) for count, shift in planes]
         sign_bytes, low_bytes = self.code_bytes
-        low_bits = np.concatenate(bits[1:], axis=1) if len(bits) > 1 else np.empty((len(fields), 0), np.uint8)
+        low_bits = xp.concatenate(bits[1:], axis=1) if len(bits) > 1 else xp.empty((len(fields), 0), np.uint8)
         return _pack_bits(bits[0], sign_bytes), _pack_bits(low_bits, low_bytes)
 
     def unpack(self, sign_bits: NDArray[np.uint8], low_bits: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Return the integers of packed codes, of which sign_bits and low_bits are the two parts."""
-        planes = self._planes()
-        fields = np.zeros((len(sign_bits), self.coded), np.uint8)
-        fields |= _unpack_bits(sign_bits)[:, : self.coded] << planes[0][1]
+        xp, planes = array_module(sign_bits), self._planes()
+        fields: NDArray[np.uint8] = _unpack_bits(sign_bits)[:, : self.coded] << xp.asarray(planes[0][1])
         low, start = _unpack_bits(low_bits), 0
         for count, shift in planes[1:]:
-            fields[:, :count] |= low[:, start : start + count] << shift
+            fields[:, :count] |= low[:, start : start + count] << xp.asarray(shift)
             start += count
         return fields
 
@@ -196,16 +203,26 @@ def _water_filling(variance: Array, sizes: NDArray[np.int64], total: int) -> NDA
 
 def _pack_bits(bits: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     """(rows, count) of 0 and 1 -> (rows, size) bytes: bit f of byte b of a chunk is its bit f * 16 + b."""
-    padded = np.zeros((len(bits), size * 8), np.uint8)
+    xp = array_module(bits)
+    padded = xp.zeros((len(bits), size * 8), np.uint8)
     padded[:, : bits.shape[1]] = bits
-    packed = np.packbits(padded.reshape(len(bits), size // CHUNK, 8, CHUNK), axis=2, bitorder="little")
-    return np.ascontiguousarray(packed.reshape(len(bits), size))
+    chunks = padded.reshape(len(bits), size // CHUNK, 8, CHUNK)
+    if xp is np:
+        packed = np.packbits(chunks, axis=2, bitorder="little")
+    else:  # CuPy packs flat arrays only
+        packed = xp.packbits(chunks.transpose(0, 1, 3, 2).ravel(), bitorder="little")
+    contiguous: NDArray[np.uint8] = xp.ascontiguousarray(packed.reshape(len(bits), size))
+    return contiguous
 
 
 def _unpack_bits(code: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """(rows, bytes) -> (rows, 8 * bytes) of 0 and 1."""
-    chunks = code.reshape(len(code), code.shape[1] // CHUNK, 1, CHUNK)
-    return np.unpackbits(chunks, axis=2, bitorder="little").reshape(len(code), code.shape[1] * 8)
+    xp, shape = array_module(code), (len(code), code.shape[1] // CHUNK)
+    if xp is np:
+        bits = np.unpackbits(code.reshape(*shape, 1, CHUNK), axis=2, bitorder="little")
+    else:
+        bits = xp.unpackbits(code.ravel(), bitorder="little").reshape(*shape, CHUNK, 8).transpose(0, 1, 3, 2)
+    return bits.reshape(len(code), code.shape[1] * 8)
 
 
 @cache

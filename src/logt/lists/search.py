@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from logt import _kernels
+from logt._internal.arrays import array_module
 from logt._internal.recall_curve import RecallCurve
 from logt._internal.segment import as_row_mask, models
 from logt._internal.threads import SERIAL, Workers, split_range
@@ -215,5 +216,5 @@ def user_scores(scores: Floats, metric: Metric) -> Floats:
     """
     if metric == "ip":
         return scores
-    distances: Floats = np.maximum(-scores, 0)
+    distances: Floats = array_module(scores).maximum(-scores, 0)
     return distances if metric == "l2" else np.float32(1) - distances / np.float32(2)

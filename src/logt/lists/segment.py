@@ -245,9 +245,13 @@ def _gather(parts: Sequence[Array | None], order: Ids) -> Any:
 
 def _aligned(code: NDArray[np.uint8], rows: Array) -> NDArray[np.uint8]:
     """Return a copy of some rows that starts at a multiple of 64 bytes: the fewest cache lines are read."""
-    size = len(rows) * code.shape[1]
-    space = np.empty(size + 64, np.uint8)
-    first = -space.ctypes.data % 64
-    copy = space[first : first + size].reshape(len(rows), code.shape[1])
+    copy = aligned_bytes(len(rows), code.shape[1])
     np.take(code, rows, axis=0, out=copy)
     return copy
+
+
+def aligned_bytes(rows: int, width: int) -> NDArray[np.uint8]:
+    """Return space for codes that starts at a multiple of 64 bytes."""
+    space = np.empty(rows * width + 64, np.uint8)
+    first = -space.ctypes.data % 64
+    return space[first : first + rows * width].reshape(rows, width)

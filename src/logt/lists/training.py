@@ -67,12 +67,13 @@ def codec_for_batch(
     settings: Callable[[int], CodecSettings],
     rng: np.random.Generator,
     workers: Workers,
+    train: Callable[..., Codec] = Codec.train,
 ) -> Training:
     """Return the codec to encode a new batch with: reuse an existing one if it still fits, otherwise train one.
 
     After drift it is trained on the batch alone; after growth, on the batch and on the vectors that the old codec
     encodes, which are then encoded again if the codec keeps a refinement, so that this loses next to nothing.
-    settings: those of a codec for so many vectors.
+    settings: those of a codec for so many vectors. train: `Codec.train`, or the same on another device.
     """
     order = rng.permutation(len(rows))
     held_out, others = np.split(order, [min(_SAMPLE, len(rows) // 8)])
@@ -91,7 +92,7 @@ def codec_for_batch(
         parts.append(segment.reconstruct(np.sort(chosen)))
     X = np.concatenate(parts)
     wanted = wanted._replace(units=min(wanted.units, len(X)))
-    codec = Codec.train(X, wanted, rng, workers, normalized=rows.normalized)
+    codec = train(X, wanted, rng, workers, normalized=rows.normalized)
     if len(sample) >= _MIN_SAMPLE:
         codec = replace(codec, captured=codec.captured_energy(sample))
     elif served:

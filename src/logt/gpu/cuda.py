@@ -1,0 +1,219 @@
+"""The CUDA kernels, compiled by CuPy at their first use, and how they are called."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import cupy
+import numpy as np
+
+MOST = 2048
+"""Results that `best` sorts in shared memory; for more, CuPy sorts everything."""
+
+FEW = 64
+"""Queries that `multiply` compares without cuBLAS, which CuPy cannot record (captured.py)."""
+
+_LONG = 1 << 15  # values of one range that one block reads, if there are few ranges; longer ones are divided
+_LONGEST = 1 << 19  # the same if the range may be much shorter
+_FEW_THREADS, _THREADS = 1024, 256  # of a block of `best`, for few ranges or many
+_SOURCES = ("vectors.cu", "training.cu", "scan.cu")
+
+
+class CudaKernels:
+    """The kernels of the .cu files; their reference implementations are in host.py."""
+
+    # --------------------------------------------------------------------------------------------- vectors.cu
+
+    def best(
+        self,
+        values: Any,
+        first: Any,
+        last: Any,
+        k: int,
+        longest: int | None = None,
+        weight: Any = None,
+        bias: Any = None,
+    ) -> Any:
+        """Return where the k largest values of each range are: see `HostKernels.best`."""
+        rows = len(first)
+        out = cupy.empty((rows, k), cupy.int64)
+        if not rows or not k:
+            return out
+        if k > MOST:
+            return _sorted(values, first, last, k, weight, bias)
+        few = rows <= _processors()
+        if few and weight is None and (longest or int((last - first).max())) > (_LONGEST if longest else _LONG):
+            return self._divided(values, first, last, k, longest or int((last - first).max()))
+        halves = np.int32(values.dtype == cupy.float16)
+        arguments = (values, halves, _pointer(weight), _pointer(bias), first, last, np.int32(k), out)
+        _kernel("best")((rows,), (_FEW_THREADS if few else _THREADS,), arguments)
+        return out
+
+    def _divided(self, values: Any, first: Any, last: Any, k: int, longest: int) -> Any:
+        """As `best`, with several blocks for each range: the best of each part, and then of these."""
+        parts = -(-longest // _LONG)
+        starts = cupy.minimum(first[:, None] + _LONG * cupy.arange(parts), last[:, None])
+        ends = cupy.minimum(starts + _LONG, last[:, None])
+        found = self.best(values, starts.ravel(), ends.ravel(), k, _LONG).reshape(len(first), parts * k)
+        some = cupy.where(found >= 0, values[cupy.maximum(found, 0)], -cupy.inf).astype(cupy.float32)
+        begin = cupy.arange(len(first), dtype=cupy.int64) * (parts * k)
+        chosen = self.best(some.ravel(), begin, begin + parts * k, k, parts * k)
+        return cupy.where(chosen >= 0, found.ravel()[cupy.maximum(chosen, 0)], -1)
+
+    def prepare(
+        self, Q: Any, mean: Any, limits: tuple[float, float], *, distances: bool, cosine: bool
+    ) -> tuple[Any, Any, Any]:
+        """Return (queries as a codec compares them, part of their scores, which are not valid): see host.py."""
+        V, offset, wrong = cupy.empty_like(Q), cupy.empty(len(Q), cupy.float32), cupy.empty(len(Q), bool)
+        settings = np.int32(distances), np.int32(cosine), *map(np.float64, limits)
+        if len(Q):
+            _kernel("prepare")((len(Q),), (256,), (Q, np.int64(Q.shape[1]), mean, *settings, V, offset, wrong))
+        return V, offset, wrong
+
+    def weigh(self, whole: Any, factor: float, layout: Any) -> tuple[Any, Any]:
+        """Return (values of queries for the codes as float16, the step of each): see host.py."""
+        count, width = len(whole), layout.blocks * 32
+        values, steps = cupy.empty((count, width), cupy.float16), cupy.empty(count, cupy.float32)
+        sizes = np.int64(layout.coded), np.int64(width)
+        arguments = (whole, np.int64(whole.shape[1]), np.float32(factor), layout.step, *sizes, values, steps)
+        if count:
+            _kernel("weigh")((count,), (256,), arguments)
+        return values, steps
+
+    def multiply(self, A: Any, B: Any) -> Any:
+        """Return the products of all rows of A with all rows of B."""
+        few, many = len(A), len(B)
+        if not 0 < few <= FEW:
+            return A @ B.T
+        out = cupy.empty((few, many), cupy.float32)
+        arguments = (A, np.int64(few), B, np.int64(many), np.int64(A.shape[1]), out)
+        if few <= 4:
+            _kernel("multiply_few")((-(-many // 8),), (256,), arguments)
+        else:
+            _kernel("multiply_some")((-(-many // 16),), (256,), arguments)
+        return out
+
+    # -------------------------------------------------------------------------------------------- training.cu
+
+    def sums(self, X: Any, row: Any, first: Any) -> Any:
+        """Return the sums of the rows X[row[first[j]:first[j + 1]]]."""
+        out = cupy.empty((len(first) - 1, X.shape[1]), cupy.float32)
+        _kernel("sums")((len(out),), (256,), (X, np.int64(X.shape[1]), row, first, out))
+        return out
+
+    def nearest(self, products: Any, length: Any, norms: Any) -> Any:
+        """Return the nearest unit of each row: see host.py."""
+        out = cupy.empty(len(products), cupy.int64)
+        if len(out):
+            _kernel("nearest")((len(out),), (256,), (products, np.int64(products.shape[1]), length, norms, out))
+        return out
+
+    def pursue(self, products: Any, length: Any, candidates: Any, nearest: Any, gram: Any, entries: int) -> Any:
+        """Return (units, weights) of each row by orthogonal matching pursuit: see host.py."""
+        rows, units = products.shape
+        unit, weight = cupy.empty((rows, entries), cupy.int64), cupy.empty((rows, entries), cupy.float32)
+        width = np.int32(candidates.shape[1])
+        arguments = (
+            products,
+            np.int64(units),
+            length,
+            candidates,
+            width,
+            nearest,
+            gram,
+            np.int64(rows),
+            unit,
+            weight,
+        )
+        if rows:
+            _kernel("pursue", entries)((-(-rows // 8),), (256,), arguments)
+        return unit, weight
+
+    # ------------------------------------------------------------------------------------------------ scan.cu
+
+    def plan(self, lists: Any, chosen: Any, plan: Any, task_tiles: int) -> tuple[Any, ...]:
+        """Return the lists that few queries read, and the groups of their scan: see host.py."""
+        count, others = len(chosen), int(lists.rows[-1] > 0)
+        pairs = count * (plan.widest + others)
+        list_, tile, tiles = (cupy.empty(pairs, cupy.int64) for _ in range(3))
+        place, first_task = (cupy.empty(pairs + 1, cupy.int64) for _ in range(2))
+        query, limits = cupy.empty(pairs, cupy.int32), cupy.empty((2, count), cupy.int64)
+        numbers = np.int64(lists.codec.units), *map(np.int32, (count, plan.widest, plan.width))
+        more = np.int64(plan.least), np.int64(plan.enough), np.int32(others)
+        known = (lists.tile, lists.tiles, *lists.counts, np.int32(task_tiles))
+        out = (list_, tile, tiles, place, first_task, query, limits[0], limits[1])
+        _kernel("plan")((1,), (1024,), (chosen, *numbers, *more, *known, *out))
+        return list_.reshape(count, -1), *out[1:]
+
+    def scan(self, lists: Any, queries: Any, groups: Any, out: Any) -> None:
+        """Write the scores of all pairs of groups: see `gpu.search.Groups`."""
+        layout = lists.layout
+        arguments = (
+            *(lists.codes, np.int64(lists.codes.shape[1]), np.int32(layout.blocks), layout.offset, layout.part_bits),
+            *(lists.unit, lists.weight, lists.scale, lists.factor, lists.bias, _pointer(lists.stretch)),
+            *(queries.values, queries.step, queries.products, np.int64(queries.products.shape[1]), queries.offset),
+            *(np.int32(len(groups.tile)), groups.first_task, groups.tile, groups.tiles),
+            *(_pointer(groups.pair), _pointer(groups.pairs), groups.query, groups.place),
+            *(np.int32(groups.task_tiles), out),
+        )
+        kernel = _kernel("scan", lists.unit.shape[1], lists.unit.dtype.itemsize, int(layout.planes.max()))
+        few = groups.pair is None  # many small tasks; otherwise vectors of one list share what they read
+        kernel((_processors() * (8 if few else 2),), (128 if few else 512,), arguments)
+
+    def collect(self, lists: Any, queries: Any, reading: Any, at: Any, out: Any) -> tuple[Any, Any, Any]:
+        """Return (estimates, scores with the refinement, ids) of what was written to `out` at some places."""
+        estimates, scores = cupy.empty(at.shape, cupy.float32), cupy.empty(at.shape, cupy.float32)
+        ids = cupy.empty(at.shape, cupy.int64)
+        columns = 0 if reading.lists is None else reading.lists.shape[1]
+        stride = 0 if lists.refinement is None else lists.refinement.shape[1]
+        arguments = (
+            *(at, np.int64(at.size), np.int32(at.shape[1]), out, reading.place, np.int32(columns)),
+            *(_pointer(reading.lists), lists.tile, np.int64(lists.positions), _pointer(lists.refinement)),
+            *(_pointer(lists.refinement_scale), _pointer(lists.stretch), np.int64(stride)),
+            *(queries.whole, np.int64(queries.whole.shape[1]), lists.ids, estimates, scores, ids),
+        )
+        if at.size:
+            _kernel("collect")((-(-at.size // 8),), (256,), arguments)
+        return estimates, scores, ids
+
+
+def _pointer(array: Any) -> Any:
+    """Return an array as a pointer, which is null without one."""
+    return np.uint64(0 if array is None else array.data.ptr)
+
+
+def _sorted(values: Any, first: Any, last: Any, k: int, weight: Any, bias: Any) -> Any:
+    """As `CudaKernels.best`, by sorting all values of each range."""
+    out = cupy.full((len(first), k), -1, cupy.int64)
+    for row, (a, b) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
+        part = values[a:b] if weight is None else values[a:b] * weight + bias
+        part = cupy.where(cupy.isnan(part), -cupy.inf, part).astype(cupy.float64)
+        order = cupy.lexsort(cupy.stack([cupy.arange(b - a, dtype=cupy.float64), -part]))[:k]
+        out[row, : len(order)] = a + order
+    return out
+
+
+def _kernel(name: str, entries: int = 4, unit_bytes: int = 2, bits: int = 2) -> Any:
+    return _loaded(name, entries, unit_bytes, bits, int(cupy.cuda.runtime.getDevice()))
+
+
+@cache
+def _loaded(name: str, entries: int, unit_bytes: int, bits: int, device: int) -> Any:
+    """Return a kernel for codes of so many entries and bits, and numbers of units of so many bytes."""
+    return _module(entries, unit_bytes, bits, device).get_function(name)
+
+
+@cache
+def _module(entries: int, unit_bytes: int, bits: int, device: int) -> Any:
+    unit = {2: "unsigned short", 4: "unsigned int"}[unit_bytes]
+    numbers = f"-DENTRIES={entries}", f"-DBITS={bits}", f"-DMOST={MOST}"
+    options = ("-std=c++17", f"-DUNIT={unit}", *numbers)
+    code = "".join(Path(__file__).with_name(name).read_text() for name in _SOURCES)
+    return cupy.RawModule(code=code, options=options)
+
+
+@cache
+def _processors() -> int:
+    return int(cupy.cuda.Device().attributes["MultiProcessorCount"])

@@ -1,0 +1,344 @@
+"""An index on a device: the same searches with the same arguments, on a copy of one state of an index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, Never, Unpack
+
+import numpy as np
+
+from logt._internal.arrays import to_numpy
+from logt._internal.params import SearchParams, SearchSettings, as_search_params, check_k
+from logt._internal.threads import SERIAL
+from logt._internal.types import Array, Filter, Floats, Ids, Metric, SomeIds, Vectors
+from logt._internal.validation import (
+    as_mask,
+    as_matrix,
+    call_filter,
+    check_choice,
+    check_rows,
+    normalize_rows,
+    row_norms,
+)
+from logt.engine.rerank import as_diffusion, diffuse
+from logt.engine.searching import check_range, expand_queries, search_range
+from logt.engine.snapshot import Snapshot
+from logt.errors import InvalidInputError, ReadOnlyError
+from logt.gpu.captured import CapturedSearch, as_users_see, can_capture
+from logt.gpu.device import Device
+from logt.gpu.lists import DeviceLists
+from logt.gpu.search import DeviceSearcher
+from logt.graph.diffusion import Diffusion
+from logt.lists.method import Sketched
+from logt.lists.search import NARROW, user_scores
+from logt.metrics import worst_score
+from logt.results import RangeResult, Report, SearchResult
+
+_KEPT_SEARCHES = 16  # each has some memory of the device
+
+
+def _refused(name: str) -> Callable[..., Never]:
+    """Return a method that tells how to change an index that is on a device."""
+
+    def method(self: DeviceIndex, *args: Any, **settings: Any) -> Never:
+        raise ReadOnlyError(
+            f"an index on {self.device} cannot {name}: change the index that it was made from, and call refresh()"
+        )
+
+    method.__name__, method.__doc__ = name, f"Raise ReadOnlyError: {name} the index that this one was made from."
+    return method
+
+
+class DeviceIndex:
+    """A copy of one state of an index in the memory of a GPU, as `Index.to` and `logt.open(..., device=)` return it.
+
+    It is searched as the index itself: ids and scores are the same, but for differences of rounding. Queries are
+    NumPy arrays, or tensors on the device (torch, cupy, jax), which are not copied; results are where queries are.
+    The neighbor graph serves `rerank` only: reading lists is faster here. `refresh` copies the newest state.
+    """
+
+    def __init__(self, host: Any, device: str):
+        """host: the `logt.Index` whose state is copied. device: "cuda", "cuda:1", or "cpu" for tests."""
+        if not isinstance(host.method, Sketched):
+            raise InvalidInputError(
+                f"only an index of logt.methods.sketched() can be on a GPU, not one of {host.method.describe()}"
+            )
+        self._host, self._device = host, Device(device)
+        self._copy = DeviceCopy(self._device, host.method, host.metric, host.dim, host._snapshot)
+
+    def __repr__(self) -> str:
+        return f"DeviceIndex(dim={self.dim}, metric={self.metric!r}, ntotal={len(self)}, device={self.device!r})"
+
+    @property
+    def dim(self) -> int:
+        """The dimension of the vectors."""
+        return self._copy.dim
+
+    @property
+    def metric(self) -> Metric:
+        """What vectors are compared by."""
+        return self._copy.metric
+
+    @property
+    def device(self) -> str:
+        """Where the index is."""
+        return self._device.name
+
+    def __len__(self) -> int:
+        return len(self._copy.snapshot)
+
+    @property
+    def ntotal(self) -> int:
+        """The number of vectors, `len(index)`; the name is that of faiss."""
+        return len(self)
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._copy.snapshot
+
+    @property
+    def ids(self) -> Array:
+        """The ids of all vectors, in the order of a mask that filters them."""
+        return self._copy.ids
+
+    @property
+    def generation(self) -> int | None:
+        """The number of the saved state that was copied last; None if the index was not opened."""
+        generation: int | None = self._host.generation
+        return generation
+
+    def refresh(self) -> bool:
+        """Copy the newest state of the index that this one was made from; return whether it had changed.
+
+        An index that is open for reading moves to its newest saved state first. Searches use the copy before until
+        the new one is complete; the device needs the memory of both.
+        """
+        host = self._host
+        if host.generation is not None:
+            host.refresh()
+        if host._snapshot is self._copy.snapshot:
+            return False
+        self._copy = DeviceCopy(self._device, host.method, host.metric, host.dim, host._snapshot)
+        return True
+
+    add = _refused("add")
+    upsert = _refused("upsert")
+    remove = _refused("remove")
+    compact = _refused("compact")
+    link = _refused("link")
+    unlink = _refused("unlink")
+    tune = _refused("tune")
+    merge_from = _refused("merge_from")
+
+    def search(
+        self,
+        Q: Vectors,
+        k: int = 10,
+        *,
+        params: SearchParams | None = None,
+        filter: Filter | None = None,
+        rerank: Literal["diffusion"] | Diffusion | None = None,
+        threads: int | None = None,
+        on_invalid: Literal["raise", "ignore"] = "raise",
+        **settings: Unpack[SearchSettings],
+    ) -> SearchResult:
+        """Return the k best vectors for each row of Q, or for one query of shape (dim,): see `Index.search`.
+
+        threads: has no effect here.
+        """
+        return self._copy.search(Q, k, as_search_params(params, settings), filter, rerank, on_invalid)
+
+    def range_search(self, Q: Vectors, threshold: float, *, filter: Filter | None = None) -> RangeResult:
+        """Return all vectors with a score of at least `threshold`, as NumPy arrays: see `Index.range_search`."""
+        return self._copy.range_search(Q, threshold, filter)
+
+    def reconstruct(self, ids: SomeIds) -> Floats:
+        """Return the approximations (len(ids), dim) of the vectors that the index stores."""
+        snapshot = self._copy.snapshot
+        return snapshot.reconstruct(snapshot.to_int_ids(ids, strict=True), self.dim)
+
+    def report(self) -> Report:
+        """Return what the index holds: that of the host, with the bytes on the device."""
+        return Report({**self._host.report(), "device": self.device, "device bytes": self._copy.searcher.nbytes})
+
+
+class DeviceCopy:
+    """One state of an index on a device, and its searches."""
+
+    def __init__(self, device: Device, method: Sketched, metric: Metric, dim: int, snapshot: Snapshot):
+        segments: Any = snapshot.segments
+        self._device, self._method, self.metric, self.dim, self.snapshot = device, method, metric, dim, snapshot
+        self.searcher = DeviceSearcher(device, segments, metric)
+        self._ordinals: list[Any] | None = None
+        self._searches: dict[Any, CapturedSearch] = {}
+
+    @property
+    def ids(self) -> Array:
+        """The ids of all vectors, as users know them."""
+        return self.snapshot.to_user_ids(self.snapshot.ids)
+
+    def search(self, Q: Any, k: Any, params: SearchParams, filter: Any, rerank: Any, on_invalid: str) -> SearchResult:
+        """Return the k best vectors for each row of Q: see `Index.search`."""
+        k = check_k(k, len(self.snapshot))
+        check_choice("on_invalid", on_invalid, ("raise", "ignore"))
+        if params.expand and self.metric != "cosine":
+            raise InvalidInputError(f"expand works under cosine, not under {self.metric}")
+        probe = self._method.limits(params)
+        diffusion = as_diffusion(rerank, self.snapshot, self.metric)
+        with self._device.active():
+            if type(Q) is np.ndarray and filter is None and diffusion is None and not params.expand:
+                known = self._captured(Q, k, probe)
+                if known is not None:
+                    return SearchResult(known[0], self.snapshot.to_user_ids(known[1]))
+            X, single = self._queries(Q)
+            parts = None if filter is None else self._filtered(filter)
+            if params.expand and len(X):
+                first = self._find(X, check_k(params.expand, len(self.snapshot), "expand"), probe, parts, on_invalid)
+                X = self._expanded(X, first, params.alpha)
+            scores, ids = self._find(X, k if diffusion is None else diffusion.results(k), probe, parts, on_invalid)
+            if diffusion is not None:
+                found = diffuse(self.snapshot, diffusion, self._device.get(scores), self._device.get(ids), k, filter)
+                scores, ids = map(self._device.put, found)
+            if ids.shape[1] < k:
+                missing = ((0, 0), (0, k - ids.shape[1]))
+                scores = self._device.xp.pad(scores, missing, constant_values=worst_score(self.metric))
+                ids = self._device.xp.pad(ids, missing, constant_values=-1)
+            if single:
+                scores, ids = scores[0], ids[0]
+            if self._device.holds(Q) and self.snapshot.strings is None:
+                return _like(Q, scores, ids)
+            return SearchResult(self._device.get(scores), self.snapshot.to_user_ids(self._device.get(ids)))
+
+    def _captured(self, Q: Array, k: int, probe: Any) -> tuple[Floats, Ids] | None:
+        """Return (scores, ids) of few queries by a search that was recorded; None for others."""
+        matrix = Q[None] if Q.ndim == 1 else Q
+        if matrix.ndim != 2 or matrix.shape[1] != self.dim or Q.dtype != np.float32 or k > len(self.snapshot):
+            return None
+        limits = self.searcher.limits(probe, k)
+        if not can_capture(self.searcher, len(matrix), k, limits):
+            return None
+        key = len(matrix), k, limits
+        search = self._searches.get(key)
+        if search is None:
+            if len(self._searches) >= _KEPT_SEARCHES:
+                self._searches.clear()
+            search = self._searches[key] = CapturedSearch(self.searcher, *key)
+        found = search(matrix)
+        return found if found is None or Q.ndim == 2 else (found[0][0], found[1][0])
+
+    def _queries(self, Q: Any) -> tuple[Any, bool]:
+        """Return (queries as float32 on the device, whether Q is one vector)."""
+        if self._device.holds(Q):
+            matrix = self._device.put(Q.float() if "bfloat16" in str(Q.dtype) else Q)
+            single = matrix.ndim == 1
+            matrix = matrix[None] if single else matrix
+            if matrix.ndim != 2 or matrix.shape[1] != self.dim or matrix.dtype.kind not in "fiub":
+                what = f"shape {tuple(Q.shape)} and dtype {Q.dtype}"
+                raise InvalidInputError(f"Q has {what}: pass numbers of shape (rows, {self.dim})")
+            return self._device.xp.ascontiguousarray(matrix, np.float32), single
+        given = to_numpy(Q)
+        host = as_matrix(given, self.dim, "Q")
+        with np.errstate(over="ignore"):
+            return self._device.put(np.ascontiguousarray(host, np.float32)), np.ndim(given) == 1 and len(host) == 1
+
+    def _find(self, X: Any, k: int, probe: Any, parts: Any, on_invalid: str) -> tuple[Any, Any]:
+        """Return (scores as users see them, ids) on the device; of queries that are not valid, none, or an error."""
+        xp, searcher = self._device.xp, self.searcher
+        found = searcher.find(X, min(k, max(len(self.snapshot), 1)), searcher.limits(probe, k), parts)
+        scores, ids, wrong = as_users_see(searcher, found)
+        if len(X) and bool(wrong.any()):
+            if on_invalid == "raise":
+                check_rows(self._device.get(X), "Q", "correct it, or pass on_invalid='ignore'", self.metric)
+            worst = np.float32(worst_score(self.metric))
+            scores, ids = xp.where(wrong[:, None], worst, scores), xp.where(wrong[:, None], -1, ids)
+        return scores, ids
+
+    def _expanded(self, X: Any, found: tuple[Any, Any], alpha: float) -> Any:
+        queries, scores, ids = (self._device.get(part) for part in (X, *found))
+        valid = (ids >= 0).any(axis=1)
+        used = normalize_rows(queries[valid], row_norms(queries[valid]))
+        queries = queries.copy()
+        queries[valid] = expand_queries(self.snapshot.reconstruct, used, scores[valid], ids[valid], alpha)
+        return self._device.put(queries)
+
+    # ------------------------------------------------------------------------------------------------ filters
+
+    def _filtered(self, filter: Any) -> list[DeviceLists]:
+        """Return the lists in which only what a filter passes is found."""
+        snapshot, put = self.snapshot, self._device.put
+        mask = as_mask(filter)
+        if callable(filter):
+            mask = call_filter(filter, self.ids)
+        if mask is None:
+            wanted = put(np.unique(snapshot.to_int_ids(filter)))
+            return self.searcher.filtered(
+                [_is_one_of(self._device, part.ids, wanted) for part in self._parts], NARROW
+            )
+        if len(mask) != len(snapshot):
+            raise InvalidInputError(f"the mask has {len(mask)} values, the index {len(snapshot)} vectors")
+        passing = put(np.append(mask, False))  # the last is for places without a vector
+        return self.searcher.filtered([passing[ordinal] for ordinal in self._positions_of_ids()], NARROW)
+
+    @property
+    def _parts(self) -> list[DeviceLists]:
+        return self.searcher.parts
+
+    def _positions_of_ids(self) -> list[Any]:
+        """Return, for each position of each codec, where its vector is in `ids`; -1 for none."""
+        if self._ordinals is None:
+            xp, ids = self._device.xp, self._device.put(self.snapshot.ids)
+            order = xp.argsort(ids)
+            known = ids[order]
+            self._ordinals = []
+            for part in self._parts:
+                at = xp.minimum(xp.searchsorted(known, part.ids), len(ids) - 1)
+                self._ordinals.append(xp.where(known[at] == part.ids, order[at], -1).astype(np.int32))
+        return self._ordinals
+
+    def range_search(self, Q: Any, threshold: float, filter: Any) -> RangeResult:
+        """Return all vectors with a score of at least `threshold`: see `Index.range_search`."""
+        queries, threshold = check_range(Q, threshold, self.dim, self.metric)
+        with self._device.active():
+            parts = None if filter is None else self._filtered(filter)
+            search, l2 = _RangeSearch(self.searcher, parts), self.metric == "l2"
+            limits, scores, ids = search_range(search, queries, threshold, SERIAL, l2=l2)
+        return RangeResult(limits, scores, self.snapshot.to_user_ids(ids))
+
+
+class _RangeSearch:
+    """All scores of one query: what `search_range` needs."""
+
+    def __init__(self, searcher: DeviceSearcher, parts: list[DeviceLists] | None):
+        self._searcher, self._parts = searcher, parts
+
+    def search(self, *arguments: Any) -> Never:
+        raise NotImplementedError
+
+    prepare = search
+
+    @property
+    def nbytes(self) -> int:
+        return 0
+
+    def all_scores(self, q: Floats) -> Any:
+        for scores, ids in self._searcher.all_scores(self._searcher.device.put(q), self._parts):
+            yield user_scores(scores, self._searcher.metric), ids
+
+
+def _is_one_of(device: Device, ids: Any, wanted: Any) -> Any:
+    """Return which ids are wanted; wanted: increasing."""
+    xp = device.xp
+    if not len(wanted):
+        return xp.zeros(len(ids), bool)
+    at = xp.minimum(xp.searchsorted(wanted, ids), len(wanted) - 1)
+    return wanted[at] == ids
+
+
+def _like(Q: Any, scores: Any, ids: Ids) -> SearchResult:
+    """Return results as arrays of the library that the queries are of, without a copy."""
+    library = type(Q).__module__.partition(".")[0]
+    if library == "cupy":
+        return SearchResult(scores, ids)
+    import importlib
+
+    module = importlib.import_module("jax.numpy" if library.startswith("jax") else library)
+    return SearchResult(module.from_dlpack(scores), module.from_dlpack(ids))

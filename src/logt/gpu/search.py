@@ -1,0 +1,338 @@
+"""Search on a device, (lists, Q) -> ranking.
+
+All pairs of a query and a list are gathered by list, so that the vectors of each are read once, and compared with its
+queries by a product of matrices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from logt._internal.threads import SERIAL, Workers, split_range
+from logt._internal.types import Array, Floats, Ids, Metric
+from logt._internal.validation import MAX_NORM, MIN_NORM
+from logt.gpu.device import Device
+from logt.gpu.host import ROWS
+from logt.gpu.lists import DeviceLists
+from logt.lists.inverted_lists import CandidateDepths, Probe, ScanLimits
+from logt.lists.segment import ListSegment, by_codec
+from logt.lists.shards import Candidates
+
+FEW = 64
+"""Up to so many queries, lists are not gathered: each query has its own, and nothing waits for the device."""
+
+_QUERIES = 32  # that one task of a scan compares (scan.cu)
+_FEW_TILES, _TILES = 4, 64  # tiles of vectors of a task: few queries have few tasks
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceQueries:
+    """Queries in the terms of a codec, on the device.
+
+    whole: rotated, (count, dim). values, step: for the codes, as float16 times a step each. products: with all units.
+    offset: of all scores of a query. wrong: which are not valid.
+    """
+
+    whole: Any
+    values: Any
+    step: Any
+    products: Any
+    offset: Any
+    wrong: Any
+
+    def __len__(self) -> int:
+        return len(self.whole)
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """What a scan compares: group g has some tiles of vectors from tile[g] on, and some pairs from pair[g] on.
+
+    pair, pairs: None if each group has one. query, place: of each pair, its query and where the scores of the group's
+    vectors are written. first_task: the number of tasks before each group, and of all. task_tiles: tiles of a task.
+    """
+
+    tile: Any
+    tiles: Any
+    pair: Any
+    pairs: Any
+    query: Any
+    place: Any
+    first_task: Any
+    task_tiles: int
+
+    @classmethod
+    def create(cls, xp: Any, tile: Any, tiles: Any, pair: Any, pairs: Any, query: Any, place: Any) -> Groups:
+        """Return groups with the tasks that follow from their sizes."""
+        tasks = -(-tiles // _TILES) * -(-pairs // _QUERIES)
+        first_task = xp.zeros(len(tile) + 1, np.int64)
+        first_task[1:] = xp.cumsum(tasks)
+        return cls(tile, tiles, pair, pairs, query, place, first_task, _TILES)
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """What some queries read.
+
+    lists: (queries, lists of each), -1 for none; None if all vectors are read. place: where the scores of each list
+    start, and where all end. first, last: the same of each query. total: of all scores, at most.
+    """
+
+    lists: Any
+    place: Any
+    first: Any
+    last: Any
+    total: int
+    groups: Groups
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much searches of some lists read, as far as it is known before the queries are: as Extent of readers.hpp.
+
+    wanted: candidates by code. everything: all vectors are read. width: lists that a query reads, and more until they
+    hold `least` vectors, and `enough` that can be found; widest: any so many lists do. longest, usual: positions that
+    a query reads, at most and on average.
+    """
+
+    wanted: int
+    everything: bool
+    width: int
+    widest: int
+    least: int
+    enough: int
+    longest: int
+    usual: float
+
+    @classmethod
+    def of(cls, lists: DeviceLists, limits: ScanLimits, wanted: int) -> Plan:
+        """Return how much a search for so many candidates reads."""
+        units, others = lists.codec.units, int(lists.visible[-1])
+        rows, visible = int(lists.rows[:-1].sum()), int(lists.visible[:-1].sum())
+        if limits.everything or not rows:
+            return cls(wanted, True, 0, 0, 0, 0, lists.positions, lists.positions)
+        wider = rows / max(visible, 1)  # a filter hides vectors of each list
+        width = int(min(math.ceil((limits.nprobe or units**limits.lists) * wider), units))
+        least, enough = int(limits.least * wider), max(0, min(wanted, visible + others) - others)
+        widest = min(max(width, lists.lists_with(max(least, enough))), units)
+        usual = lists.positions * min(1.0, (width + 1) / len(lists.rows))
+        return cls(wanted, False, width, widest, least, enough, lists.most_positions(widest), usual)
+
+
+class Found(NamedTuple):
+    """Results of a search on the device: scores, ids, which queries are not valid, and the vectors read for each."""
+
+    scores: Any
+    ids: Any
+    wrong: Any
+    read: int
+
+
+class _Candidates(NamedTuple):
+    """The best candidates of one codec: (estimates, scores, ids); which queries are not valid; vectors read."""
+
+    columns: tuple[Any, ...]
+    wrong: Any
+    read: int
+
+
+class DeviceSearcher:
+    """What searches read: the segments of an index on a device, codec by codec."""
+
+    def __init__(self, device: Device, segments: Sequence[ListSegment], metric: Metric):
+        self.device, self.metric = device, metric
+        with device.active():
+            self.parts = [
+                DeviceLists.from_segments(device, same, distances=metric != "ip")
+                for same in by_codec(segments).values()
+            ]
+        codecs = [part.codec for part in self.parts]
+        self.curves = [codec.curve for codec in codecs if codec.curve]
+        refine = any(part.refinement is not None for part in self.parts)
+        self.depths = CandidateDepths.total(codec.depths for codec in codecs) if refine else None
+        self.count = sum(segment.count for segment in segments)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes on the device."""
+        return sum(part.nbytes for part in self.parts)
+
+    def limits(self, probe: Probe, k: int) -> ScanLimits:
+        """Return how much a search for k results reads: as on a CPU without a neighbor graph."""
+        return probe.limits(k, depths=self.depths, curves=self.curves)
+
+    def search(self, Q: Floats, k: int, limits: ScanLimits, workers: Workers = SERIAL) -> tuple[Floats, Ids, Array]:
+        """Return (scores, ids, counts) on the host, as `ListSearcher.search`."""
+        with self.device.active():
+            found = self.find(self.device.put(Q), k, limits)
+            counts = np.zeros((len(Q), 4), np.int64)
+            counts[:, 1] = found.read
+            return self.device.get(found.scores), self.device.get(found.ids), counts
+
+    def candidates(self, Q: Floats, limits: ScanLimits, workers: Workers = SERIAL) -> Candidates:
+        """Return all `limits.candidates` of each row of Q, on the host, as `ListSearcher.candidates`."""
+        with self.device.active():
+            found = [self._candidates(self.device.put(Q), 1, limits, part).columns for part in self.parts]
+            return Candidates(*map(self.device.get, _joined(self.device.xp, found)))
+
+    def find(self, Q: Any, k: int, limits: ScanLimits, parts: Sequence[DeviceLists] | None = None) -> Found:
+        """Return the best k for each row of Q.
+
+        Q: float32 on the device, where the results are. parts: the lists that are searched, all by default.
+        """
+        xp, kernels = self.device.xp, self.device.kernels
+        found = [self._candidates(Q, k, limits, part) for part in (self.parts if parts is None else parts)]
+        if not found or not len(Q):
+            nothing = xp.empty((len(Q), 0), np.float32), xp.empty((len(Q), 0), np.int64)
+            return Found(*nothing, self._wrong(Q), 0)
+        _, scores, ids = _joined(xp, [part.columns for part in found])
+        k = min(k, scores.shape[1])
+        best = kernels.best(scores.ravel(), *_rows_of(xp, *scores.shape), k, longest=scores.shape[1])
+        read = sum(part.read for part in found) // len(Q)
+        return Found(scores.ravel()[best], ids.ravel()[best], found[0].wrong, read)
+
+    def _wrong(self, Q: Any) -> Any:
+        """Return which queries are not valid, without lists to compare them with."""
+        mean, cosine = self.device.xp.zeros(Q.shape[1], np.float32), self.metric == "cosine"
+        return self.device.kernels.prepare(Q, mean, (MIN_NORM, MAX_NORM), distances=False, cosine=cosine)[2]
+
+    # ------------------------------------------------------------------------------------------- one codec
+
+    def _candidates(self, Q: Any, k: int, limits: ScanLimits, lists: DeviceLists) -> _Candidates:
+        """Return the best candidates of one codec. Queries are searched for in blocks, as the memory allows."""
+        xp, plan, read = self.device.xp, Plan.of(lists, limits, max(k, limits.candidates)), 0
+        expected = plan.longest if len(Q) <= FEW else plan.usual
+        floats = self.device.workspace // 4
+        rows = max(1, min(len(Q), int(floats / max(expected, 1)), floats // len(lists.rows)))
+        columns, wrong = [], []
+        for block in split_range(len(Q), rows):
+            queries = self._queries(lists, Q[block])
+            reading = self._read(lists, queries, plan)
+            columns.append(self._scored(lists, queries, reading, plan.wanted))
+            wrong.append(queries.wrong)
+            read += reading.total
+        if len(columns) == 1:
+            return _Candidates(columns[0], wrong[0], read)
+        joined = tuple(xp.concatenate(parts) for parts in zip(*columns, strict=True))
+        return _Candidates(joined, xp.concatenate(wrong) if wrong else xp.zeros(0, bool), read)
+
+    def _queries(self, lists: DeviceLists, Q: Any) -> DeviceQueries:
+        """Return queries as users pass them, float32, in the terms of a codec: as Query of query.hpp."""
+        kernels, distances = self.device.kernels, self.metric != "ip"
+        V, offset, wrong = kernels.prepare(
+            Q, lists.mean, (MIN_NORM, MAX_NORM), distances=distances, cosine=self.metric == "cosine"
+        )
+        whole = kernels.multiply(V, lists.rotation)
+        values, step = kernels.weigh(whole, 2.0 if distances else 1.0, lists.layout)
+        return DeviceQueries(whole, values, step, kernels.multiply(whole, lists.Y), offset, wrong)
+
+    def _read(self, lists: DeviceLists, queries: DeviceQueries, plan: Plan) -> Reading:
+        """Return the lists that queries read: the best ones, and more until they hold enough vectors."""
+        xp, kernels, units, count = self.device.xp, self.device.kernels, lists.codec.units, len(queries)
+        if plan.everything:
+            return self._everything(lists, count)
+        first, last = _rows_of(xp, count, units)
+        ranked = {"longest": units, "weight": lists.weight_of, "bias": lists.bias_of}
+        chosen = kernels.best(queries.products.ravel(), first, last, plan.widest, **ranked)
+        if count <= FEW:
+            return self._read_few(lists, chosen, plan)
+        chosen -= first[:, None]
+        if plan.widest > plan.width:
+            read, seen = (xp.cumsum(counts[chosen], axis=1) for counts in lists.counts)
+            kept = 1 + ((read < plan.least) | (seen < plan.enough)).sum(axis=1)
+            chosen = xp.where(xp.arange(plan.widest) < xp.maximum(kept, plan.width)[:, None], chosen, -1)
+        if lists.rows[-1]:  # what is in no list is always read
+            chosen = xp.concatenate([chosen, xp.full((count, 1), units, np.int64)], axis=1)
+        sizes = xp.where(chosen >= 0, lists.tiles[chosen] * ROWS, 0)
+        place = xp.zeros(sizes.size + 1, np.int64)
+        place[1:] = xp.cumsum(sizes.ravel())
+        limits = xp.ascontiguousarray(place[:: chosen.shape[1]])
+        return Reading(
+            chosen, place, limits[:-1], limits[1:], int(place[-1]), self._by_list(lists, chosen, place[:-1])
+        )
+
+    def _read_few(self, lists: DeviceLists, chosen: Any, plan: Plan) -> Reading:
+        """Return what few queries read; chosen: where their best lists are in the scores of all lists."""
+        found, tile, tiles, place, first_task, query, first, last = self.device.kernels.plan(
+            lists, chosen, plan, _FEW_TILES
+        )
+        groups = Groups(tile, tiles, None, None, query, place, first_task, _FEW_TILES)
+        most = len(chosen) * plan.longest
+        return Reading(
+            found, place, first, last, most if most <= self.device.workspace // 4 else int(place[-1]), groups
+        )
+
+    def _everything(self, lists: DeviceLists, count: int) -> Reading:
+        """Return what queries read that are compared with all vectors: one group."""
+        xp = self.device.xp
+        one, place = xp.ones(1, np.int64), xp.arange(count + 1, dtype=np.int64) * lists.positions
+        tiles, query = one * (lists.positions // ROWS), xp.arange(count, dtype=np.int32)
+        groups = Groups.create(xp, one * 0, tiles, one * 0, one * count, query, place)
+        return Reading(None, place, place[:-1], place[1:], count * lists.positions, groups)
+
+    def _by_list(self, lists: DeviceLists, chosen: Any, place: Any) -> Groups:
+        """Return a group for each list, with the queries that read it."""
+        xp, (count, width) = self.device.xp, chosen.shape
+        query = xp.repeat(xp.arange(count, dtype=np.int32), width)
+        pairs = xp.where(chosen >= 0, chosen, len(lists.rows)).ravel()
+        order = xp.argsort(pairs)
+        first = xp.searchsorted(pairs[order], xp.arange(len(lists.rows) + 1))
+        counts = first[1:] - first[:-1]
+        return Groups.create(xp, lists.tile, lists.tiles, first[:-1], counts, query[order], place[order])
+
+    def _scored(self, lists: DeviceLists, queries: DeviceQueries, reading: Reading, wanted: int) -> tuple[Any, ...]:
+        """Return (estimates by code, scores, ids) of the `wanted` best of what queries read, by code."""
+        xp, kernels, count = self.device.xp, self.device.kernels, len(queries)
+        out = xp.empty(reading.total, np.float32)
+        kernels.scan(lists, queries, reading.groups, out)
+        longest = reading.total // count if count <= FEW else None
+        at = kernels.best(out, reading.first, reading.last, min(wanted, lists.positions), longest=longest)
+        columns: tuple[Any, ...] = kernels.collect(lists, queries, reading, at, out)
+        return columns
+
+    def all_scores(self, q: Any, parts: Sequence[DeviceLists] | None = None) -> Iterator[tuple[Floats, Ids]]:
+        """Yield (scores, ids) of all vectors that can be found, codec by codec, on the host."""
+        xp, kernels = self.device.xp, self.device.kernels
+        for lists in self.parts if parts is None else parts:
+            queries, everything = self._queries(lists, q[None]), self._everything(lists, 1)
+            out = xp.empty(lists.positions, np.float32)
+            kernels.scan(lists, queries, everything.groups, out)
+            seen = xp.flatnonzero(out > -np.inf)
+            _, scores, ids = kernels.collect(lists, queries, everything, seen[None], out)
+            yield self.device.get(scores[0]), self.device.get(ids[0])
+
+    # --------------------------------------------------------------------------------------------- filters
+
+    def filtered(self, passing: Sequence[Any], narrow: int) -> list[DeviceLists]:
+        """Return the lists in which only some positions are found: a mask for each codec.
+
+        Of a codec of which at most one of `narrow` vectors passes, a search compares all that do.
+        """
+        parts = [self._filtered(*one, narrow) for one in zip(self.parts, passing, strict=True)]
+        return [part for part in parts if part is not None]
+
+    def _filtered(self, lists: DeviceLists, passing: Any, narrow: int) -> DeviceLists | None:
+        xp = self.device.xp
+        seen = passing & (lists.bias > -np.inf)
+        position = xp.flatnonzero(seen)
+        if len(position) * narrow <= int(lists.rows.sum()):
+            return lists.chosen(position) if len(position) else None
+        counts = xp.concatenate([xp.zeros(1, np.int64), xp.cumsum(seen.astype(np.int64))])
+        ends = counts[(lists.tile + lists.tiles) * ROWS]
+        return lists.masked(~seen, self.device.get(ends - counts[lists.tile * ROWS]))
+
+
+def _joined(xp: Any, found: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """Return (estimates, scores, ids) of all codecs."""
+    return found[0] if len(found) == 1 else tuple(xp.concatenate(part, axis=1) for part in zip(*found, strict=True))
+
+
+def _rows_of(xp: Any, rows: int, width: int) -> tuple[Any, Any]:
+    """Return where the rows of a matrix start and end in its values."""
+    starts = xp.arange(rows, dtype=np.int64) * width
+    return starts, starts + width
