@@ -27,6 +27,9 @@ AnyIndexPath = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON output.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Number of threads. Default: all cores.")]
+Device = Annotated[
+    str | None, typer.Option(metavar="DEVICE", help="A GPU to compute on: cuda or cuda:1. Default: the processor.")
+]
 Ray = Annotated[
     str | None,
     typer.Option(

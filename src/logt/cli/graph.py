@@ -12,6 +12,7 @@ from logt._internal.validation import check_fraction
 from logt.cli.console import (
     AnyIndexPath,
     AsJson,
+    Device,
     IndexPath,
     Threads,
     count_of,
@@ -33,13 +34,14 @@ def link(
     index: AnyIndexPath,
     k: Annotated[int, typer.Option("-k", min=1, help="Neighbors per vector.")] = 50,
     threads: Threads = None,
+    device: Device = None,
     as_json: AsJson = False,
 ) -> None:
     """Compute the neighbor graph of an index and store it with the index."""
     with open_vectors(index) as opened:
         try:
             with progress(quiet=as_json) as report:
-                opened.link(k, threads=threads, progress=report)
+                opened.link(k, device=device, threads=threads, progress=report)
         except KeyboardInterrupt:
             err.print("interrupted; nothing was written")
             raise typer.Exit(130) from None

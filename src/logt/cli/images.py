@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 import webbrowser
@@ -13,12 +14,14 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from logt.cli.console import AsJson, Ray, Threads, count_of, err, out, print_json, printable, progress, say
+from logt.cli.console import AsJson, Device, Ray, Threads, count_of, err, out, print_json, printable, progress, say
 from logt.descriptors import Model, read_image
 from logt.descriptors.boxes import parse_box, to_pixels
+from logt.descriptors.onnx_session import DEVICE_VARIABLE
 from logt.distributed.photos import RayExtractor
 from logt.errors import InvalidInputError
 from logt.evaluation import mean_average_precision
+from logt.gpu.device import check_device_name
 from logt.photos import Photos, Summary, duplicates, update
 from logt.photos.html_report import render_report
 from logt.photos.index_folder import DEFAULT_NAME
@@ -75,6 +78,7 @@ def index(
         typer.Option("--yes", help="Remove photos that are gone, even a tenth of all, or all photos of a folder."),
     ] = False,
     threads: Threads = None,
+    device: Device = None,
     ray: Ray = None,
     as_json: AsJson = False,
 ) -> None:
@@ -82,6 +86,8 @@ def index(
     if only and also:
         raise InvalidInputError("--only and --also cannot be combined")
     given: dict[str, Any] = {} if side is None else {"side": side}
+    if device is not None:
+        os.environ[DEVICE_VARIABLE] = check_device_name(device)
     chosen = Model.load(model, preset=preset, **given) if given or preset else model
     start = time.perf_counter()
     try:

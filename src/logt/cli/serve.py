@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from logt.cli.console import Ray, count_of, err, refuse_unused
+from logt.cli.console import Device, Ray, count_of, err, refuse_unused
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.photos.index_folder import find_index
 from logt.photos.manifest import MANIFEST_FILE as PHOTO_MANIFEST
 from logt.server.collection import BaseCollection
+from logt.server.device_collection import DeviceCollection
 from logt.server.photo_collection import open_collection
 from logt.server.settings import MIN_TOKEN_LENGTH, Limits, Settings
 from logt.storage.locations import is_url
@@ -59,6 +60,7 @@ def serve(
     ray: Ray = None,
     replicas: Annotated[int, typer.Option(min=1, help="With --ray: actors of each shard.")] = 2,
     shards: Annotated[int | None, typer.Option(min=1, help="With --ray: number of shards.")] = None,
+    device: Device = None,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     context: typer.Context = None,  # type: ignore[assignment]
 ) -> None:
@@ -80,7 +82,11 @@ def serve(
         _check_indexed(Path(index))
     elif ray is None:
         raise InvalidInputError(f"{index}: an index by URL is served with --ray; or copy it to a folder")
-    if ray is None:
+    if device is not None:
+        if ray is not None or not read_only or (find_index(Path(index)) / PHOTO_MANIFEST).is_file():
+            raise InvalidInputError("--device serves an index of vectors for reading: pass --read-only, and no --ray")
+        collection: BaseCollection = DeviceCollection(Path(index), device)
+    elif ray is None:
         collection = open_collection(Path(index), allow_uploads=allow_upload, model=model)
     else:
         collection = _open_shards(index, ray, replicas, shards)

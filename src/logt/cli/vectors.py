@@ -17,7 +17,19 @@ from rich.text import Text
 
 from logt import methods
 from logt._internal.types import Array
-from logt.cli.console import AsJson, Ray, Threads, err, out, print_json, printable, progress, refuse_unused, to_json
+from logt.cli.console import (
+    AsJson,
+    Device,
+    Ray,
+    Threads,
+    err,
+    out,
+    print_json,
+    printable,
+    progress,
+    refuse_unused,
+    to_json,
+)
 from logt.cli.storage import Overwrite, print_report
 from logt.datasets import read_vectors
 from logt.datasets.vector_files import SUFFIXES, read_stream
@@ -58,6 +70,7 @@ def build(
         typer.Option(min=1, help="Build with this many worker processes, one block of vectors at a time each."),
     ] = None,
     ray: Ray = None,
+    device: Device = None,
     segment_size: Annotated[
         int | None,
         typer.Option(min=1, help="Vectors per segment, and per task. Default: a million."),
@@ -90,7 +103,7 @@ def build(
                         sources, index, **settings, pool=pool, overwrite=overwrite, progress=report
                     )
             else:
-                new = Index(X.shape[1], **settings)
+                new = Index(X.shape[1], **settings, device=device)
                 with _new_folder(index) as folder:
                     new.add(X, threads=threads, progress=report)
                     new.save(folder)
@@ -151,6 +164,7 @@ def search(
         str | None, typer.Option(help="diffusion: re-rank on the neighbor graph that `logt link` stored.")
     ] = None,
     threads: Threads = None,
+    device: Device = None,
     as_json: AsJson = False,
     as_jsonl: Annotated[bool, typer.Option("--jsonl", help="Print JSON Lines: one object per query.")] = False,
 ) -> None:
@@ -164,7 +178,7 @@ def search(
     opened = Index.open(index)
     if rerank is not None and opened.report()["linked"] == 0:
         raise InvalidInputError(f"{index} has no neighbor graph; run `logt link {index}` first")
-    result = opened.search(
+    result = (opened if device is None else opened.to(device)).search(
         _read(queries),
         k,
         rerank="diffusion" if rerank else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -16,14 +17,19 @@ from logt.storage.files import read_bytes
 _MAX_BYTES = 1 << 31  # of an ONNX file
 
 
+DEVICE_VARIABLE = "LOGT_ONNX_DEVICE"
+"""The environment variable with the device of sessions, "cpu" or "cuda"; processes inherit it."""
+
+
 def load_session(file: Path) -> tuple[Any, str]:
-    """Return a session of onnxruntime on the CPU for an ONNX file, and the fingerprint of all files of the model."""
+    """Return a session of onnxruntime for an ONNX file, and the fingerprint of all files of the model."""
     try:
         import onnxruntime
     except ImportError as error:
         raise MissingExtraError(
             "computing descriptors needs onnxruntime: pip install 'logt-search[images]'"
         ) from error
+    providers = _providers(onnxruntime)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1  # images are processed in parallel instead
     options.enable_mem_pattern = False  # it needs inputs of equal size
@@ -37,12 +43,22 @@ def load_session(file: Path) -> tuple[Any, str]:
     # onnxruntime finds external data beside a path, but those of a model in memory in the current folder.
     source = str(file) if files else data
     try:
-        session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(source, options, providers=providers)
     except Exception as error:  # onnxruntime has no exception class of its own for invalid files
         raise InvalidInputError(f"{file} cannot be loaded as an ONNX model: {error}") from error
     if files and fingerprint(file) != before:
         raise InvalidInputError(f"the files of the model {file} were changed while it was loaded; load it again")
     return session, before
+
+
+def _providers(onnxruntime: Any) -> list[Any]:
+    """Return what computes: the processor, or a GPU that DEVICE_VARIABLE names."""
+    kind, _, number = os.environ.get(DEVICE_VARIABLE, "cpu").partition(":")
+    if kind == "cpu":
+        return ["CPUExecutionProvider"]
+    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        raise MissingExtraError("models run on a GPU with another package: pip install onnxruntime-gpu")
+    return [("CUDAExecutionProvider", {"device_id": int(number or 0)})]
 
 
 def choose_output(session: Any, wanted: str | None, usual: Sequence[str], file: Path) -> str:

@@ -187,8 +187,12 @@ class BaseCollection(ABC):
         return self.index.metric == "cosine" and self.report()["linked"] > 0
 
     def search(self, Q: Any, k: int, effort: float | None = None, rerank: Rerank = None) -> list[list[Hit]]:
-        """Return the k best hits of each row of Q; uses one thread because requests already run in parallel."""
-        return to_hits(self.index.search(Q, k, effort=effort, rerank=rerank, threads=1))
+        """Return the k best hits of each row of Q."""
+        return to_hits(self.find(Q, k, effort, rerank))
+
+    def find(self, Q: Any, k: int, effort: float | None, rerank: Rerank) -> SearchResult:
+        """Search the index; uses one thread because requests already run in parallel."""
+        return self.index.search(Q, k, effort=effort, rerank=rerank, threads=1)
 
     def search_ids(
         self, ids: list[Id], k: int, effort: float | None = None, rerank: Rerank = None
@@ -199,7 +203,7 @@ class BaseCollection(ABC):
             if query_id not in index:
                 raise id_not_found(query_id)
         Q = index.reconstruct(ids)
-        hits = to_hits(index.search(Q, k + 1, effort=effort, rerank=rerank, threads=1))
+        hits = to_hits(self.find(Q, k + 1, effort, rerank))
         return [[hit for hit in row if hit.id != query_id][:k] for query_id, row in zip(ids, hits, strict=True)]
 
     def report(self) -> Report:

@@ -1,0 +1,45 @@
+"""A served index of vectors on a GPU: for reading; it follows what other processes save."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from logt.index import Index
+from logt.results import Report, SearchResult
+from logt.server.collection import BaseCollection, Change, Rerank
+from logt.server.errors import HTTPError
+from logt.server.gathering import GatheredSearches
+
+
+class DeviceCollection(BaseCollection):
+    """An index of vectors on a device. Searches of different clients are gathered into batches."""
+
+    def __init__(self, folder: Path, device: str):
+        super().__init__()
+        self._there = Index.open(folder, device=device)
+        self._title = folder.resolve().name
+        self._gathered = GatheredSearches(self._there.search)
+
+    @property
+    def index(self) -> Any:
+        return self._there
+
+    @property
+    def title(self) -> str:
+        return self._title
+
+    def find(self, Q: Any, k: int, effort: float | None, rerank: Rerank) -> SearchResult:
+        return self._gathered.search(np.atleast_2d(np.asarray(Q, np.float32)), k, effort=effort, rerank=rerank)
+
+    def apply(self, changes: Sequence[Change]) -> list[Any]:
+        raise HTTPError(409, "read_only", "this index is served from a GPU, for reading only")
+
+    def refresh(self) -> None:
+        self._there.refresh()
+
+    def report(self) -> Report:
+        return self._there.report()
