@@ -14,7 +14,7 @@ GROWTH ?=
 FUZZ ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format docs figures sanitize torture fuzz wheel bench growth updates scale images-bench serve-bench page-bench clean
+.PHONY: help demo test check format docs figures sanitize torture fuzz wheel bench growth updates scale images-bench serve-bench page-bench gpu-test gpu-bench clean
 
 help:           ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -123,6 +123,20 @@ serve-bench: $(VENV)/.dev     ## requests per second and latency of logt serve; 
 
 page-bench: $(VENV)/.dev      ## the web page with 100,000 photos
 	$(BIN)/python -m benchmarks.page
+
+# CuPy for the CUDA of the driver; GPU_EXTRA=cupy-cuda12x for an older one.
+GPU_EXTRA ?= '.[gpu]'
+GPU ?=
+
+$(VENV)/.gpu: $(SOURCES) | $(VENV)/.dev
+	$(call install,$(GPU_EXTRA))
+	touch $@
+
+gpu-test: $(VENV)/.gpu        ## the tests of searches and builds on a GPU, on the GPU
+	LOGT_DEVICE=cuda $(BIN)/python -m pytest tests/test_gpu.py
+
+gpu-bench: $(VENV)/.gpu       ## builds and searches on a GPU; GPU="--rows 100000000 --place drawn" or GPU="--data FOLDER"
+	$(BIN)/python -m benchmarks.gpu $(GPU)
 
 clean:                        ## remove everything that was built
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
