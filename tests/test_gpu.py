@@ -417,7 +417,7 @@ def test_codes_of_the_device_hold_the_same_bits(dim):
     np.testing.assert_allclose(levels[:, : layout.coded], fields[segment.position[rows]] - middles)
 
 
-# ------------------------------------------------------------------------------------------------ kernels and references
+# ----------------------------------------------------------------------------------------------- kernels, references
 
 
 @on_gpu
