@@ -154,7 +154,8 @@ def test_a_failed_build_leaves_nothing_and_the_next_may_find_a_lock(files, tmp_p
     run_logt("build", files / "x.npy", target)
     assert "300 vectors" in run_logt("verify", target)
     assert "--overwrite" in run_logt("build", files / "x.npy", target, ok=False)
-    run_logt("build", files / "x.npy", target, "--overwrite")
+    run_logt("build", files / "x.npy", target, "--overwrite", "--link", 3)
+    assert logt.open(target).report()["linked"] == len(logt.open(target))
 
 
 def test_a_manifest_of_another_program_is_never_overwritten(files, tmp_path, run_logt):

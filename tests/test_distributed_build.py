@@ -132,6 +132,58 @@ def test_a_killed_driver_leaves_the_old_index_and_resumes(sources, reference, tm
     np.testing.assert_array_equal(index.ids, logt.open(reference).ids)
 
 
+@pytest.fixture(scope="module")
+def linked(tmp_path_factory, sources):
+    """The index with a neighbor graph that one worker builds."""
+    out = tmp_path_factory.mktemp("linked") / "index"
+    assert logt.distributed.build(sources, out, workers=1, segment_size=SIZE, link=10).linked == 4200
+    return out
+
+
+def test_the_graph_does_not_depend_on_the_workers_or_on_a_stop_and_has_most_neighbors(
+    sources, linked, tmp_path, pool
+):
+    def stop(what, done, total):
+        if what == "linking" and done == 1:
+            raise KeyboardInterrupt
+
+    settings = {"pool": pool, "segment_size": SIZE, "link": 10}
+    with pytest.raises(KeyboardInterrupt):
+        logt.distributed.build(sources, tmp_path / "index", **settings, progress=stop)
+    started = []
+    logt.distributed.build(sources, tmp_path / "index", **settings, progress=lambda *about: started.append(about))
+    assert max((total for what, _, total in started if what == "linking"), default=0) < 3  # regions
+    assert content(tmp_path / "index") == content(linked)
+    assert not [name for name in content(linked) if name.startswith(("build-", "links-"))]
+    index = logt.open(linked)
+    mine, all_of_it = index.links, index.graph(10)
+    assert overlap(mine.rows.reshape(-1, 10), all_of_it.rows.reshape(-1, 10)) > 0.7  # without any clusters
+    assert len(np.unique(np.append(mine.rows // SIZE, -1))) == 4  # also across segments
+    assert index._snapshot.graph.recall.size
+
+
+def test_more_segments_than_lists_are_linked(vectors, tmp_path, pool):
+    np.save(tmp_path / "x.npy", vectors(30, DIM))
+    done = logt.distributed.build(tmp_path / "x.npy", tmp_path / "index", pool=pool, segment_size=1, link=40)
+    assert (done.segments, done.linked) == (30, 30)
+    graph = logt.open(tmp_path / "index").links
+    assert 0 < len(graph.rows) <= 30 * 29
+    np.save(tmp_path / "x.npy", vectors(1, DIM))
+    assert logt.distributed.build(tmp_path / "x.npy", tmp_path / "one", pool=pool, link=40).linked == 0
+
+
+def test_the_graph_of_one_segment_is_that_of_link(sources, tmp_path, pool):
+    logt.distributed.build(sources, tmp_path / "index", pool=pool, link=10)
+    with logt.open(tmp_path / "index", mode="a") as index:
+        index.link(10)
+        index.save()
+    mine = logt.open(tmp_path / "index")
+    assert mine.generation == 2
+    logt.distributed.build(sources, tmp_path / "other", pool=pool, link=10)
+    graphs = [{n: b for n, b in content(tmp_path / f).items() if n[:6] == "graph-"} for f in ("index", "other")]
+    assert graphs[0] == graphs[1] != {}
+
+
 def test_sources_may_be_of_different_types(sources, reference, tmp_path, pool):
     h5py, pa = pytest.importorskip("h5py"), pytest.importorskip("pyarrow")
     import pyarrow.parquet as pq
@@ -194,6 +246,13 @@ def test_unusable_arguments_are_refused(sources, reference, tmp_path, pool):
     ):
         with pytest.raises(InvalidInputError, match=message):
             logt.distributed.build(given, tmp_path / "index", pool=pool)
+    for settings, message in (
+        ({"link": 0}, "link must be >= 1"),
+        ({"link": 2000}, "link must be at most 1,000"),
+        ({"link": 5, "method": logt.methods.lo_gt(n=10)}, "call Index.link"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            logt.distributed.build(sources, tmp_path / "index", pool=pool, **settings)
     with pytest.raises(InvalidInputError, match="is an index"):
         logt.distributed.build(sources, reference, pool=pool)
     with pytest.raises(OSError, match=r"none\.npy"):

@@ -36,25 +36,26 @@ def test_a_build_on_ray_has_the_bytes_of_a_build_with_processes_whatever_is_kill
 
     def die_once(line):
         kind = json.loads(line)["kind"]
-        if kind in ("train", "encode") and not (mark := tmp_path / f"{kind} died").exists():
+        if kind in ("train", "encode", "link_region") and not (mark := tmp_path / f"{kind} died").exists():
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return run_task(line)
 
     pool = logt.distributed.RayPool()
     pool._remote = ray.remote(die_once)
-    done = logt.distributed.build(sources, tmp_path / "ray", pool=pool, segment_size=500)
-    assert done.segments == 2
-    assert (tmp_path / "train died").exists()
-    assert (tmp_path / "encode died").exists()
-    logt.distributed.build(sources, tmp_path / "here", workers=1, segment_size=500)
+    done = logt.distributed.build(sources, tmp_path / "ray", pool=pool, segment_size=500, link=5)
+    assert (done.segments, done.linked) == (2, 900)
+    for kind in ("train", "encode", "link_region"):
+        assert (tmp_path / f"{kind} died").exists()
+    logt.distributed.build(sources, tmp_path / "here", workers=1, segment_size=500, link=5)
     mine, here = ({path.name: path.read_bytes() for path in (tmp_path / n).iterdir()} for n in ("ray", "here"))
     assert mine == here
 
 
 def test_the_command_builds_on_a_cluster_that_is_not_named(tmp_path, vectors, run_logt):
     np.save(tmp_path / "vectors.npy", vectors(300, DIM))
-    assert '"vectors": 300' in run_logt("build", "--ray", tmp_path / "vectors.npy", tmp_path / "index", "--json")
+    options = ("--ray", "--link", 5, "--json")
+    assert '"linked": 300' in run_logt("build", tmp_path / "vectors.npy", tmp_path / "index", *options)
     assert len(logt.open(tmp_path / "index")) == 300
 
 

@@ -63,6 +63,10 @@ def build(
         bool, typer.Option(help="Also store one byte per dimension on disk, to re-rank the best candidates.")
     ] = True,
     metric: Annotated[str, typer.Option(help="cosine, ip or l2.")] = "cosine",
+    link: Annotated[
+        int | None,
+        typer.Option(min=1, help="Also compute the neighbor graph, with so many neighbors per vector; 50 is usual."),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed; same vectors, seed and processor: same index.")] = 0,
     threads: Threads = None,
     workers: Annotated[
@@ -100,12 +104,14 @@ def build(
             if X is None:
                 with ProcessPool(workers) if ray is None else RayPool(ray or None, workers) as pool:
                     done = build_distributed(
-                        sources, index, **settings, pool=pool, overwrite=overwrite, progress=report
+                        sources, index, **settings, link=link, pool=pool, overwrite=overwrite, progress=report
                     )
             else:
                 new = Index(X.shape[1], **settings, device=device)
                 with _new_folder(index) as folder:
                     new.add(X, threads=threads, progress=report)
+                    if link is not None:
+                        new.link(link, threads=threads, progress=report)
                     new.save(folder)
     except KeyboardInterrupt:
         resume = "the same command resumes" if X is None else "nothing was written"

@@ -25,6 +25,7 @@ from logt.distributed.staging import is_dataset, staged_files
 from logt.distributed.tasks import HELD_OUT, Result, read_record, write_record
 from logt.engine.protocols import Method
 from logt.errors import InvalidInputError
+from logt.index import MAX_NEIGHBORS
 from logt.lists.method import Sketched
 from logt.lists.training import PER_UNIT
 from logt.methods import _check_method
@@ -41,17 +42,24 @@ MEASURED = 2 << 30
 One task reads them. At least one segment is read.
 """
 
+MEASURED_LINKED = 16 << 30
+"""The same for searches on the neighbor graph. It is more because vectors of other segments are missing as neighbors.
+
+The task maps the files; only the full read that searches are compared with reads all of them.
+"""
+
 
 @dataclass(frozen=True)
 class BuildSummary:
     """What a build did.
 
-    vectors, segments: of the index. resumed: segments that an earlier run had finished. driver_bytes: received from
-    the workers by the process that started them.
+    vectors, segments: of the index. linked: vectors in the neighbor graph. resumed: segments that an earlier run had
+    finished. driver_bytes: received from the workers by the process that started them.
     """
 
     vectors: int
     segments: int
+    linked: int
     resumed: int
     driver_bytes: int
 
@@ -64,6 +72,7 @@ def build(
     metric: str = "cosine",
     seed: int = 0,
     segment_size: int | Literal["auto"] = "auto",
+    link: int | None = None,
     workers: int | None = None,
     pool: Pool | None = None,
     overwrite: bool = False,
@@ -78,7 +87,9 @@ def build(
     rows, in the order of the sources. Or a Ray Dataset with a column of vectors, whose blocks are written to files
     next to `out` first; a build from it does not resume. out: the folder or URL of the index; all workers must be
     able to write to it. method, metric, seed: as of `logt.Index`. segment_size: the most vectors of a segment, and
-    of one task. workers: processes on this machine, one per core if None. pool: where tasks run instead, such as
+    of one task. link: neighbors per vector of the neighbor graph, as of `Index.link`; None for no graph. A task links
+    the vectors of some lists that are near each other, with half as many around them: some neighbors in other lists
+    are missing. workers: processes on this machine, one per core if None. pool: where tasks run instead, such as
     `logt.distributed.RayPool()`. overwrite: replace an index that is there. progress: True draws bars; a function is
     called as progress(what, done, total).
     """
@@ -89,6 +100,10 @@ def build(
     size = check_int("segment_size", method.segment_size if segment_size == "auto" else segment_size)
     if size > MAX_ROWS:
         raise InvalidInputError(f"segment_size must be at most {MAX_ROWS:,}, got {size}")
+    if link is not None and check_int("link", link) > MAX_NEIGHBORS:
+        raise InvalidInputError(f"link must be at most {MAX_NEIGHBORS:,}, got {link}")
+    if link is not None and not isinstance(method, Sketched):
+        raise InvalidInputError("a build links inverted lists only; build without link, and call Index.link")
     settings = {"metric": parse_metric(metric), "seed": check_int("seed", seed, least=0), "segment_size": size}
     with (
         ProcessPool(workers) if pool is None else nullcontext(pool) as used,
@@ -97,18 +112,19 @@ def build(
         staged_files(sources, out) if is_dataset(sources) else nullcontext(listed) as files,
     ):
         names = [str(source) if is_url(source) else str(local_path(source)) for source in files]
-        return _Build(used, target, method, settings, report).run(names)
+        return _Build(used, target, method, settings, report, link).run(names)
 
 
 @dataclass(frozen=True)
 class _Build:
-    """One build: the steps of the driver. settings: metric, seed and segment_size."""
+    """One build: the steps of the driver. settings: metric, seed and segment_size. link: neighbors per vector."""
 
     pool: Pool
     target: Store
     method: Method
     settings: dict[str, Any]
     progress: Progress | None
+    link: int | None = None
 
     def run(self, sources: Sequence[str]) -> BuildSummary:
         before = self.pool.received
@@ -130,8 +146,14 @@ class _Build:
         codec = self._learn(self.method, task, blocks, key) if isinstance(self.method, Sketched) else None
         results, resumed = self._encode(task, blocks, codec, key)
         measured = codec and self._measure(task, codec, results)
-        self._commit({"dim": dim, **self.settings, "next_id": sum(rows)}, results, codec, measured)
-        return BuildSummary(sum(rows), len(blocks), resumed, self.pool.received - before)
+        vectors, graph, links = sum(rows), None, list[Result]()
+        if measured is not None and self.link is not None and vectors > 1:
+            graph, links = self._link(task, measured, results, key)
+        self._commit({"dim": dim, **self.settings, "next_id": vectors}, results, codec, measured, graph)
+        for file in links:
+            self.target.location.remove(file["name"])
+        linked = 0 if graph is None else vectors
+        return BuildSummary(vectors, len(blocks), linked, resumed, self.pool.received - before)
 
     def _learn(self, method: Sketched, task: dict[str, Any], blocks: Sequence[Block], key: str) -> Result:
         """Return the file of the codec: draw a sample of all blocks, and train on it in one task."""
@@ -179,19 +201,43 @@ class _Build:
 
     def _measure(self, task: dict[str, Any], codec: Result, results: Sequence[Result]) -> Result:
         """Return the file of the codec with its measured accuracy."""
-        size = sum(about["bytes"] for result in results for about in result["files"].values())
-        chosen = results[:: min(-(-size // MEASURED), len(results))]
-        segments = [
-            [{"name": name, **files[name]} for part in ("segment", "refinement") if (name := entry.get(part))]
-            for entry, files in ((result["entry"], result["files"]) for result in chosen)
-        ]
+        chosen = _some(results, MEASURED)
         alone = {**task, "kind": "measure", "threads": self.pool.machine_threads}
-        about = {"codec": codec, "segments": segments, "share": len(chosen) / len(results)}
+        about = {"codec": codec, "segments": _segment_files(chosen), "share": len(chosen) / len(results)}
         (done,) = self._map([{**alone, **about}], "measuring recall")
         return dict(done["file"])
 
+    def _link(
+        self, task: dict[str, Any], codec: Result, results: Sequence[Result], key: str
+    ) -> tuple[Result, list[Result]]:
+        """Return (the file of the neighbor graph, files that are not needed after that).
+
+        Each region of lists is linked by one task. Another one joins their neighbors to one graph.
+        """
+        task = {**task, "codec": codec, "k": self.link}
+        every = {**task, "kind": "link_region", "segments": _segment_files(results), "regions": len(results)}
+        if len(results) == 1:
+            every["threads"] = self.pool.machine_threads
+        names = [f"build-{key}-links-{self.link}-{number:08d}.json" for number in range(len(results))]
+        done: dict[int, Result] = {}
+        for number, name in enumerate(names):
+            if (old := read_record(self.target.location, name)) is not None and self._is_there([old["file"]]):
+                done[number] = old
+        tasks = [{**every, "number": n, "record": name} for n, name in enumerate(names) if n not in done]
+        done |= {result["number"]: result for result in self._map(tasks, "linking")}
+        links = [done[number]["file"] for number in range(len(names))]
+        alone = {**task, "kind": "store_links", "links": links, "threads": self.pool.machine_threads}
+        chosen = _segment_files(_some(results, MEASURED_LINKED))
+        (stored,) = self._map([{**alone, "segments": chosen}], "measuring recall of the graph")
+        return dict(stored["file"]), links
+
     def _commit(
-        self, settings: dict[str, Any], results: Sequence[Result], codec: Result | None, measured: Result | None
+        self,
+        settings: dict[str, Any],
+        results: Sequence[Result],
+        codec: Result | None,
+        measured: Result | None,
+        graph: Result | None,
     ) -> None:
         """Write the manifest; after that, the index is there."""
         files = {name: about for result in results for name, about in result["files"].items()}
@@ -208,6 +254,9 @@ class _Build:
             "segments": entries,
             "strings": None,
         }
+        if graph is not None:
+            contents["graph"] = {"graph": graph["name"]}
+            files[graph["name"]] = {"bytes": graph["bytes"], "checksum": graph["checksum"]}
         self.target.write_entries(contents, dict(sorted(files.items())))
 
     # ------------------------------------------------------------------------------------------------ details
@@ -229,3 +278,17 @@ class _Build:
 
     def _is_there(self, files: Sequence[Result]) -> bool:
         return all(self.target.location.size(file["name"]) == file["bytes"] for file in files)
+
+
+def _some(results: Sequence[Result], most: int) -> Sequence[Result]:
+    """Return the results of segments, or of some of them that have about so many bytes at most."""
+    size = sum(about["bytes"] for result in results for about in result["files"].values())
+    return results[:: min(-(-size // most), len(results))]
+
+
+def _segment_files(results: Sequence[Result]) -> list[list[Result]]:
+    """Return the files of each segment."""
+    return [
+        [{"name": name, **files[name]} for part in ("segment", "refinement") if (name := entry.get(part))]
+        for entry, files in ((result["entry"], result["files"]) for result in results)
+    ]

@@ -21,9 +21,12 @@ from logt._internal.validation import FloatRows
 from logt.datasets.row_files import rows_shape, source_stamp
 from logt.distributed.blocks import Block, read_block
 from logt.errors import ConflictError, CorruptIndexError, InvalidInputError, MissingExtraError
-from logt.lists.calibration import calibrate
+from logt.graph.build import nearest_neighbors
+from logt.graph.stored_graph import StoredGraph
+from logt.lists.calibration import calibrate, calibrate_graph
 from logt.lists.codec import Codec
 from logt.lists.method import Sketched
+from logt.lists.regions import read_region
 from logt.lists.segment import ListSegment
 from logt.storage.files import array_file, checksum
 from logt.storage.locations import Location, location_at
@@ -123,21 +126,50 @@ def encode(task: Task) -> Result:
 
 def measure(task: Task) -> Result:
     """Measure the accuracy of searches on some segments; write the codec with it, and return its file."""
-    location = location_at(task["out"])
-    codec = _codec(task["out"], json.dumps(task["codec"]))
-    segments = [
-        ListSegment.from_arrays(
-            codec, {name: array for file in files for name, array in location.read_arrays(file["name"], file).items()}
-        )
-        for files in task["segments"]
-    ]
     rng = np.random.default_rng(task["seed"])
-    measured = calibrate(segments, None, rng, Workers(task["threads"]), task["share"])
-    return _write(location, "model", (measured[0].codec if measured else codec).arrays)
+    measured = calibrate(_read_segments(task), None, rng, Workers(task["threads"]), task["share"])
+    return _write(location_at(task["out"]), "model", measured[0].codec.arrays)
+
+
+def link_region(task: Task) -> Result:
+    """Write the neighbors of the vectors of one region of lists, and return their file."""
+    location = location_at(task["out"])
+    part, own = read_region(_read_segments(task), task["number"], task["regions"])
+    ids, neighbors, similarity = nearest_neighbors([part], task["dim"], task["k"], Workers(task["threads"]))
+    rows = np.append(ids, -1).astype(np.int32)  # a vector is in the row of its id
+    arrays: dict[str, Array] = {"ids": ids[own], "neighbors": rows[neighbors[own]], "similarity": similarity[own]}
+    result = {"number": task["number"], **_write(location, "links", arrays)}
+    write_record(location, task["record"], result)
+    return result
+
+
+def store_links(task: Task) -> Result:
+    """Write the neighbor graph of all regions, with the measured accuracy of searches on it; return its file."""
+    location, k = location_at(task["out"]), task["k"]
+    parts = [location.read_arrays(file["name"], file) for file in task["links"]]
+    least = min(part["similarity"].min(where=part["neighbors"] >= 0, initial=1.0) for part in parts)
+    ids = np.arange(sum(len(part["ids"]) for part in parts))
+    graph = StoredGraph.assemble(
+        ids, k, float(least), ((part["ids"], part["neighbors"], part["similarity"]) for part in parts)
+    )
+    segments = _read_segments(task)
+    measured = graph.restrict(np.concatenate([segment.ids for segment in segments]))
+    if measured is not None:
+        measured = calibrate_graph(segments, measured, None, np.random.default_rng(0), Workers(task["threads"]))
+        graph = replace(graph, recall=measured.recall)
+    return _write(location, "graph", graph.arrays)
+
+
+def _read_segments(task: Task) -> list[ListSegment]:
+    """Return the segments that a task names; there is at least one."""
+    location, codec = location_at(task["out"]), _codec(task["out"], json.dumps(task["codec"]))
+    parts = ([location.read_arrays(file["name"], file) for file in files] for files in task["segments"])
+    return [ListSegment.from_arrays(codec, {name: part[name] for part in some for name in part}) for some in parts]
 
 
 _KINDS: dict[str, Callable[[Task], Result]] = {
-    function.__name__: function for function in (inspect, draw_sample, train, encode, measure)
+    function.__name__: function
+    for function in (inspect, draw_sample, train, encode, measure, link_region, store_links)
 }
 
 

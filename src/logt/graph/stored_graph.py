@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -45,21 +45,34 @@ class StoredGraph(RemovableRows):
         cls, ids: Ids, neighbors: NDArray[np.int32], similarity: Floats, k: int, workers: Workers = SERIAL
     ) -> StoredGraph:
         """Create lists of k neighbors. neighbors, similarity: (N, k), or fewer columns so far; -1 for none."""
-        N, width = neighbors.shape
-        parts = split_range(N, _BLOCK)
-        least = workers.map(lambda p: similarity[p].min(where=neighbors[p] >= 0, initial=1.0), parts)
-        bounds = np.array([max(min(1 - 1e-3, *map(float, least), 1.0), -1.0), 1], np.float32)
-        low, level = np.zeros((N, k), np.uint16), np.zeros((N, k), np.uint8)
-        high = np.zeros((N, k), _high_type(N))
+        parts = split_range(len(ids), _BLOCK)
+        least = workers.map(lambda p: float(similarity[p].min(where=neighbors[p] >= 0, initial=1.0)), parts)
+        graph = cls.assemble(ids, k, min(least, default=1.0), ())
+        workers.map(lambda p: graph._write(p, neighbors[p], similarity[p]), parts)
+        return graph
 
-        def fill(part: slice) -> None:
-            known = neighbors[part] >= 0
-            rows = np.where(known, neighbors[part], 0)
-            low[part, :width], high[part, :width] = rows & 0xFFFF, rows >> 16
-            level[part, :width] = np.where(known, _to_levels(similarity[part], bounds), 0)
+    @classmethod
+    def assemble(
+        cls, ids: Ids, k: int, least: float, parts: Iterable[tuple[slice | Ids, NDArray[np.int32], Floats]]
+    ) -> StoredGraph:
+        """Create lists of k neighbors from those of some rows at a time.
 
-        workers.map(fill, parts)
-        return cls(ids, low, high, level, bounds)
+        least: the lowest similarity. parts: (rows, neighbors, similarities), as of `encode`.
+        """
+        N = len(ids)
+        bounds = np.array([max(min(least, 1 - 1e-3), -1.0), 1], np.float32)
+        lists = np.zeros((N, k), np.uint16), np.zeros((N, k), _high_type(N)), np.zeros((N, k), np.uint8)
+        graph = cls(ids, *lists, bounds)
+        for part in parts:
+            graph._write(*part)
+        return graph
+
+    def _write(self, rows: slice | Ids, neighbors: NDArray[np.int32], similarity: Floats) -> None:
+        """Write the neighbors of some rows of a new graph; -1 for none."""
+        known, width = neighbors >= 0, neighbors.shape[1]
+        used = np.where(known, neighbors, 0)
+        self.low[rows, :width], self.high[rows, :width] = used & 0xFFFF, used >> 16
+        self.level[rows, :width] = np.where(known, _to_levels(similarity, self.bounds), 0)
 
     @property
     def k(self) -> int:
@@ -116,15 +129,29 @@ class StoredGraph(RemovableRows):
         rows = np.flatnonzero(self.live)
         return self._keep(rows) if len(rows) else None
 
+    def restrict(self, ids: Ids) -> StoredGraph | None:
+        """Return the graph of some of its vectors, and of the edges between them; None if it has none of them."""
+        rows = np.sort(self.find(ids))
+        if len(rows) == len(self):
+            return self
+        return self._keep(rows) if len(rows) else None
+
     def _keep(self, rows: Ids) -> StoredGraph:
         """Return the graph of some rows only, which are renumbered in this order; none of them counts as removed."""
         new = np.full(len(self), -1, np.int64)
         new[rows] = np.arange(len(rows))
-        neighbors, level = self._rows(rows), self.level[rows]
-        moved = np.where(neighbors >= 0, new[neighbors], -1)
-        order = np.argsort(moved < 0, axis=1, kind="stable")  # the lists have no gaps
-        moved, level = np.take_along_axis(moved, order, 1), np.take_along_axis(level, order, 1)
-        return self._with_lists(self.ids[rows], moved, level)
+        low, level = np.zeros((len(rows), self.k), np.uint16), np.zeros((len(rows), self.k), np.uint8)
+        high = np.zeros((len(rows), self.k), _high_type(len(rows)))
+        for at in range(0, len(rows), _BLOCK):
+            part = slice(at, at + _BLOCK)
+            neighbors = self._rows(rows[part])
+            moved = np.where(neighbors >= 0, new[neighbors], -1)
+            order = np.argsort(moved < 0, axis=1, kind="stable")  # the lists have no gaps
+            moved, levels = (np.take_along_axis(lists, order, 1) for lists in (moved, self.level[rows[part]]))
+            known = moved >= 0
+            used = np.where(known, moved, 0)
+            low[part], high[part], level[part] = used & 0xFFFF, used >> 16, np.where(known, levels, 0)
+        return StoredGraph(self.ids[rows], low, high, level, self.bounds, self.recall)
 
     def insert_rows(self, ids: Ids) -> StoredGraph:
         """Return the graph with rows for some increasing ids, none of which is live; they have no neighbors yet."""
@@ -195,13 +222,6 @@ class StoredGraph(RemovableRows):
         lists, levels = np.zeros((len(rows), self.k), np.int64), np.zeros((len(rows), self.k), np.uint8)
         lists[place, rank], levels[place, rank] = other[best], _LEVELS - far[best]
         return lists, levels
-
-    def _with_lists(self, ids: Ids, neighbors: Array, level: NDArray[np.uint8]) -> StoredGraph:
-        """Return a graph with the same bounds and no removals; neighbors: rows of ids, -1 for none."""
-        known = neighbors >= 0
-        used = np.where(known, neighbors, 0)
-        low, high = (used & 0xFFFF).astype(np.uint16), (used >> 16).astype(_high_type(len(ids)))
-        return StoredGraph(ids, low, high, np.where(known, level, np.uint8(0)), self.bounds, self.recall)
 
     # ------------------------------------------------------------------------------------------------- storage
 

@@ -224,12 +224,15 @@ def by_codec(segments: Iterable[ListSegment]) -> dict[int, list[ListSegment]]:
     return groups
 
 
-def merge_segments(segments: Sequence[ListSegment]) -> ListSegment:
-    """Return one segment with the live rows of several that share a codec; their estimates do not change."""
+def merge_segments(segments: Sequence[ListSegment], rows: Sequence[Ids] | None = None) -> ListSegment:
+    """Return one segment with rows of several that share a codec, the live ones by default.
+
+    Their estimates do not change.
+    """
     first = segments[0]
-    live = [np.flatnonzero(segment.live) for segment in segments]
-    parts = [segment.encoded(rows) for segment, rows in zip(segments, live, strict=True)]
-    ids = np.concatenate([segment.ids[rows] for segment, rows in zip(segments, live, strict=True)])
+    used = [np.flatnonzero(segment.live) for segment in segments] if rows is None else rows
+    parts = [segment.encoded(mine) for segment, mine in zip(segments, used, strict=True)]
+    ids = np.concatenate([segment.ids[mine] for segment, mine in zip(segments, used, strict=True)])
     order = np.argsort(ids)
     gathered = {
         field.name: _gather([getattr(part, field.name) for part in parts], order) for field in fields(Encoded)
