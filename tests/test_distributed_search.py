@@ -10,7 +10,7 @@ import warnings
 
 import numpy as np
 import pytest
-from exact_index import built
+from exact_index import built, overlap
 
 import logt
 import logt.distributed
@@ -128,8 +128,11 @@ def test_string_ids_and_the_graph_give_what_they_give_on_one_machine(cluster, tm
         assert "photo" not in index
         for rerank in (None, "diffusion", logt.Diffusion()):
             for allowed in (None, some, []):
-                mine = index.search(Q, 5, rerank=rerank, filter=allowed)
+                mine = index.search(Q, 5, rerank=rerank, filter=allowed, beam=0)
                 assert_same(mine, here.search(Q, 5, rerank=rerank, filter=allowed, beam=0))
+        exact = here.search(Q, 5, effort=1.0).ids
+        assert overlap(index.search(Q, 5, effort=0, beam=200).ids, exact) > 0.95  # each shard has a part of the graph
+        assert overlap(index.search(Q, 5, recall=0.95).ids, exact) > 0.9
         with pytest.raises(InvalidInputError, match="with a filter of ids, not with a mask"):
             index.search(Q, 5, rerank="diffusion", filter=np.ones(len(here), bool))
 

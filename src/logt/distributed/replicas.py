@@ -100,6 +100,11 @@ class Replicas:
             missing.extend(lost)
         return results
 
+    def call_first(self, method: str) -> list[Any]:
+        """Return the result of a method of the first replica of each shard, which may take as long as loading."""
+        calls = [self._send(replicas[0], method) for replicas in self.shards]
+        return [self._finish(shard, call, LOAD_SECONDS) for shard, call in enumerate(calls)]
+
     def close(self) -> None:
         """Stop all actors, unless the connection to the cluster has ended, or this is a fork of their process."""
         if os.getpid() != self._pid or not self._ray.is_initialized():

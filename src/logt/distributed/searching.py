@@ -1,4 +1,4 @@
-"""An index that is searched in shards on a Ray cluster: the ids and scores of one machine."""
+"""An index that is searched in shards on a Ray cluster: the ids and scores of one machine, but for the graph."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any, Literal, Self, Unpack
 import numpy as np
 
 from logt._internal.params import SearchParams, SearchSettings, as_search_params
+from logt._internal.recall_curve import RecallCurve
 from logt._internal.types import Array, Floats, Ids, Metric, SomeIds, Vectors
 from logt._internal.validation import as_int_ids, as_mask, check_float, check_int
 from logt.distributed.cluster import connect
@@ -24,7 +25,7 @@ from logt.engine.string_ids import as_strings
 from logt.errors import BusyError, ConflictError, InvalidInputError, MissingShardsError
 from logt.graph.diffusion import Diffusion
 from logt.lists.inverted_lists import CandidateDepths, Probe
-from logt.lists.search import user_scores
+from logt.lists.search import search_limits, user_scores
 from logt.lists.shards import ListTotals, balance, merge_candidates, split_by_bytes
 from logt.results import RangeResult, Report, SearchResult
 from logt.storage.locations import is_url, local_path
@@ -45,12 +46,17 @@ class ShardedResult(SearchResult):
 
 @dataclass(frozen=True, eq=False)
 class ShardState:
-    """One saved state of an index, and the actors that hold it. parts: the segments of each shard."""
+    """One saved state of an index, and the actors that hold it.
+
+    parts: the segments of each shard. curves: the recall of searches on the neighbor graph, as each shard has
+    measured it; none if one could not; None without a graph.
+    """
 
     path: str
     outline: Outline
     parts: Sequence[Sequence[int]]
     actors: Replicas
+    curves: Sequence[RecallCurve] | None = None
 
     @property
     def names(self) -> Snapshot:
@@ -114,14 +120,25 @@ def _load(
         parts = balance(outline.sizes, min(shards, max(1, len(outline.sizes))))
     try:
         actors = Replicas(ray, path, outline.state, parts, replicas, seconds)
+        curves = _measured(actors) if outline.linked else None
     except (ConflictError, FileNotFoundError, MissingShardsError):
         if attempts == 1:
             raise
         time.sleep(1)
         return _load(ray, path, replicas, shards, shard_bytes, seconds, attempts - 1)
-    state = ShardState(path, outline, parts, actors)
+    state = ShardState(path, outline, parts, actors, curves)
     weakref.finalize(state, actors.close).atexit = False  # when another state is used, and the last search has ended
     return state
+
+
+def _measured(actors: Replicas) -> list[RecallCurve]:
+    """Return the recall of searches on the graph of each shard where it matters; none if one could not measure it."""
+    try:
+        known = [recall for recall in actors.call_first("measure") if recall is not None]
+    except BaseException:
+        actors.close()
+        raise
+    return list(map(RecallCurve, known)) if all(recall.size for recall in known) else []
 
 
 class DistributedIndex:
@@ -226,6 +243,9 @@ class DistributedIndex:
     ) -> ShardedResult:
         """Return the k best vectors for each row of Q, or for one query; the ids and scores of `Index.search`.
 
+        With a neighbor graph, each shard uses the edges between its vectors, and the results differ from those of
+        one machine, unless `beam` is 0.
+
         A result is complete, or this raises MissingShardsError. allow_partial: leave out shards that do not return;
         `missing` of the result has their numbers. filter: ids, or a mask over all ids; functions cannot be sent to
         the shards. rerank: as of `Index.search`; the graph is read by this process, at the first search that needs
@@ -323,7 +343,8 @@ class _Search:
             count = sum(int(total.visible.sum()) + total.scanned for total in totals)
         refine = any(codec.refine for codec in outline.codecs)
         depths = CandidateDepths.total(codec.depths for codec in outline.codecs) if refine else None
-        limits = probe.limits(k, depths=depths, curves=[codec.curve for codec in outline.codecs if codec.curve])
+        curves = [codec.curve for codec in outline.codecs if codec.curve]
+        limits = search_limits(probe, k, depths, curves, self.state.curves if filters is None else None)
         k = min(k, count)
         limits = limits._replace(candidates=max(k, limits.candidates))
         if not k or not len(Q):

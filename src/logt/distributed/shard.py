@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from logt._internal.threads import SERIAL
+from logt._internal.threads import SERIAL, Workers, available_cores
 from logt._internal.types import Array, Floats, Ids, Metric
 from logt.engine.searching import search_range
 from logt.engine.snapshot import Snapshot
+from logt.lists.calibration import calibrate_graph
 from logt.lists.inverted_lists import ScanLimits
 from logt.lists.search import ListSearch, ListSearcher
 from logt.lists.shards import Candidates, ListTotals
@@ -27,14 +29,26 @@ class Shard:
         self._source = path, state, numbers
 
     def load(self) -> list[ListTotals]:
-        """Open the segments, and return their vectors by list."""
-        self._segments, self._codecs = read_part(*self._source)
+        """Open the segments and their part of the neighbor graph, and return their vectors by list."""
+        self._segments, self._codecs, self._graph = read_part(*self._source)
         self._snapshot = Snapshot(tuple(self._segments))
         return ListSearcher(self._segments, None, self._codecs).totals()
 
     def activate(self, totals: Sequence[ListTotals]) -> None:
         """Prepare the searches without a filter, with the totals of all shards."""
-        self._searcher = ListSearcher(self._segments, None, self._codecs, totals)
+        self._searcher = ListSearcher(self._segments, None, self._codecs, totals, self._graph)
+
+    def measure(self) -> Floats | None:
+        """Measure the recall of searches on the graph of this shard by effort, and return it as of `RecallCurve`.
+
+        Each shard that finds a fraction of its own best results finds at least that of the best of all. None if the
+        graph makes no difference. An empty array if the codecs were measured with given queries, which are not known.
+        """
+        if self._graph is None or all(segment.flat for segment in self._segments):
+            return None
+        graph = replace(self._graph, recall=np.empty((0, 0), np.float32))
+        workers = Workers(available_cores())
+        return calibrate_graph(self._segments, graph, None, np.random.default_rng(0), workers).recall
 
     def totals(self, filter: Array) -> list[ListTotals]:
         """Return the vectors that pass a filter, by list."""
@@ -45,6 +59,8 @@ class Shard:
     ) -> Candidates:
         """Return the candidates of each query in this shard. totals: of all shards, under the filter."""
         searcher = self._searcher if filter is None else self._filtered(filter, totals)
+        if limits.beam and searcher.graph is None:  # none of its vectors is linked yet: they are few
+            limits = limits._replace(everything=True)
         return searcher.candidates(np.ascontiguousarray(Q), limits)
 
     def ranges(self, Q: Floats, threshold: float, metric: Metric, filter: Filter) -> tuple[Array, Floats, Ids]:

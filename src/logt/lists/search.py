@@ -106,13 +106,10 @@ class ListSearcher:
 
     def limits(self, probe: Probe, k: int) -> ScanLimits:
         """Return how much a search for k results reads; it follows from the measured curves of the codecs."""
-        graph = self.graph if probe.beam != 0 and k <= MOST_WALKED else None
-        curve = RecallCurve(graph.recall) if graph is not None and graph.recall.size else None
-        if curve is None and self.curves and probe.effort is None and probe.beam is None:
-            graph = None  # how far a search on the graph must go for a recall was not measured
-        curves = [curve] if curve else self.curves
-        limits = probe.limits(k, depths=self.depths, curves=curves, linked=graph is not None)
-        if graph is not None and probe.beam is None:  # removed vectors lead nowhere
+        graph = self.graph
+        linked = None if graph is None else [RecallCurve(graph.recall)] if graph.recall.size else []
+        limits = search_limits(probe, k, self.depths, self.curves, linked)
+        if graph is not None and limits.beam and probe.beam is None:  # removed vectors lead nowhere
             limits = limits._replace(beam=round(limits.beam * len(graph) / max(graph.count, 1)))
         return limits
 
@@ -206,6 +203,25 @@ class ListSearch:
     def nbytes(self) -> int:
         """The bytes of what the search keeps beside the segments and the graph."""
         return self.searcher.graph_bytes
+
+
+def search_limits(
+    probe: Probe,
+    k: int,
+    depths: CandidateDepths | None,
+    curves: Sequence[RecallCurve],
+    linked: Sequence[RecallCurve] | None,
+) -> ScanLimits:
+    """Return how much a search for k results reads.
+
+    depths, curves: of the codecs, as of `Probe.limits`. linked: the curves of searches on the neighbor graph, none if
+    these were not measured; None if there is no graph.
+    """
+    if probe.beam == 0 or k > MOST_WALKED:
+        linked = None
+    if curves and not linked and probe.effort is None and probe.beam is None:
+        linked = None  # how far a search on the graph must go for a recall was not measured
+    return probe.limits(k, depths=depths, curves=linked or curves, linked=linked is not None)
 
 
 def user_scores(scores: Floats, metric: Metric) -> Floats:

@@ -1,10 +1,12 @@
-"""The files of a shard: some segments of a stored index."""
+"""The files of a shard: some segments of a stored index, and its part of the neighbor graph."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from logt._internal.types import Metric
 from logt.engine.string_ids import StringIds
@@ -80,12 +82,20 @@ def read_outline(path: object) -> Outline:
         )
 
 
-def read_part(path: object, state: str, numbers: Sequence[int]) -> tuple[list[ListSegment], list[Codec]]:
-    """Return (the segments with these numbers, all codecs); raise ConflictError if there is another state now."""
+def read_part(
+    path: object, state: str, numbers: Sequence[int]
+) -> tuple[list[ListSegment], list[Codec], StoredGraph | None]:
+    """Return (the segments with these numbers, all codecs, the edges of the neighbor graph between their vectors).
+
+    Raise ConflictError if there is another state now.
+    """
     with misfit_is_corruption(path):
         reader, manifest = _read_state(path, state)
         segments: list[Any] = [reader.segment(manifest["segments"][number]) for number in numbers]
-        return segments, _read_codecs(reader, manifest)
+        graph = reader.graph()
+        if graph is not None:
+            graph = graph.restrict(np.concatenate([np.empty(0, np.int64), *(segment.ids for segment in segments)]))
+        return segments, _read_codecs(reader, manifest), graph
 
 
 def read_graph(path: object, state: str) -> StoredGraph | None:
