@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 
@@ -131,6 +132,37 @@ def test_vectors_that_are_added_one_by_one_are_found_and_linked(index, collectio
     assert overlap([links.neighbors(row)[0] for row in rows], wanted) > 0.8
     ids, similarity = links.neighbors(N)
     np.testing.assert_allclose(similarity, unit[ids] @ unit[N], atol=0.03)
+
+
+def test_the_recall_of_the_graph_is_measured_again_when_it_has_grown_by_a_quarter_or_lost_a_fifth(
+    collection, tmp_path, monkeypatch
+):
+    X, measured_with = collection[0], []
+    monkeypatch.setattr(linking, "MIN_LINKED", 50)
+    monkeypatch.setattr("logt.lists.method.calibrate", lambda segments, *_: segments)
+    monkeypatch.setattr("logt.lists.method.calibrate_changed", lambda segments, *_: segments)
+
+    def measure(segments, graph, *_):
+        measured_with.append(graph.count)
+        return dataclasses.replace(graph, recall=np.full((3, 11), 0.5, np.float32))
+
+    monkeypatch.setattr("logt.lists.method.calibrate_graph", measure)
+    index = logt.Index(32)
+    index.add(X[:1100])
+    index.link(12)
+    index.save(tmp_path / "index")
+    index = logt.open(tmp_path / "index", mode="a")
+    for start in range(1100, 1600, 20):
+        index.add(X[start : start + 20])
+    assert measured_with == [1100, 1400]  # after 60 new ones each time
+    index.remove(np.arange(250))
+    index.compact()
+    assert measured_with[2:] == []
+    index.remove(np.arange(250, 600))
+    index.compact()
+    assert measured_with[2:] == [1000]
+    index.link(12)
+    assert measured_with[3:] == [1000]
 
 
 def test_a_vector_that_is_replaced_leaves_no_neighbor_behind(index, collection):

@@ -338,7 +338,8 @@ class Index(IndexBase):
 
         It also measures how many candidates searches must compare by their refinements.
 
-        An index measures itself when it is built, and when it has grown by half or lost a third. Tune with queries Q
+        An index measures itself when it is built, and when it has grown by half or lost a third, with a neighbor
+        graph by a quarter or a fifth. Tune with queries Q
         of your own if they differ from the vectors of the collection, and again when it has changed much: it then
         does not measure itself any more. An index that is open for reading only reports.
         threads: as in `search`.
@@ -359,6 +360,7 @@ class Index(IndexBase):
                 segments = calibrate(segments, queries, rng, workers)
                 if graph is not None:
                     graph = calibrate_graph(segments, graph, queries, rng, workers)
+                    graph = replace(graph, measured=graph.count)
                 self._snapshot = replace(snapshot, segments=segments, graph=graph)
                 self._pending.rewrite()
         if queries is None:

@@ -156,7 +156,7 @@ def store_links(task: Task) -> Result:
     measured = graph.restrict(np.concatenate([segment.ids for segment in segments]))
     if measured is not None:
         measured = calibrate_graph(segments, measured, None, np.random.default_rng(0), Workers(task["threads"]))
-        graph = replace(graph, recall=measured.recall)
+        graph = replace(graph, recall=measured.recall, measured=len(graph))
     return _write(location, "graph", graph.arrays)
 
 

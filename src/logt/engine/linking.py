@@ -25,6 +25,9 @@ search reads them besides the graph."""
 MAX_SHARE = 256
 """One vector in so many may be outside of the graph. To link some takes time and memory in proportion to all."""
 
+CHANGED = 1.25
+"""Searches on the graph are measured again when its vectors have become so many times as many, or as few."""
+
 _BLOCK = 1024  # vectors that are searched for together
 _COMPARED = 128  # vectors that are compared with their candidates together
 _MANY = 4  # if more than one in so many vectors is new, all are linked again
@@ -46,7 +49,7 @@ def compute_links(
     graph, old = StoredGraph.encode(ids, neighbors, similarity, k, workers), snapshot.graph
     if old is not None and old.k == k:
         graph = replace(graph, recall=old.recall)
-    return replace(snapshot, graph=method.measure_graph(snapshot.segments, graph, np.random.default_rng(0), workers))
+    return _measured(replace(snapshot, graph=graph), method, workers)
 
 
 def link_many(snapshot: Snapshot, dim: int, method: Method, metric: Metric, workers: Workers) -> Snapshot:
@@ -69,11 +72,15 @@ def link_new(snapshot: Snapshot, dim: int, method: Method, metric: Metric, worke
     new = new[~graph.locate(new)[1]]
     if len(new) * _MANY > len(snapshot):
         return compute_links(snapshot, dim, graph.k, method, workers)
-    return replace(snapshot, graph=_linked(snapshot, graph.insert_rows(new), new, dim, method, metric, workers))
+    graph = _linked(snapshot, graph.insert_rows(new), new, dim, method, metric, workers)
+    return _measured(replace(snapshot, graph=graph), method, workers)
 
 
 def refill_links(snapshot: Snapshot, dim: int, method: Method, metric: Metric, workers: Workers) -> Snapshot:
-    """Return the snapshot with new neighbors for vectors that lost many of theirs to removals."""
+    """Return the snapshot with new neighbors for vectors that lost many of theirs to removals.
+
+    If it lost many vectors, the recall of searches is measured again.
+    """
     graph = snapshot.graph
     if graph is None:
         return snapshot
@@ -81,9 +88,18 @@ def refill_links(snapshot: Snapshot, dim: int, method: Method, metric: Metric, w
     short = graph.ids[graph.counts < least]
     if len(short) * _MANY > len(snapshot):
         return compute_links(snapshot, dim, graph.k, method, workers)
-    if not len(short):
+    if len(short):
+        graph = _linked(snapshot, graph, short, dim, method, metric, workers)
+    return _measured(replace(snapshot, graph=graph), method, workers)
+
+
+def _measured(snapshot: Snapshot, method: Method, workers: Workers) -> Snapshot:
+    """Return the snapshot with the recall of searches on its graph, measured again if its vectors are not as many."""
+    graph = snapshot.graph
+    if graph is None or graph.measured / CHANGED < graph.count < graph.measured * CHANGED:
         return snapshot
-    return replace(snapshot, graph=_linked(snapshot, graph, short, dim, method, metric, workers))
+    graph = method.measure_graph(snapshot.segments, graph, np.random.default_rng(0), workers)
+    return replace(snapshot, graph=replace(graph, measured=graph.count))
 
 
 def _linked(

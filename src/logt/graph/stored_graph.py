@@ -25,9 +25,10 @@ class StoredGraph(RemovableRows):
 
     ids: of the rows, increasing. low, high: the row of each neighbor is low + 65536 · high, (N, k). level: its
     similarity, from 1 to 255 between the two bounds; 0 means no neighbor, here and after it. recall: how accurate
-    searches that use the graph are by effort (`RecallCurve`), empty if that was not measured. removed: marks vectors
-    that were removed since. transitions: what diffusions computed from the lists, by the number of neighbors.
-    computed: the same for searches. Graphs with the same lists and other removals share both.
+    searches that use the graph are by effort (`RecallCurve`), empty if that was not measured. measured: the vectors
+    that the graph had then. removed: marks vectors that were removed since. transitions: what diffusions computed
+    from the lists, by the number of neighbors. computed: the same for searches. Graphs with the same lists and other
+    removals share both.
     """
 
     ids: Ids
@@ -36,6 +37,7 @@ class StoredGraph(RemovableRows):
     level: NDArray[np.uint8]
     bounds: Floats
     recall: Floats = field(default_factory=lambda: np.empty((0, 0), np.float32))
+    measured: int = 0
     removed: Mask | None = None
     transitions: dict[int, Any] = field(default_factory=dict, repr=False)
     computed: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -151,7 +153,7 @@ class StoredGraph(RemovableRows):
             known = moved >= 0
             used = np.where(known, moved, 0)
             low[part], high[part], level[part] = used & 0xFFFF, used >> 16, np.where(known, levels, 0)
-        return StoredGraph(self.ids[rows], low, high, level, self.bounds, self.recall)
+        return replace(self._with_lists(low, high, level), ids=self.ids[rows], removed=None)
 
     def insert_rows(self, ids: Ids) -> StoredGraph:
         """Return the graph with rows for some increasing ids, none of which is live; they have no neighbors yet."""
@@ -162,7 +164,7 @@ class StoredGraph(RemovableRows):
         lists = ((part, np.zeros((len(new), self.k), part.dtype)) for part in (graph.low, graph.high, graph.level))
         low, high, level = (np.concatenate(both) for both in lists)
         all_ids, high = np.concatenate([graph.ids, new]), high.astype(_high_type(len(high)), copy=False)
-        grown = StoredGraph(all_ids, low, high, level, graph.bounds, graph.recall)
+        grown = replace(graph._with_lists(low, high, level), ids=all_ids, removed=None)
         removed = None if graph.removed is None else np.concatenate([graph.removed, np.zeros(len(new), bool)])
         if new[0] < graph.ids[-1]:
             order = np.argsort(all_ids)
@@ -185,7 +187,7 @@ class StoredGraph(RemovableRows):
             level[part][lost] = 0
             for lists in (low, high, level):
                 lists[at + rows] = np.take_along_axis(lists[at + rows], order, 1)
-        return StoredGraph(self.ids, low, high, level, self.bounds, self.recall, self.removed & ~gone)
+        return replace(self._with_lists(low, high, level), removed=self.removed & ~gone)
 
     def with_edges(self, row: Ids, other: Ids, value: Floats) -> StoredGraph:
         """Return the graph with more edges; each list keeps its k nearest, without removed ones.
@@ -202,6 +204,9 @@ class StoredGraph(RemovableRows):
             mine = slice(first[at], first[at + len(rows)])
             lists, level[rows] = self._nearest(rows, row[mine], other[mine], near[mine])
             low[rows], high[rows] = lists & 0xFFFF, lists >> 16
+        return self._with_lists(low, high, level)
+
+    def _with_lists(self, low: NDArray[np.uint16], high: Array, level: NDArray[np.uint8]) -> StoredGraph:
         return replace(self, low=low, high=high, level=level, transitions={}, computed={})
 
     def _nearest(self, rows: Ids, row: Ids, other: Ids, level: NDArray[np.uint8]) -> tuple[Ids, NDArray[np.uint8]]:
@@ -228,7 +233,8 @@ class StoredGraph(RemovableRows):
     @property
     def arrays(self) -> dict[str, Array]:
         """The arrays to store, apart from the removals."""
-        return {name: getattr(self, name) for name in ("ids", "low", "high", "level", "bounds", "recall")}
+        names = ("ids", "low", "high", "level", "bounds", "recall")
+        return {**{name: getattr(self, name) for name in names}, "measured": np.array([self.measured], np.int64)}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array]) -> StoredGraph:
@@ -244,7 +250,10 @@ class StoredGraph(RemovableRows):
         recall = check_array(arrays["recall"], np.float32, 2)
         if recall.size:
             RecallCurve.from_array(recall)
-        graph = cls(ids, low, high, level, bounds, recall)
+        measured = check_array(arrays["measured"], np.int64, 1).tolist()
+        if len(measured) != 1 or measured[0] < 0:
+            raise ValueError("the neighbor graph was measured with an impossible number of vectors")
+        graph = cls(ids, low, high, level, bounds, recall, *measured)
         if any(graph._largest(slice(at, at + _BLOCK)) >= len(ids) for at in range(0, len(ids), _BLOCK)):
             raise ValueError("the neighbor graph refers to a vector that does not exist")
         return graph
