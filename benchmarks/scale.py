@@ -18,7 +18,7 @@ import logt
 import logt.distributed
 from benchmarks.clusters import Clusters, Model, write_vectors
 from benchmarks.data import Note, Table, argument_parser, seconds, write_rows
-from benchmarks.memory import PeakMemory, memory_of
+from benchmarks.memory import PeakMemory
 from benchmarks.task import nearest
 from logt._internal.threads import available_cores
 from logt._internal.types import Floats, Ids
@@ -36,7 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--clusters", type=int, default=20_000, help="around which the vectors are; few are hard")
     parser.add_argument("--block", type=int, help="vectors of a file and of a segment; default: as fits the workers")
     parser.add_argument("--workers", type=int, default=available_cores())
-    parser.add_argument("--link", type=int, default=0, help="neighbors per vector of a graph to compute")
+    parser.add_argument("--link", type=int, help="neighbors per vector of a graph that the workers compute too")
+    parser.add_argument("--shards", type=int, help="also search in so many shards on Ray, with one replica of each")
     parser.add_argument("--folder", default="build/scale", help="folder for the vectors and the index")
     args = parser.parse_args(arguments)
     args.block = args.block or default_block(args.rows, args.workers)
@@ -45,11 +46,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     folder, model = Path(args.folder), Clusters(args.d, args.clusters)
     name = f"{args.rows}-{args.d}-{args.block}-{args.clusters}"
     paths = write_blocks(model, folder / f"vectors-{name}", args.rows, args.block)
-    measure_build(paths, folder / f"index-{name}", args, note)
-    if args.link:
-        measure_link(folder / f"index-{name}", args.link, note)
+    index = folder / f"index-{name}{f'-{args.link}' if args.link else ''}"
+    measure_build(paths, index, args, note)
     Q = model.draw(QUERIES, [1 << 30])
-    measure_search(Q, exact_neighbors(Q, K, paths, args.block), folder / f"index-{name}", note)
+    truth = exact_neighbors(Q, K, paths, args.block)
+    measure_search(Q, truth, index, note)
+    if args.shards:
+        measure_shards(Q, truth, index, args.shards, note)
     write_rows(table.rows, args.out, "scale.csv")
 
 
@@ -87,6 +90,7 @@ def measure_build(paths: list[Path], index: Path, args, note: Note) -> None:
                 index,
                 pool=pool,
                 segment_size=args.block,
+                link=args.link,
                 progress=lambda step, *_: seen.setdefault(step, time.perf_counter()),
             )
         end = time.perf_counter()
@@ -107,7 +111,9 @@ def measure_build(paths: list[Path], index: Path, args, note: Note) -> None:
 def measure_search(Q: Floats, truth: Ids, folder: Path, note: Note) -> None:
     note("open, every byte checked", seconds(lambda: logt.open(folder)), "s")
     index = logt.open(folder)
-    note("bytes per vector in memory", index.report()["bytes per vector"], "bytes")
+    report = index.report()
+    note("bytes per vector in memory", report["bytes per vector"], "bytes")
+    note("graph, per vector", report["bytes by part"]["graph"] / len(index), "bytes")
     settings = {f"effort {effort}": {"effort": effort} for effort in (0.1, 0.3, 0.5, 0.7)}
     for name, used in {"default": {}, **settings}.items():
         found = index.search(Q, K, **used).ids
@@ -119,15 +125,18 @@ def measure_search(Q: Floats, truth: Ids, folder: Path, note: Note) -> None:
         note(f"{QUERIES} queries together, {name}", 1e3 * together / QUERIES, "ms per query")
 
 
-def measure_link(folder: Path, k: int, note: Note) -> None:
-    """Compute the neighbor graph, which is not saved: time, memory beyond that of the index, bytes."""
-    index = logt.open(folder, mode="a")
-    before = memory_of(os.getpid(), "RssAnon")
-    with PeakMemory(lambda: [os.getpid()]) as during:
-        duration = seconds(lambda: index.link(k))
-    note(f"link, k = {k}", duration, "s")
-    note("peak memory beyond that of the index", (during.own - before) / 2**30, "GiB")
-    note("graph, per vector", index.report()["bytes by part"]["graph"] / len(index), "bytes")
+def measure_shards(Q: Floats, truth: Ids, folder: Path, shards: int, note: Note) -> None:
+    """Search in shards: with the neighbor graph, if there is one, and without."""
+    opened: list[logt.distributed.DistributedIndex] = []
+    duration = seconds(lambda: opened.append(logt.distributed.open(str(folder), 1, shards=shards)))
+    note(f"open in {shards} shards", duration, "s")
+    with opened[0] as sharded:
+        for name, used in {"default": {}, "without a graph": {"beam": 0}}.items():
+            found = sharded.search(Q, K, **used).ids
+            note(f"recall of the {K} nearest in shards, {name}", recall_at(K, found, truth), "")
+            times = [seconds(lambda q=q, used=used: sharded.search(q, K, **used)) for q in Q]
+            note(f"one query in shards, {name}, median", 1e3 * float(np.median(times)), "ms")
+            note(f"one query in shards, {name}, 99 %", 1e3 * float(np.quantile(times, 0.99)), "ms")
 
 
 if __name__ == "__main__":

@@ -280,13 +280,14 @@ def test_workers_build_from_urls_to_a_url(bucket, tmp_path, vectors):
     for name in ("a.npy", "b.fbin"):
         files.put_file(tmp_path / name, f"{bucket}/{name}")
     sources = [f"{bucket}/a.npy", f"{bucket}/b.fbin"]
-    done = logt.distributed.build(sources, f"{bucket}/index", workers=1, segment_size=1300)
-    assert done.segments == 2
+    done = logt.distributed.build(sources, f"{bucket}/index", workers=1, segment_size=1300, link=5)
+    assert (done.segments, done.linked) == (2, 2400)
     logt.distributed.build(
-        [tmp_path / "a.npy", tmp_path / "b.fbin"], tmp_path / "index", workers=1, segment_size=1300
+        [tmp_path / "a.npy", tmp_path / "b.fbin"], tmp_path / "index", workers=1, segment_size=1300, link=5
     )
     arrays = {path.name for path in (tmp_path / "index").glob("*.safetensors")}
     assert arrays <= objects(f"{bucket}/index")
-    assert len(logt.open(f"{bucket}/index")) == 2400
+    assert not [name for name in objects(f"{bucket}/index") if name.startswith("links-")]
+    assert logt.open(f"{bucket}/index").report()["linked"] == 2400
     with pytest.raises(InvalidInputError, match="is an index"):
         logt.distributed.build(sources, f"{bucket}/index", workers=1)
