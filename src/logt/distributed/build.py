@@ -88,7 +88,7 @@ def build(
     next to `out` first; a build from it does not resume. out: the folder or URL of the index; all workers must be
     able to write to it. method, metric, seed: as of `logt.Index`. segment_size: the most vectors of a segment, and
     of one task. link: neighbors per vector of the neighbor graph, as of `Index.link`; None for no graph. A task links
-    the vectors of some lists that are near each other, with half as many around them: some neighbors in other lists
+    the vectors of some lists that are near each other, and reads as many around them: some neighbors further away
     are missing. workers: processes on this machine, one per core if None. pool: where tasks run instead, such as
     `logt.distributed.RayPool()`. overwrite: replace an index that is there. progress: True draws bars; a function is
     called as progress(what, done, total).

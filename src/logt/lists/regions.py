@@ -15,7 +15,7 @@ from logt._internal.validation import normalize_rows, row_norms
 from logt.lists.codec import Codec
 from logt.lists.segment import ListSegment, merge_segments
 
-BORDER = 0.5
+BORDER = 1.0
 """Vectors of other lists that are read with those of a region, at most, as a part of these."""
 
 _STEPS = 16  # in which two halves settle
