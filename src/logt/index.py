@@ -311,6 +311,7 @@ class Index(IndexBase):
             snapshot.reconstruct,
             lambda: snapshot,
             filter,
+            workers,
         )
         scores, ids = searched.search(Q, k, params, rerank, on_invalid)
         if key is not None and not params.expand:

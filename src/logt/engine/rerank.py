@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from logt._internal.threads import SERIAL, Workers
 from logt._internal.types import Floats, Ids, Mask, Metric
 from logt.engine.snapshot import Snapshot
 from logt.errors import InvalidInputError
@@ -27,14 +28,21 @@ def as_diffusion(rerank: Any, snapshot: Snapshot, metric: Metric) -> Diffusion |
 
 
 def diffuse(
-    snapshot: Snapshot, diffusion: Diffusion, scores: Floats, ids: Ids, k: int, filter: Any = None
+    snapshot: Snapshot,
+    diffusion: Diffusion,
+    scores: Floats,
+    ids: Ids,
+    k: int,
+    filter: Any = None,
+    workers: Workers = SERIAL,
 ) -> tuple[Floats, Ids]:
     """Return the k best by diffusion from the results of a plain search; what it does not reach follows, scored 0."""
     graph = snapshot.graph
     if graph is None or not ids.shape[1]:
         return scores[:, :k], ids[:, :k]
     visible = snapshot.visible_nodes(filter)
-    ranked = [_diffuse_one(graph, diffusion, *one, visible) for one in zip(scores, ids, strict=True)]
+    transition(graph, diffusion.neighbors)  # once, before the threads
+    ranked = workers.map(lambda row: _diffuse_one(graph, diffusion, scores[row], ids[row], visible), range(len(ids)))
     width = min(k, max((len(found) for _, found in ranked), default=0))
     out_scores = np.full((len(ids), width), -np.inf, np.float32)
     out_ids = np.full((len(ids), width), -1, np.int64)

@@ -10,7 +10,7 @@ import numpy as np
 
 from logt._internal.arrays import to_numpy
 from logt._internal.params import SearchParams, check_k
-from logt._internal.threads import Workers
+from logt._internal.threads import SERIAL, Workers
 from logt._internal.types import Array, Floats, Ids, Metric
 from logt._internal.validation import as_matrix, check_choice, check_float, normalize_rows, row_norms
 from logt.engine.protocols import Method, SegmentSearch
@@ -27,7 +27,7 @@ class Searched:
 
     vectors: how many there are. find: (Q, k, limits) -> (scores, ids), (nq, at most k) each, best first. reconstruct:
     ids -> vectors as they are kept. linked: returns the snapshot with the neighbor graph and the string ids. filter:
-    what can be found, as users pass it.
+    what can be found, as users pass it. workers: of the diffusion.
     """
 
     dim: int
@@ -38,6 +38,7 @@ class Searched:
     reconstruct: Callable[[Ids, int], Floats]
     linked: Callable[[], Snapshot]
     filter: Any = None
+    workers: Workers = SERIAL
 
     def search(self, Q: Any, k: Any, params: SearchParams, rerank: Any, on_invalid: str) -> tuple[Floats, Ids]:
         """Return (scores, integer ids), (nq, k) each, or (k,) for one query of shape (dim,): see `Index.search`."""
@@ -56,7 +57,7 @@ class Searched:
             used = expand_queries(self.reconstruct, used, *first, params.alpha)
         scores, ids = self.find(used, k if diffusion is None else diffusion.results(k), limits)
         if diffusion is not None:
-            scores, ids = diffuse(self.linked(), diffusion, scores, ids, k, self.filter)
+            scores, ids = diffuse(self.linked(), diffusion, scores, ids, k, self.filter, self.workers)
         if valid is not None or ids.shape[1] < k:
             scores, ids = pad_results(scores, ids, len(queries), valid, k, worst_score(self.metric))
         single = np.ndim(given) == 1 and len(matrix) == 1

@@ -9,7 +9,7 @@ import numpy as np
 
 from logt._internal.arrays import to_numpy
 from logt._internal.params import SearchParams, SearchSettings, as_search_params, check_k
-from logt._internal.threads import SERIAL
+from logt._internal.threads import SERIAL, Workers, available_cores
 from logt._internal.types import Array, Filter, Floats, Ids, Metric, SomeIds, Vectors
 from logt._internal.validation import (
     as_mask,
@@ -196,7 +196,8 @@ class DeviceCopy:
                 X = self._expanded(X, first, params.alpha)
             scores, ids = self._find(X, k if diffusion is None else diffusion.results(k), probe, parts, on_invalid)
             if diffusion is not None:
-                found = diffuse(self.snapshot, diffusion, self._device.get(scores), self._device.get(ids), k, filter)
+                plain, workers = (self._device.get(scores), self._device.get(ids)), Workers(available_cores())
+                found = diffuse(self.snapshot, diffusion, *plain, k, filter, workers)
                 scores, ids = map(self._device.put, found)
             if ids.shape[1] < k:
                 missing = ((0, 0), (0, k - ids.shape[1]))
