@@ -12,6 +12,7 @@ from exact_index import built
 from typer.testing import CliRunner
 
 import logt
+from logt import distributed
 from logt.cli.main import app
 from logt.descriptors import onnx_session
 from logt.errors import InvalidInputError, MissingExtraError
@@ -37,6 +38,18 @@ def test_build_link_and_search_on_a_device(tmp_path):
     assert logt.open(tmp_path / "index").report()["linked"] == len(X)
     wrong = run("search", tmp_path / "index", tmp_path / "queries.npy", "--device", "tpu")
     assert wrong.exit_code != 0
+
+
+def test_workers_build_on_a_device(tmp_path):
+    np.save(tmp_path / "vectors.npy", X)
+    for link in (None, 5):
+        out = tmp_path / f"index {link}"
+        distributed.build(tmp_path / "vectors.npy", out, device="cpu", link=link, segment_size=600, workers=1)
+        index = logt.open(out)
+        np.testing.assert_array_equal(index.search(X[:20], 1, effort=1.0).ids[:, 0], range(20))
+        assert (index.links is None) == (link is None)
+    with pytest.raises(logt.InvalidInputError, match="device must be"):
+        distributed.build(tmp_path / "vectors.npy", tmp_path / "other", device="tpu")
 
 
 def test_serving_from_a_device_is_for_reading(tmp_path):

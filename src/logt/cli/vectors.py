@@ -104,7 +104,14 @@ def build(
             if X is None:
                 with ProcessPool(workers) if ray is None else RayPool(ray or None, workers) as pool:
                     done = build_distributed(
-                        sources, index, **settings, link=link, pool=pool, overwrite=overwrite, progress=report
+                        sources,
+                        index,
+                        **settings,
+                        link=link,
+                        pool=pool,
+                        device=device,
+                        overwrite=overwrite,
+                        progress=report,
                     )
             else:
                 new = Index(X.shape[1], **settings, device=device)

@@ -25,6 +25,7 @@ from logt.distributed.staging import is_dataset, staged_files
 from logt.distributed.tasks import HELD_OUT, Result, read_record, write_record
 from logt.engine.protocols import Method
 from logt.errors import InvalidInputError
+from logt.gpu.device import check_device_name
 from logt.index import MAX_NEIGHBORS
 from logt.lists.method import Sketched
 from logt.lists.training import PER_UNIT
@@ -73,6 +74,7 @@ def build(
     seed: int = 0,
     segment_size: int | Literal["auto"] = "auto",
     link: int | None = None,
+    device: str | None = None,
     workers: int | None = None,
     pool: Pool | None = None,
     overwrite: bool = False,
@@ -89,9 +91,9 @@ def build(
     able to write to it. method, metric, seed: as of `logt.Index`. segment_size: the most vectors of a segment, and
     of one task. link: neighbors per vector of the neighbor graph, as of `Index.link`; None for no graph. A task links
     the vectors of some lists that are near each other, and reads as many around them: some neighbors further away
-    are missing. workers: processes on this machine, one per core if None. pool: where tasks run instead, such as
-    `logt.distributed.RayPool()`. overwrite: replace an index that is there. progress: True draws bars; a function is
-    called as progress(what, done, total).
+    are missing. device: "cuda" lets each worker train, encode and compare on a GPU. workers: processes on this
+    machine, one per core if None. pool: where tasks run instead, such as `logt.distributed.RayPool()`. overwrite:
+    replace an index that is there. progress: True draws bars; a function is called as progress(what, done, total).
     """
     listed = [sources] if isinstance(sources, str | os.PathLike) or is_dataset(sources) else list(sources)
     if not listed:
@@ -104,6 +106,9 @@ def build(
         raise InvalidInputError(f"link must be at most {MAX_NEIGHBORS:,}, got {link}")
     if link is not None and not isinstance(method, Sketched):
         raise InvalidInputError("a build links inverted lists only; build without link, and call Index.link")
+    place = None if device is None else check_device_name(device)
+    if place is not None and not isinstance(method, Sketched):
+        raise InvalidInputError(f"only logt.methods.sketched() builds on a device, not {method.describe()}")
     settings = {"metric": parse_metric(metric), "seed": check_int("seed", seed, least=0), "segment_size": size}
     with (
         ProcessPool(workers) if pool is None else nullcontext(pool) as used,
@@ -112,12 +117,15 @@ def build(
         staged_files(sources, out) if is_dataset(sources) else nullcontext(listed) as files,
     ):
         names = [str(source) if is_url(source) else str(local_path(source)) for source in files]
-        return _Build(used, target, method, settings, report, link).run(names)
+        return _Build(used, target, method, settings, report, link, place).run(names)
 
 
 @dataclass(frozen=True)
 class _Build:
-    """One build: the steps of the driver. settings: metric, seed and segment_size. link: neighbors per vector."""
+    """One build: the steps of the driver.
+
+    settings: metric, seed and segment_size. link: neighbors per vector. device: where workers compute.
+    """
 
     pool: Pool
     target: Store
@@ -125,6 +133,7 @@ class _Build:
     settings: dict[str, Any]
     progress: Progress | None
     link: int | None = None
+    device: str | None = None
 
     def run(self, sources: Sequence[str]) -> BuildSummary:
         before = self.pool.received
@@ -139,7 +148,8 @@ class _Build:
         blocks = split_sources(list(zip(sources, rows, strict=True)), self.settings["segment_size"])
         if not blocks:
             raise InvalidInputError("the sources hold no vectors; nothing was built")
-        task = {"out": self.target.location.name, "dim": dim, "method": stage_to_json(self.method), **self.settings}
+        about_index = {"dim": dim, "method": stage_to_json(self.method), "device": self.device}
+        task = {"out": self.target.location.name, **about_index, **self.settings}
         plan = [sources, [shape["stamp"] for shape in about], task]
         key = checksum(json.dumps(plan).encode())[:16]
         task["threads"] = self.pool.threads

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,9 @@ from logt._internal.validation import FloatRows
 from logt.datasets.row_files import rows_shape, source_stamp
 from logt.distributed.blocks import Block, read_block
 from logt.errors import ConflictError, CorruptIndexError, InvalidInputError, MissingExtraError
+from logt.gpu.building import DeviceBuilder
+from logt.gpu.device import Device
+from logt.gpu.neighbors import nearest_neighbors as nearest_on_device
 from logt.graph.build import nearest_neighbors
 from logt.graph.stored_graph import StoredGraph
 from logt.lists.calibration import calibrate, calibrate_graph
@@ -102,7 +105,9 @@ def train(task: Task) -> Result:
     settings = method.codec_settings(vectors.shape[1], task["vectors"])
     settings = settings._replace(units=min(settings.units, len(vectors)))
     rng = np.random.default_rng([task["seed"], task["vectors"]])
-    codec = Codec.train(vectors, settings, rng, Workers(task["threads"]), normalized=task["metric"] == "cosine")
+    builder = _builder(task)
+    learn = Codec.train if builder is None else builder.train
+    codec = learn(vectors, settings, rng, Workers(task["threads"]), normalized=task["metric"] == "cosine")
     sample: Floats = np.concatenate(held)
     if len(sample):
         codec = replace(codec, captured=codec.captured_energy(sample))
@@ -115,7 +120,7 @@ def encode(task: Task) -> Result:
     method = method_from_json(task["method"])
     rows = read_block(block, task["dim"], task["metric"])
     ids = np.arange(block.first, block.first + block.rows, dtype=np.int64)
-    settings = BuildSettings(task["metric"], task["seed"], None)
+    settings = BuildSettings(task["metric"], task["seed"], None, _builder(task))
     codec = None if task["codec"] is None else _codec(task["out"], json.dumps(task["codec"]))
     segment = method.encode(rows, ids, block.number, codec, settings, Workers(task["threads"]))
     entry, models, files = write_segment(location.write, segment)
@@ -127,7 +132,9 @@ def encode(task: Task) -> Result:
 def measure(task: Task) -> Result:
     """Measure the accuracy of searches on some segments; write the codec with it, and return its file."""
     rng = np.random.default_rng(task["seed"])
-    measured = calibrate(_read_segments(task), None, rng, Workers(task["threads"]), task["share"])
+    segments, builder = _read_segments(task), _builder(task)
+    searcher = None if builder is None else builder.searcher(segments)
+    measured = calibrate(segments, None, rng, Workers(task["threads"]), task["share"], searcher)
     return _write(location_at(task["out"]), "model", measured[0].codec.arrays)
 
 
@@ -135,7 +142,9 @@ def link_region(task: Task) -> Result:
     """Write the neighbors of the vectors of one region of lists, and return their file."""
     location = location_at(task["out"])
     part, own = read_region(_read_segments(task), task["number"], task["regions"])
-    ids, neighbors, similarity = nearest_neighbors([part], task["dim"], task["k"], Workers(task["threads"]))
+    builder = _builder(task)
+    find = nearest_neighbors if builder is None else partial(nearest_on_device, builder.device)
+    ids, neighbors, similarity = find([part], task["dim"], task["k"], Workers(task["threads"]))
     rows = np.append(ids, -1).astype(np.int32)  # a vector is in the row of its id
     arrays: dict[str, Array] = {"ids": ids[own], "neighbors": rows[neighbors[own]], "similarity": similarity[own]}
     result = {"number": task["number"], **_write(location, "links", arrays)}
@@ -198,6 +207,11 @@ def _write(location: Location, kind: str, arrays: Mapping[str, Array]) -> Result
     name = f"{kind}-{digest[:16]}.safetensors"
     location.write(name, data)
     return {"file": {"name": name, "bytes": len(data), "checksum": digest}}
+
+
+def _builder(task: Task) -> DeviceBuilder | None:
+    """Return what computes on the device of a build, if it has one."""
+    return None if task["device"] is None else DeviceBuilder(Device(task["device"]), task["metric"])
 
 
 @lru_cache(maxsize=1)
