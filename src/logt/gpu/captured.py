@@ -14,13 +14,15 @@ from logt.lists.inverted_lists import ScanLimits
 from logt.lists.search import user_scores
 from logt.metrics import worst_score
 
+_MOST = 1 << 26  # scores that a search keeps space for
+
 
 def can_capture(searcher: DeviceSearcher, count: int, k: int, limits: ScanLimits) -> bool:
     """Return whether a search never waits for the device: the sizes of all its arrays are known before."""
     if not searcher.device.cuda or not 0 < count <= FEW or not searcher.parts:
         return False
     plans = [Plan.of(part, limits, max(k, limits.candidates)) for part in searcher.parts]
-    return all(count * plan.longest <= searcher.device.workspace // 4 for plan in plans)
+    return all(count * plan.longest <= min(_MOST, searcher.device.workspace // 4) for plan in plans)
 
 
 def as_users_see(searcher: DeviceSearcher, found: Found) -> tuple[Any, Any, Any]:

@@ -34,7 +34,7 @@ from logt.lists.search import NARROW, user_scores
 from logt.metrics import worst_score
 from logt.results import RangeResult, Report, SearchResult
 
-_KEPT_SEARCHES = 16  # each has some memory of the device
+_KEPT_SEARCHES = 8  # each has up to 256 MB of the device, and some
 
 
 def _refused(name: str) -> Callable[..., Never]:
