@@ -133,8 +133,8 @@ def measure(task: Task) -> Result:
     """Measure the accuracy of searches on some segments; write the codec with it, and return its file."""
     rng = np.random.default_rng(task["seed"])
     segments, builder = _read_segments(task), _builder(task)
-    searcher = None if builder is None else builder.searcher(segments)
-    measured = calibrate(segments, None, rng, Workers(task["threads"]), task["share"], searcher)
+    full = None if builder is None else builder.searcher(segments)
+    measured = calibrate(segments, None, rng, Workers(task["threads"]), task["share"], full)
     return _write(location_at(task["out"]), "model", measured[0].codec.arrays)
 
 

@@ -111,7 +111,7 @@ class DeviceBuilder:
         return segment
 
     def searcher(self, segments: Sequence[ListSegment]) -> DeviceSearcher | None:
-        """Return what searches some segments; None on a CPU, which has its own, or if they do not fit the device."""
+        """Return what reads all of some segments; None on a CPU, which has its own, or if they do not fit."""
         if not self.device.cuda:
             return None
         try:

@@ -53,16 +53,16 @@ def measure_efforts(
     share: float = 1.0,
     *,
     every: bool = True,
-    searcher: Any = None,
+    full: Any = None,
 ) -> list[EffortPoint]:
     """Search for Q at each effort, and compare with a full read; unless `every`, up to one that is nearly as good.
 
     own: ids of Q, if these are vectors of the segments; they do not count. graph: the neighbor graph. share: that of
     all vectors which the segments have; they have as much of the results, of the candidates and of what is scanned.
-    searcher: of the segments on another device.
+    full: what reads everything, on another device.
     """
     if graph is None:
-        searcher = searcher or ListSearcher(segments)
+        searcher = ListSearcher(segments)
     else:  # a query that is in the graph would start from its own neighbors
         hidden = np.empty(0, np.int64) if own is None else own
         visible = [segment.live & ~np.isin(segment.ids, hidden) for segment in segments]
@@ -70,9 +70,9 @@ def measure_efforts(
     excluded = np.full(len(Q), -1) if own is None else own
     few, many, most = RecallCurve.KS
     linked = graph is not None
-    usual = _Comparison(searcher, Q, excluded, many, share, workers, linked=linked)
+    usual = _Comparison(searcher, full or searcher, Q, excluded, many, share, workers, linked=linked)
     some = np.linspace(0, len(Q) - 1, min(len(Q), _FEW_QUERIES)).astype(int)
-    long = _Comparison(searcher, Q[some], excluded[some], most, share, workers, linked=linked)
+    long = _Comparison(searcher, full or searcher, Q[some], excluded[some], most, share, workers, linked=linked)
     points = []
     for effort in (*RecallCurve.EFFORTS, 1.0) if every else RecallCurve.EFFORTS:
         recall_1000, recall_100 = long.search(effort, most)[0], usual.search(effort, many)[0]
@@ -88,11 +88,21 @@ class _Comparison:
     """Searches for some queries, compared with a full read for k results; parameters as of `measure_efforts`."""
 
     def __init__(
-        self, searcher: ListSearcher, Q: Floats, own: Ids, k: int, share: float, workers: Workers, *, linked: bool
+        self,
+        searcher: ListSearcher,
+        full: Any,
+        Q: Floats,
+        own: Ids,
+        k: int,
+        share: float,
+        workers: Workers,
+        *,
+        linked: bool,
     ):
         self._searcher, self._Q, self._own = searcher, Q, own
         self._share, self._workers, self._linked = share, workers, linked
-        self._full = searcher.search(Q, k + 1, Probe(1.0).limits(k + 1, depths=searcher.depths), workers)[1]
+        limits = Probe(1.0).limits(k + 1, depths=searcher.depths)
+        self._full: Ids = full.search(Q, k + 1, limits, workers)[1]
 
     def search(self, effort: float, k: int) -> tuple[float, float, float]:
         """Return (recall of k results, seconds per query, vectors whose codes are decoded)."""
@@ -112,16 +122,17 @@ def calibrate(
     rng: np.random.Generator,
     workers: Workers,
     share: float = 1.0,
-    searcher: Any = None,
+    full: Any = None,
 ) -> tuple[ListSegment, ...]:
     """Return the segments with a measured accuracy of each codec: with queries Q, or with vectors of the segments.
 
     With queries, all codecs get the curve of a search of all segments: the nearest vectors of a query may all be of
     one codec. Without, each has that of its own vectors, so that all of them are found. share: that of all vectors
-    which the segments have. searcher: of them on another device, if they are of one codec.
+    which the segments have. full: what reads all of them, on another device, if they
+    are of one codec.
     """
     groups = by_codec(segments)
-    codecs = {key: _measured(same, Q, rng, workers, share, searcher) for key, same in groups.items()}
+    codecs = {key: _measured(same, Q, rng, workers, share, full) for key, same in groups.items()}
     if Q is not None and not all(segment.flat for segment in segments):
         everything = [replace(s, codec=codecs[id(s.codec)]) for s in segments]
         curve = _curve(everything, Q, None, workers, share=share)
@@ -173,7 +184,7 @@ def measure_depths(
     own: Ids | None,
     workers: Workers,
     share: float = 1.0,
-    searcher: Any = None,
+    full: Any = None,
 ) -> CandidateDepths:
     """Return how far down the ranking by codes the best results of a full read are.
 
@@ -182,7 +193,7 @@ def measure_depths(
     be harder than the vectors of a collection.
     """
     limits = Probe(1.0).limits(1, depths=None)._replace(candidates=_DEPTH)
-    found = (searcher or ListSearcher(segments)).candidates(Q, limits, workers)
+    found = (full or ListSearcher(segments)).candidates(Q, limits, workers)
     excluded = np.full(len(Q), -1) if own is None else own
     nearest: list[list[Array]] = [[] for _ in RecallCurve.KS[:2]]
     for keys, scores, ids, mine in zip(found.keys, found.scores, found.ids, excluded, strict=True):
@@ -204,7 +215,7 @@ def _measured(
     rng: np.random.Generator,
     workers: Workers,
     share: float,
-    searcher: Any = None,
+    full: Any = None,
 ) -> Codec:
     """Return the codec of some segments with its depths and, without queries, its curve."""
     codec, own = segments[0].codec, None
@@ -217,13 +228,11 @@ def _measured(
         measured = round(sum(segment.count for segment in segments) / share)
     codec = replace(codec, measured=measured)
     if codec.refine:
-        codec = replace(codec, depths=measure_depths(segments, Q, own, workers, share, searcher))
-        if searcher is not None:
-            searcher.depths = codec.depths
+        codec = replace(codec, depths=measure_depths(segments, Q, own, workers, share, full))
     if flat or own is None:  # everything is scanned at any effort; or the queries are measured in all segments
         return codec
     measured_now = [replace(s, codec=codec) for s in segments]
-    return replace(codec, curve=_curve(measured_now, Q, own, workers, share=share, searcher=searcher))
+    return replace(codec, curve=_curve(measured_now, Q, own, workers, share=share, full=full))
 
 
 def _curve(
@@ -233,9 +242,9 @@ def _curve(
     workers: Workers,
     graph: StoredGraph | None = None,
     share: float = 1.0,
-    searcher: Any = None,
+    full: Any = None,
 ) -> RecallCurve:
-    points = measure_efforts(segments, Q, own, workers, graph, share, every=False, searcher=searcher)
+    points = measure_efforts(segments, Q, own, workers, graph, share, every=False, full=full)
     recall = np.array([(p.recall, p.recall_100, p.recall_1000) for p in points], np.float32).T
     recall = np.pad(recall, ((0, 0), (0, len(RecallCurve.EFFORTS) - len(points))), mode="edge")
     return RecallCurve(np.maximum.accumulate(recall, axis=1))

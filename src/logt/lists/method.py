@@ -177,8 +177,8 @@ def _measure(
     """Return the segments with the measured accuracy of a codec that is new, or that has many more vectors now."""
     if training.new:
         own = [segment for segment in segments if segment.codec is training.codec]
-        searcher = None if builder is None else builder.searcher(own)
-        measured = calibrate(own, None, rng, workers, searcher=searcher)
+        full = None if builder is None else builder.searcher(own)
+        measured = calibrate(own, None, rng, workers, full=full)
         return (*(segment for segment in segments if segment not in own), *measured)
     existing = sum(segment.count for segment in before if segment.codec is training.codec)
     added = max(len(segment) for segment in segments if segment not in before)  # with what was merged with the batch
