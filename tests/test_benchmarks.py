@@ -60,6 +60,27 @@ def test_growth(run, tmp_path):
         assert float(row[f"ms, {kind}, 0.98, × to 1,500"]) == round(after / before, 2)
 
 
+def test_gpu(run, monkeypatch):
+    monkeypatch.setattr("benchmarks.gpu.BLOCK", 1 << 10)
+    small = ("--rows", 1300, "--d", 16, "--clusters", 100, "--queries", 70, "--device", "cpu", "--limit", 0.01)
+    rows = {row["what"]: row for row in run("gpu", *small, "--place", "drawn", "--link", 5, "--verbose")}
+    assert float(rows["build"]["s"]) > 0
+    assert float(rows["search, recall 0.95"]["recall"]) >= 0.95
+    assert float(rows["filter, 0.01"]["ms, 1"]) > 0
+    assert float(rows["link, k = 5"]["s"]) > 0
+
+
+def test_gpu_next_to_the_cpu(run, monkeypatch):
+    data = synthetic_benchmark(1500, 24, landmarks=8)
+    monkeypatch.setattr("benchmarks.gpu.load_benchmark", lambda path: data)
+    monkeypatch.setattr("benchmarks.gpu.QUERIES", 70)
+    *rows, cpu, there = run("gpu", "--data", "folder", "--device", "cpu")
+    for row in rows:
+        assert float(row["device: recall"]) >= float(row["CPU: recall"]) - 0.01
+        assert abs(float(row["device: mAP"]) - float(row["CPU: mAP"])) < 0.5
+    assert abs(float(cpu["mAP"]) - float(there["mAP"])) < 0.5
+
+
 def test_only_settings_near_the_targets_of_growth_are_timed():
     def kept(*recalls):
         return [row[HELD_OUT] for row in near_targets([{HELD_OUT: recall} for recall in recalls])]
