@@ -47,6 +47,8 @@ def test_the_code_of_a_document_runs(document, tmp_path, monkeypatch):
         (tmp_path / "gnd_roxford5k.pkl").write_bytes(pickle.dumps(truth))
     names: dict[str, object] = {}
     for block in blocks(document, "python"):
+        if document.name == "gpu.md":  # the same code runs without a GPU
+            block = block.replace('"cuda"', '"cpu"')
         exec(compile(block, name_of(document), "exec"), names)
 
 

@@ -1,37 +1,20 @@
-"""Indexes on a device: the same answers as on the processor, on "cpu" or on the device that LOGT_DEVICE names."""
+"""Indexes on a device: the same answers as on the processor."""
 
 from __future__ import annotations
 
-import os
 import sys
+import threading
 
 import numpy as np
 import pytest
+from device_testing import DEVICE, DIM, clusters
 from exact_index import built, overlap
 
 import logt
 from logt.gpu import device as device_module
+from logt.gpu.captured import can_capture
 from logt.gpu.device import Device
-from logt.gpu.host import HostKernels, decode_tiles
-from logt.gpu.lists import DeviceLists, Layout
-from logt.gpu.neighbors import nearest_neighbors
-from logt.gpu.pursuit import DevicePursuit
 from logt.gpu.search import DeviceSearcher
-from logt.graph import build as graph_build
-from logt.lists.calibration import calibrate
-from logt.lists.inverted_lists import Probe
-from logt.lists.search import ListSearcher
-
-DEVICE = os.environ.get("LOGT_DEVICE", "cpu")
-on_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU: make gpu-test")
-DIM = 40  # neither a multiple of 32 nor of the size of a band
-
-
-def clusters(count, dim, seed, norms=False):
-    rng = np.random.default_rng(seed)
-    centers = np.random.default_rng(0).standard_normal((60, dim)) * np.arange(1, dim + 1) ** -0.5
-    X = centers[rng.integers(0, 60, count)] + 0.4 * rng.standard_normal((count, dim)) * np.arange(1, dim + 1) ** -0.3
-    return (X * (rng.uniform(0.5, 2, (count, 1)) if norms else 1)).astype(np.float32)
 
 
 @pytest.fixture(scope="module", params=["cosine", "ip", "l2"])
@@ -200,118 +183,6 @@ def test_an_empty_index_on_a_device():
     assert (there.search(Q, 3).ids == -1).all()
 
 
-# ---------------------------------------------------------------------------------------------------------- building
-
-
-@pytest.fixture(scope="module", params=["cosine", "l2"])
-def built_there(request):
-    X = clusters(1400, DIM, 1, norms=True)
-    index = logt.Index(DIM, metric=request.param, device=DEVICE)
-    index.add(X)
-    return X, index
-
-
-def test_an_index_that_was_built_there_is_as_good(built_there, tmp_path):
-    X, index = built_there
-    usual = logt.Index(DIM, metric=index.metric)
-    usual.add(X)
-    kept = X / np.linalg.norm(X, axis=1, keepdims=True) if index.metric == "cosine" else X
-    errors = [np.linalg.norm(i.reconstruct(i.ids) - kept, axis=1).mean() for i in (index, usual)]
-    assert errors[0] < 1.05 * errors[1]
-    exact = ListSearcher(usual._snapshot.segments)
-    truth = exact.search(kept[:60], 10, exact.limits(Probe(1.0), 10))[1]
-    for settings in ({}, {"effort": 1.0}):
-        shares = [overlap(i.search(X[:60], 10, **settings).ids, truth) for i in (index, usual)]
-        assert shares[0] > shares[1] - 0.03
-    index.save(tmp_path / "index")
-    opened = logt.open(tmp_path / "index")
-    np.testing.assert_array_equal(opened.search(X[:9]).ids, index.search(X[:9]).ids)
-
-
-def test_the_same_vectors_give_the_same_bytes(built_there):
-    X, index = built_there
-    again = logt.Index(DIM, metric=index.metric, device=DEVICE)
-    again.add(X)
-    for one, other in zip(index._snapshot.segments, again._snapshot.segments, strict=True):
-        for part in one.stored_parts:
-            for name, array in one.stored_parts[part].arrays.items():
-                np.testing.assert_array_equal(array, other.stored_parts[part].arrays[name], err_msg=name)
-
-
-def test_a_row_that_is_not_valid_changes_nothing():
-    X = clusters(2200, DIM, 1)
-    X[1500, 3] = np.inf
-    index = logt.Index(DIM, device=DEVICE)
-    with pytest.raises(logt.InvalidInputError, match="row 1500 of X holds inf at column 3"):
-        index.add(X)
-    assert len(index) == 0
-    with pytest.raises(logt.InvalidInputError, match="dimension 40"):
-        index.add(X[:, :-1])
-    index.add(X[:1200])
-    with pytest.raises(logt.InvalidInputError, match="row 300 of X holds inf"):
-        index.add(X[1200:])
-    assert len(index) == 1200
-
-
-class Blocks:
-    """What can be sliced, and is read block by block."""
-
-    def __init__(self, X):
-        self._X, self.shape, self.dtype, self.longest = X, X.shape, X.dtype, 0
-
-    def __len__(self):
-        return len(self._X)
-
-    def __getitem__(self, rows):
-        part = self._X[rows]
-        self.longest = max(self.longest, len(part))
-        return part
-
-
-def test_vectors_are_read_block_by_block(monkeypatch):
-    X = clusters(2400, DIM, 1).astype(np.float16)
-    source = Blocks(X)
-    monkeypatch.setattr(Device, "workspace", 1 << 19)
-    index = logt.Index(DIM, device=DEVICE, segment_size=1200)
-    index.add(source)
-    assert len(index) == 2400
-    assert 0 < source.longest <= 2300  # a block, or the sample for training
-    assert overlap(index.search(X[:50], 1, effort=1.0).ids, np.arange(50)[:, None]) > 0.98
-
-
-def test_small_batches_are_encoded_there_too():
-    index = logt.Index(DIM, device=DEVICE)
-    for seed in range(3):
-        new = clusters(40, DIM, seed)
-        ids = index.add(new)
-        np.testing.assert_array_equal(index.search(new, 1, effort=1.0).ids[:, 0], ids)
-
-
-@pytest.mark.parametrize("metric", ["cosine", "ip"])
-def test_the_graph_is_as_good(metric, monkeypatch):
-    X = clusters(1500 if DEVICE == "cpu" else 20_000, 24, 1, norms=True)
-    index = built(X, metric=metric)
-    segments, workers = index._snapshot.segments, index._workers(None)
-    monkeypatch.setattr(graph_build, "EXHAUSTIVE", 10**6)
-    ids, exact, similarity = graph_build.nearest_neighbors(segments, 24, 10, workers)
-    there, found, cosine = nearest_neighbors(Device(DEVICE), segments, 24, 10, workers)
-    np.testing.assert_array_equal(there, ids)
-    assert overlap(found, exact) > 0.9
-    same = found == exact
-    np.testing.assert_allclose(cosine[same], similarity[same], atol=2e-2)
-    assert (found != np.arange(len(ids))[:, None]).all()
-
-
-def test_a_graph_of_few_vectors():
-    for count in (1, 2, 30):
-        index = logt.Index(DIM)
-        index.add(clusters(count, DIM, 1))
-        index.link(5, device=DEVICE)
-        assert (index.links is None) == (count == 1)
-        if count > 1:
-            assert np.diff(index.links.starts).max() == min(5, count - 1)
-
-
 # ------------------------------------------------------------------------------------------------ devices and memory
 
 
@@ -386,124 +257,91 @@ def test_memory_is_compared_before_the_work(index, monkeypatch):
     assert len(index) == vectors
 
 
-def test_full_reads_on_a_device_measure_the_same_recall():
-    index = built(clusters(1300, DIM, 1), measure=False)
-    segments = index._snapshot.segments
-    usual = calibrate(segments, None, np.random.default_rng(0), index._workers(1))
-    searcher = DeviceSearcher(Device(DEVICE), segments, "cosine")
-    there = calibrate(segments, None, np.random.default_rng(0), index._workers(1), full=searcher)
-    np.testing.assert_allclose(there[0].codec.curve.recall, usual[0].codec.curve.recall, atol=0.01)
+# ---------------------------------------------------------------------------------------------- found by a review
 
 
-# ----------------------------------------------------------------------------------------------------------- layout
+def test_fewer_vectors_than_an_expansion_wants():
+    X = clusters(1200, DIM, 1)
+    index = built(X)
+    expected, found = (i.search(X[:5], 4, expand=10, filter=[1, 2, 3]) for i in (index, index.to(DEVICE)))
+    np.testing.assert_array_equal(found.ids, expected.ids)
 
 
-@pytest.mark.parametrize("dim", [8, 20, 100, 520])
-def test_codes_of_the_device_hold_the_same_bits(dim):
-    index = built(clusters(1200, dim, 1), measure=False)
-    (segment,) = index._snapshot.segments
-    device = Device("cpu")
-    lists = DeviceLists.from_segments(device, [segment], distances=True)
-    fields = segment.codec.bands.unpack(segment.sign_bits, segment.low_bits)
-    layout = Layout(segment.codec.bands, device)
-    np.testing.assert_array_equal(layout.unpack(layout.pack(fields)), fields)
-    Z = lists.decode(slice(0, lists.positions))
-    rows = np.searchsorted(segment.ids, lists.ids[lists.ids >= 0])
-    expected = segment.codec.bands.rotate(segment.reconstruct(rows) - segment.codec.mean)
-    np.testing.assert_allclose(Z[lists.ids >= 0], expected, atol=2e-4)
-    levels = decode_tiles(lists.codes, layout)[lists.ids >= 0]
-    middles = ((1 << segment.codec.bands.per_dim(segment.codec.bands.bits)[: layout.coded]) - 1) / 2
-    np.testing.assert_allclose(levels[:, : layout.coded], fields[segment.position[rows]] - middles)
-
-
-# ----------------------------------------------------------------------------------------------- kernels, references
-
-
-@on_gpu
-@pytest.mark.parametrize(
-    ("size", "k", "kind"),
-    [
-        (5, 3, ""),
-        (2048, 2048, ""),
-        (12649, 33, ""),
-        (50_000, 2000, ""),
-        (40_000, 100, "ties"),
-        (5000, 3000, ""),
-        (900_000, 64, "ties"),
-        (3000, 10, "nan"),
-        (3000, 40, "half"),
-        (3000, 40, "weights"),
-    ],
-)
-def test_best(size, k, kind):
-    device, rng, rows = Device(DEVICE), np.random.default_rng(0), 7
-    values = rng.standard_normal(rows * size).astype(np.float16 if kind == "half" else np.float32)
-    if kind == "ties":
-        values = np.round(values * 4) / 4
-    if kind == "nan":
-        values[rng.random(len(values)) < 0.5] = np.nan
-    first = np.arange(rows) * size
-    last = first + size
-    last[3] -= size // 2
-    more = {"weight": np.ones(size, np.float32), "bias": np.ones(size, np.float32)} if kind == "weights" else {}
-    if kind == "weights":
-        last[3] += size // 2
-    expected = HostKernels().best(values, first, last, k, **more)
-    arrays = map(device.put, (values, first, last))
-    found = device.get(device.kernels.best(*arrays, k, **{name: device.put(a) for name, a in more.items()}))
-    np.testing.assert_array_equal(found, expected)
-
-
-@on_gpu
-@pytest.mark.parametrize("count", [1, 4, 5, 64, 100])
-def test_products(count):
-    device, rng = Device(DEVICE), np.random.default_rng(0)
-    A, B = (rng.standard_normal((n, 70)).astype(np.float32) for n in (count, 333))
-    np.testing.assert_allclose(device.get(device.kernels.multiply(*map(device.put, (A, B)))), A @ B.T, atol=1e-4)
-
-
-@on_gpu
-@pytest.mark.parametrize("entries", [1, 4, 12])
-def test_pursuit(entries):
-    rng = np.random.default_rng(0)
-    Y, Z = (rng.standard_normal((n, 48)).astype(np.float32) for n in (200, 150))
-    units, weights = [], []
-    for device in (Device("cpu"), Device(DEVICE)):
-        unit, weight = DevicePursuit(device, device.put(Y), entries)(device.put(Z))
-        units.append(device.get(unit))
-        weights.append(device.get(weight))
-    np.testing.assert_array_equal(units[0][:, 0], units[1][:, 0])
-    left = [np.linalg.norm(Z - np.einsum("ij,ijk->ik", w, Y[u]), axis=1) for u, w in zip(units, weights, strict=True)]
-    np.testing.assert_allclose(*left, rtol=0.05)
-    assert (units[0] == units[1]).mean() > 0.9
-
-
-@on_gpu
-@pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
-@pytest.mark.parametrize("settings", [{"L": 1}, {"L": 6}, {"bits": 1}, {"bits": 5}, {"refine": False}], ids=str)
-def test_searches_of_all_kinds_of_codes(metric, settings):
-    X = clusters(2000, 100, 1, norms=True)
-    index = logt.Index(100, metric=metric, method=logt.methods.sketched(**settings))
-    index.add(X)
-    reference, there = index.to("cpu"), index.to(DEVICE)
-    for count in (1, 40, 100):
-        for search in ({"nprobe": 4}, {"effort": 1.0}):
-            expected, found = (i.search(X[:count] + 0.1, 10, **search) for i in (reference, there))
-            assert overlap(found.ids, expected.ids) > 0.99
-            np.testing.assert_allclose(found.scores, expected.scores, atol=1e-3, rtol=1e-4)
-
-
-@on_gpu
-def test_tensors_on_the_device_are_not_copied():
-    cupy = pytest.importorskip("cupy")
-    X = clusters(2000, DIM, 1)
-    index = logt.Index(DIM, device=DEVICE)
-    index.add(cupy.asarray(X))
+def test_new_vectors_join_the_graph_before_a_diffusion():
+    X = clusters(1300, DIM, 1)
+    index = built(X[:1200], link=8)
+    index.add(X[1200:])
     there = index.to(DEVICE)
-    found = there.search(cupy.asarray(X[:9]), 4)
-    assert isinstance(found.scores, cupy.ndarray)
-    np.testing.assert_array_equal(found.ids.get(), there.search(X[:9], 4).ids)
-    torch = pytest.importorskip("torch")
-    result = there.search(torch.tensor(X[:9], device=DEVICE), 4)
-    assert result.ids.is_cuda
-    np.testing.assert_array_equal(result.ids.cpu().numpy(), found.ids.get())
+    expected, found = (i.search(X[:30], 10, rerank="diffusion", effort=1.0) for i in (index, there))
+    assert overlap(found.ids, expected.ids) > 0.97
+
+
+def test_damage_is_found_before_a_copy(tmp_path, monkeypatch):
+    built(clusters(1200, DIM, 1)).save(tmp_path / "index")
+    monkeypatch.setattr("logt._index_base.AT_ONCE", 0)
+    path = max((tmp_path / "index").iterdir(), key=lambda file: file.stat().st_size)
+    data = bytearray(path.read_bytes())
+    data[-100] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(logt.CorruptIndexError):
+        logt.open(tmp_path / "index").to(DEVICE)
+
+
+def test_a_refresh_that_does_not_fit_keeps_the_state(tmp_path, monkeypatch):
+    X = clusters(1300, DIM, 1)
+    built(X[:1200]).save(tmp_path / "index")
+    there = logt.open(tmp_path / "index", device=DEVICE)
+    with logt.open(tmp_path / "index", "a") as writer:
+        writer.add(X[1200:])
+        writer.save()
+    with monkeypatch.context() as less:
+        less.setattr(Device, "free_bytes", property(lambda self: 1 << 10))
+        with pytest.raises(logt.DeviceMemoryError):
+            there.refresh()
+    assert (len(there), there.generation) == (1200, 1)
+    assert there.refresh()
+    assert (len(there), there.generation) == (1300, 2)
+
+
+def test_the_first_filtered_searches_of_some_threads(index):
+    there, mask, errors = index.to(DEVICE), np.arange(len(index)) % 2 == 0, []
+
+    def search():
+        try:
+            there.search(Q[:2], 3, filter=mask)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=search) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+
+
+def test_blocks_of_queries_become_smaller_where_lists_are_long(monkeypatch):
+    X = clusters(1500, DIM, 1)
+    X[:1200] = X[0] + 1e-4 * X[:1200]  # most vectors are in a few lists
+    index = built(X)
+    expected = index.to(DEVICE).search(X[:100], 5, nprobe=3)
+    monkeypatch.setattr(Device, "workspace", 1 << 17)
+    there = index.to(DEVICE)
+    sizes, scored = [], DeviceSearcher._scored
+    monkeypatch.setattr(DeviceSearcher, "_scored", lambda *a: sizes.append((len(a[2]), a[3].total)) or scored(*a))
+    np.testing.assert_array_equal(there.search(X[:100], 5, nprobe=3).ids, expected.ids)
+    assert all(total <= 1 << 15 for count, total in sizes if count > 1)
+
+
+def test_searches_that_cannot_be_recorded():
+    searcher = built(clusters(3000, DIM, 1)).to(DEVICE)._copy.searcher
+
+    class Card:
+        cuda, workspace = True, 1 << 31
+
+    searcher.device = Card
+    limits = searcher.limits(logt.methods.sketched().limits(logt.SearchParams(effort=0.5)), 10)
+    assert can_capture(searcher, 1, 10, limits)
+    assert not can_capture(searcher, 65, 10, limits)
+    assert not can_capture(searcher, 1, 3000, limits)
+    assert not can_capture(searcher, 1, 10, limits._replace(candidates=2049))

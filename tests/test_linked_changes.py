@@ -139,7 +139,7 @@ def test_the_recall_of_the_graph_is_measured_again_when_it_has_grown_by_a_quarte
 ):
     X, measured_with = collection[0], []
     monkeypatch.setattr(linking, "MIN_LINKED", 50)
-    monkeypatch.setattr("logt.lists.method.calibrate", lambda segments, *_: segments)
+    monkeypatch.setattr("logt.lists.method.calibrate", lambda segments, *_, **__: segments)
     monkeypatch.setattr("logt.lists.method.calibrate_changed", lambda segments, *_: segments)
 
     def measure(segments, graph, *_):

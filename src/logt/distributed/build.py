@@ -91,9 +91,10 @@ def build(
     able to write to it. method, metric, seed: as of `logt.Index`. segment_size: the most vectors of a segment, and
     of one task. link: neighbors per vector of the neighbor graph, as of `Index.link`; None for no graph. A task links
     the vectors of some lists that are near each other, and reads as many around them: some neighbors further away
-    are missing. device: "cuda" lets each worker train, encode and compare on a GPU. workers: processes on this
-    machine, one per core if None. pool: where tasks run instead, such as `logt.distributed.RayPool()`. overwrite:
-    replace an index that is there. progress: True draws bars; a function is called as progress(what, done, total).
+    are missing. device: "cuda" lets the workers train, encode and compare on a GPU, which they share. workers:
+    processes on this machine; if None one per core, or one in all with a device. pool: where tasks run instead, such
+    as `logt.distributed.RayPool()`. overwrite: replace an index that is there. progress: True draws bars; a function
+    is called as progress(what, done, total).
     """
     listed = [sources] if isinstance(sources, str | os.PathLike) or is_dataset(sources) else list(sources)
     if not listed:
@@ -111,7 +112,7 @@ def build(
         raise InvalidInputError(f"only logt.methods.sketched() builds on a device, not {method.describe()}")
     settings = {"metric": parse_metric(metric), "seed": check_int("seed", seed, least=0), "segment_size": size}
     with (
-        ProcessPool(workers) if pool is None else nullcontext(pool) as used,
+        ProcessPool(workers if place is None else workers or 1) if pool is None else nullcontext(pool) as used,
         shown_progress(progress) as report,
         open_target(out, overwrite=overwrite) as target,
         staged_files(sources, out) if is_dataset(sources) else nullcontext(listed) as files,

@@ -20,7 +20,14 @@ from logt._internal.types import Array, Floats
 from logt._internal.validation import FloatRows
 from logt.datasets.row_files import rows_shape, source_stamp
 from logt.distributed.blocks import Block, read_block
-from logt.errors import ConflictError, CorruptIndexError, InvalidInputError, MissingExtraError
+from logt.errors import (
+    ConflictError,
+    CorruptIndexError,
+    DeviceError,
+    DeviceMemoryError,
+    InvalidInputError,
+    MissingExtraError,
+)
 from logt.gpu.building import DeviceBuilder
 from logt.gpu.device import Device
 from logt.gpu.neighbors import nearest_neighbors as nearest_on_device
@@ -44,7 +51,10 @@ HELD_OUT = 512
 
 _ERRORS: dict[str, type[Exception]] = {
     error.__name__: error
-    for error in (InvalidInputError, CorruptIndexError, ConflictError, MissingExtraError, OSError)
+    for error in (
+        *(InvalidInputError, CorruptIndexError, ConflictError, MissingExtraError, DeviceError, DeviceMemoryError),
+        OSError,
+    )
 }
 
 

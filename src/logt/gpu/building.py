@@ -95,10 +95,13 @@ class DeviceBuilder:
             workers.report("k-means", done + 1, _ROUNDS)
         return Y
 
+    def rows(self, rows: Any) -> DeviceRows:
+        """Return vectors as they are read for the device."""
+        return rows if isinstance(rows, DeviceRows) else DeviceRows(self.device, rows, rows.shape[1], self.metric)
+
     def encode(self, codec: Codec, rows: Any, ids: Ids, workers: Workers, *, distances: bool) -> ListSegment:
         """Return the segment of some vectors, whose ids increase; rows: a `DeviceRows`, or vectors on the host."""
-        if not isinstance(rows, DeviceRows):
-            rows = DeviceRows(self.device, rows, codec.dim, self.metric)
+        rows = self.rows(rows)
         if len(rows) <= MAX_FLAT:
             with self.device.active():
                 X = self.device.get(rows.block(slice(0, len(rows))))

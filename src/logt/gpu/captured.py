@@ -9,20 +9,25 @@ import numpy as np
 
 from logt._internal.types import Floats, Ids
 from logt.gpu.downloads import pinned
+from logt.gpu.host import MOST
 from logt.gpu.search import FEW, DeviceSearcher, Found, Plan
 from logt.lists.inverted_lists import ScanLimits
 from logt.lists.search import user_scores
 from logt.metrics import worst_score
 
 _MOST = 1 << 26  # scores that a search keeps space for
+_PARTS = 8  # codecs: CuPy joins more arrays through memory that it uses again
 
 
 def can_capture(searcher: DeviceSearcher, count: int, k: int, limits: ScanLimits) -> bool:
     """Return whether a search never waits for the device: the sizes of all its arrays are known before."""
     if not searcher.device.cuda or not 0 < count <= FEW or not searcher.parts:
         return False
+    if k > MOST or len(searcher.parts) > _PARTS:
+        return False
     plans = [Plan.of(part, limits, max(k, limits.candidates)) for part in searcher.parts]
-    return all(count * plan.longest <= min(_MOST, searcher.device.workspace // 4) for plan in plans)
+    floats = min(_MOST, searcher.device.workspace // 4)
+    return all(max(p.wanted, p.widest) <= MOST and count * p.longest <= floats for p in plans)
 
 
 def as_users_see(searcher: DeviceSearcher, found: Found) -> tuple[Any, Any, Any]:

@@ -9,8 +9,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-MOST = 2048
-"""Results that `best` sorts in shared memory; for more, CuPy sorts everything."""
+from logt.gpu.host import MOST
 
 FEW = 64
 """Queries that `multiply` compares without cuBLAS, which CuPy cannot record (captured.py)."""

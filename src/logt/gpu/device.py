@@ -65,7 +65,11 @@ class Device:
         """Return an array on the device. Tensors that are there are not copied."""
         if isinstance(array, np.ndarray):
             return self.xp.asarray(array)
-        return self.xp.from_dlpack(array.detach() if hasattr(array, "detach") else array)
+        if hasattr(array, "detach"):
+            array = array.detach()
+        if "bfloat16" in str(array.dtype):  # CuPy has no such type
+            array = array.float() if hasattr(array, "float") else array.astype("float32")
+        return self.xp.from_dlpack(array)
 
     def get(self, array: Any) -> Array:
         """Return an array of the device as a NumPy array."""
@@ -98,6 +102,11 @@ class Device:
             raise DeviceMemoryError(
                 f"{what} needs {needed / 1e9:.2f} GB on {self.name}, {free / 1e9:.2f} GB are free: {hint}"
             )
+
+    def synchronize(self) -> None:
+        """Wait until everything is computed and copied."""
+        if self.cuda:
+            self.xp.cuda.Device(self.number).synchronize()
 
     def release(self) -> None:
         """Give memory that no array uses back to the card."""

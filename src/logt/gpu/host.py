@@ -11,6 +11,9 @@ from logt._internal.types import Array, Floats, Ids, Mask
 ROWS = 16
 """Vectors of a tile of codes (scan.cu)."""
 
+MOST = 2048
+"""Values that `best` sorts in shared memory; for more, CuPy sorts everything (vectors.cu)."""
+
 _NOTHING_LEFT, _DEPENDENT = 1e-3, 1e-2  # of correlations and norms, below which nothing is chosen (training.cu)
 
 
@@ -95,6 +98,7 @@ class HostKernels:
         rows, width = candidates.shape
         unit, weight = np.zeros((rows, entries), np.int64), np.zeros((rows, entries), np.float32)
         known = gram.astype(np.float64)
+        known[np.diag(known) == 0, np.diag(known) == 0] = 1  # units of norm 0
         for i in range(rows):
             mine = candidates[i] - i * products.shape[1]
             if nearest[i] not in mine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any, Literal, Never, Unpack
 
@@ -16,6 +17,7 @@ from logt._internal.validation import (
     as_matrix,
     call_filter,
     check_choice,
+    check_int,
     check_rows,
     normalize_rows,
     row_norms,
@@ -63,8 +65,15 @@ class DeviceIndex:
             raise InvalidInputError(
                 f"only an index of logt.methods.sketched() can be on a GPU, not one of {host.method.describe()}"
             )
-        self._host, self._device = host, Device(device)
-        self._copy = DeviceCopy(self._device, host.method, host.metric, host.dim, host._snapshot)
+        self._host, self._device, self._refreshing = host, Device(device), threading.Lock()
+        self._copy = self._new_copy()
+
+    def _new_copy(self) -> DeviceCopy:
+        """Copy the state of the host, in which all vectors have joined the graph, once all its bytes are checked."""
+        host = self._host
+        host.verify()
+        generation, state = host.generation, host._linked(host._state, host._workers(None))
+        return DeviceCopy(self._device, state.method, state.metric, host.dim, state.snapshot, generation)
 
     def __repr__(self) -> str:
         return f"DeviceIndex(dim={self.dim}, metric={self.metric!r}, ntotal={len(self)}, device={self.device!r})"
@@ -103,8 +112,7 @@ class DeviceIndex:
     @property
     def generation(self) -> int | None:
         """The number of the saved state that was copied last; None if the index was not opened."""
-        generation: int | None = self._host.generation
-        return generation
+        return self._copy.generation
 
     def refresh(self) -> bool:
         """Copy the newest state of the index that this one was made from; return whether it had changed.
@@ -112,13 +120,13 @@ class DeviceIndex:
         An index that is open for reading moves to its newest saved state first. Searches use the copy before until
         the new one is complete; the device needs the memory of both.
         """
-        host = self._host
-        if host.generation is not None:
-            host.refresh()
-        if host._snapshot is self._copy.snapshot:
-            return False
-        self._copy = DeviceCopy(self._device, host.method, host.metric, host.dim, host._snapshot)
-        return True
+        with self._refreshing:
+            if self._host.generation is not None:
+                self._host.refresh()
+            if self._host._snapshot is self._copy.snapshot:
+                return False
+            self._copy = self._new_copy()
+            return True
 
     add = _refused("add")
     upsert = _refused("upsert")
@@ -145,6 +153,8 @@ class DeviceIndex:
 
         threads: has no effect here.
         """
+        if threads is not None:
+            check_int("threads", threads)
         return self._copy.search(Q, k, as_search_params(params, settings), filter, rerank, on_invalid)
 
     def range_search(self, Q: Vectors, threshold: float, *, filter: Filter | None = None) -> RangeResult:
@@ -164,8 +174,17 @@ class DeviceIndex:
 class DeviceCopy:
     """One state of an index on a device, and its searches."""
 
-    def __init__(self, device: Device, method: Sketched, metric: Metric, dim: int, snapshot: Snapshot):
+    def __init__(
+        self,
+        device: Device,
+        method: Sketched,
+        metric: Metric,
+        dim: int,
+        snapshot: Snapshot,
+        generation: int | None = None,
+    ):
         segments: Any = snapshot.segments
+        self.generation = generation
         self._device, self._method, self.metric, self.dim, self.snapshot = device, method, metric, dim, snapshot
         self.searcher = DeviceSearcher(device, segments, metric)
         self._ordinals: list[Any] | None = None
@@ -222,14 +241,18 @@ class DeviceCopy:
         if search is None:
             if len(self._searches) >= _KEPT_SEARCHES:
                 self._searches.clear()
-            search = self._searches[key] = CapturedSearch(self.searcher, *key)
+            try:
+                search = self._searches[key] = CapturedSearch(self.searcher, *key)
+            except self._device.xp.cuda.memory.OutOfMemoryError:  # there is less than it would keep
+                self._searches.clear()
+                return None
         found = search(matrix)
         return found if found is None or Q.ndim == 2 else (found[0][0], found[1][0])
 
     def _queries(self, Q: Any) -> tuple[Any, bool]:
         """Return (queries as float32 on the device, whether Q is one vector)."""
         if self._device.holds(Q):
-            matrix = self._device.put(Q.float() if "bfloat16" in str(Q.dtype) else Q)
+            matrix = self._device.put(Q)
             single = matrix.ndim == 1
             matrix = matrix[None] if single else matrix
             if matrix.ndim != 2 or matrix.shape[1] != self.dim or matrix.dtype.kind not in "fiub":
@@ -256,6 +279,7 @@ class DeviceCopy:
     def _expanded(self, X: Any, found: tuple[Any, Any], alpha: float) -> Any:
         queries, scores, ids = (self._device.get(part) for part in (X, *found))
         valid = (ids >= 0).any(axis=1)
+        scores, ids = np.where(ids >= 0, scores, 0), np.where(ids >= 0, ids, ids[:, :1])  # fewer pass a filter
         used = normalize_rows(queries[valid], row_norms(queries[valid]))
         queries = queries.copy()
         queries[valid] = expand_queries(self.snapshot.reconstruct, used, scores[valid], ids[valid], alpha)
@@ -289,10 +313,11 @@ class DeviceCopy:
             xp, ids = self._device.xp, self._device.put(self.snapshot.ids)
             order = xp.argsort(ids)
             known = ids[order]
-            self._ordinals = []
+            ordinals = []
             for part in self._parts:
                 at = xp.minimum(xp.searchsorted(known, part.ids), len(ids) - 1)
-                self._ordinals.append(xp.where(known[at] == part.ids, order[at], -1).astype(np.int32))
+                ordinals.append(xp.where(known[at] == part.ids, order[at], -1).astype(np.int32))
+            self._ordinals = ordinals  # complete: others may search meanwhile
         return self._ordinals
 
     def range_search(self, Q: Any, threshold: float, filter: Any) -> RangeResult:

@@ -174,11 +174,6 @@ class DeviceLists:
         layout = Layout(codec.bands, device)
         listed, starts, tile, tiles = _arrange(segments, codec.units)
         total = int(tiles.sum()) * ROWS
-        device.require(
-            total * bytes_per_vector(codec) + codec.units * codec.dim * 8 + device.workspace,
-            f"an index of {sum(map(len, segments)):,} vectors",
-            "use a card with more memory, or shards on several (logt.distributed)",
-        )
         refine = codec.refine
         stride = -(-codec.dim // 4) * 4
         Y = device.put(codec.memory_vectors)
@@ -215,7 +210,7 @@ class DeviceLists:
     def _copy(self, segment: ListSegment, places: Ids, found: Mask) -> None:
         """Copy one segment. places: of its positions here."""
         put, bands = self.device.put, self.codec.bands
-        for part in split_range(len(segment), _BLOCK):
+        for part in self._blocks(len(segment)):
             place, row = put(places[part]), segment.row[part]
             fields = bands.unpack(put(segment.sign_bits[part]), put(segment.low_bits[part]))
             codes = self.layout.pack(fields).reshape(len(row), -1)
@@ -233,10 +228,14 @@ class DeviceLists:
             self.ids[place] = put(segment.ids[row])
         if self.refinement is not None:
             by_row = places[segment.position]
-            for part in split_range(len(segment), _BLOCK):
+            for part in self._blocks(len(segment)):
                 place = put(by_row[part])
                 self.refinement[place, : self.codec.dim] = put(segment.refinement[part])
                 self.refinement_scale[place] = put(segment.refinement_scale[part])
+
+    def _blocks(self, count: int) -> list[slice]:
+        """Return parts of so many rows whose codes are moved together: each byte has a place of 8 bytes meanwhile."""
+        return split_range(count, max(1024, min(_BLOCK, self.device.workspace // (32 * self.layout.row_bytes))))
 
     def _planes(self, position: Any) -> Any:
         """Return the planes (rows, planes, 4) of the codes at some positions."""
@@ -257,7 +256,9 @@ class DeviceLists:
         padded = xp.zeros(total, np.int64)
         padded[:count] = position
         codes, place = xp.empty((total // ROWS, self.codes.shape[1]), np.uint8), xp.arange(total)
-        codes[(place // ROWS)[:, None], self.layout.table[place % ROWS]] = self._planes(padded).reshape(total, -1)
+        for part in self._blocks(total):
+            at, planes = place[part], self._planes(padded[part])
+            codes[(at // ROWS)[:, None], self.layout.table[at % ROWS]] = planes.reshape(len(at), -1)
         bias, ids = self.bias[padded], self.ids[padded]
         bias[count:], ids[count:] = _NONE, -1
         empty = np.zeros(self.codec.units + 1, np.int64)
@@ -302,10 +303,13 @@ def rotation_of(codec: Codec) -> Floats:
     return np.ascontiguousarray(codec.bands.rotate(np.eye(codec.dim, dtype=np.float32)).T)
 
 
-def bytes_per_vector(codec: Codec) -> int:
-    """Return the bytes that one vector has on a device."""
-    code = sum(codec.bands.code_bytes) + codec.entries * (1 + np.dtype(unit_dtype(codec.units)).itemsize)
-    return code + 4 * 3 + 8 + (codec.dim + 4 if codec.refine else 0)
+def bytes_needed(device: Device, segments: Sequence[ListSegment]) -> int:
+    """Return the bytes that the segments of one codec have on a device."""
+    codec = segments[0].codec
+    code = Layout(codec.bands, device).row_bytes + codec.entries * (1 + np.dtype(unit_dtype(codec.units)).itemsize)
+    each = code + 4 * 3 + 8 + (-(-codec.dim // 4) * 4 + 4 if codec.refine else 0)
+    positions = int(_arrange(segments, codec.units)[3].sum()) * ROWS
+    return positions * each + 4 * (codec.units + codec.dim) * codec.dim
 
 
 def _arrange(segments: Sequence[ListSegment], units: int) -> tuple[Array, Array, Array, Array]:

@@ -25,8 +25,10 @@ class DeviceRows:
     def __init__(self, device: Device, X: Any, dim: int, metric: Metric):
         self.device, self.metric = device, metric
         if device.holds(X):
-            X = device.put(X.float() if str(getattr(X, "dtype", "")) == "torch.bfloat16" else X)
-        elif not (hasattr(X, "shape") and hasattr(X, "dtype") and len(X.shape) == 2 and X.shape[1] == dim and len(X)):
+            X = device.put(X)
+            if X.dtype.kind not in "fiub":
+                raise InvalidInputError(f"X must hold real numbers, got dtype {X.dtype}")
+        elif isinstance(X, np.ndarray) or not _can_be_sliced(X):
             X = as_matrix(X, dim, "X")
         if len(X.shape) != 2 or X.shape[1] != dim:
             raise InvalidInputError(f"X has shape {tuple(X.shape)}, but the index holds vectors of dimension {dim}")
@@ -42,14 +44,14 @@ class DeviceRows:
             view = copy(self)
             view._first, view.shape = self._first + first, (max(0, last - first), self.shape[1])
             return view
-        at, xp = rows + self._first, self.device.xp
-        parts = [np.empty((0, self.shape[1]), np.float32)]
+        order = np.argsort(rows, kind="stable")  # files are read in this order
+        at, out = rows[order] + self._first, np.empty((len(rows), self.shape[1]), np.float32)
+        there = isinstance(self._array, self.device.xp.ndarray)
         with self.device.active():
             for part in split_range(len(at), _ROWS):
-                there = isinstance(self._array, xp.ndarray)
                 given = self._array[self.device.put(at[part]) if there else at[part]]
-                parts.append(self.device.get(self._checked(given, at[part])))
-        return np.concatenate(parts)
+                out[order[part]] = self.device.get(self._checked(given, at[part]))
+        return out
 
     @property
     def normalized(self) -> bool:
@@ -80,3 +82,13 @@ class DeviceRows:
         if self.normalized:
             X /= norms[:, None].astype(np.float32)
         return X
+
+
+def _can_be_sliced(X: Any) -> bool:
+    """Return whether X is a matrix of numbers that is read in parts, such as a dataset of HDF5, and no tensor."""
+    if hasattr(X, "__dlpack__") or hasattr(X, "toarray") or not hasattr(X, "__getitem__"):
+        return False
+    try:
+        return len(X.shape) == 2 and len(X) > 0 and np.dtype(X.dtype).kind in "fiub"
+    except (AttributeError, TypeError):
+        return False

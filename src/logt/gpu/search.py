@@ -18,7 +18,7 @@ from logt._internal.types import Array, Floats, Ids, Metric
 from logt._internal.validation import MAX_NORM, MIN_NORM
 from logt.gpu.device import Device
 from logt.gpu.host import ROWS
-from logt.gpu.lists import DeviceLists
+from logt.gpu.lists import DeviceLists, bytes_needed
 from logt.lists.inverted_lists import CandidateDepths, Probe, ScanLimits
 from logt.lists.segment import ListSegment, by_codec
 from logt.lists.shards import Candidates
@@ -146,11 +146,17 @@ class DeviceSearcher:
 
     def __init__(self, device: Device, segments: Sequence[ListSegment], metric: Metric):
         self.device, self.metric = device, metric
+        groups = list(by_codec(segments).values())
         with device.active():
-            self.parts = [
-                DeviceLists.from_segments(device, same, distances=metric != "ip")
-                for same in by_codec(segments).values()
-            ]
+            device.require(
+                sum(bytes_needed(device, same) for same in groups) + device.workspace * bool(groups),
+                f"an index of {sum(map(len, segments)):,} vectors",
+                "use a card with more memory, or shards on several (logt.distributed)",
+            )
+            self.parts = [DeviceLists.from_segments(device, same, distances=metric != "ip") for same in groups]
+            for part in self.parts:
+                _ = part.counts  # they are there before a search is recorded
+            device.synchronize()  # recorded searches have streams of their own
         codecs = [part.codec for part in self.parts]
         self.curves = [codec.curve for codec in codecs if codec.curve]
         refine = any(part.refinement is not None for part in self.parts)
@@ -208,11 +214,19 @@ class DeviceSearcher:
         xp, plan, read = self.device.xp, Plan.of(lists, limits, max(k, limits.candidates)), 0
         expected = plan.longest if len(Q) <= FEW else plan.usual
         floats = self.device.workspace // 4
-        rows = max(1, min(len(Q), int(floats / max(expected, 1)), floats // len(lists.rows)))
+        pairs = floats // (16 * (plan.widest + 1))  # what is kept of each pair of a query and a list
+        rows = max(1, min(len(Q), int(floats / max(expected, 1)), floats // len(lists.rows), pairs))
         columns, wrong = [], []
-        for block in split_range(len(Q), rows):
+        blocks = split_range(len(Q), rows)[::-1]
+        while blocks:
+            block = blocks.pop()
             queries = self._queries(lists, Q[block])
             reading = self._read(lists, queries, plan)
+            count = block.stop - block.start
+            if reading.total > floats and count > 1:  # lists are longer than on average
+                middle = block.start + count // 2
+                blocks += [slice(middle, block.stop), slice(block.start, middle)]
+                continue
             columns.append(self._scored(lists, queries, reading, plan.wanted))
             wrong.append(queries.wrong)
             read += reading.total

@@ -70,7 +70,9 @@ class Sketched:
         That is the segment of the batch; None if a codec was trained or measured.
         """
         rng = np.random.default_rng([settings.seed, len(segments), sum(segment.count for segment in segments)])
-        vectors: Any = FloatRows(rows, normalize=settings.metric == "cosine") if settings.builder is None else rows
+        vectors: Any = FloatRows(rows, normalize=settings.metric == "cosine")
+        if settings.builder is not None:
+            vectors = rows = settings.builder.rows(rows)
         train = Codec.train if settings.builder is None else settings.builder.train
         codec_settings = partial(self.codec_settings, rows.shape[1])
         training = codec_for_batch(segments, vectors, codec_settings, rng, workers, train)
