@@ -74,7 +74,9 @@ def test_the_list_is_filtered_by_name_folder_and_date(page, url):
     assert visible_names(page) == ["scene 007/photo 1.jpg"]
     page.get_by_role("link", name="Clear").click()
     page.wait_for_function("() => location.search === ''")
+    page.wait_for_load_state()  # with its scripts
     page.get_by_label("From", exact=True).fill("2020-02-01")
+    page.wait_for_url(re.compile("from=2020-02-01"))  # a date that is not typed is applied at once
     page.get_by_label("To", exact=True).fill("2020-02-03")
     page.wait_for_url(re.compile("to=2020-02-03"))
     wait_for_cards(page)
