@@ -86,13 +86,14 @@ class Counted:
     def __init__(self):
         self.sizes, self.lock = [], threading.Lock()
 
-    def __call__(self, Q, k, **settings):
+    def __call__(self, Q, k, on_invalid="raise", **settings):
         with self.lock:
             self.sizes.append(len(Q))
-        if np.isnan(Q).any():
+        wrong = np.isnan(Q[:, :k])
+        if wrong.any() and on_invalid == "raise":
             raise InvalidInputError("a query holds NaN")
         time.sleep(0.01)
-        return SearchResult(Q[:, :k], Q[:, :k].astype(np.int64))
+        return SearchResult(np.where(wrong, -np.inf, Q[:, :k]), np.where(wrong, -1, Q[:, :k]).astype(np.int64))
 
 
 def gathered(queries, wait=0.2):
@@ -127,8 +128,9 @@ def test_searches_of_the_same_moment_are_one():
 
 def test_a_wrong_query_fails_alone():
     queries = [np.full((1, 4), np.nan if n == 3 else n, np.float32) for n in range(6)]
-    found, _ = gathered(queries)
+    found, sizes = gathered(queries)
     assert isinstance(found[3], InvalidInputError)
+    assert sum(sizes) == len(queries) + 1  # the wrong one twice
     assert [int(result.ids[0, 0]) for n, result in enumerate(found) if n != 3] == [0, 1, 2, 4, 5]
 
 

@@ -54,9 +54,10 @@ class GatheredSearches:
             self._run(batch, key, k, settings)
         else:
             batch.done.wait()
-        if batch.error is not None or batch.result is None:  # one query may be wrong: each is searched for alone
+        if batch.error is not None or batch.result is None:
             return self._search(Q, k, **settings)
-        return SearchResult(*(part[start : start + len(Q)] for part in batch.result))
+        mine = SearchResult(*(part[start : start + len(Q)] for part in batch.result))
+        return mine if mine.counts.all() else self._search(Q, k, **settings)  # one that is not valid fails alone
 
     def _run(self, batch: _Batch, key: tuple[Any, ...], k: int, settings: dict[str, Any]) -> None:
         """Wait for others, and search for all."""
@@ -65,7 +66,7 @@ class GatheredSearches:
             with self._lock:
                 if self._open.get(key) is batch:
                     del self._open[key]
-            batch.result = self._search(np.concatenate(batch.parts), k, **settings)
+            batch.result = self._search(np.concatenate(batch.parts), k, on_invalid="ignore", **settings)
         except BaseException as error:
             batch.error = error
         finally:
