@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import re
 import sys
@@ -237,3 +238,15 @@ def test_an_hdf5_file_is_read_without_other_files(tmp_path, X, write, message):
         file["X"] = h5py.ExternalLink(str(tmp_path / "other.h5"), "train")
     with pytest.raises(InvalidInputError, match="'X' is a link"):
         read_mat(tmp_path / "x.mat")
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_damaged_npz_file_is_closed(tmp_path, recwarn):
+    np.savez(tmp_path / "X.npz", X=np.ones((3, 4)))
+    data = (tmp_path / "X.npz").read_bytes()
+    for name, content in (("cut.npz", data[: len(data) // 2]), ("whole.npy", data), ("cut.npy", data[:40])):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(InvalidInputError, match="npz"):
+            read_vectors(tmp_path / name)
+        gc.collect()
+    assert not [warning for warning in recwarn if issubclass(warning.category, ResourceWarning)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -58,14 +58,19 @@ def read_stream(stream: BinaryIO, name: str = "the standard input") -> Array:
 
 def _read_npy(source: Source, name: str, mmap_mode: Any = None) -> Array:
     try:
+        if isinstance(source, Path) and _starts_as_zip(source):
+            raise ValueError("it is a .npz file; rename it")
         matrix: Array = np.load(source, mmap_mode, allow_pickle=False)
     except Exception as error:  # numpy passes on any exception of its parser
         raise InvalidInputError(f"{name} is not a .npy file of numbers: {error}") from error
-    if not isinstance(matrix, np.ndarray):
-        raise InvalidInputError(f"{name} is not a .npy file, but a .npz file; rename it")
     if matrix.ndim != 2:
         raise InvalidInputError(f"{name} has shape {matrix.shape}, expected (rows, dimensions)")
     return matrix
+
+
+def _starts_as_zip(path: Path) -> bool:
+    with open(path, "rb") as file:
+        return file.read(2) == b"PK"
 
 
 def _read_vecs(path: Path, dtype: np.dtype[Any]) -> Array:
@@ -119,8 +124,11 @@ def _read_shape(path: Path) -> tuple[int, int]:
 
 def read_npz(source: Source, name: str) -> Array:
     """Return the only 2-D array of a .npz file."""
-    try:
-        with np.load(source, allow_pickle=False) as file:
+    try:  # numpy does not close a file whose directory is damaged
+        with (
+            open(source, "rb") if isinstance(source, Path) else nullcontext(source) as stream,
+            np.load(stream, allow_pickle=False) as file,
+        ):
             arrays: dict[str, Array] = dict(file)
     except Exception as error:  # numpy and zipfile pass on any exception of their parsers
         raise InvalidInputError(f"{name} is not a .npz file of numbers: {error}") from error
