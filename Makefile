@@ -14,7 +14,7 @@ GROWTH ?=
 FUZZ ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format docs figures sanitize torture fuzz wheel bench growth updates scale images-bench serve-bench page-bench gpu-test gpu-bench clean
+.PHONY: help demo test check format docs figures sanitize torture fuzz wheel bench recall growth updates scale images-bench serve-bench page-bench gpu-test gpu-bench clean
 
 help:           ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -105,6 +105,9 @@ $(SANITIZE)/%/.installed: $(SOURCES) $(wildcard src/logt/*.py src/logt/*/*.py)
 
 bench: $(VENV)/.bench         ## logt and other libraries; DATA=folder for your own vectors
 	$(BIN)/python -m benchmarks.bench --data "$(DATA)"
+
+recall: $(VENV)/.bench        ## recall asked for and found, for many kinds of queries; DATA=folder adds your own vectors
+	$(BIN)/python -m benchmarks.recall --data "$(DATA)" --plot
 
 growth: $(VENV)/.bench        ## the same as a synthetic collection grows; GROWTH="--sizes 1000000 10000000"
 	$(BIN)/python -m benchmarks.growth $(GROWTH)

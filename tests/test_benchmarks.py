@@ -41,6 +41,13 @@ def test_updates(run):
     assert len(values) == 25
 
 
+def test_recall(run):
+    rows = run("recall", "--rows", 1100, "--queries", 3)
+    assert len(rows) == 4 * 8 * 2
+    assert {row["index"] for row in rows} == {"lists", "linked"}
+    assert all(float(row["5th percentile"]) <= float(row["found"]) + 0.05 and float(row["ms"]) > 0 for row in rows)
+
+
 def test_scale(run, tmp_path):
     small = ("--rows", 3000, "--d", 16, "--clusters", 50, "--block", 1500, "--workers", 1, "--folder", tmp_path)
     values = {row["what"]: float(row["value"]) for row in run("scale", *small, "--link", 5)}

@@ -18,6 +18,7 @@ from logt._internal.recall_curve import RecallCurve
 from logt._internal.threads import SERIAL
 from logt.lists.calibration import calibrate, measure_depths, sample_vectors
 from logt.lists.inverted_lists import CandidateDepths, Probe
+from logt.lists.search import ListSearcher
 from logt.methods import lo_gt, sketched
 
 built = partial(exact_index.built, measure=True)
@@ -69,7 +70,8 @@ def test_every_trained_codec_has_a_curve_that_is_stored(normal, tmp_path):
 
 
 def test_the_effort_of_a_recall_is_interpolated():
-    ones, rising = np.ones(11, np.float32), np.linspace(0, 1, 11, dtype=np.float32)
+    efforts = np.array(RecallCurve.EFFORTS, np.float32)
+    ones, rising = np.ones_like(efforts), np.where(efforts > 0.98, 1, efforts)
     curve = RecallCurve(np.tile(0.5 + rising / 2, (3, 1)))
     assert curve.effort(0.75, 10) == pytest.approx(0.5)
     assert curve.effort(0.2, 10) == 0
@@ -92,7 +94,7 @@ def test_a_recall_of_many_results_is_reached():
     X, Q = np.split(np.add(*parts).astype(np.float32), [5000])
     index = built(X)
     assert shared(index, Q, 1000, recall=0.95) > 0.92  # much less with the effort for 100 results
-    assert shared(index, Q, 1000) < 0.85
+    assert shared(index, Q, 1000) < shared(index, Q, 1000, recall=0.95)
     assert shared(index, Q, 300, recall=0.95) > 0.9
     assert shared(index, Q, 10, recall=0.95) > 0.92
 
@@ -164,7 +166,7 @@ def test_a_part_is_as_accurate_as_all():
         for some, share in ((segments, 1), (segments[::4], 1 / 4))
     )
     assert whole.curve.recall[0, 0] < 0.5
-    np.testing.assert_allclose(part.curve.recall, whole.curve.recall, atol=0.12)
+    assert (part.curve.recall > whole.curve.recall - 0.12).all()
     Q, own = sample_vectors(segments, 128, np.random.default_rng(3))
     depths = [measure_depths(some, Q, own, SERIAL, len(some) / 8).few for some in (segments, segments[:2])]
     assert 0.5 < depths[1] / depths[0] < 2
@@ -261,9 +263,10 @@ def test_what_was_tuned_with_queries_stays_when_the_index_is_linked():
     spread = np.where(np.arange(96) < 3, 30, 1)
     X, Q = (rng.standard_normal((3000, 96)) * spread).astype("f4"), rng.standard_normal((150, 96)).astype("f4")
     index = built(X[:2200], link=50)
-    assert shared(index, Q[50:]) < 0.75  # as measured with its own vectors
+    measured = index._snapshot.graph.recall  # with its own vectors
     index.tune(Q[:50])
     curve = index._snapshot.graph.recall
+    assert (curve[0] < measured[0]).any()
     assert shared(index, Q[50:]) > 0.9
     index.add(X[2200:])  # more than a quarter is new: all are linked again
     assert (index._snapshot.graph.recall == curve).all()
@@ -325,3 +328,85 @@ def test_the_commands(normal, tmp_path, run_logt):
     wrong = run_logt("tune", tmp_path / "index", "--plot", tmp_path / "curve.txt", ok=False)
     assert "--plot writes .png or .svg files" in wrong
     run_logt("search", tmp_path / "index", tmp_path / "q.npy", "--recall", 0.9)
+
+
+@pytest.fixture(scope="module")
+def clustered():
+    """An index of vectors in clusters, and queries: (index, {kind: queries})."""
+    rng = np.random.default_rng(11)
+    centers = (rng.standard_normal((60, 24)) @ rng.standard_normal((24, 64))).astype("f4")
+    X = centers[rng.integers(0, 60, 6100)] + 2 * rng.standard_normal((6100, 64), np.float32)
+    X, Q = np.split(X / np.linalg.norm(X, axis=1, keepdims=True), [6000])
+    kinds = {
+        "like": Q,
+        "means": X[rng.integers(0, 6000, (3, 100))].mean(axis=0),
+        "mixtures": rng.standard_normal((100, 24), np.float32) @ rng.standard_normal((24, 64), np.float32),
+        "random": rng.standard_normal((100, 64), np.float32),
+        "opposite": -Q,
+    }
+    return built(X, link=30), kinds
+
+
+@pytest.mark.parametrize("beam", [None, 0])
+@pytest.mark.parametrize("kind", ["like", "means", "mixtures", "random", "opposite"])
+def test_queries_unlike_the_collection_find_what_was_asked_for(clustered, kind, beam):
+    index, kinds = clustered
+    Q = kinds[kind]
+    full = index.search(Q, 10, effort=1).ids
+    found = [overlap(a[None], b[None]) for a, b in zip(index.search(Q, 10, beam=beam).ids, full, strict=True)]
+    assert np.mean(found) > 0.9  # 0.4 where as much is read for all, with the graph
+    assert np.quantile(found, 0.05) >= 0.6
+
+
+def test_queries_unlike_the_collection_have_a_level(clustered):
+    index, kinds = clustered
+    (codec,) = codecs(index)
+    searcher = ListSearcher(index._snapshot.segments)
+    levels = {}
+    for kind, Q in kinds.items():
+        unit = (Q / np.linalg.norm(Q, axis=1, keepdims=True)).astype("f4")
+        *_, counts = searcher.search(unit, 10, searcher.limits(Probe(), 10))
+        levels[kind] = counts[:, 4]
+        cosines = codec.cosines(unit, distances=True)
+        expected = (cosines[:, None] < np.array(codec.likeness)).sum(axis=1)
+        assert (counts[:, 4] == expected).mean() > 0.95  # kernels round queries
+    assert levels["like"].mean() < 0.4
+    assert levels["random"].mean() > 1.9
+
+
+def test_the_own_vector_is_left_out_of_a_cosine(clustered):
+    """As if the memory vectors had been learned without it: held-out vectors have the same cosines."""
+    index, kinds = clustered
+    (codec,) = codecs(index)
+    (segment,) = index._snapshot.segments
+    X = segment.reconstruct(np.arange(0, 6000, 20))
+    own, without, others = (
+        np.quantile(codec.cosines(Q, distances=True, without_own=sizes), 0.1)
+        for Q, sizes in ((X, None), (X, np.diff(segment.starts)), (kinds["like"], None))
+    )
+    assert abs(without - others) < abs(own - others)
+
+
+def test_a_search_goes_on_while_its_results_change(clustered):
+    """A query reads 3.5 times as many lists in each round, and stops after one with at most 2 new results of 10."""
+    index, kinds = clustered
+    searcher = ListSearcher(index._snapshot.segments)
+    limits = searcher.limits(Probe(0.1), 10)
+    *_, counts = searcher.search(kinds["like"], 10, limits)
+    assert len(set(counts[:, 0].tolist())) > 1
+    for q, (lists, *_, level) in zip(kinds["like"], counts.tolist(), strict=True):
+        if level == 0:
+            fixed = (limits._replace(nprobe=int(n), results=0, least=0) for n in (lists, np.ceil(lists / 3.5)))
+            last, before = (searcher.search(q[None], 10, one)[1][0] for one in fixed)
+            assert len(np.setdiff1d(last, before)) <= 4  # 2, but for the refinement
+
+
+def test_a_query_in_a_batch_reads_what_it_reads_alone(clustered):
+    index, kinds = clustered
+    Q = np.concatenate([queries[:10] for queries in kinds.values()])
+    for beam in (None, 0):
+        together = index.search(Q, 10, beam=beam)
+        for i, q in enumerate(Q):
+            alone = index.search(q, 10, beam=beam)
+            assert (alone.ids == together.ids[i]).all()
+            assert (alone.scores == together.scores[i]).all()

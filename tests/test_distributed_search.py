@@ -75,7 +75,14 @@ def pids_of(replicas):
     return ray.get([replica.actor.__ray_call__.remote(lambda _: os.getpid()) for replica in replicas])
 
 
-@pytest.mark.parametrize("settings", [{}, {"effort": 0.1}, {"effort": 1.0}, {"nprobe": 2}, {"expand": 3}])
+def test_shards_find_the_recall_of_one_machine(index, here, vectors):
+    Q = vectors(300, DIM, seed=3)
+    full = here.search(Q, 10, effort=1).ids
+    mine, whole = (overlap(found.search(Q, 10).ids, full) for found in (index, here))
+    assert mine > whole - 0.02
+
+
+@pytest.mark.parametrize("settings", [{"effort": 1.0}, {"nprobe": 2}, {"nprobe": 5, "expand": 3}])
 def test_shards_give_the_ids_and_scores_of_one_machine(index, here, vectors, settings):
     Q = vectors(300, DIM, seed=3)
     assert_same(index.search(Q, 10, **settings), here.search(Q, 10, **settings))
@@ -192,7 +199,7 @@ def test_a_slow_replica_is_passed_over(index, here, vectors):
     index._actors._seconds = 2.0
     try:
         for _ in range(2):
-            assert_same(index.search(Q, 5), here.search(Q, 5))
+            assert_same(index.search(Q, 5, nprobe=9), here.search(Q, 5, nprobe=9))
         assert slow.failures >= 1
     finally:
         os.kill(pid, signal.SIGCONT)
@@ -202,14 +209,14 @@ def test_a_slow_replica_is_passed_over(index, here, vectors):
 def test_killed_actors_lose_no_search_and_are_replaced(index, here, vectors):
     """All actors of a node are killed during many searches: none is wrong or partial."""
     Q = vectors(25, DIM, seed=6)
-    expected = here.search(Q, 10)
+    expected = here.search(Q, 10, nprobe=9)
     done, wrong, stop = [], [], threading.Event()
 
     def search_often():
         for number in range(10_000):
             if number >= 25 and stop.is_set():
                 return
-            found = index.search(Q, 10)
+            found = index.search(Q, 10, nprobe=9)
             done.append(found)
             if not (found.ids == expected.ids).all() or not (found.scores == expected.scores).all() or found.missing:
                 wrong.append(found)

@@ -41,7 +41,8 @@ Q = clusters(70, DIM, 3, norms=True)  # more than are searched for one by one
 @pytest.mark.parametrize("count", [1, 5, 70])
 def test_results_are_those_of_the_processor(index, there, settings, count):
     expected, found = index.search(Q[:count], 10, **settings), there.search(Q[:count], 10, **settings)
-    assert overlap(found.ids, expected.ids) >= (0.97 if count > 1 else 0.6)
+    exact = settings.get("effort") == 1 or "nprobe" in settings  # otherwise a CPU stops query by query
+    assert overlap(found.ids, expected.ids) >= ((0.97 if exact else 0.9) if count > 1 else 0.6)
     same = found.ids == expected.ids
     np.testing.assert_allclose(found.scores[same], expected.scores[same], atol=2e-3, rtol=1e-3)
 
@@ -322,7 +323,7 @@ def test_the_first_filtered_searches_of_some_threads(index):
 
 def test_blocks_of_queries_become_smaller_where_lists_are_long(monkeypatch):
     X = clusters(1500, DIM, 1)
-    X[:1200] = X[0] + 1e-4 * X[:1200]  # most vectors are in a few lists
+    X[:1200] = X[0] + 0.05 * X[:1200]  # most vectors are in a few lists
     index = built(X)
     expected = index.to(DEVICE).search(X[:100], 5, nprobe=3)
     monkeypatch.setattr(Device, "workspace", 1 << 17)

@@ -121,7 +121,7 @@ def searcher_calls():
         "add_totals": (_kernels.ListSearcher().add_totals, (np.arange(4), np.arange(4), 0)),
         "SegmentNodes": (lambda *given: _kernels.SegmentNodes(arrays, *given), (nodes, np.arange(9, dtype="u4"))),
         "set_graph": (set_graph, (*GRAPH, np.zeros(4, bool))),
-        "search": (searcher.search, (X[:2], True, LIMITS, *out, f4(2, 3), zeros("i8", 2, 4))),
+        "search": (searcher.search, (X[:2], True, LIMITS, *out, f4(2, 3), zeros("i8", 2, 5))),
         "search_one": (searcher.search_one, (X[0], False, 1e-15, 1e18, True, LIMITS, out[0][0], out[1][0])),
         "scores": (searcher.scores, (0, X[0], True, 0, f4(9))),
     }

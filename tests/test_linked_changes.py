@@ -12,6 +12,7 @@ import pytest
 from exact_index import METRICS, built, nearest, overlap, unmeasured
 
 import logt
+from logt._internal.recall_curve import RecallCurve
 from logt.datasets.synthetic import synthetic_collection
 from logt.engine import linking
 from logt.engine.snapshot import Snapshot
@@ -144,7 +145,7 @@ def test_the_recall_of_the_graph_is_measured_again_when_it_has_grown_by_a_quarte
 
     def measure(segments, graph, *_):
         measured_with.append(graph.count)
-        return dataclasses.replace(graph, recall=np.full((3, 11), 0.5, np.float32))
+        return dataclasses.replace(graph, recall=np.full((3, len(RecallCurve.EFFORTS)), 0.5, np.float32))
 
     monkeypatch.setattr("logt.lists.method.calibrate_graph", measure)
     index = logt.Index(32)

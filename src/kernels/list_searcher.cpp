@@ -31,8 +31,8 @@ class ListSearcher {
   public:
     // bands: (bands, 5) of start, size, bits, deviation, deviation of the book. Returns the number of the codec.
     size_t add_codec(In<float, 1> mean, In<int32_t, 1> order, In<float, 2> signs, In<double, 2> bands, In<uint8_t, 2> book,
-                     In<float, 1> book_scale, In<float, 1> list_weight, In<float, 1> list_bias,
-                     In<int64_t, 1> group_starts, size_t compared, size_t sign_bytes, size_t low_bytes) {
+                     In<float, 1> book_scale, In<float, 1> list_weight, In<float, 1> list_bias, In<float, 1> unit_norm,
+                     In<int64_t, 1> group_starts, size_t compared, In<float, 1> likeness, size_t sign_bytes, size_t low_bytes) {
         std::vector<logt::Band>& mine = bands_.emplace_back();
         size_t sign_count = 0, low_count = 0;
         for (size_t b = 0; b < bands.shape(0); ++b) {
@@ -47,9 +47,10 @@ class ListSearcher {
         const size_t groups = group_starts.shape(0) - 1;
         codecs_.push_back({mean.shape(0), book.shape(0) - groups, groups, mine.size(), mean.data(), order.data(), signs.data(),
                            signs.shape(0), nullptr, book.data(), book.shape(1), book_scale.data(), list_weight.data(),
-                           list_bias.data(), group_starts.data(), compared, sign_count, low_count, sign_bytes, low_bytes});
+                           list_bias.data(), unit_norm.data(), group_starts.data(), compared, {likeness(0), likeness(1)}, sign_count,
+                           low_count, sign_bytes, low_bytes});
         for (size_t m = 0; m < codecs_.size(); ++m) codecs_[m].band = bands_[m].data();
-        keep(mean, order, signs, book, book_scale, list_weight, list_bias, group_starts);
+        keep(mean, order, signs, book, book_scale, list_weight, list_bias, unit_norm, group_starts);
         return codecs_.size() - 1;
     }
 
@@ -101,16 +102,16 @@ class ListSearcher {
         return nbytes;
     }
 
-    // Q: (queries, dim); scores, ids: (queries, k); keys: as scores, or empty; counts: (queries, 4) lists, codes, signs and
-    // low bits that were read
+    // Q: (queries, dim); scores, ids: (queries, k); keys: as scores, or empty; counts: (queries, 5) lists, codes, signs and
+    // low bits that were read, and the level of the query
     void search(In<float, 2> Q, bool l2, const logt::ScanLimits& limits, Out<float, 2> scores, Out<int64_t, 2> ids,
                 Out<float, 2> keys, Out<int64_t, 2> counts) const {
         std::vector<logt::Counts> read(Q.shape(0));
         run(Q.data(), Q.shape(0), l2, limits, scores.shape(1),
             {scores.data(), ids.data(), keys.shape(0) ? keys.data() : nullptr}, read.data());
         for (size_t q = 0; q < read.size(); ++q) {
-            int64_t* out = counts.data() + 4 * q;
-            out[0] = read[q].lists, out[1] = read[q].decoded, out[2] = read[q].signs, out[3] = read[q].low_bits;
+            int64_t* out = counts.data() + 5 * q;
+            out[0] = read[q].lists, out[1] = read[q].decoded, out[2] = read[q].signs, out[3] = read[q].low_bits, out[4] = read[q].level;
         }
     }
 
@@ -168,8 +169,9 @@ class ListSearcher {
 void bind_lists(nb::module_& m) {
     m.def("rotate", rotate, "X"_arr, "signs"_arr, "start"_a, "size"_a, "back"_a, Free());
     nb::class_<logt::ScanLimits>(m, "ScanLimits")
-        .def(nb::init<double, size_t, size_t, float, float, float, size_t, size_t, bool>(), "lists"_a, "nprobe"_a, "least"_a,
-             "code_reach"_a, "sign_reach"_a, "walk_reach"_a, "candidates"_a, "beam"_a, "everything"_a);
+        .def(nb::init<double, size_t, size_t, float, float, float, size_t, size_t, bool, size_t, double>(), "lists"_a, "nprobe"_a,
+             "least"_a, "code_reach"_a, "sign_reach"_a, "walk_reach"_a, "candidates"_a, "beam"_a, "everything"_a, "results"_a = 0,
+             "changes"_a = 1.0);
     nb::class_<SegmentArrays>(m, "SegmentArrays")
         .def(nb::init<In<int64_t, 1>, Any, In<int8_t, 2>, In<float, 1>, In<float, 1>, In<float, 1>, In<uint8_t, 2>,
                       In<uint8_t, 2>, In<int8_t, 2>, In<float, 1>, In<uint32_t, 1>, In<int64_t, 1>>(),
@@ -185,7 +187,8 @@ void bind_lists(nb::module_& m) {
     nb::class_<ListSearcher>(m, "ListSearcher")
         .def(nb::init<>())
         .def("add_codec", &ListSearcher::add_codec, "mean"_arr, "order"_arr, "signs"_arr, "bands"_arr, "book"_arr,
-             "book_scale"_arr, "list_weight"_arr, "list_bias"_arr, "group_starts"_arr, "compared"_a, "sign_bytes"_a, "low_bytes"_a)
+             "book_scale"_arr, "list_weight"_arr, "list_bias"_arr, "unit_norm"_arr, "group_starts"_arr, "compared"_a, "likeness"_arr,
+             "sign_bytes"_a, "low_bytes"_a)
         .def("add_segment", &ListSearcher::add_segment, "codec"_a, "arrays"_a, "visible"_arr, "count"_a,
              "chosen"_arr.none())
         .def("add_totals", &ListSearcher::add_totals, "rows"_arr, "visible"_arr, "scanned"_a)

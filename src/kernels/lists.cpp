@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <optional>
 
 #include "pool.hpp"
 #include "query.hpp"
@@ -31,8 +33,27 @@ struct Search {
     const Codec* codecs;
     const ListSegment* segments;
     Pool pool;
-    Vector<Scan> scans = {};  // by codec
+    Vector<Scan> scans = {};        // by codec
+    std::optional<Walk> walk = {};  // once it has started
     int64_t found = 0;
+    size_t level = LEVELS - 1;  // of the query
+    bool done = false;
+
+    // Whether the best results have changed so much in this round that there is another one. share: that of all vectors which
+    // are searched here; other shards have other results.
+    bool goes_on(const ScanLimits& limits, double share) {
+        if (!limits.results || limits.everything || limits.changes >= 1) return false;
+        const size_t results = std::min(limits.results, pool.wanted);
+        const double allowed = limits.changes * ROUNDS[level].changes * share * static_cast<double>(results);
+        return static_cast<double>(pool.changes(results)) > allowed;
+    }
+    void walk_on(const Graph& graph, size_t beam) {
+        if (!walk) {
+            pool.widen(beam);
+            walk.emplace(Walk{graph, segments, scans, pool});
+        }
+        walk->run(beam);
+    }
 
     // Reads the refinement of the candidates, and sorts the k best of them.
     void refine(size_t k) {
@@ -64,7 +85,7 @@ struct Search {
 
 // The units that a query is compared with before it reads lists; 0: all of them.
 size_t near_units(const Codec& codec, const ScanLimits& limits) {
-    return ListOrder::near_units(codec, extent_of(codec, limits, 0, 1, 1, 0).nprobe);
+    return ListOrder::near_units(codec, usual_lists(codec, limits, 1, 1));
 }
 
 // Whether comparing several queries with all units at once is quicker than each with those that it needs.
@@ -74,6 +95,35 @@ bool measured_together([[maybe_unused]] size_t queries) {
 #else
     return false;
 #endif
+}
+
+// Round by round, until no query goes on. readers: by codec, of each query.
+void read(Vector<Vector<ListReader>>& readers, Vector<Search>& searches, const ScanLimits& limits, double share, const Graph* graph,
+          size_t beam) {
+    Vector<std::unique_ptr<ReadersTogether>> together;
+    if (searches.size() > 1 && !beam)
+        for (Vector<ListReader>& of_codec : readers) together.push_back(std::make_unique<ReadersTogether>(of_codec));
+    bool first = true;
+    for (bool more = true; more; first = false) {
+        for (size_t m = 0; m < readers.size(); ++m) {
+            for (size_t q = 0; q < searches.size(); ++q) {
+                if (first) readers[m][q].start(searches[q].level);
+                else if (!searches[q].done) readers[m][q].go_on();
+                if (together.empty() && !searches[q].done) readers[m][q].read_round();
+            }
+            if (!together.empty()) together[m]->read_round();
+        }
+        more = false;
+        for (size_t q = 0; q < searches.size(); ++q) {
+            Search& mine = searches[q];
+            if (mine.done) continue;
+            if (beam) mine.walk_on(*graph, beam);
+            const auto unread = [q](const Vector<ListReader>& of_codec) { return of_codec[q].can_go_on(); };
+            mine.done = !std::any_of(readers.begin(), readers.end(), unread) || !mine.goes_on(limits, share);
+            ++mine.pool.round;
+            more |= !mine.done;
+        }
+    }
 }
 
 void search(const Codec* codecs, size_t codec_count, const ListSegment* segments, size_t segment_count, const float* Q,
@@ -90,8 +140,10 @@ void search(const Codec* codecs, size_t codec_count, const ListSegment* segments
     for (size_t m = 0; m < codec_count; ++m) each = std::max(each, codecs[m].units);
     const size_t together = beam ? FEW : std::clamp<size_t>(NUMBERS / each, 1, MANY);
     const size_t dim = codec_count ? codecs[0].dim : 0;
-    size_t rows = 0;
+    size_t rows = 0, all_rows = 0;
     for (size_t s = 0; s < segment_count; ++s) rows += segments[s].rows;
+    for (size_t m = 0; totals && m < codec_count; ++m) all_rows += totals[m].all_rows;
+    const double share = std::min(1.0, static_cast<double>(rows) / static_cast<double>(std::max(rows, all_rows)));
     for (size_t first = 0; first < queries; first += together) {
         const size_t n = std::min(together, queries - first);
         Vector<Query> prepared;  // codec by codec
@@ -102,29 +154,27 @@ void search(const Codec* codecs, size_t codec_count, const ListSegment* segments
             searches.push_back({codecs, segments, Pool(segments, wanted, beam, rows)});
             searches.back().scans.reserve(codec_count);
         }
+        Vector<Vector<ListReader>> readers(codec_count);  // of each query
         for (size_t m = 0; m < codec_count; ++m) {
             for (size_t q = 0; q < n; ++q) prepared.emplace_back(codecs[m], Q + (first + q) * dim, scale, l2);
             const bool complete = limits.everything || measured_together(n) || !near_units(codecs[m], limits);
             if (complete) measure(codecs[m], &prepared[m * n], n);
-            Vector<ListReader> readers;
-            readers.reserve(n);
+            readers[m].reserve(n);
             for (size_t q = 0; q < n; ++q) {
                 Search& mine = searches[q];
                 mine.scans.emplace_back(codecs[m], segments, prepared[m * n + q], limits, mine.pool, counts[first + q], complete);
-                readers.emplace_back(mine.scans[m], m, segment_count, totals ? totals + m : nullptr, mine.found);
+                const ListReader& reader =
+                    readers[m].emplace_back(mine.scans[m], m, segment_count, totals ? totals + m : nullptr, mine.found);
+                mine.level = std::min(mine.level, reader.level);
             }
-            if (n > 1 && !beam) read_together(readers);
-            else
-                for (ListReader& reader : readers) reader.read_from(0);
         }
+        if (limits.results && !limits.everything)
+            for (Search& mine : searches) mine.pool.deepen(ROUNDS[mine.level].depth * wanted);
+        read(readers, searches, limits, share, graph, beam);
         for (size_t q = 0; q < n; ++q) {
-            Search& mine = searches[q];
-            if (beam) {
-                mine.pool.widen(beam);
-                Walk{*graph, segments, mine.scans, mine.pool}.run(beam);
-            }
-            mine.refine(k);
-            mine.write(results, first + q, k);
+            counts[first + q].level = static_cast<int64_t>(searches[q].level);
+            searches[q].refine(k);
+            searches[q].write(results, first + q, k);
         }
     }
 }

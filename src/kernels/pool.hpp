@@ -14,6 +14,7 @@ namespace {
 struct Candidate {
     float key, score;
     uint32_t segment, position;
+    uint8_t round = 0;    // in which it was found
     bool walked = false;  // its neighbors in the graph were read
 };
 
@@ -28,6 +29,7 @@ struct Pool {
     Vector<Candidate> late;  // scratch
     size_t sorted = 0;
     size_t best_walked = 0;  // the neighbors of so many of the best were read
+    uint8_t round = 0;       // of reading
     float threshold = -INF;
 
     Pool(const ListSegment* segments, size_t wanted, size_t beam, size_t rows)
@@ -35,6 +37,12 @@ struct Pool {
         list.reserve(std::min(rows, slack_of(std::max(R, beam)) + std::max(R, beam)) + 1);
     }
     static size_t slack_of(size_t R) { return std::max<size_t>(R / 4, 16); }
+    // Keeps `count` candidates for the end, if that is more.
+    void deepen(size_t count) {
+        if (count <= wanted) return;
+        wanted = count;
+        widen(count);
+    }
     // Keeps `count` candidates from now on, if that is more.
     void widen(size_t count) {
         cut();
@@ -68,8 +76,19 @@ struct Pool {
     void offer(float bound, float score, uint32_t segment, uint32_t position) {
         const float key = bounded ? std::min(bound, score) : score;
         if (!(key >= threshold) || !(score > -INF)) return;
-        list.push_back({key, score, segment, position});
+        if (round && !bounded && holds(segment, position)) return;  // a walk has found it before
+        list.push_back({key, score, segment, position, round});
         if (list.size() == R + (threshold == -INF ? 0 : slack)) cut();
+    }
+    bool holds(uint32_t segment, uint32_t position) const {
+        return std::any_of(list.begin(), list.end(),
+                           [&](const Candidate& c) { return c.position == position && c.segment == segment; });
+    }
+    // How many of the best `count` were found in this round.
+    size_t changes(size_t count) {
+        cut();
+        const auto end = list.begin() + static_cast<ptrdiff_t>(std::min(count, list.size()));
+        return static_cast<size_t>(std::count_if(list.begin(), end, [this](const Candidate& c) { return c.round == round; }));
     }
     // Sorts by score, as far as the first `count`.
     void sort(size_t count) {

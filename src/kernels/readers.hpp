@@ -26,20 +26,36 @@ inline float reach_of_list(size_t rank, size_t nprobe) {
     return FIRST - (FIRST - LAST) * std::sqrt(place);
 }
 
-// How far a search reads the lists of a codec: `nprobe` lists, and further ones until it has decoded `least` vectors and
+// How far a query of some level reads. The effort stands for a number of lists: the first round reads `start` of them, and `more`.
+// Each further round reads as many that there are `growth` times as many as before, until at most `changes` of the changes that
+// are allowed were in the last one. reach: times that of the limits; depth: times as many candidates as they say.
+struct Rounds {
+    double start, more, growth, changes;
+    float reach;
+    size_t depth;
+};
+constexpr Rounds ROUNDS[LEVELS] = {{0.3, 0, 3.5, 1, 1.0f, 1}, {0.8, 3, 3, 0.5, 1.2f, 2}, {0.8, 24, 3, 0, 1.5f, 4}};
+
+// How far the first round reads the lists of a codec: `nprobe` lists, and further ones until it has decoded `least` vectors and
 // found `enough`. rows, visible: vectors in lists. others: vectors that were found before.
 struct Extent {
     size_t nprobe;
     int64_t least, enough;
 };
-Extent extent_of(const Codec& codec, const ScanLimits& limits, size_t R, size_t rows, size_t visible, size_t others) {
+Extent extent_of(const Codec& codec, const ScanLimits& limits, size_t R, size_t rows, size_t visible, size_t others, size_t level) {
     const double wider = static_cast<double>(rows) / static_cast<double>(visible);  // a filter hides vectors of each list
-    const double share = limits.nprobe ? static_cast<double>(limits.nprobe)
-                                        : std::pow(static_cast<double>(codec.units), limits.lists);
-    const double lists = std::min(std::ceil(share * wider), static_cast<double>(codec.units));
+    const double units = static_cast<double>(codec.units), some = std::pow(units, limits.lists);
+    const double first = limits.results ? ROUNDS[level].start * some + ROUNDS[level].more : some;
+    const double lists = std::min(std::ceil((limits.nprobe ? static_cast<double>(limits.nprobe) : first) * wider), units);
     return {limits.everything ? codec.units : static_cast<size_t>(lists),
             static_cast<int64_t>(static_cast<double>(limits.least) * wider),
             static_cast<int64_t>(std::min(R, others + visible))};
+}
+
+// The lists that most queries like the collection read.
+size_t usual_lists(const Codec& codec, const ScanLimits& limits, size_t rows, size_t visible) {
+    const double first = static_cast<double>(extent_of(codec, limits, 0, rows, visible, 0, 0).nprobe);
+    return std::min(codec.units, static_cast<size_t>(limits.results ? ROUNDS[0].growth * first : first));
 }
 
 // One query in the segments of one codec. totals: of this codec, or null if there are no other shards. found: visible vectors
@@ -49,30 +65,50 @@ struct ListReader {
     const size_t number, segment_count;
     const Totals* totals;
     int64_t& found;
-    std::optional<ListOrder> order;
+    std::optional<ListOrder> order;  // if there are lists
+    size_t rows = 0, visible = 0;    // vectors in these, of all shards
+    size_t level = 0;                // of the query
     Extent extent = {0, 0, 0};
+    size_t next = 0, until = 0;  // lists that were read, and that are in this round
     int64_t decoded = 0, before = 0;
-    const float code_reach;
+    float code_reach;
 
     // Reads what is not in lists: small segments, and the rows that a filter chose.
     ListReader(Scan& scan, size_t number, size_t segment_count, const Totals* totals, int64_t& found)
         : scan(scan), number(number), segment_count(segment_count), totals(totals), found(found),
           code_reach(scan.code_reach) {
-        size_t rows = 0, visible = 0;           // in inverted lists
-        size_t others = scan.pool.list.size();  // found before: of other codecs, and those without lists
         for (size_t s = 0; s < segment_count; ++s) {
             const ListSegment& segment = scan.segments[s];
             if (segment.codec != number || !segment.count) continue;
-            if (!segment.starts || segment.chosen) others += segment.chosen ? segment.chosen_count : segment.count;
             if (segment.chosen) scan.decode_chosen(static_cast<uint32_t>(s));
             else if (!segment.starts) scan.decode(static_cast<uint32_t>(s), 0, segment.rows, 0);
             else rows += segment.rows, visible += segment.count;
         }
-        if (totals) rows = totals->all_rows, visible = totals->all_visible, found += totals->scanned, others = found;
-        if (rows) extent = extent_of(scan.codec, scan.limits, scan.pool.wanted, rows, visible, others);
+        scan.finish();
+        if (totals) rows = totals->all_rows, visible = totals->all_visible, found += totals->scanned;
+        if (!rows) return;
+        order.emplace(scan.codec, scan.query, usual_lists(scan.codec, scan.limits, rows, visible), scan.complete);
+        const float likeness = order->likeness();
+        while (level + 1 < LEVELS && !(likeness >= scan.codec.likeness[level])) ++level;
+    }
+
+    // Before the first round of a query of some level.
+    void start(size_t of_query) {
+        if (!order) return;
+        level = of_query;
+        code_reach *= ROUNDS[level].reach;
+        scan.sign_reach *= ROUNDS[level].reach;
+        if (level + 1 == LEVELS) order->use_all();
+        const size_t others = totals ? static_cast<size_t>(found) : scan.pool.list.size();
+        extent = extent_of(scan.codec, scan.limits, scan.pool.wanted, rows, visible, others, level);
         before = scan.counts.decoded;
-        if (extent.nprobe) order.emplace(scan.codec, scan.query, extent.nprobe, scan.complete);
-        if (!rows) scan.finish();
+        until = extent.nprobe;
+    }
+    bool can_go_on() const { return order && next < scan.codec.units; }
+    // Before another round.
+    void go_on() {
+        if (!can_go_on()) return;
+        until = std::min(scan.codec.units, static_cast<size_t>(std::ceil(static_cast<double>(next) * ROUNDS[level].growth)));
     }
 
     // The parts of a list: one per segment.
@@ -94,26 +130,26 @@ struct ListReader {
         return unit;
     }
     float reach_of(size_t u) const {
-        return code_reach * (scan.limits.everything ? 1 : reach_of_list(u, extent.nprobe));
+        return code_reach * (scan.limits.everything ? 1 : reach_of_list(u, until));
     }
     void read(size_t u) {
         const size_t unit = take(u);
-        if (u + 1 < extent.nprobe)
+        if (u + 1 < until)
             for_each_part(order->unit(u + 1),
                           [&](uint32_t s, size_t from, size_t to) { scan.fetch(scan.segments[s], from, to); });
         scan.code_reach = reach_of(u);
         for_each_part(unit, [&](uint32_t s, size_t from, size_t to) { scan.decode(s, from, to, scan.query.c[unit]); });
     }
-    // Reads all lists from the first-th on that are wanted, and further ones until there is enough.
-    void read_from(size_t first) {
-        if (!extent.nprobe) return;
-        for (size_t u = first; u < scan.codec.units; ++u) {
-            if (u >= extent.nprobe) {
+    // Reads the lists of this round, and further ones until there is enough.
+    void read_round() {
+        if (!order) return;
+        for (; next < scan.codec.units; ++next) {
+            if (next >= until) {
                 scan.finish();  // so that the pool holds all that was found
                 if (!totals) decoded = scan.counts.decoded - before, found = static_cast<int64_t>(scan.pool.list.size());
                 if (decoded >= extent.least && found >= extent.enough) break;
             }
-            read(u);
+            read(next);
         }
         scan.finish();
     }
@@ -232,47 +268,62 @@ class Joint {
 
 // Several queries in the segments of one codec, list by list: a list is read once for all queries that want it. What they
 // find does not depend on the order (pool.hpp), but the first lists of each query make a threshold that spares the others.
-void read_together(Vector<ListReader>& readers) {
-    constexpr size_t FIRST = 4;
+class ReadersTogether {
+  public:
+    explicit ReadersTogether(Vector<ListReader>& readers)
+        : readers_(readers)
+#if defined(LOGT_AMX)
+          ,
+          joint_(readers)
+#endif
+    {
+    }
+
+    // Reads the lists of a round of each query.
+    void read_round() {
+        constexpr size_t FIRST = 4;
+        const size_t units = readers_[0].scan.codec.units;
+        Vector<size_t> starts(units + 1, 0);
+        for (ListReader& reader : readers_) {
+            for (; reader.next < std::min(FIRST, reader.until); ++reader.next) reader.read(reader.next);
+            for (size_t u = reader.next; u < reader.until; ++u) ++starts[reader.take(u) + 1];
+        }
+        for (size_t unit = 0; unit < units; ++unit) starts[unit + 1] += starts[unit];
+        Vector<Visit> visits(starts[units]);
+        Vector<size_t> next(starts.begin(), starts.end() - 1);
+        for (size_t r = 0; r < readers_.size(); ++r)
+            for (size_t& u = readers_[r].next; u < readers_[r].until; ++u)
+                visits[next[readers_[r].order->unit(u)]++] = {static_cast<uint32_t>(r), readers_[r].reach_of(u)};
+        for (size_t unit = 0; unit < units; ++unit) read(unit, visits.data() + starts[unit], visits.data() + starts[unit + 1]);
+        for (ListReader& reader : readers_)
+            if (reader.until) reader.read_round();
+    }
+
+  private:
     struct Visit {
         uint32_t reader;
         float reach;
     };
-    const Codec& codec = readers[0].scan.codec;
-    Vector<size_t> starts(codec.units + 1, 0);
-    for (ListReader& reader : readers) {
-        for (size_t u = 0; u < std::min(FIRST, reader.extent.nprobe); ++u) reader.read(u);
-        for (size_t u = FIRST; u < reader.extent.nprobe; ++u) ++starts[reader.take(u) + 1];
-    }
-    for (size_t unit = 0; unit < codec.units; ++unit) starts[unit + 1] += starts[unit];
-    Vector<Visit> visits(starts[codec.units]);
-    Vector<size_t> next(starts.begin(), starts.end() - 1);
-    for (size_t r = 0; r < readers.size(); ++r)
-        for (size_t u = FIRST; u < readers[r].extent.nprobe; ++u)
-            visits[next[readers[r].order->unit(u)]++] = {static_cast<uint32_t>(r), readers[r].reach_of(u)};
+    void read(size_t unit, const Visit* begin, const Visit* end) {
 #if defined(LOGT_AMX)
-    Joint joint(readers);
+        joint_.clear();
+        for (const Visit* v = begin; v < end; ++v) joint_.add(v->reader, v->reach);
+        if (joint_.pays()) return joint_.read(unit);
 #endif
-    for (size_t unit = 0; unit < codec.units; ++unit) {
-        const size_t begin = starts[unit], end = starts[unit + 1];
-#if defined(LOGT_AMX)
-        joint.clear();
-        for (size_t v = begin; v < end; ++v) joint.add(visits[v].reader, visits[v].reach);
-        if (joint.pays()) {
-            joint.read(unit);
-            continue;
-        }
-#endif
-        readers[0].for_each_part(unit, [&](uint32_t s, size_t from, size_t to) {
-            for (size_t v = begin; v < end; ++v) {
-                Scan& scan = readers[visits[v].reader].scan;
-                scan.code_reach = visits[v].reach;
+        readers_[0].for_each_part(unit, [&](uint32_t s, size_t from, size_t to) {
+            for (const Visit* v = begin; v < end; ++v) {
+                Scan& scan = readers_[v->reader].scan;
+                scan.code_reach = v->reach;
                 scan.decode(s, from, to, scan.query.c[unit]);
             }
         });
     }
-    for (ListReader& reader : readers) reader.read_from(reader.extent.nprobe);
-}
+
+    Vector<ListReader>& readers_;
+#if defined(LOGT_AMX)
+    Joint joint_;
+#endif
+};
 
 }  // namespace
 }  // namespace logt

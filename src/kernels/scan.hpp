@@ -57,7 +57,7 @@ struct Scan {
     Queue<LANES, 2> awaiting_signs;
     Queue<PAIR, 4> awaiting_low_bits;
     float code_reach;
-    const float sign_reach;
+    float sign_reach;
     alignas(64) float squares[LANES] = {};  // sums of the squares of the products of signs, as many for each instruction set
     size_t measured = 0;                    // vectors of these sums
     static constexpr float FAR = 3e38f;

@@ -81,6 +81,8 @@ class ScanLimits:
         candidates: int,
         beam: int,
         everything: bool,
+        results: int = 0,
+        changes: float = 1.0,
     ) -> None: ...
 
 class SegmentArrays:
@@ -122,8 +124,10 @@ class ListSearcher:
         book_scale: Array,
         list_weight: Array,
         list_bias: Array,
+        unit_norm: Array,
         group_starts: Array,
         compared: int,
+        likeness: Array,
         sign_bytes: int,
         low_bytes: int,
     ) -> int: ...

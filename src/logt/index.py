@@ -331,7 +331,7 @@ class Index(IndexBase):
         queries, threshold = check_range(Q, threshold, self._dim, self._metric)
         state = self._state
         search, l2 = state.search(filter), self._metric == "l2"
-        limits, scores, ids = search_range(search, queries, threshold, self._workers(threads), l2=l2)
+        limits, scores, ids = search_range(search.all_scores, queries, threshold, self._workers(threads), l2=l2)
         return RangeResult(limits, scores, state.snapshot.to_user_ids(ids))
 
     def tune(self, Q: Vectors | None = None, *, threads: int | None = None) -> list[EffortPoint]:

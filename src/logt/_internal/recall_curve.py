@@ -25,7 +25,7 @@ class RecallCurve:
     recall: Floats
 
     KS: ClassVar = (10, 100, 1000)
-    EFFORTS: ClassVar = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
+    EFFORTS: ClassVar = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 
     @classmethod
     def from_array(cls, recall: Array) -> RecallCurve:

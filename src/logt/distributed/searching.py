@@ -347,13 +347,14 @@ class _Search:
         limits = search_limits(probe, k, depths, curves, self.state.curves if filters is None else None)
         k = min(k, count)
         limits = limits._replace(candidates=max(k, limits.candidates))
+        kept = None if limits.results else limits.candidates  # shards that stop by themselves differ from the whole
         if not k or not len(Q):
             return np.empty((len(Q), 0), np.float32), np.empty((len(Q), 0), np.int64)
         found = []
         for start in range(0, len(Q), BATCH):
             batch = Q[start : start + BATCH]
             parts = self._call("candidates", lambda s, q=batch: (q, limits, filters and filters[s], totals))  # type: ignore[misc]
-            found.append(merge_candidates(parts, limits.candidates, k))
+            found.append(merge_candidates(parts, kept, k))
         width = max(ids.shape[1] for _, ids in found)
         scores, ids = (np.concatenate([part[n][:, :width] for part in found]) for n in (0, 1))
         return user_scores(scores, outline.metric), ids

@@ -68,7 +68,7 @@ class Shard:
         if not self._segments:
             return np.zeros(len(Q) + 1, np.int64), np.empty(0, np.float32), np.empty(0, np.int64)
         searcher = self._searcher if filter is None else self._filtered(filter)
-        return search_range(ListSearch(searcher, metric), Q, threshold, SERIAL, l2=metric == "l2")
+        return search_range(ListSearch(searcher, metric).all_scores, Q, threshold, SERIAL, l2=metric == "l2")
 
     def reconstruct(self, ids: Ids, dim: int) -> tuple[Ids, Floats]:
         """Return (which of the ids are here, as places in `ids`; their vectors as they are kept)."""

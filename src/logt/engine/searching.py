@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from logt._internal.params import SearchParams, check_k
 from logt._internal.threads import SERIAL, Workers
 from logt._internal.types import Array, Floats, Ids, Metric
 from logt._internal.validation import as_matrix, check_choice, check_float, normalize_rows, row_norms
-from logt.engine.protocols import Method, SegmentSearch
+from logt.engine.protocols import Method
 from logt.engine.rerank import as_diffusion, diffuse
 from logt.engine.snapshot import Snapshot
 from logt.errors import InvalidInputError
@@ -82,11 +82,15 @@ def expand_queries(
     return normalize_rows(sums, row_norms(sums))
 
 
+AllScores = Callable[[Floats], Iterator[tuple[Floats, Ids]]]
+"""From one query to (scores, ids) of all vectors, block by block."""
+
+
 def search_range(
-    search: SegmentSearch, Q: Floats, threshold: float, workers: Workers, *, l2: bool
+    all_scores: AllScores, Q: Floats, threshold: float, workers: Workers, *, l2: bool
 ) -> tuple[Array, Floats, Ids]:
     """Return (limits, scores, ids) of all results within the threshold, best first for each query."""
-    return _join_ranges(workers.map(lambda q: _within(search, q, threshold, l2), list(Q)))
+    return _join_ranges(workers.map(lambda q: _within(all_scores(q), threshold, l2), list(Q)))
 
 
 def merge_ranges(parts: Sequence[tuple[Ids, Floats, Ids]], *, l2: bool) -> tuple[Array, Floats, Ids]:
@@ -103,10 +107,10 @@ def _join_ranges(found: Sequence[tuple[Floats, Ids]]) -> tuple[Array, Floats, Id
     return limits, scores, np.concatenate([np.empty(0, np.int64), *(ids for _, ids in found)])
 
 
-def _within(search: SegmentSearch, q: Floats, threshold: float, l2: bool) -> tuple[Floats, Ids]:
+def _within(blocks: Iterator[tuple[Floats, Ids]], threshold: float, l2: bool) -> tuple[Floats, Ids]:
     """Return (scores, ids) of the results of one query; only the scores of one block are held at a time."""
     parts = [(np.empty(0, np.float32), np.empty(0, np.int64))]
-    for scores, ids in search.all_scores(q):
+    for scores, ids in blocks:
         inside = scores <= threshold if l2 else scores >= threshold
         parts.append((scores[inside], ids[inside]))
     return _in_order(parts, l2)

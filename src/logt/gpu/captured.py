@@ -25,7 +25,7 @@ def can_capture(searcher: DeviceSearcher, count: int, k: int, limits: ScanLimits
         return False
     if k > MOST or len(searcher.parts) > _PARTS:
         return False
-    plans = [Plan.of(part, limits, max(k, limits.candidates)) for part in searcher.parts]
+    plans = [Plan.of(part, limits, k) for part in searcher.parts]
     floats = min(_MOST, searcher.device.workspace // 4)
     return all(max(p.wanted, p.widest) <= MOST and count * p.longest <= floats for p in plans)
 

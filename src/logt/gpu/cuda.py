@@ -132,14 +132,22 @@ class CudaKernels:
 
     # ------------------------------------------------------------------------------------------------ scan.cu
 
-    def plan(self, lists: Any, chosen: Any, plan: Any, task_tiles: int) -> tuple[Any, ...]:
+    def levels(self, lists: Any, whole: Any, products: Any) -> Any:
+        """Return how unlike the collection queries are: see host.py."""
+        out = cupy.empty(len(whole), cupy.int8)
+        numbers = np.int64(products.shape[1]), lists.unit_norm, whole, np.int64(whole.shape[1])
+        if len(out):
+            _kernel("levels")((len(out),), (256,), (products, *numbers, *map(np.float32, lists.codec.likeness), out))
+        return out
+
+    def plan(self, lists: Any, chosen: Any, level: Any, plan: Any, task_tiles: int) -> tuple[Any, ...]:
         """Return the lists that few queries read, and the groups of their scan: see host.py."""
         count, others = len(chosen), int(lists.rows[-1] > 0)
         pairs = count * (plan.widest + others)
         list_, tile, tiles = (cupy.empty(pairs, cupy.int64) for _ in range(3))
         place, first_task = (cupy.empty(pairs + 1, cupy.int64) for _ in range(2))
         query, limits = cupy.empty(pairs, cupy.int32), cupy.empty((2, count), cupy.int64)
-        numbers = np.int64(lists.codec.units), *map(np.int32, (count, plan.widest, plan.width))
+        numbers = np.int64(lists.codec.units), *map(np.int32, (count, plan.widest, *plan.width)), level
         more = np.int64(plan.least), np.int64(plan.enough), np.int32(others)
         known = (lists.tile, lists.tiles, *lists.counts, np.int32(task_tiles))
         out = (list_, tile, tiles, place, first_task, query, limits[0], limits[1])

@@ -122,19 +122,26 @@ class HostKernels:
 
     # ------------------------------------------------------------------------------------------------ scan.cu
 
-    def plan(self, lists: Any, chosen: Ids, plan: Any, task_tiles: int) -> tuple[Array, ...]:
+    def levels(self, lists: Any, whole: Floats, products: Floats) -> Array:
+        """Return how many bounds of the codec's likeness are above the largest cosine with a memory vector."""
+        norms = np.maximum(np.linalg.norm(whole, axis=1), np.float32(1e-30))
+        cosine = (products / lists.unit_norm).max(axis=1) / norms
+        below = ~(cosine[:, None] >= np.array(lists.codec.likeness, np.float32))
+        return np.asarray(below.sum(axis=1), np.int8)
+
+    def plan(self, lists: Any, chosen: Ids, level: Array, plan: Any, task_tiles: int) -> tuple[Array, ...]:
         """Return the lists that few queries read, and the groups of their scan: see `gpu.search`.
 
-        chosen: where the best lists of each query are in the scores of all, best first. The lists, and of each the
-        first tile, the tiles, the place and the number of tasks before it, and the query; then where the scores of
-        each query start and end.
+        chosen: where the best lists of each query are in the scores of all, best first. level: of each. The lists,
+        and of each the first tile, the tiles, the place and the number of tasks before it, and the query; then where
+        the scores of each query start and end.
         """
         count, units, others = len(chosen), lists.codec.units, int(lists.rows[-1] > 0)
         list_ = np.full((count, plan.widest + others), units, np.int64)
         for q in range(count):
             read = seen = 0
             for j, unit in enumerate((chosen[q] - q * units).tolist()):
-                kept = j < plan.width or read < plan.least or seen < plan.enough
+                kept = j < plan.width[level[q]] or read < plan.least or seen < plan.enough
                 list_[q, j] = unit if kept else -1
                 read, seen = read + int(lists.rows[unit]), seen + int(lists.visible[unit])
         flat = list_.ravel()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, Never, Unpack
 
 import numpy as np
@@ -33,7 +33,7 @@ from logt.gpu.search import DeviceSearcher
 from logt.graph.diffusion import Diffusion
 from logt.lists.method import Sketched
 from logt.lists.search import NARROW, user_scores
-from logt.metrics import worst_score
+from logt.metrics import check_queries, worst_score
 from logt.results import RangeResult, Report, SearchResult
 
 _KEPT_SEARCHES = 8  # each has up to 256 MB of the device, and some
@@ -134,7 +134,6 @@ class DeviceIndex:
     compact = _refused("compact")
     link = _refused("link")
     unlink = _refused("unlink")
-    tune = _refused("tune")
     merge_from = _refused("merge_from")
 
     def search(
@@ -160,6 +159,14 @@ class DeviceIndex:
     def range_search(self, Q: Vectors, threshold: float, *, filter: Filter | None = None) -> RangeResult:
         """Return all vectors with a score of at least `threshold`, as NumPy arrays: see `Index.range_search`."""
         return self._copy.range_search(Q, threshold, filter)
+
+    def tune(self, Q: Vectors | None = None) -> None:
+        """Measure the recall of searches here by effort, with queries Q, or with vectors of the index if None.
+
+        The first search for a recall measures it with vectors of the index. Later ones follow from that until the
+        next `refresh`.
+        """
+        self._copy.tune(Q)
 
     def reconstruct(self, ids: SomeIds) -> Floats:
         """Return the approximations (len(ids), dim) of the vectors that the index stores."""
@@ -189,6 +196,13 @@ class DeviceCopy:
         self.searcher = DeviceSearcher(device, segments, metric)
         self._ordinals: list[Any] | None = None
         self._searches: dict[Any, CapturedSearch] = {}
+
+    def tune(self, Q: Any) -> None:
+        """Measure the recall of searches by effort: see `DeviceIndex.tune`."""
+        queries = None if Q is None else check_queries(as_matrix(Q, self.dim, "Q"), self.metric, ignore=False)[0]
+        if queries is not None and not len(queries):
+            raise InvalidInputError("Q has no rows; pass at least one query, or None")
+        self.searcher.measure(queries)
 
     @property
     def ids(self) -> Array:
@@ -325,29 +339,13 @@ class DeviceCopy:
         queries, threshold = check_range(Q, threshold, self.dim, self.metric)
         with self._device.active():
             parts = None if filter is None else self._filtered(filter)
-            search, l2 = _RangeSearch(self.searcher, parts), self.metric == "l2"
-            limits, scores, ids = search_range(search, queries, threshold, SERIAL, l2=l2)
+
+            def all_scores(q: Floats) -> Iterator[tuple[Floats, Ids]]:
+                for scores, ids in self.searcher.all_scores(self._device.put(q), parts):
+                    yield user_scores(scores, self.metric), ids
+
+            limits, scores, ids = search_range(all_scores, queries, threshold, SERIAL, l2=self.metric == "l2")
         return RangeResult(limits, scores, self.snapshot.to_user_ids(ids))
-
-
-class _RangeSearch:
-    """All scores of one query: what `search_range` needs."""
-
-    def __init__(self, searcher: DeviceSearcher, parts: list[DeviceLists] | None):
-        self._searcher, self._parts = searcher, parts
-
-    def search(self, *arguments: Any) -> Never:
-        raise NotImplementedError
-
-    prepare = search
-
-    @property
-    def nbytes(self) -> int:
-        return 0
-
-    def all_scores(self, q: Floats) -> Any:
-        for scores, ids in self._searcher.all_scores(self._searcher.device.put(q), self._parts):
-            yield user_scores(scores, self._searcher.metric), ids
 
 
 def _is_one_of(device: Device, ids: Any, wanted: Any) -> Any:

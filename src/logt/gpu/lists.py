@@ -12,7 +12,7 @@ import numpy as np
 
 from logt._internal.arrays import array_module, unit_dtype
 from logt._internal.threads import split_range
-from logt._internal.types import Array, Floats, Ids, Mask
+from logt._internal.types import Array, Floats, Ids
 from logt.gpu.device import Device
 from logt.gpu.host import ROWS
 from logt.lists.codec import Codec
@@ -24,7 +24,7 @@ _NONE = -np.inf  # the bias of a vector that is not found
 
 
 class Layout:
-    """How the codes of a tile of 16 vectors are laid out: see kernels.cu.
+    """How the codes of a tile of 16 vectors are laid out: see scan.cu.
 
     blocks: of 32 dimensions. bits: per 8 dimensions. planes: of each block. table: the place of each byte of a row
     in the tile, (rows, bytes). offset, part_bits: where blocks start, and the bits, on the device. step: what one
@@ -105,7 +105,8 @@ class DeviceLists:
     bias: added to scores, -inf where there is no vector, or one that is not found. stretch: of scores, or None.
     refinement, refinement_scale: None if they are not kept. ids: -1 where there is no vector. tile, tiles: of each
     list, the last of which holds vectors that are in none. rows, visible: vectors of each list, and those that are
-    found; the same on the host. Y: the memory vectors. rotation: of queries. weight_of, bias_of: rank the lists.
+    found; the same on the host. Y, unit_norm: the memory vectors, and their norms. rotation: of queries. weight_of,
+    bias_of: rank the lists.
     """
 
     device: Device
@@ -127,6 +128,7 @@ class DeviceLists:
     Y: Any
     rotation: Any
     mean: Any
+    unit_norm: Any
     weight_of: Any
     bias_of: Any
     stretch: Any = None
@@ -162,14 +164,13 @@ class DeviceLists:
 
     @property
     def nbytes(self) -> int:
+        """The bytes on the device."""
         arrays = (getattr(self, name) for name in self.__dataclass_fields__)
         return sum(int(array.nbytes) for array in arrays if hasattr(array, "nbytes"))
 
     @classmethod
-    def from_segments(
-        cls, device: Device, segments: Sequence[ListSegment], *, distances: bool, found: Sequence[Mask] | None = None
-    ) -> DeviceLists:
-        """Copy the segments of one codec. found: their rows that can be found, all that are live by default."""
+    def from_segments(cls, device: Device, segments: Sequence[ListSegment], *, distances: bool) -> DeviceLists:
+        """Copy the segments of one codec."""
         codec, xp = segments[0].codec, device.xp
         layout = Layout(codec.bands, device)
         listed, starts, tile, tiles = _arrange(segments, codec.units)
@@ -198,18 +199,18 @@ class DeviceLists:
             Y=Y,
             rotation=device.put(rotation_of(codec)),
             mean=device.put(codec.mean),
+            unit_norm=device.put(codec.unit_norm),
             weight_of=device.put(codec.list_weight[: codec.units]),
             bias_of=device.put(bias_of),
         )
         for number, segment in enumerate(segments):
-            mask = segment.live if found is None else found[number]
-            lists._copy(segment, _places(listed[number], starts[number]), mask)
-            lists.visible[:] += _visible_by_list(segment, mask, codec.units)
+            lists._copy(segment, _places(listed[number], starts[number]))
+            lists.visible[:] += _visible_by_list(segment, codec.units)
         return lists
 
-    def _copy(self, segment: ListSegment, places: Ids, found: Mask) -> None:
+    def _copy(self, segment: ListSegment, places: Ids) -> None:
         """Copy one segment. places: of its positions here."""
-        put, bands = self.device.put, self.codec.bands
+        put, bands, found = self.device.put, self.codec.bands, segment.live
         for part in self._blocks(len(segment)):
             place, row = put(places[part]), segment.row[part]
             fields = bands.unpack(put(segment.sign_bits[part]), put(segment.low_bits[part]))
@@ -335,9 +336,9 @@ def _places(sizes: Array, starts: Array) -> Ids:
     return places
 
 
-def _visible_by_list(segment: ListSegment, found: Mask, units: int) -> Array:
+def _visible_by_list(segment: ListSegment, units: int) -> Array:
     visible = np.zeros(units + 1, np.int64)
-    here = found[segment.row]
+    here = segment.live[segment.row]
     if segment.flat:
         visible[-1] = np.count_nonzero(here)
     else:

@@ -18,22 +18,46 @@ __device__ i64 warp_sum_before(i64 value, i64& total) {
     return sum - value;
 }
 
-// The lists that few queries read, from those that are best for each: the first `width`, and more until they hold `least` vectors
+// How unlike the collection queries are, by their largest cosine with a memory vector: how many of the two bounds are above it.
+// A block has one query.
+extern "C" __global__ void levels(const float* products, i64 units, const float* unit_norm, const float* whole, i64 dim, float some,
+                                  float few, signed char* out) {
+    __shared__ float best[LANES], square[LANES];
+    const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, warps = blockDim.x / LANES;
+    const float *mine = products + blockIdx.x * units, *query = whole + blockIdx.x * dim;
+    float most = -__int_as_float(0x7f800000), sum = 0;
+    for (i64 j = threadIdx.x; j < units; j += blockDim.x) most = fmaxf(most, mine[j] / unit_norm[j]);
+    for (i64 j = threadIdx.x; j < dim; j += blockDim.x) sum += query[j] * query[j];
+    for (int d = LANES / 2; d; d /= 2) {
+        most = fmaxf(most, __shfl_xor_sync(~0u, most, d));
+        sum += __shfl_xor_sync(~0u, sum, d);
+    }
+    if (lane == 0) best[warp] = most, square[warp] = sum;
+    __syncthreads();
+    if (threadIdx.x) return;
+    for (int w = 1; w < warps; ++w) most = fmaxf(most, best[w]), sum += square[w];
+    const float cosine = most / sqrtf(sum);
+    out[blockIdx.x] = !(cosine >= some) + !(cosine >= few);
+}
+
+// The lists that few queries read, from those that are best for each: the first `width` for the level of the query, and more until they hold `least` vectors
 // and `enough` that can be found; then what is in no list, if `others`. Each is a group of a scan. One block.
-extern "C" __global__ void plan(const i64* chosen, i64 units, int count, int widest, int width, i64 least, i64 enough, int others,
+extern "C" __global__ void plan(const i64* chosen, i64 units, int count, int widest, int width, int width_some, int width_few,
+                                const signed char* level, i64 least, i64 enough, int others,
                                 const i64* tile_of, const i64* tiles_of, const i64* rows_of, const i64* visible_of, int task_tiles,
                                 i64* list, i64* tile, i64* tiles, i64* place, i64* first_task, int* query, i64* first, i64* last) {
     __shared__ i64 sums[2][LANES], before[2];
     const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, warps = blockDim.x / LANES, columns = widest + others;
     for (int q = warp; q < count; q += warps) {
         i64 read = 0, seen = 0;
+        const int mine_width = level[q] == 0 ? width : level[q] == 1 ? width_some : width_few;
         for (int start = 0; start < widest; start += LANES) {
             const int j = start + lane;
             const i64 mine = j < widest ? chosen[(i64)q * widest + j] - q * units : 0;
             i64 more_read, more_seen;
             const i64 read_before = read + warp_sum_before(j < widest ? rows_of[mine] : 0, more_read);
             const i64 seen_before = seen + warp_sum_before(j < widest ? visible_of[mine] : 0, more_seen);
-            const bool kept = j < width || read_before < least || seen_before < enough;
+            const bool kept = j < mine_width || read_before < least || seen_before < enough;
             if (j < widest) {
                 const i64 at = (i64)q * columns + j;
                 list[at] = kept ? mine : -1, tile[at] = tile_of[mine], tiles[at] = kept ? tiles_of[mine] : 0, query[at] = q;

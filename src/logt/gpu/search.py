@@ -7,25 +7,30 @@ queries by a product of matrices.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from logt._internal.recall_curve import RecallCurve
 from logt._internal.threads import SERIAL, Workers, split_range
 from logt._internal.types import Array, Floats, Ids, Metric
 from logt._internal.validation import MAX_NORM, MIN_NORM
 from logt.gpu.device import Device
 from logt.gpu.host import ROWS
 from logt.gpu.lists import DeviceLists, bytes_needed
-from logt.lists.inverted_lists import CandidateDepths, Probe, ScanLimits
+from logt.lists.calibration import measure_curve
+from logt.lists.inverted_lists import LEVELS, CandidateDepths, Probe, ScanLimits
 from logt.lists.segment import ListSegment, by_codec
 from logt.lists.shards import Candidates
 
 FEW = 64
 """Up to so many queries, lists are not gathered: each query has its own, and nothing waits for the device."""
 
+_MORE_LISTS = 2  # times as many lists, for each level of a query that is unlike the collection: there are no rounds
+_QUERIES_MEASURED = {True: 128, False: 16}  # on a GPU, and by the reference implementation
 _QUERIES = 32  # that one task of a scan compares (scan.cu)
 _FEW_TILES, _TILES = 4, 64  # tiles of vectors of a task: few queries have few tasks
 
@@ -35,7 +40,7 @@ class DeviceQueries:
     """Queries in the terms of a codec, on the device.
 
     whole: rotated, (count, dim). values, step: for the codes, as float16 times a step each. products: with all units.
-    offset: of all scores of a query. wrong: which are not valid.
+    offset: of all scores of a query. wrong: which are not valid. level: how unlike the collection.
     """
 
     whole: Any
@@ -44,6 +49,7 @@ class DeviceQueries:
     products: Any
     offset: Any
     wrong: Any
+    level: Any
 
     def __len__(self) -> int:
         return len(self.whole)
@@ -95,14 +101,14 @@ class Reading:
 class Plan:
     """How much searches of some lists read, as far as it is known before the queries are: as Extent of readers.hpp.
 
-    wanted: candidates by code. everything: all vectors are read. width: lists that a query reads, and more until they
-    hold `least` vectors, and `enough` that can be found; widest: any so many lists do. longest, usual: positions that
-    a query reads, at most and on average.
+    wanted: candidates by code. everything: all vectors are read. width: lists that a query of each level reads, and
+    more until they hold `least` vectors, and `enough` that can be found; widest: any so many lists do. longest,
+    usual: positions that a query reads, at most and on average.
     """
 
     wanted: int
     everything: bool
-    width: int
+    width: tuple[int, ...]
     widest: int
     least: int
     enough: int
@@ -110,18 +116,20 @@ class Plan:
     usual: float
 
     @classmethod
-    def of(cls, lists: DeviceLists, limits: ScanLimits, wanted: int) -> Plan:
-        """Return how much a search for so many candidates reads."""
+    def of(cls, lists: DeviceLists, limits: ScanLimits, k: int) -> Plan:
+        """Return how much a search for k results reads."""
+        wanted = max(k, limits.candidates)
         units, others = lists.codec.units, int(lists.visible[-1])
         rows, visible = int(lists.rows[:-1].sum()), int(lists.visible[:-1].sum())
         if limits.everything or not rows:
-            return cls(wanted, True, 0, 0, 0, 0, lists.positions, lists.positions)
+            return cls(wanted, True, (), 0, 0, 0, lists.positions, lists.positions)
         wider = rows / max(visible, 1)  # a filter hides vectors of each list
-        width = int(min(math.ceil((limits.nprobe or units**limits.lists) * wider), units))
+        usual, more = limits.nprobe or units**limits.lists, _MORE_LISTS if limits.results else 1
+        width = tuple(int(min(math.ceil(usual * more**level * wider), units)) for level in range(LEVELS))
         least, enough = int(limits.least * wider), max(0, min(wanted, visible + others) - others)
-        widest = min(max(width, lists.lists_with(max(least, enough))), units)
-        usual = lists.positions * min(1.0, (width + 1) / len(lists.rows))
-        return cls(wanted, False, width, widest, least, enough, lists.most_positions(widest), usual)
+        widest = min(max(*width, lists.lists_with(max(least, enough))), units)
+        average = lists.positions * min(1.0, (width[0] + width[1] / 8 + 1) / len(lists.rows))
+        return cls(wanted, False, width, widest, least, enough, lists.most_positions(widest), average)
 
 
 class Found(NamedTuple):
@@ -158,7 +166,9 @@ class DeviceSearcher:
                 _ = part.counts  # they are there before a search is recorded
             device.synchronize()  # recorded searches have streams of their own
         codecs = [part.codec for part in self.parts]
-        self.curves = [codec.curve for codec in codecs if codec.curve]
+        self._segments = segments
+        self._curves: list[RecallCurve] | None = None  # measured when they are needed
+        self._measuring = threading.Lock()
         refine = any(part.refinement is not None for part in self.parts)
         self.depths = CandidateDepths.total(codec.depths for codec in codecs) if refine else None
         self.count = sum(segment.count for segment in segments)
@@ -169,14 +179,24 @@ class DeviceSearcher:
         return sum(part.nbytes for part in self.parts)
 
     def limits(self, probe: Probe, k: int) -> ScanLimits:
-        """Return how much a search for k results reads: as on a CPU without a neighbor graph."""
-        return probe.limits(k, depths=self.depths, curves=self.curves)
+        """Return how much a search for k results reads: as on a CPU without a neighbor graph, in one round."""
+        if probe.effort is None and probe.nprobe is None:
+            with self._measuring:
+                if self._curves is None:
+                    self.measure()
+        return probe.limits(k, depths=self.depths, curves=self._curves or [])
+
+    def measure(self, Q: Floats | None = None) -> None:
+        """Measure the recall of searches by effort, with queries Q or vectors of the segments."""
+        listed, count = any(not segment.flat for segment in self._segments), _QUERIES_MEASURED[self.device.cuda]
+        rng = np.random.default_rng(0)
+        self._curves = [measure_curve(self, self._segments, Q, rng, count)] if listed else []
 
     def search(self, Q: Floats, k: int, limits: ScanLimits, workers: Workers = SERIAL) -> tuple[Floats, Ids, Array]:
         """Return (scores, ids, counts) on the host, as `ListSearcher.search`."""
         with self.device.active():
             found = self.find(self.device.put(Q), k, limits)
-            counts = np.zeros((len(Q), 4), np.int64)
+            counts = np.zeros((len(Q), 5), np.int64)
             counts[:, 1] = found.read
             return self.device.get(found.scores), self.device.get(found.ids), counts
 
@@ -211,7 +231,7 @@ class DeviceSearcher:
 
     def _candidates(self, Q: Any, k: int, limits: ScanLimits, lists: DeviceLists) -> _Candidates:
         """Return the best candidates of one codec. Queries are searched for in blocks, as the memory allows."""
-        xp, plan, read = self.device.xp, Plan.of(lists, limits, max(k, limits.candidates)), 0
+        xp, plan, read = self.device.xp, Plan.of(lists, limits, k), 0
         expected = plan.longest if len(Q) <= FEW else plan.usual
         floats = self.device.workspace // 4
         pairs = floats // (16 * (plan.widest + 1))  # what is kept of each pair of a query and a list
@@ -243,7 +263,9 @@ class DeviceSearcher:
         )
         whole = kernels.multiply(V, lists.rotation)
         values, step = kernels.weigh(whole, 2.0 if distances else 1.0, lists.layout)
-        return DeviceQueries(whole, values, step, kernels.multiply(whole, lists.Y), offset, wrong)
+        products = kernels.multiply(whole, lists.Y)
+        level = kernels.levels(lists, whole, products)
+        return DeviceQueries(whole, values, step, products, offset, wrong, level)
 
     def _read(self, lists: DeviceLists, queries: DeviceQueries, plan: Plan) -> Reading:
         """Return the lists that queries read: the best ones, and more until they hold enough vectors."""
@@ -254,12 +276,13 @@ class DeviceSearcher:
         ranked = {"longest": units, "weight": lists.weight_of, "bias": lists.bias_of}
         chosen = kernels.best(queries.products.ravel(), first, last, plan.widest, **ranked)
         if count <= FEW:
-            return self._read_few(lists, chosen, plan)
+            return self._read_few(lists, chosen, queries.level, plan)
         chosen -= first[:, None]
-        if plan.widest > plan.width:
+        if plan.widest > plan.width[0]:
             read, seen = (xp.cumsum(counts[chosen], axis=1) for counts in lists.counts)
             kept = 1 + ((read < plan.least) | (seen < plan.enough)).sum(axis=1)
-            chosen = xp.where(xp.arange(plan.widest) < xp.maximum(kept, plan.width)[:, None], chosen, -1)
+            kept = xp.maximum(kept, xp.asarray(plan.width)[queries.level])
+            chosen = xp.where(xp.arange(plan.widest) < kept[:, None], chosen, -1)
         if lists.rows[-1]:  # what is in no list is always read
             chosen = xp.concatenate([chosen, xp.full((count, 1), units, np.int64)], axis=1)
         sizes = xp.where(chosen >= 0, lists.tiles[chosen] * ROWS, 0)
@@ -270,10 +293,10 @@ class DeviceSearcher:
             chosen, place, limits[:-1], limits[1:], int(place[-1]), self._by_list(lists, chosen, place[:-1])
         )
 
-    def _read_few(self, lists: DeviceLists, chosen: Any, plan: Plan) -> Reading:
+    def _read_few(self, lists: DeviceLists, chosen: Any, level: Any, plan: Plan) -> Reading:
         """Return what few queries read; chosen: where their best lists are in the scores of all lists."""
         found, tile, tiles, place, first_task, query, first, last = self.device.kernels.plan(
-            lists, chosen, plan, _FEW_TILES
+            lists, chosen, level, plan, _FEW_TILES
         )
         groups = Groups(tile, tiles, None, None, query, place, first_task, _FEW_TILES)
         most = len(chosen) * plan.longest

@@ -1,4 +1,5 @@
 // Kernels of builds on a GPU: sums of groups of vectors, the nearest units, and sparse codes. Compiled after vectors.cu.
+
 // The sums of the rows of each group, in the order of `row`: the same bytes each time.
 extern "C" __global__ void sums(const float* X, i64 dim, const i64* row, const i64* first, float* out) {
     for (i64 j = threadIdx.x; j < dim; j += blockDim.x) {

@@ -22,8 +22,10 @@ CHANGED = 1.5
 """A codec is measured again when the number of its vectors has changed by this factor."""
 
 _QUERIES = 128
+_MANY_VECTORS = 2_000_000  # of more, half of the queries are searched for
 _FEW_QUERIES = 32  # are enough where each has many results
 _ENOUGH = 0.998  # recall: more effort is not measured, searches for more read everything
+_UNLIKE = 0.1, 0.01  # of the vectors of a collection are as unlike it as queries of the second and the third level
 _DEPTH = 1024  # candidates by code, of which the nearest are searched for
 
 
@@ -67,16 +69,40 @@ def measure_efforts(
         hidden = np.empty(0, np.int64) if own is None else own
         visible = [segment.live & ~np.isin(segment.ids, hidden) for segment in segments]
         searcher = ListSearcher(segments, visible, graph=graph.remove(hidden))
+    return _measure(searcher, full or searcher, Q, own, workers, share, every=every, linked=graph is not None)
+
+
+def measure_curve(
+    searcher: Any, segments: Sequence[ListSegment], Q: Floats | None, rng: np.random.Generator, count: int = _QUERIES
+) -> RecallCurve:
+    """Return the accuracy of the searches of another device, with queries Q or `count` vectors of the segments."""
+    own = None
+    if Q is None:
+        Q, own = sample_vectors(segments, count, rng)
+    return _as_curve(_measure(searcher, searcher, Q, own, SERIAL, 1.0, every=False, linked=False))
+
+
+def _measure(
+    searcher: Any, full: Any, Q: Floats, own: Ids | None, workers: Workers, share: float, *, every: bool, linked: bool
+) -> list[EffortPoint]:
+    """Return what searches at each effort find and cost, compared with those of `full`."""
     excluded = np.full(len(Q), -1) if own is None else own
     few, many, most = RecallCurve.KS
-    linked = graph is not None
-    usual = _Comparison(searcher, full or searcher, Q, excluded, many, share, workers, linked=linked)
-    some = np.linspace(0, len(Q) - 1, min(len(Q), _FEW_QUERIES)).astype(int)
-    long = _Comparison(searcher, full or searcher, Q[some], excluded[some], most, share, workers, linked=linked)
-    points = []
+    fewer = searcher.count > _MANY_VECTORS and not every  # each search takes longer
+    if fewer:
+        Q, excluded = Q[::2], excluded[::2]
+    usual = _Comparison(searcher, full, Q, excluded, many, share, workers, linked=linked)
+    some = np.linspace(0, len(Q) - 1, min(len(Q), _FEW_QUERIES // 4 if fewer else _FEW_QUERIES)).astype(int)
+    long = _Comparison(searcher, full, Q[some], excluded[some], most, share, workers, linked=linked)
+    points: list[EffortPoint] = []
+    recall = recall_100 = recall_1000 = seconds = scanned = 0.0
     for effort in (*RecallCurve.EFFORTS, 1.0) if every else RecallCurve.EFFORTS:
-        recall_1000, recall_100 = long.search(effort, most)[0], usual.search(effort, many)[0]
-        recall, seconds, scanned = usual.search(effort, few)
+        if every or recall_1000 < _ENOUGH:
+            recall_1000 = long.search(effort, most)[0]
+        if every or recall_100 < _ENOUGH:
+            recall_100 = usual.search(effort, many)[0]
+        if every or recall < _ENOUGH:
+            recall, seconds, scanned = usual.search(effort, few)
         threads = min(workers.threads, max(1, len(Q) // 16))
         points.append(EffortPoint(effort, recall, recall_100, recall_1000, 1e3 * threads * seconds, scanned))
         if not every and min(recall, recall_100, recall_1000) >= _ENOUGH:
@@ -89,7 +115,7 @@ class _Comparison:
 
     def __init__(
         self,
-        searcher: ListSearcher,
+        searcher: Any,
         full: Any,
         Q: Floats,
         own: Ids,
@@ -226,13 +252,27 @@ def _measured(
     if Q is None:
         Q, own = sample_vectors(segments, _QUERIES, rng)
         measured = round(sum(segment.count for segment in segments) / share)
-    codec = replace(codec, measured=measured)
+    codec = replace(codec, measured=measured, likeness=_likeness(segments, Q, own=own is not None))
     if codec.refine:
         codec = replace(codec, depths=measure_depths(segments, Q, own, workers, share, full))
     if flat or own is None:  # everything is scanned at any effort; or the queries are measured in all segments
         return codec
     measured_now = [replace(s, codec=codec) for s in segments]
     return replace(codec, curve=_curve(measured_now, Q, own, workers, share=share, full=full))
+
+
+def _likeness(segments: Sequence[ListSegment], Q: Floats, *, own: bool) -> tuple[float, float]:
+    """Return the cosines below which queries are unlike Q: most, or nearly all of Q are more like the memory vectors.
+
+    own: Q are vectors of the segments.
+    """
+    codec, distances = segments[0].codec, any(len(segment.bias) for segment in segments)
+    sizes = np.zeros(codec.units, np.int64)
+    for segment in segments:
+        sizes += 0 if segment.flat else np.diff(segment.starts)
+    cosines = codec.cosines(Q, distances=distances, without_own=sizes if own else None)
+    some, few = np.quantile(cosines, _UNLIKE).tolist()
+    return some, few
 
 
 def _curve(
@@ -244,7 +284,10 @@ def _curve(
     share: float = 1.0,
     full: Any = None,
 ) -> RecallCurve:
-    points = measure_efforts(segments, Q, own, workers, graph, share, every=False, full=full)
+    return _as_curve(measure_efforts(segments, Q, own, workers, graph, share, every=False, full=full))
+
+
+def _as_curve(points: Sequence[EffortPoint]) -> RecallCurve:
     recall = np.array([(p.recall, p.recall_100, p.recall_1000) for p in points], np.float32).T
     recall = np.pad(recall, ((0, 0), (0, len(RecallCurve.EFFORTS) - len(points))), mode="edge")
     return RecallCurve(np.maximum.accumulate(recall, axis=1))

@@ -32,6 +32,17 @@ from logt.lists.unit_groups import group_units, group_vectors, units_to_compare
 _BOOK_BITS = 4
 _ROWS = 512  # vectors encoded by one task
 _QUERIES = 512  # of a sample, from which the number of groups that are compared follows
+_FLOATS = (
+    "mean",
+    "deviation",
+    "book_scale",
+    "book_deviation",
+    "list_weight",
+    "list_bias",
+    "unit_norm",
+    "captured",
+    "likeness",
+)
 _NUMBERS = ("entries", "refine", "normalized", "measured", "compared")
 _SAMPLE = 8192  # vectors that deviations are computed from
 _TINY = 1e-37  # instead of a norm of 0, or its square
@@ -77,13 +88,14 @@ class Codec:
     in 4 bits per coordinate: those of the units, then those of groups of units. book_scale: of each. book_deviation:
     of their coordinates in each band. list_weight, list_bias: rank the lists. 2·q·μ + bias estimates the best
     −‖q − v‖² in a list, but for ‖q‖²: μ = list_weight · y is about the mean of its vectors, and the bias
-    −(mean ‖v‖² + ‖μ‖²) / 2 is halfway from the mean of −‖q − v‖² to −‖q − μ‖². group_starts: the units of group g are
-    group_starts[g]:group_starts[g + 1]; [0] if there are no groups. compared: units of the best groups that a search
-    compares with a query, at least. entries: L. refine: a refinement is kept.
-    normalized: vectors have norm 1, as under cosine. captured: the energy of vectors that the memory vectors capture,
-    0 if unknown. curve: the accuracy of searches by effort, if it was measured. depths:
-    how far down the ranking by codes the nearest vectors are. measured: the number of vectors that curve and depths
-    were measured with, 0 if unknown, or if queries were given for it.
+    −(mean ‖v‖² + ‖μ‖²) / 2 is halfway from the mean of −‖q − v‖² to −‖q − μ‖². unit_norm: of the memory vectors of
+    units. group_starts: the units of group g are group_starts[g]:group_starts[g + 1]; [0] if there are no groups.
+    compared: units of the best groups that a search compares with a query, at least. entries: L. refine: a refinement
+    is kept. normalized: vectors have norm 1, as under cosine. captured: the energy of vectors that the memory vectors
+    capture, 0 if unknown. likeness: a query whose largest cosine with a memory vector is less than the first number
+    is unlike the collection, and more so if it is less than the second. curve: the accuracy of searches by effort, if
+    it was measured. depths: how far down the ranking by codes the nearest vectors are. measured: the number of
+    vectors that likeness, curve and depths were measured with, 0 if unknown, or if queries were given for it.
     """
 
     mean: Floats
@@ -93,12 +105,14 @@ class Codec:
     book_deviation: Floats
     list_weight: Floats
     list_bias: Floats
+    unit_norm: Floats
     group_starts: Ids
     entries: int
     refine: bool
     normalized: bool
     compared: int = 0
     captured: float = 0.0
+    likeness: tuple[float, float] = (-1.0, -1.0)
     curve: RecallCurve | None = None
     depths: CandidateDepths = field(default_factory=CandidateDepths)
     measured: int = 0
@@ -153,7 +167,7 @@ class Codec:
         deviation = _band_deviations(rotated, bands)
         book, scale = _quantize_book(rotated, bands, deviation)
         unknown, known = np.ones(len(Y), np.float32), (settings.entries, settings.refine, normalized)
-        draft = cls(mean, bands, book, scale, deviation, unknown, unknown * 0, np.zeros(1, np.int64), *known)
+        draft = cls(mean, bands, book, scale, deviation, unknown, unknown * 0, unknown, np.zeros(1, np.int64), *known)
         Z = bands.rotate(V)
         unit, weight = draft._pursue(Z, silent) if pursuit is None else pursuit(draft)(Z)
         return draft._with_statistics(Z, unit, weight)._with_groups(starts, Z[:: -(-len(Z) // _QUERIES)])
@@ -179,6 +193,7 @@ class Codec:
             bands=replace(self.bands, deviation=deviation),
             list_weight=mean_weight,
             list_bias=-(mean_square + np.square(mean_weight) * squares) / np.float32(2),
+            unit_norm=np.sqrt(squares),
         )
 
     def _with_groups(self, starts: Ids, Z: Floats) -> Codec:
@@ -292,10 +307,27 @@ class Codec:
 
     def captured_energy(self, X: Floats) -> float:
         """Return the mean fraction of ‖v‖² along the memory vector nearest to each row of X."""
-        Z = self.bands.rotate(X - self.mean)
-        Y = self.memory_vectors
-        along = np.maximum(Z @ Y.T, 0) / np.maximum(np.linalg.norm(Y, axis=1), _TINY)
-        return float(np.square(along.max(axis=1) / np.maximum(np.linalg.norm(Z, axis=1), _TINY)).mean())
+        return float(np.square(np.maximum(self.cosines(X, distances=True), 0)).mean())
+
+    def cosines(self, X: Floats, *, distances: bool, without_own: Ids | None = None) -> Floats:
+        """Return the largest cosine of each row of X with a memory vector, as lists are ranked for it.
+
+        without_own: the sizes of the lists, if X are vectors in them: what each adds to its own memory vector is
+        left out, as if it were another vector of the collection.
+        """
+        Z = self.bands.rotate(X - self.mean if distances else X)
+        norms = np.maximum(np.linalg.norm(Z, axis=1), np.float32(_TINY))
+        products = Z @ self.memory_vectors.T
+        cosines: Floats = products / np.maximum(self.unit_norm * norms[:, None], np.float32(1e-30))
+        if without_own is not None:
+            rows, best = np.arange(len(Z)), cosines.argmax(axis=1)
+            size, weight = without_own[best], self.list_weight[best]  # the sum of a list is size · weight · y
+            total = size * weight * self.unit_norm[best]
+            along = size * weight * products[rows, best]
+            left = np.sqrt(np.maximum(np.square(total) - 2 * along + np.square(norms), _TINY))
+            cosines[rows, best] = np.where(size > 1, (along - np.square(norms)) / (norms * left), -1)
+        best_of_all: Floats = cosines.max(axis=1)
+        return best_of_all
 
     # ------------------------------------------------------------------------------------------------- storage
 
@@ -313,9 +345,11 @@ class Codec:
             "book_deviation": self.book_deviation,
             "list_weight": self.list_weight,
             "list_bias": self.list_bias,
+            "unit_norm": self.unit_norm,
             "group_starts": self.group_starts,
             "numbers": np.array([getattr(self, name) for name in _NUMBERS], np.int64),
             "captured": np.array([self.captured], np.float32),
+            "likeness": np.array(self.likeness, np.float32),
             "curve": np.empty((0, 0), np.float32) if self.curve is None else self.curve.recall,
             "depths": np.array(self.depths, np.float32),
         }
@@ -323,8 +357,7 @@ class Codec:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array]) -> Codec:
         """Build from stored arrays; raise ValueError if they do not fit together."""
-        floats = ("mean", "deviation", "book_scale", "book_deviation", "list_weight", "list_bias", "captured")
-        given = {name: check_array(arrays[name], np.float32, 1) for name in floats}
+        given = {name: check_array(arrays[name], np.float32, 1) for name in _FLOATS}
         order = check_array(arrays["order"], np.int32, 1)
         size, bits, numbers = (check_array(arrays[n], np.int64, 1) for n in ("band_size", "band_bits", "numbers"))
         book = check_array(arrays["book"], np.uint8, 2)
@@ -341,10 +374,12 @@ class Codec:
             or bits.min() < 0
             or bits.max() < 1
             or len(given["captured"]) != 1
+            or len(given["likeness"]) != 2
             or len(numbers) != len(_NUMBERS)
         ):
             raise ValueError("the codec has impossible numbers")
-        if units < 1 or any(len(given[n]) != len(book) for n in ("book_scale", "list_weight", "list_bias")):
+        per_row = (len(given[name]) for name in ("book_scale", "list_weight", "list_bias"))
+        if units < 1 or len(given["unit_norm"]) != units or any(count != len(book) for count in per_row):
             raise ValueError("the memory vectors do not fit together")
         if book.shape[1] != _book_bytes(dim) or not 1 <= numbers[0] <= 64:
             raise ValueError("the memory vectors do not fit the dimension")
@@ -360,6 +395,7 @@ class Codec:
             refine=bool(refine),
             normalized=bool(normalized),
             captured=float(given.pop("captured")[0]),
+            likeness=tuple(given.pop("likeness").tolist()),
             curve=RecallCurve.from_array(arrays["curve"]) if arrays["curve"].size else None,
             depths=CandidateDepths.from_array(arrays["depths"]),
             measured=measured,
@@ -380,8 +416,10 @@ class Codec:
             self.book_scale,
             self.list_weight,
             self.list_bias if distances else np.zeros_like(self.list_bias),
+            self.unit_norm,
             self.group_starts,
             self.compared,
+            np.array(self.likeness, np.float32),
             *bands.code_bytes,
         )
 

@@ -14,6 +14,9 @@ from logt._internal.recall_curve import RecallCurve
 from logt._internal.types import Array, Ids
 from logt._internal.validation import check_array, check_count, check_effort, check_fields, check_fraction, check_int
 
+LEVELS = 3
+"""Of queries, by how unlike the collection they are: 0 if they are like it (readers.hpp)."""
+
 MIN_SCANNED = 4096
 """Vectors whose codes are decoded at least, at effort 1; at less effort, times its square."""
 
@@ -21,17 +24,20 @@ _BEAM = 480  # more than results, at effort 1
 _FEW = 0.25  # effort on the graph up to which the beam is no larger than the results
 _USUAL_K = 10  # results
 _UNKNOWN = 0.7  # effort without a curve
+_CHANGES = 0.2  # of the results that may be new in the last round
+_SURE = 0.95  # recall: searches for it go on until the results hardly change, at any effort
 _MANY = 1 << 62  # as good as infinite
 
 
 class ScanLimits(NamedTuple):
-    """How much of the lists a search reads (lists.hpp).
+    """How much of the lists a search reads (lists.hpp, readers.hpp).
 
-    lists: M**lists of M lists are decoded. nprobe: or so many, if not 0. least: and further ones until so many
-    vectors are. code_reach, sign_reach: deviations of the residual by which a vector may exceed the estimate of its
-    code, or of its signs. walk_reach: as code_reach, for neighbors in the graph. candidates: kept until all is read,
-    at least. beam: candidates whose neighbors in the graph are read too, if there is a graph. everything: read all
-    bits of all vectors.
+    lists: M**lists of M lists are decoded, or more. nprobe: or so many, if not 0. least: and further ones until so
+    many vectors are. code_reach, sign_reach: deviations of the residual by which a vector may exceed the estimate of
+    its code, or of its signs. walk_reach: as code_reach, for neighbors in the graph. candidates: kept until all is
+    read, at least. beam: candidates whose neighbors in the graph are read too, if there is a graph. everything: read
+    all bits of all vectors. results: further lists are decoded while so many of the best change; 0 for none. changes:
+    the fraction of them that may be new in the last round.
     """
 
     lists: float
@@ -43,6 +49,8 @@ class ScanLimits(NamedTuple):
     candidates: int
     beam: int
     everything: bool
+    results: int = 0
+    changes: float = 1.0
 
 
 class CandidateDepths(NamedTuple):
@@ -86,20 +94,25 @@ class Probe:
     """How much a search reads, by one number: effort, from 0 to 1.
 
     A search decodes the codes of the M**p lists with the highest scores, of all M, where p = effort**(2/3): one at
-    effort 0. It reads the residual of vectors that can still be among the results: whose estimate is too low by at
-    most max(3.1, 6.1 · p − 0.85) deviations; 1.6 times as many in the first list, 0.85 times as many in the last.
-    With a neighbor graph it decodes fewer lists, M**(0.8 · effort + 0.2 · effort⁸), and goes on to the neighbors of
-    the best candidates, and to theirs, until those of the `beam` best are known. With r = max(k, 10), the beam is r ·
-    (0.4 + 2.4 · effort) up to effort 0.25, and r + 480 · e² from there, where e goes from 0 to 1; of more in
-    proportion, where some vectors of the graph were removed. It reads the residual of a vector in a list whose
-    estimate is too low by at most 3 − 0.5 · e + 0.8 · effort⁸ deviations, and of a neighbor by 4.6 − 2.4 · e + 1.8 ·
-    effort⁸; for more results than 10, with a smaller e: the fewer candidates there are for each result, the nearer
-    are results to the last candidate.
+    effort 0. It begins with 0.3 · M**p of them, and goes on in rounds of 3.5 times as many in all, until at most
+    max(0.2, 1 − 8 · effort) of the results were found in the last round. A query that is less like the memory vectors
+    than 90 % of the collection's own vectors, or than 99 %, begins with 0.8 · M**p + 3 or + 24 lists, goes on in
+    rounds of 3 times as many, until a tenth or none of the results are new, and reads more of each vector
+    (readers.hpp). A search reads the residual of vectors that can still be among the results: whose estimate is too
+    low by at most max(3.1, 6.1 · p − 0.85) deviations; 1.6 times as many in the first list of a round, 0.85 times as
+    many in the last. With a neighbor graph it decodes fewer lists, M**(0.8 · effort + 0.2 · effort⁸), and goes on to
+    the neighbors of the best candidates, and to theirs, until those of the `beam` best are known. With r = max(k,
+    10), the beam is r · (0.4 + 2.4 · effort) up to effort 0.25, and r + 480 · e² from there, where e goes from 0 to
+    1; of more in proportion, where some vectors of the graph were removed. It reads the residual of a vector in a
+    list whose estimate is too low by at most 3 − 0.5 · e + 0.8 · effort⁸ deviations, and of a neighbor by 4.6 − 2.4 ·
+    e + 1.8 · effort⁸; for more results than 10, with a smaller e: the fewer candidates there are for each result, the
+    nearer are results to the last candidate.
 
     effort: 1 reads everything. None uses the effort that finds the fraction `recall` of what a full read finds, by
-    the measured curve of the collection. nprobe: the number of lists, instead of the one above. recall_at: `recall`
-    is that of at most this many of the best results, so that by default the effort does not grow with k beyond that.
-    beam: the number of candidates whose neighbors are compared too, instead of the one above; 0 leaves the graph out.
+    the measured curve of the collection. nprobe: the number of lists, the same for all queries, without rounds.
+    recall_at: `recall` is that of at most this many of the best results, so that by default the effort does not grow
+    with k beyond that. beam: the number of candidates whose neighbors are compared too, instead of the one above; 0
+    leaves the graph out.
     """
 
     effort: float | None = None
@@ -133,6 +146,7 @@ class Probe:
         more = max(0, beam / results - 1)  # candidates per result
         spare = min(above, math.sqrt(more * _USUAL_K / _BEAM))  # equal, for the usual k and beam
         last = effort**8  # what only the last results need
+        sure = self.effort is None and self.recall >= _SURE
         lists = 0.8 * effort + 0.2 * last if linked else effort ** (2 / 3)
         return ScanLimits(
             lists=lists,
@@ -144,6 +158,8 @@ class Probe:
             candidates=k + k // 2 if depths is None else depths.candidates(k, effort),
             beam=min(beam, _MANY) if linked else 0,
             everything=effort == 1 and self.nprobe is None,
+            results=0 if self.nprobe else max(_USUAL_K, min(k, self.recall_at)),
+            changes=_CHANGES if sure else max(_CHANGES, 1 - 8 * effort),
         )
 
 

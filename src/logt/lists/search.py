@@ -129,7 +129,7 @@ class ListSearcher:
         """Return (keys if they are wanted, scores, ids, counts)."""
         scores, ids = np.empty((len(Q), k), np.float32), np.empty((len(Q), k), np.int64)
         keys = np.empty((len(Q) if keyed else 0, k), np.float32)
-        counts = np.zeros((len(Q), 4), np.int64)
+        counts = np.zeros((len(Q), 5), np.int64)
         compiled = _kernels.ScanLimits(*limits)
 
         def fill(rows: slice) -> None:

@@ -57,13 +57,14 @@ class Candidates:
     ids: Ids
 
 
-def merge_candidates(parts: Sequence[Candidates], R: int, k: int) -> tuple[Floats, Ids]:
-    """Return (scores, ids) of the k best of the R best candidates of all shards, as one search keeps them."""
+def merge_candidates(parts: Sequence[Candidates], R: int | None, k: int) -> tuple[Floats, Ids]:
+    """Return (scores, ids) of the k best candidates of all shards. R: of the R best, as one search keeps them."""
     keys, scores, ids = (
         np.concatenate([getattr(part, name) for part in parts], axis=1) for name in ("keys", "scores", "ids")
     )
-    best = _first(keys, ids, R)
-    scores, ids = np.take_along_axis(scores, best, axis=1), np.take_along_axis(ids, best, axis=1)
+    if R is not None:
+        best = _first(keys, ids, R)
+        scores, ids = np.take_along_axis(scores, best, axis=1), np.take_along_axis(ids, best, axis=1)
     order = _first(scores, ids, k)
     return np.take_along_axis(scores, order, axis=1), np.take_along_axis(ids, order, axis=1)
 

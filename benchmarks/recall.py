@@ -1,0 +1,138 @@
+"""Measure the recall that searches find for the recall that was asked for, for many kinds of queries. `make recall`.
+
+Recall is compared with a full read (effort 1) of the same index, with and without the neighbor graph. The indexes are
+built with default settings and not tuned. "share below" is the fraction of queries that find 0.2 less than asked for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import logt
+from benchmarks.clusters import Clusters, StructuredClusters
+from benchmarks.data import argument_parser, load, write_rows
+from benchmarks.query_kinds import KINDS
+from logt._internal.types import Floats
+from logt.reproduce.plots import legend, saved_figure
+
+DIM = 256
+ROUNDS = 3  # of which the median time is taken
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Vectors, vectors like them that are not in the index, and queries of its own, if it has some."""
+
+    name: str
+    X: Floats
+    held: Floats
+    metric: str
+    Q: Floats | None = None
+
+    @property
+    def kinds(self) -> Mapping[str, Floats]:
+        """Queries by kind."""
+        kinds = {name: kind(self.X, self.held, np.random.default_rng(9)) for name, kind in KINDS.items()}
+        return kinds if self.Q is None else {"its own queries": self.Q, **kinds}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argument_parser(__doc__, "recall.csv", data=True)
+    parser.add_argument("--rows", type=int, default=30_000, help="vectors of each synthetic collection")
+    parser.add_argument("--queries", type=int, default=150, help="of each kind")
+    parser.add_argument("--recall", type=float, nargs="+", default=[0.95], help="recall to ask for")
+    parser.add_argument("-k", type=int, nargs="+", default=[10], help="results")
+    parser.add_argument("--plot", action="store_true", help="draw recall.svg (with the extra reproduce)")
+    args = parser.parse_args(arguments)
+    rows: list[dict] = []
+    for collection in collections(args.rows, args.queries, args.data):
+        index = logt.Index(collection.X.shape[1], metric=collection.metric)  # type: ignore[arg-type]
+        index.add(collection.X)
+        index.link()
+        for kind, Q in collection.kinds.items():
+            for k in args.k:
+                rows += measure(index, Q, k, args.recall, {"collection": collection.name, "queries": kind})
+    write_rows(rows, args.out, "recall.csv")
+    if args.plot:
+        first = [row for row in rows if (row["asked"], row["k"]) == (args.recall[0], args.k[0])]
+        draw(first, Path(args.out) / "recall")
+
+
+def collections(rows: int, held: int, data: str | None) -> Iterator[Collection]:
+    """Yield synthetic collections, and the one at a path."""
+    rng = np.random.default_rng(5)
+    few = max(rows // 60, 10)
+
+    def synthetic(name: str, X: Floats, metric: str = "cosine") -> Collection:
+        return Collection(name, X[:rows], X[rows:], metric)
+
+    def scales(deviation: float) -> Floats:
+        return rng.lognormal(0, deviation, (rows + held, 1)).astype(np.float32)
+
+    clusters = Clusters(DIM, few).draw(rows + held, [1])
+    yield synthetic("clusters", clusters)
+    structured = StructuredClusters(DIM, 4 * few).draw(rows + held, [1])
+    yield synthetic("structured clusters", structured)
+    yield synthetic("varied norms, ip", clusters * scales(0.4), "ip")
+    yield synthetic("far from the origin, l2", structured * scales(0.2) + np.float32(0.3), "l2")
+    if data:
+        benchmark = load(data)
+        X = benchmark.X[rng.permutation(len(benchmark.X))]
+        yield Collection(benchmark.name, X[held:], X[:held], benchmark.metric, benchmark.Q)
+
+
+def measure(index: logt.Index, Q: Floats, k: int, asked: Sequence[float], what: dict) -> Iterator[dict]:
+    """Yield a row for lists and one for the linked index, for each recall that is asked for."""
+    full = index.search(Q, k, effort=1).ids
+    for recall in asked:
+        for name, settings in (("lists", {"beam": 0}), ("linked", {})):
+            params = logt.SearchParams(recall=recall, **settings)
+            times = []
+            for _ in range(ROUNDS):
+                start = time.thread_time()
+                ids = [index.search(q, k, params=params).ids for q in Q]
+                times.append(1e3 * (time.thread_time() - start) / len(Q))
+            found = np.array([len(np.intersect1d(a, b)) / len(b) for a, b in zip(ids, full, strict=True)])
+            row = {
+                **what,
+                "index": name,
+                "k": k,
+                "asked": recall,
+                "found": round(float(found.mean()), 3),
+                "5th percentile": round(float(np.quantile(found, 0.05)), 2),
+                "share below": round(float((found < recall - 0.2).mean()), 3),
+                "ms": round(float(np.median(times)), 4),
+            }
+            print(
+                *(f"{value!s:<24}" if isinstance(value, str) else f"{value:<8}" for value in row.values()), flush=True
+            )
+            yield row
+
+
+def draw(rows: list[dict], path: Path) -> None:
+    """Draw the mean and the 5th percentile of each kind of query."""
+    names = list(dict.fromkeys(row["collection"] for row in rows))
+    with saved_figure(path, (10, 2.2 + 1.7 * len(names))) as figure:
+        axes: Any = figure.subplots(len(names), 1, squeeze=False)[:, 0]
+        for part, name in zip(axes, names, strict=True):
+            mine = [row for row in rows if row["collection"] == name]
+            kinds = list(dict.fromkeys(row["queries"] for row in mine))
+            for offset, index, marker in ((-0.1, "lists", "o"), (0.1, "linked", "s")):
+                shown = [row for row in mine if row["index"] == index]
+                at = np.arange(len(shown)) + offset
+                part.vlines(at, [r["5th percentile"] for r in shown], [r["found"] for r in shown], color="0.7")
+                part.plot(at, [row["found"] for row in shown], marker, label=index)
+            part.axhline(mine[0]["asked"], color="0.5", linestyle=":", label="asked for")
+            part.set(title=name, ylabel="recall", ylim=(0, 1.02))
+            part.set_xticks(np.arange(len(kinds)), kinds, rotation=12, fontsize=7)
+        legend(figure)
+
+
+if __name__ == "__main__":
+    main()
