@@ -40,8 +40,10 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture(scope="session", autouse=True)
 def own_config(tmp_path_factory):
-    """Models that tests pass are not recorded among those of the user; processes inherit it."""
-    os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
+    """Models that tests pass or download are not among those of the user; processes inherit it."""
+    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+        os.environ[name] = str(tmp_path_factory.mktemp("own"))
+    os.environ.pop("LOGT_MODELS", None)
 
 
 @pytest.fixture(params=_kernels.instruction_sets())

@@ -226,7 +226,9 @@ def test_models_are_found_by_name(tmp_path, monkeypatch):
     (tmp_path / "models" / "clip").mkdir(parents=True)
     write_transformer(tmp_path / "models" / "clip" / "model.onnx")
     write_transformer(tmp_path / "models" / "vit.onnx")
-    with pytest.raises(InvalidInputError, match=r"there is no model 'clip'; pass an ONNX file, .* LOGT_MODELS"):
+    with pytest.raises(InvalidInputError, match=r"there is no model 'vit'; pass an ONNX file, .* 'lite', 'clip', "):
+        Model.load("vit")
+    with pytest.raises(InvalidInputError, match="'clip' is not on this machine yet: logt models get clip downloads "):
         Model.load("clip")
     monkeypatch.setenv("LOGT_MODELS", str(tmp_path / "models"))
     assert Model.load("clip").path == tmp_path / "models" / "clip" / "model.onnx"

@@ -123,7 +123,9 @@ def test_an_index_without_a_text_encoder_states_what_is_missing(tmp_path, small)
         photos.search_text("red")
     with open_client(open_collection(tmp_path)) as client:
         assert client.get(f"{API}/info").json()["text"] is False
-        assert 'name="text"' not in client.get("/").text
+        page = client.get("/").text
+        assert 'name="text"' not in page
+        assert "logt models get clip" in page
         assert client.get("/", params={"text": "red"}).status_code == 409
         error_message(client.post(f"{API}/search/text", json={"text": "red"}), 409, "no_text")
 

@@ -59,8 +59,8 @@ def index(
         str | None,
         typer.Option(
             metavar="NAME|PATH",
-            help="dinov2 (the default) or lite, both included; an ONNX image encoder, a folder that contains one, "
-            "or a name in the folder LOGT_MODELS.",
+            help="dinov2 (the default) or lite, both included; a model of `logt models`; an ONNX image encoder, a "
+            "folder that contains one, or a name in the folder LOGT_MODELS.",
         ),
     ] = None,
     preset: Annotated[

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import logt
-from logt.cli import images
+from logt.cli import images, models
 from logt.cli.console import CommandsWithRay, err, out, say
 from logt.cli.demo import demo
 from logt.cli.graph import duplicates, link, pairs
@@ -29,6 +29,7 @@ app = typer.Typer(
     rich_markup_mode="rich" if err.is_terminal else None,  # without it, errors are not wrapped
 )
 app.add_typer(images.app, name="images")
+app.add_typer(models.app, name="models")
 _COMMANDS: tuple[Callable[..., None], ...] = (
     *(demo, build, convert, search, tune, link, duplicates, pairs),
     *(info, verify, compact, backup, restore, repair, serve, reproduce),

@@ -92,7 +92,8 @@ class Model:
         ImageNet.
 
         path: the ONNX file, a folder that contains one, or the name of a model: "dinov2" (the default, unless
-        the environment variable LOGT_MODEL names another one), "lite", or one in the folder LOGT_MODELS.
+        the environment variable LOGT_MODEL names another one), "lite", one that `logt models get` has downloaded, or
+        one in the folder LOGT_MODELS.
         preset: the usual values of a family of models: "clip", "siglip", "dinov2" or "timm".
         settings: values by name, as in NAME.json; no such file is read then.
         given: values by name that come before all others, such as side=224 or mean=(0.5, 0.5, 0.5).

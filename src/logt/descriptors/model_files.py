@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from logt.descriptors.model_catalog import CATALOG
 from logt.descriptors.model_settings import (
     PRESETS,
     TEXT_KEYS,
@@ -27,6 +28,9 @@ BUILT_IN = {
 """The networks that the package includes, by name."""
 
 DEFAULT_NAME = "dinov2"
+
+SETTINGS = "logt.json"
+"""The file with the settings that were chosen for a model."""
 
 _IMAGE_FILES = (
     *("vision_model.onnx", "onnx/vision_model.onnx", "visual.onnx", "visual/model.onnx"),
@@ -59,25 +63,36 @@ class TextFiles:
 def find_model(model: str | Path | None) -> Path:
     """Return the ONNX file of the image encoder of a model.
 
-    model: a file, a folder that contains one, the name of an included network, or the name of a file or folder in the
-    folder of models, which the environment variable LOGT_MODELS names. None is the model that the variable LOGT_MODEL
+    model: a file, a folder that contains one, the name of an included network or of one that was downloaded, or the
+    name of a file or folder in the folder of models. None is the model that the environment variable LOGT_MODEL
     names, or the default network.
     """
     name = os.environ.get("LOGT_MODEL", DEFAULT_NAME) if model is None else str(model)
     if (included := name_of_included(name)) in BUILT_IN:
         return BUILT_IN[included]
     path = Path(name)
-    if not path.exists() and len(path.parts) == 1 and (folder := os.environ.get("LOGT_MODELS")):
-        candidates = [Path(folder, name), Path(folder, f"{name}.onnx")]
+    if not path.exists() and len(path.parts) == 1:
+        candidates = [models_folder() / name, models_folder() / f"{name}.onnx"]
         path = next((candidate for candidate in candidates if candidate.exists()), path)
     if path.is_dir():
         return _find_in(path, _IMAGE_FILES) or _only_onnx(path)
+    if not path.exists() and name in CATALOG:
+        raise InvalidInputError(
+            f"the model {name!r} is not on this machine yet: logt models get {name} downloads "
+            f"{CATALOG[name].bytes / 1e6:,.0f} MB"
+        )
     if not path.exists() and path.suffix != ".onnx":
         raise InvalidInputError(
             f"there is no model {name!r}; pass an ONNX file, a folder that contains one, "
-            f"one of {', '.join(map(repr, BUILT_IN))}, or a name in the folder LOGT_MODELS"
+            f"one of {', '.join(map(repr, (*BUILT_IN, *CATALOG)))}, or a name in the folder {models_folder()}"
         )
     return path.resolve()
+
+
+def models_folder() -> Path:
+    """Return the folder of models: the one that the environment variable LOGT_MODELS names, or one of this user."""
+    data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    return Path(os.environ.get("LOGT_MODELS") or data / "logt" / "models")
 
 
 def name_of_included(model: str) -> str:
@@ -107,7 +122,7 @@ def read_settings(image: Path, preset: str | None = None) -> tuple[dict[str, Any
     if image in BUILT_IN.values():
         return {}, dict(PRESETS[preset]) if preset else {}
     own: dict[str, Any] = {}
-    for file in (image.with_suffix(".json"), *(folder / "logt.json" for folder in _folders(image))):
+    for file in (image.with_suffix(".json"), *(folder / SETTINGS for folder in _folders(image))):
         if file.is_file() and file.name not in _CONFIGS:
             own = check_settings(read_json(file), file)
             break

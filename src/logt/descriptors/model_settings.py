@@ -14,7 +14,7 @@ INPUT_KEYS = ("layout", "mean", "std", "side", "multiple", "size", "fit", "zoom"
 OUTPUT_KEYS = ("output", "pooling", "prefix", "scales", "whiten")
 """Settings of the output: which, how tokens are pooled, at which scales, and whether descriptors are whitened."""
 
-TEXT_KEYS = ("text_model", "tokenizer", "text_output", "text_length")
+TEXT_KEYS = ("text_model", "tokenizer", "text_output", "text_length", "text_padding", "text_lowercase")
 """Settings of the text encoder."""
 
 NOTES = ("name", "source", "license", "weights")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from logt._internal.types import Array
+from logt.descriptors.model_checksums import check_unchanged
 from logt.descriptors.onnx_files import external_files, fingerprint
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.storage.files import read_bytes
@@ -40,6 +41,7 @@ def load_session(file: Path) -> tuple[Any, str]:
         raise InvalidInputError(f"the model {file} cannot be read: {error.strerror or error}") from error
     files = external_files(file, BytesIO(data))
     before = fingerprint(file) if files else hashlib.sha256(data).hexdigest()
+    check_unchanged(file, before)
     # onnxruntime finds external data beside a path, but those of a model in memory in the current folder.
     source = str(file) if files else data
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from logt._internal.types import Array, Floats
-from logt._internal.validation import check_int
+from logt._internal.validation import check_choice, check_int
 from logt.descriptors.model import Model
+from logt.descriptors.model_checksums import check_unchanged
 from logt.descriptors.model_files import read_json
 from logt.descriptors.onnx_session import choose_output, load_session, run_session
 from logt.descriptors.pooling import normalize
@@ -35,7 +37,8 @@ class TextEncoder:
     """The text encoder of a model, created by `TextEncoder.load`; threads may share it.
 
     path: its ONNX file. tokenizer: of the package tokenizers. output: the name of its output. length: the number of
-    tokens that a text is padded to with the token `padding`; None does not pad. session: of onnxruntime.
+    tokens that a text is padded to with the token `padding`; None does not pad. lowercase: of texts, before they are
+    split into tokens. session: of onnxruntime.
     """
 
     path: Path
@@ -43,6 +46,7 @@ class TextEncoder:
     output: str
     length: int | None
     padding: int
+    lowercase: bool
     session: Any = field(repr=False, compare=False)
 
     @classmethod
@@ -54,8 +58,8 @@ class TextEncoder:
         file, tokenizer_file = model.text.model, model.text.tokenizer
         if file is None or tokenizer_file is None:
             raise InvalidInputError(
-                f"the model {model.name} has no text encoder; searching by text needs a model folder with "
-                "text_model.onnx and tokenizer.json, such as an export of CLIP"
+                f"the model {model.name} has no text encoder; searching by text needs a model that has one: "
+                "logt models get clip downloads one, or pass a folder with text_model.onnx and tokenizer.json"
             )
         (session, _), settings = load_session(file), model.text.settings
         tokenizer, config_file = _load_tokenizer(tokenizer_file), tokenizer_file.with_name("tokenizer_config.json")
@@ -67,19 +71,22 @@ class TextEncoder:
         length = settings.get("text_length") or fixed or (tokenizer.padding or {}).get("length")
         longest = config.get("model_max_length")
         cut = length or (longest if isinstance(longest, int) and 0 < longest <= MAX_LENGTH else _CONTEXT)
-        padding = _padding_token(tokenizer, config)
+        padding = check_int("text_padding", settings.get("text_padding", _padding_token(tokenizer, config)), 0)
         tokenizer.no_padding()
         tokenizer.enable_truncation(check_int("text_length", cut))
         output = choose_output(session, settings.get("text_output"), _OUTPUTS, file)
-        return cls(file, tokenizer, output, length, padding, session)
+        lowercase = settings.get("text_lowercase", False)
+        check_choice("text_lowercase", lowercase, (False, True))
+        return cls(file, tokenizer, output, length, padding, lowercase, session)
 
     def __call__(self, text: str) -> Floats:
         """Return the vector of a text, of norm 1."""
         if not isinstance(text, str) or not text.strip() or len(text) > MAX_LENGTH:
             shown = text if not isinstance(text, str) or len(text) <= 100 else f"{len(text):,} characters"
             raise InvalidInputError(f"text must have 1 to {MAX_LENGTH:,} characters, not only spaces, got {shown!r}")
+        known = text.encode("utf-8", "replace").decode()  # without surrogates
         try:
-            ids = self.tokenizer.encode(text.encode("utf-8", "replace").decode()).ids  # without surrogates
+            ids = self.tokenizer.encode(known.lower() if self.lowercase else known).ids
         except Exception as error:  # tokenizers raises the plain Exception
             raise InvalidInputError(f"the tokenizer of {self.path} failed: {error}") from error
         output = np.asarray(run_session(self.session, self.output, self._inputs(ids), self.path))
@@ -119,7 +126,12 @@ def _load_tokenizer(file: Path) -> Tokenizer:
     except ImportError as error:
         raise MissingExtraError("searching by text needs tokenizers: pip install 'logt-search[text]'") from error
     try:
-        tokenizer = Tokenizer.from_buffer(read_bytes(file, _MAX_TOKENIZER))
+        data = read_bytes(file, _MAX_TOKENIZER)
+    except OSError as error:
+        raise InvalidInputError(f"the tokenizer {file} cannot be read: {error.strerror or error}") from error
+    check_unchanged(file, hashlib.sha256(data).hexdigest())
+    try:
+        tokenizer = Tokenizer.from_buffer(data)
     except Exception as error:  # tokenizers raises the plain Exception
         raise InvalidInputError(f"{file} cannot be loaded as a tokenizer: {error}") from error
     return tokenizer

@@ -98,8 +98,8 @@ class PhotoCollection(BaseCollection):
             raise HTTPError(
                 409,
                 "no_text",
-                "this index cannot be searched by text: it needs a model with a text encoder, "
-                "and pip install 'logt-search[text]'",
+                "this index cannot be searched by text: it needs a model with a text encoder, and pip install "
+                "'logt-search[text]'; then: logt models get clip, logt images index FOLDER --model clip --relearn",
             )
         return self._with_index(lambda: self.photos.text_descriptor(text))
 
