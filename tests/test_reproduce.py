@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from logt.baselines import Composed, Exhaustive, external
 from logt.datasets import synthetic_benchmark
 from logt.methods import compact, lo_gt, quantized, rnd, starred
 from logt.reproduce import EXPERIMENTS, Plan, Run
-from logt.reproduce.claims import SeedMean, above, equal, judge, reaches
+from logt.reproduce.claims import Claim, SeedMean, above, equal, judge, judge_if_enough, reaches
 from logt.reproduce.run import select_experiments
 from logt.reproduce.shared_builds import build_family, family
 from logt.reproduce.trials import TRUNCATED, Points, Trial
@@ -276,6 +277,12 @@ def test_values_are_compared_seed_by_seed():
     assert judge([]) == "not tested"
 
 
+def test_claims_are_judged_with_enough_vectors():
+    claim = Claim("it is better", "does not hold", "-3.0 at n=20")
+    assert judge_if_enough(claim, 10_000) == claim
+    assert judge_if_enough(claim, 9_999) == replace(claim, verdict="too few vectors")
+
+
 def test_settings_scale_with_the_dimension_and_the_collection():
     assert Plan.from_shape(105_000, 2048).Ls == (50, 100, 150, 200, 250, 300)
     assert Plan.from_shape(105_000, 1536).batches == (1, 10, 20, 50, 100)
@@ -296,6 +303,15 @@ def test_the_command_finishes_and_reports_wrong_names(tmp_path, benchmark, run_l
     truth = [{"positives": rows.tolist(), "junk": []} for rows in benchmark.truths["known answer"].positives]
     (data / "ground_truth.json").write_text(json.dumps({"queries": truth}))
     words = ("--data", data, "--out", tmp_path / "out", "--quick", "--only", "group-size", "pq")
-    assert "protocol original" in run_logt("reproduce", *words)
+    printed = run_logt("reproduce", *words)
+    assert "protocol original" in printed
+    first = (
+        f"{len(benchmark.X):,} vectors show that everything runs. They are too few to judge the claims of the paper"
+    )
+    assert printed.startswith(first)
+    report = (tmp_path / "out" / "report.md").read_text()
+    assert first in report
+    assert "**too few vectors**" in report
+    assert not re.search(r"\*\*(holds|does not hold|undecided)", report)
     assert (tmp_path / "out" / "pq.csv").exists()
     assert not (tmp_path / "out" / "dense.csv").exists()

@@ -15,6 +15,7 @@ from logt.datasets import load_benchmark, synthetic_benchmark
 from logt.reproduce import plots
 from logt.reproduce.experiments import EXPERIMENTS
 from logt.reproduce.plan import Plan
+from logt.reproduce.report import small_collection_note
 from logt.reproduce.run import Run, select_experiments
 
 
@@ -30,7 +31,8 @@ def reproduce(
         list[str] | None, typer.Option(metavar="NAME...", help=f"Experiments to run: {', '.join(EXPERIMENTS)}.")
     ] = None,
     quick: Annotated[
-        bool, typer.Option(help="Run fewer settings and seeds; without --data, on a small collection.")
+        bool,
+        typer.Option(help="Run fewer settings and seeds; without --data, on 4,000 vectors, to see that it runs."),
     ] = False,
 ) -> None:
     """Reproduce every figure and table of the paper's section 4, on your data or on a synthetic collection.
@@ -47,6 +49,8 @@ def reproduce(
         benchmark = synthetic_benchmark(4_000, 512, landmarks=40)
     else:
         benchmark = synthetic_benchmark(20_000, 1024, landmarks=60)
+    for note in small_collection_note(len(benchmark.X)):
+        say(note)
     say(f"{benchmark.name}: {len(benchmark.Q)} queries, protocol {benchmark.main}")
     plan = Plan.from_shape(*benchmark.X.shape, quick=quick)
     start = time.perf_counter()

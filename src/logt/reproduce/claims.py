@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-Verdict = Literal["holds", "holds in part", "does not hold", "undecided", "not tested"]
+Verdict = Literal["holds", "holds in part", "does not hold", "undecided", "not tested", "too few vectors"]
 Outcome = bool | None
 """The outcome of one test; None if the difference is too small to decide with so few seeds."""
 
 MARGIN = 0.5
 """Points of mAP up to which two values count as equal; the paper draws no conclusion from less."""
+
+ENOUGH_VECTORS = 10_000
+"""Vectors from which on claims are judged; the paper has 105,000."""
 
 SINGLE_SEED_ERROR = 0.5
 """The standard error assumed for a difference that was measured with one seed."""
@@ -55,6 +58,13 @@ class Claim:
     statement: str
     verdict: Verdict
     evidence: str
+
+
+def judge_if_enough(claim: Claim, vectors: int) -> Claim:
+    """Return a claim as it was judged, or without a verdict if there are too few vectors for one."""
+    if vectors >= ENOUGH_VECTORS or claim.verdict == "not tested":
+        return claim
+    return replace(claim, verdict="too few vectors")
 
 
 class Pair(NamedTuple):

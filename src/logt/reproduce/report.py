@@ -10,7 +10,7 @@ from typing import Any
 
 from logt.datasets import Benchmark
 from logt.reproduce import paper
-from logt.reproduce.claims import MARGIN, SINGLE_SEED_ERROR, Claim
+from logt.reproduce.claims import ENOUGH_VECTORS, MARGIN, SINGLE_SEED_ERROR, Claim, judge_if_enough
 from logt.reproduce.experiments import EXPERIMENTS, Experiment, Result
 from logt.reproduce.measurement import BATCH, ROUNDS, SINGLE_QUERIES, K
 from logt.reproduce.plan import Plan
@@ -48,10 +48,13 @@ _DIGITS = {
 
 def markdown_report(benchmark: Benchmark, plan: Plan, exhaustive: Point | None, results: Mapping[str, Result]) -> str:
     """Return the report on the experiments that are complete. exhaustive: the point of exhaustive search."""
-    blocks = [f"# {_TITLE}", _conditions(benchmark, plan)]
+    blocks = [f"# {_TITLE}", *small_collection_note(len(benchmark.X)), _conditions(benchmark, plan)]
     if exhaustive is not None:
         blocks += [_exhaustive_search(benchmark, exhaustive), _how_to_read(plan)]
-    claims = {name: EXPERIMENTS[name].claims(result) for name, result in results.items()}
+    claims = {
+        name: [judge_if_enough(claim, len(benchmark.X)) for claim in EXPERIMENTS[name].claims(result)]
+        for name, result in results.items()
+    }
     verdicts = [
         [EXPERIMENTS[name].title, claim.statement, f"**{claim.verdict}**"]
         for name, some in claims.items()
@@ -65,6 +68,16 @@ def markdown_report(benchmark: Benchmark, plan: Plan, exhaustive: Point | None, 
     for name, result in results.items():
         blocks += _section(EXPERIMENTS[name], result, claims[name])
     return "\n\n".join(blocks) + "\n"
+
+
+def small_collection_note(vectors: int) -> list[str]:
+    """Return what a run on so many vectors cannot show; [] if they are enough to judge the claims."""
+    if vectors >= ENOUGH_VECTORS:
+        return []
+    return [
+        f"{vectors:,} vectors show that everything runs. They are too few to judge the claims of the paper, which "
+        f"has 105,000: verdicts need {ENOUGH_VECTORS:,}."
+    ]
 
 
 def html_report(markdown: str) -> str:
