@@ -14,7 +14,7 @@ GROWTH ?=
 FUZZ ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format docs figures sanitize torture fuzz wheel bench recall growth updates scale images-bench serve-bench page-bench gpu-test gpu-bench clean
+.PHONY: help demo test check format types docs figures sanitize torture fuzz wheel bench recall growth updates scale images-bench serve-bench page-bench gpu-test gpu-bench clean
 
 help:           ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,10 @@ torture: $(VENV)/.dev         ## the long form of the reliability tests (one to 
 
 fuzz: $(VENV)/.dev            ## fuzz all loaders for 10 minutes; FUZZ="--seconds 3600 --target image"
 	$(BIN)/python tests/fuzz.py $(FUZZ)
+
+types: $(VENV)/.dev           ## the types of the public API, with pyright
+	$(call install,--group types)
+	$(BIN)/python scripts/check_public_types.py
 
 docs: $(VENV)/.dev            ## the documentation site, in build/docs; warnings are errors
 	$(BIN)/python scripts/build_docs.py build/docs

@@ -181,3 +181,14 @@ def test_inner_loops_use_the_vectors_of_their_instruction_set(isa, source, instr
     newest = max(objects, key=lambda path: path.stat().st_mtime)
     code = subprocess.run(["objdump", "-d", newest], capture_output=True, text=True, check=True).stdout
     assert re.search(instruction, code)
+
+
+def test_the_page_about_stability_lists_the_public_names():
+    page = (ROOT / "docs" / "reference" / "stability.md").read_text()
+    rows = re.findall(r"^\| `(logt[\w.]*)` \| (.*) \|$", page, re.MULTILINE)
+    assert len(rows) > 8
+    for module, names in rows:
+        pytest.importorskip(
+            {"logt.sklearn": "sklearn", "logt.integrations.langchain": "langchain_core"}.get(module, "numpy")
+        )
+        assert re.findall(r"`(\w+)`", names) == list(importlib.import_module(module).__all__), module

@@ -12,6 +12,17 @@ from logt._internal.types import Array, Ids
 from logt._internal.validation import check_int
 from logt.errors import InvalidInputError
 
+__all__ = [
+    "GroundTruth",
+    "Score",
+    "average_precision",
+    "evaluate",
+    "mean_average_precision",
+    "precision_at",
+    "recall_at",
+    "revisited_setups",
+]
+
 
 @dataclass(frozen=True)
 class GroundTruth:

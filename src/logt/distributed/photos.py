@@ -29,7 +29,7 @@ class RayExtractor:
         self._ray: Any = connect(address)
         self._remote = self._ray.remote(_extract_some).options(num_cpus=1, max_retries=4)
         cores = sum(node["Resources"].get("CPU", 0) for node in self._ray.nodes() if node["Alive"])
-        self.block_size = max(64, 4 * TOGETHER * int(cores))
+        self.block_size: int = max(64, 4 * TOGETHER * int(cores))
 
     def __call__(self, manifest: PhotoManifest, index_path: Path, paths: Sequence[Path]) -> Sequence[Extracted | str]:
         """Return the raw descriptor and the details of each photo, or the reason why there are none.

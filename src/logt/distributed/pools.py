@@ -31,9 +31,9 @@ class Pool(ABC):
     bytes of results that have been handed to this process.
     """
 
-    threads = 1
-    machine_threads = 1
-    received = 0
+    threads: int = 1
+    machine_threads: int = 1
+    received: int = 0
 
     @abstractmethod
     def run(self, tasks: Sequence[Task], finished: Finished) -> None:
@@ -54,6 +54,10 @@ class Pool(ABC):
 
 class ProcessPool(Pool):
     """Worker processes on this machine; one that dies is replaced, and its task starts again."""
+
+    threads: int
+    machine_threads: int
+    received: int
 
     def __init__(self, workers: int | None = None):
         """workers: the number of processes, by default one per core."""
@@ -103,6 +107,10 @@ class ProcessPool(Pool):
 
 class RayPool(Pool):
     """Tasks of a Ray cluster, which stays connected; a task whose node dies starts again on another one."""
+
+    threads: int
+    machine_threads: int
+    received: int
 
     def __init__(self, address: str | None = None, workers: int | None = None):
         """address: of the cluster, see `logt.distributed.connect`. workers: run at most so many tasks at a time."""

@@ -128,13 +128,13 @@ class DeviceIndex:
             self._copy = self._new_copy()
             return True
 
-    add = _refused("add")
-    upsert = _refused("upsert")
-    remove = _refused("remove")
-    compact = _refused("compact")
-    link = _refused("link")
-    unlink = _refused("unlink")
-    merge_from = _refused("merge_from")
+    add: Callable[..., Never] = _refused("add")
+    upsert: Callable[..., Never] = _refused("upsert")
+    remove: Callable[..., Never] = _refused("remove")
+    compact: Callable[..., Never] = _refused("compact")
+    link: Callable[..., Never] = _refused("link")
+    unlink: Callable[..., Never] = _refused("unlink")
+    merge_from: Callable[..., Never] = _refused("merge_from")
 
     def search(
         self,

@@ -53,8 +53,8 @@ class GroupTesting:
     unit_norm: bool = False
     fit: Literal["stored", "exact"] = "stored"
 
-    segment_size: ClassVar = 1 << 17
-    model_types: ClassVar = CODEBOOKS
+    segment_size: ClassVar[int] = 1 << 17
+    model_types: ClassVar[dict[str, Any]] = CODEBOOKS
 
     def __post_init__(self) -> None:
         check_choice("fit", self.fit, ("stored", "exact"))

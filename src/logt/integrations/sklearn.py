@@ -58,9 +58,9 @@ class _IndexEstimator(BaseEstimator):  # type: ignore[misc]
         exact = check_int("candidates", self.candidates, least=0) > 0
         metric = "cosine" if self.metric == "cosine" else "l2"
         seed = int(check_random_state(self.random_state).randint(1 << 31))
-        self.index_ = Index(X.shape[1], method=sketched(bits=self.bits), metric=metric, seed=seed)
+        self.index_: Index = Index(X.shape[1], method=sketched(bits=self.bits), metric=metric, seed=seed)
         self.index_.add(X, threads=self._threads())
-        self.n_samples_fit_ = len(X)
+        self.n_samples_fit_: int = len(X)
         self._fit_X = X if exact else None
 
     def _threads(self) -> int | None:
@@ -272,6 +272,7 @@ class LogtClassifier(ClassifierMixin, _IndexEstimator):  # type: ignore[misc]
         X, y = validate_data(self, X, y, dtype=(np.float64, np.float32))
         check_classification_targets(y)
         self._fit_index(X)
+        self.classes_: Array
         self.classes_, self._y = np.unique(y, return_inverse=True)
         return self
 

@@ -40,9 +40,9 @@ class Sketched:
     recall: float = 0.95
     effort: float | None = None
 
-    segment_size: ClassVar = 1 << 20
-    model_types: ClassVar = {"Codec": Codec}
-    thorough: ClassVar = Probe(recall=0.9, recall_at=100)
+    segment_size: ClassVar[int] = 1 << 20
+    model_types: ClassVar[dict[str, type[Codec]]] = {"Codec": Codec}
+    thorough: ClassVar[Probe] = Probe(recall=0.9, recall_at=100)
 
     def __post_init__(self) -> None:
         check_fields(self, bits=check_int, L=check_int, units=check_int, recall=check_fraction, effort=check_effort)

@@ -55,11 +55,13 @@ class ListSearcher:
         self._segments = list(segments)
         self._visible: list[Mask | Ids | None] = []
         self.codecs: list[Codec] = models(self._segments) if codecs is None else list(codecs)
-        self.distances = any(len(segment.bias) for segment in segments)
+        self.distances: bool = any(len(segment.bias) for segment in segments)
         refine = any(len(segment.refinement_scale) for segment in segments)
-        self.curves = [codec.curve for codec in self.codecs if codec.curve]
-        self.depths = CandidateDepths.total(codec.depths for codec in self.codecs) if refine else None
-        self.count = self.graph_bytes = 0
+        self.curves: list[RecallCurve] = [codec.curve for codec in self.codecs if codec.curve]
+        depths = (codec.depths for codec in self.codecs)
+        self.depths: CandidateDepths | None = CandidateDepths.total(depths) if refine else None
+        self.count: int = 0
+        self.graph_bytes: int = 0
         numbers = {id(codec): codec.add_to(self._searcher, distances=self.distances) for codec in self.codecs}
         for number, segment in enumerate(segments):
             self.count += self._add(segment, numbers[id(segment.codec)], None if visible is None else visible[number])

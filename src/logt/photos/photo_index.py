@@ -33,6 +33,8 @@ class Photos:
     path: the folder of the index.
     """
 
+    path: Path
+
     def __init__(self, path: Path, state: PhotoState, model: Model, inside: Path | None = None):
         """Use `open`. path: the folder of the index. state: its newest state. model: of the descriptors.
 

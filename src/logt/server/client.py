@@ -35,6 +35,9 @@ class ServiceError(OSError):
     status: the HTTP status, 0 without a response. code: a word for the error. message: a sentence.
     """
 
+    status: int
+    code: str
+
     def __init__(self, status: int, code: str, message: str):
         super().__init__(message)
         self.status, self.code = status, code
@@ -47,7 +50,8 @@ class UnauthorizedError(ServiceError):
 class NotFoundError(ServiceError, KeyError):
     """The id is not in the index."""
 
-    __str__ = OSError.__str__
+    def __str__(self) -> str:
+        return OSError.__str__(self)
 
 
 class ServiceBusyError(ServiceError, BusyError):
