@@ -7,6 +7,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
 
+import plain_docstrings
+
 import logt
 
 project = "logt"
@@ -22,8 +24,16 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
-autodoc_type_aliases = {name: name for name in ("Array", "Floats", "Ids", "Mask", "Metric", "Progress")}
+autodoc_type_aliases = {
+    name: name
+    for name in (
+        *("Array", "ArrayLike", "Distances", "Filter", "Floats", "Id", "Ids", "Mask", "Metric", "PhotoFile"),
+        *("Progress", "SomeIds", "Vectors", "Verify"),
+    )
+}
 autosummary_ignore_module_all = False
+autosummary_context = {"data_names": plain_docstrings.data_names}
+suppress_warnings = ["config.cache"]  # of this function
 maximum_signature_line_length = 90
 python_use_unqualified_type_names = True
 toc_object_entries_show_parents = "hide"

@@ -6,6 +6,7 @@ The docstrings of this project are written to be read in an editor. This turns t
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 import re
 from collections.abc import Iterator
@@ -40,6 +41,14 @@ def shorten_types(signature: str | None) -> str | None:
         return None
     array = r"[\w.~]*ndarray\[tuple\[[\w.~]*Any, \.\.\.\], [\w.~]*dtype\[([\w.~]+)\]\]"
     return re.sub(array, r"NDArray[\1]", signature)
+
+
+def data_names(module: str) -> list[str]:
+    """Return the public names of a module that are neither classes nor functions nor modules."""
+    content = importlib.import_module(module)
+    values = {name: getattr(content, name) for name in getattr(content, "__all__", ())}
+    others = (inspect.isclass, inspect.isroutine, inspect.ismodule)
+    return [name for name, value in values.items() if not any(is_other(value) for is_other in others)]
 
 
 def parameter_names(obj: Any) -> list[str]:
