@@ -1,22 +1,17 @@
-"""The modules for VIBE and ann-benchmarks, in a stand-in of their runners: the same files, calls and grids.
-
-Neither runner is on the package index. Both import `<module>.module` from a folder of their algorithms, expand the
-grids of config.yml to positional arguments in the order of the file, and then call what is called here.
-"""
+"""The modules for VIBE and ann-benchmarks, in a stand-in of their runners: the same files, calls and grids."""
 
 from __future__ import annotations
 
-import importlib
 import re
 import shutil
 import sys
-from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
 from exact_index import nearest
+from runner_stand_in import BASE, construct, grid, run_group
 
 import logt
 from logt.evaluation import recall_at
@@ -26,11 +21,6 @@ RUNNERS = {  # the metrics of each, and what they are
     "vibe": {"euclidean": "l2", "cosine": "cosine", "ip": "ip", "normalized": "cosine"},
     "ann_benchmarks": {"euclidean": "l2", "angular": "cosine"},
 }
-BASE = """
-class BaseANN:
-    def __str__(self):
-        return self.name
-"""
 
 
 @pytest.fixture(params=RUNNERS)
@@ -49,17 +39,9 @@ def runner(request, tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-def grid(arguments):
-    """Expand {name: values} or [values]: every combination, in the order of the file."""
-    lists = arguments.values() if isinstance(arguments, dict) else arguments
-    return [list(one) for one in product(*lists)]
-
-
 def algorithms(definition, metric, group):
     """Return the constructed algorithms of a group of the configuration."""
-    constructor = getattr(importlib.import_module(f"{definition['module']}.module"), definition["constructor"])
-    base = [metric if argument == "@metric" else argument for argument in definition["base_args"]]
-    return [constructor(*base, *arguments) for arguments in grid(definition["run_groups"][group]["args"])]
+    return [construct(definition, metric, arguments) for arguments in grid(definition["run_groups"][group]["args"])]
 
 
 def test_each_metric_and_the_whole_grid_of_queries(runner, vectors):
@@ -79,6 +61,21 @@ def test_each_metric_and_the_whole_grid_of_queries(runner, vectors):
         built.batch_query(Q, 10)
         assert [ids.tolist() for ids in built.get_batch_results()] == [ids.tolist() for ids in found]
         assert len(built.query(Q[0], 1000)) == 800  # at most as many as there are, and no padding
+
+
+@pytest.mark.parametrize("group", ["refined", "codes"])
+def test_a_whole_run_on_a_small_file(runner, group, vectors, tmp_path):
+    h5py = pytest.importorskip("h5py")
+    _, metrics, definition = runner
+    X, Q = vectors(400, 24), vectors(5, 24, seed=1)
+    with h5py.File(tmp_path / "small.hdf5", "w") as file:
+        file["train"], file["test"], file["neighbors"] = X, Q, nearest(X, Q, 10, "cosine")
+        file.attrs.update(distance=next(name for name in metrics if metrics[name] == "cosine"), dimension=24)
+        done = list(run_group(definition, group, file, 10))
+    grids = definition["run_groups"][group]
+    assert len({name for name, _, _ in done}) == len(grid(grids["args"])) * len(grid(grids["query_args"]))
+    assert max(recall for _, recall, _ in done) > (0.98 if group == "refined" else 0.9)
+    assert all(counts == [10] * 5 for name, _, counts in done if "effort=1.0" in name)
 
 
 def test_every_build_of_the_grid_is_a_method_of_the_version_that_is_installed(runner):

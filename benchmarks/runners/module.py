@@ -1,4 +1,4 @@
-"""logt in VIBE and ann-benchmarks; docs/how-to/compare.md says where these files go."""
+"""logt in VIBE and ann-benchmarks; benchmarks/README.md says where these files go."""
 
 import numpy as np
 
