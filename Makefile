@@ -14,7 +14,7 @@ GROWTH ?=
 FUZZ ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format types docs figures sanitize torture fuzz wheel bench recall growth updates scale images-bench serve-bench page-bench gpu-test gpu-bench clean
+.PHONY: help demo test check format types docs figures sanitize torture fuzz wheel-test release bench recall growth updates scale images-bench serve-bench page-bench gpu-test gpu-bench clean
 
 help:           ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,8 +79,14 @@ docs: $(VENV)/.dev            ## the documentation site, in build/docs; warnings
 figures: $(VENV)/.dev         ## draw the figures of the documentation again
 	$(BIN)/python scripts/draw_figures.py
 
-wheel: $(VENV)/.dev           ## a wheel for this Python and machine, in dist
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+# WHEEL_PYTHONS="python3.12 python3.13": the wheel is built with the first, and tried with each.
+WHEEL_PYTHONS ?=
+
+wheel-test: $(VENV)/.dev      ## a wheel of a clean copy, in dist, tried in new environments without a compiler
+	$(BIN)/python scripts/test_wheel.py $(WHEEL_PYTHONS)
+
+release: check types docs wheel-test  ## check version, changelog, wheels and documentation; say what is left to do
+	$(BIN)/python scripts/release.py
 
 # Builds of their own, with the sanitizers of GCC. Their run-time libraries must be loaded before Python's, and Python
 # itself leaks on purpose. PYTHONMALLOC=malloc lets them see each array. The thread sanitizer needs addresses that are
