@@ -146,15 +146,29 @@ def test_a_downloaded_file_that_changed_is_noticed_when_it_is_used(hub, path, da
     TextEncoder.load(Model.load("words"))
 
 
-def test_a_downloaded_file_that_is_missing_is_noticed(hub):
-    folder = download("words")
-    (folder / TOKENIZER).unlink()
-    with pytest.raises(InvalidInputError, match=r"tokenizer of the model .* is not a file"):
+@pytest.mark.parametrize("name", [TOKENIZER, "logt.json"])
+def test_a_downloaded_file_that_is_missing_is_noticed(hub, name):
+    (download("words") / name).unlink()
+    with pytest.raises(InvalidInputError, match=rf"{name} is missing; `logt models get words`"):
         Model.load("words")
-    for broken in ("[]", "{", "[" * 100_000):
-        (folder / "checksums.json").write_text(broken)
-        with pytest.raises(InvalidInputError, match=r"checksums.json is damaged"):
-            Model.load("words")
+    assert not damaged_files(download("words"))
+
+
+def test_the_settings_of_a_download_are_checked_as_well(hub):
+    settings = download("words") / "logt.json"
+    settings.write_text(settings.read_text().replace("0.5", "0.25", 1))
+    with pytest.raises(InvalidInputError, match=r"logt.json differs from what was downloaded"):
+        Model.load("words")
+
+
+@pytest.mark.parametrize("broken", ["[]", "{", "[" * 100_000])
+def test_damaged_checksums_are_an_error_and_replaced(hub, broken, run_logt):
+    (download("words") / "checksums.json").write_text(broken)
+    with pytest.raises(InvalidInputError, match=r"checksums.json is damaged"):
+        Model.load("words")
+    assert json.loads(run_logt("models", "list", "--json"))[-1]["state"] == "damaged"
+    download("words")
+    Model.load("words")
 
 
 def test_a_server_that_fails_is_an_error_that_names_the_way_out(hub, monkeypatch, run_logt):
@@ -183,8 +197,9 @@ def test_other_models_are_left_alone(hub, tmp_path, run_logt):
 def test_two_downloads_of_one_model_do_not_mix(hub, tmp_path):
     parts = tmp_path / "models" / ".words.download"
     parts.mkdir(parents=True)
-    with Lock(parts), pytest.raises(LockedError):
-        download("words")
+    for use in (download, remove):
+        with Lock(parts), pytest.raises(LockedError):
+            use("words")
     assert not hub.requests
 
 

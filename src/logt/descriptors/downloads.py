@@ -48,8 +48,10 @@ def remove(name: str) -> int:
     if not there or (folder.exists() and not is_download(folder)):
         raise InvalidInputError(f"the model {name!r} was not downloaded to {models_folder()}")
     size = sum(path.stat().st_size for path in there for path in path.rglob("*") if path.is_file())
-    for path in there:
-        shutil.rmtree(path)
+    make_folder(parts)
+    with Lock(parts):
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(parts)
     return size
 
 
@@ -67,7 +69,11 @@ def is_download(folder: Path) -> bool:
 
 def damaged_files(folder: Path) -> list[str]:
     """Return the files of a downloaded model that are missing or differ from what was downloaded."""
-    return [name for name, sha256 in read_checksums(folder).items() if _sha256(folder / name) != sha256]
+    try:
+        checksums = read_checksums(folder)
+    except InvalidInputError:
+        return [CHECKSUMS]
+    return [name for name, sha256 in checksums.items() if _sha256(folder / name) != sha256]
 
 
 def _fetch_all(model: CatalogModel, parts: Path, progress: Progress | None) -> None:
@@ -137,7 +143,7 @@ def _publish(model: CatalogModel, parts: Path, folder: Path) -> None:
     about = {"name": model.name, "source": f"{model.repository}@{model.revision}", "license": model.license}
     encoders = {"text_model": TEXT, "tokenizer": TOKENIZER}
     replace_file(ready / SETTINGS, json.dumps({**about, **encoders, **model.settings}, indent=1).encode())
-    sums = {name: file.sha256 for name, file in model.files.items()}
+    sums = {name: _sha256(ready / name) for name in (*model.files, SETTINGS)}
     replace_file(ready / CHECKSUMS, json.dumps(sums, indent=1).encode())
     if folder.exists():
         shutil.rmtree(folder)

@@ -30,6 +30,15 @@ def read_checksums(folder: Path) -> dict[str, str]:
     return checksums
 
 
+def check_complete(folder: Path) -> None:
+    """Raise if a file of a downloaded model is missing."""
+    for name in read_checksums(folder):
+        if not (folder / name).is_file():
+            raise InvalidInputError(
+                f"{folder / name} is missing; `logt models get {folder.name}` downloads the model again"
+            )
+
+
 def check_unchanged(file: Path, sha256: str) -> None:
     """Raise if a file of a downloaded model differs from what was downloaded. sha256: of the bytes that were read."""
     if read_checksums(file.parent).get(file.name, sha256) != sha256:

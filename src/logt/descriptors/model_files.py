@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from logt.descriptors.model_catalog import CATALOG
+from logt.descriptors.model_checksums import check_complete, check_unchanged
 from logt.descriptors.model_settings import (
     PRESETS,
     TEXT_KEYS,
@@ -121,10 +123,12 @@ def read_settings(image: Path, preset: str | None = None) -> tuple[dict[str, Any
         raise InvalidInputError(f"preset must be one of {', '.join(map(repr, PRESETS))}, got {preset!r}")
     if image in BUILT_IN.values():
         return {}, dict(PRESETS[preset]) if preset else {}
+    check_complete(image.parent)
     own: dict[str, Any] = {}
     for file in (image.with_suffix(".json"), *(folder / SETTINGS for folder in _folders(image))):
         if file.is_file() and file.name not in _CONFIGS:
             own = check_settings(read_json(file), file)
+            check_unchanged(file, hashlib.sha256(read_bytes(file, _MAX_JSON)).hexdigest())
             break
     return _read_config(image), {**(PRESETS[preset] if preset else {}), **own}
 
