@@ -163,7 +163,7 @@ def test_the_settings_of_a_download_are_checked_as_well(hub):
 
 @pytest.mark.parametrize("broken", ["[]", "{", "[" * 100_000])
 def test_damaged_checksums_are_an_error_and_replaced(hub, broken, run_logt):
-    (download("words") / "checksums.json").write_text(broken)
+    (download("words") / "logt-checksums.json").write_text(broken)
     with pytest.raises(InvalidInputError, match=r"checksums.json is damaged"):
         Model.load("words")
     assert json.loads(run_logt("models", "list", "--json"))[-1]["state"] == "damaged"

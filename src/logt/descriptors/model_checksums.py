@@ -8,7 +8,7 @@ from pathlib import Path
 from logt.errors import InvalidInputError
 from logt.storage.files import read_bytes
 
-CHECKSUMS = "checksums.json"
+CHECKSUMS = "logt-checksums.json"
 """The file with the SHA-256 of each file of a downloaded model, by name. Other models have none."""
 
 _MAX_BYTES = 1 << 16
