@@ -200,7 +200,7 @@ def read_all_vectors(folder):
     from logt.datasets.vector_files import read_stream
 
     def add(read, source):
-        vectors = read(source)
+        vectors = getattr(found := read(source), "vectors", found)
         if vectors.size <= 10_000:
             logt.Index(vectors.shape[1]).add(vectors)
 

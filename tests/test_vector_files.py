@@ -115,7 +115,7 @@ def test_files_and_streams_are_read_as_they_were_written(tmp_path, X, name, writ
     np.testing.assert_allclose(read, X, rtol=1e-6)
     assert isinstance(read, np.memmap) == name.endswith(".npy")
     with open(tmp_path / name, "rb") as stream:
-        np.testing.assert_allclose(read_stream(stream), X, rtol=1e-6)
+        np.testing.assert_allclose(read_stream(stream).vectors, X, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import typer
 import logt
 from logt.cli import images, models
 from logt.cli.console import CommandsWithRay, err, out, say
+from logt.cli.contents import add, export, remove
 from logt.cli.demo import demo
 from logt.cli.graph import duplicates, link, pairs
 from logt.cli.reproduce import reproduce
@@ -31,8 +32,8 @@ app = typer.Typer(
 app.add_typer(images.app, name="images")
 app.add_typer(models.app, name="models")
 _COMMANDS: tuple[Callable[..., None], ...] = (
-    *(demo, build, convert, search, tune, link, duplicates, pairs),
-    *(info, verify, compact, backup, restore, repair, serve, reproduce),
+    *(demo, build, convert, add, remove, search, tune, link, duplicates, pairs),
+    *(info, export, verify, compact, backup, restore, repair, serve, reproduce),
 )
 for command in _COMMANDS:
     app.command()(command)

@@ -23,6 +23,7 @@ from logt.storage.repair import Examination, Loss, examine
 from logt.storage.repair import repair as repair_index
 
 _MAX_IDS = 20  # printed; --json prints all
+_RHO = "of the multiplications of an exhaustive search: to compare all units, and read all of U (the paper's ρ)"
 _ADD_PHOTOS = "add them with: logt images index FOLDER"
 
 IndexPlace = Annotated[
@@ -152,8 +153,10 @@ def print_report(values: dict[str, Any], as_json: bool) -> None:
     """Print what an index holds and costs, and other values."""
     if as_json:
         print_json(values)
-    else:
-        say(str(Report(values)))
+        return
+    if "rho" in values:
+        values = {**values, "rho": f"{values['rho']:,.3f} {_RHO}"}
+    say(str(Report(values)))
 
 
 def _print_examination(found: Examination, index: Path, repaired: bool, *, is_photos: bool) -> None:

@@ -16,7 +16,6 @@ from rich.table import Table
 from rich.text import Text
 
 from logt import methods
-from logt._internal.types import Array
 from logt.cli.console import (
     AsJson,
     Device,
@@ -28,11 +27,12 @@ from logt.cli.console import (
     printable,
     progress,
     refuse_unused,
+    say,
     to_json,
 )
 from logt.cli.storage import Overwrite, print_report
-from logt.datasets import read_vectors
-from logt.datasets.vector_files import SUFFIXES, read_stream
+from logt.datasets.tables import IdName, VectorTable
+from logt.datasets.vector_files import SUFFIXES, read_stream, read_table
 from logt.distributed.build import build as build_distributed
 from logt.distributed.pools import ProcessPool, RayPool
 from logt.errors import InvalidInputError
@@ -48,6 +48,18 @@ _MAX_ROWS = 20  # queries printed in a table
 
 Bits = Annotated[int | None, typer.Option(help="Bits per dimension, 1 to 8. Default: 2, or 4 up to 256 dimensions.")]
 
+IdColumn = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN", help="The ids in the file. Default: id or ids, if it has one; else the row numbers."
+    ),
+]
+NoIds = Annotated[bool, typer.Option("--no-ids", help="Number the vectors, also if the file has ids.")]
+VectorColumn = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The vectors in the file: a column, or a name in a .npz or .h5 file."),
+]
+
 
 def build(
     sources: Annotated[
@@ -55,6 +67,9 @@ def build(
         typer.Argument(help=f"Vectors: files or URLs ({', '.join(SUFFIXES)}), or - for stdin."),
     ],
     index: Annotated[str, typer.Argument(help="The folder or URL to write the index to.")],
+    ids: IdColumn = None,
+    no_ids: NoIds = False,
+    column: VectorColumn = None,
     bits: Bits = None,
     recall: Annotated[
         float, typer.Option(help="Default of the searches: this fraction of what a full read finds.")
@@ -87,11 +102,13 @@ def build(
     spread = workers is not None or ray is not None or len(sources) > 1 or any(map(is_url, (*sources, index)))
     if spread:
         refuse_unused(context, ("threads",), "is for one file and one process; pass --workers")
+        refuse_unused(context, ("ids", "column"), "is for one file and one process; write one file, or use logt add")
     if not overwrite:
         _refuse_index(index)
     if spread and "-" in sources:
         raise InvalidInputError("the standard input can only be read alone and by one process; write it to a file")
-    X = None if spread else _read(Path(sources[0]))
+    table = None if spread else read_table_of(sources[0], column, id_choice(ids, no_ids))
+    describe_table(table)
     settings: dict[str, Any] = {
         "method": methods.sketched(bits=bits, recall=recall, refine=refine),
         "metric": metric,
@@ -101,7 +118,7 @@ def build(
     start = time.perf_counter()
     try:
         with progress(quiet=as_json) as report:
-            if X is None:
+            if table is None:
                 with ProcessPool(workers) if ray is None else RayPool(ray or None, workers) as pool:
                     done = build_distributed(
                         sources,
@@ -114,18 +131,44 @@ def build(
                         progress=report,
                     )
             else:
-                new = Index(X.shape[1], **settings, device=device)
+                new = Index(table.vectors.shape[1], **settings, device=device)
                 with _new_folder(index) as folder:
-                    new.add(X, threads=threads, progress=report)
+                    new.add(table.vectors, table.ids, threads=threads, progress=report)
                     if link is not None:
                         new.link(link, threads=threads, progress=report)
                     new.save(folder)
     except KeyboardInterrupt:
-        resume = "the same command resumes" if X is None else "nothing was written"
+        resume = "the same command resumes" if table is None else "nothing was written"
         err.print(f"interrupted; {resume}")
         raise typer.Exit(130) from None
     about = {"seconds": time.perf_counter() - start, "index": index}
-    print_report({**(asdict(done) if X is None else new.report()), **about}, as_json)
+    print_report({**(asdict(done) if table is None else new.report()), **about}, as_json)
+
+
+def id_choice(ids: str | None, no_ids: bool) -> IdName:
+    """Return which ids of a file to read, from --ids and --no-ids."""
+    if ids is not None and no_ids:
+        raise InvalidInputError("--ids and --no-ids exclude each other; pass one of them")
+    return False if no_ids else ids
+
+
+def read_table_of(source: str | Path, column: str | None = None, ids: IdName = None) -> VectorTable:
+    """Return the vectors and ids of a file, or of the standard input if it is -."""
+    if str(source) != "-":
+        return read_table(source, column, ids)
+    if sys.stdin is None:
+        raise InvalidInputError("the standard input is closed; pass a file of vectors instead of -")
+    return read_stream(sys.stdin.buffer, column=column, ids=ids)
+
+
+def describe_table(table: VectorTable | None) -> None:
+    """Print to stderr what was chosen of a file; None: all rows of several files, or by several processes."""
+    if table is None:
+        say("ids: row numbers, in the order of the files", err)
+        return
+    shape = f"{len(table.vectors):,} × {table.vectors.shape[1]}"
+    vectors = f"vectors: {shape}" + ("" if table.column is None else f" from {table.column!r}")
+    say(f"{vectors}; ids: {'row numbers' if table.ids is None else f'from {table.id_column!r}'}", err)
 
 
 def _refuse_index(place: str | Path) -> None:
@@ -169,6 +212,7 @@ def search(
     index: Annotated[str, typer.Argument(metavar="INDEX", help="The folder or URL of the index.")],
     queries: Annotated[Path, typer.Argument(help="Queries: a file as for `logt build`, or - for stdin.")],
     k: Annotated[int, typer.Option("-k", min=1, help="Number of results per query.")] = 10,
+    column: VectorColumn = None,
     effort: Annotated[float | None, typer.Option(help="From 0 (fastest) to 1 (everything is scanned).")] = None,
     recall: Annotated[
         float | None, typer.Option(help="Fraction of what a full read finds, instead of an effort.")
@@ -192,7 +236,7 @@ def search(
     if rerank is not None and opened.report()["linked"] == 0:
         raise InvalidInputError(f"{index} has no neighbor graph; run `logt link {index}` first")
     result = (opened if device is None else opened.to(device)).search(
-        _read(queries),
+        read_table_of(queries, column, ids=False).vectors,
         k,
         rerank="diffusion" if rerank else None,
         effort=effort,
@@ -208,14 +252,6 @@ def search(
         print_json({"ids": result.ids.tolist(), "scores": scores.tolist()})
     else:
         _print_results(result)
-
-
-def _read(path: Path) -> Array:
-    if str(path) != "-":
-        return read_vectors(path)
-    if sys.stdin is None:
-        raise InvalidInputError("the standard input is closed; pass a file of vectors instead of -")
-    return read_stream(sys.stdin.buffer)
 
 
 def _print_results(result: SearchResult) -> None:

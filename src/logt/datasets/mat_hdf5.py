@@ -11,6 +11,7 @@ import numpy as np
 
 from logt._internal.types import Array
 from logt.datasets.mat_5 import read_mat_5
+from logt.datasets.tables import IdName, VectorTable, find_ids, is_id_name, known_name
 from logt.errors import InvalidInputError, MissingExtraError
 
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -80,19 +81,51 @@ def own_object(file: Any, key: str, name: str) -> Any:
     return found
 
 
-def only_matrix(file: Any, name: str) -> Any:
-    """Return the dataset `train` of an HDF5 file, as ann-benchmarks has it, or its only matrix; name: in errors."""
-    if "train" in list(file) and getattr(train := own_object(file, "train", name), "ndim", 0) == 2:
-        return train
-    objects = {key: own_object(file, key, name) for key in file}
-    found = {key: matrix for key, matrix in objects.items() if getattr(matrix, "ndim", 0) == 2}
+def only_matrix(file: Any, name: str, column: str | None = None) -> tuple[str, Any]:
+    """Return the key and the matrix of an HDF5 file; name: of the file in errors.
+
+    column: the key, "group/features" inside a group. By default the dataset `train`, as ann-benchmarks has it, or the
+    only matrix.
+    """
+    if column is None and "train" in list(file) and getattr(train := own_object(file, "train", name), "ndim", 0) == 2:
+        return "train", train
+    if column is not None:
+        found = {column: matrix} if getattr(matrix := _inner_object(file, column, name), "ndim", 0) == 2 else {}
+    else:
+        objects = {key: own_object(file, key, name) for key in file}
+        found = {key: matrix for key, matrix in objects.items() if getattr(matrix, "ndim", 0) == 2}
     if len(found) != 1:
         names = ", ".join(f"{key} {matrix.shape}" for key, matrix in found.items())
-        raise InvalidInputError(f"{name} must hold one matrix, or one called train; it holds: {names or 'none'}")
-    return next(iter(found.values()))
+        wanted = "one matrix, or one called train" if column is None else f"a matrix {column!r}"
+        raise InvalidInputError(f"{name} must hold {wanted}; it holds: {names or 'none'}. Choose one with --column")
+    return next(iter(found.items()))
 
 
-def read_hdf5(source: Path | BinaryIO, name: str) -> Array:
-    """Return the dataset `train`, or the only matrix, of an HDF5 file; source, name: as in `open_hdf5`."""
+def _inner_object(file: Any, key: str, name: str) -> Any:
+    """Return an object of an HDF5 file that may be inside of groups."""
+    found = file
+    for part in key.strip("/").split("/"):
+        found = own_object(found, known_name(found if hasattr(found, "keys") else (), part, name), name)
+    return found
+
+
+def read_hdf5(source: Path | BinaryIO, name: str, column: str | None = None, ids: IdName = None) -> VectorTable:
+    """Return a matrix of an HDF5 file and the ids beside it; source, name: as in `open_hdf5`.
+
+    column: as in `only_matrix`. ids: a key, as that of the matrix.
+    """
     with open_hdf5(source, name) as file:
-        return np.asarray(only_matrix(file, name))
+        key, matrix = only_matrix(file, name, column)
+        table = VectorTable(np.asarray(matrix), None, key)
+        keys = [ids] if isinstance(ids, str) else [] if ids is False else filter(is_id_name, file)
+        listed = {key: _inner_object(file, key, name) for key in keys}
+        id_key = find_ids({key: _can_be_ids(found) for key, found in listed.items()}, ids, name)
+        return table if id_key is None else table.with_ids(listed[id_key], id_key, name)
+
+
+def _can_be_ids(found: Any) -> bool:
+    import h5py
+
+    if getattr(found, "ndim", 0) != 1:
+        return False
+    return found.dtype.kind in "iuS" or h5py.check_string_dtype(found.dtype) is not None

@@ -13,7 +13,7 @@ import numpy as np
 
 from logt._internal.types import Array
 from logt.datasets.mat_hdf5 import only_matrix, open_hdf5
-from logt.datasets.vector_files import BIN, SUFFIXES, matrix_of_table, open_parquet, read_csv, read_npz, read_vectors
+from logt.datasets.vector_files import BIN, SUFFIXES, open_parquet, read_csv, read_npz, read_vectors, table_of_arrow
 from logt.errors import InvalidInputError
 from logt.storage.locations import file_system, is_url
 
@@ -56,12 +56,12 @@ def _open_rows(source: str) -> Iterator[Any]:
             yield _ParquetRows(file, source)
     elif suffix in (".h5", ".hdf5"):
         with _opened(source) as opened, open_hdf5(opened, source) as file:
-            yield only_matrix(file, source)
+            yield only_matrix(file, source)[1]
     elif not is_url(source):
         yield read_vectors(source)
     elif suffix in _TABLES:
         files, path = file_system(source)
-        yield _TABLES[suffix](io.BytesIO(files.cat_file(path)), source)
+        yield _TABLES[suffix](io.BytesIO(files.cat_file(path)), source, ids=False).vectors
     else:
         yield _RemoteRows(source, suffix)
 
@@ -82,9 +82,9 @@ class _ParquetRows:
     @property
     def shape(self) -> tuple[int, int]:
         count = self._file.metadata.num_rows
-        width = matrix_of_table(self._file.schema_arrow.empty_table(), self._source).shape[1]
+        width = table_of_arrow(self._file.schema_arrow.empty_table(), self._source, ids=False).vectors.shape[1]
         if not width and count:  # lists of any length: the first row shows it
-            width = matrix_of_table(next(self._file.iter_batches(1)), self._source).shape[1]
+            width = table_of_arrow(next(self._file.iter_batches(1)), self._source, ids=False).vectors.shape[1]
         return count, width
 
     def __getitem__(self, rows: slice) -> Array:
@@ -93,7 +93,9 @@ class _ParquetRows:
             count = self._file.metadata.row_group(group).num_rows
             low, high = max(rows.start - first, 0), min(rows.stop - first, count)
             if low < high:
-                parts.append(matrix_of_table(self._file.read_row_group(group), self._source)[low:high])
+                parts.append(
+                    table_of_arrow(self._file.read_row_group(group), self._source, ids=False).vectors[low:high]
+                )
             first += count
         return np.concatenate(parts)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import os
 from collections.abc import Iterator
@@ -14,43 +15,67 @@ import numpy as np
 from logt._internal.arrays import to_numpy
 from logt._internal.types import Array
 from logt.datasets.mat_hdf5 import read_hdf5
+from logt.datasets.tables import IdName, VectorTable, find_ids, known_name
 from logt.errors import InvalidInputError, MissingExtraError
 
 Source = Path | BinaryIO
 """A path or an open file; functions that take one also take its name in errors."""
 
 
-def read_vectors(path: str | os.PathLike[str]) -> Array:
+def read_vectors(path: str | os.PathLike[str], *, column: str | None = None) -> Array:
     """Return the vectors of a file as the rows of a matrix.
 
     path: a .npy, .fvecs, .bvecs, .fbin, .u8bin or .i8bin file, which is memory-mapped; or a .npz, .csv, .parquet,
-    .h5 or .hdf5 file. Of a .h5 file, `train` is read, or its only matrix.
+    .h5 or .hdf5 file. column: the name of the vectors in a file that has several; by default the only matrix or
+    column of vectors; of a .h5 file, `train` if it has one.
+    """
+    return read_table(path, column, ids=False).vectors
+
+
+def read_table(path: str | os.PathLike[str], column: str | None = None, ids: IdName = None) -> VectorTable:
+    """Return the vectors of a file, and their ids if it has them.
+
+    path, column: as in `read_vectors`. ids: the name of the ids; by default id or ids, if there is one of them.
     """
     path = Path(path)
     if path.is_dir():
         raise InvalidInputError(f"{path} is a folder; pass a file of vectors: {', '.join(SUFFIXES)}")
     if not path.is_file():
         raise FileNotFoundError(f"file not found: {path}")
-    if path.suffix == ".npy":
-        return _read_npy(path, str(path), mmap_mode="r")
-    if path.suffix in _VECS:
-        return _read_vecs(path, np.dtype(_VECS[path.suffix]))
-    if path.suffix in BIN:
-        return _read_bin(path, np.dtype(BIN[path.suffix]))
     if path.suffix in _TABLES:
-        return _TABLES[path.suffix](path, str(path))
-    raise InvalidInputError(f"{path}: unsupported file type {path.suffix!r}; supported: {', '.join(SUFFIXES)}")
+        return _TABLES[path.suffix](path, str(path), column, ids)
+    if path.suffix not in SUFFIXES:
+        raise InvalidInputError(f"{path}: unsupported file type {path.suffix!r}; supported: {', '.join(SUFFIXES)}")
+    if path.suffix in _VECS:
+        matrix = _read_vecs(path, np.dtype(_VECS[path.suffix]))
+    elif path.suffix in BIN:
+        matrix = _read_bin(path, np.dtype(BIN[path.suffix]))
+    else:
+        matrix = _read_npy(path, str(path), mmap_mode="r")
+    return _unnamed(matrix, str(path), column, ids)
 
 
-def read_stream(stream: BinaryIO, name: str = "the standard input") -> Array:
-    """Return the vectors of a stream of .npy, .npz, Parquet, HDF5 or comma-separated numbers: the content decides.
+def read_stream(
+    stream: BinaryIO, name: str = "the standard input", column: str | None = None, ids: IdName = None
+) -> VectorTable:
+    """Return the table of a stream of .npy, .npz, Parquet, HDF5 or comma-separated numbers: the content decides.
 
-    name: of the stream in errors.
+    name: of the stream in errors. column, ids: as in `read_table`.
     """
     content = io.BytesIO(stream.read())
     start = content.getvalue()[:8]
+    if start.startswith(b"\x93NUMPY"):
+        return _unnamed(_read_npy(content, name), name, column, ids)
     read = next((read for signature, read in _STREAMS.items() if start.startswith(signature)), read_csv)
-    return read(content, name)
+    return read(content, name, column, ids)
+
+
+def _unnamed(matrix: Array, name: str, column: str | None, ids: IdName) -> VectorTable:
+    """Return the table of a file that holds one matrix without a name."""
+    for asked in (column, ids):
+        if isinstance(asked, str):
+            raise InvalidInputError(f"{name} holds one matrix without names, so it has no {asked!r}")
+    return VectorTable(matrix)
 
 
 # --------------------------------------------------------------------------------------------- binary files
@@ -122,8 +147,8 @@ def _read_shape(path: Path) -> tuple[int, int]:
 # --------------------------------------------------------------------------------------------------- tables
 
 
-def read_npz(source: Source, name: str) -> Array:
-    """Return the only 2-D array of a .npz file."""
+def read_npz(source: Source, name: str, column: str | None = None, ids: IdName = None) -> VectorTable:
+    """Return a 2-D array of a .npz file, the only one if column is None, and the ids beside it."""
     try:  # numpy does not close a file whose directory is damaged
         with (
             open(source, "rb") if isinstance(source, Path) else nullcontext(source) as stream,
@@ -132,27 +157,50 @@ def read_npz(source: Source, name: str) -> Array:
             arrays: dict[str, Array] = dict(file)
     except Exception as error:  # numpy and zipfile pass on any exception of their parsers
         raise InvalidInputError(f"{name} is not a .npz file of numbers: {error}") from error
-    matrices = [array for array in arrays.values() if array.ndim == 2]
-    if len(matrices) != 1:
-        found = ", ".join(f"{key} {array.shape}" for key, array in arrays.items())
-        raise InvalidInputError(f"{name} must hold exactly one 2-D array; it holds: {found or 'nothing'}")
-    return matrices[0]
+    found = [key for key, array in arrays.items() if array.ndim == 2]
+    if column is not None:
+        found = [column] if known_name(arrays, column, name) in found else []
+    if len(found) != 1:
+        held = ", ".join(f"{key} {array.shape}" for key, array in arrays.items())
+        wanted = "exactly one 2-D array" if column is None else f"a 2-D array {column!r}"
+        raise InvalidInputError(f"{name} must hold {wanted}; it holds: {held or 'nothing'}. Choose one with --column")
+    usable = {key: array.ndim == 1 and array.dtype.kind in "iuUS" for key, array in arrays.items()}
+    table, id_key = VectorTable(arrays[found[0]], None, found[0]), find_ids(usable, ids, name)
+    return table if id_key is None or ids is False else table.with_ids(arrays[id_key], id_key, name)
 
 
-def read_csv(source: Source, name: str) -> Array:
-    """Return comma-separated numbers as float32, one vector per line; a first line of words is skipped."""
+def read_csv(source: Source, name: str, column: str | None = None, ids: IdName = None) -> VectorTable:
+    """Return comma-separated numbers as float32, one vector per line.
+
+    A first line of words has the names of columns. ids: the name of a column of ids; by default id or ids, if there
+    is one. All other columns are the vector, so a column cannot be chosen.
+    """
+    if column is not None:
+        raise InvalidInputError(
+            f"{name}: all columns of a .csv file are one vector, so --column {column} is not used"
+        )
     text = (source.read_bytes() if isinstance(source, Path) else source.read()).decode("utf-8-sig", "replace")
-    lines = text.lstrip().splitlines()
+    lines, header = text.lstrip().splitlines(), list[str]()
     try:
         [float(value) for value in lines[0].split(",")]
     except (ValueError, IndexError):
-        lines = lines[1:]
-    if not any(line.strip() for line in lines):
-        raise InvalidInputError(f"{name} holds no vectors; expected one per line, numbers separated by commas")
+        header, lines = [word.strip().strip('"') for word in lines[0].split(",")] if lines else [], lines[1:]
+    id_name, words = find_ids(dict.fromkeys(header, True), ids, name), list[str]()
     try:
-        return np.loadtxt(lines, np.float32, delimiter=",", ndmin=2, comments=None)
-    except ValueError as error:
+        if id_name is not None:
+            rows = [row for row in csv.reader(lines) if row]
+            words = [row.pop(header.index(id_name)).strip() for row in rows]
+            lines = [",".join(row) for row in rows]
+        if not any(line.strip() for line in lines):
+            raise InvalidInputError(f"{name} holds no vectors; expected one per line, numbers separated by commas")
+        table = VectorTable(np.loadtxt(lines, np.float32, delimiter=",", ndmin=2, comments=None))
+    except InvalidInputError:
+        raise
+    except (ValueError, IndexError, csv.Error) as error:
         raise InvalidInputError(f"{name} is not a table of numbers separated by commas: {error}") from error
+    if id_name is None or ids is False:
+        return table
+    return table.with_ids(list(map(int, words)) if all(map(str.isdecimal, words)) else words, id_name, name)
 
 
 @contextmanager
@@ -172,28 +220,41 @@ def open_parquet(source: Source, name: str) -> Iterator[Any]:
         raise InvalidInputError(f"{name} is not a Parquet file: {error}") from error
 
 
-def _read_parquet(source: Source, name: str) -> Array:
+def _read_parquet(source: Source, name: str, column: str | None = None, ids: IdName = None) -> VectorTable:
     with open_parquet(source, name) as file:
-        return matrix_of_table(file.read(), name)
+        return table_of_arrow(file.read(), name, column, ids)
 
 
-def matrix_of_table(table: Any, name: str) -> Array:
-    """Return the only column of vectors of a table of pyarrow, or all columns if each holds numbers."""
+def table_of_arrow(table: Any, name: str, column: str | None = None, ids: IdName = None) -> VectorTable:
+    """Return a column of vectors of a table of pyarrow, or all columns if each holds numbers, and the ids beside it.
+
+    column: by default the only column of vectors. ids: by default the column id or ids, if there is one of them.
+    """
     from pyarrow import types
 
     kinds = {field.name: field.type for field in table.schema}
+    is_id = (types.is_integer, types.is_string, types.is_large_string)
+    id_name = find_ids({key: any(check(kind) for check in is_id) for key, kind in kinds.items()}, ids, name)
     is_vectors = (types.is_list, types.is_large_list, types.is_fixed_size_list)
-    vectors = [column for column, kind in kinds.items() if any(check(kind) for check in is_vectors)]
+    vectors = [key for key, kind in kinds.items() if any(check(kind) for check in is_vectors)]
+    if column is not None:
+        vectors = [column] if known_name(kinds, column, name) in vectors else []
+    others = [key for key in kinds if key != id_name]
+    numbers = all(types.is_integer(kinds[key]) or types.is_floating(kinds[key]) for key in others)
     if len(vectors) == 1:
-        matrix: Array = to_numpy(table.column(vectors[0]))
-        return matrix
-    numbers = all(types.is_integer(kind) or types.is_floating(kind) for kind in kinds.values())
-    if vectors or not numbers or not table.num_columns:
-        columns = ", ".join(f"{column} ({kind})" for column, kind in kinds.items())
-        raise InvalidInputError(
-            f"{name} must hold one column of vectors, or only columns of numbers; it holds: {columns or 'none'}"
-        )
-    return np.stack([column.to_numpy() for column in table.columns], axis=1).astype(np.float32)
+        found = VectorTable(to_numpy(table.column(vectors[0])), None, vectors[0])
+    elif not vectors and numbers and others and column is None:
+        found = VectorTable(np.stack([table.column(key).to_numpy() for key in others], axis=1).astype(np.float32))
+    else:
+        columns = ", ".join(f"{key} ({kind})" for key, kind in kinds.items())
+        wanted = "one column of vectors, or only columns of numbers" if column is None else f"vectors in {column!r}"
+        raise InvalidInputError(f"{name} must hold {wanted}; it holds: {columns or 'none'}. Choose one with --column")
+    if id_name is None or ids is False:
+        return found
+    values = table.column(id_name)
+    if values.null_count:
+        raise InvalidInputError(f"{name}: a value of {id_name!r} is null, which is no id; fill it, or pass --no-ids")
+    return found.with_ids(values.to_numpy(), id_name, name)
 
 
 _VECS = {".fvecs": np.float32, ".bvecs": np.uint8}
@@ -208,4 +269,4 @@ _TABLES = {
 SUFFIXES = (".npy", *_VECS, *BIN, *_TABLES)
 """The types of files that vectors are read from."""
 
-_STREAMS = {b"\x93NUMPY": _read_npy, b"PK": read_npz, b"PAR1": _read_parquet, b"\x89HDF\r\n": read_hdf5}
+_STREAMS = {b"PK": read_npz, b"PAR1": _read_parquet, b"\x89HDF\r\n": read_hdf5}

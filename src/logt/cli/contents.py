@@ -1,0 +1,172 @@
+"""`logt add`, `remove` and `export`: the vectors, ids and neighbors of an index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from logt._internal.types import Array, Floats
+from logt.cli.console import AnyIndexPath, AsJson, IndexPath, Threads, count_of, progress, say
+from logt.cli.storage import checked_photos, photo_index, print_report
+from logt.cli.vectors import IdColumn, NoIds, VectorColumn, describe_table, id_choice, read_table_of
+from logt.errors import InvalidInputError, MissingExtraError
+from logt.graph.neighbor_graph import NeighborGraph, edge_rows
+from logt.index import Index, stored_or_new_graph
+
+_BLOCK = 1 << 16  # vectors in memory at a time
+
+
+def add(
+    index: IndexPath,
+    source: Annotated[str, typer.Argument(help="Vectors: a file as for `logt build`, or - for stdin.")],
+    ids: IdColumn = None,
+    no_ids: NoIds = False,
+    column: VectorColumn = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace vectors with the same ids.")] = False,
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add the vectors of a file to an index; all or none."""
+    _refuse_photos(index)
+    table = read_table_of(source, column, id_choice(ids, no_ids))
+    describe_table(table)
+    with Index.open(index, "a") as opened, progress(quiet=as_json) as report:
+        change = opened.upsert if replace else opened.add
+        change(table.vectors, table.ids, threads=threads, progress=report)
+        opened.save()
+    print_report({"added": len(table.vectors), "vectors": len(opened)}, as_json)
+
+
+def remove(
+    index: IndexPath,
+    ids: Annotated[list[str] | None, typer.Argument(help="The ids to remove.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE", help="A text file of ids, one per line.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove vectors by their ids; unknown ids are ignored."""
+    _refuse_photos(index)
+    words = [*(ids or ()), *([] if file is None else file.read_text().splitlines())]
+    if not words:
+        raise InvalidInputError("no ids are given; pass them as arguments, or a file of them with --from")
+    with Index.open(index, "a") as opened:
+        is_text = len(opened) > 0 and isinstance(opened.ids[0], str)
+        count = opened.remove(words if is_text else [_as_number(word) for word in words])
+        opened.save()
+    print_report({"removed": count, "vectors": len(opened)}, as_json)
+
+
+def export(
+    index: AnyIndexPath,
+    ids: Annotated[Path | None, typer.Option("--ids", help="Write the ids: .npy, or .txt, one per line.")] = None,
+    vectors: Annotated[
+        Path | None, typer.Option(help="Write the stored approximations: .npy, or .parquet with the ids.")
+    ] = None,
+    graph: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the neighbor graph: .npz (scipy.sparse.load_npz reads it), or .parquet with the ids."
+        ),
+    ] = None,
+    threads: Threads = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
+) -> None:
+    """Write what an index holds to files. Row i of each file is row i of the others.
+
+    The graph has cosines. It is the stored one, or a new one with 50 neighbors per vector.
+    """
+    wanted = ((ids, (".npy", ".txt")), (vectors, (".npy", ".parquet")), (graph, (".npz", ".parquet")))
+    files = {path: suffixes for path, suffixes in wanted if path is not None}
+    if len(files) != sum(path is not None for path, _ in wanted) or not files:
+        raise InvalidInputError("pass one or more of --ids, --vectors and --graph, each with a file of its own")
+    for path, suffixes in files.items():
+        if path.suffix not in suffixes:
+            raise InvalidInputError(
+                f"{path}: unsupported file type {path.suffix!r}; supported: {', '.join(suffixes)}"
+            )
+        if path.exists() and not overwrite:
+            raise InvalidInputError(f"{path} exists; choose another path, or pass --overwrite")
+    photos = photo_index(index)
+    opened = Index.open(index) if photos is None else checked_photos(photos)[1]
+    names = opened.ids
+    if not len(names):
+        raise InvalidInputError(f"{index} holds no vectors; nothing was written")
+    try:
+        if ids is not None:
+            _write_ids(names, ids)
+        if vectors is not None:
+            blocks = (names[start : start + _BLOCK] for start in range(0, len(names), _BLOCK))
+            _write_vectors(((some, opened.reconstruct(some)) for some in blocks), len(names), opened.dim, vectors)
+        if graph is not None:
+            with progress(quiet=False) as report:
+                _write_graph(stored_or_new_graph(opened, 1, 50, threads=threads, progress=report), graph)
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(f"an id cannot be written as UTF-8: {error}; .npy files hold any string") from error
+    for path in files:
+        say(f"{path}: {count_of(len(names), 'vector')}")
+
+
+def _refuse_photos(index: Path) -> None:
+    if photo_index(index) is not None:
+        raise InvalidInputError(f"{index} follows a folder of photos: change these, and run logt images index FOLDER")
+
+
+def _as_number(word: str) -> int:
+    try:
+        return int(word)
+    except ValueError:
+        raise InvalidInputError(f"the ids of this index are integers, got {word!r}; nothing was removed") from None
+
+
+def _write_ids(ids: Array, path: Path) -> None:
+    if path.suffix == ".npy":
+        np.save(path, ids if ids.dtype.kind == "i" else np.array(ids.tolist(), str))
+    elif any(len(str(word).splitlines()) > 1 for word in ids):
+        raise InvalidInputError(f"some ids have several lines, which {path} cannot hold; write a .npy file")
+    else:
+        path.write_text("".join(f"{word}\n" for word in ids), "utf-8")
+
+
+def _write_vectors(blocks: Iterator[tuple[Array, Floats]], count: int, dim: int, path: Path) -> None:
+    if path.suffix == ".npy":
+        rows = np.lib.format.open_memmap(path, "w+", np.float32, (count, dim))
+        start = 0
+        for _, X in blocks:
+            rows[start : start + len(X)] = X
+            start += len(X)
+        rows.flush()
+        return
+    pa, pq = _pyarrow(path)
+    with ExitStack() as opened:
+        writer = None
+        for ids, X in blocks:
+            lists = pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), dim)
+            table = pa.table({"id": pa.array(ids.tolist()), "vector": lists})
+            writer = writer or opened.enter_context(pq.ParquetWriter(path, table.schema))
+            writer.write_table(table)
+
+
+def _write_graph(graph: NeighborGraph, path: Path) -> None:
+    if path.suffix == ".npz":  # the format of scipy.sparse.save_npz
+        arrays: dict[str, Any] = {"data": graph.similarity, "indices": graph.rows, "indptr": graph.starts}
+        np.savez(path, format=np.array(b"csr"), shape=np.array([len(graph)] * 2), **arrays)
+        return
+    pa, pq = _pyarrow(path)
+    ends = {"id": graph.ids[edge_rows(graph)], "neighbor": graph.ids[graph.rows]}
+    columns: dict[str, Any] = {name: pa.array(ids.tolist()) for name, ids in ends.items()}
+    pq.write_table(pa.table({**columns, "similarity": graph.similarity}), path)
+
+
+def _pyarrow(path: Path) -> tuple[Any, Any]:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise MissingExtraError(f"writing {path} needs pyarrow: pip install 'logt-search[data]'") from error
+    return pa, pq
