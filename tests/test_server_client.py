@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import re
@@ -10,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from logt.cli.serve import serve
 from logt.photos import update
 from logt.server.app import create_app
 from logt.server.client import (
+    AsyncClient,
     Client,
     Hit,
     NotFoundError,
@@ -73,6 +76,54 @@ def test_the_client_searches_adds_and_removes(client, vectors):
     assert pool.num_connections == 1
 
 
+def test_searches_take_wanted_and_unwanted_ids_and_a_recall(client, vectors):
+    X = vectors(100, 16)
+    near = [hit.id for hit in client.search(X[0], k=6)[0]]
+    for search, first in ((partial(client.search, X[0]), 0), (partial(client.search_id, 0), 1)):
+
+        def ids(search=search, first=first, **options):
+            hits = search(k=3, effort=1, **options)
+            return [hit.id for hit in (hits[0] if first == 0 else hits)]
+
+        assert ids(wanted=near[2:4]) == near[2:4]
+        assert ids(wanted=[]) == []
+        assert ids(unwanted=np.array(near[1:3])) == [*near[first:1], *near[3:6]][:3]
+        assert ids(wanted=near[1:4], unwanted={near[1], 10**9}) == near[2:4]
+    assert client.search(X[0], 1, recall=0.9)[0][0].id == 0
+    for options, message in (
+        ({"recall": 1.5}, "recall"),
+        ({"recall": 0.5, "effort": 0.5}, "not two of them"),
+        ({"wanted": ["a"]}, "integer"),
+        ({"wanted": range(10_001)}, "wanted ids must be at most 10,000"),
+        ({"unwanted": range(10_001)}, "unwanted ids must be at most 10,000"),
+        ({"speed": 1}, "speed"),
+    ):
+        with pytest.raises(logt.InvalidInputError, match=message):
+            client.search(X[0], 1, **options)
+    with pytest.raises(logt.InvalidInputError, match=r"queries times \(k and the unwanted ids\) must be at most"):
+        client.search(X.repeat(2, axis=0), 1, unwanted=range(10_000))
+
+
+def test_the_asynchronous_client_has_the_methods_of_the_other(server_url, client, vectors):
+    X = vectors(100, 16)
+
+    async def use():
+        async with AsyncClient(server_url, token=TOKEN, concurrency=4) as other:
+            found = await asyncio.gather(*(other.search(x, 2, unwanted=[5]) for x in X[:20]))
+            with pytest.raises(NotFoundError):
+                await other.search_id(999)
+            ids = await other.add(X[:2])
+            assert await other.remove(ids) == 2
+            (pool,) = (other._client._pool.pools[key] for key in other._client._pool.pools.keys())  # noqa: SIM118
+            return found, pool.num_connections
+
+    found, connections = asyncio.run(use())
+    assert [rows for (rows,) in found] == [client.search(x, 2, unwanted=[5])[0] for x in X[:20]]
+    assert connections <= 4
+    methods = {name for name, value in vars(Client).items() if callable(value) and not name.startswith("_")}
+    assert methods == {name for name, value in vars(AsyncClient).items() if callable(value) and name[0] != "_"}
+
+
 def test_a_request_is_sent_again_if_the_server_has_closed_an_idle_connection():
     """An add has the same key both times, so that it is applied once."""
     requests = []
@@ -109,9 +160,9 @@ def query(tmp_path):
     return tmp_path / "query.jpg"
 
 
-def test_the_examples_of_the_documentation_run(query, photo_url, client, monkeypatch):
+def test_the_examples_of_the_documentation_run(query, photo_url, server_url, client, monkeypatch):
     """The first example needs an index of photos, the second an index of vectors."""
-    photo_example, vector_example = blocks(ROOT / "docs" / "how-to" / "serve.md", "python")
+    photo_example, vector_example, async_example = blocks(ROOT / "docs" / "how-to" / "serve.md", "python")
     monkeypatch.chdir(query.parent)
     names: dict[str, object] = {}
     exec(photo_example.replace("http://127.0.0.1:8000", photo_url), names)
@@ -119,6 +170,9 @@ def test_the_examples_of_the_documentation_run(query, photo_url, client, monkeyp
     names["client"] = client
     exec(vector_example, names)
     assert [hits[0].id for hits in names["results"]] == names["ids"]
+    monkeypatch.setenv("LOGT_TOKEN", TOKEN)
+    exec(async_example.replace("http://127.0.0.1:8000", server_url), names)
+    assert len(names["found"]) == 3
 
 
 def test_the_client_searches_by_photo(photo_url, photo_album, query):

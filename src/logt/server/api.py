@@ -69,19 +69,19 @@ def json_body(model: type[Body], rows: Literal["queries", "vectors"]) -> Callabl
         if media_type != "application/json":
             raise HTTPError(422, "invalid_input", "the body must be JSON, with Content-Type: application/json")
         content = await request.body()
-        most = getattr(service.settings.limits, rows)
-        return await service.parse_pool.run(parse_json, model, content, most, service.collection.index.dim)
+        limits, dim = service.settings.limits, service.collection.index.dim
+        return await service.parse_pool.run(parse_json, model, content, getattr(limits, rows), dim, limits.vectors)
 
     return read
 
 
-def parse_json(model: type[Body], content: bytes, rows: int, dim: int) -> Body:
+def parse_json(model: type[Body], content: bytes, rows: int, dim: int, ids: int = 0) -> Body:
     """Return the body as a model; raise an error that names the first invalid value.
 
-    A body with more commas and brackets than `rows` vectors of dimension `dim` and their ids have is refused without
-    parsing it: millions of empty lists take gigabytes.
+    A body with more commas and brackets than `rows` vectors of dimension `dim` with their ids have, and two filters
+    of `ids` each, is refused without parsing it: millions of empty lists take gigabytes.
     """
-    if sum(content.count(mark) for mark in (b",", b"[", b"{")) > (rows + 1) * (dim + _MARKS_PER_ROW):
+    if sum(content.count(mark) for mark in (b",", b"[", b"{")) > (rows + 1) * (dim + _MARKS_PER_ROW) + 2 * ids:
         message = f"the body has too many values; at most {rows:,} vectors or ids are allowed in one request"
         raise HTTPError(422, "invalid_input", message)
     try:
@@ -137,7 +137,7 @@ async def search_by_vector(
     service: ServiceDependency,
 ) -> Any:
     """Return the nearest vectors of each query vector."""
-    results, milliseconds = await service.search_vectors(body.vectors, body.k, body.effort, body.rerank)
+    results, milliseconds = await service.search_vectors(body.vectors, body.k, body.options)
     return await search_response(service, results, milliseconds)
 
 
@@ -147,7 +147,7 @@ async def search_by_id(
     service: ServiceDependency,
 ) -> Any:
     """Return the nearest vectors of vectors in the index. A vector is not among its own results."""
-    results, milliseconds = await service.search_ids(body.ids, body.k, body.effort, body.rerank)
+    results, milliseconds = await service.search_ids(body.ids, body.k, body.options)
     return await search_response(service, results, milliseconds)
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import secrets
 import time
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Concatenate, ParamSpec, Self, TypedDict, TypeVar, Unpack
 from urllib.parse import quote, urlsplit
 
 import numpy as np
 
+from logt._internal.validation import check_int
 from logt.errors import BusyError, InvalidInputError, LockedError, MissingExtraError, ReadOnlyError
 from logt.server.collection import Hit, Id, Rerank
 
@@ -21,7 +26,20 @@ try:
 except ImportError as error:
     raise MissingExtraError('logt.server.client needs urllib3: pip install "logt-search[serve]"') from error
 
-__all__ = ["Client", "Hit", "Id", "NotFoundError", "ServiceBusyError", "ServiceError", "UnauthorizedError"]
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "Hit",
+    "Id",
+    "NotFoundError",
+    "SearchOptions",
+    "ServiceBusyError",
+    "ServiceError",
+    "UnauthorizedError",
+]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 PREFIX = "/api/v1"
 _CONNECTIONS = 128  # that are kept open at most, as many as a server allows one address
@@ -72,6 +90,23 @@ _LIBRARY_ERRORS: dict[str, type[Exception]] = {
 }
 
 
+class SearchOptions(TypedDict, total=False):
+    """What searches by vector and by id take by name.
+
+    effort: from 0 (fastest) to 1 (everything is scanned); by default that of the index.
+    recall: the fraction of what a full read finds, instead of an effort.
+    rerank: "diffusion" re-ranks the results on the neighbor graph of the index, if it has one.
+    wanted: only these ids can be found.
+    unwanted: these ids are not among the results.
+    """
+
+    effort: float | None
+    recall: float | None
+    rerank: Rerank
+    wanted: Iterable[Id] | None
+    unwanted: Iterable[Id] | None
+
+
 class Client:
     """Client of a server. It keeps connections open for later requests, and is safe to share between threads.
 
@@ -90,27 +125,34 @@ class Client:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._pool = urllib3.PoolManager(headers=headers, timeout=timeout, retries=False, maxsize=_CONNECTIONS)
 
-    def search(
-        self, vectors: Any, k: int = 10, *, effort: float | None = None, rerank: Rerank = None
-    ) -> list[list[Hit]]:
+    def close(self) -> None:
+        """Close all connections; a later request opens new ones."""
+        self._pool.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def search(self, vectors: Any, k: int = 10, **options: Unpack[SearchOptions]) -> list[list[Hit]]:
         """Return the k nearest vectors of each query: one list of hits per row.
 
         vectors: one query per row, (nq, dim), or a single query, (dim,).
         k: the number of results per query.
-        effort: from 0 (fastest) to 1 (everything is scanned); by default that of the index.
-        rerank: "diffusion" re-ranks the results on the neighbor graph of the index, if it has one.
+        options: see `SearchOptions`.
         """
         rows = np.atleast_2d(np.asarray(vectors, np.float32)).tolist()
-        body = {"vectors": rows, "k": k, "effort": effort, "rerank": rerank}
+        body = {"vectors": rows, "k": k, **_to_fields(options)}
         return _hits(self._send("POST", "/search", json=body))
 
-    def search_id(self, id: Id, k: int = 10, *, effort: float | None = None, rerank: Rerank = None) -> list[Hit]:
+    def search_id(self, id: Id, k: int = 10, **options: Unpack[SearchOptions]) -> list[Hit]:
         """Return the k nearest vectors of a vector in the index, without the vector itself.
 
         id: of the vector.
-        k, effort, rerank: as in `search`.
+        k, options: as in `search`.
         """
-        body = {"ids": [_to_json_id(id)], "k": k, "effort": effort, "rerank": rerank}
+        body = {"ids": [_to_json_id(id)], "k": k, **_to_fields(options)}
         return _hits(self._send("POST", "/search/ids", json=body))[0]
 
     def search_photo(
@@ -225,6 +267,62 @@ class Client:
         return response.json() if "json" in response.headers.get("Content-Type", "") else response.data
 
 
+def _in_thread(method: Callable[Concatenate[Client, P], T]) -> Callable[Concatenate[AsyncClient, P], Awaitable[T]]:
+    """Return a method of `Client` as a coroutine function of `AsyncClient`."""
+
+    @wraps(method)
+    async def call(self: AsyncClient, /, *args: P.args, **settings: P.kwargs) -> T:
+        request = partial(method, self._client, *args, **settings)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, request)
+
+    return call
+
+
+class AsyncClient:
+    """The methods of `Client` as coroutines, for asyncio: same parameters, results and errors.
+
+    Requests run in threads that share the connections of one `Client`. A request whose task is cancelled still ends
+    in its thread. Use it as `async with AsyncClient() as client`, or call `close`.
+
+    url, token, timeout: as of `Client`.
+    concurrency: requests at the same time, at most; others wait.
+    """
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:8000",
+        *,
+        token: str | None = None,
+        timeout: float = 60.0,
+        concurrency: int = 32,
+    ):
+        self._client = Client(url, token=token, timeout=timeout)
+        self._threads = ThreadPoolExecutor(check_int("concurrency", concurrency), thread_name_prefix="logt-client")
+
+    search = _in_thread(Client.search)
+    search_id = _in_thread(Client.search_id)
+    search_photo = _in_thread(Client.search_photo)
+    search_text = _in_thread(Client.search_text)
+    add = _in_thread(Client.add)
+    add_photo = _in_thread(Client.add_photo)
+    remove = _in_thread(Client.remove)
+    compact = _in_thread(Client.compact)
+    photo = _in_thread(Client.photo)
+    info = _in_thread(Client.info)
+    health = _in_thread(Client.health)
+
+    async def close(self) -> None:
+        """Wait for the requests that run, and close all connections; later calls raise RuntimeError."""
+        await asyncio.to_thread(self._threads.shutdown)
+        self._client.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+
 def _to_exception(status: int, content: bytes) -> Exception:
     """Return the exception for an error response: one of the library's where there is one, else a ServiceError."""
     try:
@@ -235,6 +333,13 @@ def _to_exception(status: int, content: bytes) -> Exception:
     if code in _LIBRARY_ERRORS:
         return _LIBRARY_ERRORS[code](message)
     return _STATUS_ERRORS.get(status, ServiceError)(status, code, message)
+
+
+def _to_fields(options: Any) -> dict[str, Any]:
+    """Return the fields of a request for options of a search."""
+    lists = {name: options.pop(name, None) for name in ("wanted", "unwanted")}
+    ids = {name: list(map(_to_json_id, some)) for name, some in lists.items() if some is not None}
+    return {**options, "filter": ids}
 
 
 def _hits(response: Any) -> list[list[Hit]]:

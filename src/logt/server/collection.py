@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
+import numpy as np
+
+from logt._internal.params import SearchSettings
 from logt._internal.types import Array, Floats
 from logt.descriptors import Model
 from logt.descriptors.image_io import ImageDetails
@@ -39,6 +42,17 @@ class Hit(NamedTuple):
 
     id: Id
     score: float
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How to search. wanted: only these ids can be found; all if None. unwanted: these ids are not among the hits."""
+
+    effort: float | None = None
+    recall: float | None = None
+    rerank: Rerank = None
+    wanted: Sequence[Id] | None = None
+    unwanted: Sequence[Id] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +106,9 @@ class Upload:
 
 
 Change = Add | Remove | Compact | Upload
+
+
+DEFAULT = SearchOptions()
 
 
 class PerState(Generic[T]):
@@ -186,25 +203,33 @@ class BaseCollection(ABC):
         """Whether searches can be re-ranked by diffusion."""
         return self.index.metric == "cosine" and self.report()["linked"] > 0
 
-    def search(self, Q: Any, k: int, effort: float | None = None, rerank: Rerank = None) -> list[list[Hit]]:
+    def search(self, Q: Any, k: int, options: SearchOptions = DEFAULT) -> list[list[Hit]]:
         """Return the k best hits of each row of Q."""
-        return to_hits(self.find(Q, k, effort, rerank))
+        Q = np.atleast_2d(Q)
+        return self._hits(Q, k, options, [()] * len(Q))
 
-    def find(self, Q: Any, k: int, effort: float | None, rerank: Rerank) -> SearchResult:
-        """Search the index; uses one thread because requests already run in parallel."""
-        return self.index.search(Q, k, effort=effort, rerank=rerank, threads=1)
+    def find(self, Q: Any, k: int, options: SearchOptions) -> SearchResult:
+        """Search the index, also for unwanted ids; uses one thread because requests already run in parallel."""
+        limits: SearchSettings = {"effort": options.effort, "recall": options.recall}
+        return self.index.search(Q, k, filter=options.wanted, rerank=options.rerank, threads=1, **limits)
 
-    def search_ids(
-        self, ids: list[Id], k: int, effort: float | None = None, rerank: Rerank = None
-    ) -> list[list[Hit]]:
+    def search_ids(self, ids: list[Id], k: int, options: SearchOptions = DEFAULT) -> list[list[Hit]]:
         """Return the k best hits of each indexed vector, without the vector itself."""
         index = self.index
         for query_id in ids:
             if query_id not in index:
                 raise id_not_found(query_id)
         Q = index.reconstruct(ids)
-        hits = to_hits(self.find(Q, k + 1, effort, rerank))
-        return [[hit for hit in row if hit.id != query_id][:k] for query_id, row in zip(ids, hits, strict=True)]
+        return self._hits(Q, k, options, [(query_id,) for query_id in ids])
+
+    def _hits(self, Q: Any, k: int, options: SearchOptions, own: Sequence[tuple[Id, ...]]) -> list[list[Hit]]:
+        """Return the k best hits of each row, without the unwanted ids and its own ones: as many more are found."""
+        unwanted = set(options.unwanted)
+        rows = to_hits(self.find(Q, k + len(unwanted) + max(map(len, own), default=0), options))
+        return [
+            [hit for hit in row if hit.id not in unwanted and hit.id not in mine][:k]
+            for row, mine in zip(rows, own, strict=True)
+        ]
 
     def report(self) -> Report:
         """Return `Index.report`."""

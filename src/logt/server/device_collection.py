@@ -10,7 +10,7 @@ import numpy as np
 
 from logt.index import Index
 from logt.results import Report, SearchResult
-from logt.server.collection import BaseCollection, Change, Rerank
+from logt.server.collection import BaseCollection, Change, SearchOptions
 from logt.server.errors import HTTPError
 from logt.server.gathering import GatheredSearches
 
@@ -32,8 +32,11 @@ class DeviceCollection(BaseCollection):
     def title(self) -> str:
         return self._title
 
-    def find(self, Q: Any, k: int, effort: float | None, rerank: Rerank) -> SearchResult:
-        return self._gathered.search(np.atleast_2d(np.asarray(Q, np.float32)), k, effort=effort, rerank=rerank)
+    def find(self, Q: Any, k: int, options: SearchOptions) -> SearchResult:
+        if options.wanted is not None:
+            return super().find(Q, k, options)
+        limits = {"effort": options.effort, "recall": options.recall, "rerank": options.rerank}
+        return self._gathered.search(np.asarray(Q, np.float32), k, **limits)
 
     def apply(self, changes: Sequence[Change]) -> list[Any]:
         raise HTTPError(409, "read_only", "this index is served from a GPU, for reading only")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
 from logt.descriptors.boxes import Box, parse_box
 from logt.descriptors.text import MAX_LENGTH
 from logt.server.changes import ChangeState, Ticket
-from logt.server.collection import Id, Rerank
+from logt.server.collection import Id, Rerank, SearchOptions
 from logt.server.errors import HTTPError
 from logt.server.library import Group
 
@@ -24,6 +24,14 @@ K = Annotated[int, Field(ge=1, le=MAX_K, description="Number of results per quer
 Effort = Annotated[
     float | None,
     Field(ge=0, le=1, description="Search effort, from 0 (fastest) to 1 (exhaustive). null: the index's default."),
+]
+Recall = Annotated[
+    float | None,
+    Field(gt=0, le=1, description="Fraction of what a full read finds, instead of an effort. null: the default."),
+]
+FilterField = Annotated[
+    dict[Literal["wanted", "unwanted"], Annotated[list[StrictId], Field(fail_fast=True)]] | None,
+    Field(description="wanted: only these ids can be found. unwanted: these ids are not among the results."),
 ]
 RerankField = Annotated[
     Rerank,
@@ -41,18 +49,26 @@ class RequestBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class VectorSearchRequest(RequestBody):
+class SearchRequest(RequestBody):
+    k: K = 10
+    effort: Effort = None
+    recall: Recall = None
+    rerank: RerankField = None
+    filter: FilterField = None
+
+    @property
+    def options(self) -> SearchOptions:
+        """How to search."""
+        ids = self.filter or {}
+        return SearchOptions(self.effort, self.recall, self.rerank, ids.get("wanted"), ids.get("unwanted", ()))
+
+
+class VectorSearchRequest(SearchRequest):
     vectors: Annotated[Vectors, Field(description="One query vector per row.")]
-    k: K = 10
-    effort: Effort = None
-    rerank: RerankField = None
 
 
-class IdSearchRequest(RequestBody):
+class IdSearchRequest(SearchRequest):
     ids: Annotated[Ids, Field(description="Ids of the vectors to search with.")]
-    k: K = 10
-    effort: Effort = None
-    rerank: RerankField = None
 
 
 class RegionSearchRequest(RequestBody):

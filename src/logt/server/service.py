@@ -17,7 +17,7 @@ from logt.descriptors.image_decoder import DecodeLimits, ImageDecoder
 from logt.errors import InvalidInputError
 from logt.server.caches import SizedCache
 from logt.server.changes import ChangeQueue, fingerprint
-from logt.server.collection import Add, BaseCollection, Compact, Hit, Id, Remove, Rerank, Upload
+from logt.server.collection import Add, BaseCollection, Compact, Hit, Id, Remove, Rerank, SearchOptions, Upload
 from logt.server.duplicate_finder import DuplicateFinder
 from logt.server.errors import HTTPError, photo_file_missing
 from logt.server.image_pool import ImagePool
@@ -57,22 +57,20 @@ class Service:
         self._add_gauges()
 
     async def search_vectors(
-        self, vectors: list[list[float]], k: int, effort: float | None, rerank: Rerank = None
+        self, vectors: list[list[float]], k: int, options: SearchOptions
     ) -> tuple[list[list[Hit]], float]:
         """Return the k nearest vectors of each row, and the search time in milliseconds."""
-        self.check_search(len(vectors), k, rerank)
+        self._check_options(len(vectors), k, options)
         rows = await self.parse_pool.run(self._to_rows, vectors)
         start = time.perf_counter()
-        results = await self.search_pool.run(self.collection.search, rows, k, effort, rerank)
+        results = await self.search_pool.run(self.collection.search, rows, k, options)
         return results, milliseconds_since(start)
 
-    async def search_ids(
-        self, ids: list[Id], k: int, effort: float | None, rerank: Rerank = None
-    ) -> tuple[list[list[Hit]], float]:
+    async def search_ids(self, ids: list[Id], k: int, options: SearchOptions) -> tuple[list[list[Hit]], float]:
         """Return the k nearest vectors of each indexed vector, without the vector itself, and the search time."""
-        self.check_search(len(ids), k, rerank)
+        self._check_options(len(ids), k, options)
         start = time.perf_counter()
-        results = await self.search_pool.run(self.collection.search_ids, ids, k, effort, rerank)
+        results = await self.search_pool.run(self.collection.search_ids, ids, k, options)
         return results, milliseconds_since(start)
 
     @property
@@ -187,6 +185,13 @@ class Service:
     def _check_writable(self) -> None:
         if self.settings.read_only:
             raise HTTPError(403, "read_only", "the server was started with --read-only")
+
+    def _check_options(self, queries: int, k: int, options: SearchOptions) -> None:
+        self.check_search(queries, k, options.rerank)
+        for name, ids in (("wanted", options.wanted or ()), ("unwanted", options.unwanted)):
+            _check_limit(f"{name} ids", len(ids), self.settings.limits.vectors)
+        found = queries * (k + len(options.unwanted))
+        _check_limit("queries times (k and the unwanted ids)", found, self.settings.limits.hits)
 
     def check_search(self, queries: int, k: int, rerank: Rerank) -> None:
         """Raise an error if a search exceeds the limits, or the index cannot be re-ranked."""

@@ -12,7 +12,7 @@ from logt.descriptors.boxes import Box, BoxError, has_fractions
 from logt.descriptors.text import MAX_LENGTH
 from logt.server.access import LoginAttempts, login_response
 from logt.server.api import ServiceDependency
-from logt.server.collection import Id
+from logt.server.collection import Id, SearchOptions
 from logt.server.errors import id_not_found
 from logt.server.library import Library, Order
 from logt.server.photo_api import FilterDependency, SearchDependency
@@ -201,7 +201,7 @@ async def _search(
     if service.collection.has_photos:
         return photo_id, await searches.by_id(photo_id, region, query)
     vector_id = await service.search_pool.run(_parse_id, service, photo_id)
-    (hits,), milliseconds = await service.search_ids([vector_id], query.k, None, query.rerank)
+    (hits,), milliseconds = await service.search_ids([vector_id], query.k, SearchOptions(rerank=query.rerank))
     return photo_id, PhotoResults(hits, milliseconds)
 
 
