@@ -133,7 +133,7 @@ def test_string_ids_and_the_graph_give_what_they_give_on_one_machine(cluster, tm
         assert index.reconstruct({"photo 1", "photo 2"}).shape == (2, DIM)
         assert "photo 1" in index
         assert "photo" not in index
-        for rerank in (None, "diffusion", logt.Diffusion()):
+        for rerank in (None, "diffusion", logt.Diffusion(), lambda query, ids, scores: [len(name) for name in ids]):
             for allowed in (None, some, []):
                 mine = index.search(Q, 5, rerank=rerank, filter=allowed, beam=0)
                 assert_same(mine, here.search(Q, 5, rerank=rerank, filter=allowed, beam=0))

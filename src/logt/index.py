@@ -16,6 +16,7 @@ from logt._internal.types import Array, Filter, Floats, Ids, SomeIds, Vectors
 from logt._internal.validation import as_matrix, check_int
 from logt.engine import costs
 from logt.engine.linking import compute_links, link_many, link_new, refill_links
+from logt.engine.rerank import Rerank, is_function
 from logt.engine.searching import Searched, check_range, search_range
 from logt.engine.snapshot import Snapshot
 from logt.errors import InvalidInputError
@@ -24,7 +25,6 @@ from logt.gpu.index import DeviceIndex
 from logt.gpu.neighbors import nearest_neighbors as nearest_on_device
 from logt.gpu.rows import DeviceRows
 from logt.graph.build import nearest_neighbors
-from logt.graph.diffusion import Diffusion
 from logt.graph.neighbor_graph import NeighborGraph
 from logt.lists.calibration import EffortPoint, calibrate, calibrate_graph, measure_efforts, sample_vectors
 from logt.lists.method import Sketched
@@ -279,7 +279,7 @@ class Index(IndexBase):
         *,
         params: SearchParams | None = None,
         filter: Filter | None = None,
-        rerank: Literal["diffusion"] | Diffusion | None = None,
+        rerank: Rerank | None = None,
         threads: int | None = None,
         on_invalid: Literal["raise", "ignore"] = "raise",
         **settings: Unpack[SearchSettings],
@@ -289,7 +289,8 @@ class Index(IndexBase):
         params: what the search reads, a `logt.SearchParams`; its fields can also be passed as keyword arguments, such
         as effort=0.5. filter: only these can be found: ids, a mask over `index.ids`, or a function from an array of
         ids to a mask. rerank: "diffusion" or a `logt.Diffusion` re-ranks the results on the graph that `link` made
-        (cosine only); the scores are then those of the diffusion. threads: the default of the index if None.
+        (cosine only); the scores are then those of the diffusion. A function (query, ids, scores) -> scores re-ranks
+        the max(k, 100) best of each query. threads: the default of the index if None.
         on_invalid: "ignore" returns ids of -1 for queries with NaN, infinity, or a norm that is too large or small
         (under cosine: 0), instead of raising.
         """
@@ -301,15 +302,14 @@ class Index(IndexBase):
             if key is not None and (known := state.search_known(key, Q)) is not None:
                 return known
         workers = self._workers(threads)
-        if rerank is not None:
+        if rerank is not None and not is_function(rerank):
             state = self._linked(state, workers)
         params = as_search_params(params, settings)
         snapshot, search = state.snapshot, state.search(filter)
         searched = Searched(
             *(self._dim, self._metric, len(snapshot), state.method),
             lambda used, count, limits: search.search(used, count, limits, workers),
-            snapshot.reconstruct,
-            lambda: snapshot,
+            *(snapshot.reconstruct, snapshot.to_user_ids, lambda: snapshot),
             filter,
             workers,
         )

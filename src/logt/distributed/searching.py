@@ -19,11 +19,11 @@ from logt._internal.types import Array, Floats, Ids, Metric, SomeIds, Vectors
 from logt._internal.validation import as_int_ids, as_mask, check_float, check_int
 from logt.distributed.cluster import connect
 from logt.distributed.replicas import Replicas
+from logt.engine.rerank import Rerank
 from logt.engine.searching import Searched, check_range, merge_ranges
 from logt.engine.snapshot import Snapshot
 from logt.engine.string_ids import as_strings
 from logt.errors import BusyError, ConflictError, InvalidInputError, MissingShardsError
-from logt.graph.diffusion import Diffusion
 from logt.lists.inverted_lists import CandidateDepths, Probe
 from logt.lists.search import search_limits, user_scores
 from logt.lists.shards import ListTotals, balance, merge_candidates, split_by_bytes
@@ -235,7 +235,7 @@ class DistributedIndex:
         *,
         params: SearchParams | None = None,
         filter: Any = None,
-        rerank: Literal["diffusion"] | Diffusion | None = None,
+        rerank: Rerank | None = None,
         threads: int | None = None,
         on_invalid: Literal["raise", "ignore"] = "raise",
         allow_partial: bool = False,
@@ -263,8 +263,7 @@ class DistributedIndex:
             searched = Searched(
                 *(outline.dim, outline.metric, len(outline), outline.method),
                 search.run,
-                search.reconstruct,
-                lambda: state.linked,
+                *(search.reconstruct, state.names.to_user_ids, lambda: state.linked),
                 filter,
             )
             scores, ids = searched.search(Q, k, params, rerank, on_invalid)

@@ -1,17 +1,34 @@
-"""Re-ranking, (snapshot, results) -> results: diffusion on the neighbor graph of a snapshot."""
+"""Re-ranking, results -> results: by diffusion on the neighbor graph of a snapshot, or by a function of the user."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from logt._internal.threads import SERIAL, Workers
-from logt._internal.types import Floats, Ids, Mask, Metric
+from logt._internal.types import Array, Floats, Ids, Mask, Metric
 from logt.engine.snapshot import Snapshot
 from logt.errors import InvalidInputError
 from logt.graph.diffusion import Diffusion, transition
 from logt.graph.stored_graph import StoredGraph
+from logt.metrics import worst_score
+
+CANDIDATES = 100
+"""Results of the plain search that a function re-ranks, at least."""
+
+ScoreFunction = Callable[[Floats, Array, Floats], ArrayLike]
+"""(query, ids, scores) -> new scores of the same results."""
+
+Rerank = Literal["diffusion"] | Diffusion | ScoreFunction
+"""How results are re-ranked."""
+
+
+def is_function(rerank: Any) -> TypeGuard[ScoreFunction]:
+    """Return whether results are re-ranked by a function of the user."""
+    return callable(rerank) and not isinstance(rerank, Diffusion)
 
 
 def as_diffusion(rerank: Any, snapshot: Snapshot, metric: Metric) -> Diffusion | None:
@@ -19,12 +36,49 @@ def as_diffusion(rerank: Any, snapshot: Snapshot, metric: Metric) -> Diffusion |
     if rerank is None:
         return None
     if not isinstance(rerank, Diffusion) and not (isinstance(rerank, str) and rerank == "diffusion"):
-        raise InvalidInputError(f"rerank must be 'diffusion', a logt.Diffusion or None, got {rerank!r}")
+        if is_function(rerank):
+            raise InvalidInputError("this index does not re-rank by a function: search without it, on the processor")
+        raise InvalidInputError(f"rerank must be 'diffusion', a logt.Diffusion, a function or None, got {rerank!r}")
     if metric != "cosine":
         raise InvalidInputError(f"diffusion works under cosine, not under {metric}")
     if snapshot.graph is None:
         raise InvalidInputError("the index has no neighbor graph; call index.link() first")
     return rerank if isinstance(rerank, Diffusion) else Diffusion()
+
+
+def rescore(
+    function: ScoreFunction, Q: Floats, found: tuple[Floats, Ids], to_user_ids: Callable[[Ids], Array], metric: Metric
+) -> tuple[Floats, Ids]:
+    """Return the results of a plain search with the scores that a function gives them, best first.
+
+    Equal scores stay in the order of the plain search.
+    """
+    scores, ids = np.full_like(found[0], worst_score(metric)), np.full_like(found[1], -1)
+    for row, (old, known) in enumerate(zip(found[0], found[1] >= 0, strict=True)):
+        mine = found[1][row][known]
+        new = old[known]
+        if len(mine):
+            new = _check_scores(function(Q[row].copy(), to_user_ids(mine), new), len(mine))
+        order = np.argsort(new if metric == "l2" else -new, kind="stable")
+        scores[row, : len(mine)], ids[row, : len(mine)] = new[order], mine[order]
+    return scores, ids
+
+
+def _check_scores(scores: Any, count: int) -> Floats:
+    """Return what a function returned for so many results as float32."""
+    try:
+        with np.errstate(over="ignore"):  # infinity is refused
+            checked = np.asarray(scores, np.float32)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"rerank must return an array of scores: {error}") from error
+    if checked.shape != (count,):
+        raise InvalidInputError(
+            f"rerank must return one score for each of {count} results, got shape {checked.shape}"
+        )
+    if not np.isfinite(checked).all():
+        at = int(np.isfinite(checked).argmin())
+        raise InvalidInputError(f"rerank returned {checked[at]} for result {at} of {count}; scores must be finite")
+    return checked
 
 
 def diffuse(

@@ -14,7 +14,7 @@ from logt._internal.threads import SERIAL, Workers
 from logt._internal.types import Array, Floats, Ids, Metric
 from logt._internal.validation import as_matrix, check_choice, check_float, normalize_rows, row_norms
 from logt.engine.protocols import Method
-from logt.engine.rerank import as_diffusion, diffuse
+from logt.engine.rerank import CANDIDATES, as_diffusion, diffuse, is_function, rescore
 from logt.engine.snapshot import Snapshot
 from logt.errors import InvalidInputError
 from logt.metrics import check_queries, worst_score
@@ -26,8 +26,8 @@ class Searched:
     """What a search reads: one state of an index.
 
     vectors: how many there are. find: (Q, k, limits) -> (scores, ids), (nq, at most k) each, best first. reconstruct:
-    ids -> vectors as they are kept. linked: returns the snapshot with the neighbor graph and the string ids. filter:
-    what can be found, as users pass it. workers: of the diffusion.
+    ids -> vectors as they are kept. to_user_ids: integer ids -> ids as users see them. linked: returns the snapshot
+    with the neighbor graph and the string ids. filter: what can be found, as users pass it. workers: of a diffusion.
     """
 
     dim: int
@@ -36,6 +36,7 @@ class Searched:
     method: Method
     find: Callable[[Floats, int, Any], tuple[Floats, Ids]]
     reconstruct: Callable[[Ids, int], Floats]
+    to_user_ids: Callable[[Ids], Array]
     linked: Callable[[], Snapshot]
     filter: Any = None
     workers: Workers = SERIAL
@@ -50,12 +51,17 @@ class Searched:
         queries, valid = check_queries(matrix, self.metric, ignore=on_invalid == "ignore")
         if params.expand and self.metric != "cosine":
             raise InvalidInputError(f"expand works under cosine, not under {self.metric}")
-        diffusion = None if rerank is None else as_diffusion(rerank, self.linked(), self.metric)
+        function = rerank if is_function(rerank) else None
+        diffusion = None if rerank is None or function else as_diffusion(rerank, self.linked(), self.metric)
         used = queries if valid is None else queries[valid]
         if params.expand and len(used):
             first = self.find(used, check_k(params.expand, self.vectors, "expand"), limits)
             used = expand_queries(self.reconstruct, used, *first, params.alpha)
-        scores, ids = self.find(used, k if diffusion is None else diffusion.results(k), limits)
+        width = diffusion.results(k) if diffusion else max(k, CANDIDATES) if function else k
+        scores, ids = self.find(used, width, limits)
+        if function is not None:
+            scores, ids = rescore(function, used, (scores, ids), self.to_user_ids, self.metric)
+            scores, ids = scores[:, :k], ids[:, :k]
         if diffusion is not None:
             scores, ids = diffuse(self.linked(), diffusion, scores, ids, k, self.filter, self.workers)
         if valid is not None or ids.shape[1] < k:
