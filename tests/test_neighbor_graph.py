@@ -12,11 +12,39 @@ from logt.graph.neighbor_graph import NeighborGraph, scored_groups
 
 def test_scikit_learn_takes_the_distances_as_a_precomputed_graph():
     cluster = pytest.importorskip("sklearn.cluster")
-    matrix = built(synthetic_collection(1000, 64, seed=1).X).graph(10).to_scipy(distance=True)
+    matrix = built(synthetic_collection(1000, 64, seed=1).X).graph(10).to_csr(symmetric=True)
     assert matrix.shape == (1000, 1000)
     assert matrix.data.min() >= 0
-    labels = cluster.DBSCAN(eps=0.4, min_samples=3, metric="precomputed").fit_predict(matrix.maximum(matrix.T))
+    labels = cluster.DBSCAN(eps=0.4, min_samples=3, metric="precomputed").fit_predict(matrix)
     assert labels.max() > 1
+
+
+@pytest.mark.parametrize("kind", ["distance", "similarity"])
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("own", [False, True])
+def test_a_matrix_has_all_neighbors_nearest_first_and_distances_of_0(vectors, kind, symmetric, own):
+    pytest.importorskip("scipy")
+    X = vectors(60, 8)
+    X[9] = X[4]
+    graph = built(X).graph(5)
+    matrix = graph.to_csr(kind, symmetric=symmetric, own=own)
+    expected = {(a, int(b)): s for a in range(60) for b, s in zip(*graph.neighbors(a), strict=True)}
+    if symmetric:
+        expected |= {(b, a): s for (a, b), s in expected.items() if (b, a) not in expected}
+    if own:
+        expected |= {(a, a): 1 for a in range(60)}
+    rows = np.repeat(np.arange(60), np.diff(matrix.indptr))
+    found = dict(zip(zip(rows.tolist(), matrix.indices.tolist(), strict=True), matrix.data, strict=True))
+    assert found.keys() == expected.keys()
+    for pair, value in found.items():
+        assert value == pytest.approx(
+            expected[pair] if kind == "similarity" else max(1 - expected[pair], 0), abs=1e-5
+        )
+    values = matrix.data if kind == "distance" else -matrix.data
+    ends = matrix.indptr[1:-1]
+    assert (np.delete(np.diff(values), ends - 1) >= 0).all()
+    assert not symmetric or np.array_equal(matrix.toarray(), matrix.T.toarray())
+    assert not own or matrix.indices[matrix.indptr[:-1]].tolist() == list(range(60))
 
 
 def test_networkx_gets_ids_and_similarities():

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logt._internal.types import Array, Floats, Ids, Mask
-from logt._internal.validation import check_float
+from logt._internal.validation import check_choice, check_float
 from logt.errors import MissingExtraError
 
 
@@ -44,17 +44,40 @@ class NeighborGraph:
         mine = slice(self.starts[row], self.starts[row + 1])
         return self.ids[self.rows[mine]], self.similarity[mine]
 
-    def to_scipy(self, *, distance: bool = False) -> Any:
-        """Return a `scipy.sparse.csr_matrix` of similarities; needs `pip install 'logt-search[data]'`.
+    def to_csr(
+        self,
+        kind: Literal["distance", "similarity"] = "distance",
+        *,
+        symmetric: bool = False,
+        own: bool = False,
+    ) -> Any:
+        """Return a `scipy.sparse.csr_matrix` with the neighbors of each row, nearest first; needs scipy.
 
-        distance: return 1 − similarity instead, as scikit-learn takes it for metric="precomputed".
+        kind: "distance" has 1 − cosine, as scikit-learn takes it for metric="precomputed"; "similarity" the cosine.
+        symmetric: with each edge in both directions; rows then differ in length. own: each vector is its own
+        first neighbor. Distances of 0 are stored.
         """
         try:
             from scipy.sparse import csr_matrix
         except ImportError as error:
-            raise MissingExtraError("to_scipy needs scipy: pip install 'logt-search[data]'") from error
-        values = np.maximum(1 - self.similarity, 0) if distance else self.similarity
-        return csr_matrix((values, self.rows, self.starts), shape=(len(self), len(self)))
+            raise MissingExtraError("to_csr needs scipy: pip install 'logt-search[data]'") from error
+        check_choice("kind", kind, ("distance", "similarity"))
+        a, b, similarity = edge_rows(self), self.rows.astype(np.int64), self.similarity
+        if symmetric:  # one value per pair: those of the two directions may be rounded differently
+            low, high = np.minimum(a, b), np.maximum(a, b)
+            _, first = np.unique(low * len(self) + high, return_index=True)
+            low, high, similarity = low[first], high[first], similarity[first]
+            a, b, similarity = np.append(low, high), np.append(high, low), np.append(similarity, similarity)
+        order = np.lexsort((-similarity, a))
+        a, b, values = a[order], b[order], similarity[order]
+        if kind == "distance":
+            values = np.maximum(1 - values, 0)
+        starts = np.searchsorted(a, np.arange(len(self) + 1))
+        if own:
+            mine = np.arange(len(self))
+            b, values = np.insert(b, starts[:-1], mine), np.insert(values, starts[:-1], float(kind != "distance"))
+            starts = starts + np.arange(len(self) + 1)
+        return csr_matrix((values, b, starts), shape=(len(self), len(self)))
 
     def to_networkx(self) -> Any:
         """Return a `networkx.DiGraph` with the ids as nodes and edges with a `similarity`; needs networkx."""
