@@ -199,7 +199,10 @@ def test_inconsistent_folders_and_pickles_are_refused(tmp_path, data):
     with pytest.raises(InvalidInputError, match="metric must be one of"):
         load_benchmark(tmp_path, metric="manhattan")
     (tmp_path / "ground_truth.json").rename(tmp_path / "gnd_roxford5k.pkl")
-    with pytest.raises(InvalidInputError, match=r"a pickle can run code; convert it to ground_truth\.json"):
+    with pytest.raises(InvalidInputError, match=r"gnd_roxford5k\.pkl is not a pickle of plain data"):
+        load_benchmark(tmp_path)
+    (tmp_path / "gnd_rparis6k.pkl").touch()
+    with pytest.raises(InvalidInputError, match=r"several ground truths: gnd_roxford5k\.pkl, gnd_rparis6k\.pkl"):
         load_benchmark(tmp_path)
 
 

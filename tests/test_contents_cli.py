@@ -146,7 +146,9 @@ def test_an_exported_index_can_be_built_again(tmp_path, X, names, run_logt):
     index.remove(index.ids[:5])
     index.save(tmp_path / "i")
     names = index.ids.tolist()
-    out = {kind: tmp_path / kind for kind in ("ids.npy", "ids.txt", "v.npy", "v.parquet", "g.npz", "g.parquet")}
+    out = {
+        kind: tmp_path / kind for kind in ("ids.npy", "ids.txt", "v.npy", "v.parquet", "v.h5", "g.npz", "g.parquet")
+    }
     for files in (("ids.npy", "v.npy", "g.npz"), ("ids.txt", "v.parquet", "g.parquet")):
         options = zip(("--ids", "--vectors", "--graph"), (out[file] for file in files), strict=True)
         run_logt("export", tmp_path / "i", *(word for pair in options for word in pair))
@@ -157,8 +159,10 @@ def test_an_exported_index_can_be_built_again(tmp_path, X, names, run_logt):
     assert (sparse.load_npz(out["g.npz"]) != graph.to_csr("similarity")).nnz == 0
     edges = pq.read_table(out["g.parquet"]).to_pylist()
     assert [edge["neighbor"] for edge in edges if edge["id"] == names[0]] == graph.neighbors(0)[0].tolist()
-    run_logt("build", out["v.parquet"], tmp_path / "again")
-    assert logt.open(tmp_path / "again").ids.tolist() == names
+    run_logt("export", tmp_path / "i", "--vectors", out["v.h5"])
+    for file in (out["v.parquet"], out["v.h5"]):
+        run_logt("build", file, tmp_path / "again", "--overwrite")
+        assert logt.open(tmp_path / "again").ids.tolist() == names
 
 
 def test_an_export_writes_nothing_that_is_not_asked_for(tmp_path, X, run_logt):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import re
 import subprocess
 import sys
@@ -45,9 +44,6 @@ def test_the_code_of_a_document_runs(document, tmp_path, monkeypatch):
             (tmp_path / folder).mkdir()
         example.write_encoders(tmp_path / "clip")
         example.draw("red", "dots", rng).save("photos/one.png")
-    if document.name == "reproduce.md":
-        truth = {"gnd": [{"easy": np.arange(2), "hard": [3], "junk": []}]}
-        (tmp_path / "gnd_roxford5k.pkl").write_bytes(pickle.dumps(truth))
     names: dict[str, object] = {}
     missing = []
     for block in blocks(document, "python"):

@@ -68,7 +68,8 @@ def _concatenate_lists(first: Sequence[ArrayLike], second: Sequence[ArrayLike]) 
 class Score:
     """mAP and mP@k in percent, averaged over the queries that have positives.
 
-    mean_ap: mAP. precision: mP@k by k. queries: the number of queries with positives. by_query: the average precision
+    mean_ap: mAP. mean_ap_1k: mAP@1k as ILIAS defines it. precision: mP@k by k.
+    queries: the number of queries with positives. by_query: the average precision
     of every query (NaN without positives). depth: the length of the shortest ranking, junk included. If it is less
     than the size of the collection, the rows that are not ranked count as not found, and the values are lower bounds.
     """
@@ -78,6 +79,7 @@ class Score:
     depth: int
     queries: int
     by_query: NDArray[np.float64] = field(repr=False)
+    mean_ap_1k: float = float("nan")
 
 
 def evaluate(rankings: Sequence[ArrayLike] | Array, truth: GroundTruth, ks: Sequence[int] = (1, 5, 10)) -> Score:
@@ -94,7 +96,8 @@ def evaluate(rankings: Sequence[ArrayLike] | Array, truth: GroundTruth, ks: Sequ
     scored = ~np.isnan(by_query)
     precision = {k: _mean_percent(np.array([precision_at(k, *case) for case in cases])) for k in ks}
     depth = min((int((ranking >= 0).sum()) for ranking, used in zip(lists, scored, strict=True) if used), default=0)
-    return Score(_mean_percent(by_query), precision, depth, int(scored.sum()), by_query)
+    at_1k = _mean_percent(np.array([average_precision_at(1000, *case) for case in cases]))
+    return Score(_mean_percent(by_query), precision, depth, int(scored.sum()), by_query, at_1k)
 
 
 def average_precision(ranking: ArrayLike, positives: ArrayLike, junk: ArrayLike = ()) -> float:
@@ -112,6 +115,20 @@ def average_precision(ranking: ArrayLike, positives: ArrayLike, junk: ArrayLike 
     precision_before = np.where(ranks > 0, found / np.maximum(ranks, 1), 1.0)
     precision = (found + 1) / (ranks + 1)
     return float(((precision_before + precision) / 2).sum() / len(relevant))
+
+
+def average_precision_at(k: int, ranking: ArrayLike, positives: ArrayLike, junk: ArrayLike = ()) -> float:
+    """Return AP@k as ILIAS defines it: the sum of the precisions at the positives among the first k, over min(k, P).
+
+    P is the number of positives; junk is removed from the ranking first. NaN if there are no positives.
+    """
+    k = check_int("k", k)
+    relevant = np.unique(np.asarray(positives, np.int64))
+    if not len(relevant):
+        return float("nan")
+    ranks = _ranks(ranking, relevant, junk)
+    ranks = ranks[ranks < k]
+    return float((np.arange(1, len(ranks) + 1) / (ranks + 1)).sum() / min(k, len(relevant)))
 
 
 def precision_at(k: int, ranking: ArrayLike, positives: ArrayLike, junk: ArrayLike = ()) -> float:

@@ -66,7 +66,7 @@ def export(
     index: AnyIndexPath,
     ids: Annotated[Path | None, typer.Option("--ids", help="Write the ids: .npy, or .txt, one per line.")] = None,
     vectors: Annotated[
-        Path | None, typer.Option(help="Write the stored approximations: .npy, or .parquet with the ids.")
+        Path | None, typer.Option(help="Write the stored approximations: .npy; .parquet or .h5 with the ids.")
     ] = None,
     graph: Annotated[
         Path | None,
@@ -81,7 +81,7 @@ def export(
 
     The graph has cosines. It is the stored one, or a new one with 50 neighbors per vector.
     """
-    wanted = ((ids, (".npy", ".txt")), (vectors, (".npy", ".parquet")), (graph, (".npz", ".parquet")))
+    wanted = ((ids, (".npy", ".txt")), (vectors, (".npy", ".parquet", ".h5", ".hdf5")), (graph, (".npz", ".parquet")))
     files = {path: suffixes for path, suffixes in wanted if path is not None}
     if len(files) != sum(path is not None for path, _ in wanted) or not files:
         raise InvalidInputError("pass one or more of --ids, --vectors and --graph, each with a file of its own")
@@ -142,6 +142,9 @@ def _write_vectors(blocks: Iterator[tuple[Array, Floats]], count: int, dim: int,
             start += len(X)
         rows.flush()
         return
+    if path.suffix in (".h5", ".hdf5"):
+        _write_hdf5(blocks, count, dim, path)
+        return
     pa, pq = _pyarrow(path)
     with ExitStack() as opened:
         writer = None
@@ -150,6 +153,21 @@ def _write_vectors(blocks: Iterator[tuple[Array, Floats]], count: int, dim: int,
             table = pa.table({"id": pa.array(ids.tolist()), "vector": lists})
             writer = writer or opened.enter_context(pq.ParquetWriter(path, table.schema))
             writer.write_table(table)
+
+
+def _write_hdf5(blocks: Iterator[tuple[Array, Floats]], count: int, dim: int, path: Path) -> None:
+    """Write the datasets index and features, as ILIAS has them."""
+    try:
+        import h5py
+    except ImportError as error:
+        raise MissingExtraError(f"writing {path} needs h5py: pip install 'logt-search[data]'") from error
+    with h5py.File(path, "w") as file:
+        features = file.create_dataset("features", (count, dim), np.float32)
+        names: list[Any] = []
+        for ids, X in blocks:
+            features[len(names) : len(names) + len(X)] = X
+            names += ids.tolist()
+        file["index"] = names
 
 
 def _write_graph(graph: NeighborGraph, path: Path) -> None:

@@ -12,6 +12,7 @@ from logt.cli import images, models
 from logt.cli.console import CommandsWithRay, err, out, say
 from logt.cli.contents import add, export, remove
 from logt.cli.demo import demo
+from logt.cli.evaluate import evaluate
 from logt.cli.graph import duplicates, link, pairs
 from logt.cli.reproduce import reproduce
 from logt.cli.serve import serve
@@ -32,7 +33,7 @@ app = typer.Typer(
 app.add_typer(images.app, name="images")
 app.add_typer(models.app, name="models")
 _COMMANDS: tuple[Callable[..., None], ...] = (
-    *(demo, build, convert, add, remove, search, tune, link, duplicates, pairs),
+    *(demo, build, convert, add, remove, search, evaluate, tune, link, duplicates, pairs),
     *(info, export, verify, compact, backup, restore, repair, serve, reproduce),
 )
 for command in _COMMANDS:

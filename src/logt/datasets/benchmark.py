@@ -13,7 +13,13 @@ import numpy as np
 
 from logt._internal.types import Array, Floats, Metric
 from logt._internal.validation import check_rows, normalize_rows, row_norms
-from logt.datasets.ground_truth import QUERY_SUFFIX, ground_truth_from_json, ground_truth_from_text, read_text
+from logt.datasets.ground_truth import (
+    QUERY_SUFFIX,
+    ground_truth_from_json,
+    ground_truth_from_text,
+    read_text,
+    read_truths,
+)
 from logt.datasets.mat_hdf5 import open_hdf5, own_object, read_mat
 from logt.datasets.synthetic import synthetic_collection
 from logt.datasets.vector_files import SUFFIXES, read_neighbors, read_vectors
@@ -37,7 +43,8 @@ _METRICS: dict[str, Metric] = {  # by their names in ann-benchmarks and VIBE
 }
 _LAYOUTS = (
     f"vectors and queries (each {', '.join(SUFFIXES)}), or .mat files with X and Q; with {_GROUND_TRUTH_JSON}, or "
-    f"{IMAGE_LIST} and *{QUERY_SUFFIX}, *_good.txt, *_ok.txt and *_junk.txt, or {_NEIGHBORS[0]}, or none of them; "
+    f"{IMAGE_LIST} and *{QUERY_SUFFIX}, *_good.txt, *_ok.txt and *_junk.txt, or gnd_*.pkl, or {_NEIGHBORS[0]}, or "
+    "none of them; "
     "an .hdf5 file of ann-benchmarks or VIBE"
 )
 
@@ -172,12 +179,10 @@ def _load_truths(folder: Path) -> dict[str, GroundTruth]:
         return ground_truth_from_text(query_files[0].parent, read_text(folder / IMAGE_LIST).split())
     for neighbors in (folder / name for name in _NEIGHBORS if (folder / name).is_file()):
         return {NEIGHBORS_PROTOCOL: GroundTruth.from_lists(list(read_neighbors(neighbors)))}
-    for pickle in folder.glob("gnd*.pkl"):
-        raise InvalidInputError(
-            f"{pickle} is not read, because a pickle can run code; convert it to {_GROUND_TRUTH_JSON} as "
-            "docs/how-to/reproduce.md shows"
-        )
-    return {}
+    pickles = sorted(folder.glob("gnd*.pkl"))
+    if len(pickles) > 1:
+        raise InvalidInputError(f"{folder} has several ground truths: {', '.join(file.name for file in pickles)}")
+    return read_truths(pickles[0], ()).protocols if pickles else {}
 
 
 def _load_hdf5(path: Path, metric: Metric | None) -> Benchmark:

@@ -117,6 +117,8 @@ def read_hdf5(source: Path | BinaryIO, name: str, column: str | None = None, ids
     with open_hdf5(source, name) as file:
         key, matrix = only_matrix(file, name, column)
         table = VectorTable(np.asarray(matrix), None, key)
+        if ids is None and {"index", "features"} <= set(file):  # as ILIAS has them
+            ids = "index"
         keys = [ids] if isinstance(ids, str) else [] if ids is False else filter(is_id_name, file)
         listed = {key: _inner_object(file, key, name) for key in keys}
         id_key = find_ids({key: _can_be_ids(found) for key, found in listed.items()}, ids, name)
