@@ -23,7 +23,7 @@ from logt.graph.diffusion import Diffusion
 from logt.graph.neighbor_graph import NeighborGraph
 from logt.index import Index
 from logt.integrations.faiss import from_faiss
-from logt.results import RangeResult, Report, SearchResult
+from logt.results import ItemResult, RangeResult, Report, SearchResult
 
 open = Index.open  # noqa: A001
 
@@ -40,6 +40,7 @@ __all__ = [
     "FormatVersionError",
     "Index",
     "InvalidInputError",
+    "ItemResult",
     "LockedError",
     "Method",
     "MissingExtraError",

@@ -163,6 +163,12 @@ class IndexBase:
         snapshot = self._snapshot
         return snapshot.to_user_ids(snapshot.ids)
 
+    @property
+    def items(self) -> Array | None:
+        """The item of each vector, in the order of `ids`; None if there are none."""
+        snapshot = self._snapshot
+        return None if snapshot.items is None else snapshot.items.to_user_items(snapshot.ids)
+
     # ------------------------------------------------------------------------------------------------ storage
 
     def save(self, path: str | os.PathLike[str] | None = None) -> None:
@@ -218,7 +224,7 @@ class IndexBase:
             "segment_size": self._segment_size,
             "next_id": snapshot.next_id,
         }
-        return StoredIndex(settings, self.method, snapshot.segments, snapshot.strings, snapshot.graph)
+        return StoredIndex(settings, self.method, snapshot.segments, snapshot.strings, snapshot.graph, snapshot.items)
 
     @overload
     @classmethod
@@ -364,7 +370,7 @@ class IndexBase:
         settings = dict(stored.settings)
         try:
             next_id = check_int("next_id", settings.pop("next_id"), least=0)
-            snapshot = Snapshot(stored.segments, next_id, stored.strings, stored.graph)
+            snapshot = Snapshot(stored.segments, next_id, stored.strings, stored.graph, stored.items)
             index = cls(**settings, method=stored.method, threads=threads)
             check_snapshot(snapshot, index.dim, index.metric, stored.method)
             for change in changes:

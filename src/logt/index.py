@@ -13,8 +13,9 @@ from logt._internal.params import SearchParams, SearchSettings, as_search_params
 from logt._internal.progress import shown_progress
 from logt._internal.threads import Progress, Workers
 from logt._internal.types import Array, Filter, Floats, Ids, SomeIds, Vectors
-from logt._internal.validation import as_matrix, check_int
+from logt._internal.validation import as_matrix, check_choice, check_int
 from logt.engine import costs
+from logt.engine.items import Items
 from logt.engine.linking import compute_links, link_many, link_new, refill_links
 from logt.engine.rerank import Rerank, is_function
 from logt.engine.searching import Searched, check_range, search_range
@@ -29,7 +30,7 @@ from logt.graph.neighbor_graph import NeighborGraph
 from logt.lists.calibration import EffortPoint, calibrate, calibrate_graph, measure_efforts, sample_vectors
 from logt.lists.method import Sketched
 from logt.metrics import check_queries, check_vectors
-from logt.results import RangeResult, Report, SearchResult
+from logt.results import ItemResult, RangeResult, Report, SearchResult
 from logt.storage.changes import Change
 
 MAX_NEIGHBORS = 1000
@@ -63,6 +64,7 @@ class Index(IndexBase):
         X: Vectors,
         ids: SomeIds | None = None,
         *,
+        items: SomeIds | None = None,
         threads: int | None = None,
         progress: Progress | bool | None = None,
     ) -> Array:
@@ -70,12 +72,14 @@ class Index(IndexBase):
 
         All or nothing: invalid rows, existing ids or an interrupt leave the index unchanged.
 
-        X: a NumPy array, a tensor (torch, cupy, jax) or a column of vectors (pyarrow, polars, pandas). threads: all
-        cores if None. progress: True draws bars; a function is called as progress(what, done, total).
+        X: a NumPy array, a tensor (torch, cupy, jax) or a column of vectors (pyarrow, polars, pandas). items: what
+        each vector belongs to, integers or strings, such as the photo of a region; `search` can then return items.
+        All vectors of an index have one, or none has. threads: all cores if None. progress: True draws bars; a
+        function is called as progress(what, done, total).
         """
         rows = self._check_vectors(X)
         with shown_progress(progress) as report, self._change() as snapshot:
-            return self._add(snapshot, rows, ids, self._workers(threads, report))
+            return self._add(snapshot, rows, ids, items, self._workers(threads, report))
 
     def _check_vectors(self, X: Any) -> Any:
         """Return vectors to add; on a device, they are checked when they are read."""
@@ -84,11 +88,17 @@ class Index(IndexBase):
         return check_vectors(X, self._dim, self._metric)
 
     def upsert(
-        self, X: Vectors, ids: SomeIds | None, *, threads: int | None = None, progress: Progress | bool | None = None
+        self,
+        X: Vectors,
+        ids: SomeIds | None,
+        *,
+        items: SomeIds | None = None,
+        threads: int | None = None,
+        progress: Progress | bool | None = None,
     ) -> Array:
         """Add the rows of X under the given ids, replacing vectors with the same ids; all or nothing.
 
-        threads, progress: as in `add`.
+        items, threads, progress: as in `add`.
         """
         rows = self._check_vectors(X)
         if ids is None:
@@ -98,16 +108,19 @@ class Index(IndexBase):
             left = snapshot.remove(old)
             if snapshot.graph is not None:  # also if all vectors are replaced: the new ones join the graph
                 left = replace(left, graph=snapshot.graph.remove(old))
-            return self._add(left, rows, ids, self._workers(threads, report), removed=old)
+            return self._add(left, rows, ids, items, self._workers(threads, report), removed=old)
 
-    def _add(self, snapshot: Snapshot, rows: Array, ids: Any, workers: Workers, removed: Ids | None = None) -> Array:
+    def _add(
+        self, snapshot: Snapshot, rows: Array, ids: Any, items: Any, workers: Workers, removed: Ids | None = None
+    ) -> Array:
         snapshot, new_ids = snapshot.assign_ids(ids, len(rows))
+        snapshot = snapshot.assign_items(new_ids, items)
         strings = None if snapshot.strings is None else tuple(snapshot.to_user_ids(new_ids).tolist())
         snapshot, segment = self._with_vectors(snapshot, rows, new_ids, workers)
         self._snapshot = snapshot = self._link_many(snapshot, workers)
         if removed is not None and len(removed):
             self._pending.record(Change.remove(removed))
-        if segment is not None:
+        if segment is not None and snapshot.items is None:  # the log has no items
             self._pending.record(Change.add(segment, strings))
         elif len(rows):
             self._pending.rewrite()
@@ -282,6 +295,7 @@ class Index(IndexBase):
         rerank: Rerank | None = None,
         threads: int | None = None,
         on_invalid: Literal["raise", "ignore"] = "raise",
+        by: Literal["vector", "item"] = "vector",
         **settings: Unpack[SearchSettings],
     ) -> SearchResult:
         """Return the k best vectors for each row of Q, or for one query of shape (dim,).
@@ -292,12 +306,14 @@ class Index(IndexBase):
         (cosine only); the scores are then those of the diffusion. A function (query, ids, scores) -> scores re-ranks
         the max(k, 100) best of each query. threads: the default of the index if None.
         on_invalid: "ignore" returns ids of -1 for queries with NaN, infinity, or a norm that is too large or small
-        (under cosine: 0), instead of raising.
+        (under cosine: 0), instead of raising. by: "item" returns the k best items, which `add` was given, each with
+        the id and the score of its best vector, as a `logt.ItemResult`.
         """
         self._refuse_damage()
+        check_choice("by", by, ("vector", "item"))
         key, state = None, self._state  # one state, read once
         any_threads = threads is None or (type(threads) is int and threads > 0)  # one query uses one
-        if filter is None and rerank is None and any_threads and on_invalid == "raise":
+        if filter is None and rerank is None and any_threads and on_invalid == "raise" and by == "vector":
             key = key_of_search(Q, self._dim, k, params, settings)
             if key is not None and (known := state.search_known(key, Q)) is not None:
                 return known
@@ -313,6 +329,14 @@ class Index(IndexBase):
             filter,
             workers,
         )
+        if by == "item":
+            if len(snapshot) and snapshot.items is None:
+                raise InvalidInputError("the vectors of this index have no items; pass items to add")
+            items = snapshot.items or Items()
+            scores, ids = searched.search(Q, k, params, rerank, on_invalid, items)
+            result = ItemResult(scores, snapshot.to_user_ids(ids))
+            result.items = items.to_user_items(ids)
+            return result
         scores, ids = searched.search(Q, k, params, rerank, on_invalid)
         if key is not None and not params.expand:
             state.keep(key, k, state.method.limits(params))
@@ -383,6 +407,7 @@ class Index(IndexBase):
         about = costs.costs(snapshot.segments, self._dim)
         parts = about.pop("bytes by part")
         parts["string ids"] = 0 if snapshot.strings is None else snapshot.strings.nbytes
+        parts["items"] = 0 if snapshot.items is None else snapshot.items.nbytes
         parts["graph"] = state.graph_bytes
         total = sum(parts.values())
         return Report(

@@ -28,6 +28,15 @@ class SearchResult(NamedTuple):
         return np.isfinite(self.scores).sum(axis=-1)
 
 
+class ItemResult(SearchResult):
+    """The result of a search by item: `ids` are those of the best vector of each item.
+
+    items: the items, in the shape of `ids`; -1, or None if items are strings, where there are fewer than k.
+    """
+
+    items: Array
+
+
 def pad_results(
     scores: Floats, ids: Ids, queries: int, valid: Mask | None, k: int, worst: float
 ) -> tuple[Floats, Ids]:

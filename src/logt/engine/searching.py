@@ -13,6 +13,7 @@ from logt._internal.params import SearchParams, check_k
 from logt._internal.threads import SERIAL, Workers
 from logt._internal.types import Array, Floats, Ids, Metric
 from logt._internal.validation import as_matrix, check_choice, check_float, normalize_rows, row_norms
+from logt.engine.items import Items, best_of_items
 from logt.engine.protocols import Method
 from logt.engine.rerank import CANDIDATES, as_diffusion, diffuse, is_function, rescore
 from logt.engine.snapshot import Snapshot
@@ -41,8 +42,13 @@ class Searched:
     filter: Any = None
     workers: Workers = SERIAL
 
-    def search(self, Q: Any, k: Any, params: SearchParams, rerank: Any, on_invalid: str) -> tuple[Floats, Ids]:
-        """Return (scores, integer ids), (nq, k) each, or (k,) for one query of shape (dim,): see `Index.search`."""
+    def search(
+        self, Q: Any, k: Any, params: SearchParams, rerank: Any, on_invalid: str, items: Items | None = None
+    ) -> tuple[Floats, Ids]:
+        """Return (scores, integer ids), (nq, k) each, or (k,) for one query of shape (dim,): see `Index.search`.
+
+        items: return the best vectors of k items.
+        """
         check_choice("on_invalid", on_invalid, ("raise", "ignore"))
         k = check_k(k, self.vectors)
         given = to_numpy(Q)
@@ -57,13 +63,20 @@ class Searched:
         if params.expand and len(used):
             first = self.find(used, check_k(params.expand, self.vectors, "expand"), limits)
             used = expand_queries(self.reconstruct, used, *first, params.alpha)
-        width = diffusion.results(k) if diffusion else max(k, CANDIDATES) if function else k
-        scores, ids = self.find(used, width, limits)
-        if function is not None:
-            scores, ids = rescore(function, used, (scores, ids), self.to_user_ids, self.metric)
-            scores, ids = scores[:, :k], ids[:, :k]
-        if diffusion is not None:
-            scores, ids = diffuse(self.linked(), diffusion, scores, ids, k, self.filter, self.workers)
+
+        def ranked(Q: Floats, k: int) -> tuple[Floats, Ids]:
+            width = diffusion.results(k) if diffusion else max(k, CANDIDATES) if function else k
+            scores, ids = self.find(Q, width, limits)
+            if function is not None:
+                scores, ids = rescore(function, Q, (scores, ids), self.to_user_ids, self.metric)
+            if diffusion is not None:
+                scores, ids = diffuse(self.linked(), diffusion, scores, ids, k, self.filter, self.workers)
+            return scores[:, :k], ids[:, :k]
+
+        if items is None:
+            scores, ids = ranked(used, k)
+        else:
+            scores, ids = best_of_items(ranked, used, k, items, self.vectors, worst_score(self.metric))
         if valid is not None or ids.shape[1] < k:
             scores, ids = pad_results(scores, ids, len(queries), valid, k, worst_score(self.metric))
         single = np.ndim(given) == 1 and len(matrix) == 1

@@ -11,6 +11,7 @@ import numpy as np
 from logt._internal.segment import Segment
 from logt._internal.types import Array, Floats, Ids, Mask, Metric
 from logt._internal.validation import as_int_ids, as_mask, call_filter, check_new_ids, split_mask
+from logt.engine.items import Items
 from logt.engine.protocols import Method
 from logt.engine.string_ids import StringIds, as_strings, check_distinct
 from logt.errors import InvalidInputError
@@ -25,13 +26,14 @@ class Snapshot:
     """Segments, and the integer id that the next vector gets: ids are never reused.
 
     If the ids of the index are strings, `strings` maps them to the integers that the segments know. `graph` is the
-    neighbor graph, if there is one.
+    neighbor graph, if there is one. `items` are what the vectors show, of all of them or of none.
     """
 
     segments: tuple[Segment, ...] = ()
     next_id: int = 0
     strings: StringIds | None = None
     graph: StoredGraph | None = None
+    items: Items | None = None
 
     def __len__(self) -> int:
         return sum(segment.count for segment in self.segments)
@@ -97,10 +99,19 @@ class Snapshot:
         ints = np.arange(self.next_id, self.next_id + count, dtype=np.int64)
         return replace(self, strings=known.add(strings, ints)), ints
 
+    def assign_items(self, ids: Ids, items: Any) -> Snapshot:
+        """Return the snapshot that knows the items of new vectors."""
+        if not len(ids) or (items is None and self.items is None):
+            return self
+        if items is None or (self.items is None and len(self)):
+            have = "no items" if self.items is None else "items"
+            raise InvalidInputError(f"the vectors of this index have {have}, and so must new ones; nothing was added")
+        return replace(self, items=(self.items or Items()).add(ids, items))
+
     def with_ids(self, ids: Ids, strings: tuple[str, ...] | None) -> Snapshot:
         """Return the snapshot that knows integer ids which another process has assigned, and their strings."""
-        if self._holds(ids).any():
-            raise InvalidInputError("an id is added twice")
+        if self._holds(ids).any() or self.items is not None:
+            raise InvalidInputError("an id is added twice, or without an item")
         if strings is None:
             if self.strings is not None:
                 raise InvalidInputError("the ids of this index are strings")
@@ -124,7 +135,7 @@ class Snapshot:
         left = (segment.remove(unique) for segment in self.segments)
         segments = tuple(segment for segment in left if segment.count)
         if not segments:
-            return replace(self, segments=(), strings=None, graph=None)
+            return replace(self, segments=(), strings=None, graph=None, items=None)
         graph = None if self.graph is None else self.graph.remove(unique)
         return replace(self, segments=segments, graph=graph)
 
@@ -136,10 +147,14 @@ class Snapshot:
     def _strings_in_use(self) -> StringIds | None:
         return None if self.strings is None else self.strings.keep(self.ids)
 
+    @property
+    def _items_in_use(self) -> Items | None:
+        return None if self.items is None else self.items.keep(self.ids)
+
     def compact(self, segments: tuple[Segment, ...]) -> Snapshot:
         """Return the snapshot with compacted segments, and without what string ids and the graph do not need."""
         graph = None if self.graph is None else self.graph.compact()
-        return replace(self, segments=segments, strings=self._strings_in_use, graph=graph)
+        return replace(self, segments=segments, strings=self._strings_in_use, graph=graph, items=self._items_in_use)
 
     def without_waste(self) -> Snapshot:
         """Return the snapshot without the removed rows of segments, strings and the graph where these are the most.
@@ -147,13 +162,15 @@ class Snapshot:
         This takes time in proportion to what is left, so each removal pays for a constant part of it.
         """
         segments = tuple(s.compact() if _is_wasteful(len(s), s.count) else s for s in self.segments)
-        strings, graph = self.strings, self.graph
+        strings, graph, items = self.strings, self.graph, self.items
+        if items is not None and _is_wasteful(len(items.ids), len(self)):
+            items = self._items_in_use
         if strings is not None and _is_wasteful(len(strings), len(self)):
             strings = self._strings_in_use
         if graph is not None and _is_wasteful(len(graph), graph.count):
             graph = graph.compact()
-        same = segments == self.segments and strings is self.strings and graph is self.graph
-        return self if same else replace(self, segments=segments, strings=strings, graph=graph)
+        same = (strings, graph, items) == (self.strings, self.graph, self.items) and segments == self.segments
+        return self if same else replace(self, segments=segments, strings=strings, graph=graph, items=items)
 
     def merge(self, other: Snapshot) -> Snapshot:
         """Return the snapshot with all vectors of another."""
@@ -167,7 +184,16 @@ class Snapshot:
         both = np.sort(theirs[self._holds(theirs)])
         if len(both):
             raise InvalidInputError(f"id {both[0]} is in both indexes; nothing was merged")
-        return replace(self, segments=self.segments + other.segments, next_id=max(self.next_id, other.next_id))
+        next_id, items = max(self.next_id, other.next_id), self._merge_items(other)
+        return replace(self, segments=self.segments + other.segments, next_id=next_id, items=items)
+
+    def _merge_items(self, other: Snapshot, shift: int = 0) -> Items | None:
+        """Return the items of both; shift: what is added to the ids of the other."""
+        if len(self) and (self.items is None) != (other.items is None):
+            raise InvalidInputError("the vectors of one index have items, those of the other have none")
+        if other.items is None:
+            return None
+        return (self.items or Items()).add(other.ids + shift, other.items.to_user_items(other.ids))
 
     def _merge_strings(self, other: Snapshot, theirs: StringIds) -> Snapshot:
         """Integer ids behind strings are private to an index: those of the other are moved behind ours."""
@@ -178,8 +204,9 @@ class Snapshot:
         if self.next_id + other.next_id >= _MAX_ID:
             raise InvalidInputError(f"no ids are left after {self.next_id}; nothing was merged")
         moved = tuple(replace(segment, ids=segment.ids + self.next_id) for segment in other.segments)
-        strings = mine.append(theirs.shift(self.next_id))
-        return replace(self, segments=self.segments + moved, next_id=self.next_id + other.next_id, strings=strings)
+        strings, items = mine.append(theirs.shift(self.next_id)), self._merge_items(other, self.next_id)
+        next_id = self.next_id + other.next_id
+        return replace(self, segments=self.segments + moved, next_id=next_id, strings=strings, items=items)
 
     # ------------------------------------------------------------------------------------------------ reading
 
@@ -245,6 +272,8 @@ def check_snapshot(snapshot: Snapshot, dim: int, metric: Metric, method: Method)
         linked = graph.ids[graph.live]
         if not np.array_equal(linked, ids) and not np.isin(linked, ids).all():
             raise InvalidInputError("the neighbor graph does not fit the vectors")
+    if snapshot.items is not None and not np.isin(ids, snapshot.items.ids).all():
+        raise InvalidInputError("the items do not fit the vectors")
     if snapshot.strings is not None:
         known = {number for _, number in snapshot.strings.items()}
         if len(known) != len(snapshot.strings) or not known.issuperset(ids.tolist()):

@@ -20,7 +20,7 @@ MANIFEST = "manifest.json"
 FORMAT = 1
 """Of the files that this version writes and reads."""
 
-_KINDS = "model|segment|refinement|removed|strings|graph|unlinked|sample|links"
+_KINDS = "model|segment|refinement|removed|strings|items|graph|unlinked|sample|links"
 ARRAY_FILE = rf"({_KINDS})-[0-9a-f]{{16}}\.safetensors"
 """The names of the files that a manifest names."""
 

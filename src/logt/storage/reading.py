@@ -8,6 +8,7 @@ from typing import Any
 
 from logt._internal.segment import Segment
 from logt._internal.types import Array
+from logt.engine.items import Items
 from logt.engine.string_ids import Layer, StringIds
 from logt.graph.stored_graph import StoredGraph
 from logt.storage.manifest import method_from_json
@@ -29,7 +30,8 @@ class Reader:
     def index(self) -> StoredIndex:
         """Return the whole index."""
         segments = tuple(map(self.segment, self._manifest["segments"]))
-        return StoredIndex(self._manifest["settings"], self.method, segments, self.strings(), self.graph())
+        more = self.strings(), self.graph(), self.items()
+        return StoredIndex(self._manifest["settings"], self.method, segments, *more)
 
     def segment(self, entry: Mapping[str, Any]) -> Segment:
         """Return the segment of an entry."""
@@ -63,6 +65,15 @@ class Reader:
         layer = Layer.from_arrays(self._load(name))
         self.names.note(name, layer)
         return layer
+
+    def items(self) -> Items | None:
+        """Return the items of the vectors, None if there are none."""
+        name = self._manifest.get("items")
+        if name is None:
+            return None
+        items = Items.from_arrays(self._load(name))
+        self.names.note(name, items)
+        return items
 
     def graph(self) -> StoredGraph | None:
         """Return the neighbor graph, None if there is none."""

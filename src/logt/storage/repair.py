@@ -18,6 +18,7 @@ import numpy as np
 
 from logt._internal.segment import Segment, check_ids, unpack_removals
 from logt._internal.types import Array, Ids, Mask
+from logt.engine.items import Items
 from logt.engine.string_ids import Layer
 from logt.errors import CorruptIndexError
 from logt.storage import changes
@@ -151,13 +152,20 @@ class _Examiner:
             self._guess_removals(kept)
             strings = self._string_files(kept)
             graph = self._graph_files(complete=complete)
+            items = self._items_file()
         entries = [segment.entry for segment in kept]
         log, generation, old_log = self._read_log({entry["model"] for entry in entries})
-        used = {name for entry in entries for name in entry.values()} | set(strings or ()) | set(graph.values())
+        used = (
+            {name for entry in entries for name in entry.values()}
+            | set(strings or ())
+            | set(graph.values())
+            | set(items.values())
+        )
         files = manifest["files"] | self._writer.files
         repaired = {
-            **{key: value for key, value in manifest.items() if key not in ("state", "graph")},
+            **{key: value for key, value in manifest.items() if key not in ("state", "graph", "items")},
             **({"graph": graph} if graph else {}),
+            **items,
             "generation": generation + 1,
             "segments": entries,
             "models": {name: kind for name, kind in manifest["models"].items() if name in used},
@@ -280,6 +288,20 @@ class _Examiner:
                     continue
                 self._strings |= dict(zip(layer.ints.tolist(), layer.strings, strict=True))
                 self._newest |= layer.lookup
+
+    def _items_file(self) -> dict[str, str]:
+        """Return the entry of the items; none if they are damaged."""
+        name = self._manifest.get("items")
+        if name is None:
+            return {}
+        if name not in self._bad:
+            try:
+                Items.from_arrays(self._loaded[name])
+                return {"items": name}
+            except UNUSABLE as error:
+                self._bad[name] = f"its arrays do not fit together: {error}"
+        self._lose("the items of all vectors", self._damage([name]))
+        return {}
 
     def _string_files(self, kept: list[_Kept]) -> list[str] | None:
         """Return the files of string ids; vectors whose ids are lost get new ones."""

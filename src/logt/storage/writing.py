@@ -10,6 +10,7 @@ import numpy as np
 
 from logt._internal.segment import Segment
 from logt._internal.types import Array
+from logt.engine.items import Items
 from logt.engine.protocols import Method
 from logt.engine.string_ids import StringIds
 from logt.graph.stored_graph import StoredGraph
@@ -19,13 +20,14 @@ from logt.storage.manifest import FORMAT, stage_to_json
 
 @dataclass(frozen=True)
 class StoredIndex:
-    """Everything that is stored of an index: settings, method, segments, string ids, neighbor graph."""
+    """Everything that is stored of an index: settings, method, segments, string ids, neighbor graph, items."""
 
     settings: Mapping[str, Any]
     method: Method
     segments: tuple[Segment, ...]
     strings: StringIds | None = None
     graph: StoredGraph | None = None
+    items: Items | None = None
 
 
 class FileNames:
@@ -88,6 +90,7 @@ class Writer:
             "segments": entries,
             "strings": strings,
             **({} if stored.graph is None else {"graph": self.graph(stored.graph)}),
+            **({} if stored.items is None else {"items": self.write("items", stored.items.arrays, stored.items)}),
             "files": self.files,
         }
 
