@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pickle
 import struct
 import tempfile
 from collections.abc import Callable, Iterable
@@ -38,6 +39,7 @@ from logt.storage import changes
 from logt.storage.files import checksum
 from logt.storage.manifest import manifest_bytes
 
+NAMES = np.array([f"name {row}" for row in range(12)])
 GOLDEN = Path(__file__).parent / "golden" / "format-1"
 
 
@@ -70,7 +72,19 @@ def index_seeds():
             writer.remove(["n3", "new 1"])
             writer.save()
 
-    return [written(linked), *map(files_of, sorted(path for path in GOLDEN.iterdir() if path.is_dir()))]
+    def with_items(folder):
+        index = logt.Index(8)
+        index.add(X, items=[f"i{row // 2}" for row in range(12)])
+        index.save(folder)
+        with logt.open(folder, "a") as writer:
+            writer.remove([3])
+            writer.save()
+
+    return [
+        written(linked),
+        written(with_items),
+        *map(files_of, sorted(path for path in GOLDEN.iterdir() if path.is_dir())),
+    ]
 
 
 def sign(folder):
@@ -91,6 +105,8 @@ def search_index(folder):
     queries = np.ones((2, min(index.dim, 1000)))
     index.search(queries, 5)
     index.search(queries, 5, effort=1.0)
+    if index.items is not None:
+        index.search(queries, 5, by="item")
     if index.report()["linked"]:
         index.search(queries, 3, rerank="diffusion")
         index.links.groups(0.5)
@@ -149,7 +165,7 @@ def search_log(folder):
 
 def vector_seeds(*suffixes):
     def npz(file):
-        np.savez_compressed(file, X=X, label=np.arange(3))
+        np.savez_compressed(file, X=X, label=np.arange(3), id=NAMES)
 
     def hdf5(file):
         import h5py
@@ -157,13 +173,15 @@ def vector_seeds(*suffixes):
         with h5py.File(file, "w") as out:
             out.create_dataset("train", data=X, chunks=(5, 3), compression="gzip", shuffle=True)
             out.create_dataset("other", data=X)
+            if "list" in file.name:  # a child process reads them, which takes a while
+                out["id"] = NAMES.tolist()
 
     def parquet(file):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         kind = pa.list_(pa.float32(), 8) if "list" in file.name else pa.list_(pa.float32())
-        pq.write_table(pa.table({"vector": pa.array(X.tolist(), kind)}), file, row_group_size=5)
+        pq.write_table(pa.table({"id": NAMES, "vector": pa.array(X.tolist(), kind)}), file, row_group_size=5)
 
     def vecs(file):
         kind = np.float32 if file.suffix == ".fvecs" else np.uint8
@@ -176,7 +194,7 @@ def vector_seeds(*suffixes):
     writers = {
         ".npy": lambda file: np.save(file, X.astype(np.float16 if "list" in file.name else np.float32)),
         ".npz": npz,
-        ".csv": lambda file: np.savetxt(file, X, "%.3g", ",", header="a,b"),
+        ".csv": lambda file: np.savetxt(file, X, "%.3g", ",", header="a,id,c", comments=""),
         ".hdf5": hdf5,
         ".parquet": parquet,
     }
@@ -195,22 +213,22 @@ def content_of(write, name):
 
 def read_all_vectors(folder):
     """Read vectors as `logt build` does: from a file, from the standard input, by block, and by URL."""
-    from logt.datasets import read_vectors
     from logt.datasets.row_files import read_rows, rows_shape
-    from logt.datasets.vector_files import read_stream
+    from logt.datasets.tables import VectorTable
+    from logt.datasets.vector_files import read_stream, read_table
 
     def add(read, source):
-        vectors = getattr(found := read(source), "vectors", found)
-        if vectors.size <= 10_000:
-            logt.Index(vectors.shape[1]).add(vectors)
+        table = read(source)
+        if table.vectors.size <= 10_000:
+            logt.Index(table.vectors.shape[1]).add(table.vectors, table.ids)
 
     def first_rows(source):
-        return read_rows(source, 0, min(3, rows_shape(source)[0]))
+        return VectorTable(read_rows(source, 0, min(3, rows_shape(source)[0])))
 
     for path in sorted(folder.iterdir()):
         memory_files().pipe(f"/fuzz/{path.name}", path.read_bytes())
         stream = io.BytesIO(path.read_bytes())
-        ways = [(read_vectors, path), (read_stream, stream), (first_rows, str(path))]
+        ways = [(read_table, path), (read_stream, stream), (first_rows, str(path))]
         all_of(*(partial(add, *way) for way in (*ways, (first_rows, f"memory://fuzz/{path.name}"))))
 
 
@@ -254,7 +272,13 @@ def benchmark_seeds():
             file.attrs["distance"] = "euclidean"
             file["train"], file["test"], file["neighbors"] = X, X[:2], np.arange(6).reshape(2, 3)
 
-    return [written(write) for write in (mat_5, mat_73, bins, ann_benchmarks)]
+    def revisited(folder):
+        np.save(folder / "vectors.npy", X)
+        np.save(folder / "queries.npy", X[:1])
+        query = {"easy": np.arange(2), "hard": [np.int64(3)], "junk": [], "bbx": np.ones(4)}
+        (folder / "gnd_a.pkl").write_bytes(pickle.dumps({"gnd": [query], "imlist": ["a", "b"]}))
+
+    return [written(write) for write in (mat_5, mat_73, bins, ann_benchmarks, revisited)]
 
 
 def read_benchmark(folder):

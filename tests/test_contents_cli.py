@@ -34,6 +34,10 @@ def write(path, X, names=NAMES, id_name="id"):
         path.write_text("\n".join([id_name + ",x,y,z,s,t,u,v,w", *lines]))
 
 
+def h5py_file(path):
+    return pytest.importorskip("h5py").File(path, "a")
+
+
 TABLES = ["x.parquet", "x.npz", "x.h5", "x.csv"]
 
 
@@ -118,6 +122,19 @@ def test_hdf5_names_may_be_inside_of_groups_but_not_behind_links(tmp_path, X):
     for wanted in ("other/x", "photos/names/x"):
         with pytest.raises(logt.InvalidInputError, match=r"is a link|has no 'x'"):
             read_table(tmp_path / "x.h5", wanted)
+
+
+def test_strings_that_hdf5_does_not_find_end_in_an_error(tmp_path, X, monkeypatch):
+    """In a damaged file, HDF5 may look for them forever, so a child process reads them."""
+    write(tmp_path / "x.h5", X)
+    monkeypatch.setattr("logt.datasets.mat_hdf5._CHILD_SECONDS", 0.0)
+    monkeypatch.setattr("logt.datasets.mat_hdf5._STRINGS_PER_SECOND", 1e9)
+    with pytest.raises(logt.InvalidInputError, match="the strings of 'id' cannot be read: took more than 0 s"):
+        read_table(tmp_path / "x.h5", "a")
+    with h5py_file(tmp_path / "x.h5") as file:
+        del file["id"]
+        file["id"] = np.array(NAMES, "S")  # these have a fixed length
+    assert read_table(tmp_path / "x.h5", "a").ids.tolist() == NAMES
 
 
 def test_add_replaces_or_refuses_known_ids_and_remove_takes_ids_and_files(tmp_path, X, run_logt):

@@ -310,13 +310,13 @@ class Index(IndexBase):
         the id and the score of its best vector, as a `logt.ItemResult`.
         """
         self._refuse_damage()
-        check_choice("by", by, ("vector", "item"))
         key, state = None, self._state  # one state, read once
         any_threads = threads is None or (type(threads) is int and threads > 0)  # one query uses one
         if filter is None and rerank is None and any_threads and on_invalid == "raise" and by == "vector":
             key = key_of_search(Q, self._dim, k, params, settings)
             if key is not None and (known := state.search_known(key, Q)) is not None:
                 return known
+        check_choice("by", by, ("vector", "item"))
         workers = self._workers(threads)
         if rerank is not None and not is_function(rerank):
             state = self._linked(state, workers)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from logt._internal.subprocess_worker import Child, ChildError
 from logt._internal.types import Array
 from logt.datasets.mat_5 import read_mat_5
 from logt.datasets.tables import IdName, VectorTable, find_ids, is_id_name, known_name
@@ -17,6 +20,7 @@ from logt.errors import InvalidInputError, MissingExtraError
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _MATLAB_HEADER_BYTES = 512
 _NAMES = ("X", "Q")
+_CHILD_SECONDS, _STRINGS_PER_SECOND, _CHILD_BYTES = 10.0, 20_000, 1 << 32
 
 
 def read_mat(path: Path) -> dict[str, Array]:
@@ -122,12 +126,46 @@ def read_hdf5(source: Path | BinaryIO, name: str, column: str | None = None, ids
         keys = [ids] if isinstance(ids, str) else [] if ids is False else filter(is_id_name, file)
         listed = {key: _inner_object(file, key, name) for key in keys}
         id_key = find_ids({key: _can_be_ids(found) for key, found in listed.items()}, ids, name)
-        return table if id_key is None else table.with_ids(listed[id_key], id_key, name)
+        if id_key is None:
+            return table
+        found = listed[id_key]
+        if _has_any_length(found) and len(found) == len(table.vectors):
+            found = _read_strings(source, id_key, name, len(found))
+        return table.with_ids(found, id_key, name)
 
 
 def _can_be_ids(found: Any) -> bool:
+    return getattr(found, "ndim", 0) == 1 and (found.dtype.kind in "iuS" or _has_any_length(found))
+
+
+def _has_any_length(found: Any) -> bool:
+    """Return whether a dataset has strings of any length."""
     import h5py
 
-    if getattr(found, "ndim", 0) != 1:
-        return False
-    return found.dtype.kind in "iuS" or h5py.check_string_dtype(found.dtype) is not None
+    kind = h5py.check_string_dtype(found.dtype)
+    return kind is not None and kind.length is None
+
+
+def _read_strings(source: Path | BinaryIO, key: str, name: str, count: int) -> list[str]:
+    """Return strings of any length, read by a child process: in a damaged file, HDF5 may look for them forever."""
+    if isinstance(source, Path):
+        place, data = str(source.resolve()), b""
+    else:
+        source.seek(0)
+        place, data = "", source.read()
+    child = Child("logt.datasets.mat_hdf5:strings_in_child", memory=_CHILD_BYTES, quiet=True)
+    try:
+        answer, _ = child.ask(json.dumps([place, key]).encode(), data, _CHILD_SECONDS + count / _STRINGS_PER_SECOND)
+    except ChildError as error:
+        raise InvalidInputError(f"{name}: the strings of {key!r} cannot be read: {error}") from error
+    finally:
+        child.kill()
+    strings: list[str] = json.loads(answer)
+    return strings
+
+
+def strings_in_child(request: bytes, data: bytes) -> tuple[bytes, bytes]:
+    """Answer a request of `_read_strings`, in the child process."""
+    place, key = json.loads(request)
+    with open_hdf5(Path(place) if place else BytesIO(data)) as file:
+        return json.dumps(_inner_object(file, key, place).asstr()[:].tolist()).encode(), b""
