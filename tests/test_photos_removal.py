@@ -130,7 +130,7 @@ def test_photos_that_come_back_are_not_described_again(trips, small, described, 
     assert [found for found, _ in photos.search(trips / name, 5)][:1] == ranking[:1] == [name]
     assert len({photo.width for photo in photos.details()}) == 1
     with closing(Catalog(trips / ".logt")) as opened:
-        assert list(opened.stamps("removed")) == ["disk/5/56.png"]  # as it was before it changed
+        assert not opened.stamps("removed")
     assert counts(update(trips)) == (0, 0, 0, 60, 0)
 
 

@@ -107,7 +107,7 @@ def index(
     except KeyboardInterrupt:
         err.print("interrupted; run the same command again to resume")
         raise typer.Exit(130) from None
-    _print_summary(summary, path or folder / DEFAULT_NAME, time.perf_counter() - start, as_json)
+    _print_summary(summary, path or folder, path or folder / DEFAULT_NAME, time.perf_counter() - start, as_json)
 
 
 @app.command()
@@ -222,7 +222,7 @@ def demo(
     say(f"search in them with: logt serve {target / 'collection'} --open")
 
 
-def _print_summary(summary: Summary, path: Path, seconds: float, as_json: bool) -> None:
+def _print_summary(summary: Summary, folder: Path, path: Path, seconds: float, as_json: bool) -> None:
     if as_json:
         print_json({**asdict(summary), "seconds": seconds, "index": str(path)})
         return
@@ -232,12 +232,17 @@ def _print_summary(summary: Summary, path: Path, seconds: float, as_json: bool) 
         say(f"… and {len(summary.failed) - _MAX_FAILURES:,} more that failed; --json lists all")
     indexed = summary.added + summary.changed
     others = f", {count_of(summary.others, 'other file')}" if summary.others else ""
+    moved = f"{summary.moved:,} moved, " if summary.moved else ""
     rate = f", {indexed / seconds:,.1f} photos/s" if indexed else ""
     say(
-        f"{summary.added:,} added, {summary.changed:,} changed, {summary.removed:,} removed, "
+        f"{summary.added:,} added, {summary.changed:,} changed, {summary.removed:,} removed, {moved}"
         f"{summary.unchanged:,} unchanged, {len(summary.failed):,} failed{others}; {seconds:,.1f} s{rate}"
     )
     say(f"index: {path}")
+    if summary.added + summary.changed + summary.moved + summary.unchanged:
+        say(f"search in it with: logt serve {folder} --open")
+    else:
+        say(f"there are no photos in {folder}; copy some there, and run this command again")
 
 
 def _read_thumbnail(photos: Photos, name: str) -> Image | None:

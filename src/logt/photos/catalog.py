@@ -27,7 +27,9 @@ CATALOG_FILES = [CATALOG_FILE + suffix for suffix in ("", "-journal", "-wal", "-
 # vector in the index, NULL until it has one.
 # others: files that are not photos, such as videos; they are not read again until they change.
 # removed: photos that were removed lately; descriptor: as above, or with a whitening, the vector in the index; time:
-# of the removal, in seconds. Catalogs of earlier versions do not have this table.
+# of the removal, in seconds.
+# contents: the checksum of the bytes of photos and of removed photos.
+# Catalogs of earlier versions do not have these two tables.
 # notes: the row 'relearn' exists while everything is being indexed again, and holds the new manifest.
 _TABLES = {
     "photos": (
@@ -40,6 +42,7 @@ _TABLES = {
         "width INTEGER NOT NULL, height INTEGER NOT NULL, taken TEXT NOT NULL, descriptor BLOB NOT NULL, "
         "whitening TEXT, time INTEGER NOT NULL)"
     ),
+    "contents": "CREATE TABLE contents (name TEXT PRIMARY KEY, content BLOB NOT NULL)",
     "notes": "CREATE TABLE notes (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
 }
 MAX_REMOVED, REMOVED_SECONDS = 50_000, 30 * 86400
@@ -86,8 +89,8 @@ class Catalog:
                     for table in _TABLES.values():
                         db.execute(table)
                 tables = self._check_schema(db)
-                if create and "removed" not in tables:
-                    db.execute(_TABLES["removed"])
+                for missing in _TABLES.keys() - tables if create else ():
+                    db.execute(_TABLES[missing])
         except BaseException:
             self._connection.close()
             raise
@@ -114,10 +117,11 @@ class Catalog:
         whitening: str | None = None,
         *,
         keep_descriptors: bool = True,
+        contents: Mapping[str, bytes] | None = None,
     ) -> None:
         """Add or replace photos with new descriptors.
 
-        whitening: of their vectors, which are saved next; None if they are saved later.
+        whitening: of their vectors, which are saved next; None if they are saved later. contents: checksums of files.
         """
         rows = (
             (name, *stamp, *details, descriptor.astype(np.float16).tobytes() if keep_descriptors else None, whitening)
@@ -125,6 +129,20 @@ class Catalog:
         )
         with self._transaction() as db:
             db.executemany("INSERT OR REPLACE INTO photos VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            for table in ("removed", "contents"):  # what was known of these names is no longer true
+                db.executemany(f"DELETE FROM {table} WHERE name = ?", ((name,) for name, *_ in photos))
+            db.executemany("INSERT INTO contents VALUES (?, ?)", (contents or {}).items())
+
+    def contents(self) -> dict[str, bytes]:
+        """Return the checksums of the bytes of photos and of removed photos, as far as they are known."""
+        with self._transaction() as db:
+            return {name: bytes(content) for name, content in db.execute("SELECT name, content FROM contents")}
+
+    def touch(self, stamps: Mapping[str, FileStamp]) -> None:
+        """Replace the stamps of photos whose content is the same."""
+        with self._transaction() as db:
+            rows = ((*stamp, name) for name, stamp in stamps.items())
+            db.executemany("UPDATE photos SET size = ?, mtime_ns = ? WHERE name = ?", rows)
 
     def photos(self) -> list[CatalogPhoto]:
         """Return all photos and what is known about them."""
@@ -134,14 +152,20 @@ class Catalog:
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove photos."""
+        rows = [(name,) for name in names]
+        with self._transaction() as db:
+            db.executemany("DELETE FROM photos WHERE name = ?", rows)
+            db.executemany("DELETE FROM contents WHERE name = ?", rows)
+
+    def drop(self, names: Iterable[str]) -> None:
+        """Remove photos, and keep what `remember` has stored of them."""
         with self._transaction() as db:
             db.executemany("DELETE FROM photos WHERE name = ?", ((name,) for name in names))
 
     def clear(self) -> None:
         """Remove all photos, and forget those that were removed lately."""
         with self._transaction() as db:
-            db.execute("DELETE FROM photos")
-            db.execute("DELETE FROM removed")
+            _clear(db)
 
     def without_descriptor(self, names: Iterable[str]) -> list[str]:
         """Return the photos among these whose descriptors are no longer in the catalog."""
@@ -149,8 +173,8 @@ class Catalog:
         with self._transaction() as db:
             return [name for name in names if db.execute(query, (name,)).fetchone()]
 
-    def remove_for_now(self, names: Iterable[str], vectors: Mapping[str, Floats], whitening: str | None) -> None:
-        """Remove photos, and remember them for a while: `take_back` adds them again.
+    def remember(self, names: Iterable[str], vectors: Mapping[str, Floats], whitening: str | None) -> None:
+        """Keep what is known of photos for a while, whatever becomes of them: `take_back` adds them again.
 
         vectors: of photos without a descriptor. whitening: of the vectors.
         """
@@ -164,38 +188,48 @@ class Catalog:
             for name in names:
                 vector = vectors[name].astype(np.float16).tobytes() if name in vectors else None
                 db.execute(keep, {"name": name, "vector": vector, "whitening": whitening, "now": now})
-                db.execute("DELETE FROM photos WHERE name = ?", (name,))
-            db.execute("DELETE FROM removed WHERE time < ?", (now - REMOVED_SECONDS,))
-            newest = "SELECT name FROM removed ORDER BY time DESC LIMIT ?"
+
+    def forget_removed(self) -> None:
+        """Forget photos that were removed long ago or are here again, and the content of what is not known."""
+        newest = "SELECT name FROM removed ORDER BY time DESC LIMIT ?"
+        with self._transaction() as db:
+            db.execute("DELETE FROM removed WHERE time < ?", (int(time.time()) - REMOVED_SECONDS,))
             db.execute(f"DELETE FROM removed WHERE name NOT IN ({newest})", (MAX_REMOVED,))
+            known = "SELECT name FROM photos UNION SELECT name FROM removed"
+            db.execute(f"DELETE FROM contents WHERE name NOT IN ({known})")
 
-    def take_back(self, names: Iterable[str], whitening: str | None) -> tuple[set[str], dict[str, Floats]]:
-        """Add removed photos again; return their names, and the vectors of those that have no descriptor.
+    def take_back(
+        self, files: Mapping[str, tuple[str, FileStamp, bytes | None]], whitening: str | None
+    ) -> tuple[set[str], dict[str, Floats]]:
+        """Add remembered photos again; return their names, and the vectors of those that have no descriptor.
 
-        whitening: of the present vectors, which these vectors join next.
+        files: the name that each had, its present stamp, and the checksum of its bytes, None if it is not known. They
+        are forgotten then. whitening: of the present vectors, which these vectors join next.
         """
         again: set[str] = set()
         vectors: dict[str, Floats] = {}
         with self._transaction() as db:
-            for name in names:
-                row = db.execute("SELECT * FROM removed WHERE name = ?", (name,)).fetchone()
-                *about, descriptor, kind, _ = row
+            for name, (source, stamp, content) in files.items():
+                row = db.execute("SELECT * FROM removed WHERE name = ?", (source,)).fetchone()
+                if row is None:
+                    continue
+                _, _, _, *details, descriptor, kind, _ = row
                 if kind is None or kind == whitening:
                     again.add(name)
-                    stored = None if kind else descriptor
-                    db.execute(
-                        "INSERT OR REPLACE INTO photos VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*about, stored, kind)
-                    )
+                    values = (name, *stamp, *details, None if kind else descriptor, kind)
+                    db.execute("INSERT OR REPLACE INTO photos VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+                    if content is not None:
+                        db.execute("INSERT OR REPLACE INTO contents VALUES (?, ?)", (name, content))
                     if kind:
                         vectors[name] = _decode_descriptors([descriptor])[0]
-                db.execute("DELETE FROM removed WHERE name = ?", (name,))
+            sources = ((source,) for source, _, _ in files.values())
+            db.executemany("DELETE FROM removed WHERE name = ?", sources)
         return again, vectors
 
     def start_relearning(self, manifest: str) -> None:
         """Remove all photos and keep the new manifest until `mark_indexed`, so that an interrupted run can resume."""
         with self._transaction() as db:
-            db.execute("DELETE FROM photos")
-            db.execute("DELETE FROM removed")
+            _clear(db)
             db.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (_RELEARN, manifest))
 
     @property
@@ -271,7 +305,8 @@ class Catalog:
         """Return the tables; raise if they are not those above: a view or a trigger could compute for ever."""
         found = db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL OR type != 'index'").fetchall()
         tables = dict(found)
-        if len(found) != len(tables) or {"removed": _TABLES["removed"], **tables} != _TABLES:
+        later = {name: _TABLES[name] for name in ("removed", "contents")}
+        if len(found) != len(tables) or {**later, **tables} != _TABLES:
             raise CorruptIndexError(f"{self._file} is damaged: its tables are not those of a catalog")
         for name in tables:
             if db.execute(f"SELECT 1 FROM {name} WHERE name IS NULL OR name >= x'' LIMIT 1").fetchone():
@@ -296,6 +331,11 @@ class Catalog:
             raise OSError(f"cannot use {self._file}: {error}") from error
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter of a message of SQLite
             raise CorruptIndexError(f"{self._file} is damaged: {error}") from error
+
+
+def _clear(db: sqlite3.Connection) -> None:
+    for table in ("photos", "removed", "contents"):
+        db.execute(f"DELETE FROM {table}")
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from logt.descriptors import Model, Whitening
 from logt.descriptors.image_io import NOT_AN_IMAGE
 from logt.errors import CorruptIndexError, InvalidInputError
 from logt.photos.catalog import MAX_REMOVED, Catalog, FileStamp
+from logt.photos.content import Recognized, read_contents, recognize
 from logt.photos.extraction import Extracted, ExtractElsewhere, extract_photo
 from logt.photos.folder_scan import FolderScan, is_photo_name, is_raw_name, scan_folders
 from logt.photos.index_folder import DEFAULT_NAME, IndexFolder, naming_the_way_out
@@ -45,6 +46,7 @@ _MAX_SEGMENTS = 8  # more are merged at the end of a run
 class Summary:
     """The numbers of photos that were added, changed, removed and unchanged, and (name, reason) of failed files.
 
+    moved: photos with another name and the same content; they are neither added nor removed.
     others: the number of files that are not photos, such as videos, text files and raw files of cameras.
     """
 
@@ -54,6 +56,7 @@ class Summary:
     unchanged: int
     failed: list[tuple[str, str]] = field(default_factory=list)
     others: int = 0
+    moved: int = 0
 
 
 def update(
@@ -102,14 +105,15 @@ def update(
                 manifest = _with_more_folders(manifest, [photo_folder, *(Path(other).resolve() for other in also)])
             folders = manifest.photo_folders(index.path)
             scan = scan_folders(folders, index.path)
+            recognized = {} if relearn else recognize(catalog, scan, photo_folder, Workers(threads))
             if not yes:
-                _check_removals(catalog, scan, folders, relearn)
+                _check_removals(catalog, scan, folders, relearn, {known.source for known in recognized.values()})
             _write_folders(manifest, index)
             if relearn and catalog.relearning != manifest.to_json():  # otherwise resume it
                 catalog.start_relearning(manifest.to_json())
             with shown_progress(progress) as shown, published_progress(index.path, shown) as report:
                 indexer = _Indexer(index, photo_folder, catalog, loaded, manifest, Workers(threads, report), extract)
-                return indexer.run(scan)
+                return indexer.run(scan, recognized)
 
 
 def _with_more_folders(manifest: PhotoManifest, folders: list[Path]) -> PhotoManifest:
@@ -123,10 +127,13 @@ def _with_more_folders(manifest: PhotoManifest, folders: list[Path]) -> PhotoMan
     return replace(manifest, more_folders=[folder.as_posix() for folder in folders[1:]])
 
 
-def _check_removals(catalog: Catalog, scan: FolderScan, folders: Sequence[Path], relearn: bool) -> None:
+def _check_removals(
+    catalog: Catalog, scan: FolderScan, folders: Sequence[Path], relearn: bool, moved: Set[str]
+) -> None:
     """Raise an error if so many photos are gone that a disk may be missing; those of other folders do not count."""
     names = [name for name in catalog.stamps() if any(is_inside(name, folder, folders[0]) for folder in folders)]
-    lost = [name for name in names if name not in scan.files and (relearn or not scan.may_contain(name))]
+    gone = (name for name in names if name not in scan.files and name not in moved)
+    lost = [name for name in gone if relearn or not scan.may_contain(name)]
     known = set(names)
     found = (name for name in scan.files if name in known or is_photo_name(name))
     check_removals(lost, found, len(names), folders)
@@ -190,28 +197,36 @@ class _Indexer:
     workers: Workers
     extract: ExtractElsewhere | None = None
 
-    def run(self, scan: FolderScan) -> Summary:
-        """Synchronize the index with the files that were found."""
+    def run(self, scan: FolderScan, recognized: Mapping[str, Recognized]) -> Summary:
+        """Synchronize the index with the files that were found. recognized: those whose content is known."""
         before = self._read_catalog()
         deleted = [name for name in before if name not in scan.files and not scan.may_contain(name)]
         known = self.catalog.stamps("others")
         others = {name: stamp for name, stamp in scan.files.items() if known.get(name) == stamp}
-        new = [name for name, stamp in scan.files.items() if before.get(name) != stamp and name not in others]
-        self._remove(deleted)
-        known_again = self._take_back(new, scan)
+        touched = {name: scan.files[name] for name, (source, _) in recognized.items() if source == name in before}
+        self.catalog.touch(touched)
+        current = {**before, **touched}
+        new = [name for name, stamp in scan.files.items() if current.get(name) != stamp and name not in others]
+        same = {name: recognized[name] for name in new if name in recognized}
+        self._remove(deleted, {source for source, _ in same.values()} & before.keys())
+        known_again = self._take_back(new, same, scan)
         failed = dict(self._extract_all(sorted(set(new) - known_again, key=_shuffle_key), scan))
         self._update_vectors(compact=True)
+        self.catalog.forget_removed()
         not_photos = {name for name, reason in failed.items() if self._is_no_photo(name, reason)}
         others |= {name: scan.files[name] for name in not_photos}
         if others != known:
             self.catalog.replace_others(others)
+        gone = set(deleted)
+        moved = len({same[name].source for name in same if name in known_again and name not in before} & gone)
         return Summary(
-            added=sum(name not in before and name not in failed for name in new),
+            added=sum(name not in before and name not in failed for name in new) - moved,
             changed=sum(name in before and name not in failed for name in new),
-            removed=len(deleted) + sum(name in failed for name in before),
-            unchanged=sum(before.get(name) == stamp for name, stamp in scan.files.items()),
+            removed=len(deleted) - moved + sum(name in failed for name in before),
+            unchanged=sum(current.get(name) == stamp for name, stamp in scan.files.items()),
             failed=sorted(scan.failed + [pair for pair in failed.items() if pair[0] not in not_photos]),
             others=len(others),
+            moved=moved,
         )
 
     def _is_no_photo(self, name: str, reason: str) -> bool:
@@ -233,20 +248,24 @@ class _Indexer:
 
     # ----------------------------------------------------------------------------------------- removed photos
 
-    def _remove(self, names: list[str]) -> None:
-        """Remove photos from the catalog; for a while, it keeps their descriptors, or else their vectors."""
-        vectors, checksum = {}, self.manifest.whitening
-        if names and checksum:
+    def _remove(self, names: list[str], copied: Set[str]) -> None:
+        """Remove photos; the catalog remembers descriptors, or else vectors, of them and of those that were copied."""
+        vectors, checksum, kept = {}, self.manifest.whitening, [*names, *(copied - set(names))]
+        if kept and checksum:
             with self.index.open_vectors(self.index.read_whitening(checksum)) as index:
-                known = [name for name in self.catalog.without_descriptor(names) if name in index][:MAX_REMOVED]
+                known = [name for name in self.catalog.without_descriptor(kept) if name in index][:MAX_REMOVED]
                 vectors = dict(zip(known, index.reconstruct(known), strict=True)) if known else {}
-        self.catalog.remove_for_now(names, vectors, checksum)
+        self.catalog.remember(kept, vectors, checksum)
+        self.catalog.drop(names)
 
-    def _take_back(self, names: list[str], scan: FolderScan) -> set[str]:
-        """Return the photos that were removed lately and are here again, unchanged; they are not described again."""
+    def _take_back(self, names: list[str], same: Mapping[str, Recognized], scan: FolderScan) -> set[str]:
+        """Return the photos that the catalog remembers, by content, or by name and stamp; they are not described."""
         kept, checksum = self.catalog.stamps("removed"), self.manifest.whitening
-        back = [name for name in names if kept.get(name) == scan.files[name]]
-        again, vectors = self.catalog.take_back(back, checksum)
+        files: dict[str, tuple[str, FileStamp, bytes | None]] = {
+            name: (name, scan.files[name], None) for name in names if kept.get(name) == scan.files[name]
+        }
+        files |= {name: (known.source, scan.files[name], known.content) for name, known in same.items()}
+        again, vectors = self.catalog.take_back(files, checksum)
         if vectors and checksum:
             with self.index.open_vectors(self.index.read_whitening(checksum)) as index:
                 index.upsert(np.stack(list(vectors.values())), list(vectors), threads=self.workers.threads)
@@ -265,7 +284,9 @@ class _Indexer:
             results = self._extract_block(block, start, len(names))
             good = [(name, scan.files[name], *result) for name, result in results if not isinstance(result, str)]
             bad = [(name, reason) for name, reason in results if isinstance(reason, str)]
-            self.catalog.record(good)
+            read = [name for name, *_ in good] if self.extract is None else []  # other machines have read the others
+            contents = read_contents(read, scan.files, self.photo_folder, self.workers)
+            self.catalog.record(good, contents=contents)
             self.catalog.remove(name for name, _ in bad)
             failed += bad
             recorded += len(good)

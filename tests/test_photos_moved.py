@@ -1,0 +1,105 @@
+"""Photos that were moved, touched or copied are recognized by content: they are not described again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import closing
+
+import pytest
+from drawn_photos import counts, draw, finds_itself, indexed_names
+
+from logt.index import Index
+from logt.photos import Photos, extraction, indexer, update
+from logt.photos.catalog import Catalog
+
+COUNT = 30
+
+
+@pytest.fixture(params=[False, True], ids=["descriptors", "vectors"])
+def album(request, tmp_path, small, monkeypatch):
+    """A linked folder whose catalog has descriptors, or has dropped them after a final whitening."""
+    if request.param:
+        monkeypatch.setattr(indexer, "FINAL_COUNT", 20)
+    for seed in range(COUNT):
+        draw(tmp_path / "photos" / f"{seed}.png", seed)
+    update(tmp_path / "photos", model=small)
+    with Index.open(next((tmp_path / "photos" / ".logt").glob("vectors-*")), "a") as index:
+        index.link(5)
+        index.save()
+    return tmp_path / "photos"
+
+
+@pytest.fixture
+def described(album, monkeypatch):
+    """The names of the files that are described after the first run."""
+    names, real = [], extraction.read_photo
+    monkeypatch.setattr(extraction, "read_photo", lambda path, side: names.append(path.name) or real(path, side))
+    return names
+
+
+def linked(folder):
+    return Photos.open(folder).index.report()["linked"]
+
+
+def test_touched_photos_and_a_copy_of_the_folder_change_nothing_but_their_times(album, described, tmp_path):
+    generation = Photos.open(album).index.generation
+    for path in album.glob("*.png"):
+        os.utime(path, (1, 1))
+    assert counts(update(album)) == (0, 0, 0, COUNT, 0)
+    shutil.copytree(album, tmp_path / "copy", copy_function=shutil.copyfile)
+    assert counts(update(tmp_path / "copy")) == (0, 0, 0, COUNT, 0)
+    assert Photos.open(tmp_path / "copy").index.generation == generation
+    assert linked(tmp_path / "copy") == COUNT
+    assert described == []
+
+
+def test_a_moved_folder_is_neither_lost_nor_described_and_keeps_the_graph(album, described):
+    (album / "trip").mkdir()
+    for seed in range(COUNT):
+        (album / f"{seed}.png").rename(album / "trip" / f"{seed}.png")
+    summary = update(album)  # no --yes: nothing is gone
+    assert (summary.moved, *counts(summary)) == (COUNT, 0, 0, 0, 0, 0)
+    assert described == []
+    assert linked(album) == COUNT
+    assert indexed_names(album) == sorted(f"trip/{seed}.png" for seed in range(COUNT))
+    assert Photos.open(album).search(album / "trip" / "7.png", 1)[0][0] == "trip/7.png"
+
+
+def test_a_copy_has_the_vector_of_its_source_and_a_name_that_changed_hands_another_one(album, described):
+    shutil.copy(album / "1.png", album / "copy.png")
+    (album / "2.png").rename(album / "old 2.png")
+    shutil.copy(album / "3.png", album / "2.png")
+    summary = update(album)
+    assert (summary.moved, *counts(summary)) == (0, 2, 1, 0, COUNT - 1, 0)
+    assert described == []
+    photos = Photos.open(album)
+    assert {name for name, _ in photos.search(album / "1.png", 2)} == {"1.png", "copy.png"}
+    assert {name for name, _ in photos.search(album / "3.png", 2)} == {"3.png", "2.png"}
+    assert finds_itself(photos, album / "old 2.png")
+
+
+def test_a_file_of_the_same_size_and_other_bytes_is_described(album, described):
+    content = bytearray((album / "1.png").read_bytes())
+    (album / "1.png").write_bytes(content[:-1] + b"\0")  # of the checksum of the last chunk
+    update(album)
+    assert described == ["1.png"]
+
+
+def test_a_photo_that_cannot_be_read_any_more_is_no_source(album, described):
+    content = (album / "4.png").read_bytes()
+    (album / "4.png").write_bytes(b"broken")
+    update(album)
+    (album / "new.png").write_bytes(content)
+    update(album)
+    assert described == ["4.png", "4.png", "new.png"]  # a broken photo is tried again
+
+
+def test_a_catalog_without_the_table_of_contents_is_read_and_updated(album, described):
+    with closing(Catalog(album / ".logt")) as opened:
+        opened._connection.execute("DROP TABLE contents")
+    os.utime(album / "1.png", (1, 1))
+    assert counts(update(album)) == (0, 1, 0, COUNT - 1, 0)
+    os.utime(album / "1.png", (2, 2))
+    assert counts(update(album)) == (0, 0, 0, COUNT, 0)
+    assert described == ["1.png"]
