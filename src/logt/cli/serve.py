@@ -8,6 +8,7 @@ import threading
 import webbrowser
 from contextlib import suppress
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -43,6 +44,9 @@ def serve(
     allow_download: Annotated[
         bool, typer.Option(help="Allow clients to download the files of photos, with their metadata.")
     ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Update the index of photos now, and whenever their folder changes.")
+    ] = False,
     model: Annotated[
         str | None, typer.Option(help="The model of the photos, if it was moved or is not known yet.")
     ] = None,
@@ -65,18 +69,19 @@ def serve(
     context: typer.Context = None,  # type: ignore[assignment]
 ) -> None:
     """Serve an index over HTTP: a web page to search photos, and a JSON API."""
-    if read_only and allow_upload:
-        raise InvalidInputError("--read-only and --allow-upload cannot be combined")
+    for option, is_given in (("--allow-upload", allow_upload), ("--watch", watch)):
+        if read_only and is_given:
+            raise InvalidInputError(f"--read-only and {option} cannot be combined")
     if ray is None:
         refuse_unused(context, ("replicas", "shards"), "is for indexes in shards; pass --ray")
     else:
-        refuse_unused(context, ("allow_upload", "allow_download", "model"), "is for photos, not for --ray")
+        refuse_unused(context, ("allow_upload", "allow_download", "watch", "model"), "is for photos, not for --ray")
     limits, proxies = Limits(body_bytes=upload_mb << 20, seconds=seconds), tuple(trusted_proxy or ())
     if proxies:
         limits = replace(limits, connections_per_address=limits.connections)  # nearly all are of the proxy
     hosts = _host_names(host, allow_host or [])
     settings = Settings(
-        token or None, read_only, originals=allow_download, hosts=hosts, proxies=proxies, limits=limits
+        token or None, read_only, allow_download, watch=watch, hosts=hosts, proxies=proxies, limits=limits
     )
     if not is_url(index):
         _check_indexed(Path(index))
@@ -91,6 +96,11 @@ def serve(
     else:
         collection = _open_shards(index, ray, replicas, shards)
         settings = replace(settings, read_only=True)
+    if watch:
+        if not collection.has_photos:
+            raise InvalidInputError(f"{index} is not an index of photos; --watch needs one")
+        if find_spec("watchfiles") is None:
+            raise MissingExtraError("--watch needs watchfiles: pip install 'logt-search[serve]'")
     if settings.token is None and not _is_loopback(host):
         actions = "search and view" if settings.read_only else "search, view and change"
         _print(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sqlite3
@@ -30,7 +31,8 @@ CATALOG_FILES = [CATALOG_FILE + suffix for suffix in ("", "-journal", "-wal", "-
 # of the removal, in seconds.
 # contents: the checksum of the bytes of photos and of removed photos.
 # Catalogs of earlier versions do not have these two tables.
-# notes: the row 'relearn' exists while everything is being indexed again, and holds the new manifest.
+# notes: the row 'relearn' exists while everything is being indexed again, and holds the new manifest;
+# 'failed' has the stamps of the files that the last run could not read, as JSON.
 _TABLES = {
     "photos": (
         "CREATE TABLE photos (name TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, "
@@ -48,7 +50,7 @@ _TABLES = {
 MAX_REMOVED, REMOVED_SECONDS = 50_000, 30 * 86400
 """Photos that are remembered after they were removed, and how long."""
 
-_RELEARN = "relearn"
+_RELEARN, _FAILED = "relearn", "failed"
 _DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 _JOURNAL_END = bytes.fromhex("d9d505f920a163d7")  # of a journal that names another file, which SQLite would delete
 
@@ -161,6 +163,20 @@ class Catalog:
         """Remove photos, and keep what `remember` has stored of them."""
         with self._transaction() as db:
             db.executemany("DELETE FROM photos WHERE name = ?", ((name,) for name in names))
+
+    def note_failed(self, files: Mapping[str, FileStamp]) -> None:
+        """Record the files that a run could not read, in place of those of the last run."""
+        with self._transaction() as db:
+            db.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (_FAILED, json.dumps(files)))
+
+    def failed(self) -> dict[str, FileStamp]:
+        """Return the files that the last run could not read."""
+        with self._transaction() as db:
+            row = db.execute("SELECT value FROM notes WHERE name = ?", (_FAILED,)).fetchone()
+        try:
+            return {} if row is None else {name: FileStamp(*stamp) for name, stamp in json.loads(row[0]).items()}
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise CorruptIndexError(f"{self._file} is damaged: {error}") from error
 
     def clear(self) -> None:
         """Remove all photos, and forget those that were removed lately."""

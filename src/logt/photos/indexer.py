@@ -217,6 +217,9 @@ class _Indexer:
         others |= {name: scan.files[name] for name in not_photos}
         if others != known:
             self.catalog.replace_others(others)
+        failures = {name: scan.files[name] for name in failed if name not in not_photos}
+        if failures != self.catalog.failed():
+            self.catalog.note_failed(failures)
         gone = set(deleted)
         moved = len({same[name].source for name in same if name in known_again and name not in before} & gone)
         return Summary(
@@ -249,7 +252,7 @@ class _Indexer:
     # ----------------------------------------------------------------------------------------- removed photos
 
     def _remove(self, names: list[str], copied: Set[str]) -> None:
-        """Remove photos; the catalog remembers descriptors, or else vectors, of them and of those that were copied."""
+        """Remove photos; the catalog remembers descriptors, or else vectors, of them and of copied ones."""
         vectors, checksum, kept = {}, self.manifest.whitening, [*names, *(copied - set(names))]
         if kept and checksum:
             with self.index.open_vectors(self.index.read_whitening(checksum)) as index:

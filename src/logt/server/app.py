@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Scope
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 import logt
-from logt.server import api, photo_api, rendering, web
+from logt.server import api, folder_api, rendering, web
 from logt.server.access import trusted_networks
 from logt.server.changes import ChangeRunningError
 from logt.server.collection import BaseCollection
@@ -28,6 +28,7 @@ from logt.server.middleware import ServerMiddleware
 from logt.server.photo_search import PhotoSearch
 from logt.server.service import Service
 from logt.server.settings import Settings
+from logt.server.watching import follow_folders
 
 
 def create_app(collection: BaseCollection, settings: Settings | None = None) -> ASGIApp:
@@ -38,12 +39,15 @@ def create_app(collection: BaseCollection, settings: Settings | None = None) -> 
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        refresher = asyncio.create_task(service.refresh_periodically())
+        tasks = [asyncio.create_task(service.refresh_periodically())]
+        if settings.watch:
+            tasks.append(asyncio.create_task(follow_folders(service)))
         try:
             yield
         finally:
-            refresher.cancel()
-            await asyncio.gather(refresher, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             service.close()
 
     app = FastAPI(
@@ -58,7 +62,7 @@ def create_app(collection: BaseCollection, settings: Settings | None = None) -> 
     )
     app.state.service = service
     app.state.searches = PhotoSearch(service)
-    app.include_router(photo_api.router)
+    app.include_router(folder_api.router)  # the routes of all modules of the API
     app.include_router(web.router)
     mimetypes.add_type("text/javascript", ".js")  # some systems know another type, and browsers refuse it
     app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"))

@@ -87,6 +87,13 @@ class Compact:
 
 
 @dataclass(frozen=True, eq=False)
+class Update:
+    """Synchronize an index of photos with its folder. The result is a `logt.photos.Summary`."""
+
+    nbytes = 0
+
+
+@dataclass(frozen=True, eq=False)
 class Upload:
     """Store and index a photo. The result is its id.
 
@@ -105,7 +112,7 @@ class Upload:
         return len(self.content)
 
 
-Change = Add | Remove | Compact | Upload
+Change = Add | Remove | Compact | Update | Upload
 
 
 DEFAULT = SearchOptions()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,11 +18,22 @@ from logt.descriptors.boxes import Box
 from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.photos.catalog import file_stamp
+from logt.photos.folder_news import FolderNews, folder_news
 from logt.photos.index_folder import find_index
 from logt.photos.manifest import MANIFEST_FILE
 from logt.photos.photo_writer import PhotoWriter
 from logt.photos.progress_file import IndexingProgress, read_progress
-from logt.server.collection import BaseCollection, Change, Compact, Id, PerState, Remove, Upload, VectorCollection
+from logt.server.collection import (
+    BaseCollection,
+    Change,
+    Compact,
+    Id,
+    PerState,
+    Remove,
+    Update,
+    Upload,
+    VectorCollection,
+)
 from logt.server.errors import HTTPError, id_not_found, photo_file_missing
 from logt.server.library import Background, Library
 from logt.server.uploads import UploadFolder
@@ -28,8 +41,10 @@ from logt.server.uploads import UploadFolder
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from logt.photos import Photos
+    from logt.photos import Photos, Summary
 
+NEWS_SECONDS, SCAN_SHARE = 10.0, 20
+"""Time between two scans of the folder, at least, also as a multiple of the time that one takes."""
 _log = logging.getLogger("logt.server")
 
 
@@ -50,6 +65,7 @@ class PhotoCollection(BaseCollection):
         """photos: the index. allow_uploads: whether photos can be uploaded. model: of the index, if it was given."""
         super().__init__()
         self.photos, self.allows_uploads, self._model = photos, allow_uploads, model
+        self._news, self._news_lock = (0.0, FolderNews(0, 0)), threading.Lock()
         self._uploads = UploadFolder(photos.folder, photos.path)
         self._writer: PhotoWriter | None = None
         if allow_uploads:
@@ -136,6 +152,8 @@ class PhotoCollection(BaseCollection):
                 if self._writer is not None and self._writer.compact():
                     return self.photos.refresh()
                 raise HTTPError(409, "follows_folder", "cannot compact an index without uploads; run logt compact")
+            if isinstance(change, Update):
+                return self._update_index()
             raise _follows_folder("add")
         except Exception as error:
             return error
@@ -212,11 +230,24 @@ class PhotoCollection(BaseCollection):
         if self.folders != before:
             _log.warning("the photos are now in %s", ", ".join(map(repr, map(str, self.folders))))
 
-    def _update_index(self) -> None:
+    def news(self) -> FolderNews:
+        """Return what an update would change; the folder is scanned at most once in a while."""
+        with self._news_lock:
+            until, news = self._news
+            start = time.monotonic()
+            if start > until:
+                news = folder_news(self.photos.path)
+                end = time.monotonic()
+                self._news = end + max(NEWS_SECONDS, SCAN_SHARE * (end - start)), news
+            return news
+
+    def _update_index(self) -> Summary:
         from logt.photos import update
 
-        update(self.photos.folder, self.photos.path, model=self._model)
+        summary = update(self.photos.folder, self.photos.path, model=self._model)
+        self._news = 0.0, FolderNews(0, 0)  # scan the folder again
         self.photos.refresh()
+        return summary
 
 
 def open_collection(path: Path, *, allow_uploads: bool = False, model: str | Path | None = None) -> BaseCollection:

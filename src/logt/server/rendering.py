@@ -95,6 +95,7 @@ def render(
         "has_text": collection.has_text,
         "has_graph": lambda: collection.has_graph,
         "allows_uploads": collection.allows_uploads and not settings.read_only,
+        "shows_news": collection.has_photos and not settings.read_only and not settings.watch,
         "originals": settings.originals,
         "title": collection.title,
         "limits": settings.limits,

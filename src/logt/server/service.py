@@ -109,7 +109,7 @@ class Service:
 
     async def upload(self, photo: BinaryIO) -> str:
         """Store and index a photo and return its id."""
-        self._check_writable()
+        self.check_writable()
         collection = self.photo_collection
         if not collection.allows_uploads:
             raise HTTPError(403, "no_uploads", "uploads are disabled; start the server with --allow-upload")
@@ -126,7 +126,7 @@ class Service:
         self, vectors: list[list[float]], ids: list[Id] | None, replace: bool, key: str | None = None
     ) -> list[Id]:
         """Add vectors and return their ids once they are saved; `key` makes it safe to send the request again."""
-        self._check_writable()
+        self.check_writable()
         _check_limit("vectors", len(vectors), self.settings.limits.vectors)
         change = Add(await self.parse_pool.run(self._to_rows, vectors), ids, replace)
         mark = b"" if key is None else await self.parse_pool.run(fingerprint, change)
@@ -135,13 +135,13 @@ class Service:
 
     async def remove(self, ids: list[Id]) -> int:
         """Remove vectors or uploaded photos by id, and return how many were removed once that is saved."""
-        self._check_writable()
+        self.check_writable()
         _check_limit("ids", len(ids), self.settings.limits.vectors)
         return int(await self.changes.submit(Remove(ids)))
 
     async def compact(self) -> None:
         """Free the space of removed vectors, and merge small segments; return once that is saved."""
-        self._check_writable()
+        self.check_writable()
         await self.changes.submit(Compact())
 
     async def refresh_periodically(self) -> None:
@@ -182,7 +182,8 @@ class Service:
                 raise InvalidInputError(f"row {i} of vectors has {len(row)} values; the index has dimension {dim}")
         return np.array(vectors, np.float64)
 
-    def _check_writable(self) -> None:
+    def check_writable(self) -> None:
+        """Raise a 403 error if the server allows no changes."""
         if self.settings.read_only:
             raise HTTPError(403, "read_only", "the server was started with --read-only")
 

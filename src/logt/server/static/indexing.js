@@ -1,14 +1,42 @@
-// Progress of `logt images index` while it runs, and the number of photos when it changes.
+// Progress of `logt images index` while it runs, the number of photos when it changes, and files that are not indexed yet.
 
 import { $ } from "./dom.js";
 import { filtersInUse } from "./filters.js";
+import { count, showNotice } from "./photo_input.js";
 
-const IDLE_MS = 5000, RUNNING_MS = 1000;
-const notice = $("#indexing");
+const IDLE_MS = 5000, RUNNING_MS = 1000, NEWS_MS = 30_000;
+const notice = $("#indexing"), news = $("#news");
 
 export function watchIndexing() {
   if (notice) look(Number(document.body.dataset.photos));
+  if (news) lookForNews();
 }
+
+// Say how many photos an update would add or remove.
+async function lookForNews() {
+  try {
+    const response = document.hidden || !notice.hidden ? null : await fetch("/api/v1/folder");
+    if (response?.ok) showNews(await response.json());
+  } catch { // as below
+  } finally {
+    setTimeout(lookForNews, NEWS_MS);
+  }
+}
+
+function showNews({ new: added, gone }) {
+  const parts = [added && count(added, "new or changed photo"), gone && `${count(gone, "photo")} no longer in the folder`];
+  $("p", news).textContent = parts.filter(Boolean).join(", ");
+  news.hidden = !added && !gone;
+}
+
+if (news) $("button", news).addEventListener("click", async () => {
+  news.hidden = true;
+  const response = await fetch("/api/v1/update", { method: "POST" });
+  const answer = await response.json();
+  if (!response.ok) showNotice(answer.error.message);
+  else if (answer.failed) showNotice(`${count(answer.failed, "photo")} could not be read; logt images index lists them`);
+  else if (response.status === 200 && isIdle()) location.reload();
+});
 
 // shown: the number of photos when the page was loaded.
 async function look(shown) {
@@ -20,7 +48,7 @@ async function look(shown) {
     const { indexing, vectors } = await response.json();
     running = indexing !== null;
     show(indexing);
-    $(".count").textContent = `${vectors.toLocaleString("en")} photo${vectors === 1 ? "" : "s"}`;
+    $(".count").textContent = count(vectors, "photo");
     if (vectors !== shown && $(".browse-page") && isIdle()) location.reload();
   } catch { // the server is not there; the next action of the user reports it
   } finally {

@@ -52,6 +52,10 @@ async function addPhotos(photos) {
   showNotice(`${added} photo${added === 1 ? "" : "s"} added, ${failed.length} not:`, failed);
 }
 
+export function count(number, what) {
+  return `${number.toLocaleString("en")} ${what}${number === 1 ? "" : "s"}`;
+}
+
 export function showNotice(text, items = []) {
   const notice = $("#notice");
   $("p", notice).textContent = text;

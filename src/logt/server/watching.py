@@ -1,0 +1,50 @@
+"""Keep an index up to date while its folders change (`logt serve --watch`)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+from logt.server.collection import Update
+from logt.server.errors import HTTPError
+from logt.server.service import Service
+
+SETTLE_MS = 1500
+"""Changes are taken together until there was none for so long: a photo may still be copied."""
+RETRY_SECONDS = 30.0
+"""Time to wait after an update that failed, such as one of a disk that is not mounted."""
+
+_log = logging.getLogger("logt.server")
+
+
+async def follow_folders(service: Service) -> None:
+    """Update the index now and after each change of its folders, until the task is cancelled."""
+    from watchfiles import awatch
+
+    folders = service.photo_collection.folders
+
+    def concerns_photos(_: object, path: str) -> bool:
+        inside = [Path(path).relative_to(folder) for folder in folders if Path(path).is_relative_to(folder)]
+        return not any(part.startswith(".") for place in inside for part in place.parts)
+
+    await _update(service)
+    watched = [folder for folder in folders if folder.is_dir()]
+    try:
+        async for _ in awatch(*watched, watch_filter=concerns_photos, debounce=SETTLE_MS, step=SETTLE_MS // 3):
+            await _update(service)
+    except Exception:  # such as a folder that was removed, or too many folders for this system
+        _log.exception("the folder of photos is no longer watched")
+
+
+async def _update(service: Service) -> None:
+    reason = ""
+    while True:
+        try:
+            await service.changes.submit(Update())
+            return
+        except HTTPError as error:
+            if error.message != reason:
+                reason = error.message
+                _log.warning("the index could not be updated, and is tried again: %s", reason)
+        await asyncio.sleep(RETRY_SECONDS)
