@@ -28,10 +28,10 @@ def open_album(album):
 
 
 @contextmanager
-def open_client(collection, **settings):
-    """A client of an application that runs without a socket."""
-    app = create_app(collection, Settings(**settings))
-    with TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False) as client:
+def open_client(collection, address="testclient", **settings):
+    """A client of an application that runs without a socket. address: of the client."""
+    app, options = create_app(collection, Settings(**settings)), {"raise_server_exceptions": False}
+    with TestClient(app, base_url="http://127.0.0.1:8000", client=(address, 50000), **options) as client:
         client.app_service = getattr(app, "app", app)._app.state.service
         yield client
 

@@ -289,6 +289,8 @@ def test_the_token_is_accepted_and_axe_finds_no_violations(new_page, tmp_path):
         new_page.goto(f"{url}/duplicates")
         new_page.wait_for_selector(".group")
         check("duplicates")
+        new_page.get_by_role("button", name="Compare").first.click()
+        check("comparison")
         new_page.goto(f"{url}/?id=none")
         check("error")
     assert found == {}

@@ -44,6 +44,12 @@ def serve(
     allow_download: Annotated[
         bool, typer.Option(help="Allow clients to download the files of photos, with their metadata.")
     ] = False,
+    allow_changes: Annotated[
+        bool,
+        typer.Option(
+            "--allow-changes", help="Allow to move photos to FOLDER/.trash, from this machine or with the token."
+        ),
+    ] = False,
     watch: Annotated[
         bool, typer.Option("--watch", help="Update the index of photos now, and whenever their folder changes.")
     ] = False,
@@ -69,19 +75,27 @@ def serve(
     context: typer.Context = None,  # type: ignore[assignment]
 ) -> None:
     """Serve an index over HTTP: a web page to search photos, and a JSON API."""
-    for option, is_given in (("--allow-upload", allow_upload), ("--watch", watch)):
+    for option, is_given in (
+        ("--allow-upload", allow_upload),
+        ("--allow-changes", allow_changes),
+        ("--watch", watch),
+    ):
         if read_only and is_given:
             raise InvalidInputError(f"--read-only and {option} cannot be combined")
     if ray is None:
         refuse_unused(context, ("replicas", "shards"), "is for indexes in shards; pass --ray")
     else:
-        refuse_unused(context, ("allow_upload", "allow_download", "watch", "model"), "is for photos, not for --ray")
+        refuse_unused(
+            context,
+            ("allow_upload", "allow_changes", "allow_download", "watch", "model"),
+            "is for photos, not for --ray",
+        )
     limits, proxies = Limits(body_bytes=upload_mb << 20, seconds=seconds), tuple(trusted_proxy or ())
     if proxies:
         limits = replace(limits, connections_per_address=limits.connections)  # nearly all are of the proxy
     hosts = _host_names(host, allow_host or [])
     settings = Settings(
-        token or None, read_only, allow_download, watch=watch, hosts=hosts, proxies=proxies, limits=limits
+        token or None, read_only, allow_download, allow_changes, watch, hosts=hosts, proxies=proxies, limits=limits
     )
     if not is_url(index):
         _check_indexed(Path(index))
@@ -92,7 +106,9 @@ def serve(
             raise InvalidInputError("--device serves an index of vectors for reading: pass --read-only, and no --ray")
         collection: BaseCollection = DeviceCollection(Path(index), device)
     elif ray is None:
-        collection = open_collection(Path(index), allow_uploads=allow_upload, model=model)
+        collection = open_collection(
+            Path(index), allow_uploads=allow_upload, allow_changes=allow_changes, model=model
+        )
     else:
         collection = _open_shards(index, ray, replicas, shards)
         settings = replace(settings, read_only=True)

@@ -7,11 +7,11 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from logt._internal.types import Floats
 from logt.descriptors.image_io import ImageDetails
 from logt.errors import CorruptIndexError
 
+T = TypeVar("T")
 CATALOG_FILE = "catalog.sqlite"
 CATALOG_FILES = [CATALOG_FILE + suffix for suffix in ("", "-journal", "-wal", "-shm")]
 """The files that SQLite opens."""
@@ -32,7 +33,7 @@ CATALOG_FILES = [CATALOG_FILE + suffix for suffix in ("", "-journal", "-wal", "-
 # contents: the checksum of the bytes of photos and of removed photos.
 # Catalogs of earlier versions do not have these two tables.
 # notes: the row 'relearn' exists while everything is being indexed again, and holds the new manifest;
-# 'failed' has the stamps of the files that the last run could not read, as JSON.
+# 'failed' has the stamps of the files that the last run could not read, 'apart' the photos that are no duplicates.
 _TABLES = {
     "photos": (
         "CREATE TABLE photos (name TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, "
@@ -50,7 +51,7 @@ _TABLES = {
 MAX_REMOVED, REMOVED_SECONDS = 50_000, 30 * 86400
 """Photos that are remembered after they were removed, and how long."""
 
-_RELEARN, _FAILED = "relearn", "failed"
+_RELEARN, FAILED = "relearn", "failed"
 _DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 _JOURNAL_END = bytes.fromhex("d9d505f920a163d7")  # of a journal that names another file, which SQLite would delete
 
@@ -164,19 +165,24 @@ class Catalog:
         with self._transaction() as db:
             db.executemany("DELETE FROM photos WHERE name = ?", ((name,) for name in names))
 
-    def note_failed(self, files: Mapping[str, FileStamp]) -> None:
-        """Record the files that a run could not read, in place of those of the last run."""
+    def note(self, name: str, value: Any) -> None:
+        """Store a value, as JSON."""
         with self._transaction() as db:
-            db.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (_FAILED, json.dumps(files)))
+            db.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (name, json.dumps(value)))
+
+    def read_note(self, name: str, convert: Callable[[Any], T]) -> T | None:
+        """Return a value as `convert` makes it of the JSON; None if there is none."""
+        with self._transaction() as db:
+            row = db.execute("SELECT value FROM notes WHERE name = ?", (name,)).fetchone()
+        try:
+            return None if row is None else convert(json.loads(row[0]))
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise CorruptIndexError(f"{self._file} is damaged: {error}") from error
 
     def failed(self) -> dict[str, FileStamp]:
         """Return the files that the last run could not read."""
-        with self._transaction() as db:
-            row = db.execute("SELECT value FROM notes WHERE name = ?", (_FAILED,)).fetchone()
-        try:
-            return {} if row is None else {name: FileStamp(*stamp) for name, stamp in json.loads(row[0]).items()}
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise CorruptIndexError(f"{self._file} is damaged: {error}") from error
+        stamps = self.read_note(FAILED, lambda files: {name: FileStamp(*stamp) for name, stamp in files.items()})
+        return stamps or {}
 
     def clear(self) -> None:
         """Remove all photos, and forget those that were removed lately."""

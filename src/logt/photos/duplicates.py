@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence, Set
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
 
 from logt._internal.threads import Progress
 from logt._internal.validation import check_fraction
-from logt.graph.neighbor_graph import scored_groups
-from logt.index import stored_or_new_graph
+from logt.graph.neighbor_graph import NeighborGraph, scored_groups
+from logt.index import Index, stored_or_new_graph
+from logt.photos.catalog import CATALOG_FILE, Catalog
 from logt.photos.photo_index import Photos
 
 _NEIGHBORS = 32  # neighbors of each photo that are compared; larger groups are connected through other members
+_APART = "apart"  # the note in the catalog
+MAX_APART = 10_000
+"""Groups that are remembered as no duplicates."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +42,8 @@ def duplicates(
 ) -> list[DuplicateGroup]:
     """Return the groups of two or more photos that are near-duplicates; largest groups first.
 
+    Photos that were marked as no duplicates of each other on the page are not connected.
+
     photos: an open index of photos.
     threshold: the minimum score of a pair, above 0 and at most 1; default `photos.duplicate_score`: 0.9 for the
     default model, 0.85 for others, 0.95 if the descriptors are not whitened.
@@ -40,10 +51,55 @@ def duplicates(
     progress: True draws bars; a function is called as progress(what, done, total).
     """
     threshold = check_fraction("threshold", photos.duplicate_score if threshold is None else threshold)
-    index = photos.index  # one state of it, even if `photos` is refreshed meanwhile
-    graph = stored_or_new_graph(index, _NEIGHBORS, _NEIGHBORS, threads=threads, progress=progress)
+    graph = duplicate_graph(photos.index, threads=threads, progress=progress)
+    return duplicate_groups(graph, threshold, read_apart(photos.path))
+
+
+def duplicate_graph(
+    index: Index, *, threads: int | None = None, progress: Progress | bool | None = None
+) -> NeighborGraph:
+    """Return the graph that groups are read from: the stored one, or a new one."""
+    return stored_or_new_graph(index, _NEIGHBORS, _NEIGHBORS, threads=threads, progress=progress)
+
+
+def duplicate_groups(graph: NeighborGraph, threshold: float, apart: Sequence[Set[str]]) -> list[DuplicateGroup]:
+    """Return the groups of photos that pairs of at least this score connect.
+
+    apart: sets of photos that are no duplicates of each other.
+    """
     groups = [
         DuplicateGroup(score, tuple(sorted(graph.ids[rows].tolist())))
-        for rows, score in scored_groups(graph, threshold)
+        for rows, score in scored_groups(_without(graph, apart), threshold)
     ]
     return sorted(groups, key=lambda group: (-len(group.names), -group.score, group.names))
+
+
+def keep_apart(index_path: Path, names: Sequence[str]) -> None:
+    """Remember that photos are no duplicates of each other."""
+    with closing(Catalog(index_path)) as catalog:
+        catalog.note(_APART, [*map(sorted, _read_apart(catalog)), sorted(names)][-MAX_APART:])
+
+
+def read_apart(index_path: Path) -> list[set[str]]:
+    """Return the sets of photos that are no duplicates of each other."""
+    if not (index_path / CATALOG_FILE).is_file():
+        return []
+    with closing(Catalog(index_path, create=False)) as catalog:
+        return _read_apart(catalog)
+
+
+def _read_apart(catalog: Catalog) -> list[set[str]]:
+    return catalog.read_note(_APART, lambda groups: [set(map(str, names)) for names in groups]) or []
+
+
+def _without(graph: NeighborGraph, apart: Sequence[Set[str]]) -> NeighborGraph:
+    """Return the graph without the pairs of photos that are kept apart."""
+    if not apart:
+        return graph
+    row, similarity = {name: number for number, name in enumerate(graph.ids.tolist())}, graph.similarity.copy()
+    for names in apart:
+        rows = [row[name] for name in names if name in row]
+        for number in rows:
+            mine = slice(graph.starts[number], graph.starts[number + 1])
+            similarity[mine][np.isin(graph.rows[mine], rows)] = -np.inf
+    return replace(graph, similarity=similarity)

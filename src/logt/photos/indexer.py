@@ -21,7 +21,7 @@ from logt._internal.validation import check_int
 from logt.descriptors import Model, Whitening
 from logt.descriptors.image_io import NOT_AN_IMAGE
 from logt.errors import CorruptIndexError, InvalidInputError
-from logt.photos.catalog import MAX_REMOVED, Catalog, FileStamp
+from logt.photos.catalog import FAILED, MAX_REMOVED, Catalog, FileStamp
 from logt.photos.content import Recognized, read_contents, recognize
 from logt.photos.extraction import Extracted, ExtractElsewhere, extract_photo
 from logt.photos.folder_scan import FolderScan, is_photo_name, is_raw_name, scan_folders
@@ -219,7 +219,7 @@ class _Indexer:
             self.catalog.replace_others(others)
         failures = {name: scan.files[name] for name in failed if name not in not_photos}
         if failures != self.catalog.failed():
-            self.catalog.note_failed(failures)
+            self.catalog.note(FAILED, failures)
         gone = set(deleted)
         moved = len({same[name].source for name in same if name in known_again and name not in before} & gone)
         return Summary(

@@ -56,12 +56,21 @@ class PhotoWriter:
             self.is_outgrown = is_outgrown(state.whitening, len(state.index))
         return True
 
-    def remove(self, names: Sequence[str]) -> bool:
-        """Remove photos. Return False, and change nothing, if only `update` can."""
+    def remove(self, names: Sequence[str], *, remember: bool = False) -> bool:
+        """Remove photos. Return False, and change nothing, if only `update` can.
+
+        remember: keep their descriptors or vectors for a while, so that `update` can take them back.
+        """
         with self._writing() as (state, catalog):
             if state is None:
                 return False
-            catalog.remove(names)
+            if remember:
+                known = [name for name in catalog.without_descriptor(names) if name in state.index]
+                vectors = dict(zip(known, state.index.reconstruct(known), strict=True)) if known else {}
+                catalog.remember(names, vectors, state.whitening.checksum)
+                catalog.drop(names)
+            else:
+                catalog.remove(names)
             state.index.remove(list(names))
             state.index.save()
         return True

@@ -41,6 +41,17 @@ def check_host(headers: Headers, allowed: tuple[str, ...]) -> None:
         raise HTTPError(421, "unknown_host", f"unknown host {host!r}; start the server with --allow-host NAME")
 
 
+def is_local(scope: Scope, headers: Headers) -> bool:
+    """Return whether a request comes from this machine, to an address of this machine, and not through a proxy."""
+    client, host = (scope.get("client") or ("",))[0], urlsplit(f"//{headers.get('host', '')}").hostname or ""
+    forwarded = any(name in headers for name in ("forwarded", "via", "x-forwarded-for", "x-real-ip"))
+    return _is_loopback(client) and (host == "localhost" or _is_loopback(host)) and not forwarded
+
+
+def _is_loopback(address: str) -> bool:
+    return _is_ip_address(address) and ipaddress.ip_address(address).is_loopback
+
+
 def check_origin(scope: Scope, headers: Headers) -> None:
     """Raise a 403 error for a cross-origin request that is not a plain read; this prevents request forgery."""
     if scope["method"] in ("GET", "HEAD", "OPTIONS"):

@@ -92,7 +92,7 @@ def parse_json(model: type[Body], content: bytes, rows: int, dim: int, ids: int 
         ) from None
 
 
-def _json_schema(model: type[BaseModel] | None) -> dict[str, Any] | None:
+def json_schema(model: type[BaseModel] | None) -> dict[str, Any] | None:
     """Return the part of an operation's OpenAPI description for a body that `json_body` reads."""
     if model is None:
         return None
@@ -101,14 +101,14 @@ def _json_schema(model: type[BaseModel] | None) -> dict[str, Any] | None:
 
 def search_route(path: str, body: type[BaseModel] | None = None) -> Decorator:
     """Return the decorator of a search. body: of a JSON request."""
-    return router.post(path, response_model=schemas.SearchResponse, openapi_extra=_json_schema(body))
+    return router.post(path, response_model=schemas.SearchResponse, openapi_extra=json_schema(body))
 
 
 def change_route(path: str, response: type[BaseModel], body: type[BaseModel] | None = None) -> Decorator:
     """Return the decorator of a change. response: if it ended in time. body: of a JSON request."""
     description = "The time limit was reached while the change was being applied. Its state is at /api/v1/changes/ID."
     accepted = {"model": schemas.ChangeResponse, "description": description}
-    return router.post(path, response_model=response, responses={202: accepted}, openapi_extra=_json_schema(body))
+    return router.post(path, response_model=response, responses={202: accepted}, openapi_extra=json_schema(body))
 
 
 async def search_response(service: Service, results: list[list[Hit]], milliseconds: float) -> Response:

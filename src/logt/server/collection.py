@@ -87,9 +87,10 @@ class Compact:
 
 
 @dataclass(frozen=True, eq=False)
-class Update:
-    """Synchronize an index of photos with its folder. The result is a `logt.photos.Summary`."""
+class FolderChange:
+    """Change a folder of photos and its index. The result is that of `run`, which is called with the collection."""
 
+    run: Callable[[Any], Any]
     nbytes = 0
 
 
@@ -112,7 +113,7 @@ class Upload:
         return len(self.content)
 
 
-Change = Add | Remove | Compact | Update | Upload
+Change = Add | Remove | Compact | FolderChange | Upload
 
 
 DEFAULT = SearchOptions()

@@ -1,14 +1,23 @@
-"""The part of the JSON API that compares the index with its folder, and updates it."""
+"""The part of the JSON API for the folder of the photos: updates of the index, duplicates, the trash."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from fastapi import Depends, Request
+from pydantic import BaseModel, Field, StrictStr
 
-from logt.server.api import ServiceDependency, change_route
+from logt.photos.duplicates import keep_apart
+from logt.server.access import is_local
+from logt.server.api import ServiceDependency, change_route, get_service, json_body, json_schema
 from logt.server.api import router as router  # with all routes of the API
-from logt.server.collection import Update
+from logt.server.collection import FolderChange
+from logt.server.errors import HTTPError, id_not_found
+from logt.server.photo_collection import PhotoCollection
+from logt.server.schemas import RequestBody
+from logt.server.service import Service
+
+PhotoIds = Annotated[list[Annotated[StrictStr, Field(max_length=4096)]], Field(min_length=1, fail_fast=True)]
 
 
 class FolderResponse(BaseModel):
@@ -29,6 +38,52 @@ class UpdateResponse(BaseModel):
     vectors: int = Field(description="Number of photos in the index after the change.")
 
 
+class PhotosRequest(RequestBody):
+    """Photos of the index."""
+
+    ids: PhotoIds
+
+
+class TrashResponse(BaseModel):
+    """Photos in the trash."""
+
+    batch: str = Field(description="The name of these photos, to restore them.")
+    vectors: int = Field(description="Number of photos in the index after the change.")
+
+
+class RestoreRequest(RequestBody):
+    """Photos in the trash."""
+
+    batch: Annotated[StrictStr, Field(max_length=64)]
+
+
+class RestoreResponse(BaseModel):
+    """Photos that are back."""
+
+    restored: int
+    failed: int = Field(description="Photos that stay in the trash, because there is another file in their place.")
+    vectors: int = Field(description="Number of photos in the index after the change.")
+
+
+def may_change(request: Request) -> bool:
+    """Return whether a request may change the folder: --allow-changes, from this machine or with the token."""
+    settings = get_service(request).settings
+    is_trusted = settings.token is not None or is_local(request.scope, request.headers)
+    return settings.changes and not settings.read_only and is_trusted
+
+
+def _changing(request: Request, service: ServiceDependency) -> Service:
+    """Return the service if the request may change the folder; raise a 403 error otherwise."""
+    if not may_change(request):
+        message = "photos are moved with logt serve --allow-changes only, from the same machine or with a token"
+        raise HTTPError(403, "no_changes", message)
+    return service
+
+
+ChangingService = Annotated[Service, Depends(_changing)]
+Photos = Annotated[PhotosRequest, Depends(json_body(PhotosRequest, "vectors"))]
+
+
 @router.get("/folder", response_model=FolderResponse)
 async def get_folder(service: ServiceDependency) -> Any:
     """Return how many files of the folder are not in the index yet, or no longer there."""
@@ -40,6 +95,35 @@ async def update_index(service: ServiceDependency) -> Any:
     """Synchronize the index with its folder, as logt images index does."""
     service.check_writable()
     collection = service.photo_collection
-    summary = await service.changes.submit(Update())
+    summary = await service.changes.submit(FolderChange(PhotoCollection.update_index))
     counts = {name: getattr(summary, name) for name in ("added", "changed", "removed", "moved")}
     return {**counts, "failed": len(summary.failed), "vectors": len(collection.index)}
+
+
+@change_route("/photos/trash", TrashResponse, PhotosRequest)
+async def trash_photos(service: ChangingService, body: Photos) -> Any:
+    """Move photos to FOLDER/.trash, all or none. Requires --allow-changes. No file is deleted."""
+    collection = service.photo_collection
+    batch = await service.changes.submit(FolderChange(lambda photos: photos.move_to_trash(body.ids)))
+    return {"batch": batch, "vectors": len(collection.index)}
+
+
+@change_route("/photos/restore", RestoreResponse, RestoreRequest)
+async def restore_photos(
+    service: ChangingService, body: Annotated[RestoreRequest, Depends(json_body(RestoreRequest, "vectors"))]
+) -> Any:
+    """Move photos of the trash back to where they were. Requires --allow-changes. No file is replaced."""
+    collection = service.photo_collection
+    restored, taken = await service.changes.submit(FolderChange(lambda photos: photos.restore(body.batch)))
+    return {"restored": restored, "failed": len(taken), "vectors": len(collection.index)}
+
+
+@router.post("/duplicates/dismiss", status_code=204, openapi_extra=json_schema(PhotosRequest))
+async def dismiss_duplicates(service: ServiceDependency, body: Photos) -> None:
+    """Remember that photos are no duplicates of each other."""
+    service.check_writable()
+    collection = service.photo_collection
+    for photo_id in body.ids:
+        if photo_id not in collection.index:
+            raise id_not_found(photo_id)
+    await service.search_pool.run(keep_apart, collection.photos.path, body.ids)

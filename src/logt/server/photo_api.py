@@ -22,6 +22,7 @@ from logt.server.api import (
     search_route,
 )
 from logt.server.api import router as router  # with all routes of the API
+from logt.server.duplicate_groups import find_groups
 from logt.server.errors import HTTPError
 from logt.server.export import MAX_PHOTOS, stream_zip
 from logt.server.library import Order, PhotoFilter
@@ -166,10 +167,12 @@ async def list_duplicates(
     threshold: Annotated[float | None, Query(gt=0, le=1, description="Minimum score of a pair.")] = None,
 ) -> Any:
     """Return groups of near-duplicates. The first request starts the search; repeat it until groups is not null."""
-    finder = service.duplicates
+    graph, collection = service.graph, service.photo_collection
 
     def render() -> Response:
-        found, groups = finder.find(threshold), None
+        found, groups = find_groups(graph.get(), collection, threshold), None
+        if found.error:
+            raise HTTPError(500, "failed", found.error)
         if found.groups is not None:
             groups = [{"score": group.score, "ids": group.names} for group in found.groups]
         return ASCIIJSONResponse({"done": found.done, "total": found.total, "groups": groups})

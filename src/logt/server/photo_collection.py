@@ -23,14 +23,15 @@ from logt.photos.index_folder import find_index
 from logt.photos.manifest import MANIFEST_FILE
 from logt.photos.photo_writer import PhotoWriter
 from logt.photos.progress_file import IndexingProgress, read_progress
+from logt.photos.trash import move_to_trash, restore
 from logt.server.collection import (
     BaseCollection,
     Change,
     Compact,
+    FolderChange,
     Id,
     PerState,
     Remove,
-    Update,
     Upload,
     VectorCollection,
 )
@@ -61,8 +62,18 @@ class PhotoCollection(BaseCollection):
 
     has_photos = True
 
-    def __init__(self, photos: Photos, *, allow_uploads: bool = False, model: str | Path | None = None):
-        """photos: the index. allow_uploads: whether photos can be uploaded. model: of the index, if it was given."""
+    def __init__(
+        self,
+        photos: Photos,
+        *,
+        allow_uploads: bool = False,
+        allow_changes: bool = False,
+        model: str | Path | None = None,
+    ):
+        """photos: the index. model: of the index, if it was given.
+
+        allow_uploads, allow_changes: whether photos can be uploaded, and moved to the trash.
+        """
         super().__init__()
         self.photos, self.allows_uploads, self._model = photos, allow_uploads, model
         self._news, self._news_lock = (0.0, FolderNews(0, 0)), threading.Lock()
@@ -70,6 +81,7 @@ class PhotoCollection(BaseCollection):
         self._writer: PhotoWriter | None = None
         if allow_uploads:
             self._uploads.finish_interrupted()
+        if allow_uploads or allow_changes:
             self._writer = PhotoWriter(photos.path)
         self._state = PerState(lambda index: PhotoState(Library(photos.details()), Background(index)))
         _ = self.state  # the first request does not wait for it
@@ -152,8 +164,8 @@ class PhotoCollection(BaseCollection):
                 if self._writer is not None and self._writer.compact():
                     return self.photos.refresh()
                 raise HTTPError(409, "follows_folder", "cannot compact an index without uploads; run logt compact")
-            if isinstance(change, Update):
-                return self._update_index()
+            if isinstance(change, FolderChange):
+                return change.run(self)
             raise _follows_folder("add")
         except Exception as error:
             return error
@@ -197,7 +209,7 @@ class PhotoCollection(BaseCollection):
         if are_alike and self._writer is not None and self._writer.add(photos, model):
             self.photos.refresh()
             return
-        self._update_index()
+        self.update_index()
         if not all(photo_id in self.index for photo_id in uploads):
             raise HTTPError(415, "not_a_photo", "a photo was stored, but could not be indexed")
 
@@ -211,15 +223,33 @@ class PhotoCollection(BaseCollection):
                 if self._writer is not None and self._writer.remove(known):
                     self.photos.refresh()
                 else:
-                    self._update_index()
+                    self.update_index()
         return len(known)
+
+    def move_to_trash(self, names: Sequence[str]) -> str:
+        """Move photos to the trash and out of the index; return the name of the batch, to restore them."""
+        batch = move_to_trash(self.photos, names)
+        try:
+            if self._writer is None or not self._writer.remove(names, remember=True):
+                raise HTTPError(409, "locked", "all photos are being indexed again; try again later")
+        except BaseException:
+            restore(self.folders, batch)
+            raise
+        self.photos.refresh()
+        return batch
+
+    def restore(self, batch: str) -> tuple[int, list[str]]:
+        """Move the photos of a batch back into their folders and into the index."""
+        restored = restore(self.folders, batch)
+        self.update_index()
+        return restored
 
     def tidy(self) -> None:
         """Learn the whitening again if there are many more photos; searches use the present one meanwhile."""
         if self._writer is not None and self._writer.is_outgrown:
             self._writer.is_outgrown = False
             try:
-                self._update_index()
+                self.update_index()
             except Exception:  # the next upload tries again
                 _log.exception("the whitening could not be learned again")
 
@@ -241,7 +271,8 @@ class PhotoCollection(BaseCollection):
                 self._news = end + max(NEWS_SECONDS, SCAN_SHARE * (end - start)), news
             return news
 
-    def _update_index(self) -> Summary:
+    def update_index(self) -> Summary:
+        """Synchronize the index with its folder."""
         from logt.photos import update
 
         summary = update(self.photos.folder, self.photos.path, model=self._model)
@@ -250,7 +281,9 @@ class PhotoCollection(BaseCollection):
         return summary
 
 
-def open_collection(path: Path, *, allow_uploads: bool = False, model: str | Path | None = None) -> BaseCollection:
+def open_collection(
+    path: Path, *, allow_uploads: bool = False, allow_changes: bool = False, model: str | Path | None = None
+) -> BaseCollection:
     """Open a folder of photos that `logt images index` has indexed, the index of one, or an index of vectors.
 
     model: as in `Photos.open`.
@@ -258,10 +291,12 @@ def open_collection(path: Path, *, allow_uploads: bool = False, model: str | Pat
     if (find_index(path) / MANIFEST_FILE).is_file():
         from logt.photos import Photos
 
-        return PhotoCollection(Photos.open(path, model=model), allow_uploads=allow_uploads, model=model)
-    if allow_uploads or model is not None:
-        option = "--allow-upload" if allow_uploads else "--model"
-        raise InvalidInputError(f"{path} is not an index of photos; {option} needs one")
+        photos = Photos.open(path, model=model)
+        return PhotoCollection(photos, allow_uploads=allow_uploads, allow_changes=allow_changes, model=model)
+    given = {"--allow-upload": allow_uploads, "--allow-changes": allow_changes, "--model": model is not None}
+    for option, is_given in given.items():
+        if is_given:
+            raise InvalidInputError(f"{path} is not an index of photos; {option} needs one")
     return VectorCollection(path)
 
 

@@ -207,7 +207,7 @@ def describe_change(ticket: Ticket) -> dict[str, Any]:
         result = ticket.outcome.result()
         if isinstance(result, int):
             body["removed"] = result
-        else:
+        elif isinstance(result, str | list):
             body["ids"] = [result] if isinstance(result, str) else result
     return body
 

@@ -15,10 +15,12 @@ import numpy as np
 from logt._internal.types import Array
 from logt.descriptors.image_decoder import DecodeLimits, ImageDecoder
 from logt.errors import InvalidInputError
+from logt.graph.neighbor_graph import NeighborGraph
+from logt.photos.duplicates import duplicate_graph
+from logt.server.background import Background
 from logt.server.caches import SizedCache
 from logt.server.changes import ChangeQueue, fingerprint
 from logt.server.collection import Add, BaseCollection, Compact, Hit, Id, Remove, Rerank, SearchOptions, Upload
-from logt.server.duplicate_finder import DuplicateFinder
 from logt.server.errors import HTTPError, photo_file_missing
 from logt.server.image_pool import ImagePool
 from logt.server.metrics import ServerMetrics
@@ -53,7 +55,11 @@ class Service:
         uploads = replace(photos, pixels=limits.pixels, decoded_bytes=limits.decoded_bytes)
         self.upload_decoder = ImageDecoder(uploads, processes)
         self._thumbnails = SizedCache[bytes](limits.cache_bytes)
-        self._duplicates = DuplicateFinder(collection) if isinstance(collection, PhotoCollection) else None
+        self._graph: Background[NeighborGraph] | None = None
+        if isinstance(collection, PhotoCollection):
+            self._graph = Background(
+                collection, lambda report: duplicate_graph(collection.index, threads=1, progress=report)
+            )
         self._add_gauges()
 
     async def search_vectors(
@@ -81,11 +87,11 @@ class Service:
         return self.collection
 
     @property
-    def duplicates(self) -> DuplicateFinder:
-        """The search for near-duplicates; raise a 409 error if the index has no photos."""
-        if self._duplicates is None:
+    def graph(self) -> Background[NeighborGraph]:
+        """The neighbors of each photo; raise a 409 error if the index has no photos."""
+        if self._graph is None:
             raise _no_photos()
-        return self._duplicates
+        return self._graph
 
     def find_photo(self, id: str, size: str) -> tuple[Path, str]:
         """Return the file of an indexed photo, and a key of its preview, which changes when the file changes."""
@@ -153,8 +159,8 @@ class Service:
 
     def close(self) -> None:
         self.changes.close()
-        if self._duplicates is not None:
-            self._duplicates.close()
+        if self._graph is not None:
+            self._graph.close()
         for pool in (self.search_pool, self.image_pool, self.parse_pool, self._thumbnail_pool, self._refresh_pool):
             pool.close()
         self.upload_decoder.close()

@@ -68,6 +68,8 @@ class Settings:
     read_only: bool = False
     originals: bool = False
     """Whether clients can download the files of photos, with their metadata; otherwise they get smaller JPEGs."""
+    changes: bool = False
+    """Whether photos can be moved to the trash, from this machine or with the token."""
     watch: bool = False
     """Whether the index of photos follows its folder by itself."""
     hosts: tuple[str, ...] = ()

@@ -13,7 +13,9 @@ from logt.descriptors.text import MAX_LENGTH
 from logt.server.access import LoginAttempts, login_response
 from logt.server.api import ServiceDependency
 from logt.server.collection import Id, SearchOptions
+from logt.server.duplicate_groups import find_groups, tiers
 from logt.server.errors import id_not_found
+from logt.server.folder_api import may_change
 from logt.server.library import Library, Order
 from logt.server.photo_api import FilterDependency, SearchDependency
 from logt.server.photo_collection import PhotoCollection
@@ -27,7 +29,9 @@ INITIAL_RESULTS, MORE_RESULTS, MAX_RESULTS = 24, 48, 480
 PAGE_SIZE = 120
 """Photos that are browsed in one response."""
 MAX_GROUPS = 500
-"""Groups of near-duplicates on their page."""
+"""Groups of duplicates on their page."""
+MAX_IN_GROUP = 100
+"""Photos of one group on the page."""
 
 router = APIRouter(include_in_schema=False)
 
@@ -115,18 +119,26 @@ async def query_photo(searches: SearchDependency, key: str) -> Response:
 
 @router.get("/duplicates")
 async def duplicates_page(
+    request: Request,
     service: ServiceDependency,
     threshold: Annotated[float | None, Query(gt=0, le=1)] = None,
 ) -> Response:
-    """Return the near-duplicates, or how far the search for them is."""
+    """Return the duplicates in tiers, or how far the search for them is."""
 
     def render_groups() -> Response:
-        found, library = service.duplicates.find(threshold), service.photo_collection.state.library
-        groups = (found.groups or ())[:MAX_GROUPS]
+        collection = service.photo_collection
+        found, library = find_groups(service.graph.get(), collection, threshold), collection.state.library
+        near = collection.photos.duplicate_score
         values = {
             "found": found,
-            "groups": [[Card(name, describe(library, name)) for name in group.names] for group in groups],
+            "groups": [
+                (group, [Card(name, describe(library, name)) for name in group.names[:MAX_IN_GROUP]])
+                for group in (found.groups or ())[:MAX_GROUPS]
+            ],
             "hidden": max(0, len(found.groups or ()) - MAX_GROUPS),
+            "tiers": tiers(near),
+            "near": near,
+            "may_change": may_change(request),
         }
         return render(service, "duplicates.html", values)
 

@@ -4,6 +4,7 @@
 
 import { initExport, syncSelection } from "./selection.js";
 import { $, $$ } from "./dom.js";
+import { initDuplicates } from "./duplicates.js";
 import { openLightbox } from "./lightbox.js";
 import { RegionSelector, formatRegion } from "./region.js";
 import { watchIndexing } from "./indexing.js";
@@ -96,4 +97,5 @@ if ($("#query-photo")) initRegion($("#query-photo"));
 const filters = $(".filter-box");
 if (filters && matchMedia("(max-width: 760px)").matches) filters.open = Boolean($(".filter-actions a", filters));
 initExport(virtualGrid);
+initDuplicates(initCards);
 watchIndexing();

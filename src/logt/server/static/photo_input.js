@@ -56,8 +56,10 @@ export function count(number, what) {
   return `${number.toLocaleString("en")} ${what}${number === 1 ? "" : "s"}`;
 }
 
-export function showNotice(text, items = []) {
+// label, run: of a button beside the text.
+export function showNotice(text, items = [], label = "", run = null) {
   const notice = $("#notice");
+  Object.assign($("button", notice), { textContent: label, onclick: run, hidden: !run });
   $("p", notice).textContent = text;
   $("ul", notice).replaceChildren(...items.map((textContent) => createElement("li", { textContent })));
   notice.hidden = false;

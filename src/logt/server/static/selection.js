@@ -1,5 +1,5 @@
 // Selected photos: export them as a zip file or as a list. On the page of duplicates, the photos to delete are marked
-// instead; the list of them is for the user, and the page deletes nothing.
+// instead; the list of them is for the user.
 
 import { $, $$, createElement } from "./dom.js";
 import { showNotice } from "./photo_input.js";
@@ -9,10 +9,25 @@ const MAX_ZIP = 1000; // photos, as on the server
 const STORAGE = "logt-selection";
 const selections = {
   export: new Set(JSON.parse(sessionStorage.getItem(STORAGE) ?? "[]")),
-  delete: new Set($$(".group .card:not(:first-child)").map((card) => card.dataset.id)), // all but the best of each group
+  delete: marksOfPage(),
 };
 let last = null; // the card whose checkbox was clicked last, for ranges
 let virtualGrid = null; // the list of all photos, if it is shown
+
+// Return all photos but the best of each group; those of a similar series are not marked.
+function marksOfPage() {
+  return new Set($$(".group[data-marked] .card:not(:first-child)").map((card) => card.dataset.id));
+}
+
+export function marked() {
+  return selections.delete;
+}
+
+// Mark the photos of the groups that are on the page now.
+export function resetMarks() {
+  selections.delete = marksOfPage();
+  syncSelection(document);
+}
 
 function kind() {
   return $("[data-selection]")?.dataset.selection ?? "export";
