@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import BinaryIO, TypeVar
 import numpy as np
 
 from logt._internal.types import Floats
+from logt._internal.validation import normalize_rows, row_norms
 from logt.descriptors.boxes import Box, has_fractions, to_fractions
 from logt.descriptors.image_decoder import ImageDecoder
 from logt.index import Index
@@ -26,19 +27,34 @@ from logt.server.photo_collection import PhotoCollection
 from logt.server.service import SIZES, Service, milliseconds_since
 
 T = TypeVar("T")
+_AWAY = 0.5  # the weight of photos that results are unlike
 STORED_SECONDS, STORED_BYTES = 1800.0, 64 << 20
 """How long photos that were searched with are kept in memory, and how many bytes of them."""
 
 
 @dataclass(frozen=True)
 class PhotoQuery:
-    """How to search, and among which photos. exclude: an id that is not a result."""
+    """How to search, and among which photos. exclude: ids that are no results.
+
+    show_similarity: with a rerank, return similarities to the query, in the order of the rerank.
+    """
 
     k: int
     rerank: Rerank = None
     condition: PhotoFilter = field(default_factory=PhotoFilter)
-    exclude: str | None = None
+    exclude: frozenset[str] = frozenset()
     effort: float | None = None
+    show_similarity: bool = False
+
+
+@dataclass(frozen=True)
+class Examples:
+    """What to search with: photos of the index that results are like and unlike, a photo from a client, a text."""
+
+    like: Sequence[str] = ()
+    unlike: Sequence[str] = ()
+    stored: str = ""
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -115,7 +131,7 @@ class PhotoSearch:
         collection = self._check(query)
         if not isinstance(photo_id, str) or photo_id not in collection.index:
             raise id_not_found(photo_id)
-        query = replace(query, exclude=photo_id)
+        query = replace(query, exclude=frozenset([photo_id]))
         if box is None:
             index = collection.index
             return await self._service.search_pool.run(
@@ -135,6 +151,33 @@ class PhotoSearch:
         collection, query = self._check(query), replace(query, effort=TEXT_EFFORT)
         decoder = self._service.upload_decoder  # not used
         return await self._describe_and_search(decoder, lambda _: collection.describe_text(text), query)
+
+    async def by_examples(self, examples: Examples, query: PhotoQuery) -> PhotoResults:
+        """Return the photos that are most similar to all examples together, and not to those that they are unlike."""
+        collection, ids = self._check(query), [*examples.like, *examples.unlike]
+        for photo_id in ids:
+            if photo_id not in collection.index:
+                raise id_not_found(photo_id)
+        query = replace(query, exclude=frozenset(ids), effort=TEXT_EFFORT if examples.text else query.effort)
+        stored = self.find_stored(examples.stored) if examples.stored else None
+
+        def describe(decoder: ImageDecoder) -> tuple[Index, Floats]:
+            index = collection.index
+            like, unlike = (
+                index.reconstruct(list(some)) if some else np.zeros((0, index.dim), np.float32)
+                for some in (examples.like, examples.unlike)
+            )
+            more = []
+            if stored is not None:
+                same = stored.index is index
+                more.append(stored.vector if same else self._describe_upload(decoder, stored.jpeg, None)[1])
+            if examples.text:
+                more.append(collection.describe_text(examples.text)[1])
+            wanted, unwanted = _unit(np.concatenate([like, *map(np.atleast_2d, more)])), _unit(unlike)
+            vector = wanted.sum(axis=0) / max(1, len(wanted)) - _AWAY * unwanted.sum(axis=0) / max(1, len(unwanted))
+            return index, vector
+
+        return await self._describe_and_search(self._service.upload_decoder, describe, query)
 
     def _check(self, query: PhotoQuery) -> PhotoCollection:
         self._service.check_search(1, query.k, query.rerank)
@@ -163,14 +206,22 @@ class PhotoSearch:
         names = state.library.names(state.library.select(query.condition, "folder")) if query.condition else None
         hits: list[Hit] = []
         if names != []:
-            k = query.k + (query.exclude is not None)
+            k = query.k + len(query.exclude)
             found = index.search(
                 np.atleast_2d(vector), k, filter=names, rerank=query.rerank, effort=query.effort, threads=1
             )
-            hits = [hit for hit in to_hits(found)[0] if hit.id != query.exclude][: query.k]
+            hits = [hit for hit in to_hits(found)[0] if hit.id not in query.exclude][: query.k]
+            if query.rerank and query.show_similarity and hits:
+                cosines = _unit(index.reconstruct([hit.id for hit in hits])) @ _unit(np.atleast_2d(vector))[0]
+                hits = [hit._replace(score=score) for hit, score in zip(hits, cosines.tolist(), strict=True)]
         search_ms = milliseconds_since(start)
         limit = None if query.rerank or query.effort else state.background.limit(vector)
         return PhotoResults(hits, search_ms, describe_ms, limit)
+
+
+def _unit(X: Floats) -> Floats:
+    """Return rows of norm 1."""
+    return normalize_rows(X, row_norms(X))
 
 
 def _time(function: Callable[[], T]) -> tuple[T, float]:

@@ -42,8 +42,9 @@ class Card:
 
 def build_url(path: str, **params: Any) -> str:
     """Return a URL of this server; parameters that are None or empty are left out."""
-    given = {name: value for name, value in params.items() if value not in (None, "", False)}
-    query = urlencode({name: 1 if value is True else value for name, value in given.items()}, errors="surrogatepass")
+    given = {name: value for name, value in params.items() if value not in (None, "", False, [])}
+    values = {name: 1 if value is True else value for name, value in given.items()}
+    query = urlencode(values, doseq=True, errors="surrogatepass")
     return f"{path}?{query}" if query else path
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, File, Form, Query, Request, UploadFile
+from pydantic import Field
 from starlette.responses import RedirectResponse, Response
 
 from logt.descriptors.boxes import Box, BoxError, has_fractions
@@ -19,13 +20,15 @@ from logt.server.folder_api import may_change
 from logt.server.library import Library, Order
 from logt.server.photo_api import FilterDependency, SearchDependency
 from logt.server.photo_collection import PhotoCollection
-from logt.server.photo_search import PhotoQuery, PhotoResults, PhotoSearch
+from logt.server.photo_search import Examples, PhotoQuery, PhotoResults, PhotoSearch
 from logt.server.rendering import Card, build_url, describe, find_divider, hit_cards, render, render_login
 from logt.server.schemas import MAX_K, parse_box_field
 from logt.server.service import Service
 
 INITIAL_RESULTS, MORE_RESULTS, MAX_RESULTS = 24, 48, 480
 """Results at first, added by "Show more", and at most."""
+MAX_EXAMPLES = 50
+"""Photos of one kind that a search may have besides the first."""
 PAGE_SIZE = 120
 """Photos that are browsed in one response."""
 MAX_GROUPS = 500
@@ -45,6 +48,8 @@ class PageParams:
     photo: Annotated[str, Query(max_length=64)] = ""
     text: Annotated[str, Query(max_length=MAX_LENGTH)] = ""
     box: Annotated[str, Query(max_length=200)] = ""
+    also: Annotated[list[Annotated[str, Field(max_length=4096)]] | None, Query(max_length=MAX_EXAMPLES)] = None
+    unlike: Annotated[list[Annotated[str, Field(max_length=4096)]] | None, Query(max_length=MAX_EXAMPLES)] = None
     k: Annotated[int, Query(ge=1, le=MAX_K)] = INITIAL_RESULTS
     deep: bool = False
     order: Annotated[Order, Query()] = "date"
@@ -53,6 +58,24 @@ class PageParams:
     @property
     def is_search(self) -> bool:
         return self.id is not None or bool(self.photo or self.text.strip())
+
+    @property
+    def examples(self) -> Examples | None:
+        """What is searched with, if it is more than one thing."""
+        text, like = self.text.strip(), [*([] if self.id is None else [self.id]), *(self.also or [])]
+        if len(like) + bool(self.photo) + bool(text) + len(self.unlike or []) < 2:
+            return None
+        return Examples(like, self.unlike or (), self.photo, text)
+
+    def url_with(self, kind: str, photo_id: str) -> str:
+        """Return the URL of this search with one more example. kind: also or unlike."""
+        changes: dict[str, Any] = {kind: [*(getattr(self, kind) or []), photo_id]}
+        return self.url(k=None, box="", **changes)
+
+    def url_without(self, kind: str, photo_id: str) -> str:
+        """Return the URL of this search without an example."""
+        changes: dict[str, Any] = {kind: [other for other in getattr(self, kind) if other != photo_id]}
+        return self.url(k=None, **changes)
 
     @property
     def filters(self) -> dict[str, str]:
@@ -68,6 +91,8 @@ class PageParams:
             "photo": self.photo,
             "text": self.text,
             "box": self.box,
+            "also": self.also,
+            "unlike": self.unlike,
             "k": None if self.k == INITIAL_RESULTS else self.k,
             "deep": self.deep,
             **self.filters,
@@ -180,7 +205,9 @@ def _start_page(service: Service, params: PageParams) -> Response:
 
 
 async def _results_page(service: Service, searches: PhotoSearch, params: PageParams) -> Response:
-    query = PhotoQuery(_limit_k(service, params.k), "diffusion" if params.deep else None, params.condition)
+    query = PhotoQuery(
+        _limit_k(service, params.k), "diffusion" if params.deep else None, params.condition, show_similarity=True
+    )
     name, found = await _search(service, searches, params, query)
     return await service.search_pool.run(_render_results, service, params, name, found)
 
@@ -193,6 +220,7 @@ def _render_results(service: Service, params: PageParams, name: str, found: Phot
         "name": name,
         "found": found,
         "cards": hit_cards(found, collection),
+        "examples": True,
         "divider": find_divider(found.hits, found.limit),
         "more": next_k if len(found.hits) == k < next_k else None,
         "folders": collection.state.library.folders if isinstance(collection, PhotoCollection) else [],
@@ -205,6 +233,9 @@ async def _search(
 ) -> tuple[str, PhotoResults]:
     """Return what was searched with, in words, and its results."""
     region = _parse_region(params.box)
+    if service.collection.has_photos and region is None and (examples := params.examples):
+        name = params.id or (searches.find_stored(params.photo).name if params.photo else params.text)
+        return name, await searches.by_examples(examples, query)
     if text := params.text.strip():
         return text, await searches.by_text(text, query)
     if params.photo:

@@ -93,7 +93,7 @@ function neighbor(card, key) {
 
 const virtualGrid = $("#virtual") ? new VirtualGrid($("#virtual"), initCards) : null;
 initCards(main);
-if ($("#query-photo")) initRegion($("#query-photo"));
+if ($("#region-tools")) initRegion($("#query-photo"));
 const filters = $(".filter-box");
 if (filters && matchMedia("(max-width: 760px)").matches) filters.open = Boolean($(".filter-actions a", filters));
 initExport(virtualGrid);
