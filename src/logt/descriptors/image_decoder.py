@@ -21,6 +21,7 @@ from logt.descriptors.image_io import (
     TooManyPixelsError,
     image_format,
     pillow,
+    read_camera,
     read_details,
     read_image,
 )
@@ -95,6 +96,11 @@ class ImageDecoder:
     def read_details(self, source: Path | bytes) -> ImageDetails:
         """Return the size of an image and when it was taken, from the header of its file."""
         return ImageDetails(*self._send(self._children, source, action="details")[0]["details"])
+
+    def read_camera(self, path: Path) -> dict[str, str]:
+        """Return the camera, the lens and the exposure of a photo in words."""
+        camera: dict[str, str] = self._send(self._children, path, action="camera", max_pixels=0)[0]["camera"]
+        return camera
 
     def render_jpeg(self, source: Path | bytes, side: int) -> bytes:
         """Return an image as a JPEG of at most `side` pixels, upright and without metadata."""
@@ -173,6 +179,8 @@ def _answer(content: bytes, action: str, path: str = "", **options: int) -> tupl
     source = path or content
     if action == "details":
         return {"details": read_details(source)}, b""
+    if action == "camera":
+        return {"camera": read_camera(source)}, b""
     image = read_image(source, **options)
     if action == "decode":
         file_format = "" if path else image_format(content)

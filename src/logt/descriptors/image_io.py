@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import cache
@@ -128,6 +128,34 @@ def read_details(source: str | Path | BinaryIO | bytes) -> ImageDetails:
         if exif.get(_ORIENTATION, 1) in (5, 6, 7, 8):
             width, height = height, width
         return ImageDetails(width, height, _time_taken(exif))
+
+
+def read_camera(source: str | Path | BinaryIO | bytes) -> dict[str, str]:
+    """Return the camera, the lens and the exposure of a photo in words, as far as its EXIF data state them.
+
+    Raises ImageError as `read_details` does.
+    """
+    with _raising_image_errors(source), _open_source(source) as stream, _open_image(stream) as image:
+        exif, found = _read_exif(image), {}
+    for name, (tag, describe) in _CAMERA.items():
+        with suppress(Exception):  # a value of a damaged file can be anything
+            if tag in exif and (text := describe(exif[tag]).strip(" \0")):
+                found[name] = text[:100]
+    return found
+
+
+def _exposure(seconds: Any) -> str:
+    return f"{float(seconds):g} s" if seconds >= 0.4 else f"1/{1 / float(seconds):.0f} s"
+
+
+_CAMERA: dict[str, tuple[int, Callable[[Any], str]]] = {
+    "Camera": (0x0110, str),
+    "Lens": (0xA434, str),
+    "Exposure": (0x829A, _exposure),
+    "Aperture": (0x829D, lambda value: f"f/{float(value):g}"),
+    "ISO": (0x8827, lambda value: f"{int(value)}"),
+    "Focal length": (0x920A, lambda value: f"{float(value):g} mm"),
+}
 
 
 @contextmanager

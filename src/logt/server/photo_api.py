@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, File, Form, Query, Request, UploadFile
 from pydantic import Field, Json
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import FileResponse, Response, StreamingResponse
 
 from logt.descriptors.boxes import check_box
+from logt.descriptors.image_io import ImageError
+from logt.photos.folder_scan import is_photo_name
 from logt.server import schemas
+from logt.server.access import is_local
 from logt.server.api import (
     ASCIIJSONResponse,
     ServiceDependency,
     change_route,
+    get_service,
     json_body,
     search_response,
     search_route,
@@ -25,6 +30,7 @@ from logt.server.api import router as router  # with all routes of the API
 from logt.server.duplicate_groups import find_groups
 from logt.server.errors import HTTPError
 from logt.server.export import MAX_PHOTOS, stream_zip
+from logt.server.file_manager import show_in_folder
 from logt.server.library import Order, PhotoFilter
 from logt.server.photo_collection import PhotoCollection
 from logt.server.photo_search import PhotoQuery, PhotoResults, PhotoSearch
@@ -114,16 +120,62 @@ async def get_photo(
     service: ServiceDependency,
     id: Annotated[str, Query(max_length=4096, description="Id of a photo in the index.")],
     size: Annotated[
-        Literal["thumb", "large"], Query(description="At most 480 (thumb) or 2048 (large) pixels on the longer side.")
+        Literal["thumb", "large", "original"],
+        Query(
+            description="At most 480 (thumb) or 2048 (large) pixels on the longer side; original: the file itself."
+        ),
     ] = "thumb",
 ) -> Response:
-    """Return a photo in the index as JPEG, upright and without metadata."""
+    """Return a photo in the index as JPEG, upright and without metadata; or its file, where that is allowed."""
+    if size == "original":
+        file = await service.search_pool.run(service.photo_collection.photo_path, id)
+        if not sends_originals(request) or not is_photo_name(file.name):
+            raise HTTPError(
+                403, "no_originals", "files are sent to this machine, or with logt serve --allow-download"
+            )
+        _allow_any_time(request)
+        return FileResponse(file, filename=file.name)
     path, key = await service.search_pool.run(service.find_photo, id, size)
     etag = f'"{key}"'
     headers = {"ETag": etag, "Cache-Control": "private, max-age=60"}
     if etag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     return Response(await service.render(path, size, key), media_type="image/jpeg", headers=headers)
+
+
+@router.get("/photo/about", response_model=schemas.PhotoAboutResponse)
+async def describe_photo(
+    request: Request,
+    service: ServiceDependency,
+    id: Annotated[str, Query(max_length=4096, description="Id of a photo in the index.")],
+) -> Any:
+    """Return what the file of a photo says about it: where it is allowed to download it, and its path here."""
+    collection, sends = service.photo_collection, sends_originals(request)
+    path = await service.search_pool.run(collection.photo_path, id)
+    camera = {}
+    if sends:
+        with suppress(ImageError):
+            camera = await service.image_pool.run(service.photo_decoder, lambda decoder: decoder.read_camera(path))
+    is_here = is_local(request.scope, request.headers)
+    content = {"camera": camera, "original": sends, "path": str(path) if is_here else None}
+    return ASCIIJSONResponse(content)
+
+
+@router.post("/photo/show", status_code=204)
+async def show_photo(
+    request: Request,
+    service: ServiceDependency,
+    id: Annotated[str, Query(max_length=4096, description="Id of a photo in the index.")],
+) -> None:
+    """Show a photo in the file manager of this machine; for clients of this machine only."""
+    if not is_local(request.scope, request.headers):
+        raise HTTPError(403, "not_here", "photos are shown in their folder on the machine of the server only")
+    show_in_folder(await service.search_pool.run(service.photo_collection.photo_path, id))
+
+
+def sends_originals(request: Request) -> bool:
+    """Return whether the client gets the files of photos: of this machine, or with --allow-download."""
+    return get_service(request).settings.originals or is_local(request.scope, request.headers)
 
 
 @change_route("/photos", schemas.UploadResponse)
@@ -189,7 +241,7 @@ async def export_photos(
         Form(description=f"JSON list of at most {MAX_PHOTOS:,} ids."),
     ],
 ) -> Response:
-    """Return photos as a zip file: their files with --allow-download, otherwise JPEGs of at most 2048 pixels."""
+    """Return photos as a zip file: their files here or with --allow-download, else JPEGs of 2048 pixels."""
     collection, decoder = service.photo_collection, service.photo_decoder
 
     def find_files() -> list[tuple[str, FilePath | None]]:
@@ -197,12 +249,17 @@ async def export_photos(
 
     photos = await service.search_pool.run(find_files)
     stream = stream_zip(
-        photos, lambda path: decoder.render_jpeg(path, SIZES["large"]), originals=service.settings.originals
+        photos, lambda path: decoder.render_jpeg(path, SIZES["large"]), originals=sends_originals(request)
     )
-    deadline: asyncio.Timeout = request.scope["deadline"]
-    deadline.reschedule(None)  # a client that stops reading is disconnected
+    _allow_any_time(request)
     headers = {"Content-Disposition": 'attachment; filename="photos.zip"'}
     return StreamingResponse(stream, media_type="application/zip", headers=headers)
+
+
+def _allow_any_time(request: Request) -> None:
+    """Let a download take longer than other requests; a client that stops reading is disconnected."""
+    deadline: asyncio.Timeout = request.scope["deadline"]
+    deadline.reschedule(None)
 
 
 def _find_file(collection: PhotoCollection, photo_id: str) -> FilePath | None:

@@ -156,6 +156,12 @@ class PhotoListResponse(BaseModel):
     groups: list[Group] = Field(description="Months, as YYYY-MM, or folders of all of them, in order.")
 
 
+class PhotoAboutResponse(BaseModel):
+    camera: dict[str, str] = Field(description="Camera, lens and exposure (EXIF), if the file may be downloaded.")
+    original: bool = Field(description="Whether the file itself may be downloaded.")
+    path: str | None = Field(description="The path of the file, for clients on the machine of the server.")
+
+
 class DuplicateGroupEntry(BaseModel):
     score: float = Field(description="The lowest score of the pairs that connect the photos.")
     ids: list[str] = Field(

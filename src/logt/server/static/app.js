@@ -48,8 +48,8 @@ function initRegion(container) {
 
 document.addEventListener("click", (event) => {
   if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
-  const tile = event.target.closest("a.tile:not(.text-tile)");
-  if (!tile) return;
+  const tile = event.target.closest("a.tile:not(.text-tile), .caption");
+  if (!tile || $(".text-tile", tile.closest(".card"))) return;
   event.preventDefault();
   openLightbox(tile.closest(".card"));
 });

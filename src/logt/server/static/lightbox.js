@@ -1,6 +1,8 @@
-// The large view: one photo in full size, with buttons and arrow keys for its neighbors. Back closes it.
+// The large view: one photo in full size, with buttons and arrow keys for its neighbors. Space selects, S finds similar
+// photos, Z or a click zooms. Back closes it.
 
 import { $ } from "./dom.js";
+import { showNotice } from "./photo_input.js";
 
 const dialog = $("#lightbox");
 const image = $("#lightbox-photo");
@@ -27,10 +29,41 @@ function show(card) {
   const score = $(".score", card);
   $("#lightbox-about").textContent = [score && `${score.textContent}${score.title ? ` (${score.title})` : ""}`, about].filter(Boolean).join(" · ");
   $("#lightbox-search").href = tile.href;
+  Object.assign($("#lightbox-download"), { href: large, download: id.split("/").at(-1) });
+  zoom(false);
   updateButtons();
+  describe(id).catch(() => {}); // the photo is shown without it
+}
+
+// Add what the file says about the photo.
+async function describe(id) {
+  const shown = current;
+  for (const part of [$("#lightbox-show"), $("#lightbox-path")]) part.hidden = true;
+  const response = await fetch(`/api/v1/photo/about?${new URLSearchParams({ id })}`);
+  if (!response.ok || current !== shown) return;
+  const { camera, original, path } = await response.json();
+  if (original) $("#lightbox-download").href = `/api/v1/photo?${new URLSearchParams({ id, size: "original" })}`;
+  $("#lightbox-about").textContent = [$("#lightbox-about").textContent, ...Object.entries(camera).map(([name, text]) => (name === "ISO" ? `ISO ${text}` : text))].filter(Boolean).join(" · ");
+  $("#lightbox-show").hidden = !path;
+  Object.assign($("#lightbox-path"), { textContent: path ?? "", hidden: !path });
+}
+
+// Show the photo at twice the size that fits, or more if it has more pixels; the point that was clicked stays visible.
+function zoom(on, x = 0.5, y = 0.5) {
+  const stage = $(".stage", dialog);
+  const { naturalWidth, clientWidth } = image;
+  dialog.classList.toggle("zoomed", on);
+  image.style.width = on ? `${Math.max(naturalWidth, 2 * clientWidth)}px` : "";
+  stage.scrollTo(x * stage.scrollWidth - stage.clientWidth / 2, y * stage.scrollHeight - stage.clientHeight / 2);
+}
+
+function updateSelect() {
+  const box = $("[data-select]", current);
+  $("#lightbox-select").setAttribute("aria-pressed", Boolean(box?.checked));
 }
 
 function updateButtons() {
+  updateSelect();
   for (const button of dialog.querySelectorAll("[data-step]")) button.disabled = !step(Number(button.dataset.step));
 }
 
@@ -50,12 +83,30 @@ function showNeighbor(direction) {
 dialog?.addEventListener("click", (event) => {
   const button = event.target.closest("[data-step]");
   if (button) showNeighbor(Number(button.dataset.step));
-  else if (event.target.closest("[data-close]") || event.target.matches("dialog, .stage, img")) dialog.close();
+  else if (event.target === image) zoom(!dialog.classList.contains("zoomed"), event.offsetX / image.clientWidth, event.offsetY / image.clientHeight);
+  else if (event.target.closest("#lightbox-select")) KEYS[" "]();
+  else if (event.target.closest("#lightbox-show")) showInFolder(current.dataset.id);
+  else if (event.target.closest("[data-close]") || event.target.matches("dialog, .stage")) dialog.close();
 });
+
+const KEYS = {
+  ArrowLeft: () => showNeighbor(-1),
+  ArrowRight: () => showNeighbor(1),
+  " "() { $("[data-select]", current)?.click(); updateSelect(); },
+  s() { location.replace($("#lightbox-search").href); },
+  z() { zoom(!dialog.classList.contains("zoomed")); },
+};
 dialog?.addEventListener("keydown", (event) => {
-  const direction = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-  if (direction) { event.preventDefault(); showNeighbor(direction); }
+  const action = KEYS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+  if (!action || event.ctrlKey || event.metaKey || event.altKey) return;
+  event.preventDefault();
+  action();
 });
+
+async function showInFolder(id) {
+  const response = await fetch(`/api/v1/photo/show?${new URLSearchParams({ id })}`, { method: "POST" });
+  if (!response.ok) { dialog.close(); showNotice((await response.json()).error.message); }
+}
 dialog?.addEventListener("close", () => {
   $(".tile", current).focus({ preventScroll: true });
   if (history.state?.large) history.back();

@@ -39,7 +39,7 @@ export class VirtualGrid {
     this.step = this.tile + gap;
     this.row = this.tile + CAPTION;
     let top = 0, first = 0;
-    this.blocks = this.groups.map(([label, count]) => {
+    this.blocks = joinMonths(this.groups, this.columns).map(([label, count]) => {
       const block = { label, count, first, top };
       first += count;
       top += HEADING + Math.ceil(count / this.columns) * this.row;
@@ -157,7 +157,21 @@ export class VirtualGrid {
   }
 }
 
+const isMonth = (label) => /^\d{4}-\d\d$/.test(label);
+
+// Return the groups; consecutive months whose photos fit into one row are one group, labelled by the first and the last.
+export function joinMonths(groups, columns) {
+  const joined = [];
+  for (const [label, count] of groups) {
+    const before = joined.at(-1);
+    if (before && isMonth(label) && before[1] + count <= columns) joined[joined.length - 1] = [`${label} ${before[0].split(" ").at(-1)}`, before[1] + count];
+    else joined.push([label, count]);
+  }
+  return joined;
+}
+
 function headingText(label) {
-  if (!/^\d{4}-\d\d$/.test(label)) return label || "Top folder";
-  return MONTHS.format(new Date(`${label}-15T00:00:00Z`));
+  const months = label.split(" ");
+  if (!months.every(isMonth)) return label || "Top folder";
+  return months.map((month) => MONTHS.format(new Date(`${month}-15T00:00:00Z`))).join(" – ");
 }
