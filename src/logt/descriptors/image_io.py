@@ -44,6 +44,7 @@ _TRANSPOSES = (
     *("ROTATE_270", "TRANSVERSE", "ROTATE_90"),
 )
 _ORIENTATION, _CHANGED, _TAKEN, _DIGITIZED, _EXIF_IFD = 0x0112, 0x0132, 0x9003, 0x9004, 0x8769
+_HEIC_STARTS = tuple(b"ftyp" + brand for brand in (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1"))
 _STRIP_PIXELS = 1 << 20  # pixels that are converted together; the rest of the image stays as it was decoded
 _open_lock = threading.Lock()
 
@@ -218,6 +219,13 @@ def _open_image(stream: BinaryIO) -> Image:
         limit, module.MAX_IMAGE_PIXELS = module.MAX_IMAGE_PIXELS, None
         try:
             image: Image = module.open(stream, formats=formats)
+        except module.UnidentifiedImageError:
+            stream.seek(0)
+            if "HEIF" not in formats and stream.read(12)[4:] in _HEIC_STARTS:
+                raise ValueError(
+                    "a HEIC file: it needs pip install 'logt-search[images]', with pillow-heif"
+                ) from None
+            raise
         finally:
             module.MAX_IMAGE_PIXELS = limit
     return image
