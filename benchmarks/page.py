@@ -14,6 +14,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -117,7 +118,9 @@ def measure(photos: Path, count: int, steps: int, note: Note) -> None:
             note(f"{what}, median", float(np.median(times)), "ms")
             note(f"{what}, slowest", max(times), "ms")
         note("memory of the server", memory_of(pid, "VmRSS") / 2**20, "MB")
-        scroll(url, steps, note)
+        draw_map(url, note)
+        in_browser(lambda page: scroll(page, url, steps, note))
+        in_browser(lambda page: move_map(page, url, steps, note))
 
 
 def get(request: str | urllib.request.Request) -> bytes:
@@ -125,14 +128,65 @@ def get(request: str | urllib.request.Request) -> bytes:
         return response.read()
 
 
-def scroll(url: str, steps: int, note: Note) -> None:
-    """Scroll through the whole list in Chromium; measure the times of frames and the most cards in the document."""
+def draw_map(url: str, note: Note) -> None:
+    """Wait for the groups and the map, which are computed in the background."""
+    for what, mark in (("groups", b"of similar photos"), ("map", b'id="map"')):
+        start = time.perf_counter()
+        while mark not in (answer := get(url + what)):
+            if b'role="alert"' in answer:
+                print(f"{what} cannot be computed; pip install 'logt-search[map]'")
+                return
+            time.sleep(0.2)
+        note(f"{what}, first time", time.perf_counter() - start, "s")
+    note("data of the map", len(get(f"{url}map/data")) / 2**20, "MB")
+
+
+def in_browser(measure: Callable[[Any], None]) -> None:
+    """Call a function with a page of Chromium, if it is installed."""
     path = shutil.which("chromium") or shutil.which("google-chrome")
     if path is None:
-        print("Chromium is not installed; scrolling is not measured")
+        print("Chromium is not installed; the page is not measured")
         return
     from playwright.sync_api import sync_playwright
 
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        measure(browser.new_page(viewport={"width": 1280, "height": 800}))
+        browser.close()
+
+
+def move_map(page: Any, url: str, steps: int, note: Note) -> None:
+    """Move and zoom the map, from all photos to a few, and measure the times of frames."""
+    script = """async (steps) => {
+        const map = document.querySelector('#map'), times = [];
+        const send = (type, init) => map.dispatchEvent(new PointerEvent(type, { pointerId: 1, ...init }));
+        map.setPointerCapture = () => {};
+        const frame = () => new Promise((done) => requestAnimationFrame(done));
+        for (let i = 0; i < steps; i++) {
+            const start = performance.now();
+            const middle = { clientX: 640, clientY: 400 };
+            map.dispatchEvent(new WheelEvent('wheel', { deltaY: i < steps / 2 ? -20 : 20, ...middle }));
+            send('pointerdown', middle);
+            send('pointermove', { clientX: 640 + 9 * Math.sin(i), clientY: 400 + 9 * Math.cos(i) });
+            send('pointercancel', {});
+            await frame();
+            await frame();
+            times.push((performance.now() - start) / 2);
+        }
+        return times;
+    }"""
+    page.goto(f"{url}map")
+    if not page.locator("#map").count():
+        return
+    page.wait_for_function("() => document.querySelector('#map').width > 300")
+    page.wait_for_timeout(2000)
+    times = page.evaluate(script, steps)
+    note("frame of the map, median", float(np.quantile(times, 0.5)), "ms")
+    note("frame of the map, 95 %", float(np.quantile(times, 0.95)), "ms")
+
+
+def scroll(page: Any, url: str, steps: int, note: Note) -> None:
+    """Scroll through the whole list; measure the times of frames and the most cards in the document."""
     script = """async (steps) => {
         const times = [], counts = [];
         const height = document.documentElement.scrollHeight - innerHeight;
@@ -145,13 +199,9 @@ def scroll(url: str, steps: int, note: Note) -> None:
         }
         return [times, counts];
     }"""
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
-        page = browser.new_page(viewport={"width": 1280, "height": 800})
-        page.goto(url)
-        page.wait_for_selector(".card")
-        times, counts = page.evaluate(script, steps)
-        browser.close()
+    page.goto(url)
+    page.wait_for_selector(".card")
+    times, counts = page.evaluate(script, steps)
     p50, p95 = np.quantile(times, (0.5, 0.95))
     note(f"scroll by 1/{steps} of the list, two frames, median", float(p50), "ms")
     note(f"scroll by 1/{steps} of the list, two frames, 95 %", float(p95), "ms")

@@ -178,7 +178,7 @@ def test_without_the_token_nothing_is_revealed(token_client):
             {"Cookie": "logt_8000=wrong; a=b;;="},
         ):
             error_message(token_client.get(path, headers=headers), 401, "unauthorized")
-    for path in ("/", "/duplicates", "/?token=wrong", f"/?id={ODD_NAMES[5]}"):
+    for path in ("/", "/duplicates", "/groups", "/map", "/map/data", "/?token=wrong", f"/?id={ODD_NAMES[5]}"):
         page = token_client.get(path)
         assert page.status_code == 401
         assert 'action="/login"' in page.text

@@ -24,7 +24,7 @@ DEFAULT_NAME = ".logt"
 _MAX_WHITENING = 1 << 30
 _OWN_FILE = re.compile(
     rf"{re.escape(LOCK)}|{re.escape(CATALOG_FILE)}(-journal)?|\.?progress\.json(\.tmp)?|vectors-[0-9a-f]{{16}}"
-    r"|whitening-[0-9a-f]{16}\.safetensors|\.whitening-[0-9a-f]{16}\.safetensors\.\d+\.tmp"
+    r"|\.?map\.safetensors(\.\d+\.tmp)?|whitening-[0-9a-f]{16}\.safetensors|\.whitening-[0-9a-f]{16}\.safetensors\.\d+\.tmp"
 )  # but the manifest
 _WAY_OUT = (
     "restore a backup with logt restore, keep what can be read with logt repair, "

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Scope
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 import logt
-from logt.server import api, folder_api, rendering, web
+from logt.server import api, folder_api, overview_pages, rendering, web
 from logt.server.access import trusted_networks
 from logt.server.changes import ChangeRunningError
 from logt.server.collection import BaseCollection
@@ -64,6 +64,7 @@ def create_app(collection: BaseCollection, settings: Settings | None = None) -> 
     app.state.searches = PhotoSearch(service)
     app.include_router(folder_api.router)  # the routes of all modules of the API
     app.include_router(web.router)
+    app.include_router(overview_pages.router)
     mimetypes.add_type("text/javascript", ".js")  # some systems know another type, and browsers refuse it
     app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"))
 

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from logt._internal.threads import Progress
+from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.server.errors import to_http_error
 from logt.server.photo_collection import PhotoCollection
 
 T = TypeVar("T")
+_LOOK_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
 class Work(Generic[T]):
-    """A value, or how far its computation is, or why it failed. Meanwhile, the value is that of the last state."""
+    """How far a computation is, or why it failed. Until it is ready, the value is that of the last state."""
 
     done: int
     total: int
     value: T | None = None
     error: str = ""
+    ready: bool = False
 
 
 class _CancelledError(Exception):
@@ -51,6 +55,16 @@ class Background(Generic[T]):
                 threading.Thread(target=self._run, args=(key,), name="logt-background", daemon=True).start()
             return self._work
 
+    def wait(self, report: Progress) -> T:
+        """Return the value for the present state of the index when it is there; report the progress until then."""
+        while not (work := self.get()).ready:
+            if work.error:
+                raise InvalidInputError(work.error)
+            time.sleep(_LOOK_SECONDS)
+            report("", work.done, work.total)  # ends this if the value is no longer needed
+        assert work.value is not None
+        return work.value
+
     def close(self) -> None:
         """Stop the computation that is running."""
         with self._lock:
@@ -64,7 +78,7 @@ class Background(Generic[T]):
                 raise _CancelledError
 
         try:
-            self._publish(key, Work(total, total, self._compute(report)))
+            self._publish(key, Work(total, total, self._compute(report), ready=True))
         except _CancelledError:
             return
         except Exception as error:

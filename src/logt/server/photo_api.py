@@ -219,7 +219,7 @@ async def list_duplicates(
     threshold: Annotated[float | None, Query(gt=0, le=1, description="Minimum score of a pair.")] = None,
 ) -> Any:
     """Return groups of near-duplicates. The first request starts the search; repeat it until groups is not null."""
-    graph, collection = service.graph, service.photo_collection
+    graph, collection = service.overview.graph, service.photo_collection
 
     def render() -> Response:
         found, groups = find_groups(graph.get(), collection, threshold), None

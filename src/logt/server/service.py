@@ -15,15 +15,13 @@ import numpy as np
 from logt._internal.types import Array
 from logt.descriptors.image_decoder import DecodeLimits, ImageDecoder
 from logt.errors import InvalidInputError
-from logt.graph.neighbor_graph import NeighborGraph
-from logt.photos.duplicates import duplicate_graph
-from logt.server.background import Background
 from logt.server.caches import SizedCache
 from logt.server.changes import ChangeQueue, fingerprint
 from logt.server.collection import Add, BaseCollection, Compact, Hit, Id, Remove, Rerank, SearchOptions, Upload
 from logt.server.errors import HTTPError, photo_file_missing
 from logt.server.image_pool import ImagePool
 from logt.server.metrics import ServerMetrics
+from logt.server.overview import Overview
 from logt.server.photo_collection import PhotoCollection
 from logt.server.settings import Settings
 from logt.server.shard_collection import ShardCollection
@@ -55,11 +53,7 @@ class Service:
         uploads = replace(photos, pixels=limits.pixels, decoded_bytes=limits.decoded_bytes)
         self.upload_decoder = ImageDecoder(uploads, processes)
         self._thumbnails = SizedCache[bytes](limits.cache_bytes)
-        self._graph: Background[NeighborGraph] | None = None
-        if isinstance(collection, PhotoCollection):
-            self._graph = Background(
-                collection, lambda report: duplicate_graph(collection.index, threads=1, progress=report)
-            )
+        self._overview = Overview(collection) if isinstance(collection, PhotoCollection) else None
         self._add_gauges()
 
     async def search_vectors(
@@ -87,11 +81,11 @@ class Service:
         return self.collection
 
     @property
-    def graph(self) -> Background[NeighborGraph]:
-        """The neighbors of each photo; raise a 409 error if the index has no photos."""
-        if self._graph is None:
+    def overview(self) -> Overview:
+        """What is computed of the whole collection; raise a 409 error if the index has no photos."""
+        if self._overview is None:
             raise _no_photos()
-        return self._graph
+        return self._overview
 
     def find_photo(self, id: str, size: str) -> tuple[Path, str]:
         """Return the file of an indexed photo, and a key of its preview, which changes when the file changes."""
@@ -159,8 +153,8 @@ class Service:
 
     def close(self) -> None:
         self.changes.close()
-        if self._graph is not None:
-            self._graph.close()
+        if self._overview is not None:
+            self._overview.close()
         for pool in (self.search_pool, self.image_pool, self.parse_pool, self._thumbnail_pool, self._refresh_pool):
             pool.close()
         self.upload_decoder.close()

@@ -152,7 +152,7 @@ async def duplicates_page(
 
     def render_groups() -> Response:
         collection = service.photo_collection
-        found, library = find_groups(service.graph.get(), collection, threshold), collection.state.library
+        found, library = find_groups(service.overview.graph.get(), collection, threshold), collection.state.library
         near = collection.photos.duplicate_score
         values = {
             "found": found,

@@ -5,6 +5,7 @@
 import { initExport, syncSelection } from "./selection.js";
 import { $, $$ } from "./dom.js";
 import { initDuplicates } from "./duplicates.js";
+import { initMap } from "./map.js";
 import { openLightbox } from "./lightbox.js";
 import { RegionSelector, formatRegion } from "./region.js";
 import { watchIndexing } from "./indexing.js";
@@ -48,7 +49,7 @@ function initRegion(container) {
 
 document.addEventListener("click", (event) => {
   if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
-  const tile = event.target.closest("a.tile:not(.text-tile), .caption");
+  const tile = event.target.closest("a.tile:not(.text-tile, .group-tile), .caption");
   if (!tile || $(".text-tile", tile.closest(".card"))) return;
   event.preventDefault();
   openLightbox(tile.closest(".card"));
@@ -98,4 +99,5 @@ const filters = $(".filter-box");
 if (filters && matchMedia("(max-width: 760px)").matches) filters.open = Boolean($(".filter-actions a", filters));
 initExport(virtualGrid);
 initDuplicates(initCards);
+initMap();
 watchIndexing();

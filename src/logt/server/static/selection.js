@@ -23,6 +23,12 @@ export function marked() {
   return selections.delete;
 }
 
+// Add photos to the selection, also if they are not on the page.
+export function selectIds(ids) {
+  for (const id of ids) selections.export.add(id);
+  syncSelection(document);
+}
+
 // Mark the photos of the groups that are on the page now.
 export function resetMarks() {
   selections.delete = marksOfPage();
@@ -52,7 +58,10 @@ function update() {
   const photos = `${chosen.size.toLocaleString("en")} photo${chosen.size === 1 ? "" : "s"}`;
   $("#selection-count").textContent = kind() === "delete" ? `${photos} to delete` : `${photos} selected`;
   $("#zip-form").hidden = kind() === "delete";
-  sessionStorage.setItem(STORAGE, JSON.stringify([...selections.export]));
+  try {
+    sessionStorage.setItem(STORAGE, JSON.stringify([...selections.export]));
+  } catch { // too many for the browser: they are selected on this page only
+  }
 }
 
 async function toggle(box, range) {

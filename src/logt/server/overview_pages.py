@@ -1,0 +1,96 @@
+"""The pages of a whole collection: groups of similar photos, unusual photos, and the map."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from logt.photos.clusters import Clusters
+from logt.server.api import ASCIIJSONResponse, ServiceDependency
+from logt.server.errors import HTTPError, id_not_found
+from logt.server.rendering import Card, describe, render
+from logt.server.service import Service
+
+MAX_SHOWN, MAX_UNUSUAL = 1000, 200
+"""Groups, or photos of one group, on a page, and unusual photos."""
+SCALE = 65535
+"""Places on the map are integers from 0 to this."""
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/groups")
+async def groups_page(
+    service: ServiceDependency, of: Annotated[str | None, Query(max_length=4096)] = None, unusual: bool = False
+) -> Response:
+    """Return the groups of similar photos, the group of one photo, or the photos that are far from all others."""
+
+    def render_groups() -> Response:
+        work, library = service.overview.clusters.get(), service.photo_collection.state.library
+        values: dict[str, Any] = {"work": work, "what": "Looking for groups…", "of": of, "unusual": unusual}
+        values |= {"groups": [], "cards": []}
+        if work.value is not None:
+            if unusual:
+                found = work.value.unusual(MAX_UNUSUAL)
+                values["cards"] = [Card(name, describe(library, name), f"{score:.3f}") for name, score in found]
+            elif of is not None:
+                names = [name for name in _group_of(work.value, of) if library.find(name)]
+                values["cards"] = [Card(name, describe(library, name)) for name in names[:MAX_SHOWN]]
+                values["total"] = len(names)
+            else:
+                values["groups"] = _list_groups(work.value)
+        return render(service, "groups.html", values)
+
+    return await service.search_pool.run(render_groups)
+
+
+@router.get("/map")
+async def map_page(service: ServiceDependency) -> Response:
+    """Return the map, or how far its computation is."""
+
+    def render_map() -> Response:
+        return render(service, "map.html", {"work": service.overview.map.get(), "what": "Drawing the map…"})
+
+    return await service.search_pool.run(render_map)
+
+
+@router.get("/map/data")
+async def map_data(service: ServiceDependency) -> Response:
+    """Return ids, places and groups of the photos on the map."""
+    return await service.search_pool.run(lambda: ASCIIJSONResponse(_describe_map(service)))
+
+
+def _list_groups(clusters: Clusters) -> list[tuple[str, int]]:
+    """Return the representative and the size of each group."""
+    sizes = np.bincount(clusters.labels[clusters.labels >= 0]).tolist()
+    return list(zip(clusters.ids[clusters.representatives].tolist(), sizes, strict=True))[:MAX_SHOWN]
+
+
+def _group_of(clusters: Clusters, photo_id: str) -> list[str]:
+    rows = np.flatnonzero(clusters.ids == photo_id)
+    if not len(rows):
+        raise id_not_found(photo_id)
+    label = int(clusters.labels[rows[0]])
+    return clusters.members(label) if label >= 0 else [photo_id]
+
+
+def _describe_map(service: Service) -> dict[str, Any]:
+    drawn, clusters = service.overview.map.get().value, service.overview.clusters.get().value
+    if drawn is None:
+        raise HTTPError(409, "no_map", "the map is not ready yet")
+    library = service.photo_collection.state.library
+    ids = drawn.ids.tolist()
+    rows = [row for row, name in enumerate(ids) if library.find(name)]
+    places = np.rint((drawn.places[rows] + 1) * (SCALE / 2)).clip(0, SCALE).astype(int)
+    label = {} if clusters is None else dict(zip(clusters.ids.tolist(), clusters.labels.tolist(), strict=True))
+    names = [ids[row] for row in rows]
+    return {
+        "ids": names,
+        "x": places[:, 0].tolist(),
+        "y": places[:, 1].tolist(),
+        "group": [label.get(name, -1) for name in names],
+        "representatives": [] if clusters is None else clusters.ids[clusters.representatives].tolist(),
+    }
