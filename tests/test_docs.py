@@ -20,7 +20,8 @@ WITH_SERVICE = ROOT / "docs" / "how-to" / "serve.md"  # tests/test_server_client
 WITH_RAY = ROOT / "docs" / "how-to" / "cluster.md"  # tests/test_distributed_ray.py runs it
 RUNNABLE = [path for path in DOCUMENTS if blocks(path, "python") and path not in (WITH_SERVICE, WITH_RAY)]
 
-NOT_OURS = {"annoy", "cleanlab", "fast_hdbscan", "hnswlib", "openTSNE", "scanpy", "umap", "voyager"}  # documents show them
+# Documents show how to use these.
+NOT_OURS = {"annoy", "cleanlab", "fast_hdbscan", "hnswlib", "openTSNE", "scanpy", "umap", "voyager"}
 
 
 def name_of(path):

@@ -51,9 +51,8 @@ def find_clusters(graph: NeighborGraph) -> Clusters:
     size = max(MIN_SIZE, round(count**0.5 / ROOTS))
     labels = np.full(count, -1)
     if count > 2 * size:
-        distances = graph.to_scipy(distance=True)
+        distances = graph.to_csr(symmetric=True)
         distances.data = np.maximum(distances.data, 1e-6)  # 0 would be no edge
-        distances = distances.maximum(distances.T)
         parts, part = connected_components(distances, directed=False)
         if parts > 1:  # HDBSCAN needs a connected graph: join the parts by edges longer than all others
             first = np.unique(part, return_index=True)[1]
