@@ -28,7 +28,7 @@ autodoc_type_aliases = {
     name: name
     for name in (
         *("Array", "ArrayLike", "Distances", "Filter", "Floats", "Id", "Ids", "Mask", "Metric", "PhotoFile"),
-        *("Progress", "SomeIds", "Vectors", "Verify"),
+        *("Progress", "Rerank", "SomeIds", "Vectors", "Verify"),
     )
 }
 autosummary_ignore_module_all = False

@@ -83,7 +83,7 @@ def test_gpu_next_to_the_cpu(run, monkeypatch):
     monkeypatch.setattr("benchmarks.gpu.QUERIES", 70)
     *rows, cpu, there = run("gpu", "--data", "folder", "--device", "cpu")
     for row in rows:
-        assert float(row["device: recall"]) >= float(row["CPU: recall"]) - 0.01
+        assert min(float(row[f"{name}: recall"]) for name in ("CPU", "device")) > float(row["asked"]) - 0.05
         assert abs(float(row["device: mAP"]) - float(row["CPU: mAP"])) < 0.5
     assert abs(float(cpu["mAP"]) - float(there["mAP"])) < 0.5
 

@@ -16,6 +16,7 @@ import logt
 from logt import InvalidInputError
 from logt._internal.recall_curve import RecallCurve
 from logt._internal.threads import SERIAL
+from logt.lists import calibration
 from logt.lists.calibration import calibrate, measure_depths, sample_vectors
 from logt.lists.inverted_lists import CandidateDepths, Probe
 from logt.lists.search import ListSearcher
@@ -67,6 +68,15 @@ def test_every_trained_codec_has_a_curve_that_is_stored(normal, tmp_path):
     assert (codecs(opened)[0].curve.recall == codec.curve.recall).all()
     assert (codecs(opened)[0].depths, codecs(opened)[0].measured) == (codec.depths, 6000)
     assert (opened.search(Q, 10).ids == index.search(Q, 10).ids).all()
+
+
+def test_a_large_index_is_measured_with_fewer_queries(normal, monkeypatch):
+    """Its curve is about the same."""
+    index = normal[2]
+    monkeypatch.setattr(calibration, "_MANY_VECTORS", 10)
+    (codec,), segments = codecs(index), index._snapshot.segments
+    curve = calibrate(segments, None, np.random.default_rng(0), SERIAL)[0].codec.curve
+    np.testing.assert_allclose(curve.recall, codec.curve.recall, atol=0.1)
 
 
 def test_the_effort_of_a_recall_is_interpolated():

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -117,7 +118,8 @@ def test_the_asynchronous_client_has_the_methods_of_the_other(server_url, client
             (pool,) = (other._client._pool.pools[key] for key in other._client._pool.pools.keys())  # noqa: SIM118
             return found, pool.num_connections
 
-    found, connections = asyncio.run(use())
+    with ThreadPoolExecutor(1) as thread:  # which has no event loop
+        found, connections = thread.submit(asyncio.run, use()).result()
     assert [rows for (rows,) in found] == [client.search(x, 2, unwanted=[5])[0] for x in X[:20]]
     assert connections <= 4
     methods = {name for name, value in vars(Client).items() if callable(value) and not name.startswith("_")}
@@ -171,7 +173,8 @@ def test_the_examples_of_the_documentation_run(query, photo_url, server_url, cli
     exec(vector_example, names)
     assert [hits[0].id for hits in names["results"]] == names["ids"]
     monkeypatch.setenv("LOGT_TOKEN", TOKEN)
-    exec(async_example.replace("http://127.0.0.1:8000", server_url), names)
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(exec, async_example.replace("http://127.0.0.1:8000", server_url), names).result()
     assert len(names["found"]) == 3
 
 

@@ -89,7 +89,7 @@ def test_the_page_says_what_is_new_and_updates(album, new_page):
         assert "1 new or changed photo" in new_page.locator("#news").text_content()
         new_page.get_by_role("button", name="Update now").click()
         new_page.wait_for_selector('.card[data-id="new.png"]')
-        assert new_page.locator("#news").is_hidden()
+        new_page.locator("#news").wait_for(state="hidden")
 
 
 def test_a_crafted_list_of_failed_files_is_reported(album):

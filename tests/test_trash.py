@@ -148,6 +148,7 @@ def test_duplicates_are_compared_moved_to_the_trash_and_restored_on_the_page(alb
         new_page.wait_for_function(
             "() => location.search.includes('threshold=0.9') && document.querySelector('.group')"
         )
+        new_page.wait_for_load_state("networkidle")  # the groups of the new threshold replace the others
         new_page.get_by_role("button", name="Compare").first.click()
         sides = "figures => figures.map((figure) => figure.querySelector('img').alt)"
         best, other = new_page.locator("#compare figure").evaluate_all(sides)

@@ -213,7 +213,7 @@ def test_the_default_search_of_a_linked_index_has_its_recall(index, collection):
 def test_the_curve_is_measured_without_the_queries_own_neighbors_and_stored(index, tmp_path):
     recall = index._snapshot.graph.recall
     assert recall[0, 0] < 1  # vectors that start at their own node would find nearly all
-    assert recall[0, -1] == 1
+    assert recall[0, -1] >= 0.998
     index.save(tmp_path / "i")
     opened = logt.open(tmp_path / "i")
     np.testing.assert_array_equal(opened._snapshot.graph.recall, recall)

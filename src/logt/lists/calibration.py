@@ -90,7 +90,7 @@ def _measure(
     few, many, most = RecallCurve.KS
     fewer = searcher.count > _MANY_VECTORS and not every  # each search takes longer
     if fewer:
-        Q, excluded = Q[::2], excluded[::2]
+        Q, excluded = np.ascontiguousarray(Q[::2]), excluded[::2]
     usual = _Comparison(searcher, full, Q, excluded, many, share, workers, linked=linked)
     some = np.linspace(0, len(Q) - 1, min(len(Q), _FEW_QUERIES // 4 if fewer else _FEW_QUERIES)).astype(int)
     long = _Comparison(searcher, full, Q[some], excluded[some], most, share, workers, linked=linked)
