@@ -24,12 +24,12 @@ from logt._internal.recall_curve import RecallCurve
 from logt._internal.threads import SERIAL, Workers, split_range
 from logt._internal.types import Array, Floats, Ids
 from logt._internal.validation import check_array
+from logt.lists.book import book_bytes, pack_book, unpack_book
 from logt.lists.inverted_lists import CandidateDepths
 from logt.lists.pursuit import NearestPursuit
-from logt.lists.residual import CHUNK, STEPS, Bands, signs
+from logt.lists.residual import Bands, signs
 from logt.lists.unit_groups import group_units, group_vectors, units_to_compare
 
-_BOOK_BITS = 4
 _ROWS = 512  # vectors encoded by one task
 _QUERIES = 512  # of a sample, from which the number of groups that are compared follows
 _FLOATS = (
@@ -165,7 +165,7 @@ class Codec:
         order, starts = group_units(Y)
         rotated = bands.rotate(Y[order])
         deviation = _band_deviations(rotated, bands)
-        book, scale = _quantize_book(rotated, bands, deviation)
+        book, scale = pack_book(rotated, bands, deviation)
         unknown, known = np.ones(len(Y), np.float32), (settings.entries, settings.refine, normalized)
         draft = cls(mean, bands, book, scale, deviation, unknown, unknown * 0, unknown, np.zeros(1, np.int64), *known)
         Z = bands.rotate(V)
@@ -203,7 +203,7 @@ class Codec:
         lists = self.memory_vectors * self.list_weight[:, None]
         means, bias = group_vectors(lists, self.list_bias, starts)
         scores = 2 * Z @ lists.T + self.list_bias, 2 * Z @ means.T + bias
-        book, scale = _quantize_book(means, self.bands, self.book_deviation)
+        book, scale = pack_book(means, self.bands, self.book_deviation)
         return replace(
             self,
             book=np.concatenate([self.book, book]),
@@ -241,12 +241,8 @@ class Codec:
     @cached_property
     def memory_vectors(self) -> Floats:
         """Ŷ (units, dim), rotated."""
-        fields = np.empty((self.units, self.book.shape[1] * 2), np.uint8)
-        book = self.book[: self.units]
-        chunks, halves = book.reshape(self.units, -1, 1, CHUNK), fields.reshape(self.units, -1, 2, CHUNK)
-        halves[:, :, :1], halves[:, :, 1:] = chunks & np.uint8(15), chunks >> np.uint8(4)
-        levels = fields[:, : self.dim] - np.float32(7.5)
-        return levels * self.bands.per_dim(self.book_deviation) * self.book_scale[: self.units, None]
+        units = self.units
+        return unpack_book(self.book[:units], self.book_scale[:units], self.bands, self.book_deviation)
 
     @cached_property
     def _finder(self) -> UnitFinder:
@@ -381,7 +377,7 @@ class Codec:
         per_row = (len(given[name]) for name in ("book_scale", "list_weight", "list_bias"))
         if units < 1 or len(given["unit_norm"]) != units or any(count != len(book) for count in per_row):
             raise ValueError("the memory vectors do not fit together")
-        if book.shape[1] != _book_bytes(dim) or not 1 <= numbers[0] <= 64:
+        if book.shape[1] != book_bytes(dim) or not 1 <= numbers[0] <= 64:
             raise ValueError("the memory vectors do not fit the dimension")
         ends = starts[[0, -1]].tolist() if len(starts) else []
         if ends not in ([0, 0], [0, units]) or (starts[1:] <= starts[:-1]).any():
@@ -444,25 +440,6 @@ def _list_means(values: Floats, unit: Array, counts: Array) -> Floats:
     sums = np.bincount(unit, values, minlength=len(counts))
     means = np.where(counts > 0, sums / np.maximum(counts, 1), values.mean())
     return means.astype(np.float32)
-
-
-def _book_bytes(dim: int) -> int:
-    return -(-dim // (2 * CHUNK)) * CHUNK
-
-
-def _quantize_book(Y: Floats, bands: Bands, deviation: Floats) -> tuple[NDArray[np.uint8], Floats]:
-    """Return (4-bit fields, packed; a scale per row) of rotated memory vectors. deviation: of each band."""
-    scaled = Y / bands.per_dim(deviation)
-    scale = np.sqrt(np.square(scaled).mean(axis=1, keepdims=True))
-    step = np.where(scale > 0, scale * STEPS[_BOOK_BITS], 1)
-    levels = np.clip(np.floor(scaled / step), -8, 7)
-    fields = np.full((len(Y), _book_bytes(Y.shape[1]) * 2), 8, np.uint8)
-    fields[:, : Y.shape[1]] = levels + 8
-    chunks = fields.reshape(len(Y), -1, 2, CHUNK)
-    book = (chunks[:, :, 0] | chunks[:, :, 1] << np.uint8(4)).reshape(len(Y), -1)
-    norms = np.sqrt(np.square((levels + 0.5) * bands.per_dim(deviation)).sum(axis=1))
-    length = np.sqrt(np.square(Y).sum(axis=1)) / np.maximum(norms, 1e-30)
-    return book, length.astype(np.float32)
 
 
 def _band_deviations(Z: Floats, bands: Bands) -> Floats:
