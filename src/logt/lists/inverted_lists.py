@@ -25,7 +25,10 @@ _FEW = 0.25  # effort on the graph up to which the beam is no larger than the re
 _USUAL_K = 10  # results
 _UNKNOWN = 0.7  # effort without a curve
 _CHANGES = 0.2  # of the results that may be new in the last round
-_SURE = 0.95  # recall: searches for it go on until the results hardly change, at any effort
+_SURE = (
+    0.95  # recall: searches for it start and go on as below at any effort, as queries may be unlike the collection
+)
+_SURE_CHANGES, _SURE_LISTS = 0.1, 0.35  # as _CHANGES, and as `ScanLimits.lists` with a neighbor graph
 _MANY = 1 << 62  # as good as infinite
 
 
@@ -95,18 +98,19 @@ class Probe:
 
     A search decodes the codes of the M**p lists with the highest scores, of all M, where p = effort**(2/3): one at
     effort 0. It begins with 0.3 · M**p of them, and goes on in rounds of 3.5 times as many in all, until at most
-    max(0.2, 1 − 8 · effort) of the results were found in the last round. A query that is less like the memory vectors
-    than 90 % of the collection's own vectors, or than 99 %, begins with 0.8 · M**p + 3 or + 24 lists, goes on in
-    rounds of 3 times as many, until a tenth or none of the results are new, and reads more of each vector
-    (readers.hpp). A search reads the residual of vectors that can still be among the results: whose estimate is too
-    low by at most max(3.1, 6.1 · p − 0.85) deviations; 1.6 times as many in the first list of a round, 0.85 times as
-    many in the last. With a neighbor graph it decodes fewer lists, M**(0.8 · effort + 0.2 · effort⁸), and goes on to
-    the neighbors of the best candidates, and to theirs, until those of the `beam` best are known. With r = max(k,
-    10), the beam is r · (0.4 + 2.4 · effort) up to effort 0.25, and r + 480 · e² from there, where e goes from 0 to
-    1; of more in proportion, where some vectors of the graph were removed. It reads the residual of a vector in a
-    list whose estimate is too low by at most 3 − 0.5 · e + 0.8 · effort⁸ deviations, and of a neighbor by 4.6 − 2.4 ·
-    e + 1.8 · effort⁸; for more results than 10, with a smaller e: the fewer candidates there are for each result, the
-    nearer are results to the last candidate.
+    max(0.2, 1 − 8 · effort) of the results were found in the last round; 0.1 if the effort follows from a recall of
+    at least 0.95, as of the default. A query that is less like the memory vectors than 90 % of the collection's own
+    vectors, or than 99 %, begins with 0.8 · M**p + 3 or + 24 lists, goes on in rounds of 3 times as many, until half
+    as many or none of the results are new, and reads more of each vector (readers.hpp). A search reads the residual
+    of vectors that can still be among the results: whose estimate is too low by at most max(3.6, 6.1 · p − 0.85)
+    deviations; 1.6 times as many in the first list of a round, 0.85 times as many in the last. With a neighbor graph
+    it decodes fewer lists, M**(0.8 · effort + 0.2 · effort⁸) or M**0.35 for such a recall, and goes on to the
+    neighbors of the best candidates, and to theirs, until those of the `beam` best are known. With r = max(k, 10),
+    the beam is r · (0.4 + 2.4 · effort) up to effort 0.25, and r + 480 · e² from there, where e goes from 0 to 1; of
+    more in proportion, where some vectors of the graph were removed. It reads the residual of a vector in a list
+    whose estimate is too low by at most 3.5 − e + 0.8 · effort⁸ deviations, and of a neighbor by 4.6 − 2.4 · e + 1.8
+    · effort⁸; for more results than 10, with a smaller e: the fewer candidates there are for each result, the nearer
+    are results to the last candidate.
 
     effort: 1 reads everything. None uses the effort that finds the fraction `recall` of what a full read finds, by
     the measured curve of the collection. nprobe: the number of lists, the same for all queries, without rounds.
@@ -147,19 +151,21 @@ class Probe:
         spare = min(above, math.sqrt(more * _USUAL_K / _BEAM))  # equal, for the usual k and beam
         last = effort**8  # what only the last results need
         sure = self.effort is None and self.recall >= _SURE
-        lists = 0.8 * effort + 0.2 * last if linked else effort ** (2 / 3)
+        lists = effort ** (2 / 3)
+        if linked:
+            lists = max(0.8 * effort + 0.2 * last, _SURE_LISTS if sure else 0)
         return ScanLimits(
             lists=lists,
             nprobe=min(self.nprobe or 0, _MANY),
             least=0 if self.nprobe or linked else round(MIN_SCANNED * effort**2),
-            code_reach=3 - 0.5 * spare + 0.8 * last if linked else max(3.1, 6.1 * lists - 0.85),
+            code_reach=3.5 - spare + 0.8 * last if linked else max(3.6, 6.1 * lists - 0.85),
             sign_reach=1.8 - 0.8 * spare + 0.8 * last if linked else 2.0,
             walk_reach=4.6 - 2.4 * spare + 1.8 * last,
             candidates=k + k // 2 if depths is None else depths.candidates(k, effort),
             beam=min(beam, _MANY) if linked else 0,
             everything=effort == 1 and self.nprobe is None,
             results=0 if self.nprobe else max(_USUAL_K, min(k, self.recall_at)),
-            changes=_CHANGES if sure else max(_CHANGES, 1 - 8 * effort),
+            changes=_SURE_CHANGES if sure else max(_CHANGES, 1 - 8 * effort),
         )
 
 
