@@ -1,5 +1,6 @@
 // The Python bindings of the search of the default index (lists.hpp).
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/vector.h>
 
@@ -115,20 +116,20 @@ class ListSearcher {
         }
     }
 
-    // One query as users pass it, and its scores as they see them (lists/search.py). q: dim values; scores, ids: k. Returns false,
-    // and writes nothing, if q is not valid (rows.hpp).
-    bool search_one(Values<const float> q, bool cosine, double least, double most, bool l2, const logt::ScanLimits& limits,
+    // One query as users pass it, and its scores as they see them (lists/search.py). q: dim values; scores, ids: k. Returns the
+    // lists that were read and the level of the query; nothing, and writes nothing, if q is not valid (rows.hpp).
+    std::optional<std::pair<int64_t, int64_t>> search_one(Values<const float> q, bool cosine, double least, double most, bool l2, const logt::ScanLimits& limits,
                     Values<float> scores, Values<int64_t> ids) const {
         std::vector<float> used(q.data(), q.data() + q.size());
         double norm;
-        if (!logt::divide_by_norms(used.data(), 1, used.size(), cosine, least, most, &norm)) return false;
+        if (!logt::divide_by_norms(used.data(), 1, used.size(), cosine, least, most, &norm)) return std::nullopt;
         logt::Counts counts;
         run(used.data(), 1, l2, limits, scores.size(), {scores.data(), ids.data(), nullptr}, &counts);
         for (float* score = scores.data(); l2 && score < scores.data() + scores.size(); ++score) {
             const float distance = std::max(0.0f, -*score);
             *score = cosine ? 1 - distance / 2 : distance;
         }
-        return true;
+        return std::pair(counts.lists, counts.level);
     }
 
     // The scores of one segment for one query, by position from `begin` on; -inf for hidden rows

@@ -79,7 +79,7 @@ class IndexState:
             with np.errstate(over="ignore"):  # infinity is not valid
                 Q = np.ascontiguousarray(Q, np.float32)
         found = search(Q)
-        return None if found is None else SearchResult(found[0], self.snapshot.to_user_ids(found[1]))
+        return None if found is None else found.with_ids(self.snapshot.to_user_ids)
 
     @property
     def graph_bytes(self) -> int:

@@ -337,10 +337,10 @@ class Index(IndexBase):
             result = ItemResult(scores, snapshot.to_user_ids(ids))
             result.items = items.to_user_items(ids)
             return result
-        scores, ids = searched.search(Q, k, params, rerank, on_invalid)
+        found = searched.search(Q, k, params, rerank, on_invalid)
         if key is not None and not params.expand:
             state.keep(key, k, state.method.limits(params))
-        return SearchResult(scores, snapshot.to_user_ids(ids))
+        return found.with_ids(snapshot.to_user_ids)
 
     def range_search(
         self, Q: Vectors, threshold: float, *, filter: Filter | None = None, threads: int | None = None

@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from html import escape
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from logt._internal.types import Array, Floats, Ids, Mask
 
 
-class SearchResult(NamedTuple):
+class _Ranking(NamedTuple):
+    scores: Floats
+    ids: Array
+
+
+class SearchResult(_Ranking):
     """`scores, ids = index.search(...)`: (nq, k) each, best first; (k,) each for a single query.
 
     Scores are estimated cosines or inner products (larger is better), or squared L2 distances (smaller is
     better). If there are fewer than k vectors, ids end in -1 (None if ids are strings) and scores in -inf (+inf for
     distances).
+
+    effort: what each query took, from 0 to 1, (nq,) or a number: that of a search which reads as many inverted lists
+    in one round. unlike: 0 for a query that is like the vectors of the collection, 1 if it is less like them than
+    90 % of these, 2 if less than 99 %; the search then looks longer. Both are None where they are not known: for the
+    paper's methods, for shards, on a GPU, and by item.
     """
 
-    scores: Floats
-    ids: Array
+    effort: Any = None
+    unlike: Any = None
+
+    def with_reads(self, effort: Any, unlike: Any) -> Self:
+        """Set what each query took, and return the result."""
+        self.effort, self.unlike = effort, unlike
+        return self
+
+    def with_ids(self, to_user_ids: Callable[[Ids], Array]) -> SearchResult:
+        """Return the result with the ids that users see."""
+        return SearchResult(self.scores, to_user_ids(self.ids)).with_reads(self.effort, self.unlike)
 
     @property
     def counts(self) -> Any:

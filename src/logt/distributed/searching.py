@@ -330,7 +330,7 @@ class _Search:
     filter: Any = None
     missing: list[int] | None = None
 
-    def run(self, Q: Floats, k: int, probe: Probe) -> tuple[Floats, Ids]:
+    def run(self, Q: Floats, k: int, probe: Probe) -> SearchResult:
         """Return (scores, ids), (nq, at most k) each, best first."""
         outline = self.state.outline
         filters = self._filters()
@@ -348,7 +348,7 @@ class _Search:
         limits = limits._replace(candidates=max(k, limits.candidates))
         kept = None if limits.results else limits.candidates  # shards that stop by themselves differ from the whole
         if not k or not len(Q):
-            return np.empty((len(Q), 0), np.float32), np.empty((len(Q), 0), np.int64)
+            return SearchResult(np.empty((len(Q), 0), np.float32), np.empty((len(Q), 0), np.int64))
         found = []
         for start in range(0, len(Q), BATCH):
             batch = Q[start : start + BATCH]
@@ -356,7 +356,7 @@ class _Search:
             found.append(merge_candidates(parts, kept, k))
         width = max(ids.shape[1] for _, ids in found)
         scores, ids = (np.concatenate([part[n][:, :width] for part in found]) for n in (0, 1))
-        return user_scores(scores, outline.metric), ids
+        return SearchResult(user_scores(scores, outline.metric), ids)
 
     def ranges(self, Q: Floats, threshold: float) -> tuple[Array, Floats, Ids]:
         """Return (limits, scores, ids) of all results within the threshold."""

@@ -18,11 +18,11 @@ from logt.results import RangeResult, SearchResult
 class SegmentSearch(Protocol):
     """The search of some segments. Scores are those that users see: distances under l2."""
 
-    def search(self, Q: Floats, k: int, limits: Any, workers: Workers = ...) -> tuple[Floats, Ids]:
-        """Return (scores, ids), (nq, at most k) each, best first."""
+    def search(self, Q: Floats, k: int, limits: Any, workers: Workers = ...) -> SearchResult:
+        """Return (scores, integer ids), (nq, at most k) each, best first."""
 
     def prepare(self, k: int, limits: Any) -> Any:
-        """Return a function from one float32 query to (scores, ids), or to None if it is not valid.
+        """Return a function from one float32 query to a SearchResult, or to None if it is not valid.
 
         None if the method has none.
         """

@@ -11,7 +11,7 @@ import numpy as np
 from logt._internal.arrays import to_numpy
 from logt._internal.params import SearchParams, check_k
 from logt._internal.threads import SERIAL, Workers
-from logt._internal.types import Array, Floats, Ids, Metric
+from logt._internal.types import Array, Floats, Ids, Mask, Metric
 from logt._internal.validation import as_matrix, check_choice, check_float, normalize_rows, row_norms
 from logt.engine.items import Items, best_of_items
 from logt.engine.protocols import Method
@@ -19,7 +19,7 @@ from logt.engine.rerank import CANDIDATES, as_diffusion, diffuse, is_function, r
 from logt.engine.snapshot import Snapshot
 from logt.errors import InvalidInputError
 from logt.metrics import check_queries, worst_score
-from logt.results import pad_results
+from logt.results import SearchResult, pad_results
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Searched:
     metric: Metric
     vectors: int
     method: Method
-    find: Callable[[Floats, int, Any], tuple[Floats, Ids]]
+    find: Callable[[Floats, int, Any], SearchResult]
     reconstruct: Callable[[Ids, int], Floats]
     to_user_ids: Callable[[Ids], Array]
     linked: Callable[[], Snapshot]
@@ -44,7 +44,7 @@ class Searched:
 
     def search(
         self, Q: Any, k: Any, params: SearchParams, rerank: Any, on_invalid: str, items: Items | None = None
-    ) -> tuple[Floats, Ids]:
+    ) -> SearchResult:
         """Return (scores, integer ids), (nq, k) each, or (k,) for one query of shape (dim,): see `Index.search`.
 
         items: return the best vectors of k items.
@@ -64,9 +64,13 @@ class Searched:
             first = self.find(used, check_k(params.expand, self.vectors, "expand"), limits)
             used = expand_queries(self.reconstruct, used, *first, params.alpha)
 
+        reads: list[Any] = [None, None]
+
         def ranked(Q: Floats, k: int) -> tuple[Floats, Ids]:
             width = diffusion.results(k) if diffusion else max(k, CANDIDATES) if function else k
-            scores, ids = self.find(Q, width, limits)
+            found = self.find(Q, width, limits)
+            scores, ids = found
+            reads[:] = found.effort, found.unlike
             if function is not None:
                 scores, ids = rescore(function, Q, (scores, ids), self.to_user_ids, self.metric)
             if diffusion is not None:
@@ -77,10 +81,22 @@ class Searched:
             scores, ids = ranked(used, k)
         else:
             scores, ids = best_of_items(ranked, used, k, items, self.vectors, worst_score(self.metric))
+            reads = [None, None]  # some items took several searches
         if valid is not None or ids.shape[1] < k:
             scores, ids = pad_results(scores, ids, len(queries), valid, k, worst_score(self.metric))
-        single = np.ndim(given) == 1 and len(matrix) == 1
-        return (scores[0], ids[0]) if single else (scores, ids)
+        if valid is not None and reads[0] is not None:
+            reads = [_spread(part, valid) for part in reads]
+        if np.ndim(given) == 1 and len(matrix) == 1:
+            scores, ids = scores[0], ids[0]
+            reads = [None if part is None else part[0] for part in reads]
+        return SearchResult(scores, ids).with_reads(*reads)
+
+
+def _spread(values: Array, valid: Mask) -> Array:
+    """Return values of valid queries for all of them; 0 for the others."""
+    out = np.zeros(len(valid), values.dtype)
+    out[valid] = values
+    return out
 
 
 def check_range(Q: Any, threshold: Any, dim: int, metric: Metric) -> tuple[Floats, float]:

@@ -16,6 +16,7 @@ from logt.group_testing.codes import LANES
 from logt.group_testing.correction import Suppress
 from logt.group_testing.decoder import solve_group_inverse
 from logt.group_testing.segment import CodedSegment
+from logt.results import SearchResult
 
 TILE = LANES
 """Queries decoded together, one per SIMD lane."""
@@ -125,10 +126,10 @@ class DecodeSearch:
     views: Sequence[MaskedSegment]
     metric: Metric
 
-    def search(self, Q: Floats, k: int, limits: Limits, workers: Workers = SERIAL) -> tuple[Floats, Ids]:
+    def search(self, Q: Floats, k: int, limits: Limits, workers: Workers = SERIAL) -> SearchResult:
         """Return (scores, ids), (nq, at most k) each, best first."""
         scores, ids = search_by_decoding(self.views, self._scaled(Q), k, limits.cascade, limits.correct, workers)
-        return self._user_scores(Q, scores), ids
+        return SearchResult(self._user_scores(Q, scores), ids)
 
     def prepare(self, k: int, limits: Limits) -> None:
         """Return None: nothing is prepared for single queries."""

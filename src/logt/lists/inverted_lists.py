@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logt._internal.recall_curve import RecallCurve
-from logt._internal.types import Array, Ids
+from logt._internal.types import Array, Floats, Ids
 from logt._internal.validation import check_array, check_count, check_effort, check_fields, check_fraction, check_int
 
 LEVELS = 3
@@ -151,9 +151,9 @@ class Probe:
         spare = min(above, math.sqrt(more * _USUAL_K / _BEAM))  # equal, for the usual k and beam
         last = effort**8  # what only the last results need
         sure = self.effort is None and self.recall >= _SURE
-        lists = effort ** (2 / 3)
-        if linked:
-            lists = max(0.8 * effort + 0.2 * last, _SURE_LISTS if sure else 0)
+        lists = _exponent(effort, linked=linked)
+        if linked and sure:
+            lists = max(lists, _SURE_LISTS)
         return ScanLimits(
             lists=lists,
             nprobe=min(self.nprobe or 0, _MANY),
@@ -167,6 +167,22 @@ class Probe:
             results=0 if self.nprobe else max(_USUAL_K, min(k, self.recall_at)),
             changes=_SURE_CHANGES if sure else max(_CHANGES, 1 - 8 * effort),
         )
+
+
+def _exponent(effort: Any, *, linked: bool) -> Any:
+    """Return p: a search at some effort reads M**p of M lists."""
+    return 0.8 * effort + 0.2 * effort**8 if linked else effort ** (2 / 3)
+
+
+def efforts_of_lists(units: Sequence[int], *, linked: bool) -> Floats:
+    """Return the effort at which a search reads 0, 1, ... of the lists of some codecs, which have so many units."""
+    total = sum(units)
+    if total <= len(units):  # what is not in lists is read at any effort
+        return np.ones(total + 1, np.float32)
+    each = np.maximum(np.arange(total + 1) / len(units), 1)
+    grid = np.linspace(0, 1, 257)
+    efforts: Array = np.interp(np.log(each) / np.log(total / len(units)), _exponent(grid, linked=linked), grid)
+    return efforts.astype(np.float32)
 
 
 def sort_into_lists(unit: Array, count: int) -> tuple[NDArray[np.uint32], Ids]:

@@ -17,9 +17,10 @@ from logt._internal.validation import MAX_NORM, MIN_NORM
 from logt.graph.stored_graph import StoredGraph
 from logt.lists.codec import Codec
 from logt.lists.graph_nodes import no_nodes, nodes_of
-from logt.lists.inverted_lists import CandidateDepths, Probe, ScanLimits
+from logt.lists.inverted_lists import CandidateDepths, Probe, ScanLimits, efforts_of_lists
 from logt.lists.segment import ListSegment
 from logt.lists.shards import Candidates, ListTotals, segment_totals
+from logt.results import SearchResult
 
 _BLOCK = 1 << 16  # rows whose scores are held at a time where all are computed
 _FEW, _MANY = 16, 64  # queries per task, as there are threads for
@@ -32,8 +33,8 @@ NARROW = 8
 """A filter that passes less than 1/NARROW of a segment is searched row by row, not list by list."""
 
 
-PreparedSearch = Callable[[Floats], tuple[Floats, Ids] | None]
-"""From one query, (dim,) or (1, dim), to (scores as users see them, ids); None if the query is not valid."""
+PreparedSearch = Callable[[Floats], SearchResult | None]
+"""From one query, (dim,) or (1, dim), to scores as users see them, and ids; None if the query is not valid."""
 
 
 class ListSearcher:
@@ -61,6 +62,8 @@ class ListSearcher:
         depths = (codec.depths for codec in self.codecs)
         self.depths: CandidateDepths | None = CandidateDepths.total(depths) if refine else None
         self.count: int = 0
+        self._listed: dict[int, Codec] = {}  # codecs whose lists are read one by one
+        self._efforts: dict[bool, Floats] = {}
         self.graph_bytes: int = 0
         numbers = {id(codec): codec.add_to(self._searcher, distances=self.distances) for codec in self.codecs}
         for number, segment in enumerate(segments):
@@ -91,6 +94,7 @@ class ListSearcher:
     def _add(self, segment: ListSegment, codec: int, visible: Mask | Ids | None) -> int:
         """Add a segment and return how many of its rows are visible."""
         if visible is None:
+            self._set_listed(segment)
             segment.add_to(self._searcher, codec)
             self._visible.append(None)
             return segment.count
@@ -101,10 +105,15 @@ class ListSearcher:
             segment.add_to(self._searcher, codec, rows=rows)
             self._visible.append(rows)
             return count
+        self._set_listed(segment)
         mask = as_row_mask(visible, len(segment))
         segment.add_to(self._searcher, codec, visible=mask)
         self._visible.append(mask)
         return count
+
+    def _set_listed(self, segment: ListSegment) -> None:
+        if not segment.flat:
+            self._listed[id(segment.codec)] = segment.codec
 
     def limits(self, probe: Probe, k: int) -> ScanLimits:
         """Return how much a search for k results reads; it follows from the measured curves of the codecs."""
@@ -114,6 +123,13 @@ class ListSearcher:
         if graph is not None and limits.beam and probe.beam is None:  # removed vectors lead nowhere
             limits = limits._replace(beam=round(limits.beam * len(graph) / max(graph.count, 1)))
         return limits
+
+    def efforts(self, *, linked: bool) -> Floats:
+        """Return the effort at which a search reads 0, 1, ... lists, if it does so in one round."""
+        known = self._efforts.get(linked)
+        if known is None:
+            known = self._efforts[linked] = efforts_of_lists([c.units for c in self._listed.values()], linked=linked)
+        return known
 
     def search(self, Q: Floats, k: int, limits: ScanLimits, workers: Workers = SERIAL) -> tuple[Floats, Ids, Array]:
         """Return (scores, ids, counts): the best k for each row of Q, and what was read for it."""
@@ -152,10 +168,18 @@ class ListSearcher:
         search_one, distances, compiled = self._searcher.search_one, self.distances, _kernels.ScanLimits(*limits)
         checks = cosine, MIN_NORM, MAX_NORM
 
-        def search(q: Floats) -> tuple[Floats, Ids] | None:
+        efforts = self.efforts(linked=limits.beam > 0)
+
+        def search(q: Floats) -> SearchResult | None:
             shape = (*q.shape[:-1], k)
             scores, ids = np.empty(shape, np.float32), np.empty(shape, np.int64)
-            return (scores, ids) if search_one(q, *checks, distances, compiled, scores, ids) else None
+            read = search_one(q, *checks, distances, compiled, scores, ids)
+            if read is None:
+                return None
+            lists, level = read
+            if q.ndim == 1:
+                return SearchResult(scores, ids).with_reads(efforts[lists], level)
+            return SearchResult(scores, ids).with_reads(efforts[lists : lists + 1], np.array([level]))
 
         return search
 
@@ -187,10 +211,12 @@ class ListSearch:
     searcher: ListSearcher
     metric: Metric
 
-    def search(self, Q: Floats, k: int, probe: Probe, workers: Workers = SERIAL) -> tuple[Floats, Ids]:
+    def search(self, Q: Floats, k: int, probe: Probe, workers: Workers = SERIAL) -> SearchResult:
         """Return (scores, ids), (nq, at most k) each, best first."""
-        scores, ids, _ = self.searcher.search(Q, k, self.searcher.limits(probe, k), workers)
-        return user_scores(scores, self.metric), ids
+        limits = self.searcher.limits(probe, k)
+        scores, ids, counts = self.searcher.search(Q, k, limits, workers)
+        efforts = self.searcher.efforts(linked=limits.beam > 0)
+        return SearchResult(user_scores(scores, self.metric), ids).with_reads(efforts[counts[:, 0]], counts[:, 4])
 
     def prepare(self, k: int, probe: Probe) -> PreparedSearch | None:
         """Return the search for k results of one query."""
