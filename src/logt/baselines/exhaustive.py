@@ -41,7 +41,6 @@ class BuiltExhaustive(BuiltSystem):
         return 1.0
 
     def _rank(self, Q: Floats, k: int) -> Ids:
-        """Return the rows with the k largest scores, equal scores by row."""
         # for one query, BLAS is faster with X as the first factor
         scores = (self._X @ Q[0])[None] if len(Q) == 1 else Q @ self._X.T
         rows = np.tile(np.arange(len(self._X)), (len(Q), 1))

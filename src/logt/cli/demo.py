@@ -80,7 +80,6 @@ def _times(built: BuiltSystem, Q: Floats) -> dict[str, float]:
 
 
 def _milliseconds(call: Callable[[], object], repeats: int = 5) -> float:
-    """Return the median time of a call."""
     times = []
     for _ in range(repeats):
         start = time.perf_counter()

@@ -265,7 +265,6 @@ def _print_results(result: SearchResult) -> None:
 
 
 def _json_lines(result: SearchResult) -> Iterator[str]:
-    """Yield one line for each query, without padding."""
     for query, (ids, scores, count) in enumerate(zip(result.ids, result.scores, result.counts, strict=True)):
         found = {"query": query, "ids": ids[:count].tolist(), "scores": scores[:count].tolist()}
         yield to_json(found) + "\n"

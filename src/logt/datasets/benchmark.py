@@ -205,7 +205,6 @@ def _load_hdf5(path: Path, metric: Metric | None) -> Benchmark:
 def _make_benchmark(
     name: str, parts: list[Array], Q: Array, truths: Mapping[str, GroundTruth], metric: Metric
 ) -> Benchmark:
-    """Return a benchmark whose X is the concatenation of the parts, of unit norm if the metric is cosine."""
     dims = {part.shape[1] for part in parts}
     if len(dims) > 1:
         raise InvalidInputError(f"the vectors of {name} have different dimensions: {sorted(dims)}")

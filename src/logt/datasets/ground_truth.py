@@ -142,7 +142,6 @@ def ground_truth_from_text(folder: Path, image_names: Sequence[str]) -> dict[str
 
 
 def _read_names(path: Path) -> list[str]:
-    """Return the image names in a text file, one per line, without suffixes."""
     if not path.is_file():
         raise InvalidInputError(f"the ground truth is incomplete: file not found: {path}")
     return [Path(line.strip()).stem for line in read_text(path).splitlines() if line.strip()]

@@ -139,7 +139,6 @@ def _can_be_ids(found: Any) -> bool:
 
 
 def _has_any_length(found: Any) -> bool:
-    """Return whether a dataset has strings of any length."""
     import h5py
 
     kind = h5py.check_string_dtype(found.dtype)

@@ -77,7 +77,6 @@ def damaged_files(folder: Path) -> list[str]:
 
 
 def _fetch_all(model: CatalogModel, parts: Path, progress: Progress | None) -> None:
-    """Download the files of a model into a folder."""
     before = 0
     for name, file in model.files.items():
         part = parts / name
@@ -152,7 +151,6 @@ def _publish(model: CatalogModel, parts: Path, folder: Path) -> None:
 
 
 def _sha256(path: Path) -> str | None:
-    """Return the SHA-256 of a file; None if it cannot be read."""
     try:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -232,7 +232,6 @@ def _open_image(stream: BinaryIO) -> Image:
 
 
 def _decode(image: Image, side: int | None, max_pixels: int, max_bytes: int) -> Image:
-    """Decode an opened image, reduced if `side` allows it."""
     width, height = image.size
     factor = 1 if side is None else max(1, max(width, height) // (2 * side))
     if factor > 1:
@@ -248,7 +247,6 @@ def _decode(image: Image, side: int | None, max_pixels: int, max_bytes: int) -> 
 
 
 def _bytes_per_pixel(mode: str) -> int:
-    """Return the size of a pixel in Pillow's memory."""
     if mode.startswith("I;16"):
         return 2
     return 1 if mode in ("1", "L", "P") else 4
@@ -306,7 +304,6 @@ def _read_exif(image: Image) -> dict[int, Any]:
 
 
 def _time_taken(exif: dict[int, Any]) -> str:
-    """Return the first valid time in the EXIF data, or an empty string."""
     for tag in (_TAKEN, _DIGITIZED, _CHANGED):
         with suppress(ValueError):
             return datetime.strptime(str(exif.get(tag))[:19], "%Y:%m:%d %H:%M:%S").isoformat()
@@ -327,6 +324,5 @@ def _gray_range(image: Image) -> tuple[float, float]:
 
 
 def _to_8_bit_gray(image: Image, low: float, high: float) -> Image:
-    """Scale gray values of more than 8 bits to 0..255."""
     scaled = (_gray_values(image) - low) * (255 / max(high - low, 1e-30))
     return pillow().fromarray(scaled.astype(np.uint8))  # type: ignore[no-any-return]

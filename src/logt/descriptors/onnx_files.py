@@ -109,7 +109,6 @@ def _fields(stream: BinaryIO, at: int, end: int) -> Iterator[tuple[int, int, int
 
 
 def _varint(stream: BinaryIO, at: int) -> tuple[int, int]:
-    """Return the integer at a position, and the position after it."""
     stream.seek(at)
     value = 0
     for shift in range(0, 70, 7):

@@ -211,7 +211,6 @@ class _Build:
         return [results[block.number] for block in blocks], resumed
 
     def _measure(self, task: dict[str, Any], codec: Result, results: Sequence[Result]) -> Result:
-        """Return the file of the codec with its measured accuracy."""
         chosen = _some(results, MEASURED)
         alone = {**task, "kind": "measure", "threads": self.pool.machine_threads}
         about = {"codec": codec, "segments": _segment_files(chosen), "share": len(chosen) / len(results)}
@@ -250,7 +249,6 @@ class _Build:
         measured: Result | None,
         graph: Result | None,
     ) -> None:
-        """Write the manifest; after that, the index is there."""
         files = {name: about for result in results for name, about in result["files"].items()}
         models = {name: kind for result in results for name, kind in result["models"].items()}
         entries = [result["entry"] for result in results]
@@ -298,7 +296,6 @@ def _some(results: Sequence[Result], most: int) -> Sequence[Result]:
 
 
 def _segment_files(results: Sequence[Result]) -> list[list[Result]]:
-    """Return the files of each segment."""
     return [
         [{"name": name, **files[name]} for part in ("segment", "refinement") if (name := entry.get(part))]
         for entry, files in ((result["entry"], result["files"]) for result in results)

@@ -313,7 +313,6 @@ class DistributedIndex:
 
     @contextmanager
     def _slot(self) -> Iterator[None]:
-        """Wait for one of the places for searches."""
         if not self._slots.acquire(timeout=self._seconds):
             raise BusyError("too many searches are running; try again later, or add replicas")
         try:
@@ -331,7 +330,6 @@ class _Search:
     missing: list[int] | None = None
 
     def run(self, Q: Floats, k: int, probe: Probe) -> SearchResult:
-        """Return (scores, ids), (nq, at most k) each, best first."""
         outline = self.state.outline
         filters = self._filters()
         totals: Sequence[ListTotals] | None = None
@@ -359,7 +357,6 @@ class _Search:
         return SearchResult(user_scores(scores, outline.metric), ids)
 
     def ranges(self, Q: Floats, threshold: float) -> tuple[Array, Floats, Ids]:
-        """Return (limits, scores, ids) of all results within the threshold."""
         filters, metric = self._filters(), self.state.outline.metric
         parts = self._call("ranges", lambda shard: (Q, threshold, metric, filters and filters[shard]))
         return merge_ranges(parts, l2=metric == "l2")
@@ -382,7 +379,6 @@ class _Search:
         return found
 
     def _filters(self) -> list[Array] | None:
-        """Return the filter of each shard."""
         if self.filter is None:
             return None
         if callable(self.filter):

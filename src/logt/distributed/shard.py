@@ -51,7 +51,6 @@ class Shard:
         return calibrate_graph(self._segments, graph, None, np.random.default_rng(0), workers).recall
 
     def totals(self, filter: Array) -> list[ListTotals]:
-        """Return the vectors that pass a filter, by list."""
         return self._filtered(filter).totals()
 
     def candidates(
@@ -64,7 +63,6 @@ class Shard:
         return searcher.candidates(np.ascontiguousarray(Q), limits)
 
     def ranges(self, Q: Floats, threshold: float, metric: Metric, filter: Filter) -> tuple[Array, Floats, Ids]:
-        """Return (limits, scores, ids) of all results within the threshold."""
         if not self._segments:
             return np.zeros(len(Q) + 1, np.int64), np.empty(0, np.float32), np.empty(0, np.int64)
         searcher = self._searcher if filter is None else self._filtered(filter)

@@ -180,7 +180,6 @@ def store_links(task: Task) -> Result:
 
 
 def _read_segments(task: Task) -> list[ListSegment]:
-    """Return the segments that a task names; there is at least one."""
     location, codec = location_at(task["out"]), _codec(task["out"], json.dumps(task["codec"]))
     parts = ([location.read_arrays(file["name"], file) for file in files] for files in task["segments"])
     return [ListSegment.from_arrays(codec, {name: part[name] for part in some for name in part}) for some in parts]

@@ -57,7 +57,6 @@ class EmbeddingFolder:
         self._read_names()
 
     def upsert(self, embeddings: Floats, names: Sequence[str]) -> None:
-        """Add or replace embeddings, one per name, and save."""
         if self.index is not None:
             with self._changing() as index:
                 index.upsert(embeddings, names)
@@ -69,12 +68,10 @@ class EmbeddingFolder:
         self.refresh()
 
     def remove(self, names: Sequence[str]) -> None:
-        """Remove the embeddings with these names, and save."""
         with self._changing() as index:
             index.remove(names)
 
     def delete(self) -> None:
-        """Delete the folder."""
         self.index = None
         shutil.rmtree(self.path, ignore_errors=True)
         self._read_names()
@@ -98,7 +95,6 @@ class EmbeddingFolder:
     # -------------------------------------------------------------------------------------------------- search
 
     def vectors(self, rows: Sequence[int] | Ids) -> Floats:
-        """Return the embeddings of some rows, as the index stores them."""
         if not len(rows):
             return np.empty((0, 0 if self.index is None else self.index.dim), np.float32)
         return self._index().reconstruct([self.names[row] for row in rows])
@@ -118,7 +114,6 @@ class EmbeddingFolder:
         return [self._near(ids[q][known[q]], scores[q][known[q]]) for q in range(len(Q))]
 
     def within(self, Q: Floats, distance: float, *, among: Ids | None = None) -> list[Near]:
-        """Return all rows at most this far from each row of Q."""
         if not len(Q) or self.index is None:
             return [_NOTHING] * len(Q)
         result = self.index.range_search(Q, self._to_score(distance), filter=self._mask(among))

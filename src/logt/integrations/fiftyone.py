@@ -61,7 +61,6 @@ class LogtSimilarityConfig(SimilarityConfig):  # type: ignore[misc]
 
     @property
     def folder(self) -> str | None:
-        """The folder of all indexes."""
         return self._folder
 
     @folder.setter
@@ -237,7 +236,6 @@ class LogtSimilarityIndex(SimilarityIndex, DuplicatesMixin):  # type: ignore[mis
     # ------------------------------------------------------------------------------------------------- details
 
     def _by_place(self, found: Iterable[Near], return_dists: bool) -> Any:
-        """Return neighbors as positions in the view."""
         results = [(self._places(near.rows), near.distances) for near in found]
         places = [place for place, _ in results]
         return (places, [distances for _, distances in results]) if return_dists else places
@@ -256,7 +254,6 @@ class LogtSimilarityIndex(SimilarityIndex, DuplicatesMixin):  # type: ignore[mis
         return (samples, labels, distances) if return_dists else (samples, labels)
 
     def _places(self, rows: Ids) -> Ids:
-        """Return the positions of rows in the view."""
         if self._current_inds is None:
             return rows
         place = np.full(self.total_index_size, -1, np.int64)

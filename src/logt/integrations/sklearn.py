@@ -67,7 +67,6 @@ class _IndexEstimator(BaseEstimator):  # type: ignore[misc]
         return None if self.n_jobs is None or self.n_jobs < 0 else check_int("n_jobs", self.n_jobs)
 
     def _queries(self, X: Any) -> Array:
-        """Return the queries X, or the training vectors if it is None."""
         check_is_fitted(self)
         if X is not None:
             X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
@@ -223,7 +222,6 @@ class LogtNeighbors(_IndexEstimator):
 
 
 def _split(values: Array, counts: Ids) -> Array:
-    """Return an array of arrays, one per query."""
     parts = np.empty(len(counts), object)
     parts[:] = np.split(values, np.cumsum(counts)[:-1])
     return parts

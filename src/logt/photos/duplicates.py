@@ -93,7 +93,6 @@ def _read_apart(catalog: Catalog) -> list[set[str]]:
 
 
 def _without(graph: NeighborGraph, apart: Sequence[Set[str]]) -> NeighborGraph:
-    """Return the graph without the pairs of photos that are kept apart."""
     if not apart:
         return graph
     row, similarity = {name: number for number, name in enumerate(graph.ids.tolist())}, graph.similarity.copy()

@@ -141,7 +141,6 @@ class PhotoManifest:
         return model.sha256 == self.sha256 and not self._other_settings(model)
 
     def _other_settings(self, model: Model) -> dict[str, Any]:
-        """Return the settings of a model that differ from those of the index."""
         given = _json_values(model.settings)
         return {name: given.get(name) for name, value in self.settings.items() if given.get(name) != value}
 
@@ -186,7 +185,6 @@ def _remember(model: Model, settings: Mapping[str, Any]) -> None:
 
 
 def _checksum(values: dict[str, Any]) -> str:
-    """Return the checksum of the keys and values of a manifest."""
     return checksum(json.dumps(values, sort_keys=True).encode())
 
 

@@ -204,7 +204,6 @@ class Photos:
         return x
 
     def _load_text_encoder(self, model: Model) -> TextEncoder:
-        """Return the text encoder, loaded when it is first used."""
         with self._text_lock:
             if self._text_encoder is None or self._text_encoder.path != model.text.model:
                 self._text_encoder = TextEncoder.load(model)

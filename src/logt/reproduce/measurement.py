@@ -37,7 +37,6 @@ class Evaluator:
 
     @cached_property
     def nearest(self) -> Ids:
-        """The ten nearest vectors of each query."""
         return self.exhaustive.search(self.benchmark.Q, 10, threads=self.threads)
 
     def measure(

@@ -66,7 +66,6 @@ class Plan:
         return tuple(b for b in batches if b == 1 or self.count // b >= 2 * self.n)
 
     def shortened(self) -> Plan:
-        """Return the plan with fewer values and seeds."""
         return replace(
             self,
             unit_sizes=(20, 50, 100),

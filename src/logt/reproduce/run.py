@@ -64,7 +64,6 @@ class Run:
         return self.out / "report.md"
 
     def result(self, name: str) -> Result | None:
-        """Return the result of an experiment; None unless all its points are known."""
         return EXPERIMENTS[name].result(self.plan, self._points, self.benchmark.main)
 
     def write(self) -> None:

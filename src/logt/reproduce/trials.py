@@ -34,7 +34,6 @@ class Trial:
     timed: bool = False
 
     def repeat(self, seeds: int) -> list[Trial]:
-        """Return the trial with each of the first seeds."""
         return [replace(self, seed=seed) for seed in range(seeds)]
 
     @property
@@ -68,7 +67,6 @@ class Points:
                     self._known[stored["trial"]] = dict(stored["point"])
 
     def __getitem__(self, trial: Trial) -> Point:
-        """Return the point of a trial that was measured."""
         return self._known[trial.key]
 
     def has(self, trial: Trial) -> bool:

@@ -140,7 +140,6 @@ def _session_cookie(scope: Scope, token: str) -> tuple[str, str]:
 
 
 def _netloc(url: str) -> str | None:
-    """Return the host and port of a URL, None if it is not a URL."""
     try:
         return urlsplit(url).netloc.lower()
     except ValueError:

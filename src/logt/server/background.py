@@ -66,7 +66,6 @@ class Background(Generic[T]):
         return work.value
 
     def close(self) -> None:
-        """Stop the computation that is running."""
         with self._lock:
             self._key = None
 

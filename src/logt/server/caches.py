@@ -23,7 +23,6 @@ class SizedCache(Generic[T]):
         self._lock = threading.Lock()
 
     def get(self, key: str) -> T | None:
-        """Return a value; None if it is not there, or no longer."""
         with self._lock:
             if key not in self._entries:
                 return None
@@ -35,7 +34,6 @@ class SizedCache(Generic[T]):
             return value
 
     def put(self, key: str, value: T, nbytes: int) -> None:
-        """Keep a value that takes `nbytes`."""
         with self._lock:
             if key in self._entries:
                 self._drop(key)

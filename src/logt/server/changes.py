@@ -110,7 +110,6 @@ class ChangeQueue:
         self._thread.shutdown()
 
     def _find(self, key: str | None, fingerprint: bytes) -> Ticket | None:
-        """Return the change that was sent with this key before."""
         self._forget_old()
         ticket = self._keys.get(key) if key is not None else None
         if ticket is not None and ticket.fingerprint != fingerprint:

@@ -336,7 +336,6 @@ def _to_exception(status: int, content: bytes) -> Exception:
 
 
 def _to_fields(options: Any) -> dict[str, Any]:
-    """Return the fields of a request for options of a search."""
     lists = {name: options.pop(name, None) for name in ("wanted", "unwanted")}
     ids = {name: list(map(_to_json_id, some)) for name, some in lists.items() if some is not None}
     return {**options, "filter": ids}
@@ -351,7 +350,6 @@ def _to_json_id(id: Any) -> Id:
 
 
 def _form_file(photo: PhotoFile) -> tuple[str, bytes]:
-    """Return the name and the content of a file in a form."""
     if isinstance(photo, str | os.PathLike):
         return "photo", Path(photo).read_bytes()
     return "photo", photo if isinstance(photo, bytes) else photo.read()

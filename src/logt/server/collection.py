@@ -127,7 +127,6 @@ class PerState(Generic[T]):
         self._cached: tuple[Index, int | None, T] | None = None
 
     def get(self, index: Index, generation: int | None) -> T:
-        """Return the value for a state of the index."""
         with self._lock:
             if self._cached is None or self._cached[:2] != (index, generation):
                 self._cached = index, generation, self._compute(index)
@@ -142,7 +141,6 @@ class BaseCollection(ABC):
 
     @property
     def has_text(self) -> bool:
-        """Whether photos can be searched by text."""
         return False
 
     def __init__(self) -> None:
@@ -222,7 +220,6 @@ class BaseCollection(ABC):
         return self.index.search(Q, k, filter=options.wanted, rerank=options.rerank, threads=1, **limits)
 
     def search_ids(self, ids: list[Id], k: int, options: SearchOptions = DEFAULT) -> list[list[Hit]]:
-        """Return the k best hits of each indexed vector, without the vector itself."""
         index = self.index
         for query_id in ids:
             if query_id not in index:
@@ -240,7 +237,6 @@ class BaseCollection(ABC):
         ]
 
     def report(self) -> Report:
-        """Return `Index.report`."""
         return self._report.get(self.index, self.generation)
 
     def sample_ids(self) -> list[Id]:

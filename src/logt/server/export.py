@@ -93,7 +93,6 @@ class _Buffer:
         pass
 
     def take(self) -> bytes:
-        """Return what was written since the last call."""
         data = b"".join(self._chunks)
         self._chunks.clear()
         return data

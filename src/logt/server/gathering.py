@@ -60,7 +60,6 @@ class GatheredSearches:
         return mine if mine.counts.all() else self._search(Q, k, **settings)  # one that is not valid fails alone
 
     def _run(self, batch: _Batch, key: tuple[Any, ...], k: int, settings: dict[str, Any]) -> None:
-        """Wait for others, and search for all."""
         try:
             batch.full.wait(self._wait)
             with self._lock:

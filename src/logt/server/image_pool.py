@@ -23,7 +23,6 @@ class ImagePool:
 
     @property
     def pending(self) -> int:
-        """Calls that run or wait."""
         return self._small.pending + self._large.pending
 
     async def run(self, decoder: ImageDecoder, function: Callable[[ImageDecoder], T]) -> T:

@@ -103,11 +103,9 @@ class Library:
         return self._select(condition, order)
 
     def page(self, selection: Selection, offset: int, limit: int) -> list[CatalogPhoto]:
-        """Return some of the selected photos."""
         return [self._photos[row] for row in selection.rows[offset : offset + limit].tolist()]
 
     def names(self, selection: Selection) -> list[str]:
-        """Return the names of all selected photos."""
         return [self._photos[row].name for row in selection.rows.tolist()]
 
     @cached_property
@@ -194,5 +192,4 @@ def _parse_date(text: str) -> Array:
 
 
 def _runs(labels: list[str]) -> tuple[Group, ...]:
-    """Return each label and how often it is repeated."""
     return tuple(Group(label, sum(1 for _ in run)) for label, run in groupby(labels))

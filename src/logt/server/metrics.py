@@ -39,12 +39,10 @@ class ServerMetrics:
         )
 
     def observe_request(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count one request and its latency."""
         self._requests.labels(method, route, str(status)).inc()
         self._latency.labels(route).observe(seconds)
 
     def add_gauge(self, name: str, description: str, read: Callable[[], float]) -> None:
-        """Register a gauge; `read` returns its current value."""
         Gauge(name, description, registry=self._registry).set_function(read)
 
     def add_by_shard(self, read: ShardMetrics) -> None:
@@ -52,5 +50,4 @@ class ServerMetrics:
         self._registry.register(_ShardCollector(read))
 
     def render(self) -> bytes:
-        """Return all metrics in the Prometheus text format."""
         return generate_latest(self._registry)

@@ -58,7 +58,6 @@ class ServerMiddleware:
             self._metrics.observe_request(method, route, status, time.perf_counter() - start)
 
     async def _forward(self, scope: Scope, receive: Receive, sender: _ResponseSender) -> None:
-        """Check the request and pass it to the application."""
         headers, limits = Headers(scope=scope), self._settings.limits
         check_host(headers, self._settings.hosts)
         check_origin(scope, headers)

@@ -25,6 +25,5 @@ class Overview:
         )
 
     def close(self) -> None:
-        """Stop what is being computed."""
         for part in (self.map, self.clusters, self.graph):
             part.close()

@@ -64,7 +64,6 @@ async def map_data(service: ServiceDependency) -> Response:
 
 
 def _list_groups(clusters: Clusters) -> list[tuple[str, int]]:
-    """Return the representative and the size of each group."""
     sizes = np.bincount(clusters.labels[clusters.labels >= 0]).tolist()
     return list(zip(clusters.ids[clusters.representatives].tolist(), sizes, strict=True))[:MAX_SHOWN]
 

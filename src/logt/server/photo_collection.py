@@ -100,7 +100,6 @@ class PhotoCollection(BaseCollection):
 
     @property
     def state(self) -> PhotoState:
-        """What is computed from the present state of the index."""
         return self._state.get(self.index, self.generation)
 
     @property
@@ -117,11 +116,9 @@ class PhotoCollection(BaseCollection):
         return math.ceil(self.photos.side / fraction)
 
     def describe(self, image: Image, region: Box | None) -> tuple[Index, Floats]:
-        """Return the vector of an image or of a region of it, and the index that it belongs to."""
         return self._with_index(lambda: self.photos.descriptor(image, region))
 
     def describe_text(self, text: str) -> tuple[Index, Floats]:
-        """Return the vector of a text, and the index that it belongs to."""
         if not self.has_text:
             raise HTTPError(
                 409,
@@ -139,7 +136,6 @@ class PhotoCollection(BaseCollection):
                 return index, vector
 
     def photo_path(self, id: Id) -> Path:
-        """Return the file of a photo in the index."""
         if not isinstance(id, str) or id not in self.index:
             raise id_not_found(id)
         try:
@@ -239,7 +235,6 @@ class PhotoCollection(BaseCollection):
         return batch
 
     def restore(self, batch: str) -> tuple[int, list[str]]:
-        """Move the photos of a batch back into their folders and into the index."""
         restored = restore(self.folders, batch)
         self.update_index()
         return restored
@@ -272,7 +267,6 @@ class PhotoCollection(BaseCollection):
             return news
 
     def update_index(self) -> Summary:
-        """Synchronize the index with its folder."""
         from logt.photos import update
 
         summary = update(self.photos.folder, self.photos.path, model=self._model)

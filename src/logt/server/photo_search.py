@@ -105,7 +105,6 @@ class PhotoSearch:
         return key
 
     def find_stored(self, key: str) -> StoredPhoto:
-        """Return a photo that was stored; raise a 404 error if it was dropped."""
         stored = self._stored.get(key)
         if stored is None:
             raise HTTPError(404, "expired", "this search has expired; choose the photo again")
@@ -220,7 +219,6 @@ class PhotoSearch:
 
 
 def _unit(X: Floats) -> Floats:
-    """Return rows of norm 1."""
     return normalize_rows(X, row_norms(X))
 
 

@@ -58,7 +58,6 @@ class SearchRequest(RequestBody):
 
     @property
     def options(self) -> SearchOptions:
-        """How to search."""
         ids = self.filter or {}
         return SearchOptions(self.effort, self.recall, self.rerank, ids.get("wanted"), ids.get("unwanted", ()))
 

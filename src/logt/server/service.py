@@ -67,7 +67,6 @@ class Service:
         return results, milliseconds_since(start)
 
     async def search_ids(self, ids: list[Id], k: int, options: SearchOptions) -> tuple[list[list[Hit]], float]:
-        """Return the k nearest vectors of each indexed vector, without the vector itself, and the search time."""
         self._check_options(len(ids), k, options)
         start = time.perf_counter()
         results = await self.search_pool.run(self.collection.search_ids, ids, k, options)
@@ -108,7 +107,6 @@ class Service:
         return jpeg
 
     async def upload(self, photo: BinaryIO) -> str:
-        """Store and index a photo and return its id."""
         self.check_writable()
         collection = self.photo_collection
         if not collection.allows_uploads:
@@ -134,13 +132,11 @@ class Service:
         return new_ids
 
     async def remove(self, ids: list[Id]) -> int:
-        """Remove vectors or uploaded photos by id, and return how many were removed once that is saved."""
         self.check_writable()
         _check_limit("ids", len(ids), self.settings.limits.vectors)
         return int(await self.changes.submit(Remove(ids)))
 
     async def compact(self) -> None:
-        """Free the space of removed vectors, and merge small segments; return once that is saved."""
         self.check_writable()
         await self.changes.submit(Compact())
 
@@ -183,7 +179,6 @@ class Service:
         return np.array(vectors, np.float64)
 
     def check_writable(self) -> None:
-        """Raise a 403 error if the server allows no changes."""
         if self.settings.read_only:
             raise HTTPError(403, "read_only", "the server was started with --read-only")
 

@@ -51,7 +51,6 @@ class ShardCollection(BaseCollection):
         return []
 
     def shard_metrics(self) -> Iterator[tuple[str, str, list[tuple[str, float]]]]:
-        """Yield (name, description, values by shard) of each metric."""
         parts = self._index.info()["shards"]
         for name, description, key in (
             ("logt_shard_vectors", "Vectors in the shard.", "vectors"),

@@ -61,7 +61,6 @@ class PageParams:
 
     @property
     def examples(self) -> Examples | None:
-        """What is searched with, if it is more than one thing."""
         text, like = self.text.strip(), [*([] if self.id is None else [self.id]), *(self.also or [])]
         if len(like) + bool(self.photo) + bool(text) + len(self.unlike or []) < 2:
             return None
@@ -73,13 +72,11 @@ class PageParams:
         return self.url(k=None, box="", **changes)
 
     def url_without(self, kind: str, photo_id: str) -> str:
-        """Return the URL of this search without an example."""
         changes: dict[str, Any] = {kind: [other for other in getattr(self, kind) if other != photo_id]}
         return self.url(k=None, **changes)
 
     @property
     def filters(self) -> dict[str, str]:
-        """The parameters of the filter that are not empty."""
         given = self.condition
         values = {"name": given.name, "folder": given.folder, "from": given.first, "to": given.last}
         return {name: value for name, value in values.items() if value}

@@ -54,13 +54,11 @@ class Change:
 
     @classmethod
     def add(cls, segment: Segment, strings: tuple[str, ...] | None) -> Change:
-        """Return the change that adds a segment."""
         arrays = {name: array for part in segment.stored_parts.values() for name, array in part.arrays.items()}
         return cls("add", arrays, segment.model, strings)
 
     @classmethod
     def remove(cls, ids: Ids) -> Change:
-        """Return the change that removes ids."""
         return cls("remove", {"ids": ids})
 
     @property
@@ -80,7 +78,6 @@ class PendingChanges:
         self.nbytes = 0
 
     def restart(self) -> None:
-        """Begin to record: everything is saved."""
         self.changes, self.nbytes = [], 0
 
     def rewrite(self) -> None:
@@ -111,7 +108,6 @@ class Position:
     changes: int = 0
 
     def has_room(self, nbytes: int, count: int) -> bool:
-        """Return whether the log can take so many bytes and changes more."""
         return self.offset + nbytes <= MAX_LOG and self.changes + count <= MAX_CHANGES
 
 

@@ -83,7 +83,6 @@ class LocalLocation:
         replace_file(self.folder / name, data)
 
     def names(self) -> list[str]:
-        """Return the names of all files."""
         return [path.name for path in self.folder.iterdir()] if self.folder.is_dir() else []
 
     def size(self, name: str) -> int | None:
@@ -92,7 +91,6 @@ class LocalLocation:
         return path.stat().st_size if path.is_file() else None
 
     def remove(self, name: str) -> None:
-        """Remove a file, if there is one."""
         (self.folder / name).unlink(missing_ok=True)
 
     def lock(self, *, create: bool = False) -> Lock:
@@ -230,7 +228,6 @@ class RemoteLocation:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all files."""
         return sum(int(about["size"] or 0) for about in self._list().values())
 
     def check_files(self) -> None:
@@ -277,7 +274,6 @@ class RemoteLocation:
         self._collect(manifest["generation"])
 
     def _holds(self, name: str, data: bytes) -> bool:
-        """Return whether there is a file with these bytes."""
         try:
             return self.read(name) == data
         except FileNotFoundError:  # newer generations have replaced it

@@ -44,7 +44,6 @@ class Lock:
 
     @property
     def held(self) -> bool:
-        """Whether this process holds it."""
         return self._file >= 0 and self._owner == os.getpid()
 
     @property

@@ -28,13 +28,11 @@ class Reader:
         self.names = FileNames()
 
     def index(self) -> StoredIndex:
-        """Return the whole index."""
         segments = tuple(map(self.segment, self._manifest["segments"]))
         more = self.strings(), self.graph(), self.items()
         return StoredIndex(self._manifest["settings"], self.method, segments, *more)
 
     def segment(self, entry: Mapping[str, Any]) -> Segment:
-        """Return the segment of an entry."""
         refinement = self._load(entry["refinement"]) if "refinement" in entry else {}
         segment = self.method.read_segment(self.model(entry["model"]), {**self._load(entry["segment"]), **refinement})
         for kind, part in segment.stored_parts.items():
@@ -57,7 +55,6 @@ class Reader:
         return self._models[name]
 
     def strings(self) -> StringIds | None:
-        """Return the string ids, None if ids are integers."""
         names = self._manifest["strings"]
         return None if names is None else StringIds(tuple(map(self._layer, names)))
 
@@ -67,7 +64,6 @@ class Reader:
         return layer
 
     def items(self) -> Items | None:
-        """Return the items of the vectors, None if there are none."""
         name = self._manifest.get("items")
         if name is None:
             return None
@@ -76,7 +72,6 @@ class Reader:
         return items
 
     def graph(self) -> StoredGraph | None:
-        """Return the neighbor graph, None if there is none."""
         entry = self._manifest.get("graph")
         if entry is None:
             return None

@@ -184,7 +184,6 @@ class _Examiner:
         )
 
     def _load(self, name: str, about: Mapping[str, Any]) -> None:
-        """Read one file; note what is wrong with it."""
         path = self._folder / name
         try:
             if describe_file(path) != about:  # without mapping: a bad sector is then an error, not a signal
@@ -278,7 +277,6 @@ class _Examiner:
     # ---------------------------------------------------------------------------------- string ids, graph, log
 
     def _read_strings(self) -> None:
-        """Read the layers of string ids that can be read."""
         for name in self._manifest["strings"] or ():
             if name not in self._bad:
                 try:

@@ -59,7 +59,6 @@ class Store:
 
     @classmethod
     def open(cls, location: Location, *, write: bool) -> Store:
-        """Open the index at a location."""
         location.read_manifest()  # do not leave a lock file where there is no index
         return cls(location, location.lock() if write else None)
 
@@ -83,7 +82,6 @@ class Store:
         self.verification = self.verification.restarted()
 
     def stop_verification(self) -> None:
-        """End the check of files in the background."""
         self.verification.stop()
 
     @contextmanager
@@ -117,7 +115,6 @@ class Store:
         return stored, self._with_models(log)
 
     def reader(self, manifest: Mapping[str, Any]) -> Reader:
-        """Return what reads the files of a manifest."""
         files = manifest["files"]
         fits = _fit_in_memory(files)
 
@@ -215,7 +212,6 @@ class Store:
         self._note(manifest, names, start_of_log(manifest))
 
     def _note(self, manifest: Mapping[str, Any], names: FileNames, end: Position) -> None:
-        """Remember the manifest that is in place."""
         self._state, self._files, self._names, self.position = manifest["state"], manifest["files"], names, end
         present = {about["checksum"] for about in self._files.values()}
         self._loaded = {key: arrays for key, arrays in self._loaded.items() if key in present}

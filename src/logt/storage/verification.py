@@ -47,7 +47,6 @@ class Verification:
             self.raise_damage()
 
     def start(self) -> None:
-        """Check what is left in the background."""
         if self._waiting:
             threading.Thread(target=self._check_waiting, name="logt-verification", daemon=True).start()
 
@@ -66,7 +65,6 @@ class Verification:
         return Verification(self._verify, self._limit)
 
     def stop(self) -> None:
-        """End the check in the background."""
         self._stopped = True
 
     def _check_waiting(self) -> None:

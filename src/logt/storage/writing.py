@@ -40,7 +40,6 @@ class FileNames:
         self._names: dict[tuple[int, ...], tuple[str, tuple[object, ...]]] = {}
 
     def note(self, name: str, *parts: object) -> None:
-        """Remember the file of some objects."""
         self._names[tuple(map(id, parts))] = name, parts
 
     def find(self, *parts: object) -> str | None:
@@ -107,7 +106,6 @@ class Writer:
         return entry
 
     def graph(self, graph: StoredGraph) -> dict[str, str]:
-        """Write the neighbor graph and return its entry."""
         entry = {"graph": self.write("graph", graph.arrays, *graph_parts(graph))}
         if graph.removed is not None:
             entry["unlinked"] = self.write("unlinked", {"bits": np.packbits(graph.removed)}, graph.removed)

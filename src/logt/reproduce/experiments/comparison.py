@@ -91,7 +91,6 @@ def _learned(plan: Plan) -> list[Entry]:
 
 
 def _local(plan: Plan) -> list[Entry]:
-    """Return LO-GT and RND, and changes of LO-GT."""
     lo_gt, cascade = local_system("LO-GT*", plan), cascade_trial("LO-GT*", plan, plan.p)
     method: Any = lo_gt.method
     int8 = replace(lo_gt, method=compact(method))
@@ -108,7 +107,6 @@ def _local(plan: Plan) -> list[Entry]:
 
 
 def _claims(result: Result) -> list[Claim]:
-    """Return the judged claims of the table."""
     rows = {row["system"]: row for row in result.select()}
     return [
         _reaches_exhaustive_search(result, rows),
@@ -211,7 +209,6 @@ def _draw(figure: Any, result: Result) -> None:
 
 
 def _draw_systems(axes: Any, result: Result, x: str) -> None:
-    """Plot the mAP of all systems over a column."""
     for kind, style in _STYLES.items():
         rows = result.select(kind=kind)
         axes.plot([row[x] for row in rows], [row[TRUNCATED] for row in rows], linestyle="none", label=kind, **style)

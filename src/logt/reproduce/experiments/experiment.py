@@ -71,7 +71,6 @@ class Experiment:
     slow: bool = False
 
     def trials(self, plan: Plan) -> list[Trial]:
-        """Return everything that has to be measured."""
         return [EXHAUSTIVE, *(trial for entry in self.entries(plan) for trial in entry.trial.repeat(entry.seeds))]
 
     def result(self, plan: Plan, points: Points, protocol: str) -> Result | None:

@@ -22,7 +22,6 @@ _STYLES: dict[str, plots.Style] = {
 
 
 def _entries(plan: Plan) -> list[Entry]:
-    """Return float32 memory vectors, and for each kind of fit those of c bytes."""
     plain = local_system("LO-GT*", plan)
     entries = [Entry({"system": "float32", "c": 4 * plan.dim}, variant_trial("LO-GT*", plain))]
     for name, fit in _FITS.items():
