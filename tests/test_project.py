@@ -138,6 +138,7 @@ def test_install_hints_name_this_distribution_and_an_extra_that_exists():
             assert name != "logt", f"{path.name}: write logt-search[{wanted}]"
             assert set(wanted.split(",")) <= set(EXTRA_PACKAGES), f"{path.name}: there is no extra {wanted}"
             hints += 1
+        assert set(re.findall(r'needs_extra\("(\w+)"', text)) <= set(EXTRA_PACKAGES), path.name
         assert not re.search(r"pip install [\"']?logt(?!-search)\b", text), f"{path.name} installs another project"
     assert hints > 10
 

@@ -10,10 +10,11 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from logt._internal.extras import needs_extra
 from logt._internal.validation import check_fraction
 from logt.cli.console import AsJson, IndexPath, Threads, out, print_json, say
 from logt.datasets import read_vectors
-from logt.errors import InvalidInputError, MissingExtraError
+from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.lists.calibration import EffortPoint
 
@@ -53,10 +54,8 @@ def tune(
 
 def _new_figure(path: Path) -> Any:
     """Return an empty figure; raise if it could not be written to this file."""
-    try:
+    with needs_extra("reproduce", "--plot needs matplotlib"):
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("--plot needs matplotlib: pip install 'logt-search[reproduce]'") from error
     if path.suffix not in (".png", ".svg"):
         raise InvalidInputError(f"--plot writes .png or .svg files, got {path}")
     return Figure(figsize=(5, 3.5), layout="constrained")

@@ -11,11 +11,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from logt._internal.extras import needs_extra
 from logt._internal.subprocess_worker import Child, ChildError
 from logt._internal.types import Array
 from logt.datasets.mat_5 import read_mat_5
 from logt.datasets.tables import IdName, VectorTable, find_ids, is_id_name, known_name
-from logt.errors import InvalidInputError, MissingExtraError
+from logt.errors import InvalidInputError
 
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _MATLAB_HEADER_BYTES = 512
@@ -57,10 +58,8 @@ def open_hdf5(source: Path | BinaryIO, name: str | None = None) -> Iterator[Any]
     What h5py raises in the block, of damaged data, broken links or impossible sizes, becomes an InvalidInputError.
     """
     name = str(source) if name is None else name
-    try:
+    with needs_extra("data", f"reading {name} needs h5py"):
         import h5py
-    except ImportError as error:
-        raise MissingExtraError(f"reading {name} needs h5py: pip install 'logt-search[data]'") from error
     try:
         with h5py.File(source, "r") as file:
             yield file
@@ -159,8 +158,7 @@ def _read_strings(source: Path | BinaryIO, key: str, name: str, count: int) -> l
         raise InvalidInputError(f"{name}: the strings of {key!r} cannot be read: {error}") from error
     finally:
         child.kill()
-    strings: list[str] = json.loads(answer)
-    return strings
+    return list(json.loads(answer))
 
 
 def strings_in_child(request: bytes, data: bytes) -> tuple[bytes, bytes]:

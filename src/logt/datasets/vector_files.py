@@ -13,10 +13,11 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from logt._internal.arrays import to_numpy
+from logt._internal.extras import needs_extra
 from logt._internal.types import Array
 from logt.datasets.mat_hdf5 import read_hdf5
 from logt.datasets.tables import IdName, VectorTable, find_ids, known_name
-from logt.errors import InvalidInputError, MissingExtraError
+from logt.errors import InvalidInputError
 
 Source = Path | BinaryIO
 """A path or an open file; functions that take one also take its name in errors."""
@@ -206,11 +207,9 @@ def read_csv(source: Source, name: str, column: str | None = None, ids: IdName =
 @contextmanager
 def open_parquet(source: Source, name: str) -> Iterator[Any]:
     """Open a Parquet file; what pyarrow raises in the block, of damaged data, becomes an InvalidInputError."""
-    try:
+    with needs_extra("data", f"reading {name} needs pyarrow"):
         import pyarrow as pa
         import pyarrow.parquet as pq
-    except ImportError as error:
-        raise MissingExtraError(f"reading {name} needs pyarrow: pip install 'logt-search[data]'") from error
     try:
         with pq.ParquetFile(source) as file:
             yield file
@@ -259,13 +258,7 @@ def table_of_arrow(table: Any, name: str, column: str | None = None, ids: IdName
 
 _VECS = {".fvecs": np.float32, ".bvecs": np.uint8}
 BIN = {".fbin": np.float32, ".u8bin": np.uint8, ".i8bin": np.int8}
-_TABLES = {
-    ".npz": read_npz,
-    ".csv": read_csv,
-    ".parquet": _read_parquet,
-    ".h5": read_hdf5,
-    ".hdf5": read_hdf5,
-}
+_TABLES = {".npz": read_npz, ".csv": read_csv, ".parquet": _read_parquet, ".h5": read_hdf5, ".hdf5": read_hdf5}
 SUFFIXES = (".npy", *_VECS, *BIN, *_TABLES)
 """The types of files that vectors are read from."""
 

@@ -11,11 +11,12 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from logt._internal.extras import needs_extra
 from logt._internal.threads import Progress
 from logt.descriptors.model_catalog import CATALOG, TEXT, TOKENIZER, CatalogModel, RemoteFile
 from logt.descriptors.model_checksums import CHECKSUMS, read_checksums
 from logt.descriptors.model_files import SETTINGS, models_folder
-from logt.errors import InvalidInputError, MissingExtraError
+from logt.errors import InvalidInputError
 from logt.storage.files import flush_folder, make_folder, replace_file
 from logt.storage.lock import Lock
 
@@ -100,12 +101,10 @@ def _fetch_all(model: CatalogModel, parts: Path, progress: Progress | None) -> N
 
 def _fetch(model: CatalogModel, file: RemoteFile, part: Path, report: Callable[[int], None]) -> None:
     """Download a file, or the rest of it. `hf_hub_download` starts again, so its parts are called here."""
-    try:
+    with needs_extra("text", "downloads need huggingface_hub"):
         from huggingface_hub import hf_hub_url
         from huggingface_hub.file_download import http_get
         from huggingface_hub.utils.tqdm import tqdm
-    except ImportError as error:
-        raise MissingExtraError("downloads need huggingface_hub: pip install 'logt-search[text]'") from error
 
     class Reported(tqdm):
         """The bar of a download, which reports to `report` instead of the terminal."""

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from logt._internal.extras import needs_extra
 from logt._internal.types import Floats
-from logt.errors import InvalidInputError, MissingExtraError
+from logt.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -184,10 +185,8 @@ def image_format(content: bytes) -> str:
 @cache
 def pillow() -> Any:
     """Return the module PIL.Image, with support for HEIC files if pillow-heif is installed."""
-    try:
+    with needs_extra("images", "reading images needs Pillow"):
         import PIL.Image
-    except ImportError as error:
-        raise MissingExtraError("reading images needs Pillow: pip install 'logt-search[images]'") from error
     try:
         from pillow_heif import register_heif_opener
     except ImportError:

@@ -9,6 +9,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from logt._internal.extras import needs_extra
 from logt._internal.types import Array
 from logt.descriptors.model_checksums import check_unchanged
 from logt.descriptors.onnx_files import external_files, fingerprint
@@ -24,12 +25,8 @@ DEVICE_VARIABLE = "LOGT_ONNX_DEVICE"
 
 def load_session(file: Path) -> tuple[Any, str]:
     """Return a session of onnxruntime for an ONNX file, and the fingerprint of all files of the model."""
-    try:
+    with needs_extra("images", "computing descriptors needs onnxruntime"):
         import onnxruntime
-    except ImportError as error:
-        raise MissingExtraError(
-            "computing descriptors needs onnxruntime: pip install 'logt-search[images]'"
-        ) from error
     providers = _providers(onnxruntime)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1  # images are processed in parallel instead

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from logt._internal.extras import needs_extra
 from logt._internal.types import Array, Floats
 from logt._internal.validation import check_choice, check_int
 from logt.descriptors.model import Model
@@ -17,7 +18,7 @@ from logt.descriptors.model_checksums import check_unchanged
 from logt.descriptors.model_files import read_json
 from logt.descriptors.onnx_session import choose_output, load_session, run_session
 from logt.descriptors.pooling import normalize
-from logt.errors import InvalidInputError, MissingExtraError
+from logt.errors import InvalidInputError
 from logt.storage.files import read_bytes
 
 if TYPE_CHECKING:
@@ -121,10 +122,8 @@ class TextEncoder:
 
 
 def _load_tokenizer(file: Path) -> Tokenizer:
-    try:
+    with needs_extra("text", "searching by text needs tokenizers"):
         from tokenizers import Tokenizer
-    except ImportError as error:
-        raise MissingExtraError("searching by text needs tokenizers: pip install 'logt-search[text]'") from error
     try:
         data = read_bytes(file, _MAX_TOKENIZER)
     except OSError as error:

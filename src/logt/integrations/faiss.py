@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from logt._internal.extras import needs_extra
 from logt._internal.progress import shown_progress
 from logt._internal.threads import Progress
 from logt._internal.types import Floats, Ids
 from logt.engine.protocols import Method
-from logt.errors import InvalidInputError, MissingExtraError
+from logt.errors import InvalidInputError
 from logt.index import Index
 
 
@@ -35,10 +36,8 @@ def from_faiss(
     threads: all cores if None.
     progress: True draws bars; a function is called as progress(what, done, total).
     """
-    try:
+    with needs_extra("faiss", "reading a faiss index needs faiss"):
         import faiss
-    except ImportError as error:
-        raise MissingExtraError("reading a faiss index needs faiss: pip install 'logt-search[faiss]'") from error
     if isinstance(index, str | os.PathLike):
         index = _read_index(faiss, Path(index))
     if not isinstance(index, faiss.Index):

@@ -13,19 +13,18 @@ from typing import Any
 
 import numpy as np
 
+from logt._internal.extras import needs_extra
 from logt._internal.types import Array, Floats, Ids
 from logt._internal.validation import check_choice
-from logt.errors import InvalidInputError, MissingExtraError
+from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.integrations.embedding_folder import METRICS, EmbeddingFolder, Near
 from logt.methods import sketched
 
-try:
+with needs_extra("fiftyone", "the backend needs fiftyone"):
     import fiftyone.constants as foc
     import fiftyone.core.utils as fou
     from fiftyone.brain.similarity import DuplicatesMixin, Similarity, SimilarityConfig, SimilarityIndex
-except ImportError as error:
-    raise MissingExtraError(f"the backend needs fiftyone ({error}): pip install 'logt-search[fiftyone]'") from error
 
 __all__ = ["LogtSimilarity", "LogtSimilarityConfig", "LogtSimilarityIndex"]
 

@@ -8,17 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from logt._internal.extras import needs_extra
 from logt.engine.protocols import Method
-from logt.errors import InvalidInputError, MissingExtraError
+from logt.errors import InvalidInputError
 from logt.index import Index
 
-try:
+with needs_extra("langchain", "the vector store needs langchain-core"):
     from langchain_core.documents import Document
     from langchain_core.embeddings import Embeddings
     from langchain_core.vectorstores import VectorStore
     from langchain_core.vectorstores.utils import maximal_marginal_relevance
-except ImportError as error:
-    raise MissingExtraError("the vector store needs langchain-core: pip install 'logt-search[langchain]'") from error
 
 __all__ = ["LogtVectorStore"]
 

@@ -8,23 +8,20 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from logt._internal.extras import needs_extra
 from logt._internal.threads import split_range
 from logt._internal.types import Array, Ids
 from logt._internal.validation import check_choice, check_float, check_int
-from logt.errors import InvalidInputError, MissingExtraError
+from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.methods import sketched
 
-try:
+with needs_extra("sklearn", "logt.sklearn needs scikit-learn"):
     from scipy.sparse import csr_matrix
     from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     from sklearn.utils import check_random_state
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
-except ImportError as error:
-    raise MissingExtraError(
-        f"logt.sklearn needs scikit-learn ({error}): pip install 'logt-search[sklearn]'"
-    ) from error
 
 __all__ = ["LogtClassifier", "LogtNeighbors", "LogtTransformer"]
 

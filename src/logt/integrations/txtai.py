@@ -7,16 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from logt.errors import InvalidInputError, MissingExtraError
+from logt._internal.extras import needs_extra
+from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.methods import sketched
 
-try:
+with needs_extra("txtai", "logt.integrations.txtai needs txtai"):
     from txtai.ann import ANN
-except ImportError as error:
-    raise MissingExtraError(
-        f"logt.integrations.txtai needs txtai ({error}): pip install 'logt-search[txtai]'"
-    ) from error
 
 __all__ = ["Logt"]
 

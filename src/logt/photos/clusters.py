@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from logt._internal.extras import needs_extra
 from logt._internal.types import Array, Floats, Ids
-from logt.errors import MissingExtraError
 from logt.graph.neighbor_graph import NeighborGraph, edge_rows
 
 MIN_SIZE, ROOTS = 4, 10
@@ -39,12 +39,10 @@ class Clusters:
 
 def find_clusters(graph: NeighborGraph) -> Clusters:
     """Return the clusters of HDBSCAN on the graph; needs `pip install 'logt-search[map]'`."""
-    try:
+    with needs_extra("map", "groups need scikit-learn"):
         from scipy.sparse import coo_matrix
         from scipy.sparse.csgraph import connected_components
         from sklearn.cluster import HDBSCAN
-    except ImportError as error:
-        raise MissingExtraError(f"groups need scikit-learn: pip install 'logt-search[map]' ({error})") from error
     count, row = len(graph), edge_rows(graph)
     nearest = np.zeros(count, np.float32)
     np.maximum.at(nearest, row, graph.similarity)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from logt._internal.extras import needs_extra
 from logt._internal.threads import Progress
 from logt._internal.types import Array, Floats
-from logt.errors import CorruptIndexError, MissingExtraError
+from logt.errors import CorruptIndexError
 from logt.graph.neighbor_graph import NeighborGraph
 from logt.storage.files import UNUSABLE, array_file, parse_arrays, read_bytes, replace_file
 
@@ -51,12 +52,10 @@ def photo_map(graph: NeighborGraph, index_path: Path, report: Progress) -> Photo
 
 def _compute(graph: NeighborGraph, report: Progress) -> Floats:
     """Return the places that t-SNE finds for the nearest neighbors."""
-    try:
+    with needs_extra("map", "the map needs openTSNE"):
         from openTSNE import TSNEEmbedding
         from openTSNE.affinity import PerplexityBasedNN
         from openTSNE.nearest_neighbors import PrecomputedNeighbors
-    except ImportError as error:
-        raise MissingExtraError(f"the map needs openTSNE: pip install 'logt-search[map]' ({error})") from error
     count = len(graph)
     start = np.random.default_rng(0).normal(0, 1e-4, (count, 2))
     if count <= 2 * _NEIGHBORS:

@@ -16,15 +16,14 @@ from urllib.parse import quote, urlsplit
 
 import numpy as np
 
+from logt._internal.extras import needs_extra
 from logt._internal.validation import check_int
-from logt.errors import BusyError, InvalidInputError, LockedError, MissingExtraError, ReadOnlyError
+from logt.errors import BusyError, InvalidInputError, LockedError, ReadOnlyError
 from logt.server.collection import Hit, Id, Rerank
 
-try:
+with needs_extra("serve", "logt.server.client needs urllib3"):
     import urllib3
     from urllib3.exceptions import HTTPError, ProtocolError
-except ImportError as error:
-    raise MissingExtraError('logt.server.client needs urllib3: pip install "logt-search[serve]"') from error
 
 __all__ = [
     "AsyncClient",
@@ -195,8 +194,7 @@ class Client:
         rows = np.atleast_2d(np.asarray(vectors, np.float32)).tolist()
         body = {"vectors": rows, "ids": None if ids is None else list(map(_to_json_id, ids)), "replace": replace}
         headers = {"Idempotency-Key": idempotency_key or secrets.token_hex(16)}  # `_send` may send it twice
-        new_ids: list[Id] = self._change("/vectors", json=body, headers=headers)["ids"]
-        return new_ids
+        return list(self._change("/vectors", json=body, headers=headers)["ids"])
 
     def add_photo(self, photo: PhotoFile) -> str:
         """Upload a photo and return its id; the server must have been started with --allow-upload.
@@ -221,18 +219,15 @@ class Client:
         id: of the photo.
         size: "thumb" or "large".
         """
-        jpeg: bytes = self._send("GET", "/photo", fields={"id": id, "size": size})
-        return jpeg
+        return bytes(self._send("GET", "/photo", fields={"id": id, "size": size}))
 
     def info(self) -> dict[str, Any]:
         """Return the contents and size of the index, and the limits of the server."""
-        info: dict[str, Any] = self._send("GET", "/info")
-        return info
+        return dict(self._send("GET", "/info"))
 
     def health(self) -> dict[str, Any]:
         """Return {"status": "ok", …}, or "stale" if the server cannot read the newest saved index."""
-        health: dict[str, Any] = self._send("GET", "/health")
-        return health
+        return dict(self._send("GET", "/health"))
 
     def _change(self, path: str, **request: Any) -> Any:
         """Return the response to a change; wait for one that the server still works on."""

@@ -1,0 +1,17 @@
+"""Optional packages: an import that fails names the extra to install."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from logt.errors import MissingExtraError
+
+
+@contextmanager
+def needs_extra(extra: str, what: str) -> Iterator[None]:
+    """Raise MissingExtraError if an import in the block fails. what: such as "groups need scikit-learn"."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtraError(f"{what}: pip install 'logt-search[{extra}]' ({error})") from error
