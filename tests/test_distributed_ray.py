@@ -12,7 +12,6 @@ import pytest
 import logt
 import logt.distributed
 from logt.distributed.tasks import run_task
-from logt.errors import InvalidInputError
 
 ray = pytest.importorskip("ray", reason="needs Ray: pip install ray, which has no wheel for Python 3.14")
 
@@ -57,23 +56,6 @@ def test_the_command_builds_on_a_cluster_that_is_not_named(tmp_path, vectors, ru
     options = ("--ray", "--link", 5, "--json")
     assert '"linked": 300' in run_logt("build", tmp_path / "vectors.npy", tmp_path / "index", *options)
     assert len(logt.open(tmp_path / "index")) == 300
-
-
-def test_a_dataset_of_ray_is_built_from_its_blocks_and_leaves_no_files(tmp_path, vectors):
-    import ray.data
-
-    X = vectors(300, DIM)
-    ray.data.DataContext.get_current().enable_progress_bars = False
-    dataset = ray.data.from_numpy([X[:100], X[100:150], X[150:]])
-    (tmp_path / "index.vectors").mkdir()
-    np.save(tmp_path / "index.vectors" / "0.npy", vectors(20, DIM, seed=1))  # of a build that was killed
-    done = logt.distributed.build(dataset, tmp_path / "index", workers=1)
-    assert done.vectors == 300
-    index = logt.open(tmp_path / "index")
-    assert np.isin(index.search(X[[0, 120, 250]], 1).scores.round(2), [1.0]).all()
-    with pytest.raises(InvalidInputError, match="is an index"):
-        logt.distributed.build(dataset, tmp_path / "index", workers=1)
-    assert [path.name for path in tmp_path.iterdir()] == ["index"]
 
 
 def test_descriptors_of_photos_are_computed_on_the_cluster(tmp_path, small):

@@ -21,7 +21,6 @@ from logt._internal.validation import check_int
 from logt.datasets.vector_files import SUFFIXES
 from logt.distributed.blocks import Block, split_sources
 from logt.distributed.pools import Pool, ProcessPool
-from logt.distributed.staging import is_dataset, staged_files
 from logt.distributed.tasks import HELD_OUT, Result, read_record, write_record
 from logt.engine.protocols import Method
 from logt.errors import InvalidInputError
@@ -66,7 +65,7 @@ class BuildSummary:
 
 
 def build(
-    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Any,
+    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     out: str | os.PathLike[str],
     *,
     method: Method | None = None,
@@ -86,18 +85,17 @@ def build(
     that was stopped or killed resumes if it is started again with the same arguments.
 
     sources: files of vectors (.npy, .fbin, .parquet, .h5 and others), by path or URL; ids are the numbers of their
-    rows, in the order of the sources. Or a Ray Dataset with a column of vectors, whose blocks are written to files
-    next to `out` first; a build from it does not resume. out: the folder or URL of the index; all workers must be
-    able to write to it. method, metric, seed: as of `logt.Index`. segment_size: the most vectors of a segment, and
-    of one task. link: neighbors per vector of the neighbor graph, as of `Index.link`; None for no graph. A task links
-    the vectors of some lists that are near each other, and reads as many around them: some neighbors further away
-    are missing. device: "cuda" lets the workers train, encode and compare on a GPU, which they share. workers:
-    processes on this machine; if None one per core, or one in all with a device. pool: where tasks run instead, such
-    as `logt.distributed.RayPool()`. overwrite: replace an index that is there. progress: True draws bars; a function
-    is called as progress(what, done, total).
+    rows, in the order of the sources. out: the folder or URL of the index; all workers must be able to write to it.
+    method, metric, seed: as of `logt.Index`. segment_size: the most vectors of a segment, and of one task. link:
+    neighbors per vector of the neighbor graph, as of `Index.link`; None for no graph. A task links the vectors of
+    some lists that are near each other, and reads as many around them: some neighbors further away are missing.
+    device: "cuda" lets the workers train, encode and compare on a GPU, which they share. workers: processes on this
+    machine; if None one per core, or one in all with a device. pool: where tasks run instead, such as
+    `logt.distributed.RayPool()`. overwrite: replace an index that is there. progress: True draws bars; a function is
+    called as progress(what, done, total).
     """
-    listed = [sources] if isinstance(sources, str | os.PathLike) or is_dataset(sources) else list(sources)
-    if not listed:
+    files = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
+    if not files:
         raise InvalidInputError(f"no sources are given; pass files of vectors: {', '.join(SUFFIXES)}")
     method = _check_method(method)
     size = check_int("segment_size", method.segment_size if segment_size == "auto" else segment_size)
@@ -115,7 +113,6 @@ def build(
         ProcessPool(workers if place is None else workers or 1) if pool is None else nullcontext(pool) as used,
         shown_progress(progress) as report,
         open_target(out, overwrite=overwrite) as target,
-        staged_files(sources, out) if is_dataset(sources) else nullcontext(listed) as files,
     ):
         names = [str(source) if is_url(source) else str(local_path(source)) for source in files]
         return _Build(used, target, method, settings, report, link, place).run(names)

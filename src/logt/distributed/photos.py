@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from logt.descriptors import Model
-from logt.distributed.cluster import connect
+from logt.distributed.pools import connect
 from logt.errors import WorkerError
 from logt.photos.extraction import Extracted, extract_photo
 from logt.photos.manifest import PhotoManifest

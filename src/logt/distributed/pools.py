@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -10,10 +11,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
+from logt._internal.extras import needs_extra
 from logt._internal.subprocess_worker import Child, ChildError, ChildPool
 from logt._internal.threads import available_cores
 from logt._internal.validation import check_int
-from logt.distributed.cluster import connect
 from logt.distributed.tasks import Result, Task, parse_result, run_task
 from logt.errors import WorkerError
 
@@ -54,10 +55,6 @@ class Pool(ABC):
 
 class ProcessPool(Pool):
     """Worker processes on this machine; one that dies is replaced, and its task starts again."""
-
-    threads: int
-    machine_threads: int
-    received: int
 
     def __init__(self, workers: int | None = None):
         """workers: the number of processes, by default one per core."""
@@ -108,10 +105,6 @@ class ProcessPool(Pool):
 class RayPool(Pool):
     """Tasks of a Ray cluster, which stays connected; a task whose node dies starts again on another one."""
 
-    threads: int
-    machine_threads: int
-    received: int
-
     def __init__(self, address: str | None = None, workers: int | None = None):
         """address: of the cluster, see `logt.distributed.connect`. workers: run at most so many tasks at a time."""
         self._ray: Any = connect(address)
@@ -143,3 +136,26 @@ class RayPool(Pool):
             for task in running:
                 self._ray.cancel(task, force=True)
             raise
+
+
+def connect(address: str | None = None) -> Any:
+    """Connect this process to a Ray cluster, unless it is connected, and return the module `ray`.
+
+    address: of a cluster ("auto" is the one that runs on this machine, or RAY_ADDRESS), or "local" to start one on
+    this machine; None is "auto" if there is a cluster, otherwise "local".
+    """
+    with needs_extra("ray", "Ray is not installed"):
+        import ray
+    if not ray.is_initialized():
+        if address is None and os.environ.get("RAY_ADDRESS"):
+            address = "auto"
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
+        if address == "local":
+            options["include_dashboard"] = False
+        try:
+            ray.init(address, **options)
+        except ConnectionError as error:
+            raise ConnectionError(
+                f"no Ray cluster at {address or 'auto'!r}; start one with `ray start --head`"
+            ) from error
+    return ray

@@ -17,7 +17,7 @@ from logt._internal.params import SearchParams, SearchSettings, as_search_params
 from logt._internal.recall_curve import RecallCurve
 from logt._internal.types import Array, Floats, Ids, Metric, SomeIds, Vectors
 from logt._internal.validation import as_int_ids, as_mask, check_float, check_int
-from logt.distributed.cluster import connect
+from logt.distributed.pools import connect
 from logt.distributed.replicas import Replicas
 from logt.engine.rerank import Rerank
 from logt.engine.searching import Searched, check_range, merge_ranges
