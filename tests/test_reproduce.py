@@ -99,7 +99,7 @@ def no_figures(monkeypatch):
 
 
 def test_every_experiment_writes_a_csv_two_figures_and_a_section(full_run):
-    report, page = ((full_run.out / f"report.{kind}").read_text() for kind in ("md", "html"))
+    report = (full_run.out / "report.md").read_text()
     for name, experiment in EXPERIMENTS.items():
         with open(full_run.out / f"{name}.csv", newline="") as file:
             rows = list(csv.DictReader(file))
@@ -109,9 +109,7 @@ def test_every_experiment_writes_a_csv_two_figures_and_a_section(full_run):
         assert (full_run.out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert "<svg" in (full_run.out / f"{name}.svg").read_text()
         assert f"## {experiment.title}\n" in report
-        assert f"<h2>{experiment.title}" in page
     assert "Not run yet" not in report
-    assert "**" not in page
 
 
 def test_an_interrupted_run_resumes(benchmark, tmp_path, no_figures):

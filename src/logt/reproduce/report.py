@@ -1,4 +1,4 @@
-"""The report: results of experiments -> Markdown, and the same as an HTML page."""
+"""The report: results of experiments -> Markdown."""
 
 from __future__ import annotations
 
@@ -17,21 +17,6 @@ from logt.reproduce.plan import Plan
 from logt.reproduce.trials import TRUNCATED, Point
 
 _TITLE = "Reproduction of the experiments of Local Orthogonal-Group Testing"
-_PAGE = """\
-<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-body{{max-width:60rem;margin:2rem auto;padding:0 1rem;font:16px/1.5 system-ui,sans-serif;color:#222}}
-table{{border-collapse:collapse;font-size:.85rem;font-variant-numeric:tabular-nums;display:block;overflow-x:auto}}
-th,td{{padding:.2rem .7rem;border-bottom:1px solid #ddd;vertical-align:top}}
-img{{max-width:100%}}li{{margin:.4rem 0}}
-</style>
-{body}
-</html>
-"""
 _DIGITS = {
     "complexity": 3,
     "memory": 3,
@@ -78,13 +63,6 @@ def small_collection_note(vectors: int) -> list[str]:
         f"{vectors:,} vectors show that everything runs. They are too few to judge the claims of the paper, which "
         f"has 105,000: verdicts need {ENOUGH_VECTORS:,}."
     ]
-
-
-def html_report(markdown: str) -> str:
-    """Return a report as an HTML page."""
-    from markdown_it import MarkdownIt
-
-    return _PAGE.format(title=_TITLE, body=MarkdownIt("js-default").render(markdown))
 
 
 def _conditions(benchmark: Benchmark, plan: Plan) -> str:

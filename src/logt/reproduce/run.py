@@ -17,7 +17,7 @@ from logt.reproduce import plots
 from logt.reproduce.experiments import EXPERIMENTS, Experiment, Result, Row
 from logt.reproduce.measurement import Evaluator
 from logt.reproduce.plan import Plan
-from logt.reproduce.report import html_report, markdown_report
+from logt.reproduce.report import markdown_report
 from logt.reproduce.trials import EXHAUSTIVE, Point, Points, Trial
 
 
@@ -77,9 +77,7 @@ class Run:
                     experiment.draw(figure, result)
         complete = {name: self._results[name] for name in EXPERIMENTS if name in self._results}
         exhaustive = self._points[EXHAUSTIVE] if self._points.has(EXHAUSTIVE) else None
-        report = markdown_report(self.benchmark, self.plan, exhaustive, complete)
-        _write(self.out / "report.md", report)
-        _write(self.out / "report.html", html_report(report))
+        _write(self.out / "report.md", markdown_report(self.benchmark, self.plan, exhaustive, complete))
 
     def _measure_missing(self, trials: Sequence[Trial], wanted: dict[str, Trial]) -> None:
         """Measure the missing trials, each together with all wanted trials of its family: they share the build."""

@@ -6,14 +6,7 @@ from typing import Any
 
 from logt.reproduce import paper, plots
 from logt.reproduce.claims import Claim, above, equal, judge
-from logt.reproduce.experiments.experiment import (
-    Entry,
-    Experiment,
-    Result,
-    Row,
-    format_index_time,
-    mean_ap,
-)
+from logt.reproduce.experiments.experiment import Entry, Experiment, Result, Row, format_index_time, mean_ap
 from logt.reproduce.experiments.systems import default_index, dictionary_system, local_system, variant_trial
 from logt.reproduce.plan import Plan
 from logt.reproduce.trials import TRUNCATED, Trial

@@ -10,14 +10,7 @@ from logt.group_testing.memory_vectors import Sum
 from logt.methods import compact, gt, llc
 from logt.reproduce import paper, plots
 from logt.reproduce.claims import Claim, above, equal, judge, reaches
-from logt.reproduce.experiments.experiment import (
-    Entry,
-    Experiment,
-    Result,
-    Row,
-    format_index_time,
-    mean_ap,
-)
+from logt.reproduce.experiments.experiment import Entry, Experiment, Result, Row, format_index_time, mean_ap
 from logt.reproduce.experiments.systems import (
     cascade_trial,
     default_index,
