@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import closing
 
 import pytest
 from drawn_photos import counts, draw, finds_itself, indexed_names
 
 from logt.index import Index
 from logt.photos import Photos, extraction, indexer, update
-from logt.photos.catalog import Catalog
 
 COUNT = 30
 
@@ -93,13 +91,3 @@ def test_a_photo_that_cannot_be_read_any_more_is_no_source(album, described):
     (album / "new.png").write_bytes(content)
     update(album)
     assert described == ["4.png", "4.png", "new.png"]  # a broken photo is tried again
-
-
-def test_a_catalog_without_the_table_of_contents_is_read_and_updated(album, described):
-    with closing(Catalog(album / ".logt")) as opened:
-        opened._connection.execute("DROP TABLE contents")
-    os.utime(album / "1.png", (1, 1))
-    assert counts(update(album)) == (0, 1, 0, COUNT - 1, 0)
-    os.utime(album / "1.png", (2, 2))
-    assert counts(update(album)) == (0, 0, 0, COUNT, 0)
-    assert described == ["1.png"]

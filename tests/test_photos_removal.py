@@ -164,11 +164,3 @@ def test_descriptors_of_a_copy_that_was_killed_are_not_used_with_another_model(t
     (trips / ".logt" / "photos.json").unlink()
     update(trips, model=network("other", channels=24, about='{"side": 64}'))
     assert len(described) == 60
-
-
-def test_a_catalog_without_the_table_of_removed_photos_is_read_and_updated(trips):
-    with closing(Catalog(trips / ".logt")) as opened:
-        opened._connection.execute("DROP TABLE removed")
-    assert len(Photos.open(trips).details()) == 60
-    (trips / "0.png").unlink()
-    assert counts(update(trips)) == (0, 0, 1, 59, 0)

@@ -18,6 +18,7 @@ import numpy as np
 from logt._internal.types import Floats
 from logt.descriptors.image_io import ImageDetails
 from logt.errors import CorruptIndexError
+from logt.index import Index
 
 T = TypeVar("T")
 CATALOG_FILE = "catalog.sqlite"
@@ -31,7 +32,6 @@ CATALOG_FILES = [CATALOG_FILE + suffix for suffix in ("", "-journal", "-wal", "-
 # removed: photos that were removed lately; descriptor: as above, or with a whitening, the vector in the index; time:
 # of the removal, in seconds.
 # contents: the checksum of the bytes of photos and of removed photos.
-# Catalogs of earlier versions do not have these two tables.
 # notes: the row 'relearn' exists while everything is being indexed again, and holds the new manifest;
 # 'failed' has the stamps of the files that the last run could not read, 'apart' the photos that are no duplicates.
 _TABLES = {
@@ -91,9 +91,7 @@ class Catalog:
                     db.execute("BEGIN")
                     for table in _TABLES.values():
                         db.execute(table)
-                tables = self._check_schema(db)
-                for missing in _TABLES.keys() - tables if create else ():
-                    db.execute(_TABLES[missing])
+                self._check_schema(db)
         except BaseException:
             self._connection.close()
             raise
@@ -104,9 +102,8 @@ class Catalog:
 
     def stamps(self, table: Literal["photos", "others", "removed"] = "photos") -> dict[str, FileStamp]:
         """Return the stamp of every file of a table at the time when it was read."""
-        with self._transaction() as db:
-            rows = db.execute(f"SELECT name, size, mtime_ns FROM {table}")
-            return {name: FileStamp(*stamp) for name, *stamp in rows}
+        rows = self._rows(f"SELECT name, size, mtime_ns FROM {table}")
+        return {name: FileStamp(*stamp) for name, *stamp in rows}
 
     def replace_others(self, files: Mapping[str, FileStamp]) -> None:
         """Replace the list of files that are not photos."""
@@ -138,8 +135,7 @@ class Catalog:
 
     def contents(self) -> dict[str, bytes]:
         """Return the checksums of the bytes of photos and of removed photos, as far as they are known."""
-        with self._transaction() as db:
-            return {name: bytes(content) for name, content in db.execute("SELECT name, content FROM contents")}
+        return {name: bytes(content) for name, content in self._rows("SELECT name, content FROM contents")}
 
     def touch(self, stamps: Mapping[str, FileStamp]) -> None:
         """Replace the stamps of photos whose content is the same."""
@@ -149,9 +145,8 @@ class Catalog:
 
     def photos(self) -> list[CatalogPhoto]:
         """Return all photos and what is known about them."""
-        with self._transaction() as db:
-            rows = db.execute("SELECT name, size, mtime_ns, width, height, taken FROM photos")
-            return [self._check_photo(CatalogPhoto(*row)) for row in rows]
+        rows = self._rows("SELECT name, size, mtime_ns, width, height, taken FROM photos")
+        return [self._check_photo(CatalogPhoto(*row)) for row in rows]
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove photos."""
@@ -160,11 +155,6 @@ class Catalog:
             db.executemany("DELETE FROM photos WHERE name = ?", rows)
             db.executemany("DELETE FROM contents WHERE name = ?", rows)
 
-    def drop(self, names: Iterable[str]) -> None:
-        """Remove photos, and keep what `remember` has stored of them."""
-        with self._transaction() as db:
-            db.executemany("DELETE FROM photos WHERE name = ?", ((name,) for name in names))
-
     def note(self, name: str, value: Any) -> None:
         """Store a value, as JSON."""
         with self._transaction() as db:
@@ -172,10 +162,9 @@ class Catalog:
 
     def read_note(self, name: str, convert: Callable[[Any], T]) -> T | None:
         """Return a value as `convert` makes it of the JSON; None if there is none."""
-        with self._transaction() as db:
-            row = db.execute("SELECT value FROM notes WHERE name = ?", (name,)).fetchone()
+        rows = self._rows("SELECT value FROM notes WHERE name = ?", name)
         try:
-            return None if row is None else convert(json.loads(row[0]))
+            return convert(json.loads(rows[0][0])) if rows else None
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise CorruptIndexError(f"{self._file} is damaged: {error}") from error
 
@@ -189,17 +178,17 @@ class Catalog:
         with self._transaction() as db:
             _clear(db)
 
-    def without_descriptor(self, names: Iterable[str]) -> list[str]:
-        """Return the photos among these whose descriptors are no longer in the catalog."""
-        query = "SELECT name FROM photos WHERE name = ? AND descriptor IS NULL"
-        with self._transaction() as db:
-            return [name for name in names if db.execute(query, (name,)).fetchone()]
+    def remember(
+        self, names: Sequence[str], index: Index | None, whitening: str | None, copied: Sequence[str] = ()
+    ) -> None:
+        """Remove photos; keep what is known of them, and of copied ones, for a while: `take_back` adds them again.
 
-    def remember(self, names: Iterable[str], vectors: Mapping[str, Floats], whitening: str | None) -> None:
-        """Keep what is known of photos for a while, whatever becomes of them: `take_back` adds them again.
-
-        vectors: of photos without a descriptor. whitening: of the vectors.
+        index: has the vectors of photos without a descriptor. whitening: of the vectors.
         """
+        query, kept = "SELECT name FROM photos WHERE name = ? AND descriptor IS NULL", [*names, *copied]
+        described = [name for name in kept if index is None or name not in index or not self._rows(query, name)]
+        known = sorted(set(kept) - set(described))[:MAX_REMOVED]
+        vectors = dict(zip(known, index.reconstruct(known), strict=True)) if index is not None and known else {}
         keep = (
             "INSERT OR REPLACE INTO removed SELECT name, size, mtime_ns, width, height, taken, "
             "coalesce(descriptor, :vector), CASE WHEN descriptor IS NULL THEN :whitening END, :now "
@@ -207,9 +196,10 @@ class Catalog:
         )
         now = int(time.time())
         with self._transaction() as db:
-            for name in names:
+            for name in kept:
                 vector = vectors[name].astype(np.float16).tobytes() if name in vectors else None
                 db.execute(keep, {"name": name, "vector": vector, "whitening": whitening, "now": now})
+            db.executemany("DELETE FROM photos WHERE name = ?", ((name,) for name in names))
 
     def forget_removed(self) -> None:
         """Forget photos that were removed long ago or are here again, and the content of what is not known."""
@@ -252,14 +242,12 @@ class Catalog:
         """Remove all photos and keep the new manifest until `mark_indexed`, so that an interrupted run can resume."""
         with self._transaction() as db:
             _clear(db)
-            db.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (_RELEARN, manifest))
+            db.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (_RELEARN, json.dumps(manifest)))
 
     @property
     def relearning(self) -> str | None:
         """The new manifest while everything is being indexed again, else None."""
-        with self._transaction() as db:
-            row = db.execute("SELECT value FROM notes WHERE name = ?", (_RELEARN,)).fetchone()
-        return None if row is None else str(row[0])
+        return self.read_note(_RELEARN, str)
 
     def forget_vectors(self) -> None:
         """Record that the index holds no vectors; photos without a descriptor have to be read again."""
@@ -269,8 +257,7 @@ class Catalog:
 
     def check(self) -> None:
         """Check the whole file and its values; raise CorruptIndexError if it is damaged."""
-        with self._transaction() as db:
-            (result,) = db.execute("PRAGMA integrity_check(1)").fetchone()
+        ((result,),) = self._rows("PRAGMA integrity_check(1)")
         if result != "ok":
             raise CorruptIndexError(f"{self._file} is damaged: {result}")
         self.photos()
@@ -282,8 +269,7 @@ class Catalog:
 
     def count(self) -> int:
         """Return the number of photos."""
-        with self._transaction() as db:
-            return int(db.execute("SELECT count(*) FROM photos").fetchone()[0])
+        return int(self._rows("SELECT count(*) FROM photos")[0][0])
 
     def sample_descriptors(self, limit: int, rng: np.random.Generator) -> Floats:
         """Return the descriptors of all photos that have one, or of `limit` random ones of them."""
@@ -303,8 +289,7 @@ class Catalog:
         )
         last = ""
         while True:
-            with self._transaction() as db:
-                rows = db.execute(query, (whitening, last, batch_size)).fetchall()
+            rows = self._rows(query, whitening, last, batch_size)
             if not rows:
                 return
             last = rows[-1][0]
@@ -312,8 +297,7 @@ class Catalog:
 
     def indexed_names(self, whitening: str) -> set[str]:
         """Return the photos whose vectors with this whitening were saved."""
-        with self._transaction() as db:
-            return {name for (name,) in db.execute("SELECT name FROM photos WHERE whitening = ?", (whitening,))}
+        return {name for (name,) in self._rows("SELECT name FROM photos WHERE whitening = ?", whitening)}
 
     def mark_indexed(self, whitening: str, *, drop_descriptors: bool) -> None:
         """Record that the vectors of all photos are saved with this whitening."""
@@ -323,17 +307,14 @@ class Catalog:
                 db.execute("UPDATE photos SET descriptor = NULL WHERE descriptor IS NOT NULL")
             db.execute("DELETE FROM notes WHERE name = ?", (_RELEARN,))
 
-    def _check_schema(self, db: sqlite3.Connection) -> dict[str, str]:
-        """Return the tables; raise if they are not those above: a view or a trigger could compute for ever."""
+    def _check_schema(self, db: sqlite3.Connection) -> None:
+        """Raise if the tables are not those above: a view or a trigger could compute for ever."""
         found = db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL OR type != 'index'").fetchall()
-        tables = dict(found)
-        later = {name: _TABLES[name] for name in ("removed", "contents")}
-        if len(found) != len(tables) or {**later, **tables} != _TABLES:
+        if len(found) != len(_TABLES) or dict(found) != _TABLES:
             raise CorruptIndexError(f"{self._file} is damaged: its tables are not those of a catalog")
-        for name in tables:
+        for name in _TABLES:
             if db.execute(f"SELECT 1 FROM {name} WHERE name IS NULL OR name >= x'' LIMIT 1").fetchone():
                 raise CorruptIndexError(f"{self._file} is damaged: a name is not a text")
-        return tables
 
     def _check_photo(self, photo: CatalogPhoto) -> CatalogPhoto:
         """Return a photo, without its date if that is none; raise if another value has the wrong type."""
@@ -341,6 +322,10 @@ class Catalog:
         if not all(type(number) is int for number in numbers):
             raise CorruptIndexError(f"{self._file} is damaged: a size or time of {name!r} is not an integer")
         return photo if taken == "" or _is_date(taken) else photo._replace(taken="")
+
+    def _rows(self, query: str, *values: object) -> list[Any]:
+        with self._transaction() as db:
+            return db.execute(query, values).fetchall()
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

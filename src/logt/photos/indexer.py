@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence, Set
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from logt._internal.validation import check_int
 from logt.descriptors import Model, Whitening
 from logt.descriptors.image_io import NOT_AN_IMAGE
 from logt.errors import CorruptIndexError, InvalidInputError
-from logt.photos.catalog import FAILED, MAX_REMOVED, Catalog, FileStamp
+from logt.photos.catalog import FAILED, Catalog, FileStamp
 from logt.photos.content import Recognized, read_contents, recognize
 from logt.photos.extraction import Extracted, ExtractElsewhere, extract_photo
 from logt.photos.folder_scan import FolderScan, is_photo_name, is_raw_name, scan_folders
@@ -253,13 +253,11 @@ class _Indexer:
 
     def _remove(self, names: list[str], copied: Set[str]) -> None:
         """Remove photos; the catalog remembers descriptors, or else vectors, of them and of copied ones."""
-        vectors, checksum, kept = {}, self.manifest.whitening, [*names, *(copied - set(names))]
-        if kept and checksum:
-            with self.index.open_vectors(self.index.read_whitening(checksum)) as index:
-                known = [name for name in self.catalog.without_descriptor(kept) if name in index][:MAX_REMOVED]
-                vectors = dict(zip(known, index.reconstruct(known), strict=True)) if known else {}
-        self.catalog.remember(kept, vectors, checksum)
-        self.catalog.drop(names)
+        checksum, others = self.manifest.whitening, sorted(copied - set(names))
+        if names or others:
+            present = self.index.open_vectors(self.index.read_whitening(checksum)) if checksum else nullcontext()
+            with present as index:
+                self.catalog.remember(names, index, checksum, others)
 
     def _take_back(self, names: list[str], same: Mapping[str, Recognized], scan: FolderScan) -> set[str]:
         """Return the photos that the catalog remembers, by content, or by name and stamp; they are not described."""

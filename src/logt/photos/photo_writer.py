@@ -65,10 +65,7 @@ class PhotoWriter:
             if state is None:
                 return False
             if remember:
-                known = [name for name in catalog.without_descriptor(names) if name in state.index]
-                vectors = dict(zip(known, state.index.reconstruct(known), strict=True)) if known else {}
-                catalog.remember(names, vectors, state.whitening.checksum)
-                catalog.drop(names)
+                catalog.remember(names, state.index, state.whitening.checksum)
             else:
                 catalog.remove(names)
             state.index.remove(list(names))
@@ -88,10 +85,9 @@ class PhotoWriter:
     def _writing(self) -> Iterator[tuple[PhotoState | None, Catalog]]:
         """Lock the index; give its newest state, None while everything is being indexed again, and its catalog."""
         with self._folder.lock(), naming_the_way_out(), closing(Catalog(self._folder.path)) as catalog:
-            if catalog.relearning is not None:
-                yield None, catalog
-                return
-            state = self._newest()
+            if self._state is None or self._state.manifest != PhotoManifest.read(self._folder.path):
+                self._state = self._folder.read_state()
+            state = self._state if catalog.relearning is None else None
             if state is None:
                 yield None, catalog
                 return
@@ -100,10 +96,3 @@ class PhotoWriter:
                 yield state, catalog
             finally:
                 state.index.close()  # what was not saved is read again by the next `lock`
-
-    def _newest(self) -> PhotoState | None:
-        """Return the present state; it is opened again only if the manifest was replaced."""
-        manifest = PhotoManifest.read(self._folder.path)
-        if self._state is None or self._state.manifest != manifest:
-            self._state = self._folder.read_state()
-        return self._state
