@@ -27,7 +27,7 @@ def test_a_model_that_an_index_names_is_loaded_only_if_the_user_has_passed_it(al
     monkeypatch.setenv("XDG_CONFIG_HOME", str(config))
 
     def forget_process():
-        monkeypatch.setattr("logt.photos.known_models._of_this_process", set())
+        monkeypatch.setattr("logt.photos.manifest._of_this_process", set())
 
     forget_process()
     with monkeypatch.context() as patch:

@@ -1,14 +1,17 @@
-"""Folder scan: a folder -> the files in it that may be photos, and the entries that were skipped, with the reason."""
+"""Folder scan: a folder -> the files in it that may be photos, the entries that were skipped, and what is new."""
 
 from __future__ import annotations
 
 import os
 import stat
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
-from logt.photos.catalog import FileStamp
+from logt.photos.catalog import CATALOG_FILE, Catalog, FileStamp
+from logt.photos.manifest import PhotoManifest
 
 _PHOTO_SUFFIXES = {
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".webp", ".tif", ".tiff", ".bmp", ".dib", ".avif", ".heic"),
@@ -105,3 +108,25 @@ def _link_reason(entry: os.DirEntry[str], folder: Path) -> str | None:
     except (OSError, RuntimeError):
         return "a broken link"
     return None if target.is_relative_to(folder) else "a link to a target outside the folder; it is not followed"
+
+
+class FolderNews(NamedTuple):
+    """The number of files that are new or changed since the last run, and of photos that are gone."""
+
+    new: int
+    gone: int
+
+
+def folder_news(index_path: Path) -> FolderNews:
+    """Compare the folders of an index with its catalog. Photos that the last run could not read are not news."""
+    if not (index_path / CATALOG_FILE).is_file():
+        return FolderNews(0, 0)
+    folders = PhotoManifest.read(index_path).photo_folders(index_path)
+    with closing(Catalog(index_path, create=False)) as catalog:
+        photos, others, failed = catalog.stamps(), catalog.stamps("others"), catalog.failed()
+    scan = scan_folders(folders, index_path)
+    seen = {**others, **failed, **photos}
+    new = sum(
+        seen.get(name) != stamp and (is_photo_name(name) or name in photos) for name, stamp in scan.files.items()
+    )
+    return FolderNews(new, sum(name not in scan.files and not scan.may_contain(name) for name in photos))

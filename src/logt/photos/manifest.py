@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from logt.descriptors import Model
 from logt.descriptors.model_files import BUILT_IN, find_model, name_of_included, read_settings
 from logt.descriptors.onnx_files import fingerprint
 from logt.errors import CorruptIndexError, FormatVersionError, InvalidInputError
-from logt.photos.known_models import is_known, model_key, remember
 from logt.storage.files import checksum, read_bytes, replace_file
 
 FORMAT = 3
@@ -162,7 +162,7 @@ class PhotoManifest:
                 f"the photos were indexed with the model {self.model}, which this version of logt does not include; "
                 "pass its file, or relearn the index with another model"
             )
-        if not is_known(model_key(self.model_path, self.sha256, self.settings)):
+        if not _is_known(_model_key(self.model_path, self.sha256, self.settings)):
             raise InvalidInputError(
                 f"the index names the model {self.model_path}, which you have not used on this computer yet; "
                 f"a model is a program: if you trust it, pass it once, with --model {self.model_path}"
@@ -178,20 +178,13 @@ class PhotoManifest:
         return {**kept, **{name: own[name] for name in _TEXT_FILES if name in own}}
 
 
-def _remember(model: Model, settings: Mapping[str, Any]) -> None:
-    """Record that the user has passed a model, so that an index with these settings may name it."""
-    if model.path not in BUILT_IN.values():
-        remember(model_key(model.path, model.sha256, settings))
-
-
 def _checksum(values: dict[str, Any]) -> str:
     return checksum(json.dumps(values, sort_keys=True).encode())
 
 
 def _json_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values as they are after writing and reading them."""
-    parsed: dict[str, Any] = json.loads(json.dumps(values))
-    return parsed
+    return dict(json.loads(json.dumps(values)))
 
 
 def _stored_folder(photo_folder: Path, index_path: Path) -> str:
@@ -199,3 +192,39 @@ def _stored_folder(photo_folder: Path, index_path: Path) -> str:
     if index_path.is_relative_to(photo_folder):
         return os.path.relpath(photo_folder, index_path)
     return str(photo_folder)
+
+
+# ------------------------------------------------------------------------------- models that a user has passed
+
+_of_this_process: set[str] = set()  # the file of them may not be writable
+
+
+def _model_key(path: str | Path, sha256: str, settings: Mapping[str, Any]) -> str:
+    """Return a line for a model: the SHA-256 and path of its file, and the text encoder that its settings name."""
+    return json.dumps([sha256, str(path), settings.get("text_model"), settings.get("tokenizer")])
+
+
+def _remember(model: Model, settings: Mapping[str, Any]) -> None:
+    """Record that the user has passed a model, so that an index with these settings may name it."""
+    key = _model_key(model.path, model.sha256, settings)
+    if model.path in BUILT_IN.values() or _is_known(key):
+        return
+    _of_this_process.add(key)
+    with suppress(OSError):
+        file = _file_of_models()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("a") as stream:
+            stream.write(f"{key}\n")
+
+
+def _is_known(key: str) -> bool:
+    if key in _of_this_process:
+        return True
+    try:
+        return key in read_bytes(_file_of_models(), _MAX_BYTES).decode().split("\n")
+    except (OSError, UnicodeDecodeError, CorruptIndexError):
+        return False
+
+
+def _file_of_models() -> Path:
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "logt" / "models"

@@ -18,7 +18,7 @@ from logt.descriptors.boxes import Box
 from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.photos.catalog import file_stamp
-from logt.photos.folder_news import FolderNews, folder_news
+from logt.photos.folder_scan import FolderNews, folder_news
 from logt.photos.index_folder import find_index
 from logt.photos.manifest import MANIFEST_FILE
 from logt.photos.photo_writer import PhotoWriter
