@@ -1,7 +1,6 @@
 // The page of duplicates: the slider applies at once; groups are compared side by side, dismissed, or moved to the trash.
 
-import { $, $$ } from "./dom.js";
-import { count, showNotice } from "./photo_input.js";
+import { $, $$, count, photoUrl, send, showNotice } from "./dom.js";
 import { marked, resetMarks } from "./selection.js";
 
 const form = $("#tiers"), comparison = $("#compare"), UNDO = "logt-undo";
@@ -42,15 +41,6 @@ async function load(slider, initCards) {
   initCards($("#groups"));
 }
 
-async function send(path, body) {
-  const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
-  const response = await fetch(`/api/v1/${path}`, options);
-  const answer = response.status === 204 ? {} : await response.json();
-  if (response.ok) return answer;
-  showNotice(answer.error.message);
-  return null;
-}
-
 async function confirmTrash() {
   const ids = [...marked()], dialog = $("#confirm");
   $("#confirm-text").textContent = `Move ${count(ids.length, "photo")} to the trash? They go to the folder .trash of the photo folder. Nothing is deleted.`;
@@ -81,9 +71,8 @@ function draw() {
   const { cards, other, swapped } = pair;
   const shown = swapped ? [cards[other], cards[0]] : [cards[0], cards[other]];
   for (const [place, figure] of $$("figure", comparison).entries()) {
-    const card = shown[place], large = new URL($("img", card).src);
-    large.searchParams.set("size", "large");
-    Object.assign($("img", figure), { src: large, alt: card.dataset.id });
+    const card = shown[place];
+    Object.assign($("img", figure), { src: photoUrl(card.dataset.id, "large"), alt: card.dataset.id });
     $("figcaption", figure).textContent = [card.dataset.id, card.dataset.about, card === cards[0] && "best"].filter(Boolean).join(" · ");
     figure.classList.toggle("selected", card.classList.contains("selected"));
   }

@@ -1,8 +1,7 @@
 // Progress of `logt images index` while it runs, the number of photos when it changes, and files that are not indexed yet.
 
-import { $ } from "./dom.js";
+import { $, count, send, showNotice } from "./dom.js";
 import { filtersInUse } from "./filters.js";
-import { count, showNotice } from "./photo_input.js";
 
 const IDLE_MS = 5000, RUNNING_MS = 1000, NEWS_MS = 30_000;
 const notice = $("#indexing"), news = $("#news");
@@ -31,11 +30,9 @@ function showNews({ new: added, gone }) {
 
 if (news) $("button", news).addEventListener("click", async () => {
   news.hidden = true;
-  const response = await fetch("/api/v1/update", { method: "POST" });
-  const answer = await response.json();
-  if (!response.ok) showNotice(answer.error.message);
-  else if (answer.failed) showNotice(`${count(answer.failed, "photo")} could not be read; logt images index lists them`);
-  else if (response.status === 200 && isIdle()) location.reload();
+  const answer = await send("update");
+  if (answer?.failed) showNotice(`${count(answer.failed, "photo")} could not be read; logt images index lists them`);
+  else if (answer && !answer.state && isIdle()) location.reload(); // a state: it goes on
 });
 
 // shown: the number of photos when the page was loaded.

@@ -1,8 +1,7 @@
 // The large view: one photo in full size, with buttons and arrow keys for its neighbors. Space selects, S finds similar
 // photos, Z or a click zooms. Back closes it.
 
-import { $ } from "./dom.js";
-import { showNotice } from "./photo_input.js";
+import { $, $$, photoUrl, send } from "./dom.js";
 
 const dialog = $("#lightbox");
 const image = $("#lightbox-photo");
@@ -19,8 +18,7 @@ function show(card) {
   current = card;
   const tile = $(".tile", card);
   const { id, about } = card.dataset;
-  const large = new URL($("img", tile).src);
-  large.searchParams.set("size", "large");
+  const large = photoUrl(id, "large");
   $("#lightbox-missing").hidden = true;
   image.hidden = false;
   image.src = large;
@@ -42,7 +40,7 @@ async function describe(id) {
   const response = await fetch(`/api/v1/photo/about?${new URLSearchParams({ id })}`);
   if (!response.ok || current !== shown) return;
   const { camera, original, path } = await response.json();
-  if (original) $("#lightbox-download").href = `/api/v1/photo?${new URLSearchParams({ id, size: "original" })}`;
+  if (original) $("#lightbox-download").href = photoUrl(id, "original");
   $("#lightbox-about").textContent = [$("#lightbox-about").textContent, ...Object.entries(camera).map(([name, text]) => (name === "ISO" ? `ISO ${text}` : text))].filter(Boolean).join(" · ");
   $("#lightbox-show").hidden = !path;
   Object.assign($("#lightbox-path"), { textContent: path ?? "", hidden: !path });
@@ -64,12 +62,12 @@ function updateSelect() {
 
 function updateButtons() {
   updateSelect();
-  for (const button of dialog.querySelectorAll("[data-step]")) button.disabled = !step(Number(button.dataset.step));
+  for (const button of $$("[data-step]", dialog)) button.disabled = !step(Number(button.dataset.step));
 }
 
 // Return the card before or after the current one, also in the next list.
 function step(direction) {
-  const cards = [...document.querySelectorAll("#main .card")];
+  const cards = $$("#main .card");
   return cards[cards.indexOf(current) + direction];
 }
 
@@ -104,8 +102,7 @@ dialog?.addEventListener("keydown", (event) => {
 });
 
 async function showInFolder(id) {
-  const response = await fetch(`/api/v1/photo/show?${new URLSearchParams({ id })}`, { method: "POST" });
-  if (!response.ok) { dialog.close(); showNotice((await response.json()).error.message); }
+  if (!(await send(`photo/show?${new URLSearchParams({ id })}`))) dialog.close();
 }
 dialog?.addEventListener("close", () => {
   $(".tile", current).focus({ preventScroll: true });

@@ -2,7 +2,7 @@
 // few are visible. Drag moves, the wheel or two fingers zoom, a click shows a photo and similar ones, a lasso selects.
 // Points are written into an array of pixels: 100,000 take a few milliseconds.
 
-import { $, $$, createElement } from "./dom.js";
+import { $, $$, createElement, photoUrl, send } from "./dom.js";
 import { selectIds } from "./selection.js";
 
 const canvas = $("#map"), panel = $("#map-panel");
@@ -141,8 +141,6 @@ async function fetchThumb(id) {
   return createImageBitmap(image, { resizeWidth: Math.max(1, width), resizeQuality: "medium" });
 }
 
-const photoUrl = (id, size = "thumb") => `/api/v1/photo?${new URLSearchParams({ id, size })}`;
-
 function toMap(event) {
   const bounds = canvas.getBoundingClientRect();
   const x = (event.clientX - bounds.left) * ratio(), y = (event.clientY - bounds.top) * ratio();
@@ -188,11 +186,9 @@ async function show(id) {
   $("a", panel).href = search(id);
   Object.assign($("img", panel), { src: photoUrl(id, "large"), alt: `Find photos similar to ${id}` });
   $(".name", panel).textContent = id;
-  const body = JSON.stringify({ ids: [id], k: 8 });
-  const response = await fetch("/api/v1/search/ids", { method: "POST", headers: { "Content-Type": "application/json" }, body });
-  if (!response.ok || $(".name", panel).textContent !== id) return;
-  const [hits] = (await response.json()).results;
-  $("ul", panel).replaceChildren(...hits.map((hit) => {
+  const answer = await send("search/ids", { ids: [id], k: 8 });
+  if (!answer || $(".name", panel).textContent !== id) return;
+  $("ul", panel).replaceChildren(...answer.results[0].map((hit) => {
     const item = createElement("li"), button = createElement("button", { type: "button", onclick: () => show(hit.id) });
     button.append(createElement("img", { src: photoUrl(hit.id), alt: hit.id }));
     item.append(button);

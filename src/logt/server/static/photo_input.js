@@ -1,6 +1,6 @@
 // Photos from the user: choose, paste or drop one to search with it; add photos to the index where that is allowed.
 
-import { $, createElement } from "./dom.js";
+import { $, count, showNotice } from "./dom.js";
 
 const form = $("#photo-form"), fileInput = $("#photo");
 const newPhotos = $("#new-photos");
@@ -48,21 +48,7 @@ async function addPhotos(photos) {
     }
   }
   if (!failed.length) return void location.reload();
-  const added = photos.length - failed.length;
-  showNotice(`${added} photo${added === 1 ? "" : "s"} added, ${failed.length} not:`, failed);
-}
-
-export function count(number, what) {
-  return `${number.toLocaleString("en")} ${what}${number === 1 ? "" : "s"}`;
-}
-
-// label, run: of a button beside the text.
-export function showNotice(text, items = [], label = "", run = null) {
-  const notice = $("#notice");
-  Object.assign($("button", notice), { textContent: label, onclick: run, hidden: !run });
-  $("p", notice).textContent = text;
-  $("ul", notice).replaceChildren(...items.map((textContent) => createElement("li", { textContent })));
-  notice.hidden = false;
+  showNotice(`${count(photos.length - failed.length, "photo")} added, ${failed.length} not:`, failed);
 }
 
 function hasFiles(event) {

@@ -1,8 +1,7 @@
 // Selected photos: export them as a zip file or as a list. On the page of duplicates, the photos to delete are marked
 // instead; the list of them is for the user.
 
-import { $, $$, createElement } from "./dom.js";
-import { showNotice } from "./photo_input.js";
+import { $, $$, count, createElement, showNotice } from "./dom.js";
 
 const bar = $("#selection-bar");
 const MAX_ZIP = 1000; // photos, as on the server
@@ -55,8 +54,7 @@ function update() {
   const chosen = selections[kind()];
   bar.hidden = !chosen.size;
   document.body.classList.toggle("selecting", chosen.size > 0);
-  const photos = `${chosen.size.toLocaleString("en")} photo${chosen.size === 1 ? "" : "s"}`;
-  $("#selection-count").textContent = kind() === "delete" ? `${photos} to delete` : `${photos} selected`;
+  $("#selection-count").textContent = `${count(chosen.size, "photo")} ${kind() === "delete" ? "to delete" : "selected"}`;
   $("#zip-form").hidden = kind() === "delete";
   try {
     sessionStorage.setItem(STORAGE, JSON.stringify([...selections.export]));
