@@ -53,7 +53,7 @@ def test_an_image_is_decoded_as_in_this_process(decoder, tmp_path):
     assert (extension, details.width) == ("jpg", image.width)
     assert image.tobytes() == Image.open(BytesIO(PHOTO)).convert("RGB").tobytes()
     (tmp_path / "a.png").write_bytes(encode(draw_scene(1)))
-    image, details = decoder.decode_file(tmp_path / "a.png", 1000)
+    image, _, details = decoder.decode(tmp_path / "a.png", 1000)
     assert image.size == details[:2] == draw_scene(1).size
     for content in (b"", b"text", PHOTO[:500]):
         with pytest.raises(ImageError):

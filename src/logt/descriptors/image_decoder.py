@@ -51,7 +51,7 @@ class DecodeLimits:
 
 
 class DecodedImage(NamedTuple):
-    """An image from bytes, the file extension of its format, and the details in its header."""
+    """An image, the file extension of its format ("" if it was read from a file), and the details in its header."""
 
     image: Image
     extension: str
@@ -82,16 +82,12 @@ class ImageDecoder:
         """The process for large images."""
         return self._only("large")
 
-    def decode(self, content: bytes, side: int) -> DecodedImage:
+    def decode(self, source: Path | bytes, side: int) -> DecodedImage:
         """Return an image for use at `side` pixels."""
-        image, reply = self._decode(content, side)
+        reply, data = self._send_limited(source, action="decode", side=side)
+        image: Image = pillow().frombytes("RGB", tuple(reply["size"]), data)
         name = str(reply["format"]).lower()
         return DecodedImage(image, _EXTENSIONS.get(name, name), ImageDetails(*reply["details"]))
-
-    def decode_file(self, path: Path, side: int) -> tuple[Image, ImageDetails]:
-        """Return an image file for use at `side` pixels, and its details."""
-        image, reply = self._decode(path, side)
-        return image, ImageDetails(*reply["details"])
 
     def read_details(self, source: Path | bytes) -> ImageDetails:
         """Return the size of an image and when it was taken, from the header of its file."""
@@ -99,8 +95,7 @@ class ImageDecoder:
 
     def read_camera(self, path: Path) -> dict[str, str]:
         """Return the camera, the lens and the exposure of a photo in words."""
-        camera: dict[str, str] = self._send(self._children, path, action="camera", max_pixels=0)[0]["camera"]
-        return camera
+        return dict(self._send(self._children, path, action="camera", max_pixels=0)[0]["camera"])
 
     def render_jpeg(self, source: Path | bytes, side: int) -> bytes:
         """Return an image as a JPEG of at most `side` pixels, upright and without metadata."""
@@ -124,11 +119,6 @@ class ImageDecoder:
             environment={"OPENBLAS_NUM_THREADS": "1"},
             quiet=True,
         )
-
-    def _decode(self, source: Path | bytes, side: int) -> tuple[Image, dict[str, Any]]:
-        reply, data = self._send_limited(source, action="decode", side=side)
-        image: Image = pillow().frombytes("RGB", tuple(reply["size"]), data)
-        return image, reply
 
     def _send_limited(self, source: Path | bytes, **request: Any) -> tuple[dict[str, Any], bytes]:
         """Send a request with the limits. A large image is refused at first, and then decoded alone."""

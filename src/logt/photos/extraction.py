@@ -50,7 +50,8 @@ os.register_at_fork(after_in_child=_decoder.cache_clear)  # the processes belong
 
 def read_photo(path: Path, side: int) -> tuple[Image, ImageDetails]:
     """Return a photo for use at `side` pixels, and the details in its header."""
-    return _decoder().decode_file(path, side)
+    image, _, details = _decoder().decode(path, side)
+    return image, details
 
 
 def extract_photo(path: Path, model: Model) -> Extracted | str:

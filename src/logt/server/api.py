@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -57,22 +57,21 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 Body = TypeVar("Body", bound=BaseModel)
 
 
-def json_body(model: type[Body], rows: Literal["queries", "vectors"]) -> Callable[[Request], Awaitable[Body]]:
-    """Return a dependency that reads the body of a request as a model, outside of the event loop.
+async def read_body(
+    request: Request, model: type[Body], rows: Literal["queries", "vectors"] = "queries"
+) -> tuple[Service, Body]:
+    """Return the service, and the body of a request as a model, read outside of the event loop.
 
     rows: the limit that bounds the number of vectors or ids in the body.
     """
-
-    async def read(request: Request) -> Body:
-        service = get_service(request)
-        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if media_type != "application/json":
-            raise HTTPError(422, "invalid_input", "the body must be JSON, with Content-Type: application/json")
-        content = await request.body()
-        limits, dim = service.settings.limits, service.collection.index.dim
-        return await service.parse_pool.run(parse_json, model, content, getattr(limits, rows), dim, limits.vectors)
-
-    return read
+    service = get_service(request)
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        raise HTTPError(422, "invalid_input", "the body must be JSON, with Content-Type: application/json")
+    content = await request.body()
+    limits, dim = service.settings.limits, service.collection.index.dim
+    body = await service.parse_pool.run(parse_json, model, content, getattr(limits, rows), dim, limits.vectors)
+    return service, body
 
 
 def parse_json(model: type[Body], content: bytes, rows: int, dim: int, ids: int = 0) -> Body:
@@ -93,7 +92,7 @@ def parse_json(model: type[Body], content: bytes, rows: int, dim: int, ids: int 
 
 
 def json_schema(model: type[BaseModel] | None) -> dict[str, Any] | None:
-    """Return the part of an operation's OpenAPI description for a body that `json_body` reads."""
+    """Return the part of an operation's OpenAPI description for a body that `read_body` reads."""
     if model is None:
         return None
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": model.model_json_schema()}}}}
@@ -132,29 +131,24 @@ def render_hits(results: list[list[Hit]], milliseconds: float, most: int) -> byt
 
 
 @search_route("/search", schemas.VectorSearchRequest)
-async def search_by_vector(
-    body: Annotated[schemas.VectorSearchRequest, Depends(json_body(schemas.VectorSearchRequest, "queries"))],
-    service: ServiceDependency,
-) -> Any:
+async def search_by_vector(request: Request) -> Any:
     """Return the nearest vectors of each query vector."""
+    service, body = await read_body(request, schemas.VectorSearchRequest)
     results, milliseconds = await service.search_vectors(body.vectors, body.k, body.options)
     return await search_response(service, results, milliseconds)
 
 
 @search_route("/search/ids", schemas.IdSearchRequest)
-async def search_by_id(
-    body: Annotated[schemas.IdSearchRequest, Depends(json_body(schemas.IdSearchRequest, "queries"))],
-    service: ServiceDependency,
-) -> Any:
+async def search_by_id(request: Request) -> Any:
     """Return the nearest vectors of vectors in the index. A vector is not among its own results."""
+    service, body = await read_body(request, schemas.IdSearchRequest)
     results, milliseconds = await service.search_ids(body.ids, body.k, body.options)
     return await search_response(service, results, milliseconds)
 
 
 @change_route("/vectors", schemas.AddResponse, schemas.AddRequest)
 async def add_vectors(
-    body: Annotated[schemas.AddRequest, Depends(json_body(schemas.AddRequest, "vectors"))],
-    service: ServiceDependency,
+    request: Request,
     idempotency_key: Annotated[
         str | None,
         Header(
@@ -165,16 +159,15 @@ async def add_vectors(
     ] = None,
 ) -> Any:
     """Add vectors, all or none. The index is saved before the response is sent."""
+    service, body = await read_body(request, schemas.AddRequest, "vectors")
     ids = await service.add(body.vectors, body.ids, body.replace, idempotency_key)
     return {"ids": ids, "vectors": len(service.collection.index)}
 
 
 @change_route("/vectors/remove", schemas.RemoveResponse, schemas.RemoveRequest)
-async def remove_vectors(
-    body: Annotated[schemas.RemoveRequest, Depends(json_body(schemas.RemoveRequest, "vectors"))],
-    service: ServiceDependency,
-) -> Any:
+async def remove_vectors(request: Request) -> Any:
     """Remove vectors by id, or uploaded photos with their files. Unknown ids are ignored."""
+    service, body = await read_body(request, schemas.RemoveRequest, "vectors")
     removed = await service.remove(body.ids)
     return {"removed": removed, "vectors": len(service.collection.index)}
 

@@ -10,7 +10,11 @@ from typing import Generic, TypeVar
 
 from logt._internal.threads import Progress
 from logt.errors import InvalidInputError
+from logt.graph.neighbor_graph import NeighborGraph
 from logt.index import Index
+from logt.photos.clusters import Clusters, find_clusters
+from logt.photos.duplicates import duplicate_graph
+from logt.photos.photo_map import PhotoMap, photo_map
 from logt.server.errors import to_http_error
 from logt.server.photo_collection import PhotoCollection
 
@@ -89,3 +93,22 @@ class Background(Generic[T]):
             if self._key == key:
                 self._work = work
             return self._key == key
+
+
+class Overview:
+    """Each part is computed when it is first asked for, in the background."""
+
+    def __init__(self, collection: PhotoCollection):
+        self.graph: Background[NeighborGraph] = Background(
+            collection, lambda report: duplicate_graph(collection.index, threads=1, progress=report)
+        )
+        self.clusters: Background[Clusters] = Background(
+            collection, lambda report: find_clusters(self.graph.wait(report))
+        )
+        self.map: Background[PhotoMap] = Background(
+            collection, lambda report: photo_map(self.graph.wait(report), collection.photos.path, report)
+        )
+
+    def close(self) -> None:
+        for part in (self.map, self.clusters, self.graph):
+            part.close()

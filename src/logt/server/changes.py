@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from logt.server.collection import Add, Change
+from logt._internal.types import Array
+from logt.server.collection import AnyChange, Id
 from logt.server.errors import HTTPError, to_http_error
 
 MAX_REMEMBERED = 1000
@@ -31,7 +32,7 @@ ChangeState = Literal["waiting", "running", "done", "failed"]
 class Ticket:
     """One change and what became of it; used in the event loop only."""
 
-    change: Change | None
+    change: AnyChange | None
     key: str | None
     fingerprint: bytes
     outcome: asyncio.Future[Any]
@@ -59,7 +60,7 @@ class ChangeQueue:
 
     def __init__(
         self,
-        apply: Callable[[Sequence[Change]], list[Any]],
+        apply: Callable[[Sequence[AnyChange]], list[Any]],
         tidy: Callable[[], None],
         max_waiting: int,
         max_bytes: int,
@@ -74,7 +75,7 @@ class ChangeQueue:
         self._writing = False
         self._closed = False
 
-    async def submit(self, change: Change, key: str | None = None, fingerprint: bytes = b"") -> Any:
+    async def submit(self, change: AnyChange, key: str | None = None, fingerprint: bytes = b"") -> Any:
         """Return the result of a change once it is saved, or raise its exception.
 
         A change whose key was used before is not applied again: it has the result of the first; `fingerprint` must
@@ -117,7 +118,7 @@ class ChangeQueue:
             raise HTTPError(422, "key_reused", message)
         return ticket
 
-    def _enqueue(self, change: Change, key: str | None, fingerprint: bytes) -> Ticket:
+    def _enqueue(self, change: AnyChange, key: str | None, fingerprint: bytes) -> Ticket:
         waiting_bytes = sum(ticket.change.nbytes for ticket in self._waiting if ticket.change is not None)
         if len(self._waiting) >= self._max_waiting or waiting_bytes >= self._max_bytes:
             raise HTTPError(503, "busy", "too many changes are waiting; try again later", {"Retry-After": "1"})
@@ -184,7 +185,7 @@ class ChangeQueue:
             self._keys.pop(ticket.key, None)
 
 
-def fingerprint(change: Add) -> bytes:
+def fingerprint(X: Array, ids: list[Id] | None, replace: bool) -> bytes:
     """Return a checksum of an add, to tell a repeated request from another one with the same key."""
-    about = repr((change.ids, change.replace, change.X.shape)).encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(about + change.X.tobytes(), digest_size=16).digest()
+    about = repr((ids, replace, X.shape)).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(about + X.tobytes(), digest_size=16).digest()

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
@@ -18,11 +18,11 @@ from logt._internal.params import SearchSettings
 from logt._internal.types import Array, Floats
 from logt.descriptors import Model
 from logt.descriptors.image_io import ImageDetails
-from logt.errors import InvalidInputError
+from logt.errors import ReadOnlyError
 from logt.index import Index
 from logt.photos.progress_file import IndexingProgress
 from logt.results import Report, SearchResult
-from logt.server.errors import id_not_found
+from logt.server.errors import HTTPError
 
 T = TypeVar("T")
 Id = int | str
@@ -34,7 +34,6 @@ SAMPLE_SIZE = 12
 """Ids on the start page of an index of vectors."""
 
 _log = logging.getLogger("logt.server")
-_ID_BYTES = 100  # of an id in memory, roughly
 
 
 class Hit(NamedTuple):
@@ -56,42 +55,18 @@ class SearchOptions:
 
 
 @dataclass(frozen=True, eq=False)
-class Add:
-    """Add vectors; `replace` overwrites vectors with the same ids. The result is the list of ids."""
-
-    X: Array
-    ids: list[Id] | None = None
-    replace: bool = False
-
-    @property
-    def nbytes(self) -> int:
-        return self.X.nbytes + _ID_BYTES * len(self.ids or ())
-
-
-@dataclass(frozen=True, eq=False)
-class Remove:
-    """Remove vectors or uploaded photos by id; unknown ids are ignored. The result is how many were removed."""
-
-    ids: list[Id]
-
-    @property
-    def nbytes(self) -> int:
-        return _ID_BYTES * len(self.ids)
-
-
-@dataclass(frozen=True, eq=False)
-class Compact:
-    """Free the space of removed vectors, and merge small segments. The result is None."""
-
-    nbytes = 0
-
-
-@dataclass(frozen=True, eq=False)
-class FolderChange:
-    """Change a folder of photos and its index. The result is that of `run`, which is called with the collection."""
+class Change:
+    """A change of a collection. run: makes it, and returns its result. nbytes: what it holds while it waits."""
 
     run: Callable[[Any], Any]
-    nbytes = 0
+    nbytes: int = 0
+
+    def attempt(self, collection: BaseCollection) -> Any:
+        """Return the result, or the exception that was raised; then nothing was changed."""
+        try:
+            return self.run(collection)
+        except Exception as error:
+            return error
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,9 +88,7 @@ class Upload:
         return len(self.content)
 
 
-Change = Add | Remove | Compact | FolderChange | Upload
-
-
+AnyChange = Change | Upload
 DEFAULT = SearchOptions()
 
 
@@ -167,13 +140,13 @@ class BaseCollection(ABC):
         """The folders of the photos, if there are any."""
         return []
 
-    @abstractmethod
-    def apply(self, changes: Sequence[Change]) -> list[Any]:
+    def apply(self, changes: Sequence[AnyChange]) -> list[Any]:
         """Make some changes, save the index, and return the result of each change, or the exception that it raised.
 
         A change that raised an exception changed nothing. If the index cannot be saved, nothing is changed, and this
-        raises the exception.
+        raises the exception. A collection without this method is for reading.
         """
+        raise ReadOnlyError("this index is served for reading only")
 
     @abstractmethod
     def refresh(self) -> None:
@@ -209,32 +182,32 @@ class BaseCollection(ABC):
         """Whether searches can be re-ranked by diffusion."""
         return self.index.metric == "cosine" and self.report()["linked"] > 0
 
-    def search(self, Q: Any, k: int, options: SearchOptions = DEFAULT) -> list[list[Hit]]:
-        """Return the k best hits of each row of Q."""
+    def search(
+        self, Q: Any, k: int, options: SearchOptions = DEFAULT, own: Sequence[Id | None] | None = None
+    ) -> list[list[Hit]]:
+        """Return the k best hits of each row of Q, without the unwanted ids, and without own[i] of row i."""
         Q = np.atleast_2d(Q)
-        return self._hits(Q, k, options, [()] * len(Q))
+        unwanted = set(options.unwanted)
+        rows = to_hits(self.find(Q, k + len(unwanted) + (own is not None), options))
+        return [
+            [hit for hit in row if hit.id not in unwanted and hit.id != mine][:k]
+            for row, mine in zip(rows, own or [None] * len(Q), strict=True)
+        ]
+
+    def search_ids(self, ids: list[Id], k: int, options: SearchOptions = DEFAULT) -> list[list[Hit]]:
+        self.check_known(ids)
+        return self.search(self.index.reconstruct(ids), k, options, ids)
 
     def find(self, Q: Any, k: int, options: SearchOptions) -> SearchResult:
         """Search the index, also for unwanted ids; uses one thread because requests already run in parallel."""
         limits: SearchSettings = {"effort": options.effort, "recall": options.recall}
         return self.index.search(Q, k, filter=options.wanted, rerank=options.rerank, threads=1, **limits)
 
-    def search_ids(self, ids: list[Id], k: int, options: SearchOptions = DEFAULT) -> list[list[Hit]]:
+    def check_known(self, ids: Iterable[object]) -> None:
         index = self.index
-        for query_id in ids:
-            if query_id not in index:
-                raise id_not_found(query_id)
-        Q = index.reconstruct(ids)
-        return self._hits(Q, k, options, [(query_id,) for query_id in ids])
-
-    def _hits(self, Q: Any, k: int, options: SearchOptions, own: Sequence[tuple[Id, ...]]) -> list[list[Hit]]:
-        """Return the k best hits of each row, without the unwanted ids and its own ones: as many more are found."""
-        unwanted = set(options.unwanted)
-        rows = to_hits(self.find(Q, k + len(unwanted) + max(map(len, own), default=0), options))
-        return [
-            [hit for hit in row if hit.id not in unwanted and hit.id not in mine][:k]
-            for row, mine in zip(rows, own, strict=True)
-        ]
+        for one in ids:
+            if one not in index:
+                raise HTTPError(404, "not_found", f"id {one!r} is not in the index")
 
     def report(self) -> Report:
         return self._report.get(self.index, self.generation)
@@ -242,16 +215,7 @@ class BaseCollection(ABC):
     def sample_ids(self) -> list[Id]:
         """Return some ids, evenly spaced over the index."""
         ids = self.index.ids
-        sample: list[Id] = ids[:: max(1, len(ids) // SAMPLE_SIZE)][:SAMPLE_SIZE].tolist()
-        return sample
-
-
-@dataclass(frozen=True)
-class _Saved:
-    """A saved state of an index, in an object of its own: changes that are not saved yet do not appear in it."""
-
-    index: Index
-    generation: int | None
+        return list(ids[:: max(1, len(ids) // SAMPLE_SIZE)][:SAMPLE_SIZE].tolist())
 
 
 class VectorCollection(BaseCollection):
@@ -272,24 +236,24 @@ class VectorCollection(BaseCollection):
 
     @property
     def index(self) -> Index:
-        return self._saved.index
+        return self._saved[0]
 
     @property
     def generation(self) -> int | None:
-        return self._saved.generation
+        return self._saved[1]
 
     @property
     def title(self) -> str:
         return self._folder.name
 
-    def apply(self, changes: Sequence[Change]) -> list[Any]:
+    def apply(self, changes: Sequence[AnyChange]) -> list[Any]:
         with self._change_lock:
             if not self._writable:
                 self._latest.lock()
                 self._writable = True
             self._last_change = time.monotonic()
             try:
-                results = [_try_change(self._latest, change) for change in changes]
+                results = [change.attempt(self) for change in changes if isinstance(change, Change)]
                 self._latest.save()
             except BaseException:
                 self._unlock()
@@ -298,6 +262,16 @@ class VectorCollection(BaseCollection):
                 raise
             self._publish()
             return results
+
+    def add(self, X: Array, ids: list[Id] | None, replace: bool) -> list[Id]:
+        """Add vectors, as a part of `apply`, and return their ids; `replace` overwrites those with the same ids."""
+        return list((self._latest.upsert if replace else self._latest.add)(X, ids).tolist())
+
+    def remove(self, ids: list[Id]) -> int:
+        return self._latest.remove(ids)
+
+    def compact(self) -> None:
+        self._latest.compact()
 
     def refresh(self) -> None:
         with self._change_lock:
@@ -311,27 +285,12 @@ class VectorCollection(BaseCollection):
             self._unlock()
 
     def _publish(self) -> None:
-        """Let searches use the saved state. The copy shares the vectors, and only costs a few attributes."""
-        self._saved = _Saved(copy.copy(self._latest), self._latest.generation)
+        """Let searches use the saved state: a copy, in which later changes do not appear. It shares the vectors."""
+        self._saved = copy.copy(self._latest), self._latest.generation
 
     def _unlock(self) -> None:
         self._latest.close()
         self._writable = False
-
-
-def _try_change(index: Index, change: Change) -> Any:
-    """Return the result of a change, or the exception that it raised; then the index is unchanged."""
-    try:
-        if isinstance(change, Add):
-            add = index.upsert if change.replace else index.add
-            return add(change.X, change.ids).tolist()
-        if isinstance(change, Remove):
-            return index.remove(change.ids)
-        if isinstance(change, Compact):
-            return index.compact()
-        raise InvalidInputError("this index contains vectors without photos; add vectors instead")
-    except Exception as error:
-        return error
 
 
 def to_hits(result: SearchResult) -> list[list[Hit]]:

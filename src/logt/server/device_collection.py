@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,7 @@ import numpy as np
 
 from logt.index import Index
 from logt.results import Report, SearchResult
-from logt.server.collection import BaseCollection, Change, SearchOptions
-from logt.server.errors import HTTPError
+from logt.server.collection import BaseCollection, SearchOptions
 from logt.server.gathering import GatheredSearches
 
 
@@ -37,9 +35,6 @@ class DeviceCollection(BaseCollection):
             return super().find(Q, k, options)
         limits = {"effort": options.effort, "recall": options.recall, "rerank": options.rerank}
         return self._gathered.search(np.asarray(Q, np.float32), k, **limits)
-
-    def apply(self, changes: Sequence[Change]) -> list[Any]:
-        raise HTTPError(409, "read_only", "this index is served from a GPU, for reading only")
 
     def refresh(self) -> None:
         self._there.refresh()

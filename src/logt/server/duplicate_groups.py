@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from logt.graph.neighbor_graph import NeighborGraph
 from logt.photos.duplicates import DuplicateGroup, duplicate_groups, read_apart
-from logt.server.background import Work
 from logt.server.library import Library
 from logt.server.photo_collection import PhotoCollection
 
@@ -14,29 +13,12 @@ _TIERS = {"Same picture": 0.3, "Near-duplicates": 1.0, "Similar series": 2.5}
 """The least score of each tier: 1 − so many times the distance of near-duplicates."""
 
 
-@dataclass(frozen=True)
-class DuplicateSearch:
-    """A search for duplicates: how far it is, its groups when it is done, or why it failed."""
-
-    threshold: float
-    done: int
-    total: int
-    groups: tuple[DuplicateGroup, ...] | None
-    error: str
-
-
-def find_groups(
-    work: Work[NeighborGraph], collection: PhotoCollection, threshold: float | None = None
-) -> DuplicateSearch:
-    """Return the groups at a threshold, or the state of the work on the graph that they are read from."""
-    threshold = collection.photos.duplicate_score if threshold is None else threshold
-    groups = None
-    if work.value is not None:
-        found = duplicate_groups(work.value, threshold, read_apart(collection.photos.path))
-        library = collection.state.library
-        kept = (replace(group, names=tuple(filter(library.find, group.names))) for group in found)  # since the graph
-        groups = tuple(best_first(group, library) for group in kept if len(group.names) > 1)
-    return DuplicateSearch(threshold, work.done, work.total, groups, work.error)
+def find_groups(graph: NeighborGraph, collection: PhotoCollection, threshold: float) -> list[DuplicateGroup]:
+    """Return the groups of photos that are still there, the photo to keep first. graph: of the photos."""
+    library = collection.state.library
+    found = duplicate_groups(graph, threshold, read_apart(collection.photos.path))
+    kept = (replace(group, names=tuple(filter(library.find, group.names))) for group in found)
+    return [best_first(group, library) for group in kept if len(group.names) > 1]
 
 
 def tiers(near: float) -> dict[str, float]:

@@ -57,11 +57,6 @@ def to_http_error(error: Exception) -> HTTPError:
     return HTTPError(500, "internal", "internal server error; see the server log")
 
 
-def id_not_found(id: object) -> HTTPError:
-    """Return the 404 error for an id that is not in the index."""
-    return HTTPError(404, "not_found", f"id {id!r} is not in the index")
-
-
 def photo_file_missing() -> HTTPError:
     """Return the 410 error for a photo whose file was deleted after it was indexed."""
     return HTTPError(410, "gone", "the file of this photo no longer exists; run logt images index again")

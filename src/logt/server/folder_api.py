@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import Depends, Request
+from fastapi import Request
 from pydantic import BaseModel, Field, StrictStr
 
 from logt.photos.duplicates import keep_apart
 from logt.server.access import is_local
-from logt.server.api import ServiceDependency, change_route, get_service, json_body, json_schema
+from logt.server.api import ServiceDependency, change_route, get_service, json_schema, read_body
 from logt.server.api import router as router  # with all routes of the API
-from logt.server.collection import FolderChange
-from logt.server.errors import HTTPError, id_not_found
+from logt.server.collection import Change
+from logt.server.errors import HTTPError
 from logt.server.photo_collection import PhotoCollection
 from logt.server.schemas import RequestBody
-from logt.server.service import Service
 
 PhotoIds = Annotated[list[Annotated[StrictStr, Field(max_length=4096)]], Field(min_length=1, fail_fast=True)]
 
@@ -72,16 +71,10 @@ def may_change(request: Request) -> bool:
     return settings.changes and not settings.read_only and is_trusted
 
 
-def _changing(request: Request, service: ServiceDependency) -> Service:
-    """Return the service if the request may change the folder; raise a 403 error otherwise."""
+def _check_may_change(request: Request) -> None:
     if not may_change(request):
         message = "photos are moved with logt serve --allow-changes only, from the same machine or with a token"
         raise HTTPError(403, "no_changes", message)
-    return service
-
-
-ChangingService = Annotated[Service, Depends(_changing)]
-Photos = Annotated[PhotosRequest, Depends(json_body(PhotosRequest, "vectors"))]
 
 
 @router.get("/folder", response_model=FolderResponse)
@@ -95,35 +88,36 @@ async def update_index(service: ServiceDependency) -> Any:
     """Synchronize the index with its folder, as logt images index does."""
     service.check_writable()
     collection = service.photo_collection
-    summary = await service.changes.submit(FolderChange(PhotoCollection.update_index))
+    summary = await service.changes.submit(Change(PhotoCollection.update_index))
     counts = {name: getattr(summary, name) for name in ("added", "changed", "removed", "moved")}
     return {**counts, "failed": len(summary.failed), "vectors": len(collection.index)}
 
 
 @change_route("/photos/trash", TrashResponse, PhotosRequest)
-async def trash_photos(service: ChangingService, body: Photos) -> Any:
+async def trash_photos(request: Request) -> Any:
     """Move photos to FOLDER/.trash, all or none. Requires --allow-changes. No file is deleted."""
+    _check_may_change(request)
+    service, body = await read_body(request, PhotosRequest, "vectors")
     collection = service.photo_collection
-    batch = await service.changes.submit(FolderChange(lambda photos: photos.move_to_trash(body.ids)))
+    batch = await service.changes.submit(Change(lambda photos: photos.move_to_trash(body.ids)))
     return {"batch": batch, "vectors": len(collection.index)}
 
 
 @change_route("/photos/restore", RestoreResponse, RestoreRequest)
-async def restore_photos(
-    service: ChangingService, body: Annotated[RestoreRequest, Depends(json_body(RestoreRequest, "vectors"))]
-) -> Any:
+async def restore_photos(request: Request) -> Any:
     """Move photos of the trash back to where they were. Requires --allow-changes. No file is replaced."""
+    _check_may_change(request)
+    service, body = await read_body(request, RestoreRequest)
     collection = service.photo_collection
-    restored, taken = await service.changes.submit(FolderChange(lambda photos: photos.restore(body.batch)))
+    restored, taken = await service.changes.submit(Change(lambda photos: photos.restore(body.batch)))
     return {"restored": restored, "failed": len(taken), "vectors": len(collection.index)}
 
 
 @router.post("/duplicates/dismiss", status_code=204, openapi_extra=json_schema(PhotosRequest))
-async def dismiss_duplicates(service: ServiceDependency, body: Photos) -> None:
+async def dismiss_duplicates(request: Request) -> None:
     """Remember that photos are no duplicates of each other."""
+    service, body = await read_body(request, PhotosRequest, "vectors")
     service.check_writable()
     collection = service.photo_collection
-    for photo_id in body.ids:
-        if photo_id not in collection.index:
-            raise id_not_found(photo_id)
+    collection.check_known(body.ids)
     await service.search_pool.run(keep_apart, collection.photos.path, body.ids)

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from logt.photos.clusters import Clusters
 from logt.server.api import ASCIIJSONResponse, ServiceDependency
-from logt.server.errors import HTTPError, id_not_found
+from logt.server.errors import HTTPError
 from logt.server.rendering import Card, describe, render
 from logt.server.service import Service
 
@@ -37,6 +37,7 @@ async def groups_page(
                 found = work.value.unusual(MAX_UNUSUAL)
                 values["cards"] = [Card(name, describe(library, name), f"{score:.3f}") for name, score in found]
             elif of is not None:
+                service.collection.check_known([of])
                 names = [name for name in _group_of(work.value, of) if library.find(name)]
                 values["cards"] = [Card(name, describe(library, name)) for name in names[:MAX_SHOWN]]
                 values["total"] = len(names)
@@ -69,10 +70,7 @@ def _list_groups(clusters: Clusters) -> list[tuple[str, int]]:
 
 
 def _group_of(clusters: Clusters, photo_id: str) -> list[str]:
-    rows = np.flatnonzero(clusters.ids == photo_id)
-    if not len(rows):
-        raise id_not_found(photo_id)
-    label = int(clusters.labels[rows[0]])
+    label = max(clusters.labels[clusters.ids == photo_id], default=-1)  # it may be newer than the groups
     return clusters.members(label) if label >= 0 else [photo_id]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path as FilePath
@@ -22,7 +24,7 @@ from logt.server.api import (
     ServiceDependency,
     change_route,
     get_service,
-    json_body,
+    read_body,
     search_response,
     search_route,
 )
@@ -30,14 +32,16 @@ from logt.server.api import router as router  # with all routes of the API
 from logt.server.duplicate_groups import find_groups
 from logt.server.errors import HTTPError
 from logt.server.export import MAX_PHOTOS, stream_zip
-from logt.server.file_manager import show_in_folder
 from logt.server.library import Order, PhotoFilter
 from logt.server.photo_collection import PhotoCollection
-from logt.server.photo_search import PhotoQuery, PhotoResults, PhotoSearch
-from logt.server.service import SIZES, Service
+from logt.server.photo_search import Examples, PhotoQuery, PhotoSearch
+from logt.server.service import SIZES
 
 MAX_LISTED = 1000
 """Photos in one response."""
+
+
+PhotoId = Annotated[str, Query(max_length=4096, description="Id of a photo in the index.")]
 
 
 def get_searches(request: Request) -> PhotoSearch:
@@ -69,14 +73,14 @@ def _binary(media_type: str) -> dict[str, Any]:
     return {"content": {media_type: {"schema": {"type": "string", "format": "binary"}}}, "description": "A file."}
 
 
-async def _results_response(service: Service, found: PhotoResults) -> Response:
-    return await search_response(service, [found.hits], (found.describe_ms or 0.0) + found.search_ms)
+async def _search(request: Request, what: Examples, query: PhotoQuery) -> Response:
+    found = await get_searches(request).search(what, query)
+    return await search_response(get_service(request), [found.hits], (found.describe_ms or 0.0) + found.search_ms)
 
 
 @search_route("/search/photo")
 async def search_by_photo(
-    service: ServiceDependency,
-    searches: SearchDependency,
+    request: Request,
     photo: Annotated[UploadFile, File(description="The photo to search with. It is not stored.")],
     box: Annotated[
         str,
@@ -88,37 +92,30 @@ async def search_by_photo(
     ] = "",
 ) -> Any:
     """Return the photos that are most similar to an uploaded photo, or to a region of it."""
-    query = PhotoQuery(k, rerank or None)
-    found = await searches.by_image(photo.file, schemas.parse_box_field(box), query)
-    return await _results_response(service, found)
+    content = await get_service(request).parse_pool.run(photo.file.read)
+    what = Examples(image=content, box=schemas.parse_box_field(box))
+    return await _search(request, what, PhotoQuery(k, rerank or None))
 
 
 @search_route("/search/region", schemas.RegionSearchRequest)
-async def search_by_region(
-    body: Annotated[schemas.RegionSearchRequest, Depends(json_body(schemas.RegionSearchRequest, "queries"))],
-    service: ServiceDependency,
-    searches: SearchDependency,
-) -> Any:
+async def search_by_region(request: Request) -> Any:
     """Return the photos that are most similar to a region of a photo in the index, without that photo."""
-    found = await searches.by_id(body.id, check_box(body.box), PhotoQuery(body.k, body.rerank))
-    return await _results_response(service, found)
+    _, body = await read_body(request, schemas.RegionSearchRequest)
+    return await _search(request, Examples([body.id], box=check_box(body.box)), PhotoQuery(body.k, body.rerank))
 
 
 @search_route("/search/text", schemas.TextSearchRequest)
-async def search_by_text(
-    body: Annotated[schemas.TextSearchRequest, Depends(json_body(schemas.TextSearchRequest, "queries"))],
-    service: ServiceDependency,
-    searches: SearchDependency,
-) -> Any:
+async def search_by_text(request: Request) -> Any:
     """Return the photos that match a text best. They can be searched so if text of /api/v1/info is true."""
-    return await _results_response(service, await searches.by_text(body.text, PhotoQuery(body.k)))
+    _, body = await read_body(request, schemas.TextSearchRequest)
+    return await _search(request, Examples(text=body.text), PhotoQuery(body.k))
 
 
 @router.get("/photo", response_class=Response, responses={200: _binary("image/jpeg"), 304: {"description": "Known."}})
 async def get_photo(
     request: Request,
     service: ServiceDependency,
-    id: Annotated[str, Query(max_length=4096, description="Id of a photo in the index.")],
+    id: PhotoId,
     size: Annotated[
         Literal["thumb", "large", "original"],
         Query(
@@ -144,11 +141,7 @@ async def get_photo(
 
 
 @router.get("/photo/about", response_model=schemas.PhotoAboutResponse)
-async def describe_photo(
-    request: Request,
-    service: ServiceDependency,
-    id: Annotated[str, Query(max_length=4096, description="Id of a photo in the index.")],
-) -> Any:
+async def describe_photo(request: Request, service: ServiceDependency, id: PhotoId) -> Any:
     """Return what the file of a photo says about it: where it is allowed to download it, and its path here."""
     collection, sends = service.photo_collection, sends_originals(request)
     path = await service.search_pool.run(collection.photo_path, id)
@@ -162,11 +155,7 @@ async def describe_photo(
 
 
 @router.post("/photo/show", status_code=204)
-async def show_photo(
-    request: Request,
-    service: ServiceDependency,
-    id: Annotated[str, Query(max_length=4096, description="Id of a photo in the index.")],
-) -> None:
+async def show_photo(request: Request, service: ServiceDependency, id: PhotoId) -> None:
     """Show a photo in the file manager of this machine; for clients of this machine only."""
     if not is_local(request.scope, request.headers):
         raise HTTPError(403, "not_here", "photos are shown in their folder on the machine of the server only")
@@ -219,15 +208,16 @@ async def list_duplicates(
     threshold: Annotated[float | None, Query(gt=0, le=1, description="Minimum score of a pair.")] = None,
 ) -> Any:
     """Return groups of near-duplicates. The first request starts the search; repeat it until groups is not null."""
-    graph, collection = service.overview.graph, service.photo_collection
+    work, collection = service.overview.graph.get(), service.photo_collection
 
     def render() -> Response:
-        found, groups = find_groups(graph.get(), collection, threshold), None
-        if found.error:
-            raise HTTPError(500, "failed", found.error)
-        if found.groups is not None:
-            groups = [{"score": group.score, "ids": group.names} for group in found.groups]
-        return ASCIIJSONResponse({"done": found.done, "total": found.total, "groups": groups})
+        if work.error:
+            raise HTTPError(500, "failed", work.error)
+        groups = None
+        if work.value is not None:
+            found = find_groups(work.value, collection, threshold or collection.photos.duplicate_score)
+            groups = [{"score": group.score, "ids": group.names} for group in found]
+        return ASCIIJSONResponse({"done": work.done, "total": work.total, "groups": groups})
 
     return await service.search_pool.run(render)
 
@@ -270,3 +260,13 @@ def _find_file(collection: PhotoCollection, photo_id: str) -> FilePath | None:
         if error.code != "gone":
             raise
         return None
+
+
+def show_in_folder(path: FilePath) -> None:
+    """Open the folder of a file; macOS also selects the file there."""
+    command = ["open", "-R", str(path)] if sys.platform == "darwin" else ["xdg-open", str(path.parent)]
+    try:
+        silent = subprocess.DEVNULL
+        subprocess.Popen(command, stdin=silent, stdout=silent, stderr=silent, start_new_session=True)
+    except OSError:
+        raise HTTPError(501, "no_desktop", f"{command[0]} cannot be started on this machine") from None

@@ -24,18 +24,8 @@ from logt.photos.manifest import MANIFEST_FILE
 from logt.photos.photo_writer import PhotoWriter
 from logt.photos.progress_file import IndexingProgress, read_progress
 from logt.photos.trash import move_to_trash, restore
-from logt.server.collection import (
-    BaseCollection,
-    Change,
-    Compact,
-    FolderChange,
-    Id,
-    PerState,
-    Remove,
-    Upload,
-    VectorCollection,
-)
-from logt.server.errors import HTTPError, id_not_found, photo_file_missing
+from logt.server.collection import AnyChange, BaseCollection, Id, PerState, Upload, VectorCollection
+from logt.server.errors import HTTPError, photo_file_missing
 from logt.server.library import Background, Library
 from logt.server.uploads import UploadFolder
 
@@ -136,35 +126,29 @@ class PhotoCollection(BaseCollection):
                 return index, vector
 
     def photo_path(self, id: Id) -> Path:
-        if not isinstance(id, str) or id not in self.index:
-            raise id_not_found(id)
+        self.check_known([id])
         try:
-            return self.photos.photo_path(id)
+            return self.photos.photo_path(str(id))
         except InvalidInputError:
             raise photo_file_missing() from None
 
-    def apply(self, changes: Sequence[Change]) -> list[Any]:
+    def apply(self, changes: Sequence[AnyChange]) -> list[Any]:
         results: list[Any] = []
         for is_upload, group in groupby(changes, lambda change: isinstance(change, Upload)):
             if is_upload:
                 results += self._upload([change for change in group if isinstance(change, Upload)])
             else:
-                results += map(self._try_change, group)
+                results += [change.attempt(self) for change in group if not isinstance(change, Upload)]
         return results
 
-    def _try_change(self, change: Change) -> Any:
-        try:
-            if isinstance(change, Remove):
-                return self._remove(change.ids)
-            if isinstance(change, Compact):
-                if self._writer is not None and self._writer.compact():
-                    return self.photos.refresh()
-                raise HTTPError(409, "follows_folder", "cannot compact an index without uploads; run logt compact")
-            if isinstance(change, FolderChange):
-                return change.run(self)
-            raise _follows_folder("add")
-        except Exception as error:
-            return error
+    def add(self, *_: object) -> None:
+        raise _follows_folder("add")
+
+    def compact(self) -> None:
+        """Free the space of removed photos, as a part of `apply`."""
+        if self._writer is None or not self._writer.compact():
+            raise HTTPError(409, "follows_folder", "cannot compact an index without uploads; run logt compact")
+        self.photos.refresh()
 
     def _upload(self, uploads: Sequence[Upload]) -> list[Any]:
         """Store photos in the upload folder and index them together; return the id of each, or its exception.
@@ -209,7 +193,7 @@ class PhotoCollection(BaseCollection):
         if not all(photo_id in self.index for photo_id in uploads):
             raise HTTPError(415, "not_a_photo", "a photo was stored, but could not be indexed")
 
-    def _remove(self, ids: list[Id]) -> int:
+    def remove(self, ids: list[Id]) -> int:
         """Remove uploaded photos and their files, and return how many; other photos cannot be removed."""
         known = [str(photo_id) for photo_id in dict.fromkeys(ids) if photo_id in self.index]
         if not self.allows_uploads or not all(map(self._uploads.owns, known)):
@@ -287,10 +271,6 @@ def open_collection(
 
         photos = Photos.open(path, model=model)
         return PhotoCollection(photos, allow_uploads=allow_uploads, allow_changes=allow_changes, model=model)
-    given = {"--allow-upload": allow_uploads, "--allow-changes": allow_changes, "--model": model is not None}
-    for option, is_given in given.items():
-        if is_given:
-            raise InvalidInputError(f"{path} is not an index of photos; {option} needs one")
     return VectorCollection(path)
 
 

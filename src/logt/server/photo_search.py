@@ -7,7 +7,6 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -20,10 +19,9 @@ from logt.descriptors.image_decoder import ImageDecoder
 from logt.index import Index
 from logt.photos.photo_index import TEXT_EFFORT
 from logt.server.caches import SizedCache
-from logt.server.collection import Hit, Id, Rerank, to_hits
-from logt.server.errors import HTTPError, id_not_found
+from logt.server.collection import Hit, Rerank, to_hits
+from logt.server.errors import HTTPError
 from logt.server.library import PhotoFilter
-from logt.server.photo_collection import PhotoCollection
 from logt.server.service import SIZES, Service, milliseconds_since
 
 T = TypeVar("T")
@@ -49,12 +47,18 @@ class PhotoQuery:
 
 @dataclass(frozen=True)
 class Examples:
-    """What to search with: photos of the index that results are like and unlike, a photo from a client, a text."""
+    """What to search with: photos of the index that results are like and unlike, photos from clients, a text.
+
+    stored: the key of a photo that `PhotoSearch.store` keeps. image: the bytes of one that is not kept. box: search
+    with this region of the photo alone.
+    """
 
     like: Sequence[str] = ()
     unlike: Sequence[str] = ()
     stored: str = ""
+    image: bytes | None = None
     text: str = ""
+    box: Box | None = None
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ class PhotoSearch:
         content = await service.parse_pool.run(photo.read)
         ((index, vector), describe_ms), jpeg = await asyncio.gather(
             service.image_pool.run(
-                service.upload_decoder, lambda decoder: _time(lambda: self._describe_upload(decoder, content, None))
+                service.upload_decoder, lambda decoder: _time(lambda: self._describe_image(decoder, content, None))
             ),
             service.image_pool.run(
                 service.upload_decoder, lambda decoder: decoder.render_jpeg(content, SIZES["large"])
@@ -110,97 +114,53 @@ class PhotoSearch:
             raise HTTPError(404, "expired", "this search has expired; choose the photo again")
         return stored
 
-    async def by_stored(self, key: str, region: Box | None, query: PhotoQuery) -> PhotoResults:
-        """Return the photos that are most similar to a stored photo or to a region of it."""
-        stored, index = self.find_stored(key), self._check(query).index
-        if region is not None or stored.index is not index:
-            return await self.by_image(BytesIO(stored.jpeg), region, query)
-        return await self._service.search_pool.run(self._search, index, stored.vector, query, stored.describe_ms)
-
-    async def by_image(self, photo: BinaryIO, box: Box | None, query: PhotoQuery) -> PhotoResults:
-        """Return the photos that are most similar to an image from a client or to a region of it."""
-        self._check(query)
-        content = await self._service.parse_pool.run(photo.read)
-        return await self._describe_and_search(
-            self._service.upload_decoder, lambda decoder: self._describe_upload(decoder, content, box), query
-        )
-
-    async def by_id(self, photo_id: Id, box: Box | None, query: PhotoQuery) -> PhotoResults:
-        """Return the photos that are most similar to a photo of the index or to a region of it, without itself."""
-        collection = self._check(query)
-        if not isinstance(photo_id, str) or photo_id not in collection.index:
-            raise id_not_found(photo_id)
-        query = replace(query, exclude=frozenset([photo_id]))
-        if box is None:
-            index = collection.index
-            return await self._service.search_pool.run(
-                lambda: self._search(index, index.reconstruct([photo_id])[0], query)
-            )
-
-        def describe(decoder: ImageDecoder) -> tuple[Index, Floats]:
-            path = collection.photo_path(photo_id)
-            region = _to_region(box, decoder, path)
-            image, _ = decoder.decode_file(path, collection.side(region))
-            return collection.describe(image, region)
-
-        return await self._describe_and_search(self._service.photo_decoder, describe, query)
-
-    async def by_text(self, text: str, query: PhotoQuery) -> PhotoResults:
-        """Return the photos that match a text best."""
-        collection, query = self._check(query), replace(query, effort=TEXT_EFFORT)
-        decoder = self._service.upload_decoder  # not used
-        return await self._describe_and_search(decoder, lambda _: collection.describe_text(text), query)
-
-    async def by_examples(self, examples: Examples, query: PhotoQuery) -> PhotoResults:
+    async def search(self, what: Examples, query: PhotoQuery) -> PhotoResults:
         """Return the photos that are most similar to all examples together, and not to those that they are unlike."""
-        collection, ids = self._check(query), [*examples.like, *examples.unlike]
-        for photo_id in ids:
-            if photo_id not in collection.index:
-                raise id_not_found(photo_id)
-        query = replace(query, exclude=frozenset(ids), effort=TEXT_EFFORT if examples.text else query.effort)
-        stored = self.find_stored(examples.stored) if examples.stored else None
-
-        def describe(decoder: ImageDecoder) -> tuple[Index, Floats]:
-            index = collection.index
-            like, unlike = (
-                index.reconstruct(list(some)) if some else np.zeros((0, index.dim), np.float32)
-                for some in (examples.like, examples.unlike)
-            )
-            more = []
-            if stored is not None:
-                same = stored.index is index
-                more.append(stored.vector if same else self._describe_upload(decoder, stored.jpeg, None)[1])
-            if examples.text:
-                more.append(collection.describe_text(examples.text)[1])
-            wanted, unwanted = _unit(np.concatenate([like, *map(np.atleast_2d, more)])), _unit(unlike)
-            vector = wanted.sum(axis=0) / max(1, len(wanted)) - _AWAY * unwanted.sum(axis=0) / max(1, len(unwanted))
-            return index, vector
-
-        return await self._describe_and_search(self._service.upload_decoder, describe, query)
-
-    def _check(self, query: PhotoQuery) -> PhotoCollection:
-        self._service.check_search(1, query.k, query.rerank)
-        return self._service.photo_collection
-
-    def _describe_upload(self, decoder: ImageDecoder, content: bytes, box: Box | None) -> tuple[Index, Floats]:
-        collection = self._service.photo_collection
-        region = _to_region(box, decoder, content)
-        return collection.describe(decoder.decode(content, collection.side(region)).image, region)
-
-    async def _describe_and_search(
-        self, decoder: ImageDecoder, describe: Callable[[ImageDecoder], tuple[Index, Floats]], query: PhotoQuery
-    ) -> PhotoResults:
-        """Compute the vector of a query and search with it, in a thread for searches by image."""
+        service = self._service
+        service.check_search(1, query.k, query.rerank)
+        collection, ids = service.photo_collection, [*what.like, *what.unlike]
+        collection.check_known(ids)
+        stored = self.find_stored(what.stored) if what.stored else None
+        query = replace(query, exclude=frozenset(ids), effort=TEXT_EFFORT if what.text else query.effort)
 
         def search(decoder: ImageDecoder) -> PhotoResults:
-            (index, vector), describe_ms = _time(lambda: describe(decoder))
+            (index, vector), describe_ms = _time(lambda: self._describe(what, stored, decoder))
             return self._search(index, vector, query, describe_ms)
 
-        return await self._service.image_pool.run(decoder, search)
+        if what.box is None and what.image is None and not what.text and _fits(stored, collection.index):
+            known = await service.search_pool.run(search, service.upload_decoder)  # which is not used
+            return replace(known, describe_ms=stored.describe_ms if stored else None)
+        is_indexed = stored is None and what.image is None
+        decoder = service.photo_decoder if is_indexed else service.upload_decoder
+        return await service.image_pool.run(decoder, search)
 
-    def _search(
-        self, index: Index, vector: Floats, query: PhotoQuery, describe_ms: float | None = None
-    ) -> PhotoResults:
+    def _describe(self, what: Examples, stored: StoredPhoto | None, decoder: ImageDecoder) -> tuple[Index, Floats]:
+        """Return the vector to search with, and the index that it belongs to."""
+        collection = self._service.photo_collection
+        content = stored.jpeg if stored else what.image
+        if what.box is not None or what.image is not None:
+            source = collection.photo_path(what.like[0]) if content is None else content
+            return self._describe_image(decoder, source, what.box)
+        index = collection.index
+        like, unlike = (
+            index.reconstruct(list(some)) if some else np.zeros((0, index.dim), np.float32)
+            for some in (what.like, what.unlike)
+        )
+        more = []
+        if stored is not None:
+            same = stored.index is index
+            more.append(stored.vector if same else self._describe_image(decoder, stored.jpeg, None)[1])
+        if what.text:
+            more.append(collection.describe_text(what.text)[1])
+        wanted, unwanted = _unit(np.concatenate([like, *map(np.atleast_2d, more)])), _unit(unlike)
+        return index, wanted.mean(axis=0) - _AWAY * unwanted.sum(axis=0) / max(1, len(unwanted))
+
+    def _describe_image(self, decoder: ImageDecoder, source: Path | bytes, box: Box | None) -> tuple[Index, Floats]:
+        collection = self._service.photo_collection
+        region = _to_region(box, decoder, source)
+        return collection.describe(decoder.decode(source, collection.side(region)).image, region)
+
+    def _search(self, index: Index, vector: Floats, query: PhotoQuery, describe_ms: float) -> PhotoResults:
         state, start = self._service.photo_collection.state, time.perf_counter()
         names = state.library.names(state.library.select(query.condition, "folder")) if query.condition else None
         hits: list[Hit] = []
@@ -216,6 +176,11 @@ class PhotoSearch:
         search_ms = milliseconds_since(start)
         limit = None if query.rerank or query.effort else state.background.limit(vector)
         return PhotoResults(hits, search_ms, describe_ms, limit)
+
+
+def _fits(stored: StoredPhoto | None, index: Index) -> bool:
+    """Return whether the vector of a stored photo, if there is one, belongs to an index."""
+    return stored is None or stored.index is index
 
 
 def _unit(X: Floats) -> Floats:

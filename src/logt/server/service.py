@@ -15,23 +15,23 @@ import numpy as np
 from logt._internal.types import Array
 from logt.descriptors.image_decoder import DecodeLimits, ImageDecoder
 from logt.errors import InvalidInputError
+from logt.server.background import Overview
 from logt.server.caches import SizedCache
 from logt.server.changes import ChangeQueue, fingerprint
-from logt.server.collection import Add, BaseCollection, Compact, Hit, Id, Remove, Rerank, SearchOptions, Upload
+from logt.server.collection import BaseCollection, Change, Hit, Id, Rerank, SearchOptions, Upload
 from logt.server.errors import HTTPError, photo_file_missing
-from logt.server.image_pool import ImagePool
 from logt.server.metrics import ServerMetrics
-from logt.server.overview import Overview
 from logt.server.photo_collection import PhotoCollection
 from logt.server.settings import Settings
 from logt.server.shard_collection import ShardCollection
-from logt.server.thread_pool import BoundedThreadPool
+from logt.server.thread_pool import BoundedThreadPool, ImagePool
 
 SIZES = {"thumb": 480, "large": 2048}
 """Length of the longer side of a preview in pixels."""
 _MAX_DECODERS = 2  # processes for images from clients, and as many for photos of the index
 _LARGE_PIXELS = 1 << 24  # an image of more pixels can take seconds
 _MAX_PREVIEWS = 1000  # that wait
+_ID_BYTES = 100  # of an id in memory, roughly
 _NICENESS = 5  # of these processes: searches come first
 
 
@@ -126,19 +126,19 @@ class Service:
         """Add vectors and return their ids once they are saved; `key` makes it safe to send the request again."""
         self.check_writable()
         _check_limit("vectors", len(vectors), self.settings.limits.vectors)
-        change = Add(await self.parse_pool.run(self._to_rows, vectors), ids, replace)
-        mark = b"" if key is None else await self.parse_pool.run(fingerprint, change)
-        new_ids: list[Id] = await self.changes.submit(change, key, mark)
-        return new_ids
+        X = await self.parse_pool.run(self._to_rows, vectors)
+        mark = b"" if key is None else await self.parse_pool.run(fingerprint, X, ids, replace)
+        change = Change(lambda collection: collection.add(X, ids, replace), X.nbytes + _ID_BYTES * len(ids or ()))
+        return list(await self.changes.submit(change, key, mark))
 
     async def remove(self, ids: list[Id]) -> int:
         self.check_writable()
         _check_limit("ids", len(ids), self.settings.limits.vectors)
-        return int(await self.changes.submit(Remove(ids)))
+        return int(await self.changes.submit(Change(lambda collection: collection.remove(ids), _ID_BYTES * len(ids))))
 
     async def compact(self) -> None:
         self.check_writable()
-        await self.changes.submit(Compact())
+        await self.changes.submit(Change(lambda collection: collection.compact()))
 
     async def refresh_periodically(self) -> None:
         """Load what other processes save, until the task is cancelled."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from logt.distributed.searching import DistributedIndex
 from logt.results import Report
-from logt.server.collection import BaseCollection, Change, Id
-from logt.server.errors import HTTPError
+from logt.server.collection import BaseCollection, Id
 
 
 class ShardCollection(BaseCollection):
@@ -30,11 +29,6 @@ class ShardCollection(BaseCollection):
     @property
     def title(self) -> str:
         return Path(self._title).name
-
-    def apply(self, changes: Sequence[Change]) -> list[Any]:
-        raise HTTPError(
-            403, "read_only", "an index in shards cannot be changed over HTTP; build it again and save it"
-        )
 
     def refresh(self) -> None:
         self._index.refresh()

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from pathlib import Path
 
-from logt.server.collection import FolderChange
+from logt.server.collection import Change
 from logt.server.errors import HTTPError
 from logt.server.photo_collection import PhotoCollection
 from logt.server.service import Service
@@ -42,7 +42,7 @@ async def _update(service: Service) -> None:
     reason = ""
     while True:
         try:
-            await service.changes.submit(FolderChange(PhotoCollection.update_index))
+            await service.changes.submit(Change(PhotoCollection.update_index))
             return
         except HTTPError as error:
             if error.message != reason:

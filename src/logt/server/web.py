@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Annotated, Any
+from urllib.parse import parse_qsl, urlsplit
 
 from fastapi import APIRouter, Depends, File, Form, Query, Request, UploadFile
 from pydantic import Field
@@ -15,7 +16,6 @@ from logt.server.access import LoginAttempts, login_response
 from logt.server.api import ServiceDependency
 from logt.server.collection import Id, SearchOptions
 from logt.server.duplicate_groups import find_groups, tiers
-from logt.server.errors import id_not_found
 from logt.server.folder_api import may_change
 from logt.server.library import Library, Order
 from logt.server.photo_api import FilterDependency, SearchDependency
@@ -60,11 +60,15 @@ class PageParams:
         return self.id is not None or bool(self.photo or self.text.strip())
 
     @property
-    def examples(self) -> Examples | None:
-        text, like = self.text.strip(), [*([] if self.id is None else [self.id]), *(self.also or [])]
-        if len(like) + bool(self.photo) + bool(text) + len(self.unlike or []) < 2:
-            return None
-        return Examples(like, self.unlike or (), self.photo, text)
+    def examples(self) -> Examples:
+        like = [*([] if self.id is None else [self.id]), *(self.also or [])]
+        region = None if self.id is None and not self.photo else _parse_region(self.box)
+        return Examples(like, self.unlike or (), self.photo, text=self.text.strip(), box=region)
+
+    @property
+    def is_combined(self) -> bool:
+        what = self.examples
+        return len(what.like) + len(what.unlike) + bool(what.stored) + bool(what.text) > 1
 
     def url_with(self, kind: str, photo_id: str) -> str:
         """Return the URL of this search with one more example. kind: also or unlike."""
@@ -96,6 +100,11 @@ class PageParams:
             "order": None if self.order == "date" else self.order,
         }
         return build_url(path, **{**values, **changes})
+
+    def fields(self, *without: str) -> list[tuple[str, str]]:
+        """Return the parameters of this page as hidden fields of a form, but those that the form itself has."""
+        changes: dict[str, Any] = dict.fromkeys(("k", *without))
+        return parse_qsl(urlsplit(self.url(**changes)).query, errors="surrogatepass")
 
     def search_url(self, **query: Any) -> str:
         """Return the URL of another search, with the filters of this page."""
@@ -149,15 +158,21 @@ async def duplicates_page(
 
     def render_groups() -> Response:
         collection = service.photo_collection
-        found, library = find_groups(service.overview.graph.get(), collection, threshold), collection.state.library
-        near = collection.photos.duplicate_score
+        work, library, near = (
+            service.overview.graph.get(),
+            collection.state.library,
+            collection.photos.duplicate_score,
+        )
+        least = threshold or near
+        found = [] if work.value is None else find_groups(work.value, collection, least)
         values = {
-            "found": found,
+            "work": work,
+            "threshold": least,
+            "total": len(found),
             "groups": [
                 (group, [Card(name, describe(library, name)) for name in group.names[:MAX_IN_GROUP]])
-                for group in (found.groups or ())[:MAX_GROUPS]
+                for group in found[:MAX_GROUPS]
             ],
-            "hidden": max(0, len(found.groups or ()) - MAX_GROUPS),
             "tiers": tiers(near),
             "near": near,
             "may_change": may_change(request),
@@ -229,17 +244,10 @@ async def _search(
     service: Service, searches: PhotoSearch, params: PageParams, query: PhotoQuery
 ) -> tuple[str, PhotoResults]:
     """Return what was searched with, in words, and its results."""
-    region = _parse_region(params.box)
-    if service.collection.has_photos and region is None and (examples := params.examples):
-        name = params.id or (searches.find_stored(params.photo).name if params.photo else params.text)
-        return name, await searches.by_examples(examples, query)
-    if text := params.text.strip():
-        return text, await searches.by_text(text, query)
-    if params.photo:
-        return searches.find_stored(params.photo).name, await searches.by_stored(params.photo, region, query)
     photo_id = params.id or ""
-    if service.collection.has_photos:
-        return photo_id, await searches.by_id(photo_id, region, query)
+    if service.collection.has_photos or params.id is None:
+        name = photo_id or (searches.find_stored(params.photo).name if params.photo else params.text.strip())
+        return name, await searches.search(params.examples, query)
     vector_id = await service.search_pool.run(_parse_id, service, photo_id)
     (hits,), milliseconds = await service.search_ids([vector_id], query.k, SearchOptions(rerank=query.rerank))
     return photo_id, PhotoResults(hits, milliseconds)
@@ -260,8 +268,6 @@ def _parse_region(text: str) -> Box | None:
 def _parse_id(service: Service, text: str) -> Id:
     """Return the id in the index that a string from a URL means: a string or an integer."""
     index = service.collection.index
-    if text in index:
-        return text
-    if text.isascii() and text.isdecimal() and int(text) in index:
+    if text.isascii() and text.isdecimal() and text not in index:
         return int(text)
-    raise id_not_found(text)
+    return text
