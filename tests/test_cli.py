@@ -79,7 +79,7 @@ def test_a_closed_stream_is_an_error_of_one_line(files, queries, closed, message
         (("serve", "nowhere"), "nowhere"),
         (("build", "a.npy", "b.npy", "i", "--threads", "1"), "--threads is for one file"),
         (("serve", "i", "--replicas", "1"), "--replicas is for indexes in shards"),
-        (("serve", "i", "--ray", "--allow-upload"), "--allow-upload is for photos"),
+        (("serve", "i", "--ray", "--allow-upload"), "--allow-upload needs one"),
     ],
 )
 def test_errors_are_one_line_with_a_way_to_fix_them(files, words, message, run_logt):

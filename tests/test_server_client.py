@@ -336,9 +336,9 @@ def test_invalid_arguments_of_the_command_are_errors(tmp_path):
 def test_without_its_packages_the_command_names_the_extra(tmp_path, monkeypatch):
     logt.Index(16).save(tmp_path / "i")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.raises(logt.MissingExtraError, match=r"pip install \"logt-search\[serve\]\""):
+    with pytest.raises(logt.MissingExtraError, match=r"pip install 'logt-search\[serve\]'"):
         serve(tmp_path / "i", port=0)
     monkeypatch.setitem(sys.modules, "urllib3", None)
     monkeypatch.delitem(sys.modules, "logt.server.client")
-    with pytest.raises(logt.MissingExtraError, match=r"pip install \"logt-search\[serve\]\""):
+    with pytest.raises(logt.MissingExtraError, match=r"pip install 'logt-search\[serve\]'"):
         import_module("logt.server.client")

@@ -39,6 +39,15 @@ Ray = Annotated[
     ),
 ]
 
+Results = Annotated[int, typer.Option("-k", min=1, help="Number of results per query.")]
+Effort = Annotated[float | None, typer.Option(help="From 0 (fastest) to 1 (everything is scanned).")]
+Recall = Annotated[float | None, typer.Option(help="Fraction of what a full read finds, instead of an effort.")]
+Rerank = Annotated[str | None, typer.Option(help="diffusion: re-rank on the neighbor graph that `logt link` stored.")]
+MovedModel = Annotated[
+    str | None, typer.Option("--model", help="The model of the photos, if it was moved or is not known yet.")
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
+
 _LINE_SECONDS = 15  # between two lines of progress
 _RAY_ADDRESS = re.compile(r"auto|local|ray://.+|[^/\s]+:\d+")
 _ESCAPED_IN_JSON = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # and what json.dumps escapes
@@ -104,15 +113,24 @@ def count_of(number: int, noun: str) -> str:
 
 
 @contextmanager
-def progress(quiet: bool) -> Iterator[Progress]:
-    """Return a progress callback that writes to stderr: bars on a terminal, else lines; nothing if `quiet`."""
-    if quiet:
-        yield lambda what, done, total: None
-    elif not err.is_terminal:
-        yield _LineProgress()
-    else:
-        with progress_bars(err, transient=True) as report:
-            yield report
+def progress(quiet: bool, interrupted: str = "") -> Iterator[Progress]:
+    """Return a progress callback that writes to stderr: bars on a terminal, else lines; nothing if `quiet`.
+
+    interrupted: what to print after Ctrl+C, which ends the command with status 130.
+    """
+    try:
+        if quiet:
+            yield lambda what, done, total: None
+        elif not err.is_terminal:
+            yield _LineProgress()
+        else:
+            with progress_bars(err, transient=True) as report:
+                yield report
+    except KeyboardInterrupt:
+        if not interrupted:
+            raise
+        say(f"interrupted; {interrupted}", err)
+        raise typer.Exit(130) from None
 
 
 class _LineProgress:

@@ -10,11 +10,12 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from logt._internal.extras import needs_extra
 from logt._internal.types import Array, Floats
-from logt.cli.console import AnyIndexPath, AsJson, IndexPath, Threads, count_of, progress, say
+from logt.cli.console import AnyIndexPath, AsJson, IndexPath, Overwrite, Threads, count_of, progress, say
 from logt.cli.storage import checked_photos, photo_index, print_report
 from logt.cli.vectors import IdColumn, NoIds, VectorColumn, describe_table, id_choice, read_table_of
-from logt.errors import InvalidInputError, MissingExtraError
+from logt.errors import InvalidInputError
 from logt.graph.neighbor_graph import NeighborGraph, edge_rows
 from logt.index import Index, stored_or_new_graph
 
@@ -75,7 +76,7 @@ def export(
         ),
     ] = None,
     threads: Threads = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Write what an index holds to files. Row i of each file is row i of the others.
 
@@ -157,10 +158,8 @@ def _write_vectors(blocks: Iterator[tuple[Array, Floats]], count: int, dim: int,
 
 def _write_hdf5(blocks: Iterator[tuple[Array, Floats]], count: int, dim: int, path: Path) -> None:
     """Write the datasets index and features, as ILIAS has them."""
-    try:
+    with needs_extra("data", f"writing {path} needs h5py"):
         import h5py
-    except ImportError as error:
-        raise MissingExtraError(f"writing {path} needs h5py: pip install 'logt-search[data]'") from error
     with h5py.File(path, "w") as file:
         features = file.create_dataset("features", (count, dim), np.float32)
         names: list[Any] = []
@@ -182,9 +181,7 @@ def _write_graph(graph: NeighborGraph, path: Path) -> None:
 
 
 def _pyarrow(path: Path) -> tuple[Any, Any]:
-    try:
+    with needs_extra("data", f"writing {path} needs pyarrow"):
         import pyarrow as pa
         import pyarrow.parquet as pq
-    except ImportError as error:
-        raise MissingExtraError(f"writing {path} needs pyarrow: pip install 'logt-search[data]'") from error
     return pa, pq

@@ -10,7 +10,7 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from logt.cli.console import AsJson, Threads, out, print_json, say
+from logt.cli.console import AsJson, Effort, Recall, Rerank, Results, Threads, out, print_json, say
 from logt.cli.vectors import read_table_of
 from logt.datasets.ground_truth import read_results, read_truths, write_results
 from logt.errors import InvalidInputError
@@ -28,10 +28,10 @@ def evaluate(
     queries: Annotated[
         Path | None, typer.Option(help="Query vectors, in the order of the ground truth; of ILIAS, with their ids.")
     ] = None,
-    k: Annotated[int, typer.Option("-k", min=1, help="Number of results per query.")] = 1000,
-    effort: Annotated[float | None, typer.Option(help="From 0 (fastest) to 1 (everything is scanned).")] = None,
-    recall: Annotated[float | None, typer.Option(help="Fraction of what a full read finds.")] = None,
-    rerank: Annotated[str | None, typer.Option(help="diffusion: re-rank on the neighbor graph.")] = None,
+    k: Results = 1000,
+    effort: Effort = None,
+    recall: Recall = None,
+    rerank: Rerank = None,
     results: Annotated[
         Path | None, typer.Option(help="Also write the results to this .json file: {query: {id: score}}.")
     ] = None,

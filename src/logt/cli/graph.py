@@ -14,9 +14,9 @@ from logt.cli.console import (
     AsJson,
     Device,
     IndexPath,
+    Overwrite,
     Threads,
     count_of,
-    err,
     print_json,
     printable,
     progress,
@@ -39,12 +39,8 @@ def link(
 ) -> None:
     """Compute the neighbor graph of an index and store it with the index."""
     with open_vectors(index) as opened:
-        try:
-            with progress(quiet=as_json) as report:
-                opened.link(k, device=device, threads=threads, progress=report)
-        except KeyboardInterrupt:
-            err.print("interrupted; nothing was written")
-            raise typer.Exit(130) from None
+        with progress(as_json, "nothing was written") as report:
+            opened.link(k, device=device, threads=threads, progress=report)
         opened.save()
         about = opened.report()
     linked, size = about["linked"], about["bytes by part"]["graph"]
@@ -88,7 +84,7 @@ def pairs(
     output: Annotated[Path, typer.Argument(help="The text file to write: two ids per line.")],
     per_image: Annotated[int, typer.Option(min=1, help="Neighbors of each vector that are paired with it.")] = 20,
     threads: Threads = None,
-    overwrite: Annotated[bool, typer.Option(help="Replace an existing file.")] = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Write pairs of similar images for structure from motion, in the format that hloc and COLMAP read."""
     if output.exists() and not overwrite:

@@ -14,7 +14,20 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from logt.cli.console import AsJson, Device, Ray, Threads, count_of, err, out, print_json, printable, progress, say
+from logt.cli.console import (
+    AsJson,
+    Device,
+    MovedModel,
+    Ray,
+    Threads,
+    count_of,
+    err,
+    out,
+    print_json,
+    printable,
+    progress,
+    say,
+)
 from logt.descriptors import Model, read_image
 from logt.descriptors.boxes import parse_box, to_pixels
 from logt.descriptors.onnx_session import DEVICE_VARIABLE
@@ -38,9 +51,6 @@ _DEMO_VIEWS = 5
 
 PhotoIndexPath = Annotated[
     Path, typer.Argument(metavar="INDEX", help="An index of photos, or the folder of photos that contains it.")
-]
-MovedModel = Annotated[
-    str | None, typer.Option("--model", help="The model of the index, if it was moved or is not known yet.")
 ]
 
 
@@ -90,23 +100,19 @@ def index(
         os.environ[DEVICE_VARIABLE] = check_device_name(device)
     chosen = Model.load(model, preset=preset, **given) if given or preset else model
     start = time.perf_counter()
-    try:
-        with progress(quiet=as_json) as report:
-            summary = update(
-                folder,
-                path,
-                also=[] if only else also or None,
-                model=chosen,
-                relearn=relearn,
-                rebuild=rebuild,
-                yes=yes,
-                workers=threads,
-                extract=None if ray is None else RayExtractor(ray or None),
-                progress=report,
-            )
-    except KeyboardInterrupt:
-        err.print("interrupted; run the same command again to resume")
-        raise typer.Exit(130) from None
+    with progress(as_json, "run the same command again to resume") as report:
+        summary = update(
+            folder,
+            path,
+            also=[] if only else also or None,
+            model=chosen,
+            relearn=relearn,
+            rebuild=rebuild,
+            yes=yes,
+            workers=threads,
+            extract=None if ray is None else RayExtractor(ray or None),
+            progress=report,
+        )
     _print_summary(summary, path or folder, path or folder / DEFAULT_NAME, time.perf_counter() - start, as_json)
 
 

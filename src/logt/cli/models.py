@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from logt.cli.console import AsJson, err, out, print_json, progress, say
+from logt.cli.console import AsJson, out, print_json, progress, say
 from logt.descriptors.downloads import damaged_files, download, find_in_catalog, is_download, remove
 from logt.descriptors.model_catalog import CATALOG, CatalogModel
 from logt.descriptors.model_files import models_folder
@@ -36,12 +36,8 @@ def get(name: Name) -> None:
     """Download a model; an interrupted download is resumed, and one that is here is checked."""
     model = find_in_catalog(name)
     say(f"{model.repository}, {model.bytes / 1e6:,.0f} MB; weights of {model.origin}, license {model.license}")
-    try:
-        with progress(quiet=False) as report:
-            folder = download(name, report)
-    except KeyboardInterrupt:
-        say(f"interrupted; logt models get {name} resumes", err)
-        raise typer.Exit(130) from None
+    with progress(False, f"logt models get {name} resumes") as report:
+        folder = download(name, report)
     say(f"the model is in {folder}; use it with: logt images index FOLDER --model {name}")
 
 

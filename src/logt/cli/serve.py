@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import threading
 import webbrowser
@@ -14,10 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from logt.cli.console import Device, Ray, count_of, err, refuse_unused
+from logt._internal.extras import needs_extra
+from logt.cli.console import Device, MovedModel, Ray, count_of, err, refuse_unused
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.photos.index_folder import find_index
 from logt.photos.manifest import MANIFEST_FILE as PHOTO_MANIFEST
+from logt.server.access import is_loopback
 from logt.server.collection import BaseCollection
 from logt.server.device_collection import DeviceCollection
 from logt.server.photo_collection import open_collection
@@ -53,9 +54,7 @@ def serve(
     watch: Annotated[
         bool, typer.Option("--watch", help="Update the index of photos now, and whenever their folder changes.")
     ] = False,
-    model: Annotated[
-        str | None, typer.Option(help="The model of the photos, if it was moved or is not known yet.")
-    ] = None,
+    model: MovedModel = None,
     allow_host: Annotated[list[str] | None, typer.Option(help="Accept this host name; can be repeated.")] = None,
     trusted_proxy: Annotated[
         list[str] | None,
@@ -75,21 +74,17 @@ def serve(
     context: typer.Context = None,  # type: ignore[assignment]
 ) -> None:
     """Serve an index over HTTP: a web page to search photos, and a JSON API."""
-    for option, is_given in (
-        ("--allow-upload", allow_upload),
-        ("--allow-changes", allow_changes),
-        ("--watch", watch),
-    ):
-        if read_only and is_given:
+    changing = {"--allow-upload": allow_upload, "--allow-changes": allow_changes, "--watch": watch}
+    is_photos = not is_url(index) and (find_index(Path(index)) / PHOTO_MANIFEST).is_file()
+    for option, is_given in {**changing, "--allow-download": allow_download, "--model": model}.items():
+        if is_given and read_only and option in changing:
             raise InvalidInputError(f"--read-only and {option} cannot be combined")
+        if is_given and not is_photos:
+            raise InvalidInputError(f"{index} is not an index of photos; {option} needs one")
+    if is_photos and (ray is not None or device is not None):
+        raise InvalidInputError(f"{index} is an index of photos; --ray and --device serve indexes of vectors")
     if ray is None:
         refuse_unused(context, ("replicas", "shards"), "is for indexes in shards; pass --ray")
-    else:
-        refuse_unused(
-            context,
-            ("allow_upload", "allow_changes", "allow_download", "watch", "model"),
-            "is for photos, not for --ray",
-        )
     limits, proxies = Limits(body_bytes=upload_mb << 20, seconds=seconds), tuple(trusted_proxy or ())
     if proxies:
         limits = replace(limits, connections_per_address=limits.connections)  # nearly all are of the proxy
@@ -102,7 +97,7 @@ def serve(
     elif ray is None:
         raise InvalidInputError(f"{index}: an index by URL is served with --ray; or copy it to a folder")
     if device is not None:
-        if ray is not None or not read_only or (find_index(Path(index)) / PHOTO_MANIFEST).is_file():
+        if ray is not None or not read_only:
             raise InvalidInputError("--device serves an index of vectors for reading: pass --read-only, and no --ray")
         collection: BaseCollection = DeviceCollection(Path(index), device)
     elif ray is None:
@@ -110,14 +105,14 @@ def serve(
             Path(index), allow_uploads=allow_upload, allow_changes=allow_changes, model=model
         )
     else:
-        collection = _open_shards(index, ray, replicas, shards)
+        from logt.distributed.searching import open as open_shards
+        from logt.server.shard_collection import ShardCollection
+
+        collection = ShardCollection(open_shards(index, replicas, shards=shards, address=ray or None), index)
         settings = replace(settings, read_only=True)
-    if watch:
-        if not collection.has_photos:
-            raise InvalidInputError(f"{index} is not an index of photos; --watch needs one")
-        if find_spec("watchfiles") is None:
-            raise MissingExtraError("--watch needs watchfiles: pip install 'logt-search[serve]'")
-    if settings.token is None and not _is_loopback(host):
+    if watch and find_spec("watchfiles") is None:
+        raise MissingExtraError("--watch needs watchfiles: pip install 'logt-search[serve]'")
+    if settings.token is None and not is_loopback(host):
         actions = "search and view" if settings.read_only else "search, view and change"
         _print(
             f"warning: no token is set; everyone who can connect to {host} can {actions} this index. "
@@ -138,16 +133,6 @@ def serve(
     _print("Stopped")
 
 
-def _open_shards(index: str, address: str, replicas: int, shards: int | None) -> BaseCollection:
-    from logt.distributed.searching import open as open_shards
-    from logt.server.shard_collection import ShardCollection
-
-    path = Path(index)
-    if not is_url(index) and (find_index(path) != path or (path / PHOTO_MANIFEST).exists()):
-        raise InvalidInputError(f"{index} is an index of photos; --ray serves indexes of vectors")
-    return ShardCollection(open_shards(index, replicas, shards=shards, address=address or None), index)
-
-
 def _check_indexed(path: Path) -> None:
     """Raise if a folder holds no index; it may be one of photos that were not indexed yet."""
     found = find_index(path)
@@ -160,15 +145,11 @@ def _check_indexed(path: Path) -> None:
 def _create_server(
     collection: BaseCollection, settings: Settings, host: str, port: int
 ) -> tuple[uvicorn.Server, socket.socket]:
-    try:
+    with needs_extra("serve", "logt serve needs more packages"):
         import uvicorn
 
         from logt.server.app import create_app
         from logt.server.connections import server_config
-    except ImportError as error:
-        raise MissingExtraError(
-            f'logt serve needs more packages: pip install "logt-search[serve]" ({error})'
-        ) from error
 
     return uvicorn.Server(server_config(create_app(collection, settings), settings.limits)), _listen(host, port)
 
@@ -190,16 +171,9 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def _host_names(host: str, allowed: list[str]) -> tuple[str, ...]:
     """Return the host names to accept: `allowed`, and those of this machine unless `host` is a loopback address."""
-    own = [] if _is_loopback(host) else [host, socket.gethostname(), f"{socket.gethostname()}.local"]
+    own = [] if is_loopback(host) else [host, socket.gethostname(), f"{socket.gethostname()}.local"]
     return tuple(dict.fromkeys([*allowed, *own]))
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from logt.cli.console import AnyIndexPath, AsJson, Threads, count_of, print_json, printable, say
+from logt.cli.console import AnyIndexPath, AsJson, Overwrite, Threads, count_of, print_json, printable, say
 from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.photos.backup import copy_photo_index
@@ -30,7 +30,6 @@ IndexPlace = Annotated[
     str,
     typer.Argument(metavar="INDEX", help="The folder or URL of an index, or a folder of photos that contains one."),
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing index.")]
 
 
 def verify(index: IndexPlace) -> None:

@@ -19,7 +19,12 @@ from logt import methods
 from logt.cli.console import (
     AsJson,
     Device,
+    Effort,
+    Overwrite,
     Ray,
+    Recall,
+    Rerank,
+    Results,
     Threads,
     err,
     out,
@@ -30,7 +35,7 @@ from logt.cli.console import (
     say,
     to_json,
 )
-from logt.cli.storage import Overwrite, print_report
+from logt.cli.storage import print_report
 from logt.datasets.tables import IdName, VectorTable
 from logt.datasets.vector_files import SUFFIXES, read_stream, read_table
 from logt.distributed.build import build as build_distributed
@@ -116,31 +121,18 @@ def build(
         "segment_size": segment_size or "auto",
     }
     start = time.perf_counter()
-    try:
-        with progress(quiet=as_json) as report:
-            if table is None:
-                with ProcessPool(workers) if ray is None else RayPool(ray or None, workers) as pool:
-                    done = build_distributed(
-                        sources,
-                        index,
-                        **settings,
-                        link=link,
-                        pool=pool,
-                        device=device,
-                        overwrite=overwrite,
-                        progress=report,
-                    )
-            else:
-                new = Index(table.vectors.shape[1], **settings, device=device)
-                with _new_folder(index) as folder:
-                    new.add(table.vectors, table.ids, threads=threads, progress=report)
-                    if link is not None:
-                        new.link(link, threads=threads, progress=report)
-                    new.save(folder)
-    except KeyboardInterrupt:
-        resume = "the same command resumes" if table is None else "nothing was written"
-        err.print(f"interrupted; {resume}")
-        raise typer.Exit(130) from None
+    with progress(as_json, "the same command resumes" if table is None else "nothing was written") as report:
+        if table is None:
+            with ProcessPool(workers) if ray is None else RayPool(ray or None, workers) as pool:
+                place: dict[str, Any] = {"pool": pool, "device": device, "overwrite": overwrite}
+                done = build_distributed(sources, index, **settings, link=link, **place, progress=report)
+        else:
+            new = Index(table.vectors.shape[1], **settings, device=device)
+            with _new_folder(index) as folder:
+                new.add(table.vectors, table.ids, threads=threads, progress=report)
+                if link is not None:
+                    new.link(link, threads=threads, progress=report)
+                new.save(folder)
     about = {"seconds": time.perf_counter() - start, "index": index}
     print_report({**(asdict(done) if table is None else new.report()), **about}, as_json)
 
@@ -211,15 +203,11 @@ def convert(
 def search(
     index: Annotated[str, typer.Argument(metavar="INDEX", help="The folder or URL of the index.")],
     queries: Annotated[Path, typer.Argument(help="Queries: a file as for `logt build`, or - for stdin.")],
-    k: Annotated[int, typer.Option("-k", min=1, help="Number of results per query.")] = 10,
+    k: Results = 10,
     column: VectorColumn = None,
-    effort: Annotated[float | None, typer.Option(help="From 0 (fastest) to 1 (everything is scanned).")] = None,
-    recall: Annotated[
-        float | None, typer.Option(help="Fraction of what a full read finds, instead of an effort.")
-    ] = None,
-    rerank: Annotated[
-        str | None, typer.Option(help="diffusion: re-rank on the neighbor graph that `logt link` stored.")
-    ] = None,
+    effort: Effort = None,
+    recall: Recall = None,
+    rerank: Rerank = None,
     threads: Threads = None,
     device: Device = None,
     as_json: AsJson = False,

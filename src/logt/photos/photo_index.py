@@ -105,12 +105,7 @@ class Photos:
         return model(as_rgb(image, model.side)), model
 
     def search(
-        self,
-        image: AnyImage,
-        k: int = 10,
-        box: Box | None = None,
-        *,
-        rerank: Literal["diffusion"] | None = None,
+        self, image: AnyImage, k: int = 10, box: Box | None = None, *, rerank: Literal["diffusion"] | None = None
     ) -> list[tuple[str, float]]:
         """Return (name, score) of the photos that are most similar to an image, best first.
 

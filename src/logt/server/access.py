@@ -37,7 +37,7 @@ def check_host(headers: Headers, allowed: tuple[str, ...]) -> None:
         name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
     except ValueError:
         name = ""
-    if name not in ("localhost", *(known.lower() for known in allowed)) and not _is_ip_address(name):
+    if name not in ("localhost", *(known.lower() for known in allowed)) and _parse_ip(name) is None:
         raise HTTPError(421, "unknown_host", f"unknown host {host!r}; start the server with --allow-host NAME")
 
 
@@ -45,11 +45,13 @@ def is_local(scope: Scope, headers: Headers) -> bool:
     """Return whether a request comes from this machine, to an address of this machine, and not through a proxy."""
     client, host = (scope.get("client") or ("",))[0], urlsplit(f"//{headers.get('host', '')}").hostname or ""
     forwarded = any(name in headers for name in ("forwarded", "via", "x-forwarded-for", "x-real-ip"))
-    return _is_loopback(client) and (host == "localhost" or _is_loopback(host)) and not forwarded
+    return is_loopback(client) and is_loopback(host) and not forwarded
 
 
-def _is_loopback(address: str) -> bool:
-    return _is_ip_address(address) and ipaddress.ip_address(address).is_loopback
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine, by a name or an address that no other machine can use."""
+    address = _parse_ip(host)
+    return host == "localhost" if address is None else address.is_loopback
 
 
 def check_origin(scope: Scope, headers: Headers) -> None:
@@ -148,11 +150,8 @@ def _netloc(url: str) -> str | None:
 
 def address_group(address: str) -> str:
     """Return an IPv4 address, or the /64 network of an IPv6 address: one client has as many as it wants of those."""
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(parsed, ipaddress.IPv4Address):
+    parsed = _parse_ip(address.partition("%")[0])
+    if not isinstance(parsed, ipaddress.IPv6Address):
         return address
     if parsed.ipv4_mapped is not None:
         return str(parsed.ipv4_mapped)
@@ -175,9 +174,8 @@ def trusted_networks(proxies: Sequence[str]) -> list[str]:
     return networks
 
 
-def _is_ip_address(name: str) -> bool:
+def _parse_ip(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        ipaddress.ip_address(name)
+        return ipaddress.ip_address(name)
     except ValueError:
-        return False
-    return True
+        return None
