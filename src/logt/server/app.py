@@ -25,7 +25,6 @@ from logt.server.changes import ChangeRunningError
 from logt.server.collection import BaseCollection
 from logt.server.errors import LIBRARY_ERROR_TYPES, HTTPError, to_http_error
 from logt.server.middleware import ServerMiddleware
-from logt.server.photo_search import PhotoSearch
 from logt.server.service import Service
 from logt.server.settings import Settings
 from logt.server.watching import follow_folders
@@ -61,7 +60,6 @@ def create_app(collection: BaseCollection, settings: Settings | None = None) -> 
         lifespan=lifespan,
     )
     app.state.service = service
-    app.state.searches = PhotoSearch(service)
     app.include_router(folder_api.router)  # the routes of all modules of the API
     app.include_router(web.router)
     app.include_router(overview_pages.router)

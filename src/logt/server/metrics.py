@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -10,6 +11,12 @@ from prometheus_client.registry import Collector
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Upper bounds of the latency histogram, in seconds."""
+
+
+def milliseconds_since(start: float) -> float:
+    """Return the time since `start`, a value of `time.perf_counter`."""
+    return round(1000 * (time.perf_counter() - start), 3)
+
 
 ShardMetrics = Callable[[], Iterable[tuple[str, str, list[tuple[str, float]]]]]
 

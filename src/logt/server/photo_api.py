@@ -34,23 +34,14 @@ from logt.server.errors import HTTPError
 from logt.server.export import MAX_PHOTOS, stream_zip
 from logt.server.library import Order, PhotoFilter
 from logt.server.photo_collection import PhotoCollection
-from logt.server.photo_search import Examples, PhotoQuery, PhotoSearch
-from logt.server.service import SIZES
+from logt.server.photo_search import Examples, PhotoQuery
+from logt.server.settings import SIZES
 
 MAX_LISTED = 1000
 """Photos in one response."""
 
 
 PhotoId = Annotated[str, Query(max_length=4096, description="Id of a photo in the index.")]
-
-
-def get_searches(request: Request) -> PhotoSearch:
-    """Return the search of photos of the app."""
-    searches: PhotoSearch = request.app.state.searches
-    return searches
-
-
-SearchDependency = Annotated[PhotoSearch, Depends(get_searches)]
 
 
 def parse_filter(
@@ -74,8 +65,9 @@ def _binary(media_type: str) -> dict[str, Any]:
 
 
 async def _search(request: Request, what: Examples, query: PhotoQuery) -> Response:
-    found = await get_searches(request).search(what, query)
-    return await search_response(get_service(request), [found.hits], (found.describe_ms or 0.0) + found.search_ms)
+    service = get_service(request)
+    found = await service.searches.search(what, query)
+    return await search_response(service, [found.hits], (found.describe_ms or 0.0) + found.search_ms)
 
 
 @search_route("/search/photo")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 import numpy as np
 
@@ -22,7 +22,11 @@ from logt.server.caches import SizedCache
 from logt.server.collection import Hit, Rerank, to_hits
 from logt.server.errors import HTTPError
 from logt.server.library import PhotoFilter
-from logt.server.service import SIZES, Service, milliseconds_since
+from logt.server.metrics import milliseconds_since
+from logt.server.settings import SIZES
+
+if TYPE_CHECKING:
+    from logt.server.service import Service
 
 T = TypeVar("T")
 _AWAY = 0.5  # the weight of photos that results are unlike

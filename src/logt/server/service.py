@@ -20,14 +20,13 @@ from logt.server.caches import SizedCache
 from logt.server.changes import ChangeQueue, fingerprint
 from logt.server.collection import BaseCollection, Change, Hit, Id, Rerank, SearchOptions, Upload
 from logt.server.errors import HTTPError, photo_file_missing
-from logt.server.metrics import ServerMetrics
+from logt.server.metrics import ServerMetrics, milliseconds_since
 from logt.server.photo_collection import PhotoCollection
-from logt.server.settings import Settings
+from logt.server.photo_search import PhotoSearch
+from logt.server.settings import SIZES, Settings
 from logt.server.shard_collection import ShardCollection
 from logt.server.thread_pool import BoundedThreadPool, ImagePool
 
-SIZES = {"thumb": 480, "large": 2048}
-"""Length of the longer side of a preview in pixels."""
 _MAX_DECODERS = 2  # processes for images from clients, and as many for photos of the index
 _LARGE_PIXELS = 1 << 24  # an image of more pixels can take seconds
 _MAX_PREVIEWS = 1000  # that wait
@@ -53,6 +52,7 @@ class Service:
         uploads = replace(photos, pixels=limits.pixels, decoded_bytes=limits.decoded_bytes)
         self.upload_decoder = ImageDecoder(uploads, processes)
         self._thumbnails = SizedCache[bytes](limits.cache_bytes)
+        self.searches = PhotoSearch(self)
         self._overview = Overview(collection) if isinstance(collection, PhotoCollection) else None
         self._add_gauges()
 
@@ -200,11 +200,6 @@ class Service:
 
 def _no_photos() -> HTTPError:
     return HTTPError(409, "no_photos", "this index contains vectors without photos; search by vector or by id")
-
-
-def milliseconds_since(start: float) -> float:
-    """Return the time since `start`, a value of `time.perf_counter`."""
-    return round(1000 * (time.perf_counter() - start), 3)
 
 
 def _check_limit(name: str, value: int, limit: int) -> None:

@@ -9,6 +9,8 @@ from logt._internal.validation import check_int
 from logt.errors import InvalidInputError
 
 MIN_TOKEN_LENGTH = 12
+SIZES = {"thumb": 480, "large": 2048}
+"""Length of the longer side of a preview in pixels."""
 
 
 @dataclass(frozen=True)

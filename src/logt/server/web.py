@@ -18,9 +18,9 @@ from logt.server.collection import Id, SearchOptions
 from logt.server.duplicate_groups import find_groups, tiers
 from logt.server.folder_api import may_change
 from logt.server.library import Library, Order
-from logt.server.photo_api import FilterDependency, SearchDependency
+from logt.server.photo_api import FilterDependency
 from logt.server.photo_collection import PhotoCollection
-from logt.server.photo_search import Examples, PhotoQuery, PhotoResults, PhotoSearch
+from logt.server.photo_search import Examples, PhotoQuery, PhotoResults
 from logt.server.rendering import Card, build_url, describe, find_divider, hit_cards, render, render_login
 from logt.server.schemas import MAX_K, parse_box_field
 from logt.server.service import Service
@@ -118,10 +118,10 @@ Params = Annotated[PageParams, Depends()]
 
 
 @router.get("/")
-async def index_page(service: ServiceDependency, searches: SearchDependency, params: Params) -> Response:
+async def index_page(service: ServiceDependency, params: Params) -> Response:
     """Return the photos of the index, or the results for a photo or vector."""
     if params.is_search:
-        return await _results_page(service, searches, params)
+        return await _results_page(service, params)
     return await service.search_pool.run(_start_page, service, params)
 
 
@@ -135,16 +135,16 @@ async def cards(service: ServiceDependency, params: Params) -> Response:
 
 
 @router.post("/")
-async def search_photo(searches: SearchDependency, params: Params, photo: Annotated[UploadFile, File()]) -> Response:
+async def search_photo(service: ServiceDependency, params: Params, photo: Annotated[UploadFile, File()]) -> Response:
     """Keep an uploaded photo for a while, and redirect to its results among the photos that pass the filters."""
-    key = await searches.store(photo.filename or "photo", photo.file)
+    key = await service.searches.store(photo.filename or "photo", photo.file)
     return RedirectResponse(params.search_url(photo=key), 303)
 
 
 @router.get("/query/{key}")
-async def query_photo(searches: SearchDependency, key: str) -> Response:
+async def query_photo(service: ServiceDependency, key: str) -> Response:
     """Return a photo that was searched with."""
-    jpeg = searches.find_stored(key).jpeg
+    jpeg = service.searches.find_stored(key).jpeg
     return Response(jpeg, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=600"})
 
 
@@ -216,11 +216,11 @@ def _start_page(service: Service, params: PageParams) -> Response:
     return render(service, "browse.html", values)
 
 
-async def _results_page(service: Service, searches: PhotoSearch, params: PageParams) -> Response:
+async def _results_page(service: Service, params: PageParams) -> Response:
     query = PhotoQuery(
         _limit_k(service, params.k), "diffusion" if params.deep else None, params.condition, show_similarity=True
     )
-    name, found = await _search(service, searches, params, query)
+    name, found = await _search(service, params, query)
     return await service.search_pool.run(_render_results, service, params, name, found)
 
 
@@ -240,10 +240,9 @@ def _render_results(service: Service, params: PageParams, name: str, found: Phot
     return render(service, "results.html", values)
 
 
-async def _search(
-    service: Service, searches: PhotoSearch, params: PageParams, query: PhotoQuery
-) -> tuple[str, PhotoResults]:
+async def _search(service: Service, params: PageParams, query: PhotoQuery) -> tuple[str, PhotoResults]:
     """Return what was searched with, in words, and its results."""
+    searches = service.searches
     photo_id = params.id or ""
     if service.collection.has_photos or params.id is None:
         name = photo_id or (searches.find_stored(params.photo).name if params.photo else params.text.strip())
