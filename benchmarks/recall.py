@@ -1,7 +1,9 @@
 """Measure the recall that searches find for the recall that was asked for, for many kinds of queries. `make recall`.
 
 Recall is compared with a full read (effort 1) of the same index, with and without the neighbor graph. The indexes are
-built with default settings and not tuned. "share below" is the fraction of queries that find 0.2 less than asked for.
+built with default settings. Rows that say "tuned" search with `like=`, after `tune` with other queries of the kind.
+Filters pass random vectors, or those in one direction. "share below" is the fraction of queries that find 0.2 less
+than asked for.
 """
 
 from __future__ import annotations
@@ -18,11 +20,12 @@ import logt
 from benchmarks.clusters import Clusters, StructuredClusters
 from benchmarks.data import argument_parser, load, write_rows
 from benchmarks.query_kinds import KINDS
-from logt._internal.types import Floats
+from logt._internal.types import Array, Floats
 from logt.reproduce.plots import legend, saved_figure
 
 DIM = 256
 ROUNDS = 3  # of which the median time is taken
+TUNED = "as text to images"  # queries that the index is also tuned with
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,17 @@ class Collection:
         kinds = {name: kind(self.X, self.held, np.random.default_rng(9)) for name, kind in KINDS.items()}
         return kinds if self.Q is None else {"its own queries": self.Q, **kinds}
 
+    def sample(self, kind: str, count: int) -> Floats:
+        """Return other queries of a kind, made from vectors of the collection."""
+        return KINDS[kind](self.X, self.X[:: max(1, len(self.X) // count)], np.random.default_rng(9))
+
+    @property
+    def filters(self) -> Mapping[str, Array]:
+        """Masks over all vectors: some at random, and those that are furthest in the direction of one of them."""
+        rng, along = np.random.default_rng(3), self.X @ self.X[0]
+        random = {f"{share:.0%} at random": rng.random(len(self.X)) < share for share in (0.01, 0.1, 0.5)}
+        return random | {f"{s:.0%} in one direction": along > np.quantile(along, 1 - s) for s in (0.1, 0.5)}
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argument_parser(__doc__, "recall.csv", data=True)
@@ -55,9 +69,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         index = logt.Index(collection.X.shape[1], metric=collection.metric)  # type: ignore[arg-type]
         index.add(collection.X)
         index.link()
-        for kind, Q in collection.kinds.items():
-            for k in args.k:
+        for k in args.k:
+            for kind, Q in collection.kinds.items():
                 rows += measure(index, Q, k, args.recall, {"collection": collection.name, "queries": kind})
+            for name, mask in collection.filters.items():
+                what = {"collection": collection.name, "queries": f"like the collection, {name}"}
+                rows += measure(index, collection.held, k, args.recall, what, filter=mask)
+            index.tune(collection.sample(TUNED, 1000), name=TUNED)
+            what = {"collection": collection.name, "queries": f"{TUNED}, tuned"}
+            rows += measure(index, collection.kinds[TUNED], k, args.recall, what, like=TUNED)
     write_rows(rows, args.out, "recall.csv")
     if args.plot:
         first = [row for row in rows if (row["asked"], row["k"]) == (args.recall[0], args.k[0])]
@@ -87,16 +107,27 @@ def collections(rows: int, held: int, data: str | None) -> Iterator[Collection]:
         yield Collection(benchmark.name, X[held:], X[:held], benchmark.metric, benchmark.Q)
 
 
-def measure(index: logt.Index, Q: Floats, k: int, asked: Sequence[float], what: dict) -> Iterator[dict]:
-    """Yield a row for lists and one for the linked index, for each recall that is asked for."""
-    full = index.search(Q, k, effort=1).ids
+def measure(
+    index: logt.Index,
+    Q: Floats,
+    k: int,
+    asked: Sequence[float],
+    what: dict,
+    filter: Array | None = None,
+    like: str | None = None,
+) -> Iterator[dict]:
+    """Yield a row for lists and one for the linked index, for each recall that is asked for; with a filter, one."""
+    full = index.search(Q, k, effort=1, filter=filter).ids
     for recall in asked:
-        for name, settings in (("lists", {"beam": 0}), ("linked", {})):
-            params = logt.SearchParams(recall=recall, **settings)
+        for name, beam in (("lists", 0), ("linked", None))[: 1 if filter is not None else 2]:
+            params = logt.SearchParams(recall=recall, beam=beam, like=like)
             times = []
             for _ in range(ROUNDS):
                 start = time.thread_time()
-                ids = [index.search(q, k, params=params).ids for q in Q]
+                if filter is None:
+                    ids = [index.search(q, k, params=params).ids for q in Q]
+                else:  # as a batch: what is timed is the search, not the preparation of a filter
+                    ids = list(index.search(Q, k, params=params, filter=filter, threads=1).ids)
                 times.append(1e3 * (time.thread_time() - start) / len(Q))
             found = np.array([len(np.intersect1d(a, b)) / len(b) for a, b in zip(ids, full, strict=True)])
             row = {

@@ -13,7 +13,7 @@ from logt._internal.params import SearchParams, SearchSettings, as_search_params
 from logt._internal.progress import shown_progress
 from logt._internal.threads import Progress, Workers
 from logt._internal.types import Array, Filter, Floats, Ids, SomeIds, Vectors
-from logt._internal.validation import as_matrix, check_choice, check_int
+from logt._internal.validation import as_matrix, check_choice, check_int, check_name
 from logt.engine import costs
 from logt.engine.items import Items
 from logt.engine.linking import compute_links, link_many, link_new, refill_links
@@ -27,7 +27,14 @@ from logt.gpu.neighbors import nearest_neighbors as nearest_on_device
 from logt.gpu.rows import DeviceRows
 from logt.graph.build import nearest_neighbors
 from logt.graph.neighbor_graph import NeighborGraph
-from logt.lists.calibration import EffortPoint, calibrate, calibrate_graph, measure_efforts, sample_vectors
+from logt.lists.calibration import (
+    EffortPoint,
+    calibrate,
+    calibrate_graph,
+    calibrate_kind,
+    measure_efforts,
+    sample_vectors,
+)
 from logt.lists.method import Sketched
 from logt.metrics import check_queries, check_vectors
 from logt.results import ItemResult, RangeResult, Report, SearchResult
@@ -358,7 +365,9 @@ class Index(IndexBase):
         limits, scores, ids = search_range(search.all_scores, queries, threshold, self._workers(threads), l2=l2)
         return RangeResult(limits, scores, state.snapshot.to_user_ids(ids))
 
-    def tune(self, Q: Vectors | None = None, *, threads: int | None = None) -> list[EffortPoint]:
+    def tune(
+        self, Q: Vectors | None = None, *, name: str | None = None, threads: int | None = None
+    ) -> list[EffortPoint]:
         """Measure accuracy and time by effort, and let later searches for a recall follow from that.
 
         It also measures how many candidates searches must compare by their refinements.
@@ -367,7 +376,8 @@ class Index(IndexBase):
         graph by a quarter or a fifth. Tune with queries Q
         of your own if they differ from the vectors of the collection, and again when it has changed much: it then
         does not measure itself any more. An index that is open for reading only reports.
-        threads: as in `search`.
+        name: of this kind of queries, such as "text". Then only searches with `like=name` follow from it, and an
+        index can know several kinds. threads: as in `search`.
         """
         snapshot, workers, rng = self._snapshot, self._workers(threads), np.random.default_rng(self._seed)
         if not isinstance(self.method, Sketched):
@@ -375,6 +385,10 @@ class Index(IndexBase):
         queries = None if Q is None else check_queries(as_matrix(Q, self._dim, "Q"), self._metric, ignore=False)[0]
         if queries is not None and not len(queries):
             raise InvalidInputError("Q has no rows; pass at least one query, or None")
+        if name is not None:
+            check_name("name", name)
+            if queries is None:
+                raise InvalidInputError(f"pass queries of the kind {name!r} as Q")
         if not len(snapshot):
             return []
         segments: Any = snapshot.segments  # with inverted lists
@@ -382,15 +396,18 @@ class Index(IndexBase):
         if self._store is None or self._store.writable:
             with self._change() as snapshot:
                 graph, segments = snapshot.graph, snapshot.segments
-                segments = calibrate(segments, queries, rng, workers)
-                if graph is not None:
-                    graph = calibrate_graph(segments, graph, queries, rng, workers)
-                    graph = replace(graph, measured=graph.count)
+                if name is not None and queries is not None:
+                    segments = calibrate_kind(segments, graph, name, queries, rng, workers)
+                else:
+                    segments = calibrate(segments, queries, rng, workers)
+                    if graph is not None:
+                        graph = calibrate_graph(segments, graph, queries, rng, workers)
+                        graph = replace(graph, measured=graph.count)
                 self._snapshot = replace(snapshot, segments=segments, graph=graph)
                 self._pending.rewrite()
         if queries is None:
             queries, own = sample_vectors(segments, 128, rng)
-        return measure_efforts(segments, queries, own, workers, graph)
+        return measure_efforts(segments, queries, own, workers, graph, like=name)
 
     def reconstruct(self, ids: SomeIds) -> Floats:
         """Return the approximations (len(ids), dim) of the vectors that the index stores."""

@@ -14,6 +14,7 @@ from logt._internal.validation import (
     check_fields,
     check_fraction,
     check_int,
+    check_name,
 )
 from logt.errors import InvalidInputError
 
@@ -30,6 +31,7 @@ class SearchSettings(TypedDict, total=False):
     recall: float | None
     nprobe: int | None
     beam: int | None
+    like: str | None
     p: float | None
     R: int | None
     correct: bool
@@ -48,6 +50,7 @@ class SearchParams:
     nprobe: for methods with inverted lists, the number of lists to scan, instead of effort.
     beam: if the index has a neighbor graph (`Index.link`), the number of best candidates whose neighbors are compared
         too; more finds more. By default it follows from the effort; 0 leaves the graph out.
+    like: for methods with inverted lists, the kind of the queries, by the name that `Index.tune` was called with.
     p, R: for other methods, the cascade: rank all by the fraction p of each code's energy, re-rank the best R.
     correct: apply the method's correction, if it has one.
     expand: query expansion (αQE, cosine only): search a second time with this many results added to each query.
@@ -58,6 +61,7 @@ class SearchParams:
     effort: float | None = None
     nprobe: int | None = None
     beam: int | None = None
+    like: str | None = None
     p: float | None = None
     R: int | None = None
     correct: bool = True
@@ -65,14 +69,16 @@ class SearchParams:
     alpha: float = 3.0
 
     def __post_init__(self) -> None:
-        check_fields(self, recall=check_fraction, effort=check_effort, nprobe=check_int, beam=check_count)
+        check_fields(
+            self, recall=check_fraction, effort=check_effort, nprobe=check_int, beam=check_count, like=check_name
+        )
         check_fields(self, p=check_fraction, R=check_int, expand=check_count, alpha=check_exponent)
         object.__setattr__(self, "correct", bool(self.correct))
         if self.recall is not None and (self.effort is not None or self.nprobe is not None):
             raise InvalidInputError("recall chooses the effort: pass recall, effort or nprobe, not two of them")
 
 
-_PLAIN = {int, float, bool, type(None)}
+_PLAIN = {int, float, bool, str, type(None)}
 _SEARCH_SETTINGS = tuple(field.name for field in fields(SearchParams))
 
 

@@ -91,6 +91,13 @@ def check_effort(name: str, value: object) -> float:
     return number
 
 
+def check_name(name: str, value: object) -> str:
+    """Return the name of a kind of queries; raise InvalidInputError for what is no short line of text."""
+    if not isinstance(value, str) or not 0 < len(value) <= 100 or not value.isprintable():
+        raise InvalidInputError(f"{name} must be a name of 1 to 100 printable characters, got {value!r}")
+    return value
+
+
 def check_ridge(name: str, value: object) -> float:
     """Return the ridge of a regression as a float above 0 and below infinity."""
     number = check_float(name, value)

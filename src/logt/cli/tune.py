@@ -24,6 +24,9 @@ def tune(
     queries: Annotated[
         Path | None, typer.Argument(help="Queries like those to come. Default: vectors of the index.")
     ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="The name of this kind of queries, for searches with --like NAME only.")
+    ] = None,
     recall: Annotated[float, typer.Option(help="The recall to recommend an effort for.")] = 0.95,
     plot: Annotated[Path | None, typer.Option(help="Also write the curve to this .png or .svg file.")] = None,
     threads: Threads = None,
@@ -33,7 +36,7 @@ def tune(
     check_fraction("--recall", recall)
     figure = None if plot is None else _new_figure(plot)
     with Index.open(index, "a") as opened:
-        points = opened.tune(None if queries is None else read_vectors(queries), threads=threads)
+        points = opened.tune(None if queries is None else read_vectors(queries), name=name, threads=threads)
         opened.save()
     best = next((point for point in points if point.recall >= recall), None)
     if as_json:

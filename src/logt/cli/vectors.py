@@ -207,6 +207,7 @@ def search(
     column: VectorColumn = None,
     effort: Effort = None,
     recall: Recall = None,
+    like: Annotated[str | None, typer.Option(help="The kind of the queries, as named by `logt tune --name`.")] = None,
     rerank: Rerank = None,
     threads: Threads = None,
     device: Device = None,
@@ -229,6 +230,7 @@ def search(
         rerank="diffusion" if rerank else None,
         effort=effort,
         recall=recall,
+        like=like,
         threads=threads,
     )
     result = SearchResult(np.atleast_2d(result.scores), np.atleast_2d(result.ids))

@@ -255,6 +255,8 @@ class DistributedIndex:
         if rerank is not None and as_mask(filter) is not None:
             raise InvalidInputError("an index in shards re-ranks with a filter of ids, not with a mask; pass the ids")
         params = as_search_params(params, settings)
+        if params.like is not None:
+            raise InvalidInputError("in shards there are no kinds of queries; omit like")
         with self._slot():
             state = self._state  # one state, read once
             outline = state.outline

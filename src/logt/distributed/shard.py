@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from logt.engine.searching import search_range
 from logt.engine.snapshot import Snapshot
 from logt.lists.calibration import calibrate_graph
 from logt.lists.inverted_lists import ScanLimits
-from logt.lists.search import ListSearch, ListSearcher
+from logt.lists.search import ListSearcher, all_user_scores
 from logt.lists.shards import Candidates, ListTotals
 from logt.storage.shard_files import read_part
 
@@ -66,7 +67,7 @@ class Shard:
         if not self._segments:
             return np.zeros(len(Q) + 1, np.int64), np.empty(0, np.float32), np.empty(0, np.int64)
         searcher = self._searcher if filter is None else self._filtered(filter)
-        return search_range(ListSearch(searcher, metric).all_scores, Q, threshold, SERIAL, l2=metric == "l2")
+        return search_range(partial(all_user_scores, searcher, metric), Q, threshold, SERIAL, l2=metric == "l2")
 
     def reconstruct(self, ids: Ids, dim: int) -> tuple[Ids, Floats]:
         """Return (which of the ids are here, as places in `ids`; their vectors as they are kept)."""

@@ -216,6 +216,8 @@ class DeviceCopy:
         if params.expand and self.metric != "cosine":
             raise InvalidInputError(f"expand works under cosine, not under {self.metric}")
         probe = self._method.limits(params)
+        if probe.like is not None:
+            raise InvalidInputError("on a device there are no kinds of queries; tune the index there, and omit like")
         diffusion = as_diffusion(rerank, self.snapshot, self.metric)
         with self._device.active():
             if type(Q) is np.ndarray and filter is None and diffusion is None and not params.expand:

@@ -133,7 +133,7 @@ class GroupTesting:
 
     def limits(self, params: SearchParams) -> Limits:
         """Return how much a search reads."""
-        for name in ("nprobe", "recall", "beam"):
+        for name in ("nprobe", "recall", "beam", "like"):
             if getattr(params, name) is not None:
                 raise InvalidInputError(f"{name} is for methods with inverted lists; set effort, or p and R")
         p = params.p if params.p is not None or params.effort is None else max(params.effort, 1e-3)

@@ -15,6 +15,7 @@ from logt._internal.types import Array, Floats, Ids
 from logt.graph.stored_graph import StoredGraph
 from logt.lists.codec import Codec
 from logt.lists.inverted_lists import CandidateDepths, Probe
+from logt.lists.query_kinds import QueryKind
 from logt.lists.search import ListSearcher
 from logt.lists.segment import ListSegment, by_codec
 
@@ -56,19 +57,20 @@ def measure_efforts(
     *,
     every: bool = True,
     full: Any = None,
+    like: str | None = None,
 ) -> list[EffortPoint]:
     """Search for Q at each effort, and compare with a full read; unless `every`, up to one that is nearly as good.
 
     own: ids of Q, if these are vectors of the segments; they do not count. graph: the neighbor graph. share: that of
     all vectors which the segments have; they have as much of the results, of the candidates and of what is scanned.
-    full: what reads everything, on another device.
+    full: what reads everything, on another device. like: the kind of Q.
     """
     if graph is None:
-        searcher = ListSearcher(segments)
+        searcher = ListSearcher(segments, like=like)
     else:  # a query that is in the graph would start from its own neighbors
         hidden = np.empty(0, np.int64) if own is None else own
         visible = [segment.live & ~np.isin(segment.ids, hidden) for segment in segments]
-        searcher = ListSearcher(segments, visible, graph=graph.remove(hidden))
+        searcher = ListSearcher(segments, visible, graph=graph.remove(hidden), like=like)
     return _measure(searcher, full or searcher, Q, own, workers, share, every=every, linked=graph is not None)
 
 
@@ -202,6 +204,29 @@ def calibrate_graph(
     if Q is None:
         Q, own = sample_vectors(segments, _QUERIES, rng)
     return replace(graph, recall=_curve(segments, Q, own, workers, graph).recall)
+
+
+def calibrate_kind(
+    segments: Sequence[ListSegment],
+    graph: StoredGraph | None,
+    name: str,
+    Q: Floats,
+    rng: np.random.Generator,
+    workers: Workers,
+) -> tuple[ListSegment, ...]:
+    """Return the segments whose codecs also know the accuracy for queries of a kind; other searches do not change."""
+    tuned = calibrate(segments, Q, rng, workers)
+    usual, k = RecallCurve(np.ones((len(RecallCurve.KS), len(RecallCurve.EFFORTS)), np.float32)), 0
+    linked = usual
+    if graph is not None:
+        measured = calibrate_graph(tuned, graph, Q, rng, workers).recall
+        linked, k = (RecallCurve(measured), graph.k) if measured.size else (usual, 0)
+    known = {}
+    for before, after in zip(segments, tuned, strict=True):
+        codec = after.codec
+        kind = QueryKind(codec.likeness, codec.curve or usual, codec.depths, linked, k)
+        known[id(before.codec)] = replace(before.codec, kinds={**before.codec.kinds, name: kind})
+    return tuple(replace(segment, codec=known[id(segment.codec)]) for segment in segments)
 
 
 def measure_depths(

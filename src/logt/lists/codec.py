@@ -27,6 +27,7 @@ from logt._internal.validation import check_array
 from logt.lists.book import book_bytes, pack_book, unpack_book
 from logt.lists.inverted_lists import CandidateDepths
 from logt.lists.pursuit import NearestPursuit
+from logt.lists.query_kinds import QueryKind, kinds_from_arrays, kinds_to_arrays
 from logt.lists.residual import Bands, signs
 from logt.lists.unit_groups import group_units, group_vectors, units_to_compare
 
@@ -95,7 +96,8 @@ class Codec:
     capture, 0 if unknown. likeness: a query whose largest cosine with a memory vector is less than the first number
     is unlike the collection, and more so if it is less than the second. curve: the accuracy of searches by effort, if
     it was measured. depths: how far down the ranking by codes the nearest vectors are. measured: the number of
-    vectors that likeness, curve and depths were measured with, 0 if unknown, or if queries were given for it.
+    vectors that likeness, curve and depths were measured with, 0 if unknown, or if queries were given for it. kinds:
+    likeness, curve and depths for queries of some kind, by its name.
     """
 
     mean: Floats
@@ -116,11 +118,19 @@ class Codec:
     curve: RecallCurve | None = None
     depths: CandidateDepths = field(default_factory=CandidateDepths)
     measured: int = 0
+    kinds: Mapping[str, QueryKind] = field(default_factory=dict)
 
     @property
     def tuned(self) -> bool:
         """Whether the curve was measured with given queries."""
         return self.curve is not None and not self.measured
+
+    def of_kind(self, name: str | None) -> Codec:
+        """Return the codec as it is used for queries of a kind: as it is, if it does not know the kind."""
+        kind = None if name is None else self.kinds.get(name)
+        if kind is None:
+            return self
+        return replace(self, likeness=kind.likeness, curve=kind.curve, depths=kind.depths)
 
     # ----------------------------------------------------------------------------------------------- training
 
@@ -348,6 +358,7 @@ class Codec:
             "likeness": np.array(self.likeness, np.float32),
             "curve": np.empty((0, 0), np.float32) if self.curve is None else self.curve.recall,
             "depths": np.array(self.depths, np.float32),
+            **kinds_to_arrays(self.kinds),
         }
 
     @classmethod
@@ -395,6 +406,7 @@ class Codec:
             curve=RecallCurve.from_array(arrays["curve"]) if arrays["curve"].size else None,
             depths=CandidateDepths.from_array(arrays["depths"]),
             measured=measured,
+            kinds=kinds_from_arrays(arrays),
             compared=min(max(compared, 0), units),
             **given,
         )

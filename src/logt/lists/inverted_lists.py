@@ -116,7 +116,7 @@ class Probe:
     the measured curve of the collection. nprobe: the number of lists, the same for all queries, without rounds.
     recall_at: `recall` is that of at most this many of the best results, so that by default the effort does not grow
     with k beyond that. beam: the number of candidates whose neighbors are compared too, instead of the one above; 0
-    leaves the graph out.
+    leaves the graph out. like: the name of a kind of queries that the collection was tuned with.
     """
 
     effort: float | None = None
@@ -124,6 +124,7 @@ class Probe:
     recall: float = 0.95
     recall_at: int = 100
     beam: int | None = None
+    like: str | None = None
 
     def __post_init__(self) -> None:
         check_fields(self, effort=check_effort, nprobe=check_int, recall=check_fraction, beam=check_count)

@@ -22,7 +22,7 @@ from logt.lists.codec import Codec, CodecSettings
 from logt.lists.inverted_lists import Probe
 from logt.lists.merge_policy import merge_all, merge_small
 from logt.lists.residual import MAX_BITS, usual_bits
-from logt.lists.search import ListSearch, ListSearcher
+from logt.lists.search import ListSearch
 from logt.lists.segment import ListSegment
 from logt.lists.training import MIN_CHECKED, Training, codec_for_batch, has_drifted, may_pause
 
@@ -124,15 +124,15 @@ class Sketched:
         if params.p is not None or params.R is not None:
             raise InvalidInputError("p and R set a cascade; this method probes inverted lists: set effort or nprobe")
         if params.recall is not None:
-            return Probe(recall=params.recall, recall_at=RecallCurve.KS[-1], beam=params.beam)
+            return Probe(recall=params.recall, recall_at=RecallCurve.KS[-1], beam=params.beam, like=params.like)
         effort = self.effort if params.effort is None else params.effort
-        return Probe(effort, nprobe=params.nprobe, recall=self.recall, beam=params.beam)
+        return Probe(effort, nprobe=params.nprobe, recall=self.recall, beam=params.beam, like=params.like)
 
     def search(
         self, segments: Segments, metric: Metric, visible: Sequence[Mask | Ids] | None, graph: StoredGraph | None
     ) -> ListSearch:
         """Return the search of some segments. visible: their rows that can be found; None means all."""
-        return ListSearch(ListSearcher(segments, visible, graph=graph), metric)
+        return ListSearch(segments, metric, visible, graph)
 
     def operations(self, segments: Segments, probe: Probe) -> float:
         """Return about how many operations a search takes after it has compared the query with the units.

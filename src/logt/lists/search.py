@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from logt._internal.segment import as_row_mask, models
 from logt._internal.threads import SERIAL, Workers, split_range
 from logt._internal.types import Array, Floats, Ids, Mask, Metric
 from logt._internal.validation import MAX_NORM, MIN_NORM
+from logt.errors import InvalidInputError
 from logt.graph.stored_graph import StoredGraph
 from logt.lists.codec import Codec
 from logt.lists.graph_nodes import no_nodes, nodes_of
@@ -47,10 +49,12 @@ class ListSearcher:
         codecs: Sequence[Codec] | None = None,
         totals: Sequence[ListTotals] | None = None,
         graph: StoredGraph | None = None,
+        like: str | None = None,
     ):
         """visible: the rows of each segment that can be found, as a mask or as a list; None means all.
 
-        codecs, totals: of the whole index, if the segments are those of one shard. graph: the neighbor graph.
+        codecs, totals: of the whole index, if the segments are those of one shard. graph: the neighbor graph. like:
+        the kind of queries.
         """
         self._searcher = _kernels.ListSearcher()
         self._segments = list(segments)
@@ -58,14 +62,19 @@ class ListSearcher:
         self.codecs: list[Codec] = models(self._segments) if codecs is None else list(codecs)
         self.distances: bool = any(len(segment.bias) for segment in segments)
         refine = any(len(segment.refinement_scale) for segment in segments)
-        self.curves: list[RecallCurve] = [codec.curve for codec in self.codecs if codec.curve]
-        depths = (codec.depths for codec in self.codecs)
+        used = [codec.of_kind(like) for codec in self.codecs]
+        self.curves: list[RecallCurve] = [codec.curve for codec in used if codec.curve]
+        self._like = like
+        depths = (codec.depths for codec in used)
         self.depths: CandidateDepths | None = CandidateDepths.total(depths) if refine else None
         self.count: int = 0
         self._listed: dict[int, Codec] = {}  # codecs whose lists are read one by one
         self._efforts: dict[bool, Floats] = {}
         self.graph_bytes: int = 0
-        numbers = {id(codec): codec.add_to(self._searcher, distances=self.distances) for codec in self.codecs}
+        numbers = {
+            id(codec): kind.add_to(self._searcher, distances=self.distances)
+            for codec, kind in zip(self.codecs, used, strict=True)
+        }
         for number, segment in enumerate(segments):
             self.count += self._add(segment, numbers[id(segment.codec)], None if visible is None else visible[number])
         for part in totals or ():
@@ -118,11 +127,17 @@ class ListSearcher:
     def limits(self, probe: Probe, k: int) -> ScanLimits:
         """Return how much a search for k results reads; it follows from the measured curves of the codecs."""
         graph = self.graph
-        linked = None if graph is None else [RecallCurve(graph.recall)] if graph.recall.size else []
-        limits = search_limits(probe, k, self.depths, self.curves, linked)
+        limits = search_limits(probe, k, self.depths, self.curves, None if graph is None else self._linked(graph))
         if graph is not None and limits.beam and probe.beam is None:  # removed vectors lead nowhere
             limits = limits._replace(beam=round(limits.beam * len(graph) / max(graph.count, 1)))
         return limits
+
+    def _linked(self, graph: StoredGraph) -> list[RecallCurve]:
+        """Return the curves of searches on the graph, none if these were not measured."""
+        if self._like is None:
+            return [RecallCurve(graph.recall)] if graph.recall.size else []
+        kinds = [codec.kinds[self._like] for codec in self.codecs if self._like in codec.kinds]
+        return [kind.linked for kind in kinds if kind.neighbors == graph.k]
 
     def efforts(self, *, linked: bool) -> Floats:
         """Return the effort at which a search reads 0, 1, ... lists, if it does so in one round."""
@@ -206,31 +221,64 @@ class ListSearcher:
 
 @dataclass(frozen=True)
 class ListSearch:
-    """The search of an index: as that of its searcher, with scores as users see them."""
+    """The search of an index: as that of a searcher, with scores as users see them."""
 
-    searcher: ListSearcher
+    segments: Sequence[ListSegment]
     metric: Metric
+    visible: Sequence[Mask | Ids] | None = None
+    graph: StoredGraph | None = None
+
+    @cached_property
+    def searcher(self) -> ListSearcher:
+        """The searcher for queries of no special kind."""
+        return ListSearcher(self.segments, self.visible, graph=self.graph)
+
+    @cached_property
+    def _of_kind(self) -> dict[str, ListSearcher]:
+        return {}
+
+    def _searcher_for(self, like: str | None) -> ListSearcher:
+        """Return the searcher for a kind of queries."""
+        if like is None or not self.segments:
+            return self.searcher
+        if like not in self._of_kind:
+            known = sorted({name for codec in models(self.segments) for name in codec.kinds})
+            if like not in known:
+                names = ", ".join(map(repr, known)) or "none"
+                raise InvalidInputError(
+                    f"the index was not tuned with queries like {like!r}: index.tune(Q, name={like!r}) does that. "
+                    f"Known kinds: {names}"
+                )
+            self._of_kind[like] = ListSearcher(self.segments, self.visible, graph=self.graph, like=like)
+        return self._of_kind[like]
 
     def search(self, Q: Floats, k: int, probe: Probe, workers: Workers = SERIAL) -> SearchResult:
         """Return (scores, ids), (nq, at most k) each, best first."""
-        limits = self.searcher.limits(probe, k)
-        scores, ids, counts = self.searcher.search(Q, k, limits, workers)
-        efforts = self.searcher.efforts(linked=limits.beam > 0)
+        searcher = self._searcher_for(probe.like)
+        limits = searcher.limits(probe, k)
+        scores, ids, counts = searcher.search(Q, k, limits, workers)
+        efforts = searcher.efforts(linked=limits.beam > 0)
         return SearchResult(user_scores(scores, self.metric), ids).with_reads(efforts[counts[:, 0]], counts[:, 4])
 
     def prepare(self, k: int, probe: Probe) -> PreparedSearch | None:
         """Return the search for k results of one query."""
-        return self.searcher.prepare(k, self.searcher.limits(probe, k), cosine=self.metric == "cosine")
+        searcher = self._searcher_for(probe.like)
+        return searcher.prepare(k, searcher.limits(probe, k), cosine=self.metric == "cosine")
 
     def all_scores(self, q: Floats) -> Iterator[tuple[Floats, Ids]]:
-        """Yield (scores, ids) of all visible vectors, block by block."""
-        for scores, ids in self.searcher.all_scores(q):
-            yield user_scores(scores, self.metric), ids
+        """Return (scores, ids) of all visible vectors, block by block."""
+        return all_user_scores(self.searcher, self.metric, q)
 
     @property
     def nbytes(self) -> int:
         """The bytes of what the search keeps beside the segments and the graph."""
         return self.searcher.graph_bytes
+
+
+def all_user_scores(searcher: ListSearcher, metric: Metric, q: Floats) -> Iterator[tuple[Floats, Ids]]:
+    """Yield (scores as users see them, ids) of all visible vectors, block by block."""
+    for scores, ids in searcher.all_scores(q):
+        yield user_scores(scores, metric), ids
 
 
 def search_limits(

@@ -94,6 +94,7 @@ class SearchOptions(TypedDict, total=False):
 
     effort: from 0 (fastest) to 1 (everything is scanned); by default that of the index.
     recall: the fraction of what a full read finds, instead of an effort.
+    like: the kind of the queries, by the name that the index was tuned with.
     rerank: "diffusion" re-ranks the results on the neighbor graph of the index, if it has one.
     wanted: only these ids can be found.
     unwanted: these ids are not among the results.
@@ -101,6 +102,7 @@ class SearchOptions(TypedDict, total=False):
 
     effort: float | None
     recall: float | None
+    like: str | None
     rerank: Rerank
     wanted: Iterable[Id] | None
     unwanted: Iterable[Id] | None

@@ -49,6 +49,7 @@ class SearchOptions:
 
     effort: float | None = None
     recall: float | None = None
+    like: str | None = None
     rerank: Rerank = None
     wanted: Sequence[Id] | None = None
     unwanted: Sequence[Id] = ()
@@ -200,7 +201,7 @@ class BaseCollection(ABC):
 
     def find(self, Q: Any, k: int, options: SearchOptions) -> SearchResult:
         """Search the index, also for unwanted ids; uses one thread because requests already run in parallel."""
-        limits: SearchSettings = {"effort": options.effort, "recall": options.recall}
+        limits: SearchSettings = {"effort": options.effort, "recall": options.recall, "like": options.like}
         return self.index.search(Q, k, filter=options.wanted, rerank=options.rerank, threads=1, **limits)
 
     def check_known(self, ids: Iterable[object]) -> None:

@@ -33,7 +33,7 @@ class DeviceCollection(BaseCollection):
     def find(self, Q: Any, k: int, options: SearchOptions) -> SearchResult:
         if options.wanted is not None:
             return super().find(Q, k, options)
-        limits = {"effort": options.effort, "recall": options.recall, "rerank": options.rerank}
+        limits = {"effort": options.effort, "recall": options.recall, "like": options.like, "rerank": options.rerank}
         return self._gathered.search(np.asarray(Q, np.float32), k, **limits)
 
     def refresh(self) -> None:

@@ -37,6 +37,7 @@ RerankField = Annotated[
     Rerank,
     Field(description="Re-rank the results on the neighbor graph of the index, if rerank of /api/v1/info is true."),
 ]
+LikeField = Annotated[str | None, Field(description="The kind of the queries, by the name it was tuned with.")]
 BoxField = Annotated[
     tuple[float, float, float, float],
     Field(description="Left, top, right, bottom of the upright photo, as fractions (0 to 1) or in whole pixels."),
@@ -53,13 +54,16 @@ class SearchRequest(RequestBody):
     k: K = 10
     effort: Effort = None
     recall: Recall = None
+    like: LikeField = None
     rerank: RerankField = None
     filter: FilterField = None
 
     @property
     def options(self) -> SearchOptions:
         ids = self.filter or {}
-        return SearchOptions(self.effort, self.recall, self.rerank, ids.get("wanted"), ids.get("unwanted", ()))
+        return SearchOptions(
+            self.effort, self.recall, self.like, self.rerank, ids.get("wanted"), ids.get("unwanted", ())
+        )
 
 
 class VectorSearchRequest(SearchRequest):
