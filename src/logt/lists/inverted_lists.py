@@ -28,7 +28,7 @@ _CHANGES = 0.2  # of the results that may be new in the last round
 _SURE = (
     0.95  # recall: searches for it start and go on as below at any effort, as queries may be unlike the collection
 )
-_SURE_CHANGES, _SURE_LISTS = 0.1, 0.35  # as _CHANGES, and as `ScanLimits.lists` with a neighbor graph
+_SURE_CHANGES, _SURE_LISTS = 0.1, 0.35  # as _CHANGES, and the least `ScanLimits.lists`
 _MANY = 1 << 62  # as good as infinite
 
 
@@ -98,19 +98,19 @@ class Probe:
 
     A search decodes the codes of the M**p lists with the highest scores, of all M, where p = effort**(2/3): one at
     effort 0. It begins with 0.3 · M**p of them, and goes on in rounds of 3.5 times as many in all, until at most
-    max(0.2, 1 − 8 · effort) of the results were found in the last round; 0.1 if the effort follows from a recall of
-    at least 0.95, as of the default. A query that is less like the memory vectors than 90 % of the collection's own
-    vectors, or than 99 %, begins with 0.8 · M**p + 3 or + 24 lists, goes on in rounds of 3 times as many, until half
-    as many or none of the results are new, and reads more of each vector (readers.hpp). A search reads the residual
-    of vectors that can still be among the results: whose estimate is too low by at most max(3.6, 6.1 · p − 0.85)
-    deviations; 1.6 times as many in the first list of a round, 0.85 times as many in the last. With a neighbor graph
-    it decodes fewer lists, M**(0.8 · effort + 0.2 · effort⁸) or M**0.35 for such a recall, and goes on to the
-    neighbors of the best candidates, and to theirs, until those of the `beam` best are known. With r = max(k, 10),
-    the beam is r · (0.4 + 2.4 · effort) up to effort 0.25, and r + 480 · e² from there, where e goes from 0 to 1; of
-    more in proportion, where some vectors of the graph were removed. It reads the residual of a vector in a list
-    whose estimate is too low by at most 3.5 − e + 0.8 · effort⁸ deviations, and of a neighbor by 4.6 − 2.4 · e + 1.8
-    · effort⁸; for more results than 10, with a smaller e: the fewer candidates there are for each result, the nearer
-    are results to the last candidate.
+    max(0.2, 1 − 8 · effort) of the results were found in the last round. If the effort follows from a recall of at
+    least 0.95, as by default, p is at least 0.35 and at most 0.1 of the results may be new. A query that is less like
+    the memory vectors than 90 % of the collection's own vectors, or than 99 %, begins with 0.8 · M**p + 3 or + 24
+    lists, goes on in rounds of 3 times as many, until half as many or none of the results are new, and reads more of
+    each vector (readers.hpp). A search reads the residual of vectors that can still be among the results: whose
+    estimate is too low by at most max(3.6, 6.1 · p − 0.85) deviations; 1.6 times as many in the first list of a
+    round, 0.85 times as many in the last. With a neighbor graph it decodes fewer lists, M**(0.8 · effort + 0.2 ·
+    effort⁸), and goes on to the neighbors of the best candidates, and to theirs, until those of the `beam` best are
+    known. With r = max(k, 10), the beam is r · (0.4 + 2.4 · effort) up to effort 0.25, and r + 480 · e² from there,
+    where e goes from 0 to 1; of more in proportion, where some vectors of the graph were removed. It reads the
+    residual of a vector in a list whose estimate is too low by at most 3.5 − e + 0.8 · effort⁸ deviations, and of a
+    neighbor by 4.6 − 2.4 · e + 1.8 · effort⁸; for more results than 10, with a smaller e: the fewer candidates there
+    are for each result, the nearer are results to the last candidate.
 
     effort: 1 reads everything. None uses the effort that finds the fraction `recall` of what a full read finds, by
     the measured curve of the collection. nprobe: the number of lists, the same for all queries, without rounds.
@@ -153,7 +153,7 @@ class Probe:
         last = effort**8  # what only the last results need
         sure = self.effort is None and self.recall >= _SURE
         lists = _exponent(effort, linked=linked)
-        if linked and sure:
+        if sure:
             lists = max(lists, _SURE_LISTS)
         return ScanLimits(
             lists=lists,
