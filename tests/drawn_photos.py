@@ -39,16 +39,3 @@ def finds_itself(photos, path):
     """Return whether the best match of a photo is the photo itself."""
     name, score = best_match(photos, path)
     return name == path.name and score > 0.97
-
-
-def read_files(folder):
-    """Return the bytes of all files in a folder and its subfolders."""
-    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def flip_byte(path, at):
-    """Change one bit of a file, in a new file: readers may have mapped the old one."""
-    data = bytearray(path.read_bytes())
-    data[at] ^= 1
-    path.unlink()
-    path.write_bytes(data)

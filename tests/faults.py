@@ -17,9 +17,9 @@ def every(count, step):
 
 
 def contents(folder):
-    """The bytes of all files of a folder but the lock."""
-    paths = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
-    return {path.relative_to(folder): path.read_bytes() for path in paths}
+    """The bytes of all files of a folder but the lock, by name."""
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".lock")
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
 def damage(path, at=-1):

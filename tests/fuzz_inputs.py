@@ -12,19 +12,16 @@ from fnmatch import fnmatch
 from io import BytesIO
 from pathlib import Path
 
+from faults import contents
+
 MAX_INPUT = 1 << 20
-
-
-def files_of(folder):
-    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".lock"]
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
 def written(write):
     """Return the files that a function writes to a folder."""
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder))
-        return files_of(Path(folder))
+        return contents(Path(folder))
 
 
 def pack(files):

@@ -15,7 +15,8 @@ from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
-from fuzz_inputs import files_of, written
+from faults import contents
+from fuzz_inputs import written
 from fuzz_photos import (
     X,
     all_of,
@@ -83,7 +84,7 @@ def index_seeds():
     return [
         written(linked),
         written(with_items),
-        *map(files_of, sorted(path for path in GOLDEN.iterdir() if path.is_dir())),
+        *map(contents, sorted(path for path in GOLDEN.iterdir() if path.is_dir())),
     ]
 
 
@@ -123,7 +124,7 @@ def search_url(folder):
     sign(folder)
     disk = memory_files()
     disk.rm("/fuzz", recursive=True) if disk.exists("/fuzz") else None
-    for name, data in files_of(folder).items():
+    for name, data in contents(folder).items():
         disk.pipe(f"/fuzz/{name.replace('manifest.json', 'manifest-000000000001.json')}", data)
     with patch.dict(os.environ, LOGT_CACHE=str(folder / "cache")):
         search_index("memory://fuzz")

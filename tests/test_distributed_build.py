@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pytest
 from exact_index import built, nearest, overlap
+from faults import contents
 
 import logt
 import logt.distributed
@@ -45,10 +46,6 @@ def reference(tmp_path_factory, sources):
     return out
 
 
-def content(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
 def test_blocks_are_equal_and_cover_all_sources_in_order():
     blocks = split_sources([("a", 5), ("b", 0), ("c", 1), ("d", 6)], 5)
     assert [block.rows for block in blocks] == [4, 4, 4]
@@ -67,8 +64,8 @@ def test_the_bytes_do_not_depend_on_the_number_of_workers_or_on_those_that_are_k
 
         logt.distributed.build(sources, tmp_path / "index", pool=pool, segment_size=SIZE, progress=kill_one)
     assert len(killed) == 4
-    assert content(tmp_path / "index") == content(reference)
-    assert not [name for name in content(reference) if name.startswith(("build-", "sample-"))]
+    assert contents(tmp_path / "index") == contents(reference)
+    assert not [name for name in contents(reference) if name.startswith(("build-", "sample-"))]
 
 
 def test_the_index_finds_what_an_index_in_memory_finds(sources, reference, vectors):
@@ -92,7 +89,7 @@ def test_a_build_that_was_stopped_ends_its_workers_and_resumes(sources, referenc
         logt.open(tmp_path / "index")
     done = logt.distributed.build(sources, tmp_path / "index", pool=pool, segment_size=SIZE)
     assert done.resumed >= 1
-    assert content(tmp_path / "index") == content(reference)
+    assert contents(tmp_path / "index") == contents(reference)
 
 
 @pytest.mark.parametrize("damage", ["[]", "{}", "a digit of a checksum"])
@@ -108,7 +105,7 @@ def test_damaged_records_of_a_stopped_build_are_not_used(sources, reference, tmp
         at = text.index('"checksum": "') + len('"checksum": "')
         record.write_text(damage if len(damage) == 2 else f"{text[:at]}{int(text[at], 16) ^ 1:x}{text[at + 1 :]}")
     logt.distributed.build(sources, tmp_path / "index", pool=pool, segment_size=SIZE)
-    assert content(tmp_path / "index") == content(reference)
+    assert contents(tmp_path / "index") == contents(reference)
 
 
 def test_a_killed_driver_leaves_the_old_index_and_resumes(sources, reference, tmp_path, pool):
@@ -153,8 +150,8 @@ def test_the_graph_does_not_depend_on_the_workers_or_on_a_stop_and_has_most_neig
     started = []
     logt.distributed.build(sources, tmp_path / "index", **settings, progress=lambda *about: started.append(about))
     assert max((total for what, _, total in started if what == "linking"), default=0) < 3  # regions
-    assert content(tmp_path / "index") == content(linked)
-    assert not [name for name in content(linked) if name.startswith(("build-", "links-"))]
+    assert contents(tmp_path / "index") == contents(linked)
+    assert not [name for name in contents(linked) if name.startswith(("build-", "links-"))]
     index = logt.open(linked)
     mine, all_of_it = index.links, index.graph(10)
     assert overlap(mine.rows.reshape(-1, 10), all_of_it.rows.reshape(-1, 10)) > 0.7  # without any clusters
@@ -180,7 +177,7 @@ def test_the_graph_of_one_segment_is_that_of_link(sources, tmp_path, pool):
     mine = logt.open(tmp_path / "index")
     assert mine.generation == 2
     logt.distributed.build(sources, tmp_path / "other", pool=pool, link=10)
-    graphs = [{n: b for n, b in content(tmp_path / f).items() if n[:6] == "graph-"} for f in ("index", "other")]
+    graphs = [{n: b for n, b in contents(tmp_path / f).items() if n[:6] == "graph-"} for f in ("index", "other")]
     assert graphs[0] == graphs[1] != {}
 
 
@@ -198,7 +195,7 @@ def test_sources_may_be_of_different_types(sources, reference, tmp_path, pool):
         X[3000:].tofile(file)
     files = [tmp_path / name for name in ("1.parquet", "2.h5", "3.fbin")]
     logt.distributed.build(files, tmp_path / "index", pool=pool, segment_size=SIZE)
-    assert content(tmp_path / "index") == content(reference)
+    assert contents(tmp_path / "index") == contents(reference)
 
 
 def test_methods_of_the_paper_give_the_segments_of_an_index_in_memory(sources, tmp_path, pool):
@@ -206,7 +203,7 @@ def test_methods_of_the_paper_give_the_segments_of_an_index_in_memory(sources, t
     logt.distributed.build(sources, tmp_path / "index", method=method, pool=pool, segment_size=SIZE)
     X = np.concatenate([np.load(source) for source in sources])
     built(X, method=method, segment_size=SIZE).save(tmp_path / "other")
-    mine, others = content(tmp_path / "index"), content(tmp_path / "other")
+    mine, others = contents(tmp_path / "index"), contents(tmp_path / "other")
     assert {n: mine[n] for n in mine if "segment-" in n} == {n: others[n] for n in others if "segment-" in n}
 
 

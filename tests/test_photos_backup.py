@@ -6,7 +6,8 @@ import json
 import shutil
 
 import pytest
-from drawn_photos import counts, draw, finds_itself, flip_byte, read_files
+from drawn_photos import counts, draw, finds_itself
+from faults import contents, damage
 
 from logt.errors import CorruptIndexError, InvalidInputError, LockedError
 from logt.photos import Photos, update
@@ -16,18 +17,18 @@ from logt.storage.lock import Lock
 
 
 def damage_segment(album):
-    flip_byte(next((album / ".logt").glob("vectors-*/segment-*")), -1)
+    damage(next((album / ".logt").glob("vectors-*/segment-*")))
 
 
 def test_verify_and_info_read_an_index_of_photos_and_write_nothing(album, tmp_path, run_logt):
-    before = read_files(album / ".logt")
+    before = contents(album / ".logt")
     for path in (album, album / ".logt"):
         assert "OK; 5 photos" in run_logt("verify", path)
     report = json.loads(run_logt("info", album, "--json"))
     assert (report["vectors"], report["photos"]) == (5, str(album))
     assert "sketched(bits=4)" in run_logt("info", album)
     run_logt("backup", album, tmp_path / "copy")
-    assert read_files(album / ".logt") == before
+    assert contents(album / ".logt") == before
     for name in ("photos.json", "catalog.sqlite"):
         right = (album / ".logt" / name).read_bytes()
         (album / ".logt" / name).write_bytes(b"x" * 5000)
@@ -45,9 +46,9 @@ def test_a_backup_is_restored_in_the_place_of_a_newer_or_a_lost_index(album, tmp
     assert Photos.open(tmp_path / "copy").folder == album
     draw(album / "new.png", 77)
     update(album)
-    reader, before = Photos.open(album), read_files(album / ".logt")
+    reader, before = Photos.open(album), contents(album / ".logt")
     assert "--overwrite" in run_logt("restore", tmp_path / "copy", album / ".logt", ok=False)
-    assert read_files(album / ".logt") == before
+    assert contents(album / ".logt") == before
     assert "5 photos" in run_logt("restore", tmp_path / "copy", album / ".logt", "--overwrite")
     assert "new.png" in reader.index
     reader.refresh()
@@ -109,9 +110,9 @@ def test_what_a_killed_copy_left_blocks_neither_the_next_nor_a_run_with_another_
 
 def test_a_repaired_index_of_photos_reads_the_lost_ones_again(album, run_logt):
     damage_segment(album)
-    before = read_files(album / ".logt")
+    before = contents(album / ".logt")
     assert "a.png" in run_logt("repair", album, ok=False)
-    assert read_files(album / ".logt") == before
+    assert contents(album / ".logt") == before
     assert "logt images index" in run_logt("repair", album, "--yes")
     assert counts(update(album)) == (5, 0, 0, 0, 0)
     assert finds_itself(Photos.open(album), album / "a.png")

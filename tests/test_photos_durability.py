@@ -12,15 +12,14 @@ import sys
 from contextlib import closing, suppress
 
 import pytest
-from drawn_photos import counts, draw, finds_itself, flip_byte, read_files
+from drawn_photos import counts, draw, finds_itself
+from faults import TORTURE, contents, damage
 
 from logt.errors import CorruptIndexError, FormatVersionError, InvalidInputError, LockedError
 from logt.photos import Photos, update
 from logt.photos.index_folder import IndexFolder
 from logt.photos.manifest import MANIFEST_FILE, PhotoManifest, _checksum
 from logt.storage.lock import Lock
-
-TORTURE = "LOGT_TORTURE" in os.environ  # `make torture`: the long form
 
 KILLED = """
 import json, os, signal, sys
@@ -106,17 +105,17 @@ def test_damage_is_reported_and_nothing_is_removed_without_rebuild(album, damage
     home = album / ".logt"
     vectors = next(home.glob("vectors-*"))
     if damaged == "segment":
-        flip_byte(next(vectors.glob("segment-*")), -1)
+        damage(next(vectors.glob("segment-*")))
     elif damaged == "vectors":
         shutil.rmtree(vectors)
     elif damaged == "whitening":
-        flip_byte(next(home.glob("whitening-*")), -1)
+        damage(next(home.glob("whitening-*")))
     else:
         (home / "catalog.sqlite" if damaged == "catalog" else vectors / "manifest.json").write_text("{}")
-    before = read_files(home)
+    before = contents(home)
     with pytest.raises(CorruptIndexError, match="logt images index --rebuild"):
         update(album)
-    assert read_files(home) == before
+    assert contents(home) == before
     descriptors_are_read_again = damaged == "catalog"
     assert update(album, rebuild=True).added == (5 if descriptors_are_read_again else 0)
     assert finds_itself(Photos.open(home), album / "a.png")
@@ -153,7 +152,7 @@ def test_a_damaged_manifest_or_one_of_another_format_is_refused(album, small, te
 
 @pytest.mark.parametrize("rebuild", [False, True])
 def test_an_error_of_the_disk_is_not_damage_and_removes_nothing(album, monkeypatch, rebuild):
-    before = read_files(album / ".logt")
+    before = contents(album / ".logt")
     real = os.open
 
     def failing(path, *args, **kwargs):
@@ -166,7 +165,7 @@ def test_an_error_of_the_disk_is_not_damage_and_removes_nothing(album, monkeypat
         with pytest.raises(OSError, match="Input/output error") as raised:
             update(album, rebuild=rebuild)
     assert not isinstance(raised.value, CorruptIndexError)
-    assert read_files(album / ".logt") == before
+    assert contents(album / ".logt") == before
     assert counts(update(album)) == (0, 0, 0, 5, 0)
 
 

@@ -14,18 +14,25 @@ from logt.photos import Photos, extraction, indexer, update
 COUNT = 30
 
 
-@pytest.fixture(params=[False, True], ids=["descriptors", "vectors"])
-def album(request, tmp_path, small, monkeypatch):
+@pytest.fixture(scope="module", params=[False, True], ids=["descriptors", "vectors"])
+def whole(request, tmp_path_factory, small):
     """A linked folder whose catalog has descriptors, or has dropped them after a final whitening."""
-    if request.param:
-        monkeypatch.setattr(indexer, "FINAL_COUNT", 20)
+    folder = tmp_path_factory.mktemp("whole") / "photos"
     for seed in range(COUNT):
-        draw(tmp_path / "photos" / f"{seed}.png", seed)
-    update(tmp_path / "photos", model=small)
-    with Index.open(next((tmp_path / "photos" / ".logt").glob("vectors-*")), "a") as index:
-        index.link(5)
-        index.save()
-    return tmp_path / "photos"
+        draw(folder / f"{seed}.png", seed)
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param:
+            patch.setattr(indexer, "FINAL_COUNT", 20)
+        update(folder, model=small)
+        with Index.open(next((folder / ".logt").glob("vectors-*")), "a") as index:
+            index.link(5)
+            index.save()
+        yield folder
+
+
+@pytest.fixture
+def album(whole, tmp_path):
+    return shutil.copytree(whole, tmp_path / "photos")
 
 
 @pytest.fixture

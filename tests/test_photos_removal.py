@@ -6,7 +6,8 @@ import shutil
 from contextlib import closing
 
 import pytest
-from drawn_photos import counts, draw, indexed_names, read_files
+from drawn_photos import counts, draw, indexed_names
+from faults import contents
 
 from logt.errors import InvalidInputError
 from logt.photos import Photos, catalog, extraction, indexer, update
@@ -52,10 +53,10 @@ def remount(folder):
 @pytest.mark.parametrize("options", [{}, {"relearn": True}])
 def test_photos_of_a_folder_that_is_suddenly_empty_stay(trips, options):
     empty(trips / "disk")
-    before = read_files(trips / ".logt")
+    before = contents(trips / ".logt")
     with pytest.raises(InvalidInputError, match=r"/disk contains no photos, but its index has 20: .*--yes"):
         update(trips, **options)
-    assert read_files(trips / ".logt") == before
+    assert contents(trips / ".logt") == before
     (trips / "disk" / "readme.txt").write_text("mount a disk here")
     with pytest.raises(InvalidInputError, match="/disk contains no photos"):
         update(trips, **options)

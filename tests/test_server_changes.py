@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
+from exact_index import built
 from server_testing import API, error_message, open_client, raise_disk_full, result_ids, wait_until
 
 import logt
@@ -19,14 +21,19 @@ def X(vectors):
     return vectors(200, 32)
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, X):
+    folder = tmp_path_factory.mktemp("whole") / "index"
+    built(X).save(folder)
+    return folder
+
+
 @pytest.fixture
-def client(request, tmp_path, X):
+def client(request, whole, tmp_path):
     """A client of a server with 200 vectors and integer ids, and with the settings that a test parametrizes."""
-    index = logt.Index(32)
-    index.add(X)
-    index.save(tmp_path / "index")
-    with open_client(VectorCollection(tmp_path / "index"), **getattr(request, "param", {})) as client:
-        client.folder = tmp_path / "index"
+    folder = shutil.copytree(whole, tmp_path / "index")
+    with open_client(VectorCollection(folder), **getattr(request, "param", {})) as client:
+        client.folder = folder
         yield client
 
 

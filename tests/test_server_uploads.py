@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import numpy as np
@@ -34,26 +35,36 @@ class RandomDescriptors:
         return [(x, ImageDetails(64, 48, "")) for x in X]
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, small):
+    """A folder of 20 photos and its index; `serve` copies them."""
+    return index_photos(tmp_path_factory.mktemp("whole"), 20, small)
+
+
+def index_photos(folder, count, model):
+    for number in range(count):
+        (folder / f"{number}.jpg").write_text(str(number))
+    update(folder, model=model, extract=RandomDescriptors())
+    return folder
+
+
 @pytest.fixture
-def serve(tmp_path, small):
+def serve(tmp_path, whole, small):
     """serve(count) -> a client of a server with so many photos, which allows uploads."""
-    clients = []
+    with ExitStack() as stack:
 
-    def start(count):
-        folder = tmp_path / f"{count} photos"
-        folder.mkdir()
-        for number in range(count):
-            (folder / f"{number}.jpg").write_text(str(number))
-        update(folder, model=small, extract=RandomDescriptors())
-        manager = open_client(open_collection(folder, allow_uploads=True), refresh_seconds=60)
-        clients.append(manager)
-        client = manager.__enter__()
-        client.folder = folder
-        return client
+        def start(count=20):
+            folder = tmp_path / f"{count} photos"
+            if count == 20:
+                shutil.copytree(whole, folder)
+            else:
+                folder.mkdir()
+                index_photos(folder, count, small)
+            client = stack.enter_context(open_client(open_collection(folder, allow_uploads=True), refresh_seconds=60))
+            client.folder = folder
+            return client
 
-    yield start
-    for manager in clients:
-        manager.__exit__(None, None, None)
+        yield start
 
 
 def upload(client, number=0):
@@ -98,7 +109,7 @@ def test_an_upload_and_its_removal_neither_open_the_index_nor_scan_the_folder_no
 
 
 def test_an_index_with_uploads_can_be_compacted(serve):
-    client = serve(20)
+    client = serve()
     photo_id = upload(client).json()["id"]
     remove(client, photo_id)
     assert client.post(f"{API}/compact").json()["vectors"] == 20
@@ -114,7 +125,7 @@ def test_uploads_that_wait_are_indexed_together(serve, monkeypatch):
         return add(writer, photos, model)
 
     monkeypatch.setattr(PhotoWriter, "add", wait_and_add)
-    client = serve(20)
+    client = serve()
     with ThreadPoolExecutor(5) as pool:
         first = pool.submit(upload, client, 0)
         wait_until(lambda: sizes)
@@ -128,7 +139,7 @@ def test_uploads_that_wait_are_indexed_together(serve, monkeypatch):
 
 
 def test_an_upload_leaves_what_indexing_the_folder_would(serve, small):
-    client = serve(20)
+    client = serve()
     photo_id = upload(client).json()["id"]
     photos = Photos.open(client.folder)
     vector = photos.index.reconstruct([photo_id])
@@ -143,7 +154,7 @@ def test_an_upload_leaves_what_indexing_the_folder_would(serve, small):
 
 
 def test_an_upload_that_cannot_be_saved_leaves_neither_a_file_nor_a_row_and_can_be_repeated(serve, monkeypatch):
-    client = serve(20)
+    client = serve()
     with monkeypatch.context() as patch:
         patch.setattr("logt.storage.changes.append_to_file", raise_disk_full)
         error_message(upload(client), 500, "internal")
@@ -155,7 +166,7 @@ def test_an_upload_that_cannot_be_saved_leaves_neither_a_file_nor_a_row_and_can_
 
 
 def test_an_upload_that_was_killed_before_its_vector_was_saved_is_indexed_by_the_next_run(serve):
-    client = serve(20)
+    client = serve()
     path = client.folder / "uploads" / "a.jpg"
     path.parent.mkdir()
     path.write_bytes(encode_jpeg(draw_scene(0)))
@@ -168,7 +179,7 @@ def test_an_upload_that_was_killed_before_its_vector_was_saved_is_indexed_by_the
 
 
 def test_photos_that_were_indexed_meanwhile_stay(serve):
-    client = serve(20)
+    client = serve()
     upload(client, 0)
     (client.folder / "new.jpg").write_bytes(encode_jpeg(draw_scene(7)))
     (client.folder / "3.jpg").unlink()
@@ -205,7 +216,7 @@ def test_an_upload_during_an_interrupted_relearning_completes_it(tmp_path, small
 
 def test_after_a_final_whitening_no_descriptor_is_kept(serve, monkeypatch):
     monkeypatch.setattr(indexer, "FINAL_COUNT", 10)
-    client = serve(20)
+    client = serve(30)
     upload(client)
     with closing(Catalog(client.folder / ".logt")) as catalog:
         assert catalog._connection.execute("SELECT count(descriptor) FROM photos").fetchone() == (0,)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shutil
 import threading
 import time
 
@@ -17,12 +18,17 @@ from logt.lists.codec import Codec
 from logt.storage import verification
 
 
-@pytest.fixture
-def path(tmp_path, vectors):
-    index = logt.Index(16)
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, vectors):
+    index, folder = logt.Index(16), tmp_path_factory.mktemp("whole") / "index"
     index.add(vectors(1200, 16))
-    index.save(tmp_path / "index")
-    return tmp_path / "index"
+    index.save(folder)
+    return folder
+
+
+@pytest.fixture
+def path(whole, tmp_path):
+    return shutil.copytree(whole, tmp_path / "index")
 
 
 @pytest.fixture
