@@ -95,6 +95,7 @@ def load_model(folder):
         TextEncoder.load(model)("red dog")
 
 
+@cache
 def photo_seeds():
     from drawn_photos import draw_folder
 

@@ -61,6 +61,7 @@ class Target:
 # --------------------------------------------------------------------------------------------------- indexes
 
 
+@cache
 def index_seeds():
     def linked(folder):
         index = logt.Index(8, segment_size=100)
@@ -142,6 +143,7 @@ def repair_index(folder):
 def log_seeds():
     """Indexes whose log is split into its changes: see `search_log`."""
     for files in index_seeds():
+        files = dict(files)
         (name,) = (name for name in files if name.endswith(".log"))
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / name).write_bytes(files.pop(name))

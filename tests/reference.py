@@ -89,17 +89,19 @@ def rotate(x, signs):
 
 
 def unpack(sign_bits, low_bits, bits):
-    """The integers of a residual code; bit i is bit (i % 128) // 16 of byte 16 * (i // 128) + i % 16."""
+    """The integers of residual codes (n, bytes); bit i is bit (i % 128) // 16 of byte 16 * (i // 128) + i % 16."""
 
-    def bit(code, i):
-        return int(code[16 * (i // 128) + i % 16]) >> (i % 128 // 16) & 1
+    def bit(codes, i):
+        return codes[:, 16 * (i // 128) + i % 16].astype(int) >> (i % 128 // 16) & 1
 
-    fields = [bit(sign_bits, j) << (bits[j] - 1) for j in range(len(bits))]
+    fields = np.empty((len(sign_bits), len(bits)), int)
+    for j in range(len(bits)):
+        fields[:, j] = bit(sign_bits, j) << (bits[j] - 1)
     at = 0
     for plane in range(1, max(bits, default=0)):
         for j in range(len(bits)):
             if bits[j] > plane:
-                fields[j] |= bit(low_bits, at) << (bits[j] - 1 - plane)
+                fields[:, j] |= bit(low_bits, at) << (bits[j] - 1 - plane)
                 at += 1
     return fields
 
@@ -111,13 +113,12 @@ def list_vectors(segment):
     bits = np.repeat(bands.bits, bands.size)[: bands.coded]
     unit = np.repeat(bands.deviation, bands.size)[: bands.coded] * np.array(STEPS)[bits]
     V = np.empty((len(segment.row), codec.dim))
+    fields = unpack(segment.sign_bits, segment.low_bits, bits)
+    lists = [j for j, length in enumerate(np.diff(segment.starts)) for _ in range(length)]
     for p, row in enumerate(segment.row.tolist()):
-        units = segment.unit[:, p].tolist()
-        if len(segment.starts):
-            units = [max(j for j in range(codec.units) if segment.starts[j] <= p), *units]
+        units = [*lists[p : p + 1], *segment.unit[:, p].tolist()]
         v = sum(segment.scale[p] * float(w) * Y[u] for w, u in zip(segment.weight[:, p], units, strict=True))
-        fields = np.array(unpack(segment.sign_bits[p], segment.low_bits[p], bits))
-        v[: bands.coded] += segment.factor[p] * unit * (fields - ((1 << bits) - 1) / 2)
+        v[: bands.coded] += segment.factor[p] * unit * (fields[p] - ((1 << bits) - 1) / 2)
         if codec.refine:
             v = v + segment.refinement_scale[row] * segment.refinement[row].astype(float)
         V[row] = v

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from exact_index import EXACT, METRICS
+from exact_index import EXACT, METRICS, built
 from faults import TORTURE
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -63,9 +63,7 @@ def test_compacting_frees_memory_and_changes_no_result(index, vectors):
 
 
 def test_the_memory_of_removed_vectors_is_freed_when_it_is_the_most(tmp_path, vectors):
-    index, X = logt.Index(8), vectors(4000, 8)
-    index.add(X, ids=[f"v{n}" for n in range(4000)])
-    index.link(3)
+    index = built(vectors(4000, 8), [f"v{n}" for n in range(4000)], link=3)
     index.save(tmp_path / "index")
     Q = vectors(5, 8, seed=2)
     with logt.open(tmp_path / "index", mode="a") as opened:
@@ -81,18 +79,18 @@ def test_the_memory_of_removed_vectors_is_freed_when_it_is_the_most(tmp_path, ve
     assert np.allclose(index.search(Q, 1200, effort=1).scores, expected.scores, atol=1e-6)
 
 
-def test_string_ids_that_are_not_used_do_not_pile_up(vectors):
-    index = logt.Index(8)
-    index.add(vectors(200, 8), ids=[f"v{n}" for n in range(200)])
-    for n in range(40):
+def test_string_ids_that_are_not_used_do_not_pile_up(vectors, monkeypatch):
+    monkeypatch.setattr("logt.engine.snapshot._LITTLE_WASTE", 100)
+    index = built(vectors(200, 8), [f"v{n}" for n in range(200)])
+    for n in range(8):
         index.remove(list(index.ids[:100]))
         index.add(vectors(100, 8, seed=n), ids=[f"round {n}, {m}" for m in range(100)])
-    assert len(index._snapshot.strings) < 2 * 200 + 1024 + 100
+    assert len(index._snapshot.strings) < 2 * 200 + 100 + 100
     assert len(index) == 200
     one = vectors(1, 8)
-    for _ in range(1500):
+    for _ in range(400):
         index.upsert(one, ["the same"])
-    assert len(index._snapshot.strings) < 2 * 201 + 1024 + 1
+    assert len(index._snapshot.strings) < 2 * 201 + 100 + 1
 
 
 def test_a_refused_upsert_changes_nothing(index, vectors):

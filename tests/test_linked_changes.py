@@ -111,24 +111,24 @@ def test_an_older_snapshot_is_searched_as_before(index, collection):
 
 @pytest.mark.parametrize("most", [100, 10_000])
 def test_vectors_that_are_added_one_by_one_are_found_and_linked(index, collection, most, monkeypatch):
-    X, Q = collection
+    (X, Q), new = collection, 250
     monkeypatch.setattr(linking, "MIN_LINKED", most)
     times, linked = [], linking._linked
     monkeypatch.setattr(linking, "_linked", lambda *given: times.append(1) or linked(*given))
     with unmeasured():
-        for row in X[N : N + 700]:
+        for row in X[N : N + new]:
             index.add(row[None])
-    assert len(times) == 700 // (most + 1)
+    assert len(times) == new // (most + 1)
     assert index.report()["linked"] == N + len(times) * (most + 1)
-    truth = nearest(X[: N + 700], Q, K, index.metric)
+    truth = nearest(X[: N + new], Q, K, index.metric)
     fresh = copy.copy(index)
     fresh.link(12)
     accuracy = [overlap(each.search(Q, K, nprobe=4, beam=40).ids, truth) for each in (index, fresh)]
     assert accuracy[0] > accuracy[1] - 0.05
     links = index.links
-    assert len(links) == N + 700
-    unit = X[: N + 700] / np.linalg.norm(X[: N + 700], axis=1, keepdims=True)
-    rows = np.arange(N, N + 700)
+    assert len(links) == N + new
+    unit = X[: N + new] / np.linalg.norm(X[: N + new], axis=1, keepdims=True)
+    rows = np.arange(N, N + new)
     wanted = np.argsort(-unit[rows] @ unit.T, axis=1)[:, 1:13]
     assert overlap([links.neighbors(row)[0] for row in rows], wanted) > 0.8
     ids, similarity = links.neighbors(N)
