@@ -47,6 +47,12 @@ def nearest(X, Q, k=10, metric="cosine"):
     return np.argsort(-scores, axis=1, kind="stable")[:, :k]
 
 
+def assert_same(found, expected):
+    """Check that two searches have the same ids and scores."""
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    np.testing.assert_array_equal(found.scores, expected.scores)
+
+
 def overlap(found, wanted):
     """Return the mean fraction of the wanted ids of each query that are among the found ones."""
     return np.mean([np.isin(mine, ids).mean() for ids, mine in zip(found, wanted, strict=True)])

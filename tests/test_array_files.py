@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from exact_index import built
 from safetensors.numpy import load
 
 import logt
@@ -56,9 +57,7 @@ def large_pages(folder):
 
 @pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="a system without large pages")
 def test_what_searches_read_is_mapped_in_large_pages(tmp_path, rng, monkeypatch):
-    index = logt.Index(64)
-    index.add(rng.standard_normal((300, 64), np.float32))
-    index.link(8)
+    index = built(rng.standard_normal((300, 64), np.float32), link=8)
     for name in ("small", "large"):
         index.save(tmp_path / name)
     opened = logt.open(tmp_path / "small")
@@ -73,9 +72,7 @@ def test_what_searches_read_is_mapped_in_large_pages(tmp_path, rng, monkeypatch)
 
 @pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="a system without large pages")
 def test_a_system_may_refuse_large_pages(tmp_path, rng, monkeypatch):
-    index = logt.Index(64)
-    index.add(rng.standard_normal((300, 64), np.float32))
-    index.save(tmp_path / "index")
+    built(rng.standard_normal((300, 64), np.float32)).save(tmp_path / "index")
     monkeypatch.setattr(mmap, "MADV_HUGEPAGE", 9999)  # an advice that no system knows
     assert len(logt.open(tmp_path / "index")) == 300
 

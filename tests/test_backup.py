@@ -6,8 +6,8 @@ import os
 import shutil
 import threading
 
-import numpy as np
 import pytest
+from exact_index import assert_same, built
 from faults import contents, damage, die_at, killed_in_child
 
 import logt
@@ -20,8 +20,7 @@ from logt.storage.backup import copy_index
 def whole(tmp_path_factory, vectors):
     X = vectors(130, 16)
     names = [f"v{i}" for i in range(130)]
-    index = logt.Index(16, segment_size=60)
-    index.add(X[:100], ids=names[:100])
+    index = built(X[:100], ids=names[:100], segment_size=60)
     index.remove(["v3"])
     folder = tmp_path_factory.mktemp("whole") / "source"
     index.save(folder)
@@ -39,16 +38,15 @@ def source(whole, tmp_path):
     return shutil.copytree(whole, tmp_path / "source")
 
 
-def same_answers(a, b, Q):
-    first, second = logt.open(a).search(Q, 10), logt.open(b).search(Q, 10)
-    return np.array_equal(first.ids, second.ids) and np.array_equal(first.scores, second.scores)
+def assert_same_answers(a, b, Q):
+    assert_same(logt.open(a).search(Q, 10), logt.open(b).search(Q, 10))
 
 
 def test_a_copy_gives_the_same_answers_and_leaves_the_index_as_it_is(source, tmp_path, vectors):
     before = contents(source)
     generation = copy_index(source, tmp_path / "new" / "copy")
     assert contents(source) == before
-    assert same_answers(source, tmp_path / "new" / "copy", vectors(20, 16))
+    assert_same_answers(source, tmp_path / "new" / "copy", vectors(20, 16))
     copy = logt.open(tmp_path / "new" / "copy")
     assert (len(copy), copy.generation) == (128, generation) == (128, logt.open(source).generation)
     with logt.open(tmp_path / "new" / "copy", "a") as changed:
@@ -72,7 +70,7 @@ def test_another_index_is_only_replaced_with_overwrite_and_its_readers_move_on(s
     assert reader.refresh()
     assert (len(reader), "a" in reader) == (128, False)
     assert reader.generation > generation
-    assert same_answers(source, tmp_path / "copy", vectors(20, 16))
+    assert_same_answers(source, tmp_path / "copy", vectors(20, 16))
 
 
 @pytest.mark.parametrize("log", [True, False])
@@ -141,9 +139,7 @@ def test_an_index_that_is_being_written_is_not_overwritten(source, tmp_path):
 
 def test_copies_of_an_index_under_a_writer_are_saved_states(tmp_path, vectors):
     X = vectors(400, 8)
-    index = logt.Index(8)
-    index.add(X[:40])
-    index.save(tmp_path / "index")
+    built(X[:40]).save(tmp_path / "index")
     states = {logt.open(tmp_path / "index").generation: 40}
     stop = threading.Event()
 
@@ -178,13 +174,11 @@ def copy_until_killed(source, target, n):
 def test_a_killed_copy_leaves_the_old_index_or_the_new_one_and_can_be_repeated(source, tmp_path, vectors, existing):
     target = tmp_path / "copy"
     if existing:
-        old = logt.Index(16)
-        old.add(vectors(50, 16, seed=3))
-        old.save(target)
+        built(vectors(50, 16, seed=3)).save(target)
     while killed_in_child(lambda: copy_until_killed(source, target, 1)):  # each run copies one file more
         if existing:
             assert len(logt.open(target)) == 50
         else:
             assert not (target / "manifest.json").exists()
     assert len(logt.open(target)) == 128
-    assert same_answers(source, target, vectors(20, 16))
+    assert_same_answers(source, target, vectors(20, 16))

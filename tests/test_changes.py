@@ -21,9 +21,12 @@ from logt.methods import gt, rnd, sketched, starred
 
 @pytest.fixture(params=METRICS)
 def index(request, vectors):
-    made = logt.Index(8, method=EXACT, metric=request.param, segment_size=15)
-    made.add(vectors(40, 8) * np.linspace(1, 3, 40, dtype=np.float32)[:, None])
-    return made
+    return built(
+        vectors(40, 8) * np.linspace(1, 3, 40, dtype=np.float32)[:, None],
+        method=EXACT,
+        metric=request.param,
+        segment_size=15,
+    )
 
 
 def everything(index):
@@ -108,8 +111,7 @@ def test_indexes_that_cannot_be_merged_are_refused(index, vectors):
     ):
         with pytest.raises(InvalidInputError, match=message):
             index.merge_from(wrong)
-    same = logt.Index(8, method=EXACT, metric=index.metric)
-    same.add(vectors(1, 8), ids=[11])
+    same = built(vectors(1, 8), ids=[11], method=EXACT, metric=index.metric)
     with pytest.raises(InvalidInputError, match="id 11 is in both"):
         index.merge_from(same)
     assert len(index) == 40
@@ -137,18 +139,6 @@ def test_a_corrected_ranking_is_a_prefix_of_the_complete_one(vectors):
     whole = made.search(Q, 600).ids
     for k in (1, 10, 100):
         assert (made.search(Q, k).ids == whole[:, :k]).all()
-
-
-def test_the_pseudo_inverse_keeps_its_results_when_compacted_and_reconstructs_its_estimates(vectors):
-    X, Q = vectors(60, 16), vectors(4, 16, seed=1)
-    made = logt.Index(16, method=gt(n=5, m=3, inverse=True))
-    made.add(X)
-    scores, ids = made.search(Q, 60)
-    assert np.allclose((made.reconstruct(ids[0]) @ Q[0]), scores[0], atol=1e-3)
-    made.remove(np.arange(30))
-    before = made.search(Q, 30)
-    made.compact()
-    assert (made.search(Q, 30).ids == before.ids).all()
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])

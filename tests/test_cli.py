@@ -255,9 +255,7 @@ def test_ray_takes_an_address_or_none(words, expected):
 
 
 def test_compact_frees_the_space_of_removed_vectors(tmp_path, vectors, run_logt):
-    index = logt.Index(8)
-    index.add(vectors(300, 8))
-    index.save(tmp_path / "index")
+    built(vectors(300, 8)).save(tmp_path / "index")
     with logt.open(tmp_path / "index", mode="a") as opened:
         opened.remove(range(100))
         opened.save()

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from exact_index import built
 
 import logt
 from logt.datasets.vector_files import read_table
@@ -158,8 +159,7 @@ def test_add_replaces_or_refuses_known_ids_and_remove_takes_ids_and_files(tmp_pa
 @pytest.mark.parametrize("names", [NAMES, None], ids=["strings", "integers"])
 def test_an_exported_index_can_be_built_again(tmp_path, X, names, run_logt):
     pq, sparse = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("scipy.sparse")
-    index = logt.Index(8)
-    index.add(X, names)
+    index = built(X, names)
     index.remove(index.ids[:5])
     index.save(tmp_path / "i")
     names = index.ids.tolist()
@@ -183,9 +183,7 @@ def test_an_exported_index_can_be_built_again(tmp_path, X, names, run_logt):
 
 
 def test_an_export_writes_nothing_that_is_not_asked_for(tmp_path, X, run_logt):
-    index = logt.Index(8)
-    index.add(X, ["two\nlines", "\udc80", *NAMES[2:]])
-    index.save(tmp_path / "i")
+    built(X, ["two\nlines", "\udc80", *NAMES[2:]]).save(tmp_path / "i")
     logt.Index(8).save(tmp_path / "empty")
     (tmp_path / "there.npy").touch()
     for words, message in (

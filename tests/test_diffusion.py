@@ -227,9 +227,6 @@ def test_what_cannot_be_reranked_is_refused(linked):
         plain.search(X[0], rerank="diffusion")
     with pytest.raises(logt.InvalidInputError, match="rerank must be"):
         index.search(X[0], rerank="magic")
-    l2 = built(X, metric="l2")
-    with pytest.raises(logt.InvalidInputError, match="under cosine"):
-        l2.search(X[0], rerank="diffusion")
 
 
 def test_invalid_queries_can_be_ignored(linked):

@@ -10,7 +10,7 @@ import warnings
 
 import numpy as np
 import pytest
-from exact_index import built, overlap
+from exact_index import assert_same, built, overlap
 
 import logt
 import logt.distributed
@@ -57,11 +57,6 @@ def here(folder):
 def index(cluster, folder):
     with logt.distributed.open(str(folder), replicas=2, shards=2, seconds=20) as index:
         yield index
-
-
-def assert_same(mine, other):
-    np.testing.assert_array_equal(mine.ids, other.ids)
-    np.testing.assert_array_equal(mine.scores, other.scores)
 
 
 def wait_for(condition):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from exact_index import built
 from faults import TORTURE
 
 import logt
@@ -69,7 +70,7 @@ def test_only_the_writer_of_a_folder_saves_to_it(path, monkeypatch):
     writer.add(np.ones((3, 6)))
     writer.save()
     changes = (lambda: reader.add(np.eye(6)), lambda: reader.upsert(np.eye(6)[:1], [1]), lambda: reader.remove([1]))
-    for call in (*changes, reader.compact, reader.save, lambda: reader.save(path)):
+    for call in (*changes, reader.compact, reader.link, reader.save, lambda: reader.save(path)):
         with pytest.raises(ReadOnlyError, match="mode='a'"):
             call()
     writer.close()
@@ -181,8 +182,7 @@ def test_a_search_works_after_a_fork(path):
 
 
 def test_a_search_runs_on_the_requested_number_of_threads(vectors):
-    index = logt.Index(32, method=rnd(n=20, m=3, L=16))
-    index.add(vectors(5000, 32))
+    index = built(vectors(5000, 32), method=rnd(n=20, m=3, L=16))
     Q = vectors(3000, 32, seed=1)
     index.search(Q, 5, threads=1)
     before, most, done = threading.active_count(), [0], threading.Event()
@@ -227,7 +227,16 @@ def bad_values():
     zero = np.eye(8)
     zero[2] = 0
     yield from (zero, np.ones((2, 7)), np.ones((2, 3, 8)), np.ones((2, 8), complex), np.full((1, 8), 1e300))
-    yield from (np.array([[object()] * 8]), np.full((), np.nan), "text", [[1], [1, 2]], {}, [None] * 8)
+    yield from (
+        np.array([[object()] * 8]),
+        np.full((), np.nan),
+        "text",
+        [["a"] * 8],
+        [[1], [1, 2]],
+        {},
+        [None] * 8,
+        object(),
+    )
 
 
 CALLS = {
@@ -253,15 +262,12 @@ CALLS = {
 
 
 def paper_index():
-    paper = logt.Index(8, method=rnd(n=4, m=2, L=4))
-    paper.add(np.eye(8))
-    return paper
+    return built(np.eye(8), method=rnd(n=4, m=2, L=4))
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_bad_input_raises_a_typed_error_and_never_ends_in_a_signal(call):
-    index = logt.Index(8)
-    index.add(np.eye(8), ids=np.arange(8))
+    index = built(np.eye(8), ids=np.arange(8))
     for X in bad_values():
         with pytest.raises(logt.InvalidInputError):
             CALLS[call](index, X)

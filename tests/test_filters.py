@@ -6,7 +6,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from exact_index import EXACT, METRICS, built
+from exact_index import EXACT, METRICS, assert_same, built
 
 from logt import InvalidInputError
 from logt.group_testing import search as decode_search
@@ -116,8 +116,7 @@ def test_a_range_search_holds_the_scores_of_one_block_at_a_time(vectors, monkeyp
     found = made.range_search(query, 0.5, threads=1)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert (found.ids == expected.ids).all()
-    assert (found.scores == expected.scores).all()
+    assert_same(found, expected)
     assert peak < 10 * 20_000 + 40 * len(found.ids)
 
 

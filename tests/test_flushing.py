@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from exact_index import built
 from faults import TORTURE, die_at, killed_in_child
 
 import logt
@@ -38,9 +39,7 @@ def events(monkeypatch):
 
 
 def made(vectors):
-    index = logt.Index(8)
-    index.add(vectors(30, 8))
-    return index
+    return built(vectors(30, 8))
 
 
 def test_the_first_save_flushes_the_parents_of_a_new_folder(tmp_path, vectors, events):

@@ -365,8 +365,3 @@ def test_a_repair_without_a_segment_drops_the_graph(linked, X):
     found = repair(path, logt.open)
     assert "the neighbor graph" in [loss.what for loss in found.losses]
     assert logt.open(path).links is None
-
-
-def test_a_reader_cannot_link(saved):
-    with pytest.raises(logt.ReadOnlyError):
-        logt.open(saved[1]).link()

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from exact_index import EXACT, METRICS, built
+from exact_index import EXACT, METRICS, assert_same, built
 
 import logt
 from logt import InvalidInputError
@@ -65,8 +65,7 @@ def test_float64_is_encoded_as_float32_wherever_it_is_kept(rng, tmp_path, metric
     with logt.open(tmp_path / "index", mode="a") as logged:
         grown(logged, X).save()
     for other in (logt.open(tmp_path / "index"), single):
-        for found, expected in zip(other.search(X, 300, effort=1), fresh.search(X, 300, effort=1), strict=True):
-            assert (found == expected).all()
+        assert_same(other.search(X, 300, effort=1), fresh.search(X, 300, effort=1))
 
 
 def test_results_unpack_and_have_the_usual_types_and_shapes(index, vectors):
@@ -164,13 +163,6 @@ def test_a_wrong_dimension_names_both_shapes(index, shape):
             call(np.ones(shape))
 
 
-@pytest.mark.parametrize("X", [[[1, 2], [3]], "text", [["a"] * 8], np.ones((2, 8), complex), [None] * 8, object()])
-def test_input_that_is_not_a_matrix_of_numbers_is_refused(index, X):
-    for call in (index.add, index.search):
-        with pytest.raises(InvalidInputError):
-            call(X)
-
-
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
@@ -236,8 +228,7 @@ def test_threads_are_checked_before_an_index_is_read(tmp_path):
 
 @pytest.mark.parametrize("metric", ["l2", "ip"])
 def test_expansion_and_diffusion_are_for_cosine(vectors, metric):
-    index = logt.Index(8, metric=metric)
-    index.add(vectors(50, 8))
+    index = built(vectors(50, 8), metric=metric)
     for settings in ({"expand": 3}, {"rerank": "diffusion"}):
         with pytest.raises(logt.InvalidInputError, match="works under cosine"):
             index.search(vectors(1, 8), 5, **settings)

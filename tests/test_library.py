@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from exact_index import built
 from PIL import Image
 from server_testing import API, error_message, open_album, open_client, wait_until
 from synthetic_photos import write_photos
 
-import logt
 from logt.errors import InvalidInputError
 from logt.photos.catalog import CatalogPhoto
 from logt.photos.duplicates import DuplicateGroup
@@ -102,14 +102,12 @@ def test_the_best_of_near_duplicates_comes_first():
 def test_the_limit_separates_related_vectors_from_unrelated_ones(rng):
     X = rng.standard_normal((2000, 128)).astype(np.float32)
     X[1] = X[0] + 0.6 * X[1]
-    index = logt.Index(128)
-    index.add(X)
+    index = built(X)
     limit = Background(index).limit(X[0])
     scores = index.search(X[0], 10, effort=1).scores
     assert scores[1] > limit > scores[5]
     assert 3 < limit * np.sqrt(128) < 4.2  # a normal distribution: 3.5 deviations for one of 4,000
-    few = logt.Index(8)
-    few.add(X[:10, :8])
+    few = built(X[:10, :8])
     assert Background(few).limit(X[0, :8]) is None
 
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from exact_index import METRICS, built, nearest, overlap, unmeasured
+from exact_index import METRICS, assert_same, built, nearest, overlap, unmeasured
 
 import logt
 from logt._internal.recall_curve import RecallCurve
@@ -89,9 +89,7 @@ def test_what_is_kept_from_earlier_snapshots_changes_no_result(index, collection
         if step % 11 == 0:
             index.save(tmp_path / "index")
             for other in (pickle.loads(pickle.dumps(index)), logt.open(tmp_path / "index")):
-                again = other.search(Q, K, nprobe=1, beam=20)
-                np.testing.assert_array_equal(again.ids, found.ids)
-                np.testing.assert_array_equal(again.scores, found.scores)
+                assert_same(other.search(Q, K, nprobe=1, beam=20), found)
         assert set(np.unique(found.ids)) <= set(index.ids)
     assert index._snapshot.graph.ids[-1] > N  # some have joined
 

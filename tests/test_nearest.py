@@ -7,7 +7,6 @@ import pytest
 import reference
 
 from logt import _kernels
-from logt._internal.int8 import to_int8
 from logt._internal.kmeans import kmeans
 from logt._internal.nearest import UnitFinder
 from logt._internal.threads import SERIAL, Workers
@@ -123,11 +122,3 @@ def test_many_units_are_found_by_groups_with_few_products(rng, monkeypatch):
     assert np.mean(found.nearest == expected.nearest) > 0.98
     assert np.mean(found.product[:, :4] == expected.product[:, :4]) > 0.95
     assert (found.unit == again.unit).all()
-
-
-def test_int8_rows_are_the_nearest_multiples_of_their_scale(rng):
-    V = rng.standard_normal((7, 37), np.float32) * np.float32(10) ** np.arange(-3, 4, dtype=np.float32)[:, None]
-    V[5] = 0
-    codes, scale = to_int8(V)
-    assert (np.abs(codes).max(axis=1) == np.where(scale > 0, 127, 0)).all()
-    assert (np.abs(V - codes * scale[:, None]) <= 0.5001 * scale[:, None]).all()

@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from exact_index import built
 from server_testing import PHONE, create_app, open_album, open_client, run_server, wait_until
 from synthetic_photos import write_photos
 
@@ -24,8 +25,7 @@ def make_graph(scenes=5, alone=ALONE, new=()):
     centers = np.repeat(np.eye(40, dtype=np.float32)[:scenes], EACH, axis=0)
     X = np.concatenate([centers + rng.normal(0, 0.02, centers.shape), np.eye(40)[20 : 20 + alone]]).astype(np.float32)
     names = [f"{row // EACH}/{row:03}" for row in range(len(X))]
-    index = logt.Index(40)
-    index.add(np.concatenate([X, *([vector] for _, vector in new)]), ids=[*names, *(name for name, _ in new)])
+    index = built(np.concatenate([X, *([vector] for _, vector in new)]), ids=[*names, *(name for name, _ in new)])
     return index.graph(16)
 
 

@@ -8,6 +8,7 @@ import shutil
 
 import numpy as np
 import pytest
+from exact_index import built
 from faults import TORTURE, contents, damage
 
 import logt
@@ -19,9 +20,7 @@ from logt.storage.repair import LOST_ID, examine, repair
 
 
 def save_ten_segments(folder, vectors, method=None, ids=None):
-    index = logt.Index(8, method=method, segment_size=20)
-    index.add(vectors(200, 8), ids=ids)
-    index.save(folder)
+    built(vectors(200, 8), ids=ids, method=method, segment_size=20).save(folder)
     return folder
 
 
@@ -105,9 +104,7 @@ def test_vectors_whose_string_ids_are_lost_are_kept_under_new_ids(with_strings, 
 
 def test_lost_removals_never_bring_back_an_older_version_of_a_vector(tmp_path, vectors):
     X = vectors(60, 8)
-    index = logt.Index(8)
-    index.add(X[:40], ids=[f"v{i}" for i in range(40)])
-    index.save(tmp_path / "index")
+    built(X[:40], ids=[f"v{i}" for i in range(40)]).save(tmp_path / "index")
     with logt.open(tmp_path / "index", "a") as opened:
         opened.upsert(X[40:45], ids=[f"v{i}" for i in range(5)])
         opened.remove(["v9"])
@@ -123,8 +120,7 @@ def test_lost_removals_never_bring_back_an_older_version_of_a_vector(tmp_path, v
 
 def test_of_segments_that_all_lost_their_removals_the_newest_vector_is_kept(tmp_path, vectors):
     X, folder = vectors(30, 8), tmp_path / "index"
-    index = logt.Index(8, method=lo_gt(n=5, m=2, L=4))
-    index.add(X[:20])
+    index = built(X[:20], method=lo_gt(n=5, m=2, L=4))
     index.upsert(X[20:25], range(5))
     index.upsert(X[25:28], range(3))
     index.save(folder)
@@ -223,9 +219,7 @@ def test_a_bad_sector_is_reported_and_other_errors_of_the_disk_are_raised(folder
 
 def test_random_damage_is_repaired_and_no_id_occurs_twice(tmp_path, vectors):
     rng, X = np.random.default_rng(0), vectors(200, 8)
-    index = logt.Index(8, segment_size=40)
-    index.add(X[:100], ids=[f"v{i}" for i in range(100)])
-    index.save(tmp_path / "index")
+    built(X[:100], ids=[f"v{i}" for i in range(100)], segment_size=40).save(tmp_path / "index")
     with logt.open(tmp_path / "index", "a") as opened:
         opened.upsert(X[100:130], ids=[f"v{i}" for i in range(10, 40)])
         opened._pending.rewrite()  # so that removals are in files
@@ -249,10 +243,7 @@ def test_random_damage_is_repaired_and_no_id_occurs_twice(tmp_path, vectors):
 
 def test_a_damaged_refinement_costs_accuracy_only(tmp_path, vectors):
     X = vectors(400, 32)
-    index = logt.Index(32)
-    index.add(X)
-    index.link(10)
-    index.save(tmp_path / "index")
+    built(X, link=10).save(tmp_path / "index")
     (refinement,) = (tmp_path / "index").glob("refinement-*")
     damage(refinement)
     found = repair(tmp_path / "index")
@@ -267,10 +258,7 @@ def test_a_damaged_refinement_costs_accuracy_only(tmp_path, vectors):
 
 
 def test_a_save_after_a_repair_removes_nothing_of_the_index_before(tmp_path, vectors):
-    index = logt.Index(8)
-    index.add(vectors(100, 8))
-    index.link(5)
-    index.save(tmp_path / "index")
+    built(vectors(100, 8), link=5).save(tmp_path / "index")
     before = {path.name for path in (tmp_path / "index").glob("*.safetensors")}
     damage(next((tmp_path / "index").glob("model-*")))
     found = repair(tmp_path / "index")
@@ -284,9 +272,7 @@ def test_a_save_after_a_repair_removes_nothing_of_the_index_before(tmp_path, vec
 
 def test_a_repair_announces_what_it_keeps_of_the_log(tmp_path, vectors):
     path = tmp_path / "index"
-    index = logt.Index(8)
-    index.add(vectors(30, 8))
-    index.save(path)
+    built(vectors(30, 8)).save(path)
     with logt.open(path, mode="a") as writer:
         writer.add(vectors(7, 8, seed=1))
         writer.remove([3])
@@ -301,9 +287,7 @@ def test_a_repair_announces_what_it_keeps_of_the_log(tmp_path, vectors):
 
 def test_additions_whose_codec_is_lost_are_named(tmp_path, vectors):
     path = tmp_path / "index"
-    index = logt.Index(8)
-    index.add(vectors(30, 8))
-    index.save(path)
+    built(vectors(30, 8)).save(path)
     with logt.open(path, mode="a") as writer:
         writer.add(vectors(2, 8, seed=1), ids=[70, 71])
         writer.save()

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from exact_index import assert_same
 
 from logt import InvalidInputError, MissingExtraError
 from logt._internal.threads import Workers
@@ -160,9 +161,7 @@ def test_systems_built_together_equal_those_built_separately(benchmark):
     assert len(shared) == len(systems)
     for system in systems:
         separate = system.build(benchmark.X, seed=3)
-        found, expected = (built.index.search(benchmark.Q, 50) for built in (shared[system], separate))
-        assert (found.ids == expected.ids).all()
-        assert (found.scores == expected.scores).all()
+        assert_same(*(built.index.search(benchmark.Q, 50) for built in (shared[system], separate)))
         assert shared[system].nbytes == separate.nbytes
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 
 import pytest
+from exact_index import built
 from PIL import Image
 from server_testing import API, error_message, open_album, open_client, result_ids
 from synthetic_photos import draw_scene, draw_two_scenes, encode_jpeg, write_photos
 
-import logt
 from logt.server.collection import VectorCollection
 from logt.server.settings import Limits
 
@@ -25,9 +25,7 @@ def X(vectors):
 def vector_client(tmp_path_factory, X):
     """A client of a server with 200 vectors, string ids and a neighbor graph."""
     folder = tmp_path_factory.mktemp("vectors") / "index"
-    index = logt.Index(32)
-    index.add(X, ids=IDS)
-    index.link(10)
+    index = built(X, ids=IDS, link=10)
     index.save(folder)
     with open_client(VectorCollection(folder)) as client:
         client.index = index
@@ -135,9 +133,7 @@ def test_an_index_of_vectors_has_no_photos(vector_client):
 
 
 def test_metrics_count_requests_and_measure_their_latency(tmp_path, X):
-    index = logt.Index(32)
-    index.add(X, ids=range(200))
-    index.save(tmp_path / "i")
+    built(X, ids=range(200)).save(tmp_path / "i")
     with open_client(VectorCollection(tmp_path / "i"), limits=Limits(k=5)) as client:
         assert client.get("/", params={"id": "7"}).text.count('class="card"') == 5
         for _ in range(3):

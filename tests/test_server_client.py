@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from exact_index import built
 from server_testing import TOKEN, open_album, raise_disk_full, run_server, wait_until
 from synthetic_photos import draw_scene, encode_jpeg
 from test_project import ROOT, blocks
@@ -44,9 +45,7 @@ from logt.server.settings import Limits, Settings
 def server_url(tmp_path_factory, vectors):
     """The URL of a server with 100 vectors and a token."""
     folder = tmp_path_factory.mktemp("client") / "i"
-    index = logt.Index(16)
-    index.add(vectors(100, 16))
-    index.save(folder)
+    built(vectors(100, 16)).save(folder)
     with run_server(create_app(VectorCollection(folder), Settings(token=TOKEN, limits=Limits(k=50)))) as url:
         yield url
 

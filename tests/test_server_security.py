@@ -6,11 +6,11 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from exact_index import built
 from server_testing import API, TOKEN, error_message, open_album, open_client, result_ids
 from starlette.testclient import TestClient
 from synthetic_photos import ODD_NAMES, draw_scene, encode_jpeg
 
-import logt
 from logt.errors import InvalidInputError
 from logt.server.access import LoginAttempts
 from logt.server.app import create_app
@@ -300,9 +300,7 @@ def test_attempts_of_a_bounded_number_of_addresses_are_counted(monkeypatch):
 
 
 def test_ids_with_surrogates_are_shown(tmp_path, vectors):
-    index = logt.Index(8)
-    index.add(vectors(3, 8), ids=["a", "b\ud800", "\udcff"])
-    index.save(tmp_path / "i")
+    built(vectors(3, 8), ids=["a", "b\ud800", "\udcff"]).save(tmp_path / "i")
     with open_client(VectorCollection(tmp_path / "i")) as client:
         for params in ({}, {"id": "a"}):
             assert client.get("/", params=params).status_code == 200

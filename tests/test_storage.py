@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from exact_index import built
 from faults import FailingOs, every
 
 import logt
@@ -24,8 +25,7 @@ METHODS = {"lo_gt": starred(compact(lo_gt(n=5, m=2, L=4))), "sketched": sketched
 @pytest.fixture(scope="module", params=METHODS)
 def whole(request, vectors, tmp_path_factory):
     """A saved index of 30 vectors in two segments."""
-    index = logt.Index(8, method=METHODS[request.param], metric="l2", segment_size=20)
-    index.add(vectors(30, 8))
+    index = built(vectors(30, 8), method=METHODS[request.param], metric="l2", segment_size=20)
     folder = tmp_path_factory.mktemp(request.param) / "index"
     index.save(folder)
     return folder
@@ -81,9 +81,7 @@ def test_a_newer_format_is_refused_by_name_and_not_overwritten(tmp_path, monkeyp
 def test_a_damaged_index_can_be_overwritten(saved, damage):
     path = next(saved.glob(f"{damage}*"))
     path.write_bytes(path.read_bytes()[::-1])
-    index = logt.Index(8)
-    index.add(np.eye(8))
-    index.save(saved)
+    built(np.eye(8)).save(saved)
     assert len(logt.open(saved)) == 8
 
 
@@ -163,8 +161,7 @@ def test_a_failed_save_keeps_the_old_index(saved, tmp_path, monkeypatch, change)
 
 
 def test_a_first_save_that_failed_can_be_repeated(tmp_path, vectors, monkeypatch):
-    index = logt.Index(8, method=lo_gt(n=5, m=2, L=4))
-    index.add(vectors(30, 8))
+    index = built(vectors(30, 8), method=lo_gt(n=5, m=2, L=4))
     failures = 0
     for n in range(100):
         with monkeypatch.context() as patch:
