@@ -18,9 +18,9 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 # With --dist loadfile, a worker takes one file after the other: one that takes minutes must not be the last.
 SLOW_FILES = (
-    *("test_distributed_search.py", "test_distributed_ray.py", "test_calibration.py", "test_benchmarks.py"),
-    *("test_web.py", "test_docs.py", "test_examples.py", "test_web_browse.py", "test_walk.py", "test_storage_url.py"),
-    *("test_distributed_build.py", "test_bench.py", "test_reproduce.py", "test_photos_durability.py"),
+    *("test_web_browse.py", "test_examples.py", "test_benchmarks.py", "test_web.py", "test_docs.py"),
+    *("test_distributed_search.py", "test_distributed_build.py", "test_calibration.py", "test_gpu_building.py"),
+    *("test_storage_url.py", "test_distributed_ray.py", "test_gpu_doors.py", "test_server_photos.py"),
 )
 
 
@@ -192,6 +192,17 @@ def network(tmp_path_factory):
 def small(network):
     """A fast network for small images."""
     return network("small", about='{"side": 64, "mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]}')
+
+
+@pytest.fixture(scope="session")
+def encoders(tmp_path_factory):
+    """The folder of the image encoder and the text encoder that examples/text_search.py trains."""
+    from text_encoders import example
+
+    folder = tmp_path_factory.mktemp("encoders") / "words"
+    folder.mkdir()
+    example.write_encoders(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

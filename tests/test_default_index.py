@@ -237,6 +237,6 @@ def test_negative_exponents_are_refused():
 @pytest.mark.parametrize("dim", [32, 96])
 def test_every_vector_finds_itself_where_there_are_no_clusters(rng, dim):
     """Units are chosen by similarity, not by its size: one that points away from a vector would never be probed."""
-    X = rng.standard_normal((8000, 16)) @ rng.standard_normal((16, dim)) + rng.standard_normal((8000, dim))
+    X = rng.standard_normal((5000, 16)) @ rng.standard_normal((16, dim)) + rng.standard_normal((5000, dim))
     index = built(X, measure=True)
     assert (index.search(X[:1000], 1).ids[:, 0] == np.arange(1000)).mean() > 0.99

@@ -30,10 +30,8 @@ SETTINGS = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5), "text_length": 8, "
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("encoders")
-    example.write_encoders(folder)
-    return {path: (folder / name).read_bytes() for path, name in PATHS.items()}
+def files(encoders):
+    return {path: (encoders / name).read_bytes() for path, name in PATHS.items()}
 
 
 @pytest.fixture

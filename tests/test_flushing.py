@@ -85,8 +85,10 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("logged", [False, True], ids=["first record", "later record"])
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(
+    ("change", "logged"),
+    [*((change, False) for change in CHANGES), *((change, True) for change in (CHANGES if TORTURE else ["add"]))],
+)
 def test_a_writer_killed_at_every_step_leaves_the_old_or_the_new_state(tmp_path, vectors, change, logged):
     """The n-th write, flush, rename or removal never happens, for every n; a long save is sampled."""
     whole = tmp_path / "whole"

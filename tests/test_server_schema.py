@@ -35,7 +35,7 @@ def test_the_api_matches_its_description(schema, mode):
         if mode is schemathesis.GenerationMode.NEGATIVE and operation.label in WITHOUT_PARAMETERS:
             continue
 
-        @settings(max_examples=8, derandomize=True, deadline=None, database=None, suppress_health_check=HealthCheck)
+        @settings(max_examples=5, derandomize=True, deadline=None, database=None, suppress_health_check=HealthCheck)
         @given(case=operation.as_strategy(generation_mode=mode))
         def check(case):
             case.call_and_validate(excluded_checks=[positive_data_acceptance])  # the schema lacks the dimension

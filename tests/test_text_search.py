@@ -31,15 +31,6 @@ CAPTIONS = [(colour, pattern) for colour in example.COLOURS for pattern in examp
 
 
 @pytest.fixture(scope="module")
-def encoders(tmp_path_factory):
-    """The folder of a trained image encoder and its text encoder."""
-    folder = tmp_path_factory.mktemp("encoders") / "words"
-    folder.mkdir()
-    example.write_encoders(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def album(tmp_path_factory, encoders):
     """A folder of photos that the encoders have not seen, three for each caption, and its index."""
     folder = tmp_path_factory.mktemp("album")
