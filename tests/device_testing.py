@@ -1,7 +1,5 @@
 """What tests of indexes on a device share: the device is "cpu", or what LOGT_DEVICE names."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

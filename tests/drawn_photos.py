@@ -1,7 +1,5 @@
 """Folders of small drawn photos, and queries to their index."""
 
-from __future__ import annotations
-
 import numpy as np
 from PIL import Image
 

@@ -1,7 +1,5 @@
 """Indexes whose results are known, and what searches of them are compared with."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from unittest import mock
 

@@ -1,7 +1,5 @@
 """What goes wrong in tests of storage: flipped bytes, failing disks, killed children."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import os

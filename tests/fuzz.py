@@ -8,8 +8,6 @@ An input is a few files, kept as a zip. tests/corpus has those that tests/test_f
 to FOLDER/TARGET, findings to FOLDER/findings. tests/fuzz_targets.py has the targets.
 """
 
-from __future__ import annotations
-
 import argparse
 import faulthandler
 import hashlib

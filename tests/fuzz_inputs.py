@@ -1,7 +1,5 @@
 """Inputs of the fuzzer, a few files each: how they are made, kept and mutated."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

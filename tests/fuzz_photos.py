@@ -1,7 +1,5 @@
 """Loaders that tests/fuzz.py fuzzes: models, indexes of photos, images, and the requests of the server."""
 
-from __future__ import annotations
-
 import atexit
 import io
 import json

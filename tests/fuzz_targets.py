@@ -1,7 +1,5 @@
 """What tests/fuzz.py fuzzes: for each loader, small valid inputs, and a function that loads the files of a folder."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

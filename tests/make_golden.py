@@ -1,7 +1,5 @@
 """Writes the golden indexes of the present format: python tests/make_golden.py. Once per format, never again."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

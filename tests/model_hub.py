@@ -1,7 +1,5 @@
 """A stand-in of the Hugging Face Hub, for tests of downloads: one repository, served from memory."""
 
-from __future__ import annotations
-
 import hashlib
 import threading
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Reference implementations of the paper's equations and of each kernel, as naive loops."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -4,8 +4,6 @@ Both expand the grids of config.yml, start a process in a container with the arg
 with "train", "test" and the attribute "distance", build once, and time single queries for each setting.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 from itertools import product

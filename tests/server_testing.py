@@ -1,7 +1,5 @@
 """Run the server in a test: in the same thread with a test client, or in another thread on a real port."""
 
-from __future__ import annotations
-
 import base64
 import socket
 import threading

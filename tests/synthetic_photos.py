@@ -1,7 +1,5 @@
 """Synthetic photos with a known ground truth, and a descriptor that needs no model: for tests of the server."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

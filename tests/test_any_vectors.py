@@ -1,7 +1,5 @@
 """Vectors that no benchmark holds: offsets, norms of all sizes, no clusters; and changes during searches."""
 
-from __future__ import annotations
-
 import copy
 import sys
 import threading

@@ -1,7 +1,5 @@
 """The files that hold arrays: safetensors, with aligned arrays."""
 
-from __future__ import annotations
-
 import mmap
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Arrays of other libraries: the same results as NumPy, and no copies where memory can be shared."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from exact_index import assert_same

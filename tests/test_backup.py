@@ -1,7 +1,5 @@
 """Copies of indexes: consistent while the index is written, checked, and never over something else."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import threading

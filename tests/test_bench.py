@@ -1,7 +1,5 @@
 """The comparison with other libraries: what it measures with, what it derives, and each library on small data."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """Benchmarks in each supported layout, written here and read back."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Each benchmark runs on small data and measures what it promises; `make bench` has tests of its own."""
 
-from __future__ import annotations
-
 import csv
 import importlib
 import json

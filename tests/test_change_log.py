@@ -1,7 +1,5 @@
 """The log of changes: small saves append to it, opening repeats it, and no writer overwrites what another saved."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import os

@@ -1,7 +1,5 @@
 """Changing an index: remove, upsert, merge, compact, and a machine that does all of it at random."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

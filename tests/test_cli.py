@@ -1,7 +1,5 @@
 """The commands as a user runs them; most run in this process, so that the package is imported once."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Ids and vectors from the columns of a file, into an index and out of it, with `logt build`, `add` and `export`."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

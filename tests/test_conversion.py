@@ -1,7 +1,5 @@
 """Indexes of faiss become indexes of logt: their vectors, ids and metric."""
 
-from __future__ import annotations
-
 import json
 import sys
 

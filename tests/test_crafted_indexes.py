@@ -1,7 +1,5 @@
 """Indexes whose files fit their checksums but are not as logt writes them: they are refused when they are opened."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import struct

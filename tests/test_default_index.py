@@ -1,7 +1,5 @@
 """The default index: accuracy, effort, growth, drift, compaction."""
 
-from __future__ import annotations
-
 import copy
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Networks of all layouts, pooling and whitening compared with their definitions."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

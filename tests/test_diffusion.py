@@ -1,7 +1,5 @@
 """Diffusion: equal to a dense solve, non-negative, local, and the plain ranking where there is nothing to spread."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Builds with many workers: the same bytes for any number of them, whatever is killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Builds on a Ray cluster of one node on this machine: the bytes of a build with processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

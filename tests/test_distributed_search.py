@@ -1,7 +1,5 @@
 """Searches on a Ray cluster of two nodes on this machine: the ids and scores of one machine."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """The documents: their code runs, their links lead to files, the site builds without warnings and works offline."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

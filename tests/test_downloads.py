@@ -1,7 +1,5 @@
 """`logt models`: downloads from a stand-in of the hub are resumed, checked, and checked again at each use."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

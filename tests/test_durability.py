@@ -1,7 +1,5 @@
 """Many readers, one writer, and whatever may kill it: results always belong to a state that was saved."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

@@ -1,7 +1,5 @@
 """Named embeddings in a folder, which the backend of FiftyOne is made of, against distances computed directly."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

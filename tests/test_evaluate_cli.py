@@ -1,7 +1,5 @@
 """Files of revisited Oxford and Paris and of ILIAS: features, ground truths, results, and `logt evaluate`."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Each script in examples runs and prints what it promises."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """scripts/export_model.py, with small networks of the real libraries: our reader gives the vectors of torch."""
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 from importlib.util import find_spec

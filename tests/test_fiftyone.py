@@ -1,7 +1,5 @@
 """The similarity backend for FiftyOne, with the real package and its database, next to its backend sklearn."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

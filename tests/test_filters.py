@@ -1,7 +1,5 @@
 """Filters and range searches: which vectors can be found, and how much memory that takes."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import numpy as np

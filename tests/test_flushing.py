@@ -1,7 +1,5 @@
 """What is flushed to disk before a save returns, in which order, and what a kill at each of these steps leaves."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import shutil

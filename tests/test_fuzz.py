@@ -1,7 +1,5 @@
 """The fuzzer: kept inputs and some mutated ones end in a result or a typed error; and it notices what does not."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

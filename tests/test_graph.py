@@ -1,7 +1,5 @@
 """The neighbor graph: recall, and how it follows the index to disk and through changes."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import pickle

@@ -1,7 +1,5 @@
 """The kernels that compute a neighbor graph agree with naive implementations."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np

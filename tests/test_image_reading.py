@@ -1,7 +1,5 @@
 """Image files of all formats and modes become upright RGB images, in little memory, or are refused."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import struct

@@ -1,7 +1,5 @@
 """The input of an index: what is accepted, what is refused, and how."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What Python and notebooks expect of an index: copies, representations, lengths, progress, helpful errors."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import re

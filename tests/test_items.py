@@ -1,7 +1,5 @@
 """Several vectors per item: searches for items against brute force, changes, storage, repair, what is refused."""
 
-from __future__ import annotations
-
 import copy
 import json
 

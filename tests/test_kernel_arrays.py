@@ -1,7 +1,5 @@
 """Kernels take arrays as they are: they refuse those of another type or order, and do not write to a copy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Each kernel agrees with its naive implementation, on every instruction set of this processor."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import reference

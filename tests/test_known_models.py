@@ -1,7 +1,5 @@
 """Models that an index of photos names: they are loaded only if the user has passed them before."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from functools import partial

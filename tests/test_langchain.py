@@ -1,7 +1,5 @@
 """The vector store for LangChain: the right texts are found, replaced, deleted, filtered."""
 
-from __future__ import annotations
-
 import pytest
 from word_vectors import TEXTS, vector
 

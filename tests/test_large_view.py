@@ -1,7 +1,5 @@
 """The large view and what it says of a photo: keys, zoom, files for this machine only; headings of few photos."""
 
-from __future__ import annotations
-
 import zipfile
 from io import BytesIO
 

@@ -1,7 +1,5 @@
 """The photos of an index in order: filters, groups by month and folder, and where matches end."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

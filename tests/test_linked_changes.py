@@ -1,7 +1,5 @@
 """Changes of an index with a neighbor graph: they cost what they change, and new vectors join the graph in turn."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import pickle

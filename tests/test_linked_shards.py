@@ -1,7 +1,5 @@
 """Shards of a linked index: each searches with the edges between its vectors, and keeps to the recall."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from exact_index import built, overlap

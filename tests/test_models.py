@@ -1,7 +1,5 @@
 """Models of all kinds: where their files are found, how their settings are read, and what their outputs become."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The units nearest to vectors, and k-means, which compares vectors with few of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import reference

@@ -1,7 +1,5 @@
 """The neighbor graph as users get it: matrices, networks, and groups with their scores."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from exact_index import built

@@ -1,7 +1,5 @@
 """Models whose weights are in files of their own: where they are found, and that their bytes count."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

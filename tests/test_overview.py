@@ -1,7 +1,5 @@
 """Groups, unusual photos and the map: found in the graph, kept with the index, shown on their pages."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A folder of photos and its index: changes of the folder are followed, and no other file is read."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

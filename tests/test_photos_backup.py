@@ -1,7 +1,5 @@
 """Backup, repair, verify and info of an index of photos."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -1,7 +1,5 @@
 """Indexes of photos with a crafted catalog or progress: typed errors, no endless work, no changes elsewhere."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -1,7 +1,5 @@
 """The index of a folder of photos when runs are stopped or killed, or files are damaged."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Photos that were moved, touched or copied are recognized by content: they are not described again."""
 
-from __future__ import annotations
-
 import os
 import shutil
 

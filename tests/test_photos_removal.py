@@ -1,7 +1,5 @@
 """Photos that are gone: a disk may not be mounted, and they may come back."""
 
-from __future__ import annotations
-
 import shutil
 from contextlib import closing
 

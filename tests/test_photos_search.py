@@ -1,7 +1,5 @@
 """Searches in a folder of photos: paths, refresh, descriptors, near-duplicates."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 

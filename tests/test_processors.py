@@ -4,8 +4,6 @@ Sums of floats depend on the width of vectors, on fused operations and on BLAS. 
 BLAS of one machine stand for two machines.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

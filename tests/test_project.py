@@ -1,7 +1,5 @@
 """Imports point in one direction, names are exported, versions and extras agree, kernels use their vectors."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re

@@ -1,7 +1,5 @@
 """Indexes drawn at random: what holds for any vectors, method, metric, removals and filter."""
 
-from __future__ import annotations
-
 import tempfile
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """`make release`: what would make a wrong release is found."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Repair of damaged indexes: everything that can be read is kept, what is lost is reported, nothing is deleted."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

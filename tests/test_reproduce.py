@@ -1,7 +1,5 @@
 """All experiments of the paper on a very small collection, run once; then the stored points, claims and report."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -1,7 +1,5 @@
 """Re-ranking by a function of the user: what it is called with, what becomes of its scores, what is refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from exact_index import built

@@ -1,7 +1,5 @@
 """Residual codes, the codec of the default index, and the compiled search against a naive one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

@@ -1,7 +1,5 @@
 """The modules for VIBE and ann-benchmarks, in a stand-in of their runners: the same files, calls and grids."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys

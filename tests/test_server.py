@@ -1,7 +1,5 @@
 """Search, previews, metrics and pages of the server, through a test client."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

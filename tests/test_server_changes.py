@@ -1,7 +1,5 @@
 """Changes to an index of vectors through the server, and by other processes while it runs."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -254,6 +252,9 @@ def test_a_request_with_the_same_key_is_applied_once(client, pool, vectors, slow
     for _ in range(2):  # a request that changed nothing may be sent again
         response = client.post(f"{API}/vectors", json=refused, headers={"Idempotency-Key": "b"})
         error_message(response, 422, "invalid_input")
+    client.post(f"{API}/vectors/remove", json={"ids": [7]})
+    response = client.post(f"{API}/vectors", json=refused, headers={"Idempotency-Key": "b"})
+    assert response.json() == {"ids": [7], "vectors": 201}
 
 
 def test_outcomes_are_remembered_up_to_a_number(client, vectors, monkeypatch):

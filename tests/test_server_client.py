@@ -1,7 +1,5 @@
 """The HTTP client and the command `logt serve`, against a server that listens on a real port."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import os

@@ -1,7 +1,5 @@
 """Limits of connections: raw sockets that are silent, slow or too many."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,5 @@
 """Searches with several photos, unlike some, and with a text and a photo together, on the page."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The server and a folder that changes: what is new, updates on request, and updates by itself."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

@@ -1,7 +1,5 @@
 """Decoding of images by the processes of the server: limits of memory and time, and faults."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Limits of the server and invalid requests: sizes, values, images, time, load."""
 
-from __future__ import annotations
-
 import json
 import re
 import struct

@@ -1,7 +1,5 @@
 """The server with indexed folders of photos: updates of the folder, uploads."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The API against its OpenAPI description, with generated requests."""
 
-from __future__ import annotations
-
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings

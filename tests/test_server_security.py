@@ -1,7 +1,5 @@
 """Security of the server: escaping, file access, headers, hosts, origins, the token."""
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 

@@ -1,7 +1,5 @@
 """Uploads to an indexed folder: what they read and write does not depend on the number of photos."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Shards of one index: merging what they find gives the ids and scores of a search of the whole."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

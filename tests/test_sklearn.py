@@ -1,7 +1,5 @@
 """The estimators: the checks of scikit-learn, which clone and pickle them, and exact distances in its pipelines."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

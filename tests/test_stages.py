@@ -1,7 +1,5 @@
 """Stages that are not part of logt: searched at once, saved and opened once they are registered."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, make_dataclass, replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """An index at gs://, on an emulator of Google Cloud Storage."""
 
-from __future__ import annotations
-
 import os
 import time
 from http import HTTPStatus

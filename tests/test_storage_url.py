@@ -1,7 +1,5 @@
 """An index by URL, on a server that speaks the protocol of S3."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

@@ -1,7 +1,5 @@
 """String ids: returned, filtered, replaced, merged and saved."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from exact_index import EXACT, built

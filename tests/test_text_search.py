@@ -1,7 +1,5 @@
 """Search by text with a small pair of encoders that the test trains: the right photos must come back."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

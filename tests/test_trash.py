@@ -1,7 +1,5 @@
 """Photos in the trash: who may move them there, what is moved, and that no file is ever lost."""
 
-from __future__ import annotations
-
 import os
 import shutil
 

@@ -1,7 +1,5 @@
 """The backend for txtai, with the real package."""
 
-from __future__ import annotations
-
 import pytest
 from word_vectors import TEXTS, vector
 

@@ -1,7 +1,5 @@
 """Groups of units: searches that compare a query with the groups first, against naive ones."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Vectors from files and streams, as they were written, damaged, and with links to other files."""
 
-from __future__ import annotations
-
 import gc
 import io
 import re

@@ -1,7 +1,5 @@
 """What is checked when an index is opened: sizes and structure at once, the checksums of large files later."""
 
-from __future__ import annotations
-
 import gc
 import shutil
 import threading

@@ -1,7 +1,5 @@
 """Searches that go along the neighbor graph: against a naive walk, with removals and several segments, calibrated."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """Searches on the web page in a real browser, Chromium; without Chromium these tests are skipped."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

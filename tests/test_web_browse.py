@@ -1,7 +1,5 @@
 """The web page in Chromium: all photos, filters, selection, duplicates, uploads, indexing, accessibility."""
 
-from __future__ import annotations
-
 import re
 import zipfile
 

@@ -1,7 +1,5 @@
 """The small encoders of examples/text_search.py, for tests."""
 
-from __future__ import annotations
-
 import importlib.util
 
 from test_project import ROOT

@@ -1,7 +1,5 @@
 """Vectors of texts whose nearest neighbors are known: one dimension per word."""
 
-from __future__ import annotations
-
 import numpy as np
 
 WORDS = ["a", "bus", "red", "green", "big", "boat", "tree", "house", "old", "river"]
