@@ -146,7 +146,7 @@ $(VENV)/.gpu: $(SOURCES) | $(VENV)/.dev
 	touch $@
 
 gpu-test: $(VENV)/.gpu        ## the tests of searches and builds on a GPU, on the GPU
-	LOGT_DEVICE=cuda $(BIN)/python -m pytest tests/test_gpu.py tests/test_gpu_building.py tests/test_gpu_kernels.py
+	LOGT_DEVICE=cuda $(BIN)/python -m pytest tests/test_gpu.py tests/test_gpu_building.py tests/test_gpu_diffusion.py tests/test_gpu_kernels.py
 
 gpu-bench: $(VENV)/.gpu       ## builds and searches on a GPU; GPU="--rows 100000000 --place drawn" or GPU="--data FOLDER"
 	$(BIN)/python -m benchmarks.gpu $(GPU)

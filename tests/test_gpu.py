@@ -96,8 +96,35 @@ def test_filters(index, there, name):
         assert overlap(found.ids, expected.ids) > 0.99
     allowed = index.search(Q[0], len(index), filter=passing, effort=1.0).ids
     assert np.isin(found.ids, [*allowed, -1]).all()
+    prepared = there.prepare(passing)
+    for queries in (Q, Q[:1]):
+        again = there.search(queries, 10, filter=prepared, effort=1.0)
+        np.testing.assert_array_equal(again.ids, found.ids[: len(queries)])
     with pytest.raises(logt.InvalidInputError, match="mask"):
         there.search(Q, filter=np.ones(3, bool))
+
+
+def test_a_prepared_filter_does_not_change_with_its_mask(index, there):
+    mask = np.arange(len(index)) % 2 == 0
+    prepared = there.prepare(mask)
+    expected = there.search(Q, 10, filter=mask.copy(), nprobe=4)
+    mask[:] = False
+    np.testing.assert_array_equal(there.search(Q, 10, filter=prepared, nprobe=4).ids, expected.ids)
+    assert repr(prepared) == f"DeviceFilter({-(-len(index) // 2)} of {len(index)} vectors)"
+
+
+def test_a_prepared_filter_belongs_to_one_state():
+    index = built(clusters(1500, DIM, 1))
+    there = index.to(DEVICE)
+    prepared = there.prepare([1, 2, 3])
+    with pytest.raises(logt.InvalidInputError, match="prepare it again"):
+        index.to(DEVICE).search(Q, filter=prepared)
+    index.add(clusters(1, DIM, 9))
+    there.refresh()
+    with pytest.raises(logt.InvalidInputError, match="prepare it again"):
+        there.search(Q, filter=prepared)
+    with pytest.raises(logt.InvalidInputError, match="got None"):
+        there.prepare(None)
 
 
 def test_queries_that_are_not_valid(index, there):
@@ -342,7 +369,7 @@ def test_searches_that_cannot_be_recorded():
 
     searcher.device = Card
     limits = searcher.limits(logt.methods.sketched().limits(logt.SearchParams(effort=0.5)), 10)
-    assert can_capture(searcher, 1, 10, limits)
-    assert not can_capture(searcher, 65, 10, limits)
-    assert not can_capture(searcher, 1, 3000, limits)
-    assert not can_capture(searcher, 1, 10, limits._replace(candidates=2049))
+    assert can_capture(searcher, 1, 10, limits, searcher.parts)
+    assert not can_capture(searcher, 65, 10, limits, searcher.parts)
+    assert not can_capture(searcher, 1, 3000, limits, searcher.parts)
+    assert not can_capture(searcher, 1, 10, limits._replace(candidates=2049), searcher.parts)

@@ -112,6 +112,40 @@ def test_searches_of_all_kinds_of_codes(metric, settings):
 
 
 @on_gpu
+@pytest.mark.parametrize("share", [0, 0.02, 0.5, 1])
+def test_hide(share):
+    X = clusters(6000, DIM, 1)
+    X[:3000] = X[0] + 0.01 * X[:3000]  # some lists are long
+    index = built(X, measure=False)
+    index.add(clusters(300, DIM, 2))
+    index.remove(np.arange(0, 6000, 7))
+    passing = np.random.default_rng(0).random(len(index)) < share
+    there, expected = (index.to(name)._copy for name in (DEVICE, "cpu"))
+    for lists, reference in zip(there.searcher.parts, expected.searcher.parts, strict=True):
+        device, number = there._device, np.searchsorted(index.ids, reference.ids)
+        number[~np.isin(reference.ids, index.ids)] = -1
+        number = number.astype(np.int32)
+        found = device.kernels.hide(lists, device.put(number), device.put(passing))
+        for mine, theirs in zip(found, HostKernels().hide(reference, number, passing), strict=True):
+            np.testing.assert_array_equal(device.get(mine), theirs)
+
+
+@on_gpu
+def test_masks_and_ids_on_the_device():
+    cupy = pytest.importorskip("cupy")
+    X = clusters(2000, DIM, 1)
+    index = built(X)
+    there, mask = index.to(DEVICE), np.arange(2000) % 3 == 0
+    expected = there.search(X[:9], 4, filter=mask)
+    torch = pytest.importorskip("torch")
+    for make in (cupy.asarray, lambda array: torch.tensor(array, device=DEVICE)):
+        for rule in (make(mask), make(np.flatnonzero(mask)), there.prepare(make(mask))):
+            np.testing.assert_array_equal(there.search(X[:9], 4, filter=rule).ids, expected.ids)
+        with pytest.raises(logt.InvalidInputError, match="the mask has 3 values"):
+            there.search(X[:9], 4, filter=make(mask[:3]))
+
+
+@on_gpu
 def test_tensors_on_the_device_are_not_copied():
     cupy = pytest.importorskip("cupy")
     X = clusters(2000, DIM, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from logt._internal.types import Floats, Ids
 from logt.gpu.downloads import pinned
 from logt.gpu.host import MOST
+from logt.gpu.lists import DeviceLists
 from logt.gpu.search import FEW, DeviceSearcher, Found, Plan
 from logt.lists.inverted_lists import ScanLimits
 from logt.lists.search import user_scores
@@ -19,13 +21,15 @@ _MOST = 1 << 26  # scores that a search keeps space for
 _PARTS = 8  # codecs: CuPy joins more arrays through memory that it uses again
 
 
-def can_capture(searcher: DeviceSearcher, count: int, k: int, limits: ScanLimits) -> bool:
+def can_capture(
+    searcher: DeviceSearcher, count: int, k: int, limits: ScanLimits, parts: Sequence[DeviceLists]
+) -> bool:
     """Return whether a search never waits for the device: the sizes of all its arrays are known before."""
-    if not searcher.device.cuda or not 0 < count <= FEW or not searcher.parts:
+    if not searcher.device.cuda or not 0 < count <= FEW or not parts:
         return False
-    if k > MOST or len(searcher.parts) > _PARTS:
+    if k > MOST or len(parts) > _PARTS:
         return False
-    plans = [Plan.of(part, limits, k) for part in searcher.parts]
+    plans = [Plan.of(part, limits, k) for part in parts]
     floats = min(_MOST, searcher.device.workspace // 4)
     return all(max(p.wanted, p.widest) <= MOST and count * p.longest <= floats for p in plans)
 
@@ -40,7 +44,9 @@ def as_users_see(searcher: DeviceSearcher, found: Found) -> tuple[Any, Any, Any]
 class CapturedSearch:
     """The search for k results of `count` queries; one at a time."""
 
-    def __init__(self, searcher: DeviceSearcher, count: int, k: int, limits: ScanLimits):
+    def __init__(
+        self, searcher: DeviceSearcher, count: int, k: int, limits: ScanLimits, parts: Sequence[DeviceLists]
+    ):
         cupy = searcher.device.xp
         self._lock = threading.Lock()
         self._stream = cupy.cuda.Stream(non_blocking=True)
@@ -49,11 +55,11 @@ class CapturedSearch:
         self._given[:] = 1
         with cupy.cuda.using_allocator(self._pool.malloc), self._stream:
             self._Q = cupy.asarray(self._given)
-            as_users_see(searcher, searcher.find(self._Q, k, limits))  # compiles the kernels
+            as_users_see(searcher, searcher.find(self._Q, k, limits, parts))  # compiles the kernels
             self._stream.synchronize()
             self._stream.begin_capture()
             try:
-                found = as_users_see(searcher, searcher.find(self._Q, k, limits))
+                found = as_users_see(searcher, searcher.find(self._Q, k, limits, parts))
                 self._found = tuple(map(cupy.ascontiguousarray, found))
             finally:
                 self._graph = self._stream.end_capture()

@@ -9,7 +9,8 @@ from typing import Any
 import cupy
 import numpy as np
 
-from logt.gpu.host import MOST
+from logt.gpu.host import MOST, ROWS
+from logt.graph.diffusion import PRECISION, STEPS
 
 FEW = 64
 """Queries that `multiply` compares without cuBLAS, which CuPy cannot record (captured.py)."""
@@ -17,7 +18,10 @@ FEW = 64
 _LONG = 1 << 15  # values of one range that one block reads, if there are few ranges; longer ones are divided
 _LONGEST = 1 << 19  # the same if the range may be much shorter
 _FEW_THREADS, _THREADS = 1024, 256  # of a block of `best`, for few ranges or many
-_SOURCES = ("vectors.cu", "training.cu", "scan.cu")
+_HIDDEN = 64  # tiles of a warp of `hide`
+_SPREADING = 512  # threads of a block of `spread`, and the rows that it sorts in shared memory
+_PLACES = 4096
+_SOURCES = ("vectors.cu", "training.cu", "scan.cu", "diffusion.cu")
 
 
 class CudaKernels:
@@ -169,6 +173,15 @@ class CudaKernels:
         few = groups.pair is None  # many small tasks; otherwise vectors of one list share what they read
         kernel((_processors() * (8 if few else 2),), (128 if few else 512,), arguments)
 
+    def hide(self, lists: Any, number: Any, passing: Any) -> tuple[Any, Any]:
+        """Return (biases by which only what passes is found, how many vectors of each list that are): see host.py."""
+        bias, visible = cupy.empty_like(lists.bias), cupy.zeros(len(lists.rows), cupy.int64)
+        tiles = lists.positions // ROWS
+        arguments = passing, number, lists.bias, lists.tile, np.int64(len(lists.rows)), np.int64(tiles), bias, visible
+        if tiles:
+            _kernel("hide")((-(-tiles // (8 * _HIDDEN)),), (256,), arguments)
+        return bias, visible
+
     def collect(self, lists: Any, queries: Any, reading: Any, at: Any, out: Any) -> tuple[Any, Any, Any]:
         """Return (estimates, scores with the refinement, ids) of what was written to `out` at some places."""
         estimates, scores = cupy.empty(at.shape, cupy.float32), cupy.empty(at.shape, cupy.float32)
@@ -184,6 +197,44 @@ class CudaKernels:
         if at.size:
             _kernel("collect")((-(-at.size // 8),), (256,), arguments)
         return estimates, scores, ids
+
+    # ------------------------------------------------------------------------------------------- diffusion.cu
+
+    def spread(self, graph: Any, rows: Any, y: Any, how: Any, visible: Any) -> tuple[Any, Any, Any]:
+        """Return what queries spread to: see host.py."""
+        queries, (results, starts), total = len(rows), (rows.shape[1], y.shape[1]), len(graph.ids)
+        places = min(how.nodes, total)
+        most = max(places, min(starts, total))
+        entries = min(total, most * (1 + graph.neighbors))
+        slots, padded = 2 << (entries - 1).bit_length(), 1 << (most - 1).bit_length()
+        outside = padded if padded > _PLACES else 0
+        each = slots * 12 + entries * 4 + most * (8 + 8 * graph.neighbors + 24) + 8 * outside
+        blocks = min(queries, 2 * _processors(), max(1, int(_free_bytes() // (2 * each))))
+        out = cupy.empty((queries, results)), cupy.empty((queries, places), cupy.int64), cupy.empty((queries, places))
+        if not queries:
+            return out
+        scratch = (
+            *(cupy.zeros(blocks * slots, cupy.uint32), cupy.zeros(blocks * slots, cupy.uint64)),
+            *(cupy.empty(blocks * entries, cupy.uint32), *(cupy.empty(blocks * most, cupy.int32) for _ in range(2))),
+            *(cupy.empty(blocks * most * graph.neighbors, cupy.int64), cupy.empty(3 * blocks * most, cupy.float64)),
+            cupy.empty(max(1, blocks * outside), cupy.uint64),
+        )
+        lists = graph.low, graph.high, np.int32(graph.high.dtype.itemsize == 2), graph.level
+        edges = graph.mutual, np.int64(graph.mutual.shape[1]), np.int32(graph.neighbors), graph.gain, graph.cube
+        sizes = np.int64(queries), np.int32(results), np.int32(starts)
+        settings = np.float64(how.alpha), *map(np.int32, (min(how.hops, total), places, STEPS)), np.float64(PRECISION)
+        arguments = (
+            *(*lists, np.int64(graph.level.shape[1]), *edges, cupy.ascontiguousarray(rows)),
+            *(cupy.ascontiguousarray(y), *sizes, _pointer(visible), *settings),
+            *(*map(np.int64, (most, padded, entries, slots)), *scratch, np.int32(places), *out),
+        )
+        _kernel("spread")((blocks,), (_SPREADING,), arguments)
+        return out
+
+
+def _free_bytes() -> int:
+    """Return the bytes that new arrays may have."""
+    return int(cupy.cuda.runtime.memGetInfo()[0]) + int(cupy.get_default_memory_pool().free_bytes())
 
 
 def _pointer(array: Any) -> Any:
@@ -215,7 +266,7 @@ def _loaded(name: str, entries: int, unit_bytes: int, bits: int, device: int) ->
 @cache
 def _module(entries: int, unit_bytes: int, bits: int, device: int) -> Any:
     unit = {2: "unsigned short", 4: "unsigned int"}[unit_bytes]
-    numbers = f"-DENTRIES={entries}", f"-DBITS={bits}", f"-DMOST={MOST}"
+    numbers = f"-DENTRIES={entries}", f"-DBITS={bits}", f"-DMOST={MOST}", f"-DHIDDEN={_HIDDEN}"
     options = ("-std=c++17", f"-DUNIT={unit}", *numbers)
     code = "".join(Path(__file__).with_name(name).read_text() for name in _SOURCES)
     return cupy.RawModule(code=code, options=options)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from logt import _kernels
 from logt._internal.types import Array, Floats, Ids, Mask
+from logt.graph.diffusion import PRECISION, STEPS, Diffusion
 
 ROWS = 16
 """Vectors of a tile of codes (scan.cu)."""
@@ -173,6 +176,18 @@ class HostKernels:
             for place, row in zip(groups.place[pair : pair + pairs].tolist(), scores, strict=True):
                 out[place : place + len(row)] = row
 
+    def hide(self, lists: Any, number: Ids, passing: Mask) -> tuple[Floats, Ids]:
+        """Return (biases by which only what passes is found, how many vectors of each list that are).
+
+        number: of the vector at each position in `passing`, -1 for none.
+        """
+        seen = (
+            (number >= 0) & passing[number] & (lists.bias > -np.inf) if len(passing) else np.zeros(len(number), bool)
+        )
+        counts = np.concatenate([[0], np.cumsum(seen)])
+        visible = counts[(lists.tile + lists.tiles) * ROWS] - counts[lists.tile * ROWS]
+        return np.where(seen, lists.bias, np.float32(-np.inf)), visible
+
     def collect(self, lists: Any, queries: Any, reading: Any, at: Ids, out: Floats) -> tuple[Floats, Floats, Ids]:
         """Return (estimates, scores with the refinement, ids) of what was written to `out` at some places."""
         estimates = np.where(at >= 0, out[at], np.float32(-np.inf))
@@ -190,6 +205,33 @@ class HostKernels:
                 more = (lists.refinement[places, :dim] @ values) * lists.refinement_scale[places]
                 row[used] += (more if lists.stretch is None else more * lists.stretch[places])[used]
         return estimates, scores, np.where(known, lists.ids[position], -1)
+
+    # ------------------------------------------------------------------------------------------- diffusion.cu
+
+    def spread(
+        self, graph: Any, rows: Ids, y: NDArray[np.float64], how: Diffusion, visible: Mask | None
+    ) -> tuple[NDArray[np.float64], Ids, NDArray[np.float64]]:
+        """Return (f of all results, other rows that queries spread to, f of these), by the kernel of the processor.
+
+        graph: a `gpu.diffusion.DeviceGraph`. rows: results of each query, -1 for none. y: of the first of them; they
+        are where f = (I - alpha S)^-1 y starts. There are -1 and 0 in place of other rows where there are fewer.
+        """
+        most = min(how.nodes, len(graph.ids))
+        gained = np.zeros(rows.shape)
+        found, value = np.full((len(rows), most), -1, np.int64), np.zeros((len(rows), most))
+        edges = graph.low, graph.high, graph.level, graph.mutual, graph.gain, graph.cube
+        seen = np.empty(0, bool) if visible is None else visible
+        for query, mine in enumerate(rows):
+            inside = np.flatnonzero((mine[: y.shape[1]] >= 0) & (y[query] > 0))
+            near, f = (np.empty(max(how.nodes, len(inside)), kind) for kind in (np.int64, np.float64))
+            settings = how.alpha, how.hops, how.nodes, STEPS, PRECISION
+            count = _kernels.spread(*edges, mine[inside], y[query, inside], seen, *settings, near, f)
+            _, result, place = np.intersect1d(mine, near[:count], return_indices=True)
+            gained[query, result], near[place] = f[place], -1
+            others = slice(len(inside), count)
+            found[query, : count - len(inside)] = near[others]
+            value[query, : count - len(inside)] = np.where(near[others] >= 0, f[others], 0)
+        return gained, found, value
 
 
 def decode_tiles(codes: Array, layout: Any) -> Floats:

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any, Literal, Never, Unpack
 
 import numpy as np
 
-from logt._internal.arrays import to_numpy
+from logt._internal.arrays import array_module, to_numpy
 from logt._internal.params import SearchParams, SearchSettings, as_search_params, check_k
-from logt._internal.threads import SERIAL, Workers, available_cores
+from logt._internal.threads import SERIAL
 from logt._internal.types import Array, Filter, Floats, Ids, Metric, SomeIds, Vectors
 from logt._internal.validation import (
-    as_mask,
     as_matrix,
-    call_filter,
     check_choice,
     check_int,
     check_rows,
     normalize_rows,
     row_norms,
 )
-from logt.engine.rerank import as_diffusion, diffuse
+from logt.engine.rerank import as_diffusion
 from logt.engine.searching import check_range, expand_queries, search_range
 from logt.engine.snapshot import Snapshot
 from logt.errors import InvalidInputError, ReadOnlyError
 from logt.gpu.captured import CapturedSearch, as_users_see, can_capture
 from logt.gpu.device import Device
-from logt.gpu.lists import DeviceLists
+from logt.gpu.diffusion import DeviceGraph, diffuse
+from logt.gpu.filters import DeviceFilter, Numbers
 from logt.gpu.search import DeviceSearcher
 from logt.graph.diffusion import Diffusion
 from logt.lists.method import Sketched
@@ -142,7 +142,7 @@ class DeviceIndex:
         k: int = 10,
         *,
         params: SearchParams | None = None,
-        filter: Filter | None = None,
+        filter: Filter | DeviceFilter | None = None,
         rerank: Literal["diffusion"] | Diffusion | None = None,
         threads: int | None = None,
         on_invalid: Literal["raise", "ignore"] = "raise",
@@ -156,9 +156,21 @@ class DeviceIndex:
             check_int("threads", threads)
         return self._copy.search(Q, k, as_search_params(params, settings), filter, rerank, on_invalid)
 
-    def range_search(self, Q: Vectors, threshold: float, *, filter: Filter | None = None) -> RangeResult:
+    def range_search(
+        self, Q: Vectors, threshold: float, *, filter: Filter | DeviceFilter | None = None
+    ) -> RangeResult:
         """Return all vectors with a score of at least `threshold`, as NumPy arrays: see `Index.range_search`."""
         return self._copy.range_search(Q, threshold, filter)
+
+    def prepare(self, filter: Filter) -> DeviceFilter:
+        """Return a filter for several searches here, to pass as `filter`: it is sent to the device once.
+
+        It belongs to the state that was copied last: prepare it again after `refresh`.
+        """
+        prepared = self._copy.prepare(filter)
+        if prepared is None:
+            raise InvalidInputError("filter must be a mask, ids or a function, got None")
+        return prepared
 
     def tune(self, Q: Vectors | None = None) -> None:
         """Measure the recall of searches here by effort, with queries Q, or with vectors of the index if None.
@@ -175,7 +187,7 @@ class DeviceIndex:
 
     def report(self) -> Report:
         """Return what the index holds: that of the host, with the bytes on the device."""
-        return Report({**self._host.report(), "device": self.device, "device bytes": self._copy.searcher.nbytes})
+        return Report({**self._host.report(), "device": self.device, "device bytes": self._copy.nbytes})
 
 
 class DeviceCopy:
@@ -194,7 +206,7 @@ class DeviceCopy:
         self.generation = generation
         self._device, self._method, self.metric, self.dim, self.snapshot = device, method, metric, dim, snapshot
         self.searcher = DeviceSearcher(device, segments, metric)
-        self._ordinals: list[Any] | None = None
+        self._graph: DeviceGraph | None = None  # copied by the first diffusion
         self._searches: dict[Any, CapturedSearch] = {}
 
     def tune(self, Q: Any) -> None:
@@ -203,6 +215,11 @@ class DeviceCopy:
         if queries is not None and not len(queries):
             raise InvalidInputError("Q has no rows; pass at least one query, or None")
         self.searcher.measure(queries)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes on the device."""
+        return self.searcher.nbytes + (0 if self._graph is None else self._graph.nbytes)
 
     @property
     def ids(self) -> Array:
@@ -220,50 +237,58 @@ class DeviceCopy:
             raise InvalidInputError("on a device there are no kinds of queries; tune the index there, and omit like")
         diffusion = as_diffusion(rerank, self.snapshot, self.metric)
         with self._device.active():
-            if type(Q) is np.ndarray and filter is None and diffusion is None and not params.expand:
-                known = self._captured(Q, k, probe)
+            again, chosen = filter is None or isinstance(filter, DeviceFilter), self.prepare(filter)
+            if type(Q) is np.ndarray and again and diffusion is None and not params.expand:
+                known = self._captured(Q, k, probe, chosen)
                 if known is not None:
                     return SearchResult(known[0], self.snapshot.to_user_ids(known[1]))
             X, single = self._queries(Q)
-            parts = None if filter is None else self._filtered(filter)
+            parts = None if chosen is None else chosen.parts
             if params.expand and len(X):
                 first = self._find(X, check_k(params.expand, len(self.snapshot), "expand"), probe, parts, on_invalid)
                 X = self._expanded(X, first, params.alpha)
             scores, ids = self._find(X, k if diffusion is None else diffusion.results(k), probe, parts, on_invalid)
             if diffusion is not None:
-                plain, workers = (self._device.get(scores), self._device.get(ids)), Workers(available_cores())
-                found = diffuse(self.snapshot, diffusion, *plain, k, filter, workers)
-                scores, ids = map(self._device.put, found)
-            if ids.shape[1] < k:
-                missing = ((0, 0), (0, k - ids.shape[1]))
-                scores = self._device.xp.pad(scores, missing, constant_values=worst_score(self.metric))
-                ids = self._device.xp.pad(ids, missing, constant_values=-1)
+                scores, ids = self._diffused(diffusion, (scores, ids), k, chosen)
+            scores, ids = self._padded(scores, ids, k)
             if single:
                 scores, ids = scores[0], ids[0]
             if self._device.holds(Q) and self.snapshot.strings is None:
                 return _like(Q, scores, ids)
             return SearchResult(self._device.get(scores), self.snapshot.to_user_ids(self._device.get(ids)))
 
-    def _captured(self, Q: Array, k: int, probe: Any) -> tuple[Floats, Ids] | None:
+    def _captured(self, Q: Array, k: int, probe: Any, filter: DeviceFilter | None) -> tuple[Floats, Ids] | None:
         """Return (scores, ids) of few queries by a search that was recorded; None for others."""
         matrix = Q[None] if Q.ndim == 1 else Q
         if matrix.ndim != 2 or matrix.shape[1] != self.dim or Q.dtype != np.float32 or k > len(self.snapshot):
             return None
-        limits = self.searcher.limits(probe, k)
-        if not can_capture(self.searcher, len(matrix), k, limits):
-            return None
+        limits, parts = self.searcher.limits(probe, k), self.searcher.parts if filter is None else filter.parts
+        searches = self._searches if filter is None else filter.searches
         key = len(matrix), k, limits
-        search = self._searches.get(key)
+        search = searches.get(key)
         if search is None:
-            if len(self._searches) >= _KEPT_SEARCHES:
-                self._searches.clear()
+            if not can_capture(self.searcher, *key, parts):
+                return None
+            if len(searches) >= _KEPT_SEARCHES:
+                searches.clear()
             try:
-                search = self._searches[key] = CapturedSearch(self.searcher, *key)
+                search = searches[key] = CapturedSearch(self.searcher, *key, parts)
             except self._device.xp.cuda.memory.OutOfMemoryError:  # there is less than it would keep
-                self._searches.clear()
+                searches.clear()
                 return None
         found = search(matrix)
-        return found if found is None or Q.ndim == 2 else (found[0][0], found[1][0])
+        if found is None:
+            return None
+        scores, ids = self._padded(found[0], found[1], k)
+        return (scores, ids) if Q.ndim == 2 else (scores[0], ids[0])
+
+    def _padded(self, scores: Any, ids: Any, k: int) -> tuple[Any, Any]:
+        """Return results with k columns, of which the last ones may be empty."""
+        if ids.shape[1] >= k:
+            return scores, ids
+        xp, missing = array_module(ids), ((0, 0), (0, k - ids.shape[1]))
+        worst = worst_score(self.metric)
+        return xp.pad(scores, missing, constant_values=worst), xp.pad(ids, missing, constant_values=-1)
 
     def _queries(self, Q: Any) -> tuple[Any, bool]:
         """Return (queries as float32 on the device, whether Q is one vector)."""
@@ -303,44 +328,53 @@ class DeviceCopy:
 
     # ------------------------------------------------------------------------------------------------ filters
 
-    def _filtered(self, filter: Any) -> list[DeviceLists]:
-        """Return the lists in which only what a filter passes is found."""
-        snapshot, put = self.snapshot, self._device.put
-        mask = as_mask(filter)
-        if callable(filter):
-            mask = call_filter(filter, self.ids)
-        if mask is None:
-            wanted = put(np.unique(snapshot.to_int_ids(filter)))
-            return self.searcher.filtered(
-                [_is_one_of(self._device, part.ids, wanted) for part in self._parts], NARROW
-            )
-        if len(mask) != len(snapshot):
-            raise InvalidInputError(f"the mask has {len(mask)} values, the index {len(snapshot)} vectors")
-        passing = put(np.append(mask, False))  # the last is for places without a vector
-        return self.searcher.filtered([passing[ordinal] for ordinal in self._positions_of_ids()], NARROW)
+    def prepare(self, filter: Any) -> DeviceFilter | None:
+        """Return a filter on the device, None for none; raise InvalidInputError for one of another state."""
+        if filter is None:
+            return None
+        if isinstance(filter, DeviceFilter):
+            if filter.owner is not self:
+                raise InvalidInputError("the filter was prepared for another index or state: prepare it again")
+            return filter
+        with self._device.active():
+            passing = self._numbers.passing(self.snapshot, filter, self.ids if callable(filter) else None)
+            parts = zip(self.searcher.parts, self._numbers_by_position, strict=True)
+            found = [lists.filtered(number, passing, NARROW) for lists, number in parts]
+            return DeviceFilter(self, passing, [lists for lists in found if lists is not None])
 
-    @property
-    def _parts(self) -> list[DeviceLists]:
-        return self.searcher.parts
+    @cached_property
+    def _numbers(self) -> Numbers:
+        return Numbers(self._device, self.snapshot.ids)
 
-    def _positions_of_ids(self) -> list[Any]:
-        """Return, for each position of each codec, where its vector is in `ids`; -1 for none."""
-        if self._ordinals is None:
-            xp, ids = self._device.xp, self._device.put(self.snapshot.ids)
-            order = xp.argsort(ids)
-            known = ids[order]
-            ordinals = []
-            for part in self._parts:
-                at = xp.minimum(xp.searchsorted(known, part.ids), len(ids) - 1)
-                ordinals.append(xp.where(known[at] == part.ids, order[at], -1).astype(np.int32))
-            self._ordinals = ordinals  # complete: others may search meanwhile
-        return self._ordinals
+    @cached_property
+    def _numbers_by_position(self) -> list[Any]:
+        return [self._numbers.find(lists.ids) for lists in self.searcher.parts]
+
+    # ---------------------------------------------------------------------------------------------- diffusion
+
+    def _diffused(
+        self, how: Diffusion, found: tuple[Any, Any], k: int, filter: DeviceFilter | None
+    ) -> tuple[Any, Any]:
+        """Return (scores, ids) of the k best by diffusion from the results of a plain search."""
+        graph, stored = self._graph, self.snapshot.graph
+        if stored is None or not found[1].shape[1]:
+            return found
+        if graph is None or graph.neighbors != min(how.neighbors, stored.k):
+            self._graph = None  # there may not be space for both
+            graph = self._graph = DeviceGraph.copy(self._device, stored, how.neighbors)
+        visible = graph.live
+        if filter is not None:
+            number = self._numbers.find(graph.ids)
+            passing = (number >= 0) & filter.passing[number]
+            visible = passing if visible is None else passing & visible
+        return diffuse(self._device, graph, how, *found, k, visible)
 
     def range_search(self, Q: Any, threshold: float, filter: Any) -> RangeResult:
         """Return all vectors with a score of at least `threshold`: see `Index.range_search`."""
         queries, threshold = check_range(Q, threshold, self.dim, self.metric)
         with self._device.active():
-            parts = None if filter is None else self._filtered(filter)
+            chosen = self.prepare(filter)
+            parts = None if chosen is None else chosen.parts
 
             def all_scores(q: Floats) -> Iterator[tuple[Floats, Ids]]:
                 for scores, ids in self.searcher.all_scores(self._device.put(q), parts):
@@ -348,15 +382,6 @@ class DeviceCopy:
 
             limits, scores, ids = search_range(all_scores, queries, threshold, SERIAL, l2=self.metric == "l2")
         return RangeResult(limits, scores, self.snapshot.to_user_ids(ids))
-
-
-def _is_one_of(device: Device, ids: Any, wanted: Any) -> Any:
-    """Return which ids are wanted; wanted: increasing."""
-    xp = device.xp
-    if not len(wanted):
-        return xp.zeros(len(ids), bool)
-    at = xp.minimum(xp.searchsorted(wanted, ids), len(wanted) - 1)
-    return wanted[at] == ids
 
 
 def _like(Q: Any, scores: Any, ids: Ids) -> SearchResult:

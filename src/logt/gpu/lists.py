@@ -245,10 +245,21 @@ class DeviceLists:
 
     # ------------------------------------------------------------------------------------------------ filters
 
-    def masked(self, hidden: Any, visible: Array) -> DeviceLists:
-        """Return the lists in which some positions are not found. visible: vectors of each list that are."""
-        bias = self.device.xp.where(hidden, np.float32(_NONE), self.bias)
-        return replace(self, bias=bias, visible=visible)
+    def filtered(self, number: Any, passing: Any, narrow: int) -> DeviceLists | None:
+        """Return the lists in which only vectors that pass are found; None if there are none.
+
+        number: of the vector at each position in `passing`, -1 for none. If at most one of `narrow` vectors passes,
+        the result has these alone, in no list: a search compares all of them.
+        """
+        bias, counts = self.device.kernels.hide(self, number, passing)
+        visible = self.device.get(counts)
+        if not visible.any():
+            return None
+        if int(visible.sum()) * narrow <= int(self.rows.sum()):
+            return self.chosen(self.device.xp.flatnonzero(bias > _NONE))
+        masked = replace(self, bias=bias, visible=visible)
+        masked.__dict__.update(counts=(self.counts[0], counts), _longest=self._longest)  # known, and not sorted again
+        return masked
 
     def chosen(self, position: Any) -> DeviceLists:
         """Return the vectors of some positions alone, in no list: a search compares all of them."""

@@ -228,6 +228,41 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS) scan(
     }
 }
 
+// ------------------------------------------------------------------------------------------------------------ hide
+
+// Biases by which only vectors that pass are found, and how many of each list those are. number: of the vector at each position in
+// `passing`, -1 for none. A warp has HIDDEN tiles, and half of it one at a time.
+extern "C" __global__ void hide(const u8* passing, const int* number, const float* biases, const i64* tile_of, i64 lists, i64 tiles,
+                                float* out, i64* visible) {
+    const int lane = threadIdx.x % LANES, side = lane / ROWS;
+    const i64 first = ((i64)blockIdx.x * blockDim.x + threadIdx.x) / LANES * HIDDEN, last = min(first + HIDDEN, tiles);
+    if (first >= tiles) return;
+    i64 list = 0, end = lists;  // the list of the tile is in list..end-1
+    while (end - list > 1) {
+        const i64 middle = (list + end) / 2;
+        if (tile_of[middle] <= first) list = middle;
+        else end = middle;
+    }
+    i64 count = 0;
+    for (i64 pair = first; pair < last; pair += 2) {
+        const i64 tile = pair + side, position = tile * ROWS + lane % ROWS;
+        bool seen = false;
+        if (tile < last) {
+            const float bias = biases[position];
+            const int n = number[position];
+            seen = n >= 0 && passing[n] && bias > -__int_as_float(0x7f800000);
+            out[position] = seen ? bias : -__int_as_float(0x7f800000);
+        }
+        const u32 votes = __ballot_sync(~0u, seen);
+        while (tile < last && list + 1 < lists && tile_of[list + 1] <= tile) {
+            if (lane % ROWS == 0 && count) atomicAdd((u64*)&visible[list], (u64)count);
+            ++list, count = 0;
+        }
+        count += __popc(votes >> (side * ROWS) & 0xFFFF);
+    }
+    if (lane % ROWS == 0 && count) atomicAdd((u64*)&visible[list], (u64)count);
+}
+
 // --------------------------------------------------------------------------------------------------------- collect
 
 // The candidates whose scores were written at some places: their estimates, their scores with the refinement, and their ids. A warp

@@ -343,26 +343,6 @@ class DeviceSearcher:
             _, scores, ids = kernels.collect(lists, queries, everything, seen[None], out)
             yield self.device.get(scores[0]), self.device.get(ids[0])
 
-    # --------------------------------------------------------------------------------------------- filters
-
-    def filtered(self, passing: Sequence[Any], narrow: int) -> list[DeviceLists]:
-        """Return the lists in which only some positions are found: a mask for each codec.
-
-        Of a codec of which at most one of `narrow` vectors passes, a search compares all that do.
-        """
-        parts = [self._filtered(*one, narrow) for one in zip(self.parts, passing, strict=True)]
-        return [part for part in parts if part is not None]
-
-    def _filtered(self, lists: DeviceLists, passing: Any, narrow: int) -> DeviceLists | None:
-        xp = self.device.xp
-        seen = passing & (lists.bias > -np.inf)
-        position = xp.flatnonzero(seen)
-        if len(position) * narrow <= int(lists.rows.sum()):
-            return lists.chosen(position) if len(position) else None
-        counts = xp.concatenate([xp.zeros(1, np.int64), xp.cumsum(seen.astype(np.int64))])
-        ends = counts[(lists.tile + lists.tiles) * ROWS]
-        return lists.masked(~seen, self.device.get(ends - counts[lists.tile * ROWS]))
-
 
 def _joined(xp: Any, found: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
     """Return (estimates, scores, ids) of all codecs."""

@@ -25,8 +25,12 @@ EXPONENT = 3
 DUPLICATE = 0.95
 """Vectors at least this similar are copies."""
 
-_STEPS = 200  # of conjugate gradients, at most
-_PRECISION = 1e-6  # of the residual, relative to y
+STEPS = 200
+"""Steps of conjugate gradients, at most."""
+
+PRECISION = 1e-6
+"""Of their residual, relative to y."""
+
 _LEAST_SCALE = 0.1  # of 1 - b: the smallest local scale
 
 
@@ -142,7 +146,7 @@ class Diffusion:
         most = max(self.nodes, len(rows))
         near, f = np.empty(most, np.int64), np.empty(most)
         seen = np.empty(0, bool) if visible is None else visible
-        how = self.alpha, self.hops, self.nodes, _STEPS, _PRECISION
+        how = self.alpha, self.hops, self.nodes, STEPS, PRECISION
         edges = S.graph.low, S.graph.high, S.graph.level, S.mutual, S.gain, S.cube
         count = _kernels.spread(*edges, rows, y, seen, *how, near, f)
         return near[:count], f[:count]
