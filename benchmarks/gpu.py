@@ -25,6 +25,8 @@ BATCHES = (1, 64, 10_000)
 QUERIES = 1000  # vectors of a collection of --data
 RECALLS = (0.95, 0.99)
 BLOCK = 1 << 16  # vectors that are drawn together
+WARM = 200_000  # vectors of a first index
+PARTS = ("warm", "exhaustive", "0.95", "0.99", "filters")
 
 
 class DeviceClusters:
@@ -87,6 +89,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--place", nargs="*", default=["device", "host"], help="where vectors to add are: device, host, drawn"
     )
     parser.add_argument("--link", type=int, default=0, help="neighbors per vector of a graph (default: none)")
+    parser.add_argument(
+        "--skip", nargs="*", default=[], choices=PARTS, help="parts to leave out: " + ", ".join(PARTS)
+    )
+    parser.add_argument("--diffuse", type=int, default=0, help="vectors of 1536 dimensions to diffuse on")
     parser.add_argument("--data", default="", help="a folder of real vectors, compared with the CPU")
     parser.add_argument("--clusters", type=int, default=20_000, help="centers of the vectors (default: 20,000)")
     parser.add_argument("--verbose", action="store_true", help="print when each step of a build starts")
@@ -100,6 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         source = DeviceClusters(model, args.rows, device)
         Q = device.get(DeviceClusters(model, args.queries, device, number=1)[:]).astype(np.float32)
         rows += synthetic(source, Q, device, args)
+    if args.diffuse:
+        rows += diffusion(args.diffuse, device, args.limit)
     columns = list(dict.fromkeys(name for row in rows for name in row))
     write_rows([{name: row.get(name, "") for name in columns} for row in rows], args.out, "gpu.csv")
 
@@ -114,6 +122,12 @@ def synthetic(source: DeviceClusters, Q: Floats, device: Device, args: Any) -> l
 
     some = Q[:1000]
     truth, _ = exhaustive(source, some, device)
+    if "warm" not in args.skip:  # kernels are compiled at their first use
+        start = time.perf_counter()
+        first = logt.Index(source.shape[1], device=args.device)
+        first.add(source[:WARM])
+        first.to(args.device).search(some, 10)
+        show(what=f"build and search of {WARM}, with compilation", s=seconds_since(start))
     index: Any = None
     for place in args.place:
         index = None
@@ -123,14 +137,19 @@ def synthetic(source: DeviceClusters, Q: Floats, device: Device, args: Any) -> l
         index = logt.Index(source.shape[1], device=args.device)
         index.add(X, progress=Steps() if args.verbose else None)
         show(what=f"build, vectors in {place} memory" if place != "drawn" else "build", s=seconds_since(start))
-        if place == "device":
+        if place == "device" and "exhaustive" not in args.skip:
             show(what="exhaustive, float16", **times(lambda q, X=X: exhaustive_of(X, q, device), Q, args.limit))
         del X
         device.release()
     start = time.perf_counter()
     there = index.to(args.device)
     show(what="copy to the device", s=seconds_since(start), GB=round(there.report()["device bytes"] / 1e9, 2))
+    start = time.perf_counter()
+    there.tune()
+    show(what="measuring recall by effort on the device", s=seconds_since(start))
     for recall in RECALLS:
+        if str(recall) in args.skip:
+            continue
         asked, found = asked_for(there, some, truth, recall)
         show(
             what=f"search, recall {recall}",
@@ -138,16 +157,58 @@ def synthetic(source: DeviceClusters, Q: Floats, device: Device, args: Any) -> l
             recall=found,
             **times(lambda q, r=asked: there.search(q, 10, recall=r), Q, args.limit),
         )
-    rng = np.random.default_rng(0)
-    for share in (0.5, 0.01):
-        mask = rng.random(len(index)) < share
-        show(what=f"filter, {share}", **times(lambda q, m=mask: there.search(q, 10, filter=m), Q, args.limit))
+    if "filters" not in args.skip:
+        filters(there, Q, truth, device, args.limit, show)
     if args.link:
         del there
         device.release()
         start = time.perf_counter()
         index.link(args.link)
         show(what=f"link, k = {args.link}", s=seconds_since(start))
+    return rows
+
+
+def filters(index: Any, Q: Floats, truth: Any, device: Device, limit: float, show: Callable[..., None]) -> None:
+    """Show searches at the recall that is measured for 0.95 without a filter, and with filters of two widths."""
+    asked, _ = asked_for(index, Q[:1000], truth, 0.95)
+    show(what="no filter", asked=asked, **times(lambda q: index.search(q, 10, recall=asked), Q, limit))
+    for share in (0.5, 0.01):
+        mask = np.random.default_rng(0).random(len(index)) < share
+        there = device.put(mask)
+        start = time.perf_counter()
+        prepared = index.prepare(mask)
+        device.synchronize()
+        show(what=f"prepare a filter, {share}", s=round(time.perf_counter() - start, 5))
+        for name, rule in (("prepared", prepared), ("tensor on the device", there), ("array", mask)):
+            spent = times(lambda q, rule=rule: index.search(q, 10, recall=asked, filter=rule), Q, limit / 2)
+            show(what=f"filter, {share}, {name}", asked=asked, **spent)
+
+
+def diffusion(count: int, device: Device, limit: float) -> list[dict[str, Any]]:
+    """Return the times of diffusions of 1,000 queries on synthetic vectors, and how they agree with the CPU's."""
+    model = StructuredClusters(1536, max(count // 20, 1))
+    X, Q = DeviceClusters(model, count, device)[:], DeviceClusters(model, 1000, device, number=1)[:]
+    queries, index = device.get(Q).astype(np.float32), logt.Index(1536, device=device.name)
+    index.add(X)
+    index.link(50)
+    there, rows = index.to(device.name), []
+    for name, searched, some in (("device", there, queries), ("CPU", index, queries[:100])):
+        for rerank in (None, "diffusion"):
+            searched.search(some, 100, rerank=rerank)
+            spent: list[float] = []
+            while len(spent) < 10 and sum(spent) < limit / 10:
+                start = time.perf_counter()
+                searched.search(some, 100, rerank=rerank)
+                spent.append(time.perf_counter() - start)
+            rows.append({"what": f"search, rerank={rerank}, {name}", "vectors": count, "d": 1536})
+            rows[-1][f"ms, {len(some)}"] = round(1e3 * float(np.median(spent)), 2)
+            print(rows[-1], flush=True)
+    same, full = queries[:100], {"effort": 1.0, "rerank": "diffusion"}
+    theirs, mine = (searched.search(same, 100, **full) for searched in (index, there))
+    shared = np.mean([np.isin(a, b).mean() for a, b in zip(mine.ids, theirs.ids, strict=True)])
+    rows.append({"what": "diffusion, the same ids at effort 1", "vectors": count, "recall": round(float(shared), 4)})
+    rows[-1]["largest difference of scores"] = float(np.abs(mine.scores - theirs.scores).max())
+    print(rows[-1], flush=True)
     return rows
 
 
