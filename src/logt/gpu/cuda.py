@@ -55,11 +55,11 @@ class CudaKernels:
         return out
 
     def _divided(self, values: Any, first: Any, last: Any, k: int, longest: int) -> Any:
-        """As `best`, with several blocks for each range: the best of each part, and then of these."""
-        parts = -(-longest // _LONG)
-        starts = cupy.minimum(first[:, None] + _LONG * cupy.arange(parts), last[:, None])
-        ends = cupy.minimum(starts + _LONG, last[:, None])
-        found = self.best(values, starts.ravel(), ends.ravel(), k, _LONG).reshape(len(first), parts * k)
+        """As `best`, with as many blocks for each range as the card has space for: the best of each, then of all."""
+        parts = min(-(-longest // _LONG), max(2, -(-2 * _processors() // len(first))))
+        cuts = first[:, None] + (last - first)[:, None] * cupy.arange(parts + 1) // parts
+        starts, ends = (cupy.ascontiguousarray(cut).ravel() for cut in (cuts[:, :-1], cuts[:, 1:]))
+        found = self.best(values, starts, ends, k, _LONG).reshape(len(first), parts * k)
         some = cupy.where(found >= 0, values[cupy.maximum(found, 0)], -cupy.inf).astype(cupy.float32)
         begin = cupy.arange(len(first), dtype=cupy.int64) * (parts * k)
         chosen = self.best(some.ravel(), begin, begin + parts * k, k, parts * k)
@@ -164,7 +164,8 @@ class CudaKernels:
         arguments = (
             *(lists.codes, np.int64(lists.codes.shape[1]), np.int32(layout.blocks), layout.offset, layout.part_bits),
             *(lists.unit, lists.weight, lists.scale, lists.factor, lists.bias, _pointer(lists.stretch)),
-            *(queries.values, queries.step, queries.products, np.int64(queries.products.shape[1]), queries.offset),
+            *(queries.values, queries.step, queries.products),
+            *(*(np.int64(stride // 4) for stride in queries.products.strides), queries.offset),
             *(np.int32(len(groups.tile)), groups.first_task, groups.tile, groups.tiles),
             *(_pointer(groups.pair), _pointer(groups.pairs), groups.query, groups.place),
             *(np.int32(groups.task_tiles), out),

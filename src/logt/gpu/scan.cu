@@ -143,8 +143,9 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS) scan(
     // vectors: blocks of 32 dimensions, where they start in a tile, and bits per 8 dimensions; stretch: of scores, or null
     const u8* codes, i64 tile_bytes, int blocks, const int* plane_offset, const u8* bits, const UNIT* units, const signed char* weights,
     const float* scales, const float* factors, const float* biases, const float* stretches,
-    // queries: values for the codes as float16, (count, 32·blocks), and their step; products with all units; part of all scores
-    const unsigned short* values, const float* steps, const float* products, i64 unit_count, const float* offsets,
+    // queries: values for the codes as float16, (count, 32·blocks), and their step; products with all units, which are as far
+    // apart as stated; part of all scores
+    const unsigned short* values, const float* steps, const float* products, i64 next_query, i64 next_unit, const float* offsets,
     // groups: tasks before each, tiles, and pairs, or null: one each; of each pair, its query and where its scores start
     int group_count, const i64* first_task, const i64* first_tile, const i64* tile_count, const i64* first_pair,
     const i64* pair_count, const int* query_of, const i64* place_of, int task_tiles, float* out) {
@@ -171,7 +172,7 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS) scan(
         if (threadIdx.x < QUERIES) {
             const i64 n = pair + min((int)threadIdx.x, count - 1), q = query_of[n];
             mine.step[threadIdx.x] = steps[q], mine.offset[threadIdx.x] = offsets[q];
-            mine.products[threadIdx.x] = products + q * unit_count;
+            mine.products[threadIdx.x] = products + q * next_query;
             mine.out[threadIdx.x] = out + place_of[n];
             mine.values[threadIdx.x] = (const uint4*)(values + q * blocks * 32);
         }
@@ -210,7 +211,7 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS) scan(
                 u32 unit[ENTRIES];
                 float weight[ENTRIES];
                 for (int e = 0; e < ENTRIES; ++e) {
-                    unit[e] = units[position * ENTRIES + e];
+                    unit[e] = (u32)(units[position * ENTRIES + e] * next_unit);
                     weight[e] = scale * weights[position * ENTRIES + e];
                 }
 #pragma unroll

@@ -40,7 +40,7 @@ class DeviceQueries:
     """Queries in the terms of a codec, on the device.
 
     whole: rotated, (count, dim). values, step: for the codes, as float16 times a step each. products: with all units.
-    offset: of all scores of a query. wrong: which are not valid. level: how unlike the collection.
+    offset: of all scores of a query. wrong: which are not valid. level: how unlike the collection, or None.
     """
 
     whole: Any
@@ -240,7 +240,7 @@ class DeviceSearcher:
         blocks = split_range(len(Q), rows)[::-1]
         while blocks:
             block = blocks.pop()
-            queries = self._queries(lists, Q[block])
+            queries = self._queries(lists, Q[block], ranked=not plan.everything)
             reading = self._read(lists, queries, plan)
             count = block.stop - block.start
             if reading.total > floats and count > 1:  # lists are longer than on average
@@ -255,16 +255,21 @@ class DeviceSearcher:
         joined = tuple(xp.concatenate(parts) for parts in zip(*columns, strict=True))
         return _Candidates(joined, xp.concatenate(wrong) if wrong else xp.zeros(0, bool), read)
 
-    def _queries(self, lists: DeviceLists, Q: Any) -> DeviceQueries:
-        """Return queries as users pass them, float32, in the terms of a codec: as Query of query.hpp."""
+    def _queries(self, lists: DeviceLists, Q: Any, *, ranked: bool) -> DeviceQueries:
+        """Return queries as users pass them, float32, in the terms of a codec: as Query of query.hpp.
+
+        ranked: whether they read lists. Otherwise, a scan compares vectors with queries one after the other, whose
+        products with a unit are then side by side in memory.
+        """
         kernels, distances = self.device.kernels, self.metric != "ip"
         V, offset, wrong = kernels.prepare(
             Q, lists.mean, (MIN_NORM, MAX_NORM), distances=distances, cosine=self.metric == "cosine"
         )
         whole = kernels.multiply(V, lists.rotation)
         values, step = kernels.weigh(whole, 2.0 if distances else 1.0, lists.layout)
-        products = kernels.multiply(whole, lists.Y)
-        level = kernels.levels(lists, whole, products)
+        by_query = ranked or len(Q) <= FEW
+        products = kernels.multiply(whole, lists.Y) if by_query else kernels.multiply(lists.Y, whole).T
+        level = kernels.levels(lists, whole, products) if ranked else None
         return DeviceQueries(whole, values, step, products, offset, wrong, level)
 
     def _read(self, lists: DeviceLists, queries: DeviceQueries, plan: Plan) -> Reading:
@@ -336,7 +341,7 @@ class DeviceSearcher:
         """Yield (scores, ids) of all vectors that can be found, codec by codec, on the host."""
         xp, kernels = self.device.xp, self.device.kernels
         for lists in self.parts if parts is None else parts:
-            queries, everything = self._queries(lists, q[None]), self._everything(lists, 1)
+            queries, everything = self._queries(lists, q[None], ranked=False), self._everything(lists, 1)
             out = xp.empty(lists.positions, np.float32)
             kernels.scan(lists, queries, everything.groups, out)
             seen = xp.flatnonzero(out > -np.inf)
