@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from exact_index import EXACT, METRICS, assert_same, built
@@ -8,8 +6,7 @@ from hypothesis import strategies as st
 
 import logt
 from logt.engine import costs
-from logt.group_testing.grouping import KdTree
-from logt.methods import cascaded, compact, dictionary, gt, llc, lo_gt, quantized, rnd, sketched, starred
+from logt.methods import cascaded, compact, dictionary, gt, lo_gt, quantized, rnd, sketched, starred
 
 SMALL = rnd(n=10, m=3, L=12)
 
@@ -24,10 +21,8 @@ METHODS = {
     "LO-GT PQ, U from Y": quantized(lo_gt(n=10, m=3, L=12), c=8, fit="exact"),
     "sketched": sketched(),
     "sketched, 1 bit": sketched(bits=1, L=8),
-    "k-d trees": replace(SMALL, group=KdTree(10, 3)),
     "dictionary": dictionary(L=8, epochs=2),
     "dictionary of a coreset": dictionary(L=3, coreset="sensitivity"),
-    "LLC": llc(),
     "GT": gt(n=10, m=3),
     "GT pinv": gt(n=10, m=3, inverse=True),
 }
