@@ -1,8 +1,6 @@
 import numpy as np
 import pytest
 from exact_index import EXACT, METRICS, assert_same, built
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import logt
 from logt.engine import costs
@@ -136,19 +134,6 @@ def test_equal_scores_are_ordered_by_id(vectors):
     made = built(X[:10], np.arange(10)[::-1] * 2, method=gt(n=20, m=1))
     made.add(X[:10], ids=np.arange(10) * 2 + 1)
     assert made.search(X[0], 12).ids.tolist() == list(range(12))
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.lists(st.integers(0, 25), min_size=1, max_size=5), st.integers(1, 12), st.integers(1, 30))
-def test_any_batches_find_every_vector(vectors, sizes, segment_size, k):
-    made = logt.Index(6, method=starred(rnd(n=3, m=2, L=5)), segment_size=segment_size)
-    for seed, size in enumerate(sizes):
-        made.add(vectors(size, 6, seed) if size else [])
-    for row in made.search(vectors(2, 6, 99), k).ids:
-        real = row[row >= 0]
-        assert len(real) == min(k, sum(sizes)) == len(set(real.tolist()))
-    everything = made.search(vectors(1, 6, 99), max(1, sum(sizes))).ids
-    assert set(everything.ravel().tolist()) - {-1} == set(range(sum(sizes)))
 
 
 # --------------------------------------------------------------------------------------------- metrics
