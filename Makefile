@@ -14,7 +14,7 @@ GROWTH ?=
 FUZZ ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format types docs figures sanitize torture fuzz wheel-test release bench recall growth updates scale images-bench serve-bench page-bench gpu-test gpu-bench clean
+.PHONY: help demo test check format types docs sanitize torture fuzz wheel-test release bench recall growth updates scale images-bench serve-bench page-bench gpu-test gpu-bench clean
 
 help:           ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,9 +75,6 @@ types: $(VENV)/.dev           ## the types of the public API, with pyright
 docs: $(VENV)/.dev            ## the documentation site, in build/docs; warnings are errors
 	$(BIN)/python scripts/build_docs.py build/docs
 	@echo "build/docs/index.html"
-
-figures: $(VENV)/.dev         ## draw the figures of the documentation again
-	$(BIN)/python scripts/draw_figures.py
 
 # WHEEL_PYTHONS="python3.12 python3.13": the wheel is built with the first, and tried with each.
 WHEEL_PYTHONS ?=

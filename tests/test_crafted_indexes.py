@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from faults import TORTURE
 
 import logt
 from logt._internal.threads import SERIAL
@@ -153,25 +152,6 @@ def test_a_wrong_manifest_with_a_right_checksum_is_refused(small):
     (small / "manifest.json").write_text('{"manifest":' + "[" * 100_000 + "]" * 100_000 + "}")
     with pytest.raises(CorruptIndexError):
         logt.open(small)
-
-
-def test_files_with_right_checksums_and_wrong_bytes_are_refused_or_harmless(small):
-    """Random damage, with new checksums: what passes the checks must still be searchable without a crash."""
-    rng = np.random.default_rng(0)
-    original = {path.name: path.read_bytes() for path in small.glob("*.safetensors")}
-    refused = 0
-    for _ in range(400 if TORTURE else 100):
-        name = sorted(original)[rng.integers(len(original))]
-        data = bytearray(original[name])
-        for _ in range(rng.integers(1, 4)):
-            data[rng.integers(len(data))] = rng.integers(256)
-        replace_file(small, name, bytes(data))
-        try:
-            logt.open(small).search(np.ones((3, 8)), 5)
-        except CorruptIndexError:
-            refused += 1
-        replace_file(small, name, original[name])
-    assert refused > 5
 
 
 def test_a_crafted_manifest_by_url_is_refused_before_the_cache_is_written(small, tmp_path, monkeypatch):

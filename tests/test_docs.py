@@ -106,12 +106,6 @@ def test_the_site_builds_without_warnings_and_loads_nothing_from_elsewhere(tmp_p
         assert not re.search(r"""(?:url\(|@import)\s*["']?(?:https?:)?//""", style.read_text()), style
 
 
-def test_the_figures_are_those_that_the_script_draws(tmp_path):
-    subprocess.run([sys.executable, str(ROOT / "scripts" / "draw_figures.py"), str(tmp_path)], check=True)
-    drawn = {path.name for path in tmp_path.iterdir()}
-    assert drawn == {path.name for path in (ROOT / "docs" / "images").glob("*.svg")}
-
-
 def test_parameters_in_plain_docstrings_become_fields():
     text = "Return the k best.\n\nQ: queries, (nq, d). p, R: of\nthe cascade: see `Cascade`. Not a parameter: this."
     lines = plain_docstrings.convert(text, ["Q", "p", "R"])

@@ -9,18 +9,14 @@ from test_project import ROOT
 
 PRINTS = {
     "fiftyone_similarity": "duplicates: 10",
-    "filters": "since 2020:",
     "first_index": "effort 1.0: recall@10 1.00",
     "from_faiss": "same first neighbor: 1.00",
     "image_pairs": "% of the pairs have names that start alike",
     "langchain_store": "after page 1: Boats in the harbour",
     "paper_methods": "LO-GT*, cascade",
-    "photos": "12 added, 0 changed, 0 removed, 0 failed",
-    "serve": "removed: 1 of 1001",
     "sklearn_pipeline": "accuracy 0.9",
     "text_search": "blue dots 2.png",
     "txtai_backend": "after a removal: Boats in the harbour",
-    "updates": "after refresh it sees 1,990 vectors of generation 2",
 }
 NEEDS = {"fiftyone_similarity": "fiftyone", "txtai_backend": "txtai"}  # the others are in the extra "all"
 

@@ -1,15 +1,10 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from exact_index import EXACT, METRICS, assert_same, built
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import logt
 from logt.engine import costs
-from logt.group_testing.grouping import KdTree
-from logt.methods import cascaded, compact, dictionary, gt, llc, lo_gt, quantized, rnd, sketched, starred
+from logt.methods import cascaded, compact, dictionary, gt, lo_gt, quantized, rnd, sketched, starred
 
 SMALL = rnd(n=10, m=3, L=12)
 
@@ -24,10 +19,8 @@ METHODS = {
     "LO-GT PQ, U from Y": quantized(lo_gt(n=10, m=3, L=12), c=8, fit="exact"),
     "sketched": sketched(),
     "sketched, 1 bit": sketched(bits=1, L=8),
-    "k-d trees": replace(SMALL, group=KdTree(10, 3)),
     "dictionary": dictionary(L=8, epochs=2),
     "dictionary of a coreset": dictionary(L=3, coreset="sensitivity"),
-    "LLC": llc(),
     "GT": gt(n=10, m=3),
     "GT pinv": gt(n=10, m=3, inverse=True),
 }
@@ -141,19 +134,6 @@ def test_equal_scores_are_ordered_by_id(vectors):
     made = built(X[:10], np.arange(10)[::-1] * 2, method=gt(n=20, m=1))
     made.add(X[:10], ids=np.arange(10) * 2 + 1)
     assert made.search(X[0], 12).ids.tolist() == list(range(12))
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.lists(st.integers(0, 25), min_size=1, max_size=5), st.integers(1, 12), st.integers(1, 30))
-def test_any_batches_find_every_vector(vectors, sizes, segment_size, k):
-    made = logt.Index(6, method=starred(rnd(n=3, m=2, L=5)), segment_size=segment_size)
-    for seed, size in enumerate(sizes):
-        made.add(vectors(size, 6, seed) if size else [])
-    for row in made.search(vectors(2, 6, 99), k).ids:
-        real = row[row >= 0]
-        assert len(real) == min(k, sum(sizes)) == len(set(real.tolist()))
-    everything = made.search(vectors(1, 6, 99), max(1, sum(sizes))).ids
-    assert set(everything.ravel().tolist()) - {-1} == set(range(sum(sizes)))
 
 
 # --------------------------------------------------------------------------------------------- metrics

@@ -9,9 +9,8 @@ from exact_index import EXACT, METRICS, assert_same, built
 import logt
 from logt import InvalidInputError
 from logt._internal.params import MAX_K
-from logt.group_testing.decoder import LocalityConstrained
 from logt.group_testing.dictionary import DictionaryLearning
-from logt.group_testing.grouping import KdTree, KMeans, Orthogonal
+from logt.group_testing.grouping import KMeans, Orthogonal
 from logt.lists.inverted_lists import Probe
 from logt.methods import lo_gt, sketched, starred
 
@@ -187,9 +186,8 @@ WRONG = [
     *((Probe, wrong) for wrong in ({"effort": 1.5}, {"effort": -0.1}, {"nprobe": 0})),
     *((sketched, wrong) for wrong in ({"bits": 9}, {"units": 0}, {"recall": 1.5})),
     *((Orthogonal, wrong) for wrong in ({"n": 0}, {"m": 0}, {"k": 0}, {"n": 2.5}, {"criterion": "most"})),
-    *((KdTree, {"n": 0}), (KdTree, {"m": 0}), (KdTree, {"axes": 0}), (KMeans, {"rounds": 0}), (KMeans, {"n": 0.5})),
+    *((KMeans, {"rounds": 0}), (KMeans, {"n": 0.5})),
     *((DictionaryLearning, wrong) for wrong in ({"L": 0}, {"coreset": "large"}, {"part": 0.0})),
-    (LocalityConstrained, {"ridge": 0}),
     *((logt.Diffusion, wrong) for wrong in ({"alpha": 1}, {"alpha": -0.1}, {"alpha": float("nan")})),
     *((logt.Diffusion, wrong) for wrong in ({"candidates": 0}, {"hops": -1}, {"nodes": 0})),
 ]

@@ -16,11 +16,11 @@ from logt.group_testing.quantize import Int8
 from logt.lists.inverted_lists import Probe
 from logt.lists.method import Sketched
 from logt.lists.segment import ListSegment
-from logt.methods import cascaded, compact, dictionary, gt, llc, lo_gt, rnd, sketched, starred
+from logt.methods import cascaded, compact, dictionary, gt, lo_gt, rnd, sketched, starred
 
 PAPER = (
     *(gt(n=5, m=2), gt(n=5, m=2, inverse=True), rnd(n=10, m=2, L=12, order=0), lo_gt(n=10, m=3, L=None)),
-    *(dictionary(n=5, L=4, epochs=1), llc(n=5, L=4), compact(lo_gt(n=10, m=3, L=12)), lo_gt(n=1, m=1, L=4)),
+    *(dictionary(n=5, L=4, epochs=1), compact(lo_gt(n=10, m=3, L=12)), lo_gt(n=1, m=1, L=4)),
     cascaded(starred(lo_gt(n=5, m=2, L=12), depth=20), p=0.5, R=20),
 )
 LISTS = tuple(sketched(bits=bits, L=L, refine=refine) for bits in (1, 4) for L in (1, 4) for refine in (False, True))

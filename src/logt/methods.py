@@ -13,10 +13,10 @@ from logt.engine.protocols import Method
 from logt.errors import InvalidInputError
 from logt.group_testing.cascade import Cascade
 from logt.group_testing.correction import Suppress
-from logt.group_testing.decoder import GroupPinv, Local, LocalityConstrained, Sparse, Transpose
+from logt.group_testing.decoder import GroupPinv, Local, Sparse, Transpose
 from logt.group_testing.dictionary import DictionaryLearning
 from logt.group_testing.grouping import KMeans, Orthogonal, Random
-from logt.group_testing.memory_vectors import Mean, Pinv, Sum
+from logt.group_testing.memory_vectors import Pinv, Sum
 from logt.group_testing.method import GroupTesting
 from logt.group_testing.quantize import Float32, Int8, ProductQuantizer
 from logt.lists.method import Sketched
@@ -26,13 +26,11 @@ __all__ = [
     "compact",
     "dictionary",
     "gt",
-    "llc",
     "lo_gt",
     "quantized",
     "rnd",
     "sketched",
     "starred",
-    "with_random_units",
 ]
 
 
@@ -58,18 +56,6 @@ def rnd(*, n: int = 50, m: int = 4, L: int | None = 300, order: Literal[0, 1] = 
     check_choice("order", order, (0, 1))
     decode = Local(order, weights="float32") if L is None else Sparse(L, "S1" if order else "S0", weights="float32")
     return GroupTesting(group=Random(n, m), memory=Pinv(), quantize=Float32(), decode=decode)
-
-
-def with_random_units(method: Method) -> GroupTesting:
-    """The control experiment of a sparse 1-order decoder: S₀ and random units instead of S₁, as many in total.
-
-    method: with a sparse decoder over S₁.
-    """
-    plain = _of_the_paper(method)
-    decode = plain.decode
-    if not isinstance(decode, Sparse) or decode.support != "S1":
-        raise InvalidInputError(f"this control needs a sparse decoder over S₁, got {decode!r}")
-    return replace(plain, decode=replace(decode, support="S0+random"))
 
 
 def lo_gt(*, n: int = 50, m: int = 4, L: int | None = 300, order: Literal[0, 1] = 1, k: int = 20) -> GroupTesting:
@@ -100,12 +86,12 @@ def sketched(
 
 
 def dictionary(
-    *, n: float = 12.5, L: int = 50, epochs: int = 4, coreset: Literal["sensitivity", "uniform"] | None = None
+    *, n: float = 12.5, L: int = 50, epochs: int = 4, coreset: Literal["sensitivity"] | None = None
 ) -> GroupTesting:
     """DL of Iscen et al. (2016): N/n atoms trained with codes of L entries, on all vectors or on a coreset.
 
     n: vectors per atom. L: entries of U per vector. epochs: rounds of training. coreset: train on a fifth of the
-    vectors, drawn by sensitivity or uniformly; None uses all.
+    vectors, drawn by sensitivity; None uses all.
     """
     return GroupTesting(
         group=KMeans(n, rounds=2, sample=4),
@@ -113,14 +99,6 @@ def dictionary(
         quantize=Float32(),
         decode=Sparse(L, "free", weights="float32"),
     )
-
-
-def llc(*, n: float = 12.5, L: int = 10) -> GroupTesting:
-    """Locality-constrained linear coding with L entries per vector over N/n k-means centroids.
-
-    n: vectors per centroid. L: entries of U per vector.
-    """
-    return GroupTesting(group=KMeans(n), memory=Mean(), quantize=Float32(), decode=LocalityConstrained(L))
 
 
 def starred(method: Method, *, depth: int = 500) -> GroupTesting:

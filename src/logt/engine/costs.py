@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,10 +39,3 @@ def complexity(segments: Sequence[Segment], dim: int, method: Method, limits: An
         return 0.0
     measured = sum(model.operations for model in models(segments))
     return float((measured + method.operations(segments, limits)) / (dim * N))
-
-
-def memory_per_vector(N: int, dim: int, bits: int) -> float:
-    """Return about how many bytes of memory a vector of the default index takes, without its refinement."""
-    sign_bytes, low_bytes = -(-dim // 128) * 16, -(-dim * (bits - 1) // 128) * 16
-    units: float = 4 * math.sqrt(N)
-    return 3 * 2 + 4 + 4 + 4 + sign_bytes + low_bytes + 4 + 8 + 4 + units * (dim / 2 + 36) / N

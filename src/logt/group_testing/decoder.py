@@ -7,18 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from logt import _kernels
 from logt._internal.arrays import unit_dtype
 from logt._internal.threads import SERIAL, Workers, split_range
 from logt._internal.types import Array, Floats, Ints
-from logt._internal.validation import check_choice, check_fields, check_int, check_positive, check_ridge
+from logt._internal.validation import check_choice, check_int, check_positive
 from logt.group_testing.codes import Codes
 from logt.group_testing.grouping import Units
 
 WeightType = Literal["float32", "int8"]
-Support = Literal["S0", "S1", "S0+random", "free"]
+Support = Literal["S0", "S1", "free"]
 
 GRAM_LIMIT = 2 << 30
 """Bytes of Ŷ·Ŷᵀ up to which it is computed once; above, the part of each vector's support is computed in turn."""
@@ -68,9 +67,8 @@ class Local:
 class Sparse:
     """At most L units, chosen one by one by orthogonal matching pursuit within a support.
 
-    L: entries per vector. support: S₀, S₁, or the units with the largest |cos| to x_i ("free"). "S0+random" is the
-    control experiment for S₁: S₀ and random units, as many in total. candidates: the number of units of "free", at
-    least L. weights: how they are stored, "float32" or "int8".
+    L: entries per vector. support: S₀, S₁, or the units with the largest |cos| to x_i ("free"). candidates: the
+    number of units of "free", at least L. weights: how they are stored, "float32" or "int8".
     """
 
     L: int = 300
@@ -80,7 +78,7 @@ class Sparse:
 
     def __post_init__(self) -> None:
         check_positive(self, "L", "candidates")
-        check_choice("support", self.support, ("S0", "S1", "S0+random", "free"))
+        check_choice("support", self.support, ("S0", "S1", "free"))
         check_choice("weights", self.weights, ("float32", "int8"))
 
     def __call__(self, X: Floats, Y: Floats, units: Units, workers: Workers = SERIAL) -> Codes:
@@ -122,48 +120,7 @@ class Sparse:
     def _supports(self, X: Floats, A: Floats, units: Units, longest: int) -> _OwnUnits | _MostSimilar:
         if self.support == "free":
             return _MostSimilar(X, A, max(self.candidates, longest))
-        kind = {"S0": _OwnUnits, "S1": _FirstOrder, "S0+random": _RandomUnits}[self.support]
-        return kind(X, A, units)
-
-
-@dataclass(frozen=True)
-class LocalityConstrained:
-    """Weights of sum 1 for the L nearest memory vectors: their combination is closest to the vector (Wang 2010).
-
-    With Z = y − x for each of them, (ZZᵀ + ridge · trace · I) w = 1, and w is then divided by its sum.
-    """
-
-    L: int = 10
-    ridge: float = 1e-4
-
-    def __post_init__(self) -> None:
-        check_fields(self, L=check_int, ridge=check_ridge)
-
-    def __call__(self, X: Floats, Y: Floats, units: Units, workers: Workers = SERIAL) -> Codes:
-        L = min(self.L, len(Y))
-        squares = np.square(Y).sum(axis=1)
-        unit = np.empty((len(X), L), unit_dtype(len(Y)))
-        weight = np.empty((len(X), L), np.float32)
-
-        def fill(rows: slice) -> None:
-            nearness = X[rows] @ Y.T - squares / 2
-            nearest = np.argpartition(-nearness, L - 1, axis=1)[:, :L]
-            w = self._weights(Y[nearest] - X[rows, None])
-            order = np.argsort(-np.abs(w), axis=1, kind="stable")
-            unit[rows] = np.take_along_axis(nearest, order, axis=1)
-            weight[rows] = np.take_along_axis(w, order, axis=1)
-
-        workers.map(fill, split_range(len(X), _ROWS), "decoder")
-        return Codes.from_matrices(unit, weight, np.ones(len(X), np.float32))
-
-    def _weights(self, Z: Array) -> NDArray[np.float64]:
-        """Solve for the weights. Z: (rows, L, d), the differences y − x."""
-        gram = (Z @ Z.transpose(0, 2, 1)).astype(np.float64)
-        trace = np.trace(gram, axis1=1, axis2=2)
-        gram += (self.ridge * np.maximum(trace, 1e-12))[:, None, None] * np.eye(Z.shape[1])
-        w = np.linalg.solve(gram, np.ones((*gram.shape[:2], 1)))[:, :, 0]
-        normalized: NDArray[np.float64] = w / w.sum(axis=1, keepdims=True)
-        return normalized
+        return (_OwnUnits if self.support == "S0" else _FirstOrder)(X, A, units)
 
 
 # -------------------------------------------------------------------------------------------------- supports
@@ -203,20 +160,6 @@ class _FirstOrder(_OwnUnits):
         support = np.zeros((rows.stop - rows.start, self.capacity), np.int32)
         counts = np.empty(len(support), np.int32)
         _kernels.first_order(self._units.assignment, *self._units.members, rows.start, support, counts)
-        return support, counts
-
-
-class _RandomUnits(_FirstOrder):
-    """S₀ and random units: as many in total as S₁ has."""
-
-    def units(self, rows: slice) -> tuple[Ints, Ints]:
-        support, counts = super().units(rows)
-        total = self._units.count
-        rng = np.random.default_rng([total, rows.start])  # depends on the rows, not on the thread
-        for own, chosen, count in zip(self._units.assignment[rows], support, counts, strict=True):
-            drawn = rng.choice(total, count, replace=False)
-            others = drawn[~np.isin(drawn, own)][: count - len(own)]
-            chosen[:count] = np.sort(np.concatenate([own, others]))
         return support, counts
 
 

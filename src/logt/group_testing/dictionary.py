@@ -24,8 +24,6 @@ from logt.group_testing.decoder import Sparse
 from logt.group_testing.grouping import Units
 from logt.group_testing.memory_vectors import Mean
 
-Coreset = Literal["sensitivity", "uniform"]
-
 _SWEEPS = 2  # over all atoms, in one update
 _ATOMS, _COLUMNS = 256, 256  # solved together; of one task
 _ROWS = 256  # vectors reconstructed by one task
@@ -38,21 +36,21 @@ class DictionaryLearning:
 
     Each epoch encodes the vectors by orthogonal matching pursuit among the `candidates` atoms most correlated with
     them, then solves for the atoms, block by block. With a coreset, it trains on the fraction `part` of the vectors,
-    drawn by sensitivity and weighted, or drawn uniformly.
+    drawn by sensitivity and weighted.
 
     L: entries per vector. epochs: rounds of training. candidates: atoms that a code is chosen from. coreset:
-    "sensitivity", "uniform", or None to train on all vectors. part: the size of a coreset.
+    "sensitivity", or None to train on all vectors. part: the size of a coreset.
     """
 
     L: int = 50
     epochs: int = 4
     candidates: int = 200
-    coreset: Coreset | None = None
+    coreset: Literal["sensitivity"] | None = None
     part: float = 0.2
 
     def __post_init__(self) -> None:
         check_fields(self, L=check_int, epochs=check_int, candidates=check_int, part=check_fraction)
-        check_choice("coreset", self.coreset, (None, "sensitivity", "uniform"))
+        check_choice("coreset", self.coreset, (None, "sensitivity"))
 
     def __call__(self, X: Floats, units: Units, rng: np.random.Generator, workers: Workers = SERIAL) -> Floats:
         trained = X
@@ -94,9 +92,6 @@ class DictionaryLearning:
     def _draw(self, X: Floats, Y: Floats, units: Units, rng: np.random.Generator) -> tuple[Floats, Floats]:
         """Return (a sample of the vectors, their weights)."""
         K = max(1, round(self.part * len(X)))
-        if self.coreset == "uniform":
-            rows = np.sort(rng.choice(len(X), K, replace=False))
-            return X[rows], np.full(K, len(X) / K, np.float32)
         sensitivity = sensitivities(X, Y, units)
         rows, times = np.unique(rng.choice(len(X), K, p=sensitivity), return_counts=True)
         return X[rows], (times / (K * sensitivity[rows])).astype(np.float32)

@@ -19,8 +19,6 @@ from logt.errors import InvalidInputError
 MIN_UNITS = 16
 """Units made per round at least, if there are as many vectors: fewer could not tell a small batch apart."""
 
-_SAMPLE = 100  # vectors of a kd-tree node whose variances are computed, as in FLANN
-
 
 @dataclass(frozen=True)
 class Units:
@@ -104,56 +102,6 @@ class Orthogonal:
         unit = np.empty(len(V), np.int32)
         _kernels.grow_units(A, sizes.astype(np.int32), self.criterion == "sum_squares", unit)
         return unit
-
-
-@dataclass(frozen=True)
-class KdTree:
-    """m randomized kd-trees; their leaves are units of at most n similar vectors (Iscen, Amsaleg and Furon 2016).
-
-    Each node is split at the median of one of the `axes` coordinates with the largest variance in a sample of it,
-    chosen at random, as in FLANN. Leaves of one tree differ by at most one vector.
-    """
-
-    n: int = 50
-    m: int = 1
-    axes: int = 5
-
-    def __post_init__(self) -> None:
-        check_positive(self, "n", "m", "axes")
-
-    def __call__(self, X: Floats, rng: np.random.Generator, workers: Workers = SERIAL) -> Units:
-        N = len(X)
-        count = max(-(-N // self.n), min(N, MIN_UNITS))
-        assignment = np.empty((N, self.m), np.int32)
-
-        def build(tree: tuple[int, np.random.Generator]) -> None:
-            r, own = tree
-            assignment[:, r] = r * count + self._leaves(X, count, own)
-
-        workers.map(build, list(enumerate(rng.spawn(self.m))), "kd-trees")
-        return Units(assignment, self.m * count)
-
-    def _leaves(self, X: Floats, count: int, rng: np.random.Generator) -> Ints:
-        """Return the leaf of each row in one tree with `count` leaves."""
-        leaf = np.empty(len(X), np.int32)
-        nodes = [(np.arange(len(X)), 0, count)]  # rows, and the first and number of their leaves
-        while nodes:
-            rows, first, leaves = nodes.pop()
-            if leaves == 1:
-                leaf[rows] = first
-                continue
-            order = rows[np.argsort(X[rows, self._axis(X, rows, rng)], kind="stable")]
-            left = leaves // 2
-            middle = -(-len(rows) * left // leaves)
-            nodes += [(order[:middle], first, left), (order[middle:], first + left, leaves - left)]
-        return leaf
-
-    def _axis(self, X: Floats, rows: Ids, rng: np.random.Generator) -> int:
-        sample = rows if len(rows) <= _SAMPLE else rng.choice(rows, _SAMPLE, replace=False)
-        variance = X[sample].var(axis=0)
-        axes = min(self.axes, X.shape[1])
-        widest = np.argpartition(-variance, axes - 1)[:axes]
-        return int(rng.choice(np.sort(widest)))
 
 
 @dataclass(frozen=True)

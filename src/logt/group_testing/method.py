@@ -20,9 +20,9 @@ from logt.errors import InvalidInputError
 from logt.group_testing.cascade import Cascade, prefix_lengths
 from logt.group_testing.codes import Codes
 from logt.group_testing.correction import Suppress
-from logt.group_testing.decoder import GroupPinv, Local, LocalityConstrained, Sparse, Transpose
+from logt.group_testing.decoder import GroupPinv, Local, Sparse, Transpose
 from logt.group_testing.dictionary import DictionaryLearning
-from logt.group_testing.grouping import KdTree, KMeans, Orthogonal, Random, Units
+from logt.group_testing.grouping import KMeans, Orthogonal, Random, Units
 from logt.group_testing.memory_vectors import Mean, Pinv, Sum
 from logt.group_testing.quantize import CODEBOOKS, Codebook, Float32, Int8, ProductQuantizer
 from logt.group_testing.search import DecodeSearch, Limits, MaskedSegment
@@ -44,10 +44,10 @@ class GroupTesting:
     The stages are called with X, vectors of norm 1; rng, the source of random numbers; and workers, the threads.
     """
 
-    group: Random | Orthogonal | KMeans | KdTree
+    group: Random | Orthogonal | KMeans
     memory: Sum | Pinv | Mean | DictionaryLearning
     quantize: Float32 | Int8 | ProductQuantizer
-    decode: Transpose | GroupPinv | Local | Sparse | LocalityConstrained
+    decode: Transpose | GroupPinv | Local | Sparse
     correct: Suppress | None = None
     cascade: Cascade | None = None
     unit_norm: bool = False

@@ -7,7 +7,7 @@ from typing import Any
 
 from logt import baselines
 from logt.group_testing.memory_vectors import Sum
-from logt.methods import compact, gt, llc
+from logt.methods import compact, gt
 from logt.reproduce import paper, plots
 from logt.reproduce.claims import Claim, above, equal, judge, reaches
 from logt.reproduce.experiments.experiment import Entry, Experiment, Result, Row, format_index_time, mean_ap
@@ -79,7 +79,6 @@ def _learned(plan: Plan) -> list[Entry]:
     return [
         _entry("dictionary", "learned", Trial(dictionary), paper_row="dictionary"),
         _entry("dictionary + coreset", "learned", Trial(coreset), paper_row="dictionary + coreset"),
-        _entry("LLC", "learned", Trial(baselines.Composed(llc(n=plan.n / plan.m)))),
     ]
 
 
