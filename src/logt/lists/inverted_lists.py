@@ -25,10 +25,9 @@ _FEW = 0.25  # effort on the graph up to which the beam is no larger than the re
 _USUAL_K = 10  # results
 _UNKNOWN = 0.7  # effort without a curve
 _CHANGES = 0.2  # of the results that may be new in the last round
-_SURE = (
-    0.95  # recall: searches for it start and go on as below at any effort, as queries may be unlike the collection
-)
-_SURE_CHANGES, _SURE_LISTS = 0.1, 0.35  # as _CHANGES, and the least `ScanLimits.lists`
+_SURE = 0.95  # recall: searches for it start and go on as below at any effort; queries may be unlike the collection
+_SURE_CHANGES = 0.1  # as _CHANGES
+_SURE_LISTS = {False: 0.35, True: 0.25}  # the least `ScanLimits.lists`, without and with a neighbor graph
 _MANY = 1 << 62  # as good as infinite
 
 
@@ -99,7 +98,8 @@ class Probe:
     A search decodes the codes of the M**p lists with the highest scores, of all M, where p = effort**(2/3): one at
     effort 0. It begins with 0.3 · M**p of them, and goes on in rounds of 3.5 times as many in all, until at most
     max(0.2, 1 − 8 · effort) of the results were found in the last round. If the effort follows from a recall of at
-    least 0.95, as by default, p is at least 0.35 and at most 0.1 of the results may be new. A query that is less like
+    least 0.95, as by default, p is at least 0.35, 0.25 with a neighbor graph, and at most 0.1 of the results may be
+    new. A query that is less like
     the memory vectors than 90 % of the collection's own vectors, or than 99 %, begins with 0.8 · M**p + 3 or + 24
     lists, goes on in rounds of 3 times as many, until half as many or none of the results are new, and reads more of
     each vector (readers.hpp). A search reads the residual of vectors that can still be among the results: whose
@@ -154,7 +154,7 @@ class Probe:
         sure = self.effort is None and self.recall >= _SURE
         lists = _exponent(effort, linked=linked)
         if sure:
-            lists = max(lists, _SURE_LISTS)
+            lists = max(lists, _SURE_LISTS[linked])
         return ScanLimits(
             lists=lists,
             nprobe=min(self.nprobe or 0, _MANY),
