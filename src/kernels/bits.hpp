@@ -108,7 +108,7 @@ inline __m512i multiply_add(__m512i sum, __m512i codes, __m512i weights) {
 }
 // The sum of each of N registers of integers. Two or four share most of the additions.
 template <size_t N>
-inline void totals(const __m512i (&v)[N], int32_t* out) {
+[[gnu::always_inline]] inline void totals(const __m512i (&v)[N], int32_t* out) {
     const auto half = [](__m512i x) { return _mm256_add_epi32(_mm512_castsi512_si256(x), _mm512_extracti64x4_epi64(x, 1)); };
     const auto quarter = [](__m256i x) { return _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1)); };
     size_t n = 0;
@@ -137,7 +137,7 @@ inline int32_t total(__m256i v) {
 
 // out[n] = sum of the weights of the bits that are set in code[n], for N codes of `bytes` bytes (a multiple of CHUNK)
 template <size_t N>
-inline void bit_dots(const uint8_t* const (&code)[N], const int8_t* weights, size_t bytes, int32_t (&out)[N]) {
+[[gnu::always_inline]] inline void bit_dots(const uint8_t* const (&code)[N], const int8_t* weights, size_t bytes, int32_t (&out)[N]) {
 #if defined(__AVX512BW__)
     __m512i all[N];
     // A bit is multiplied where it stands in its half of a byte, as 1 << f; the sums of each f are shifted down at the end.
@@ -222,7 +222,7 @@ inline void bit_dots(const uint8_t* const (&code)[N], const int8_t* weights, siz
 // out[m][n] = sum of weight * field over the 4-bit fields of a code, for M codes and N lists of weights. Several sums at
 // once: one alone would wait for each of its additions.
 template <size_t M, size_t N>
-inline void nibble_dots(const uint8_t* const (&code)[M], const int8_t* const (&weights)[N], size_t bytes,
+[[gnu::always_inline]] inline void nibble_dots(const uint8_t* const (&code)[M], const int8_t* const (&weights)[N], size_t bytes,
                         int32_t (&out)[M][N]) {
 #if defined(__AVX512BW__)
     const __m512i low = _mm512_set1_epi8(15);

@@ -20,7 +20,7 @@ namespace {
 
 // c = q·y of M memory vectors for N queries: each memory vector is read once.
 template <size_t M, size_t N>
-void measure_some(const Codec& codec, Query* queries, const size_t (&unit)[M]) {
+[[gnu::always_inline]] inline void measure_some(const Codec& codec, Query* queries, const size_t (&unit)[M]) {
     const uint8_t* code[M];
     const int8_t* weights[N];
     int32_t dots[M][N];
