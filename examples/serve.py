@@ -42,7 +42,7 @@ with tempfile.TemporaryDirectory() as folder:
     try:
         client = Client(f"http://127.0.0.1:{port}")
         wait_until_ready(client)
-        print("nearest to vector 3:", [id for id, score in client.search(X[3], k=3)[0]])
+        print("nearest to vector 3:", [hit.id for hit in client.search(X[3], k=3)[0]])
         new = client.add(-X[3:4])
         print("added as", new, "and found:", client.search(-X[3], k=1)[0])
         print("removed:", client.remove(new), "of", client.info()["vectors"] + 1)
