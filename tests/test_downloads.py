@@ -132,7 +132,8 @@ def test_the_button_of_the_page_downloads_a_model(hub, page_of_drawings, new_pag
         new_page.get_by_label("What to find").fill("green checks", timeout=120_000)
         new_page.keyboard.press("Enter")
         new_page.wait_for_selector(".results .card")
-        assert new_page.locator(".results .card").first.get_attribute("data-id") == "green.png"
+        names = [card.get_attribute("data-id") for card in new_page.locator(".results .card").all()]
+        assert names == [name for name, _ in Photos.open(page_of_drawings).search_text("green checks")]
 
 
 def test_the_preprocessing_and_the_tokens_are_those_of_the_table(hub):
