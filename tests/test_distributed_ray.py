@@ -142,6 +142,27 @@ def test_string_ids_and_the_graph_give_what_they_give_on_one_machine(cluster, tm
             index.search(Q, 5, rerank="diffusion", filter=np.ones(len(here), bool))
 
 
+def test_shards_find_the_items_of_one_machine(cluster, tmp_path, vectors):
+    from logt.server.collection import SearchOptions
+    from logt.server.shard_collection import ShardCollection
+
+    X = vectors(3000, DIM)
+    index = logt.Index(DIM, segment_size=1000)
+    index.add(X, items=[f"video {row // 7}" for row in range(3000)])
+    index.save(tmp_path / "index")
+    expected = index.search(X[:5], 20, by="item", effort=1)
+    with logt.distributed.open(str(tmp_path / "index"), replicas=1, shards=2, seconds=20) as shards:
+        found = shards.search(X[:5], 20, by="item", effort=1)
+        assert_same(found, expected)
+        assert found.items.tolist() == expected.items.tolist()
+        assert found.missing == ()
+        collection = ShardCollection(shards, "index")
+        hits = collection.search(X[0], 3, SearchOptions(by="item", effort=1))[0]
+        assert [hit.item for hit in hits] == expected.items[0, :3].tolist()
+        with pytest.raises(InvalidInputError, match="searched by item with vectors, and with wanted ids"):
+            collection.search(X[0], 3, SearchOptions(by="item", unwanted=[1]))
+
+
 def test_a_new_generation_is_loaded_without_dropping_a_search(cluster, tmp_path, vectors):
     X = vectors(3000, DIM)
     built(X[:2000], segment_size=1500).save(tmp_path / "index")

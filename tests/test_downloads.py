@@ -8,12 +8,16 @@ from contextlib import suppress
 import numpy as np
 import pytest
 from model_hub import running_hub
+from server_testing import API, error_message, open_client, run_server
 
 from logt.descriptors import Model, TextEncoder
 from logt.descriptors.downloads import damaged_files, download, remove
 from logt.descriptors.model_catalog import CATALOG, IMAGE, TEXT, TOKENIZER
 from logt.errors import InvalidInputError, LockedError, MissingExtraError
-from logt.photos import Photos
+from logt.photos import Photos, update
+from logt.server.app import create_app
+from logt.server.photo_collection import open_collection
+from logt.server.settings import Settings
 from logt.storage.lock import Lock
 
 pytest.importorskip("onnx")
@@ -65,6 +69,71 @@ def test_a_download_is_found_by_its_name_and_searches_photos_by_text(hub, tmp_pa
     assert "MB removed" in run_logt("models", "remove", "words")
     assert not list((tmp_path / "models").iterdir())
     assert "was not downloaded" in run_logt("models", "remove", "words", ok=False)
+
+
+@pytest.fixture
+def page_of_drawings(hub, tmp_path, small):
+    """Drawings that were described for searches by photo, in a folder that clients may change."""
+    album, rng = tmp_path / "album", np.random.default_rng(7)
+    album.mkdir()
+    for colour, pattern in (("red", "dots"), ("blue", "stripes"), ("green", "checks")):
+        example.draw(colour, pattern, rng).save(album / f"{colour}.png")
+    update(album, model=small)
+    return album
+
+
+def test_a_client_downloads_a_model_and_can_search_by_text_then(hub, page_of_drawings):
+    local = {"address": "127.0.0.1", "changes": True}
+    with open_client(open_collection(page_of_drawings, allow_changes=True), **local) as client:
+        assert '<option value="words">words: a few words, 0 MB' in client.get("/").text
+        error_message(client.post(f"{API}/text-model", json={"name": "cats"}), 422, "invalid_input")
+        hub.cut = 100
+        assert "is kept" in error_message(
+            client.post(f"{API}/text-model", json={"name": "words"}), 424, "no_download"
+        )
+        hub.cut = None
+        assert client.post(f"{API}/text-model", json={"name": "words"}).json() == {"text": True}
+        (hits,) = client.post(f"{API}/search/text", json={"text": "blue stripes", "k": 1}).json()["results"]
+        assert hits[0]["id"] == "blue.png"
+        assert client.get(f"{API}/info").json()["indexing"] is None
+        page = client.get("/").text
+        assert 'name="text"' in page
+        assert 'id="text-model"' not in page
+    photos = Photos.open(page_of_drawings)
+    assert photos.is_whitened  # photos are still compared by the network for photos
+
+
+@pytest.mark.parametrize(
+    ("address", "settings"),
+    [
+        ("192.0.2.1", {"changes": True}),
+        ("127.0.0.1", {}),
+        ("127.0.0.1", {"changes": True, "read_only": True}),
+    ],
+)
+def test_a_model_is_downloaded_for_those_only_that_may_change_the_folder(hub, page_of_drawings, address, settings):
+    with open_client(open_collection(page_of_drawings), address, **settings) as client:
+        assert 'id="text-model"' not in client.get("/").text
+        assert "logt images index FOLDER --text clip" in client.get("/").text
+        error_message(client.post(f"{API}/text-model", json={"name": "words"}), 403, "no_changes")
+    assert not hub.requests
+
+
+def test_the_button_of_the_page_downloads_a_model(hub, page_of_drawings, new_page):
+    collection = open_collection(page_of_drawings, allow_changes=True)
+    with run_server(create_app(collection, Settings(changes=True))) as url:
+        new_page.goto(url)
+        hub.cut = 100
+        new_page.get_by_label("Model").select_option("words")
+        new_page.get_by_role("button", name="Download").click()
+        new_page.get_by_text("could not be downloaded").wait_for()
+        hub.cut = None
+        new_page.get_by_role("button", name="Download").click()
+        new_page.get_by_label("What to find").fill("green checks", timeout=120_000)
+        new_page.keyboard.press("Enter")
+        new_page.wait_for_selector(".results .card")
+        names = [card.get_attribute("data-id") for card in new_page.locator(".results .card").all()]
+        assert names == [name for name, _ in Photos.open(page_of_drawings).search_text("green checks")]
 
 
 def test_the_preprocessing_and_the_tokens_are_those_of_the_table(hub):

@@ -175,6 +175,8 @@ def test_changes_are_refused_and_refresh_copies_them():
     for change in (lambda: there.add(new), lambda: there.remove([1]), lambda: there.link(3)):
         with pytest.raises(logt.ReadOnlyError, match=r"refresh\(\)"):
             change()
+    with pytest.raises(logt.InvalidInputError, match="search by 'item' in the index itself"):
+        there.search(new, 3, by="item")
     assert not there.refresh()
     (added,) = index.add(new)
     assert added not in there.search(new, 3).ids

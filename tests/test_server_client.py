@@ -102,6 +102,31 @@ def test_searches_take_wanted_and_unwanted_ids_and_a_recall(client, vectors):
         client.search(X.repeat(2, axis=0), 1, unwanted=range(10_000))
 
 
+def test_a_search_by_item_gives_items_with_their_best_vectors(tmp_path, vectors):
+    X = vectors(100, 16)
+    index = logt.Index(16)
+    index.add(X, items=[f"video {row // 5}" for row in range(100)])
+    index.save(tmp_path / "i")
+    expected = index.search(X[:2], 20, by="item", effort=1)
+    rows = [list(zip(*row, strict=True)) for row in zip(expected.ids, expected.scores, expected.items, strict=True)]
+    with run_server(create_app(VectorCollection(tmp_path / "i"))) as url, Client(url) as client:
+        found = client.search(X[:2], 20, by="item", effort=1)
+        assert [[hit[:3] for hit in hits] for hits in found] == rows
+        hit = found[0][0]
+        assert hit == Hit(0, hit.score, "video 0")
+        assert client.search(X[0], 1)[0][0].item is None
+        (hits,) = client.search(X[0], 1, by="item", unwanted=[0])
+        best = index.search(X[0], 1, by="item", filter=np.arange(1, 100))
+        assert hits == [(best.ids[0], best.scores[0], best.items[0], None)]
+        others = index.search(index.reconstruct([7])[0], 20, by="item", effort=1).items[1:].tolist()
+        assert [hit.item for hit in client.search_id(7, 20, by="item", effort=1)] == others
+    built(X).save(tmp_path / "plain")
+    with run_server(create_app(VectorCollection(tmp_path / "plain"))) as url, Client(url) as client:
+        for search in (client.search, lambda X, **options: client.search_id(0, **options)):
+            with pytest.raises(logt.InvalidInputError, match="have no items"):
+                search(X[0], by="item")
+
+
 def test_the_asynchronous_client_has_the_methods_of_the_other(server_url, client, vectors):
     X = vectors(100, 16)
 

@@ -39,4 +39,4 @@ def test_the_api_matches_its_description(schema, mode):
             case.call_and_validate(excluded_checks=[positive_data_acceptance])  # the schema lacks the dimension
 
         check()
-    assert len(labels) == 24
+    assert len(labels) == 25

@@ -15,7 +15,7 @@ from logt._internal.threads import Progress, Workers
 from logt._internal.types import Array, Filter, Floats, Ids, SomeIds, Vectors
 from logt._internal.validation import as_matrix, check_choice, check_int, check_name
 from logt.engine import costs
-from logt.engine.items import Items
+from logt.engine.items import items_of
 from logt.engine.linking import compute_links, link_many, link_new, refill_links
 from logt.engine.rerank import Rerank, is_function
 from logt.engine.searching import Searched, check_range, search_range
@@ -337,9 +337,7 @@ class Index(IndexBase):
             workers,
         )
         if by == "item":
-            if len(snapshot) and snapshot.items is None:
-                raise InvalidInputError("the vectors of this index have no items; pass items to add")
-            items = snapshot.items or Items()
+            items = items_of(snapshot.items, len(snapshot))
             scores, ids = searched.search(Q, k, params, rerank, on_invalid, items)
             result = ItemResult(scores, snapshot.to_user_ids(ids))
             result.items = items.to_user_items(ids)

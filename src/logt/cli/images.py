@@ -38,6 +38,7 @@ from logt.gpu.device import check_device_name
 from logt.photos import Photos, Summary, duplicates, update
 from logt.photos.html_report import render_report
 from logt.photos.index_folder import DEFAULT_NAME
+from logt.photos.regions import Match
 from logt.photos.synthetic_scenes import write_synthetic_photos
 
 if TYPE_CHECKING:
@@ -73,6 +74,13 @@ def index(
             "folder that contains one, or a name in the folder LOGT_MODELS.",
         ),
     ] = None,
+    regions: Annotated[
+        bool, typer.Option("--regions", help="Compare regions of photos, too. Takes ten times as long; remembered.")
+    ] = False,
+    text: Annotated[
+        str | None,
+        typer.Option(metavar="NAME|PATH", help="A model to search by text with, besides that of photos; remembered."),
+    ] = None,
     preset: Annotated[
         str | None, typer.Option(help="Preprocessing of a family of models: clip, siglip, dinov2 or timm.")
     ] = None,
@@ -106,6 +114,8 @@ def index(
             path,
             also=[] if only else also or None,
             model=chosen,
+            regions=regions,
+            text=text,
             relearn=relearn,
             rebuild=rebuild,
             yes=yes,
@@ -143,25 +153,27 @@ def search(
     photos = Photos.open(path, model=model)
     if photo is None:
         image, title = None, text or ""
-        results = photos.search_text(title, k)
+        results = [Match(*pair) for pair in photos.search_text(title, k)]
     else:
         image, title = read_image(photo, side=photos.side if region is None else None), photo.name
-        results = photos.search(image, k, region)
+        results = photos.search_regions(image, k, region)
         image = image if region is None else image.crop(to_pixels(region, image.size))
     if html is not None or show:
         note = f"The {len(results)} most similar of {count_of(len(photos.index), 'photo')} in {photos.folder}"
-        found = [(name, score, _read_thumbnail(photos, name)) for name, score in results]
+        found = [(name, score, _read_thumbnail(photos, name)) for name, score, _ in results]
         file = html or Path(tempfile.mkdtemp(prefix="logt-images-")) / "results.html"
         file.write_text(render_report(title, image, note, found), encoding="utf-8", errors="replace")
         if show and not webbrowser.open(file.resolve().as_uri()):
             text = f"no browser can be started; the results are in {file}"
             err.print(text, markup=False, highlight=False, soft_wrap=True)
     if as_json:
-        print_json([{"name": name, "score": score} for name, score in results])
+        print_json([result._asdict() for result in results])
         return
-    table = Table("score", "photo")
-    for name, score in results:
-        table.add_row(f"{score:.3f}", Text(printable(name)))
+    has_boxes = any(result.box for result in results)
+    table = Table("score", "photo", *(["region"] if has_boxes else []))
+    for name, score, found_in in results:
+        where = [",".join(map(str, found_in or ("whole",)))] if has_boxes else []
+        table.add_row(f"{score:.3f}", Text(printable(name)), *where)
     out.print(table)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from logt._internal.validation import check_float
@@ -55,6 +56,14 @@ def to_fractions(box: Box, size: tuple[int, int]) -> Box:
     """Return a box in pixels as fractions; raise if it goes beyond the image. size: of the image."""
     (width, height), (left, top, right, bottom) = size, to_pixels(box, size)
     return left / width, top / height, right / width, bottom / height
+
+
+def region_side(side: int, box: Box | None) -> int:
+    """Return the longer side of an image, in pixels, whose region in a box has `side` of them.
+
+    box: as fractions; None for the whole image.
+    """
+    return side if box is None else math.ceil(side / max(box[2] - box[0], box[3] - box[1]))
 
 
 def to_pixels(box: Any, size: tuple[int, int]) -> Box:

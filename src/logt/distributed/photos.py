@@ -10,8 +10,9 @@ from typing import Any
 from logt.descriptors import Model
 from logt.distributed.pools import connect
 from logt.errors import WorkerError
-from logt.photos.extraction import Extracted, extract_photo
+from logt.photos.extraction import WHOLE, Extracted, extract_photo
 from logt.photos.manifest import PhotoManifest
+from logt.photos.regions import BOXES
 
 TOGETHER = 8
 """Photos of one task."""
@@ -49,12 +50,12 @@ class RayExtractor:
 
 
 def _extract_some(manifest: str, index_path: str, paths: list[str]) -> list[Extracted | str]:
-    model = _load_model(manifest, index_path)
-    return [extract_photo(Path(path), model) for path in paths]
+    model, regions = _load_model(manifest, index_path)
+    return [extract_photo(Path(path), model, BOXES if regions else WHOLE) for path in paths]
 
 
 @lru_cache(maxsize=1)
-def _load_model(manifest: str, index_path: str) -> Model:
-    """Return the model that an index names; a worker loads it once."""
+def _load_model(manifest: str, index_path: str) -> tuple[Model, bool]:
+    """Return the model that an index names, and whether it has regions; a worker loads it once."""
     parsed = PhotoManifest.from_json(manifest, Path(index_path))
-    return parsed.load_model(parsed.model_path)  # the process that started this one has checked it
+    return parsed.load_model(parsed.model_path), parsed.regions  # the process that started this one has checked it

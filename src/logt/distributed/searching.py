@@ -16,9 +16,10 @@ import numpy as np
 from logt._internal.params import SearchParams, SearchSettings, as_search_params
 from logt._internal.recall_curve import RecallCurve
 from logt._internal.types import Array, Floats, Ids, Metric, SomeIds, Vectors
-from logt._internal.validation import as_int_ids, as_mask, check_float, check_int
+from logt._internal.validation import as_int_ids, as_mask, check_choice, check_float, check_int
 from logt.distributed.pools import connect
 from logt.distributed.replicas import Replicas
+from logt.engine.items import items_of
 from logt.engine.rerank import Rerank
 from logt.engine.searching import Searched, check_range, merge_ranges
 from logt.engine.snapshot import Snapshot
@@ -27,7 +28,7 @@ from logt.errors import BusyError, ConflictError, InvalidInputError, MissingShar
 from logt.lists.inverted_lists import CandidateDepths, Probe
 from logt.lists.search import search_limits, user_scores
 from logt.lists.shards import ListTotals, balance, merge_candidates, split_by_bytes
-from logt.results import RangeResult, Report, SearchResult
+from logt.results import ItemResult, RangeResult, Report, SearchResult
 from logt.storage.locations import is_url, local_path
 from logt.storage.shard_files import Outline, read_graph, read_outline
 
@@ -40,6 +41,12 @@ SHARD_BYTES = 16 << 30
 
 class ShardedResult(SearchResult):
     """A `SearchResult`, and the numbers of the shards that were not searched, which needs partial results."""
+
+    missing: tuple[int, ...] = ()
+
+
+class ShardedItems(ItemResult):
+    """An `ItemResult`, and the shards that were not searched, as in `ShardedResult`."""
 
     missing: tuple[int, ...] = ()
 
@@ -239,8 +246,9 @@ class DistributedIndex:
         threads: int | None = None,
         on_invalid: Literal["raise", "ignore"] = "raise",
         allow_partial: bool = False,
+        by: Literal["vector", "item"] = "vector",
         **settings: Unpack[SearchSettings],
-    ) -> ShardedResult:
+    ) -> ShardedResult | ShardedItems:
         """Return the k best vectors for each row of Q, or for one query; the ids and scores of `Index.search`.
 
         With a neighbor graph, each shard uses the edges between its vectors, and the results differ from those of
@@ -249,14 +257,15 @@ class DistributedIndex:
         A result is complete, or this raises MissingShardsError. allow_partial: leave out shards that do not return;
         `missing` of the result has their numbers. filter: ids, or a mask over all ids; functions cannot be sent to
         the shards. rerank: as of `Index.search`; the graph is read by this process, at the first search that needs
-        it, and a filter must be one of ids. threads: has no effect; actors use theirs. params, on_invalid: as of
-        `Index.search`.
+        it, and a filter must be one of ids. threads: has no effect; actors use theirs. params, on_invalid, by: as of
+        `Index.search`; the items are known to this process.
         """
         if rerank is not None and as_mask(filter) is not None:
             raise InvalidInputError("an index in shards re-ranks with a filter of ids, not with a mask; pass the ids")
         params = as_search_params(params, settings)
         if params.like is not None:
             raise InvalidInputError("in shards there are no kinds of queries; omit like")
+        check_choice("by", by, ("vector", "item"))
         with self._slot():
             state = self._state  # one state, read once
             outline = state.outline
@@ -268,8 +277,12 @@ class DistributedIndex:
                 *(search.reconstruct, state.names.to_user_ids, lambda: state.linked),
                 filter,
             )
-            scores, ids = searched.search(Q, k, params, rerank, on_invalid)
-            result = ShardedResult(scores, state.names.to_user_ids(ids))
+            items = items_of(outline.items, len(outline)) if by == "item" else None
+            scores, ids = searched.search(Q, k, params, rerank, on_invalid, items)
+            result: ShardedResult | ShardedItems = ShardedResult(scores, state.names.to_user_ids(ids))
+            if items is not None:
+                result = ShardedItems(*result)
+                result.items = items.to_user_items(ids)
             result.missing = tuple(sorted(set(missing or ())))
             return result
 

@@ -107,6 +107,13 @@ class Items:
         return cls(ids, numbers, layer.strings)
 
 
+def items_of(items: Items | None, vectors: int) -> Items:
+    """Return the items of an index with so many vectors; raise if they have none."""
+    if items is None and vectors:
+        raise InvalidInputError("the vectors of this index have no items; pass items to add")
+    return items or Items()
+
+
 Ranked = Callable[[Floats, int], tuple[Floats, Ids]]
 
 

@@ -146,12 +146,17 @@ class DeviceIndex:
         rerank: Literal["diffusion"] | Diffusion | None = None,
         threads: int | None = None,
         on_invalid: Literal["raise", "ignore"] = "raise",
+        by: Literal["vector"] = "vector",
         **settings: Unpack[SearchSettings],
     ) -> SearchResult:
         """Return the k best vectors for each row of Q, or for one query of shape (dim,): see `Index.search`.
 
-        threads: has no effect here.
+        threads: has no effect here. by: items are not searched for here.
         """
+        if by != "vector":
+            raise InvalidInputError(
+                f"a device finds vectors; search by {by!r} in the index itself, opened without one"
+            )
         if threads is not None:
             check_int("threads", threads)
         return self._copy.search(Q, k, as_search_params(params, settings), filter, rerank, on_invalid)

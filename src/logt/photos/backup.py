@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import closing
 from pathlib import Path
 
@@ -32,6 +33,10 @@ def copy_photo_index(source: Path, target: Path, *, photo_folder: Path | None = 
         new.check()
         if manifest.whitening is not None:
             new.remove_all_except(manifest.whitening)
+        for part in new.parts():
+            shutil.rmtree(part.path)
+        for part in old.parts():
+            copy_photo_index(part.path, new.path / part.path.name, photo_folder=folder)
     return generation
 
 

@@ -19,6 +19,7 @@ from logt._internal.types import Floats
 from logt.descriptors.image_io import ImageDetails
 from logt.errors import CorruptIndexError
 from logt.index import Index
+from logt.photos.regions import reconstruct
 
 T = TypeVar("T")
 CATALOG_FILE = "catalog.sqlite"
@@ -188,7 +189,7 @@ class Catalog:
         query, kept = "SELECT name FROM photos WHERE name = ? AND descriptor IS NULL", [*names, *copied]
         described = [name for name in kept if index is None or name not in index or not self._rows(query, name)]
         known = sorted(set(kept) - set(described))[:MAX_REMOVED]
-        vectors = dict(zip(known, index.reconstruct(known), strict=True)) if index is not None and known else {}
+        vectors = dict(zip(known, reconstruct(index, known), strict=True)) if index is not None and known else {}
         keep = (
             "INSERT OR REPLACE INTO removed SELECT name, size, mtime_ns, width, height, taken, "
             "coalesce(descriptor, :vector), CASE WHEN descriptor IS NULL THEN :whitening END, :now "

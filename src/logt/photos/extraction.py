@@ -9,8 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
 from logt._internal.types import Floats
-from logt.descriptors import ImageError, Model
+from logt.descriptors import Box, ImageError, Model
+from logt.descriptors.boxes import region_side
 from logt.descriptors.image_decoder import DecodeLimits, ImageDecoder
 from logt.descriptors.image_io import ImageDetails
 from logt.errors import InvalidInputError
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
 
 Extracted = tuple[Floats, ImageDetails]
 """The raw descriptor of a photo, and the details in its header."""
+
+WHOLE: tuple[Box, ...] = ((0.0, 0.0, 1.0, 1.0),)
+"""The box of a whole photo."""
 
 _MAX_PROCESSES = 256  # that decode photos; they are started as threads ask for them
 
@@ -54,11 +60,14 @@ def read_photo(path: Path, side: int) -> tuple[Image, ImageDetails]:
     return image, details
 
 
-def extract_photo(path: Path, model: Model) -> Extracted | str:
-    """Return the raw descriptor of a photo and its details, or the reason why there are none."""
+def extract_photo(path: Path, model: Model, boxes: Sequence[Box] = WHOLE) -> Extracted | str:
+    """Return the raw descriptor of a photo and its details, or the reason why there are none.
+
+    boxes: regions of the photo, as fractions; their descriptors follow each other.
+    """
     try:
-        image, details = read_photo(path, model.side)
-        return model(image), details
+        image, details = read_photo(path, max(region_side(model.side, box) for box in boxes))
+        return np.concatenate([model(image, box) for box in boxes]), details
     except ImageError as error:
         return error.reason
     except InvalidInputError as error:

@@ -21,6 +21,9 @@ from logt.storage.lock import LOCK, Lock
 DEFAULT_NAME = ".logt"
 """The subfolder of a folder of photos that holds its index by default."""
 
+REGIONS, TEXT = "regions", "text"
+"""The folders of further indexes of the same photos, inside the index: with vectors of regions, and for texts."""
+
 _MAX_WHITENING = 1 << 30
 _OWN_FILE = re.compile(
     rf"{re.escape(LOCK)}|{re.escape(CATALOG_FILE)}(-journal)?|\.?progress\.json(\.tmp)?|vectors-[0-9a-f]{{16}}"
@@ -75,6 +78,11 @@ class IndexFolder:
         """Return whether the index was created."""
         return (self.path / MANIFEST_FILE).exists()
 
+    def parts(self) -> list[IndexFolder]:
+        """Return the further indexes of the same photos."""
+        found = (IndexFolder(self.path / name) for name in (REGIONS, TEXT))
+        return [part for part in found if part.has_manifest()]
+
     def vectors_folder(self, checksum: str) -> Path:
         """Return the folder of the vectors with this whitening: an ordinary index."""
         return self.path / f"vectors-{checksum}"
@@ -116,6 +124,8 @@ class IndexFolder:
 
     def check(self) -> tuple[PhotoManifest, Index | None]:
         """Check all bytes; return the manifest, and the vectors if there are any. Raise if a file is damaged."""
+        for part in self.parts():
+            part.check()
         manifest = PhotoManifest.read(self.path)
         if (self.path / CATALOG_FILE).exists():
             with closing(Catalog(self.path, create=False)) as catalog:

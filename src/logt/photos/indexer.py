@@ -17,17 +17,19 @@ import numpy as np
 
 from logt._internal.progress import shown_progress
 from logt._internal.threads import Progress, Workers, available_cores
+from logt._internal.types import Floats
 from logt._internal.validation import check_int
 from logt.descriptors import Model, Whitening
 from logt.descriptors.image_io import NOT_AN_IMAGE
 from logt.errors import CorruptIndexError, InvalidInputError
 from logt.photos.catalog import FAILED, Catalog, FileStamp
 from logt.photos.content import Recognized, read_contents, recognize
-from logt.photos.extraction import Extracted, ExtractElsewhere, extract_photo
+from logt.photos.extraction import WHOLE, Extracted, ExtractElsewhere, extract_photo
 from logt.photos.folder_scan import FolderScan, is_photo_name, is_raw_name, scan_folders
-from logt.photos.index_folder import DEFAULT_NAME, IndexFolder, naming_the_way_out
+from logt.photos.index_folder import DEFAULT_NAME, REGIONS, TEXT, IndexFolder, naming_the_way_out
 from logt.photos.manifest import PhotoManifest
 from logt.photos.progress_file import published_progress
+from logt.photos.regions import BOXES, upsert, vector_ids
 from logt.photos.removal_check import check_removals, is_inside
 
 FINAL_COUNT = 4096
@@ -65,6 +67,8 @@ def update(
     *,
     also: Sequence[str | Path] | None = None,
     model: str | Path | Model | None = None,
+    regions: bool = False,
+    text: str | Path | Model | None = None,
     relearn: bool = False,
     rebuild: bool = False,
     yes: bool = False,
@@ -81,6 +85,8 @@ def update(
     also: other folders of photos; the names of their photos are absolute paths. Default: those of the last run.
     model: an ONNX file, a folder or a name as in `Model.load`, or a loaded model; default the model of the index, or
     the one included in the package.
+    regions: add the vectors of ten regions of each photo, in an index inside this one; later runs keep it up to date.
+    text: a model to search by text with, as `model`. Its descriptors are in another index inside this one.
     relearn: compute all descriptors and the whitening again, with another model if it is given.
     rebuild: remove the files of the index that are damaged, and compute them again; otherwise they raise an error.
     yes: remove photos that are no longer in the folder from the index even if they are more than a tenth of it, or
@@ -94,26 +100,62 @@ def update(
         raise InvalidInputError(f"{folder} is not a folder")
     index = IndexFolder(Path(path).resolve() if path is not None else photo_folder / DEFAULT_NAME)
     threads = available_cores() if workers is None else check_int("workers", workers)
-    if not index.has_manifest():
-        model = _loaded(model)  # an unusable model is refused before anything is written
-    with index.lock(), naming_the_way_out():
-        if rebuild:
-            index.remove_damaged()
-        with closing(Catalog(index.path)) as catalog:
-            manifest, loaded = _prepare(index, photo_folder, catalog, model, relearn)
-            if also is not None:
-                manifest = _with_more_folders(manifest, [photo_folder, *(Path(other).resolve() for other in also)])
-            folders = manifest.photo_folders(index.path)
-            scan = scan_folders(folders, index.path)
-            recognized = {} if relearn else recognize(catalog, scan, photo_folder, Workers(threads))
-            if not yes:
-                _check_removals(catalog, scan, folders, relearn, {known.source for known in recognized.values()})
-            _write_folders(manifest, index)
-            if relearn and catalog.relearning != manifest.to_json():  # otherwise resume it
-                catalog.start_relearning(manifest.to_json())
-            with shown_progress(progress) as shown, published_progress(index.path, shown) as report:
-                indexer = _Indexer(index, photo_folder, catalog, loaded, manifest, Workers(threads, report), extract)
-                return indexer.run(scan, recognized)
+    text = None if text is None else _loaded(text)
+    with shown_progress(progress) as shown, published_progress(index.path, shown) as report:
+        run = _Run(photo_folder, index, index.path, relearn, rebuild, yes, Workers(threads, report), extract)
+        summary, loaded = run.update(model, also)
+        folders = PhotoManifest.read(index.path).more_folders
+        for name, chosen, is_wanted in ((REGIONS, loaded, regions), (TEXT, text, text is not None)):
+            part = IndexFolder(index.path / name)
+            if is_wanted or part.has_manifest():
+                replace(run, index=part, yes=True).update(chosen, folders)  # the photos that are gone were checked
+    return summary
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What `update` does, for an index of photos or one inside it. main: the folder that contains both."""
+
+    photo_folder: Path
+    index: IndexFolder
+    main: Path
+    relearn: bool
+    rebuild: bool
+    yes: bool
+    workers: Workers
+    extract: ExtractElsewhere | None
+
+    def update(self, model: str | Path | Model | None, also: Sequence[str | Path] | None) -> tuple[Summary, Model]:
+        """Synchronize the index; return the numbers of photos, and the model that described them."""
+        index, photo_folder, relearn = self.index, self.photo_folder, self.relearn
+        if not index.has_manifest():
+            model = _loaded(model)  # an unusable model is refused before anything is written
+        with index.lock(), naming_the_way_out():
+            if self.rebuild:
+                index.remove_damaged()
+                if model is None and index.path != self.main and not index.has_manifest():
+                    raise InvalidInputError(f"the model of {index.path} is not known any more; pass it with --text")
+            with closing(Catalog(index.path)) as catalog:
+                regions = index.path == self.main / REGIONS
+                relearn |= (
+                    regions and index.has_manifest() and not PhotoManifest.read(index.path).is_of(_loaded(model))
+                )
+                manifest, loaded = _prepare(index, photo_folder, catalog, model, relearn, regions)
+                if index.path != self.main:  # one of these folders may not be mounted now
+                    manifest = replace(manifest, more_folders=[str(other) for other in also or ()])
+                elif also is not None:
+                    more = [Path(other).resolve() for other in also]
+                    manifest = _with_more_folders(manifest, [photo_folder, *more])
+                folders = manifest.photo_folders(index.path)
+                scan = scan_folders(folders, self.main)
+                recognized = {} if relearn else recognize(catalog, scan, photo_folder, Workers(self.workers.threads))
+                if not self.yes:
+                    _check_removals(catalog, scan, folders, relearn, {known.source for known in recognized.values()})
+                _write_folders(manifest, index)
+                if relearn and catalog.relearning != manifest.to_json():  # otherwise resume it
+                    catalog.start_relearning(manifest.to_json())
+                indexer = _Indexer(index, photo_folder, catalog, loaded, manifest, self.workers, self.extract)
+                return indexer.run(scan, recognized), loaded
 
 
 def _with_more_folders(manifest: PhotoManifest, folders: list[Path]) -> PhotoManifest:
@@ -152,17 +194,22 @@ def _loaded(model: str | Path | Model | None) -> Model:
 
 
 def _prepare(
-    index: IndexFolder, photo_folder: Path, catalog: Catalog, model: str | Path | Model | None, relearn: bool
+    index: IndexFolder,
+    photo_folder: Path,
+    catalog: Catalog,
+    model: str | Path | Model | None,
+    relearn: bool,
+    regions: bool,
 ) -> tuple[PhotoManifest, Model]:
     """Return the manifest and the model of a run: those of the index, of an interrupted relearning, or new ones."""
     current = _read_manifest(index, photo_folder)
     if current is None:
         loaded = _loaded(model)
-        manifest = PhotoManifest.from_model(photo_folder, index.path, loaded)
+        manifest = PhotoManifest.from_model(photo_folder, index.path, loaded, regions=regions)
         catalog.clear()  # what a killed copy left may be of another model
     elif relearn:
         loaded = Model.load(current.named_model, settings=current.settings) if model is None else _loaded(model)
-        manifest = PhotoManifest.from_model(photo_folder, index.path, loaded)
+        manifest = PhotoManifest.from_model(photo_folder, index.path, loaded, regions=regions)
         manifest = replace(manifest, more_folders=current.more_folders)
     else:
         interrupted = catalog.relearning
@@ -269,7 +316,8 @@ class _Indexer:
         again, vectors = self.catalog.take_back(files, checksum)
         if vectors and checksum:
             with self.index.open_vectors(self.index.read_whitening(checksum)) as index:
-                index.upsert(np.stack(list(vectors.values())), list(vectors), threads=self.workers.threads)
+                X = np.stack(list(vectors.values())).reshape(-1, index.dim)
+                upsert(index, X, list(vectors), self.workers.threads)
                 index.save()
         return again
 
@@ -306,8 +354,8 @@ class _Indexer:
         paths = [self.photo_folder / name for name in names]
         results: Sequence[Extracted | str]
         if self.extract is None:
-            workers = replace(self.workers, progress=report)
-            results = workers.map(lambda path: extract_photo(path, self.model), paths, "indexing")
+            workers, boxes = replace(self.workers, progress=report), BOXES if self.manifest.regions else WHOLE
+            results = workers.map(lambda path: extract_photo(path, self.model, boxes), paths, "indexing")
         else:
             results = self.extract(self.manifest, self.index.path, paths)
             report("indexing", len(names), total)
@@ -332,9 +380,10 @@ class _Indexer:
         with self.index.open_vectors(whitening) as vectors:
             modified = is_new = vectors.generation is None
             for names, X in self.catalog.unindexed(whitening.checksum, _BATCH_SIZE):
-                vectors.upsert(whitening(X), names, threads=self.workers.threads)
+                upsert(vectors, whitening(X.reshape(-1, whitening.dim)), names, self.workers.threads)
                 modified = True
-            not_in_catalog = set(vectors.ids.tolist()) - set(self.catalog.stamps())
+            known = vector_ids(self.catalog.stamps(), regions=self.manifest.regions)
+            not_in_catalog = set(vectors.ids.tolist()) - set(known)
             if not_in_catalog:
                 vectors.remove(sorted(not_in_catalog))
                 modified = True
@@ -359,11 +408,21 @@ class _Indexer:
         """Return the whitening of the present vectors, or a new one if the folder has grown or is relearned."""
         if self.manifest.whitening is not None and not self.catalog.relearning:
             current = self.index.read_whitening(self.manifest.whitening)
-            if not is_outgrown(current, self.catalog.count()):
+            if not is_outgrown(current, self.catalog.count() * self._vectors_per_photo):
                 return current
         if not self.model.output.whiten:
-            return Whitening.identity(len(self.catalog.sample_descriptors(1, np.random.default_rng(0))[0]))
-        return Whitening.learn(self.catalog.sample_descriptors(_SAMPLE_SIZE, np.random.default_rng(0)))
+            return Whitening.identity(self._sample(1).shape[1])
+        return Whitening.learn(self._sample(_SAMPLE_SIZE))
+
+    def _sample(self, limit: int) -> Floats:
+        """Return the descriptors of some photos, or of all regions of some."""
+        photos = max(1, limit // self._vectors_per_photo)
+        X = self.catalog.sample_descriptors(photos, np.random.default_rng(0))
+        return X.reshape(len(X) * self._vectors_per_photo, -1)
+
+    @property
+    def _vectors_per_photo(self) -> int:
+        return len(BOXES) if self.manifest.regions else 1
 
 
 def is_final(whitening: Whitening) -> bool:

@@ -32,6 +32,7 @@ class PhotoManifest:
     model, sha256, model_path: the name, the fingerprint and the file of the model; no path if it is included.
     settings: of the model, see `Model.settings`.
     more_folders: absolute paths of other folders of photos; the names of their photos are absolute paths.
+    regions: whether each photo has a vector for each of its regions.
     The fields are the keys of the JSON file. `index_path` in the methods is the folder of the index.
     """
 
@@ -42,14 +43,18 @@ class PhotoManifest:
     settings: Mapping[str, Any]
     whitening: str | None = None
     more_folders: Sequence[str] = ()
+    regions: bool = False
 
     @classmethod
-    def from_model(cls, photo_folder: Path, index_path: Path, model: Model) -> PhotoManifest:
+    def from_model(
+        cls, photo_folder: Path, index_path: Path, model: Model, *, regions: bool = False
+    ) -> PhotoManifest:
         """Create the manifest of a new index."""
         settings = _json_values(model.settings)
         _remember(model, settings)
         path = None if model.path in BUILT_IN.values() else str(model.path)
-        return cls(_stored_folder(photo_folder, index_path), model.name, model.sha256, path, settings)
+        folder = _stored_folder(photo_folder, index_path)
+        return cls(folder, model.name, model.sha256, path, settings, regions=regions)
 
     @classmethod
     def read(cls, index_path: Path) -> PhotoManifest:
@@ -93,8 +98,8 @@ class PhotoManifest:
             raise ValueError(f"{self.whitening!r} is not the checksum of a whitening")
         if not isinstance(self.more_folders, list | tuple) or not all(map(os.path.isabs, self.more_folders)):
             raise ValueError(f"more_folders must be absolute paths, got {self.more_folders!r}")
-        if not isinstance(self.settings, dict):
-            raise TypeError("settings must be an object")
+        if not isinstance(self.settings, dict) or not isinstance(self.regions, bool):
+            raise TypeError("settings must be an object, and regions true or false")
 
     def to_json(self) -> str:
         """Return the JSON text of the manifest."""

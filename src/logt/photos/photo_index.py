@@ -14,9 +14,10 @@ from logt.descriptors.image_io import AnyImage, as_rgb
 from logt.errors import CorruptIndexError, InvalidInputError
 from logt.index import Index
 from logt.photos.catalog import CATALOG_FILE, Catalog, CatalogPhoto
-from logt.photos.index_folder import IndexFolder, PhotoState, find_index, naming_the_way_out
-from logt.photos.manifest import PhotoManifest
+from logt.photos.index_folder import REGIONS, TEXT, IndexFolder, PhotoState, find_index, naming_the_way_out
+from logt.photos.manifest import MANIFEST_FILE, PhotoManifest
 from logt.photos.progress_file import read_progress
+from logt.photos.regions import Match, find
 
 # Altered copies score above these, other photos of one object below: docs/how-to/photos.md has the measurements.
 _DUPLICATE_SCORES = {"dinov2-vits14": 0.9}
@@ -41,8 +42,9 @@ class Photos:
         inside: the folder of photos that was opened, if the index is the one inside it.
         """
         self.path, self._state, self._model, self._inside = path, state, model, inside
-        self._refresh_lock, self._text_lock = threading.Lock(), threading.Lock()
+        self._refresh_lock, self._text_lock, self._part_lock = threading.Lock(), threading.Lock(), threading.Lock()
         self._text_encoder: TextEncoder | None = None
+        self._parts: dict[str, tuple[int, Photos | Exception]] = {}
 
     @classmethod
     def open(cls, path: str | Path, *, model: str | Path | Model | None = None) -> Photos:
@@ -85,6 +87,38 @@ class Photos:
         return not self._state.whitening.is_identity
 
     @property
+    def for_photos(self) -> Photos:
+        """The index that photos are searched in: with the vectors of regions, if there is one, or else this one."""
+        part = self._part(REGIONS)
+        return part if isinstance(part, Photos) else self
+
+    @property
+    def for_text(self) -> Photos:
+        """The index that is searched by text: the one inside this one, or else this one."""
+        part = self._part(TEXT)
+        if isinstance(part, Exception):
+            raise part
+        return part or self
+
+    def _part(self, name: str) -> Photos | Exception | None:
+        """Return an index inside this one, or the reason why it cannot be opened; None if there is none."""
+        path = self.path / name
+        with self._part_lock:
+            try:
+                stamp = (path / MANIFEST_FILE).stat().st_mtime_ns
+            except OSError:
+                return None
+            known, part = self._parts.get(name, (0, None))
+            if part is None or known != stamp:
+                try:
+                    is_same = name == REGIONS and PhotoManifest.read(path).is_of(self._model)
+                    part = Photos.open(path, model=self._model if is_same else None)
+                except (InvalidInputError, CorruptIndexError, OSError) as error:
+                    part = error
+                self._parts[name] = stamp, part
+            return part
+
+    @property
     def duplicate_score(self) -> float:
         """The score from which photos are near-duplicates, by default: it depends on the model."""
         if not self.is_whitened:
@@ -113,22 +147,41 @@ class Photos:
         k: the number of results.
         box: search for a region of the upright image: left, top, right, bottom. Four numbers from 0 to 1 are
         fractions of its width and height; other numbers are whole pixels inside it.
-        rerank: "diffusion" re-ranks the results on the neighbor graph, if there is one.
+        rerank: "diffusion" re-ranks the results on the neighbor graph, if there is one, of whole photos.
         """
+        if rerank is None:
+            return [(name, score) for name, score, _ in self.search_regions(image, k, box)]
         state = self._state
-        return _search(state.index, state.whitening(self._extract(image, box)), k, rerank)
+        found = find(state.index, state.whitening(self._extract(image, box)), k, rerank=rerank)
+        return [(name, score) for name, score, _ in found]
+
+    def search_regions(self, image: AnyImage, k: int = 10, box: Box | None = None) -> list[Match]:
+        """Return (name, score, region that matched) of the photos that are most similar to an image, best first.
+
+        The region is None where the whole photo matched best, or if the photos were indexed without regions.
+
+        image, k, box: as in `search`.
+        """
+        photos = self.for_photos
+        state = photos._state
+        return find(state.index, state.whitening(photos._extract(image, box)), k)
 
     @property
     def has_text(self) -> bool:
         """Whether `search_text` can be used: the model has a text encoder, and `tokenizers` is installed."""
-        return not self.is_whitened and self._model.has_text and find_spec("tokenizers") is not None
+        try:
+            photos = self.for_text
+        except (InvalidInputError, CorruptIndexError, OSError):
+            return False
+        return not photos.is_whitened and photos._model.has_text and find_spec("tokenizers") is not None
 
     def text_descriptor(self, text: str) -> Floats:
-        """Return the vector of a text, of norm 1, comparable with the vectors of the index.
+        """Return the vector of a text, of norm 1, comparable with the vectors of `for_text`.
 
         text: a few words, such as "a red bus".
         """
-        return self._encode_text(text, self._state)
+        photos = self.for_text
+        return photos._encode_text(text, photos._state)
 
     def search_text(self, text: str, k: int = 10) -> list[tuple[str, float]]:
         """Return (name, score) of the photos that match a text best, best first.
@@ -139,8 +192,10 @@ class Photos:
         text: a few words, such as "a red bus".
         k: the number of results.
         """
-        state = self._state
-        return _search(state.index, self._encode_text(text, state), k, effort=TEXT_EFFORT)
+        photos = self.for_text
+        state = photos._state
+        found = find(state.index, photos._encode_text(text, state), k, effort=TEXT_EFFORT)
+        return [(name, score) for name, score, _ in found]
 
     def photo_path(self, name: str) -> Path:
         """Return the file of a photo; raise if it is not in the index or no longer in the folder.
@@ -164,6 +219,11 @@ class Photos:
 
     def refresh(self) -> bool:
         """Switch to the last saved state of the index; return whether it is a new one."""
+        with self._part_lock:
+            parts = [part for _, part in self._parts.values() if isinstance(part, Photos)]
+        for part in parts:
+            if (part.path / MANIFEST_FILE).is_file():
+                part.refresh()
         with self._refresh_lock:
             if PhotoManifest.read(self.path) == self._state.manifest:
                 try:
@@ -206,14 +266,6 @@ class Photos:
 
     def _extract(self, image: AnyImage, box: Box | None) -> Floats:
         return self._model(as_rgb(image, self.side if box is None else None), box)
-
-
-def _search(
-    index: Index, x: Floats, k: int, rerank: Literal["diffusion"] | None = None, effort: float | None = None
-) -> list[tuple[str, float]]:
-    result = index.search(x, k, rerank=rerank, effort=effort)
-    pairs = zip(result.ids.tolist(), result.scores.tolist(), strict=True)
-    return [(name, score) for name, score in pairs if name is not None]
 
 
 def _read_state(index_path: Path, inside: Path | None) -> PhotoState:

@@ -34,7 +34,7 @@ class PhotoWriter:
         self._folder = IndexFolder(index_path)
         self._state = self._folder.read_state()
         self.is_outgrown = False
-        """Whether there are so many more photos that `update` would learn the whitening again."""
+        """Whether `update` has work: to learn the whitening again, or to update indexes inside this one."""
 
     def add(self, photos: Sequence[DescribedPhoto], model: Model) -> bool:
         """Add photos; all or none. Return False, and change nothing, if only `update` can.
@@ -53,7 +53,7 @@ class PhotoWriter:
             except BaseException:
                 catalog.remove(names)
                 raise
-            self.is_outgrown = is_outgrown(state.whitening, len(state.index))
+            self.is_outgrown = is_outgrown(state.whitening, len(state.index)) or bool(self._folder.parts())
         return True
 
     def remove(self, names: Sequence[str], *, remember: bool = False) -> bool:
@@ -70,6 +70,7 @@ class PhotoWriter:
                 catalog.remove(names)
             state.index.remove(list(names))
             state.index.save()
+            self.is_outgrown |= bool(self._folder.parts())
         return True
 
     def compact(self) -> bool:

@@ -55,8 +55,9 @@ def published_progress(index_path: Path, progress: Progress | None) -> Iterator[
     try:
         yield report
     finally:
-        with suppress(OSError):
-            file.unlink(missing_ok=True)
+        if last:  # otherwise it may be that of another run
+            with suppress(OSError):
+                file.unlink(missing_ok=True)
 
 
 def read_progress(index_path: Path) -> IndexingProgress | None:

@@ -121,7 +121,8 @@ def render_hits(results: list[list[Hit]], milliseconds: float, most: int) -> byt
     lists: list[bytes] = []
     size = 0
     for hits in results:
-        lists.append(_to_json([hit._asdict() for hit in hits]))
+        fields = (hit._asdict().items() for hit in hits)
+        lists.append(_to_json([{name: value for name, value in hit if value is not None} for hit in fields]))
         size += len(lists[-1])
         if size > most:
             raise InvalidInputError(

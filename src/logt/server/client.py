@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, BinaryIO, Concatenate, ParamSpec, Self, TypedDict, TypeVar, Unpack
+from typing import Any, BinaryIO, Concatenate, Literal, ParamSpec, Self, TypedDict, TypeVar, Unpack
 from urllib.parse import quote, urlsplit
 
 import numpy as np
@@ -98,6 +98,7 @@ class SearchOptions(TypedDict, total=False):
     rerank: "diffusion" re-ranks the results on the neighbor graph of the index, if it has one.
     wanted: only these ids can be found.
     unwanted: these ids are not among the results.
+    by: "item" returns the k best items, `item` of a hit, each with its best vector.
     """
 
     effort: float | None
@@ -106,6 +107,7 @@ class SearchOptions(TypedDict, total=False):
     rerank: Rerank
     wanted: Iterable[Id] | None
     unwanted: Iterable[Id] | None
+    by: Literal["vector", "item"]
 
 
 class Client:
@@ -339,7 +341,7 @@ def _to_fields(options: Any) -> dict[str, Any]:
 
 
 def _hits(response: Any) -> list[list[Hit]]:
-    return [[Hit(hit["id"], hit["score"]) for hit in hits] for hits in response["results"]]
+    return [[Hit(**hit) for hit in hits] for hits in response["results"]]
 
 
 def _to_json_id(id: Any) -> Id:

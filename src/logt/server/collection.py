@@ -8,7 +8,8 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -16,12 +17,12 @@ import numpy as np
 
 from logt._internal.params import SearchSettings
 from logt._internal.types import Array, Floats
-from logt.descriptors import Model
+from logt.descriptors import Box, Model
 from logt.descriptors.image_io import ImageDetails
 from logt.errors import ReadOnlyError
 from logt.index import Index
 from logt.photos.progress_file import IndexingProgress
-from logt.results import Report, SearchResult
+from logt.results import ItemResult, Report, SearchResult
 from logt.server.errors import HTTPError
 
 T = TypeVar("T")
@@ -37,15 +38,23 @@ _log = logging.getLogger("logt.server")
 
 
 class Hit(NamedTuple):
-    """One search result: the id and the score of a vector."""
+    """One search result: the id and the score of a vector, and its item in a search for items.
+
+    box: the region of a photo that matched, as fractions, if regions were compared.
+    """
 
     id: Id
     score: float
+    item: Id | None = None
+    box: Box | None = None
 
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How to search. wanted: only these ids can be found; all if None. unwanted: these ids are not among the hits."""
+    """How to search. wanted: only these ids can be found; all if None. unwanted: these ids are not among the hits.
+
+    by: what is found, vectors or items.
+    """
 
     effort: float | None = None
     recall: float | None = None
@@ -53,6 +62,7 @@ class SearchOptions:
     rerank: Rerank = None
     wanted: Sequence[Id] | None = None
     unwanted: Sequence[Id] = ()
+    by: Literal["vector", "item"] = "vector"
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,12 +198,23 @@ class BaseCollection(ABC):
     ) -> list[list[Hit]]:
         """Return the k best hits of each row of Q, without the unwanted ids, and without own[i] of row i."""
         Q = np.atleast_2d(Q)
-        unwanted = set(options.unwanted)
-        rows = to_hits(self.find(Q, k + len(unwanted) + (own is not None), options))
+        by, unwanted = options.by, set(options.unwanted)
+        if unwanted and by == "item":  # an item may still be found by another of its vectors
+            wanted = self.index.ids.tolist() if options.wanted is None else options.wanted
+            options = replace(options, wanted=[one for one in wanted if one not in unwanted])
+        more = len(unwanted) if by == "vector" else 0
+        rows = to_hits(self.find(Q, k + more + (own is not None), options))
+        if own is not None and by == "item":
+            own = [self._item_of(one) for one in own]
         return [
-            [hit for hit in row if hit.id not in unwanted and hit.id != mine][:k]
+            [hit for hit in row if hit.id not in unwanted and (hit.id if by == "vector" else hit.item) != mine][:k]
             for row, mine in zip(rows, own or [None] * len(Q), strict=True)
         ]
+
+    def _item_of(self, id: Id | None) -> Id:
+        items: Any = self.index.items
+        found: Id = items[self.index.ids == id].item()
+        return found
 
     def search_ids(self, ids: list[Id], k: int, options: SearchOptions = DEFAULT) -> list[list[Hit]]:
         self.check_known(ids)
@@ -202,7 +223,9 @@ class BaseCollection(ABC):
     def find(self, Q: Any, k: int, options: SearchOptions) -> SearchResult:
         """Search the index, also for unwanted ids; uses one thread because requests already run in parallel."""
         limits: SearchSettings = {"effort": options.effort, "recall": options.recall, "like": options.like}
-        return self.index.search(Q, k, filter=options.wanted, rerank=options.rerank, threads=1, **limits)
+        return self.index.search(
+            Q, k, filter=options.wanted, rerank=options.rerank, threads=1, by=options.by, **limits
+        )
 
     def check_known(self, ids: Iterable[object]) -> None:
         index = self.index
@@ -296,5 +319,8 @@ class VectorCollection(BaseCollection):
 
 def to_hits(result: SearchResult) -> list[list[Hit]]:
     """Return the hits of each query."""
-    rows = zip(result.ids.tolist(), result.scores.tolist(), result.counts.tolist(), strict=True)
-    return [[Hit(*pair) for pair in zip(ids[:count], scores[:count], strict=True)] for ids, scores, count in rows]
+    columns = [result.ids.tolist(), result.scores.tolist()]
+    if isinstance(result, ItemResult):
+        columns.append(result.items.tolist())
+    rows = zip(result.counts.tolist(), zip(*columns, strict=True), strict=True)
+    return [[Hit(*hit) for hit in islice(zip(*parts, strict=True), count)] for count, parts in rows]

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import Request
 from pydantic import BaseModel, Field, StrictStr
 
+from logt.descriptors.downloads import find_in_catalog
 from logt.photos.duplicates import keep_apart
 from logt.server.access import is_local
 from logt.server.api import ServiceDependency, change_route, get_service, json_schema, read_body
@@ -43,6 +44,18 @@ class PhotosRequest(RequestBody):
     ids: PhotoIds
 
 
+class TextModelRequest(RequestBody):
+    """A model of `logt models list`."""
+
+    name: Annotated[StrictStr, Field(max_length=64)]
+
+
+class TextModelResponse(BaseModel):
+    """Whether photos can be searched by text now."""
+
+    text: bool
+
+
 class TrashResponse(BaseModel):
     """Photos in the trash."""
 
@@ -73,7 +86,7 @@ def may_change(request: Request) -> bool:
 
 def _check_may_change(request: Request) -> None:
     if not may_change(request):
-        message = "photos are moved with logt serve --allow-changes only, from the same machine or with a token"
+        message = "this needs logt serve --allow-changes, and a client on the same machine or with a token"
         raise HTTPError(403, "no_changes", message)
 
 
@@ -91,6 +104,19 @@ async def update_index(service: ServiceDependency) -> Any:
     summary = await service.changes.submit(Change(PhotoCollection.update_index))
     counts = {name: getattr(summary, name) for name in ("added", "changed", "removed", "moved")}
     return {**counts, "failed": len(summary.failed), "vectors": len(collection.index)}
+
+
+@change_route("/text-model", TextModelResponse, TextModelRequest)
+async def add_text_model(request: Request) -> Any:
+    """Download a model if it is not here, and describe all photos with it for searches by text.
+
+    Requires --allow-changes. Other changes wait until this one is done.
+    """
+    _check_may_change(request)
+    service, body = await read_body(request, TextModelRequest)
+    collection, model = service.photo_collection, find_in_catalog(body.name)
+    await service.changes.submit(Change(lambda photos: photos.add_text_model(model.name)))
+    return {"text": collection.has_text}
 
 
 @change_route("/photos/trash", TrashResponse, PhotosRequest)

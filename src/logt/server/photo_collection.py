@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import groupby
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from logt._internal.types import Floats
-from logt.descriptors.boxes import Box
+from logt.descriptors.downloads import download
 from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.photos.catalog import file_stamp
@@ -22,7 +21,7 @@ from logt.photos.folder_scan import FolderNews, folder_news
 from logt.photos.index_folder import find_index
 from logt.photos.manifest import MANIFEST_FILE
 from logt.photos.photo_writer import PhotoWriter
-from logt.photos.progress_file import IndexingProgress, read_progress
+from logt.photos.progress_file import IndexingProgress, published_progress, read_progress
 from logt.photos.trash import move_to_trash, restore
 from logt.server.collection import AnyChange, BaseCollection, Id, PerState, Upload, VectorCollection
 from logt.server.errors import HTTPError, photo_file_missing
@@ -30,8 +29,6 @@ from logt.server.library import Background, Library
 from logt.server.uploads import UploadFolder
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
-
     from logt.photos import Photos, Summary
 
 NEWS_SECONDS, SCAN_SHARE = 10.0, 20
@@ -74,6 +71,7 @@ class PhotoCollection(BaseCollection):
         if allow_uploads or allow_changes:
             self._writer = PhotoWriter(photos.path)
         self._state = PerState(lambda index: PhotoState(Library(photos.details()), Background(index)))
+        self._regions = PerState(Background)
         _ = self.state  # the first request does not wait for it
 
     @property
@@ -100,30 +98,25 @@ class PhotoCollection(BaseCollection):
     def has_text(self) -> bool:
         return self.photos.has_text
 
-    def side(self, region: Box | None) -> int:
-        """Return the size in pixels at which an image is used to search with it, or with a region of it."""
-        fraction = 1.0 if region is None else max(region[2] - region[0], region[3] - region[1])
-        return math.ceil(self.photos.side / fraction)
+    def searched(self, ids: Sequence[Id], *, text: bool, deep: bool) -> Photos:
+        """Return the index to search in: the one for texts, or that of regions, or for a deeper search the main one.
 
-    def describe(self, image: Image, region: Box | None) -> tuple[Index, Floats]:
-        return self._with_index(lambda: self.photos.descriptor(image, region))
-
-    def describe_text(self, text: str) -> tuple[Index, Floats]:
-        if not self.has_text:
+        ids: of photos to search with, which it has to contain.
+        """
+        if text and not self.has_text:
             raise HTTPError(
                 409,
                 "no_text",
                 "this index cannot be searched by text: it needs a model with a text encoder, and pip install "
-                "'logt-search[text]'; then: logt models get clip, logt images index FOLDER --model clip --relearn",
+                "'logt-search[text]'; then: logt models get clip, logt images index FOLDER --text clip",
             )
-        return self._with_index(lambda: self.photos.text_descriptor(text))
+        photos = self.photos.for_text if text else self.photos if deep else self.photos.for_photos
+        return photos if text or all(one in photos.index for one in ids) else self.photos
 
-    def _with_index(self, describe: Callable[[], Floats]) -> tuple[Index, Floats]:
-        while True:
-            index = self.index
-            vector = describe()
-            if self.index is index:  # otherwise everything was described again meanwhile
-                return index, vector
+    def limit(self, index: Index, vector: Floats) -> float | None:
+        """Return the score that unrelated photos rarely exceed, None if unknown. index: that was searched."""
+        known = self.state.background if index is self.index else self._regions.get(index, index.generation)
+        return known.limit(vector)
 
     def photo_path(self, id: Id) -> Path:
         self.check_known([id])
@@ -250,10 +243,19 @@ class PhotoCollection(BaseCollection):
                 self._news = end + max(NEWS_SECONDS, SCAN_SHARE * (end - start)), news
             return news
 
-    def update_index(self) -> Summary:
+    def add_text_model(self, name: str) -> None:
+        """Download a model of the catalog if needed, and describe all photos with it, as a part of `apply`."""
+        try:
+            with published_progress(self.photos.path, None) as report:
+                download(name, report)
+        except ConnectionError as error:
+            raise HTTPError(424, "no_download", str(error)) from error
+        self.update_index(name)
+
+    def update_index(self, text: str | None = None) -> Summary:
         from logt.photos import update
 
-        summary = update(self.photos.folder, self.photos.path, model=self._model)
+        summary = update(self.photos.folder, self.photos.path, model=self._model, text=text)
         self._news = 0.0, FolderNews(0, 0)  # scan the folder again
         self.photos.refresh()
         return summary

@@ -14,12 +14,13 @@ import numpy as np
 
 from logt._internal.types import Floats
 from logt._internal.validation import normalize_rows, row_norms
-from logt.descriptors.boxes import Box, has_fractions, to_fractions
+from logt.descriptors.boxes import Box, has_fractions, region_side, to_fractions
 from logt.descriptors.image_decoder import ImageDecoder
 from logt.index import Index
-from logt.photos.photo_index import TEXT_EFFORT
+from logt.photos.photo_index import TEXT_EFFORT, Photos
+from logt.photos.regions import find
 from logt.server.caches import SizedCache
-from logt.server.collection import Hit, Rerank, to_hits
+from logt.server.collection import Hit, Rerank
 from logt.server.errors import HTTPError
 from logt.server.library import PhotoFilter
 from logt.server.metrics import milliseconds_since
@@ -99,10 +100,10 @@ class PhotoSearch:
     async def store(self, name: str, photo: BinaryIO) -> str:
         """Describe a photo from a client, and return the key to search with it, which cannot be guessed."""
         service = self._service
-        content = await service.parse_pool.run(photo.read)
+        photos, content = service.photo_collection.photos.for_photos, await service.parse_pool.run(photo.read)
         ((index, vector), describe_ms), jpeg = await asyncio.gather(
             service.image_pool.run(
-                service.upload_decoder, lambda decoder: _time(lambda: self._describe_image(decoder, content, None))
+                service.upload_decoder, lambda decoder: _time(lambda: _describe_image(photos, decoder, content, None))
             ),
             service.image_pool.run(
                 service.upload_decoder, lambda decoder: decoder.render_jpeg(content, SIZES["large"])
@@ -126,26 +127,28 @@ class PhotoSearch:
         collection.check_known(ids)
         stored = self.find_stored(what.stored) if what.stored else None
         query = replace(query, exclude=frozenset(ids), effort=TEXT_EFFORT if what.text else query.effort)
+        photos = collection.searched(ids, text=bool(what.text), deep=query.rerank is not None)
 
         def search(decoder: ImageDecoder) -> PhotoResults:
-            (index, vector), describe_ms = _time(lambda: self._describe(what, stored, decoder))
+            (index, vector), describe_ms = _time(lambda: self._describe(photos, what, stored, decoder))
             return self._search(index, vector, query, describe_ms)
 
-        if what.box is None and what.image is None and not what.text and _fits(stored, collection.index):
+        if what.box is None and what.image is None and not what.text and _fits(stored, photos.index):
             known = await service.search_pool.run(search, service.upload_decoder)  # which is not used
             return replace(known, describe_ms=stored.describe_ms if stored else None)
         is_indexed = stored is None and what.image is None
         decoder = service.photo_decoder if is_indexed else service.upload_decoder
         return await service.image_pool.run(decoder, search)
 
-    def _describe(self, what: Examples, stored: StoredPhoto | None, decoder: ImageDecoder) -> tuple[Index, Floats]:
+    def _describe(
+        self, photos: Photos, what: Examples, stored: StoredPhoto | None, decoder: ImageDecoder
+    ) -> tuple[Index, Floats]:
         """Return the vector to search with, and the index that it belongs to."""
-        collection = self._service.photo_collection
         content = stored.jpeg if stored else what.image
         if what.box is not None or what.image is not None:
-            source = collection.photo_path(what.like[0]) if content is None else content
-            return self._describe_image(decoder, source, what.box)
-        index = collection.index
+            source = self._service.photo_collection.photo_path(what.like[0]) if content is None else content
+            return _describe_image(photos, decoder, source, what.box)
+        index = photos.index
         like, unlike = (
             index.reconstruct(list(some)) if some else np.zeros((0, index.dim), np.float32)
             for some in (what.like, what.unlike)
@@ -153,33 +156,44 @@ class PhotoSearch:
         more = []
         if stored is not None:
             same = stored.index is index
-            more.append(stored.vector if same else self._describe_image(decoder, stored.jpeg, None)[1])
+            more.append(stored.vector if same else _describe_image(photos, decoder, stored.jpeg, None)[1])
         if what.text:
-            more.append(collection.describe_text(what.text)[1])
+            more.append(_with_index(photos, lambda: photos.text_descriptor(what.text))[1])
         wanted, unwanted = _unit(np.concatenate([like, *map(np.atleast_2d, more)])), _unit(unlike)
         return index, wanted.mean(axis=0) - _AWAY * unwanted.sum(axis=0) / max(1, len(unwanted))
 
-    def _describe_image(self, decoder: ImageDecoder, source: Path | bytes, box: Box | None) -> tuple[Index, Floats]:
-        collection = self._service.photo_collection
-        region = _to_region(box, decoder, source)
-        return collection.describe(decoder.decode(source, collection.side(region)).image, region)
-
     def _search(self, index: Index, vector: Floats, query: PhotoQuery, describe_ms: float) -> PhotoResults:
-        state, start = self._service.photo_collection.state, time.perf_counter()
-        names = state.library.names(state.library.select(query.condition, "folder")) if query.condition else None
+        collection, start = self._service.photo_collection, time.perf_counter()
+        library, main = collection.state.library, collection.index
+        names = library.names(library.select(query.condition, "folder")) if query.condition else None
         hits: list[Hit] = []
         if names != []:
             k = query.k + len(query.exclude)
-            found = index.search(
-                np.atleast_2d(vector), k, filter=names, rerank=query.rerank, effort=query.effort, threads=1
-            )
-            hits = [hit for hit in to_hits(found)[0] if hit.id not in query.exclude][: query.k]
+            found = find(index, vector, k, names, rerank=query.rerank, effort=query.effort, threads=1)
+            hits = [Hit(name, score, box=box) for name, score, box in found if name not in query.exclude]
+            hits = [hit for hit in hits if index is main or hit.id in main][: query.k]  # some were removed just now
             if query.rerank and query.show_similarity and hits:
                 cosines = _unit(index.reconstruct([hit.id for hit in hits])) @ _unit(np.atleast_2d(vector))[0]
                 hits = [hit._replace(score=score) for hit, score in zip(hits, cosines.tolist(), strict=True)]
         search_ms = milliseconds_since(start)
-        limit = None if query.rerank or query.effort else state.background.limit(vector)
+        limit = None if query.rerank or query.effort else collection.limit(index, vector)
         return PhotoResults(hits, search_ms, describe_ms, limit)
+
+
+def _describe_image(
+    photos: Photos, decoder: ImageDecoder, source: Path | bytes, box: Box | None
+) -> tuple[Index, Floats]:
+    region = _to_region(box, decoder, source)
+    image = decoder.decode(source, region_side(photos.side, region)).image
+    return _with_index(photos, lambda: photos.descriptor(image, region))
+
+
+def _with_index(photos: Photos, describe: Callable[[], Floats]) -> tuple[Index, Floats]:
+    while True:
+        index = photos.index
+        vector = describe()
+        if photos.index is index:  # otherwise everything was described again meanwhile
+            return index, vector
 
 
 def _fits(stored: StoredPhoto | None, index: Index) -> bool:

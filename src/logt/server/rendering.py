@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
+from logt.descriptors.boxes import to_pixels
 from logt.server.api import PREFIX
 from logt.server.collection import BaseCollection, Hit, Id
 from logt.server.errors import HTTPError
@@ -32,12 +33,16 @@ _templates = Environment(
 
 @dataclass(frozen=True)
 class Card:
-    """A photo or vector on the page; `about` has its date, pixels and bytes, `word` is what its score means."""
+    """A photo or vector on the page; `about` has its date, pixels and bytes, `word` is what its score means.
+
+    region: the viewBox of an SVG image over the photo, and x, y, width, height of the region that matched in it.
+    """
 
     id: Id
     about: str = ""
     score: str = ""
     word: str = ""
+    region: tuple[str, list[int]] | None = None
 
 
 def build_url(path: str, **params: Any) -> str:
@@ -54,10 +59,19 @@ def hit_cards(found: PhotoResults, collection: BaseCollection) -> list[Card]:
         is_cosine = collection.index.metric == "cosine"
         return [Card(hit.id, score=_format_score(hit.score, is_cosine)) for hit in found.hits]
     library, same = collection.state.library, collection.photos.duplicate_score
-    return [
-        Card(hit.id, describe(library, str(hit.id)), _format_score(hit.score), _word(hit.score, found.limit, same))
-        for hit in found.hits
-    ]
+    cards = []
+    for hit in found.hits:
+        word, about = _word(hit.score, found.limit, same), describe(library, str(hit.id))
+        cards.append(Card(hit.id, about, _format_score(hit.score), word, _region(library, hit)))
+    return cards
+
+
+def _region(library: Library, hit: Hit) -> tuple[str, list[int]] | None:
+    photo = library.find(str(hit.id))
+    if hit.box is None or photo is None or not photo.width:
+        return None
+    left, top, right, bottom = to_pixels(hit.box, (photo.width, photo.height))
+    return f"0 0 {photo.width} {photo.height}", [round(side) for side in (left, top, right - left, bottom - top)]
 
 
 def describe(library: Library, name: str) -> str:

@@ -37,6 +37,10 @@ RerankField = Annotated[
     Rerank,
     Field(description="Re-rank the results on the neighbor graph of the index, if rerank of /api/v1/info is true."),
 ]
+ByField = Annotated[
+    Literal["vector", "item"],
+    Field(description="item: return the k best items, each with its best vector, if vectors were added with items."),
+]
 LikeField = Annotated[str | None, Field(description="The kind of the queries, by the name it was tuned with.")]
 BoxField = Annotated[
     tuple[float, float, float, float],
@@ -57,13 +61,13 @@ class SearchRequest(RequestBody):
     like: LikeField = None
     rerank: RerankField = None
     filter: FilterField = None
+    by: ByField = "vector"
 
     @property
     def options(self) -> SearchOptions:
         ids = self.filter or {}
-        return SearchOptions(
-            self.effort, self.recall, self.like, self.rerank, ids.get("wanted"), ids.get("unwanted", ())
-        )
+        limits = self.effort, self.recall, self.like, self.rerank
+        return SearchOptions(*limits, ids.get("wanted"), ids.get("unwanted", ()), self.by)
 
 
 class VectorSearchRequest(SearchRequest):
@@ -101,6 +105,8 @@ class RemoveRequest(RequestBody):
 class SearchHit(BaseModel):
     id: Id
     score: float
+    item: Id | None = Field(None, description="In a search by item: what the vector belongs to.")
+    box: Box | None = Field(None, description="The region that matched, as fractions, if regions were compared.")
 
 
 class SearchResponse(BaseModel):

@@ -115,7 +115,7 @@ class Service:
         content = await self.parse_pool.run(photo.read)
 
         def describe(decoder: ImageDecoder) -> Upload:
-            image, extension, details = decoder.decode(content, collection.side(None))
+            image, extension, details = decoder.decode(content, collection.photos.side)
             return Upload(content, extension, details, *collection.photos.raw_descriptor(image))
 
         return str(await self.changes.submit(await self.image_pool.run(self.upload_decoder, describe)))

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from logt.distributed.searching import DistributedIndex
+from logt.errors import InvalidInputError
 from logt.results import Report
-from logt.server.collection import BaseCollection, Id
+from logt.server.collection import DEFAULT, BaseCollection, Hit, Id, SearchOptions
 
 
 class ShardCollection(BaseCollection):
@@ -29,6 +30,13 @@ class ShardCollection(BaseCollection):
     @property
     def title(self) -> str:
         return Path(self._title).name
+
+    def search(self, Q: Any, k: int, options: SearchOptions = DEFAULT, own: Any = None) -> list[list[Hit]]:
+        if options.by == "item" and (options.unwanted or own is not None):
+            raise InvalidInputError(
+                "an index in shards is searched by item with vectors, and with wanted ids; its ids are in the shards"
+            )
+        return super().search(Q, k, options, own)
 
     def refresh(self) -> None:
         self._index.refresh()

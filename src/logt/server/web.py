@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -11,6 +12,7 @@ from pydantic import Field
 from starlette.responses import RedirectResponse, Response
 
 from logt.descriptors.boxes import Box, BoxError, has_fractions
+from logt.descriptors.model_catalog import CATALOG
 from logt.descriptors.text import MAX_LENGTH
 from logt.server.access import LoginAttempts, login_response
 from logt.server.api import ServiceDependency
@@ -118,11 +120,11 @@ Params = Annotated[PageParams, Depends()]
 
 
 @router.get("/")
-async def index_page(service: ServiceDependency, params: Params) -> Response:
+async def index_page(request: Request, service: ServiceDependency, params: Params) -> Response:
     """Return the photos of the index, or the results for a photo or vector."""
     if params.is_search:
         return await _results_page(service, params)
-    return await service.search_pool.run(_start_page, service, params)
+    return await service.search_pool.run(_start_page, service, params, may_change(request))
 
 
 @router.get("/cards")
@@ -207,12 +209,13 @@ def _select(library: Library, params: PageParams) -> dict[str, Any]:
     }
 
 
-def _start_page(service: Service, params: PageParams) -> Response:
+def _start_page(service: Service, params: PageParams, may_change: bool) -> Response:
     collection = service.collection
     if not isinstance(collection, PhotoCollection):
         return render(service, "start.html", {"sample": collection.sample_ids()})
     library = collection.state.library
-    values = {**_select(library, params), "folders": library.folders, "page_size": PAGE_SIZE}
+    models = CATALOG.values() if may_change and all(map(find_spec, ("huggingface_hub", "tokenizers"))) else ()
+    values = {**_select(library, params), "folders": library.folders, "page_size": PAGE_SIZE, "models": models}
     return render(service, "browse.html", values)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from logt._internal.types import Metric
+from logt.engine.items import Items
 from logt.engine.string_ids import StringIds
 from logt.errors import ConflictError, InvalidInputError
 from logt.graph.stored_graph import StoredGraph
@@ -27,7 +28,8 @@ class Outline:
     """What a stored index holds, without its segments.
 
     state, generation: of its manifest. codecs: in the order of the segments. sizes: the bytes of each segment.
-    counts: the vectors of each segment. strings: if ids are strings. linked: if there is a neighbor graph.
+    counts: the vectors of each segment. strings: if ids are strings. linked: if there is a neighbor graph. items: of
+    the vectors, if they have some.
     """
 
     state: str
@@ -39,6 +41,7 @@ class Outline:
     counts: tuple[int, ...]
     strings: StringIds | None
     linked: bool
+    items: Items | None
 
     @property
     def dim(self) -> int:
@@ -79,6 +82,7 @@ def read_outline(path: object) -> Outline:
             tuple(int(entry["vectors"]) for entry in entries),
             reader.strings(),
             "graph" in manifest,
+            reader.items(),
         )
 
 

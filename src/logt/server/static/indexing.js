@@ -35,6 +35,20 @@ if (news) $("button", news).addEventListener("click", async () => {
   else if (answer && !answer.state && isIdle()) location.reload(); // a state: it goes on
 });
 
+$("#text-model")?.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const form = event.target;
+  form.hidden = true;
+  let answer = await send("text-model", { name: new FormData(form).get("name") });
+  while (["waiting", "running"].includes(answer?.state)) {
+    await new Promise((done) => setTimeout(done, RUNNING_MS));
+    answer = await (await fetch(`/api/v1/changes/${answer.id}`)).json();
+  }
+  if (answer?.error) showNotice(answer.error.message);
+  else if (answer) location.reload();
+  form.hidden = false;
+});
+
 // shown: the number of photos when the page was loaded.
 async function look(shown) {
   let running = false;
@@ -42,11 +56,11 @@ async function look(shown) {
     if (document.hidden) return;
     const response = await fetch("/api/v1/info");
     if (!response.ok) return;
-    const { indexing, vectors } = await response.json();
+    const { indexing, vectors, text } = await response.json();
     running = indexing !== null;
     show(indexing);
     $(".count").textContent = count(vectors, "photo");
-    if (vectors !== shown && $(".browse-page") && isIdle()) location.reload();
+    if ((vectors !== shown || (text && $("#text-model, .text-hint"))) && $(".browse-page") && isIdle()) location.reload();
   } catch { // the server is not there; the next action of the user reports it
   } finally {
     setTimeout(look, running ? RUNNING_MS : IDLE_MS, shown);
@@ -61,8 +75,9 @@ function isIdle() {
 function show(indexing) {
   notice.hidden = indexing === null;
   if (indexing === null) return;
+  if ($("#text-model")) $("#text-model").hidden = true; // this may be what it asks for
   const { what, done, total } = indexing;
-  $("p", notice).textContent = `${what[0].toUpperCase()}${what.slice(1)}: ${done.toLocaleString("en")} of ${total.toLocaleString("en")} photos`;
+  $("p", notice).textContent = `${what[0].toUpperCase()}${what.slice(1)}: ${done.toLocaleString("en")} of ${total.toLocaleString("en")}${what.startsWith("MB") ? "" : " photos"}`;
   $("progress", notice).max = total || 1;
   $("progress", notice).value = done;
 }

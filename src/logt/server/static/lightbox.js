@@ -18,6 +18,9 @@ function show(card) {
   current = card;
   const tile = $(".tile", card);
   const { id, about } = card.dataset;
+  $(".matched", dialog)?.remove();
+  const region = $(".matched", card);
+  if (region) image.after(region.cloneNode(true));
   const large = photoUrl(id, "large");
   $("#lightbox-missing").hidden = true;
   image.hidden = false;
