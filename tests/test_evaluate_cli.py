@@ -61,6 +61,22 @@ def test_a_damaged_pickle_is_refused(tmp_path):
             read_pickle(tmp_path / "x.pkl")
 
 
+def test_an_array_of_a_pickle_takes_no_more_memory_than_its_bytes_and_can_be_empty(tmp_path):
+    class Crafted:
+        def __init__(self, *state):
+            self.state = state
+
+        def __reduce__(self):
+            return *np.empty(0).__reduce__()[:2], *self.state
+
+    file = tmp_path / "x.pkl"
+    file.write_bytes(pickle.dumps([Crafted()]))
+    assert list(read_pickle(file)[0]) == []
+    file.write_bytes(pickle.dumps([Crafted((1, (1 << 30,), np.dtype("u1"), False, 1 << 30))]))
+    with pytest.raises(logt.InvalidInputError, match="memoryview"):
+        read_pickle(file)
+
+
 def test_average_precision_at_k_is_that_of_scikit_learn_as_ilias_scales_it():
     metrics = pytest.importorskip("sklearn.metrics")
     rng = np.random.default_rng(0)

@@ -48,7 +48,7 @@ class _DType:
 class _Array:
     """An array, as a pickle describes it. NumPy's own reader is not made for bytes from anywhere."""
 
-    values: Array
+    values: Array = np.empty(0)
 
     def __init__(self, *_: Any):
         pass
@@ -68,7 +68,10 @@ def _from_buffer(data: Any, kind: Any, shape: Any, order: Any) -> _Array:
 
 
 def _from_bytes(data: Any, kind: _DType) -> Array:
-    return np.frombuffer(_encode(data) if isinstance(data, str) else bytes(data), kind.dtype)
+    content = (
+        _encode(data) if isinstance(data, str) else memoryview(data)
+    )  # of a number, bytes() would be as many zeros
+    return np.frombuffer(content, kind.dtype)
 
 
 def _encode(text: str, *_: Any) -> bytes:
