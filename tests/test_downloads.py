@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from model_hub import running_hub
 
-from logt.descriptors import Model, TextEncoder
+from logt.descriptors import Model, TextEncoder, downloads
 from logt.descriptors.downloads import damaged_files, download, remove
 from logt.descriptors.model_catalog import CATALOG, IMAGE, TEXT, TOKENIZER
+from logt.descriptors.model_checksums import CHECKSUMS
 from logt.errors import InvalidInputError, LockedError, MissingExtraError
 from logt.photos import Photos
 from logt.storage.lock import Lock
@@ -173,6 +174,27 @@ def test_a_server_that_fails_is_an_error_that_names_the_way_out(hub, monkeypatch
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
     with pytest.raises(ConnectionError, match="what has arrived is kept, and logt models get words resumes"):
         download("words")
+
+
+def test_a_removal_that_is_killed_is_repeated(hub, monkeypatch):
+    folder = download("words")
+
+    def killed(path, **_):
+        if (path / CHECKSUMS).exists():
+            (path / CHECKSUMS).unlink()
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(downloads.shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            remove("words")
+    assert not damaged_files(download("words"))
+    with monkeypatch.context() as patched:
+        patched.setattr(downloads.shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            remove("words")
+    assert remove("words") > 0
+    assert not folder.exists()
 
 
 def test_other_models_are_left_alone(hub, tmp_path, run_logt):
