@@ -98,8 +98,11 @@ def test_a_folder_that_is_not_there_is_an_error_that_names_no_path(album, tmp_pa
     update(album, tmp_path / "index")
     with open_client(open_collection(tmp_path / "index")) as client:
         album.rename(tmp_path / "elsewhere")
-        message = error_message(client.get(f"{API}/folder"), 503, "no_folder")
-        assert str(tmp_path) not in message
+        for message in (
+            error_message(client.get(f"{API}/folder"), 503, "no_folder"),
+            error_message(client.post(f"{API}/update"), 422, "invalid_input"),
+        ):
+            assert str(tmp_path) not in message
 
 
 def test_the_page_says_what_is_new_and_updates(album, new_page):

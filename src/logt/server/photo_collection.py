@@ -89,6 +89,10 @@ class PhotoCollection(BaseCollection):
         return self.photos.folders
 
     @property
+    def private_paths(self) -> list[Path]:
+        return [self.photos.path, self.photos.path.resolve(), *self.folders]
+
+    @property
     def state(self) -> PhotoState:
         return self._state.get(self.index, self.generation)
 
