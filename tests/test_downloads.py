@@ -158,6 +158,18 @@ def test_the_settings_of_a_download_are_checked_as_well(hub):
         Model.load("words")
 
 
+@pytest.mark.parametrize("name", ["a" * 5000, "a\0b", "\ud800", "..", ""])
+def test_names_of_files_that_are_impossible_are_errors(encoders, tmp_path, name):
+    (tmp_path / "model.onnx").write_bytes((encoders / IMAGE).read_bytes())
+    (tmp_path / "logt.json").write_text(json.dumps({"text_model": name}))
+    with pytest.raises(InvalidInputError, match="which is not a file"):
+        Model.load(tmp_path)
+    (tmp_path / "logt.json").unlink()
+    (tmp_path / CHECKSUMS).write_text(json.dumps({name: ""}))
+    with pytest.raises(InvalidInputError, match="is missing"):
+        Model.load(tmp_path)
+
+
 @pytest.mark.parametrize("broken", ["[]", "{", "[" * 100_000])
 def test_damaged_checksums_are_an_error_and_replaced(hub, broken, run_logt):
     (download("words") / "logt-checksums.json").write_text(broken)

@@ -76,6 +76,9 @@ def test_an_array_of_a_pickle_takes_no_more_memory_than_its_bytes_and_can_be_emp
     file.write_bytes(pickle.dumps([Crafted((1, (1 << 30,), np.dtype("u1"), False, 1 << 30))]))
     with pytest.raises(logt.InvalidInputError, match="memoryview"):
         read_pickle(file)
+    file.write_bytes(b"}" + pickle.LONG_BINPUT + (1 << 30).to_bytes(4, "little") + b".")
+    with pytest.raises(logt.InvalidInputError, match="numbers an object 1,073,741,824"):
+        read_pickle(file)
 
 
 @pytest.mark.parametrize("row", ["-1", "1e300", "1" + "0" * 400, "NaN", "0.5", '"a"'])

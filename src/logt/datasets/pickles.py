@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import pickletools
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,19 @@ import numpy as np
 from logt._internal.types import Array
 from logt.errors import InvalidInputError
 
+_PUTS = ("PUT", "BINPUT", "LONG_BINPUT")
+
 
 def read_pickle(path: Path) -> Any:
     """Return what a pickle holds; an array is something that can be iterated. Anything but plain data is refused."""
-    with open(path, "rb") as file:
-        try:
-            return _DataUnpickler(file, encoding="latin1").load()
-        except Exception as error:  # whatever a damaged or crafted pickle leads to
-            raise InvalidInputError(f"{path} is not a pickle of plain data: {error}") from error
+    content = path.read_bytes()
+    try:
+        for operation, number, _ in pickletools.genops(content):
+            if operation.name in _PUTS and int(number) > len(content):  # it makes room for so many objects
+                raise ValueError(f"it numbers an object {number:,}")
+        return _DataUnpickler(BytesIO(content), encoding="latin1").load()
+    except Exception as error:  # whatever a damaged or crafted pickle leads to
+        raise InvalidInputError(f"{path} is not a pickle of plain data: {error}") from error
 
 
 class _DataUnpickler(pickle.Unpickler):
