@@ -22,7 +22,9 @@ def read_pickle(path: Path) -> Any:
     content = path.read_bytes()
     try:
         for operation, number, _ in pickletools.genops(content):
-            if operation.name in _PUTS and int(number) > len(content):  # it makes room for so many objects
+            if (
+                operation.name in _PUTS and isinstance(number, int) and number > len(content)
+            ):  # it makes room for so many objects
                 raise ValueError(f"it numbers an object {number:,}")
         return _DataUnpickler(BytesIO(content), encoding="latin1").load()
     except Exception as error:  # whatever a damaged or crafted pickle leads to
