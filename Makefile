@@ -87,11 +87,11 @@ release: check types docs wheel-test  ## check version, changelog, wheels and do
 
 # Builds of their own, with the sanitizers of GCC. Their run-time libraries must be loaded before Python's, and Python
 # itself leaks on purpose. PYTHONMALLOC=malloc lets them see each array. The thread sanitizer needs addresses that are
-# not at random.
+# not at random. Captured by pytest, the report of a fatal error would be lost.
 SANITIZE := build/sanitize
 sanitized = LD_PRELOAD="$$($(CXX) -print-file-name=lib$(1).so) $$($(CXX) -print-file-name=libstdc++.so)" PYTHONMALLOC=malloc \
-            ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1 \
-            $(SANITIZE)/$(2)/venv/bin/python -m pytest -p no:cacheprovider
+            ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1:suppressions=$(CURDIR)/scripts/tsan.supp \
+            $(SANITIZE)/$(2)/venv/bin/python -m pytest -p no:cacheprovider --capture=sys
 KERNEL_TESTS := $(addprefix tests/test_,kernels.py kernel_arrays.py residual.py decoder.py dictionary.py grouping.py search.py filters.py \
                   diffusion.py walk.py graph.py graph_kernels.py unit_groups.py nearest.py crafted_indexes.py fuzz.py)
 CONCURRENT_TESTS := $(addprefix tests/test_,threads.py any_vectors.py index.py linked_changes.py)

@@ -1,6 +1,7 @@
 """Loaders that tests/fuzz.py fuzzes: models, indexes of photos, images, and the requests of the server."""
 
 import atexit
+import hashlib
 import io
 import json
 import logging
@@ -77,6 +78,9 @@ def model_seeds():
     timm = {"pretrained_cfg": {"input_size": [3, 64, 64], "mean": [0.5, 0.5, 0.5], "crop_pct": 0.9}}
     clip = {"preprocess_cfg": {"size": 64, "mean": [0.5, 0.5, 0.5], "std": [1, 1, 1], "resize_mode": "squash"}}
     yield full
+    sums = {name: hashlib.sha256(data).hexdigest() for name, data in full.items()}
+    yield full | {"logt-checksums.json": json.dumps(sums).encode()}
+    yield full | {"logt.json": b'{"text_model": "text_model.onnx", "tokenizer": "tokenizer.json"}'}
     for name, values in (("config.json", timm), ("open_clip_config.json", clip)):
         yield {"model.onnx": full["vision_model.onnx"], name: json.dumps(values).encode()}
 
@@ -142,6 +146,7 @@ def catalog_seeds():
 def read_catalog(folder):
     from logt.descriptors.image_io import ImageDetails
     from logt.photos.catalog import Catalog, FileStamp
+    from logt.photos.duplicates import keep_apart, read_apart
     from logt.photos.manifest import PhotoManifest
     from logt.server.library import Library, PhotoFilter
 
@@ -152,6 +157,9 @@ def read_catalog(folder):
         library.page(library.select(PhotoFilter("a", "", "2020", "2030-01"), "date"), 0, 9)
         library.page(library.select(PhotoFilter(), "folder"), 0, 9)
         catalog.stamps(), catalog.stamps("others"), catalog.count(), catalog.indexed_names("x")
+        catalog.failed(), catalog.contents(), read_apart(folder)
+        keep_apart(folder, ["a.png", "z.jpg"])
+        catalog.take_back({"b.png": ("old.png", FileStamp(1, 2), b"0" * 16)}, "x")
         if catalog.relearning is not None:
             PhotoManifest.from_json(catalog.relearning, folder)
         catalog.sample_descriptors(3, np.random.default_rng(0))
@@ -161,6 +169,7 @@ def read_catalog(folder):
         catalog.remove(["a.png"])
         catalog.start_relearning("{}")
         catalog.mark_indexed("x", drop_descriptors=True)
+        catalog.forget_removed()
         catalog.forget_vectors()
 
 
@@ -170,7 +179,9 @@ def row_seeds():
     rows = {
         "photos": [["a.png", *photo, None], ["trip/b.png", *photo, "x"], ["trip/c.png", *photo, None]],
         "others": [["a.mov", 1, 2]],
-        "notes": [["relearn", "{}"]],
+        "notes": [["relearn", "{}"], ["apart", '[["a.png", "trip/b.png"]]'], ["failed", '{"x.jpg": [1, 2]}']],
+        "removed": [["old.png", *photo, "x", 10**9]],
+        "contents": [["a.png", [0] * 16], ["old.png", [48] * 16]],
     }
     yield {"rows.json": json.dumps(rows).encode()}
 
@@ -260,10 +271,15 @@ def request_seeds():
     vector, box = [0.5] * 8, [0.1, 0.1, 0.9, 0.9]
     photo, form = "scene 00/photo 0.jpg", "multipart/form-data; boundary=x"
     bodies = {
-        "vectors /search": {"vectors": [vector], "k": 3, "effort": 0.5, "rerank": None},
+        "vectors /search": {"vectors": [vector], "k": 3, "recall": 0.9, "like": None, "filter": {"wanted": ["n1"]}},
         "vectors /search/ids": {"ids": ["n1", "n2"], "k": 3},
         "vectors /vectors": {"vectors": [vector], "ids": ["n1"], "replace": True},
         "vectors /vectors/remove": {"ids": ["n5"]},
+        "vectors /compact": {},
+        "photos /update": {},
+        "photos /photos/trash": {"ids": [photo]},
+        "photos /photos/restore": {"batch": "2020-01-02 03.04.05 0a1b2c"},
+        "photos /duplicates/dismiss": {"ids": [photo]},
         "photos /search/region": {"id": photo, "box": box, "k": 2},
         "photos /search/text": {"text": "a red dog", "k": 2},
     }
@@ -286,6 +302,12 @@ def request_seeds():
         "/?page=2&name=a",
         f"/?id={photo}&box=0.1,0.1,0.5,0.5",
         "/api/v1/duplicates?threshold=0.5",
+        "/api/v1/folder",
+        f"/api/v1/photo/about?id={photo}",
+        f"/groups?of={photo}&unusual=true",
+        f"/?also={photo}&unlike={photo}&text=a&deep=1",
+        "/duplicates?threshold=0.5",
+        "/map/data",
     ):
         yield {"line": f"photos GET {path.replace(' ', '%20')} x".encode(), "body": b""}
 

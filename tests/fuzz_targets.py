@@ -34,11 +34,13 @@ from fuzz_photos import (
 
 import logt
 from logt.errors import InvalidInputError
+from logt.lists.method import Sketched
 from logt.storage import changes
 from logt.storage.files import checksum
 from logt.storage.manifest import manifest_bytes
 
 NAMES = np.array([f"name {row}" for row in range(12)])
+KIND = "text"
 GOLDEN = Path(__file__).parent / "golden" / "format-1"
 
 
@@ -80,9 +82,20 @@ def index_seeds():
             writer.remove([3])
             writer.save()
 
+    def with_kinds(folder):
+        index = logt.Index(8, segment_size=100)
+        index.add(np.tile(X, (5, 1)) + np.arange(60)[:, None] % 7)
+        index.link(3)
+        index.tune(X, name=KIND)
+        index.save(folder)
+        with logt.open(folder, "a") as writer:
+            writer.remove([3])
+            writer.save()
+
     return [
         written(linked),
         written(with_items),
+        written(with_kinds),
         *map(contents, sorted(path for path in GOLDEN.iterdir() if path.is_dir())),
     ]
 
@@ -105,6 +118,10 @@ def search_index(folder):
     queries = np.ones((2, min(index.dim, 1000)))
     index.search(queries, 5)
     index.search(queries, 5, effort=1.0)
+    if isinstance(index.method, Sketched) and all(
+        KIND in segment.codec.kinds for segment in index._snapshot.segments
+    ):
+        index.search(queries, 5, like=KIND)
     if index.items is not None:
         index.search(queries, 5, by="item")
     if index.report()["linked"]:
@@ -291,6 +308,28 @@ def read_benchmark(folder):
     assert benchmark.fingerprint
 
 
+def truth_seeds():
+    """Ground truths and results of `logt evaluate`."""
+    query = {"easy": np.arange(2), "hard": np.array([np.int64(3)]), "junk": [], "bbx": np.ones((2, 2), order="F")}
+    contents = {"gnd": [query, query], "imlist": ["a", "b"]}
+    results = {"results.json": json.dumps({"a/1": {"a": 0.5, "3": 1}, "b/2": {"b": 2, "x": -1}}).encode()}
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        yield results | {"truth.pkl": pickle.dumps(contents, protocol)}
+    rows = {"positives": [0, 2], "junk": [1]}
+    yield results | {"truth.json": json.dumps({"queries": [rows, rows]}).encode()}
+    yield results | {"positive_ids.txt": b"a/1.jpg\na/2.jpg\nb/3.jpg,x\n"}
+
+
+def read_truth(folder):
+    from logt.datasets.ground_truth import read_results, read_truths
+
+    results = read_results(folder / "results.json")
+    (path,) = (path for path in folder.iterdir() if path.name != "results.json")
+    truths = read_truths(path, list(results))
+    for ids in results.values():
+        truths.to_rows(ids)
+
+
 def faiss_seeds():
     import faiss
 
@@ -355,6 +394,7 @@ TARGETS = {
     "parquet": Target(lambda: vector_seeds(".parquet"), read_all_vectors),
     "vecs": Target(lambda: vector_seeds(".fvecs", ".bvecs", ".fbin", ".u8bin", ".i8bin"), read_all_vectors),
     "benchmark": Target(benchmark_seeds, read_benchmark),
+    "truth": Target(truth_seeds, read_truth),
     "faiss": Target(faiss_seeds, read_faiss),
     "points": Target(point_seeds, read_points),
     "model": Target(model_seeds, load_model),

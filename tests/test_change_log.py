@@ -342,3 +342,16 @@ def test_a_folder_that_was_replaced_is_not_written_to(path, vectors, moved):
     with pytest.raises(ConflictError, match="was replaced" if moved else "by another"):
         writer.save()
     assert contents(path) == before
+
+
+@pytest.mark.parametrize("size", [None, 0, 100])
+def test_a_log_whose_end_is_lost_is_replaced_by_the_next_save(path, vectors, size):
+    with logt.open(path, "a") as writer:
+        writer.add(vectors(2, 8, seed=5))
+        writer.save()
+        log_of(path).unlink() if size is None else os.truncate(log_of(path), size)
+        writer.add(vectors(2, 8, seed=6))
+        writer.save()
+        expected = writer.reconstruct(writer.ids).tolist()
+    opened = logt.open(path)
+    assert opened.reconstruct(opened.ids).tolist() == expected

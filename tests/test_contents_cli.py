@@ -201,3 +201,10 @@ def test_info_says_what_rho_is(tmp_path, X, run_logt):
     logt.Index(8).save(tmp_path / "i")
     assert "of the multiplications of an exhaustive search" in run_logt("info", tmp_path / "i")
     assert json.loads(run_logt("info", tmp_path / "i", "--json"))["rho"] == 0
+
+
+def test_a_file_of_ids_that_is_no_text_is_refused(tmp_path, vectors, run_logt):
+    built(vectors(20, 8)).save(tmp_path / "index")
+    (tmp_path / "ids").write_bytes(b"1\n\xff\xfe")
+    assert "is not a text file" in run_logt("remove", tmp_path / "index", "--from", tmp_path / "ids", ok=False)
+    assert len(logt.open(tmp_path / "index")) == 20

@@ -154,6 +154,23 @@ def test_a_wrong_manifest_with_a_right_checksum_is_refused(small):
         logt.open(small)
 
 
+def test_arrays_that_are_not_aligned_are_refused(small):
+    """Kernels read them by pointers of their type, which must be aligned."""
+    for path in sorted(small.glob("*.safetensors")):
+        original = path.read_bytes()
+        length = int.from_bytes(original[:8], "little")
+        header = json.loads(original[8 : 8 + length])
+        header = {
+            name: {**about, "data_offsets": [place + 1 for place in about["data_offsets"]]}
+            for name, about in header.items()
+        }
+        text = json.dumps(header).encode()
+        replace_file(small, path.name, len(text).to_bytes(8, "little") + text + b"\0" + original[8 + length :])
+        with pytest.raises(CorruptIndexError, match="does not start at a multiple"):
+            logt.open(small).search(np.ones((3, 8)), 5)
+        replace_file(small, path.name, original)
+
+
 def test_a_crafted_manifest_by_url_is_refused_before_the_cache_is_written(small, tmp_path, monkeypatch):
     fsspec = pytest.importorskip("fsspec")
     monkeypatch.setenv("LOGT_CACHE", str(tmp_path / "cache"))

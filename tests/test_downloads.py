@@ -10,9 +10,10 @@ import pytest
 from model_hub import running_hub
 from server_testing import API, error_message, open_client, run_server
 
-from logt.descriptors import Model, TextEncoder
+from logt.descriptors import Model, TextEncoder, downloads
 from logt.descriptors.downloads import damaged_files, download, remove
 from logt.descriptors.model_catalog import CATALOG, IMAGE, TEXT, TOKENIZER
+from logt.descriptors.model_checksums import CHECKSUMS
 from logt.errors import InvalidInputError, LockedError, MissingExtraError
 from logt.photos import Photos, update
 from logt.server.app import create_app
@@ -226,6 +227,18 @@ def test_the_settings_of_a_download_are_checked_as_well(hub):
         Model.load("words")
 
 
+@pytest.mark.parametrize("name", ["a" * 5000, "a\0b", "\ud800", "..", ""])
+def test_names_of_files_that_are_impossible_are_errors(encoders, tmp_path, name):
+    (tmp_path / "model.onnx").write_bytes((encoders / IMAGE).read_bytes())
+    (tmp_path / "logt.json").write_text(json.dumps({"text_model": name}))
+    with pytest.raises(InvalidInputError, match="which is not a file"):
+        Model.load(tmp_path)
+    (tmp_path / "logt.json").unlink()
+    (tmp_path / CHECKSUMS).write_text(json.dumps({name: ""}))
+    with pytest.raises(InvalidInputError, match="is missing"):
+        Model.load(tmp_path)
+
+
 @pytest.mark.parametrize("broken", ["[]", "{", "[" * 100_000])
 def test_damaged_checksums_are_an_error_and_replaced(hub, broken, run_logt):
     (download("words") / "logt-checksums.json").write_text(broken)
@@ -242,6 +255,27 @@ def test_a_server_that_fails_is_an_error_that_names_the_way_out(hub, monkeypatch
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
     with pytest.raises(ConnectionError, match="what has arrived is kept, and logt models get words resumes"):
         download("words")
+
+
+def test_a_removal_that_is_killed_is_repeated(hub, monkeypatch):
+    folder = download("words")
+
+    def killed(path, **_):
+        if (path / CHECKSUMS).exists():
+            (path / CHECKSUMS).unlink()
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(downloads.shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            remove("words")
+    assert not damaged_files(download("words"))
+    with monkeypatch.context() as patched:
+        patched.setattr(downloads.shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            remove("words")
+    assert remove("words") > 0
+    assert not folder.exists()
 
 
 def test_other_models_are_left_alone(hub, tmp_path, run_logt):

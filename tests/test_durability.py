@@ -17,6 +17,7 @@ from faults import TORTURE
 import logt
 from logt import InvalidInputError, LockedError, ReadOnlyError
 from logt.methods import rnd, sketched
+from logt.storage.lock import Lock
 
 SMALL = sketched()
 
@@ -104,6 +105,17 @@ def test_a_forked_child_does_not_write(path):
     logt.open(path, mode="a").close()
 
 
+def test_a_lock_that_is_closed_or_forgotten_is_free_and_keeps_no_file_open(tmp_path):
+    lock = Lock(tmp_path)
+    file = lock._file
+    lock.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(file)
+    lock = Lock(tmp_path)
+    del lock
+    Lock(tmp_path).close()
+
+
 def test_a_forked_child_does_not_keep_the_lock_of_a_writer_that_died(path):
     code = (
         f"import logt, os, signal\nindex = logt.open({str(path)!r}, mode='a')\n"
@@ -143,8 +155,7 @@ def test_a_writer_killed_at_any_moment_leaves_the_old_or_the_new_state(path, see
     context = multiprocessing.get_context("spawn")
     writer = context.Process(target=grow, args=(path, 10_000))
     writer.start()
-    deadline = time.time() + 20
-    while len(logt.open(path)) == 0 and time.time() < deadline:
+    while len(logt.open(path)) == 0 and writer.is_alive():
         time.sleep(0.01)
     time.sleep(np.random.default_rng(seed).uniform(0, 0.1))
     assert writer.pid is not None

@@ -10,6 +10,7 @@ from exact_index import built
 
 import logt
 from logt.datasets import load_benchmark
+from logt.datasets.ground_truth import read_results, read_truths
 from logt.datasets.pickles import read_pickle
 from logt.evaluation import average_precision_at, evaluate, revisited_setups
 
@@ -51,6 +52,42 @@ def test_a_pickle_of_anything_but_plain_data_is_refused_and_runs_no_code(tmp_pat
     with pytest.raises(logt.InvalidInputError, match="is not a pickle of plain data: it "):
         read_pickle(tmp_path / "x.pkl")
     assert os.listdir() == ["x.pkl"]
+
+
+def test_an_array_of_a_pickle_takes_no_more_memory_than_its_bytes_and_can_be_empty(tmp_path):
+    class Crafted:
+        def __init__(self, *state):
+            self.state = state
+
+        def __reduce__(self):
+            return *np.empty(0).__reduce__()[:2], *self.state
+
+    file = tmp_path / "x.pkl"
+    file.write_bytes(pickle.dumps([Crafted()]))
+    assert list(read_pickle(file)[0]) == []
+    file.write_bytes(pickle.dumps([Crafted((1, (1 << 30,), np.dtype("u1"), False, 1 << 30))]))
+    with pytest.raises(logt.InvalidInputError, match="memoryview"):
+        read_pickle(file)
+    file.write_bytes(b"}" + pickle.LONG_BINPUT + (1 << 30).to_bytes(4, "little") + b".")
+    with pytest.raises(logt.InvalidInputError, match="numbers an object 1,073,741,824"):
+        read_pickle(file)
+
+
+@pytest.mark.parametrize("row", ["-1", "1e300", "1" + "0" * 400, "NaN", "0.5", '"a"'])
+def test_a_ground_truth_has_integers_from_0_on(tmp_path, row):
+    (tmp_path / "truth.json").write_text(f'{{"queries": [{{"positives": [{row}], "junk": []}}]}}')
+    with pytest.raises(logt.InvalidInputError, match="positives of a query"):
+        read_truths(tmp_path / "truth.json", ["q"])
+
+
+def test_results_with_impossible_numbers_are_refused(tmp_path):
+    (tmp_path / "results.json").write_text('{"q": {"a": 1%s, "b": 1}}' % ("0" * 400))
+    with pytest.raises(logt.InvalidInputError, match="a score that is not a number"):
+        read_results(tmp_path / "results.json")
+    (tmp_path / "truth.json").write_text('{"queries": [{"positives": [1], "junk": []}]}')
+    for number in ("9" * 30, "9" * 5000):
+        with pytest.raises(logt.InvalidInputError, match="the ground truth has numbers of rows"):
+            read_truths(tmp_path / "truth.json", ["q"]).to_rows([number])
 
 
 def test_average_precision_at_k_is_that_of_scikit_learn_as_ilias_scales_it():

@@ -1,13 +1,15 @@
 """Repair of damaged indexes: everything that can be read is kept, what is lost is reported, nothing is deleted."""
 
 import errno
+import itertools
 import os
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
 from exact_index import built
-from faults import TORTURE, contents, damage
+from faults import TORTURE, contents, damage, die_at, killed_in_child
 
 import logt
 from logt.errors import CorruptIndexError, LockedError
@@ -293,3 +295,24 @@ def test_additions_whose_codec_is_lost_are_named(tmp_path, vectors):
     lost = repair(path, logt.open).losses
     assert [(loss.vectors, loss.ids) for loss in lost] == [(30, tuple(range(30))), (2, (70, 71))]
     assert len(logt.open(path)) == 0
+
+
+def test_a_repair_that_is_killed_at_any_step_deletes_nothing_nor_does_the_next_save(prepared, tmp_path, vectors):
+    damage(segment_files(shutil.copytree(prepared / "default", tmp_path / "damaged"))[3])
+    before = set(contents(tmp_path / "damaged").values())
+
+    def die(n):
+        die_at(n)
+        repair(folder, logt.open)
+
+    for n in itertools.count():
+        folder = shutil.copytree(tmp_path / "damaged", tmp_path / str(n))
+        if not killed_in_child(partial(die, n)):
+            break
+        repair(folder, logt.open)
+        with logt.open(folder, "a") as opened:
+            opened.add(vectors(3, 8, seed=2), ids=[900, 901, 902])
+            opened.compact()
+            opened.save()
+        assert before <= set(contents(folder).values()), n
+    assert n > 10

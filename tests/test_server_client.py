@@ -170,6 +170,28 @@ def test_a_request_is_sent_again_if_the_server_has_closed_an_idle_connection():
     assert first == second != []
 
 
+@pytest.mark.parametrize(
+    "response",
+    [
+        "301 Moved\r\nLocation: https://x/",
+        "200 OK\r\nContent-Type: text/html",
+        "200 OK\r\nContent-Type: application/json",
+    ],
+)
+def test_a_response_of_another_server_is_a_service_error(response):
+    def answer(listener):
+        with listener.accept()[0] as connection:
+            connection.recv(1 << 16)
+            connection.sendall(f"HTTP/1.1 {response}\r\nContent-Length: 6\r\n\r\n<html>".encode())
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer, args=(listener,))
+        thread.start()
+        with pytest.raises(ServiceError, match="not from logt serve"):
+            Client(f"http://127.0.0.1:{listener.getsockname()[1]}").search([1.0, 2.0])
+        thread.join()
+
+
 @pytest.fixture(scope="module")
 def photo_url(photo_album):
     """The URL of a server with photos."""

@@ -7,11 +7,11 @@ from drawn_photos import draw
 from server_testing import API, error_message, open_client, run_server, wait_until
 
 from logt.errors import CorruptIndexError
-from logt.photos import extraction
+from logt.photos import extraction, update
 from logt.photos.catalog import Catalog
 from logt.server import photo_collection
 from logt.server.app import create_app
-from logt.server.photo_collection import open_collection
+from logt.server.photo_collection import PhotoCollection, open_collection
 from logt.server.settings import Settings
 
 
@@ -77,6 +77,32 @@ def test_a_watched_folder_is_followed_and_moved_photos_are_not_described_again(a
         assert "a.png" not in index.index
         assert names == ["before.png", "new.png"]
         assert 'id="news"' not in client.get("/").text
+
+
+def test_a_photo_that_comes_during_the_first_update_is_found(album, monkeypatch):
+    pytest.importorskip("watchfiles")
+    real = PhotoCollection.update_index
+
+    def update_slowly(photos):
+        summary = real(photos)
+        if not (album / "meanwhile.png").exists():
+            draw(album / "meanwhile.png", 62)
+        return summary
+
+    monkeypatch.setattr(PhotoCollection, "update_index", update_slowly)
+    with open_client(open_collection(album), watch=True) as client:
+        wait_until(lambda: "meanwhile.png" in client.app_service.collection.index)
+
+
+def test_a_folder_that_is_not_there_is_an_error_that_names_no_path(album, tmp_path):
+    update(album, tmp_path / "index")
+    with open_client(open_collection(tmp_path / "index")) as client:
+        album.rename(tmp_path / "elsewhere")
+        for message in (
+            error_message(client.get(f"{API}/folder"), 503, "no_folder"),
+            error_message(client.post(f"{API}/update"), 422, "invalid_input"),
+        ):
+            assert str(tmp_path) not in message
 
 
 def test_the_page_says_what_is_new_and_updates(album, new_page):

@@ -253,10 +253,11 @@ def test_the_cache_stays_within_its_limit_and_a_damaged_file_is_fetched_again(bu
         path.unlink()
         path.write_bytes(data)
     np.testing.assert_array_equal(logt.open(url).search(np.ones(DIM), 5).ids, expected)
-    (tmp_path / "cache" / ".a file.1.tmp").write_bytes(b"so far")
+    written = f".{files()[0].name}.1.tmp"
+    (tmp_path / "cache" / written).write_bytes(b"so far")
     monkeypatch.setenv("LOGT_CACHE_GB", "0")
     cache.make_room(tmp_path / "cache", 1)
-    assert [path.name for path in files()] == [".a file.1.tmp"]  # it is being written
+    assert [path.name for path in files()] == [written]  # it is being written
     monkeypatch.setenv("LOGT_CACHE_GB", "much")
     with pytest.raises(InvalidInputError, match="LOGT_CACHE_GB"):
         cache.cache_limit()
@@ -287,3 +288,14 @@ def test_workers_build_from_urls_to_a_url(bucket, tmp_path, vectors):
     assert logt.open(f"{bucket}/index").report()["linked"] == 2400
     with pytest.raises(InvalidInputError, match="is an index"):
         logt.distributed.build(sources, f"{bucket}/index", workers=1)
+
+
+def test_the_cache_removes_only_its_own_files(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOGT_CACHE_GB", "0")
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "thesis.tex").write_text("a long work")
+    mine = tmp_path / f"{'0' * 64}-segment-{'0' * 16}.safetensors"
+    mine.write_bytes(b"cached")
+    cache.make_room(tmp_path, 1)
+    assert {path.name for path in tmp_path.iterdir()} >= {"letters", "thesis.tex"}
+    assert not mine.exists()

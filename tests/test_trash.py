@@ -2,19 +2,22 @@
 
 import os
 import shutil
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 from drawn_photos import draw, indexed_names
 from faults import contents
 from server_testing import API, TOKEN, error_message, open_client, raise_disk_full, run_server
 
 from logt.photos import extraction, trash, update
-from logt.photos.duplicates import duplicates, keep_apart
+from logt.photos.duplicates import duplicates, keep_apart, read_apart
 from logt.photos.photo_index import Photos
 from logt.server.app import create_app
 from logt.server.photo_collection import open_collection
 from logt.server.settings import Settings
 from logt.storage.lock import Lock
 
+duplicates_module = sys.modules["logt.photos.duplicates"]
 HERE = "127.0.0.1"
 NAMES = ["a.png", "trip/c.png"]
 
@@ -58,6 +61,19 @@ def test_a_photo_whose_place_is_taken_stays_in_the_trash(album):
         assert restore(client, batch).json() == {"restored": 1, "failed": 1, "vectors": 5}
     assert (album / "a.png").read_bytes() == new
     assert (album / ".trash" / batch / "a.png").exists()
+
+
+def test_a_file_in_the_place_of_a_folder_holds_up_no_other_photo(album):
+    (album / "trip" / "day").mkdir()
+    draw(album / "trip" / "day" / "d.png", 71)
+    update(album)
+    with open_changing(album) as client:
+        batch = move(client, "a.png", "trip/day/d.png").json()["batch"]
+        shutil.rmtree(album / "trip")
+        (album / "trip").write_text("a file")
+        restore(client, batch)
+    assert (album / "a.png").exists()
+    assert (album / ".trash" / batch / "trip" / "day" / "d.png").exists()
 
 
 def test_photos_are_moved_all_or_none_and_only_if_the_index_can_be_changed(album, monkeypatch):
@@ -130,6 +146,18 @@ def test_photos_that_are_no_duplicates_are_remembered(album):
         assert client.post(f"{API}/duplicates/dismiss", json=body).status_code == 204
         error_message(client.post(f"{API}/duplicates/dismiss", json={"ids": ["none"]}), 404, "not_found")
     assert duplicates(Photos.open(album), 0.97) == []
+
+
+def test_decisions_about_duplicates_at_the_same_moment_are_all_kept_once_and_are_limited(album, monkeypatch):
+    index = Photos.open(album).path
+    groups = [["a.png", f"copy {number}.png"] for number in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda group: keep_apart(index, group), [*groups, *groups]))
+    assert sorted(map(sorted, read_apart(index))) == sorted(groups)
+    monkeypatch.setattr(duplicates_module, "MAX_APART_NAMES", 5)
+    keep_apart(index, ["x", "y", "z"])
+    assert len(read_apart(index)) == 2
+    assert read_apart(index)[-1] == {"x", "y", "z"}
 
 
 def test_duplicates_are_compared_moved_to_the_trash_and_restored_on_the_page(album, new_page):

@@ -15,6 +15,7 @@ from logt._internal.types import Array, Floats
 from logt.cli.console import AnyIndexPath, AsJson, IndexPath, Overwrite, Threads, count_of, progress, say
 from logt.cli.storage import checked_photos, photo_index, print_report
 from logt.cli.vectors import IdColumn, NoIds, VectorColumn, describe_table, id_choice, read_table_of
+from logt.datasets.ground_truth import read_text
 from logt.errors import InvalidInputError
 from logt.graph.neighbor_graph import NeighborGraph, edge_rows
 from logt.index import Index, stored_or_new_graph
@@ -53,7 +54,7 @@ def remove(
 ) -> None:
     """Remove vectors by their ids; unknown ids are ignored."""
     _refuse_photos(index)
-    words = [*(ids or ()), *([] if file is None else file.read_text().splitlines())]
+    words = [*(ids or ()), *([] if file is None else read_text(file).splitlines())]
     if not words:
         raise InvalidInputError("no ids are given; pass them as arguments, or a file of them with --from")
     with Index.open(index, "a") as opened:

@@ -15,6 +15,7 @@ from logt.errors import InvalidInputError
 from logt.evaluation import GroundTruth, revisited_setups
 
 QUERY_SUFFIX = "_query.txt"
+_MAX_DIGITS = 15  # of the number of a row
 _POSITIVE_IDS = "positive_ids.txt"
 
 
@@ -35,7 +36,7 @@ class Truths(NamedTuple):
         for name in ids:
             text = str(name)
             row = row_of.get(text, row_of.get(Path(text).stem))
-            if row is None and self.numbered and text.isdecimal():
+            if row is None and self.numbered and text.isdecimal() and len(text) <= _MAX_DIGITS:
                 row = int(text)
             elif row is None and not self.names and name not in (None, -1):
                 raise InvalidInputError(f"the ground truth has numbers of rows, but an id is {name!r}")
@@ -90,7 +91,7 @@ def read_results(path: Path) -> dict[str, list[str]]:
         raise InvalidInputError(f"{path} must hold {{query: {{id: score}}}}")
     try:
         return {query: sorted(scores, key=lambda name: -float(scores[name])) for query, scores in found.items()}
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidInputError(f"{path} has a score that is not a number: {error}") from error
 
 
@@ -158,8 +159,8 @@ def read_text(path: Path) -> str:
 def _row_numbers(query: Mapping[str, Any], kind: str, path: Path) -> Ids:
     try:
         rows = np.array(list(query[kind]), np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidInputError(f"{kind} of a query in {path} is not a list of row numbers: {error}") from error
-    if rows.ndim != 1 or (rows != np.rint(rows)).any():
-        raise InvalidInputError(f"{kind} of a query in {path} is not a list of integers")
+    if rows.ndim != 1 or (rows != np.rint(rows)).any() or not ((rows >= 0) & (rows < 10**_MAX_DIGITS)).all():
+        raise InvalidInputError(f"{kind} of a query in {path} is not a list of integers from 0 on")
     return rows.astype(np.int64)

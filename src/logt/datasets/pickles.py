@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import pickletools
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,21 @@ import numpy as np
 from logt._internal.types import Array
 from logt.errors import InvalidInputError
 
+_PUTS = ("PUT", "BINPUT", "LONG_BINPUT")
+
 
 def read_pickle(path: Path) -> Any:
     """Return what a pickle holds; an array is something that can be iterated. Anything but plain data is refused."""
-    with open(path, "rb") as file:
-        try:
-            return _DataUnpickler(file, encoding="latin1").load()
-        except Exception as error:  # whatever a damaged or crafted pickle leads to
-            raise InvalidInputError(f"{path} is not a pickle of plain data: {error}") from error
+    content = path.read_bytes()
+    try:
+        for operation, number, _ in pickletools.genops(content):
+            if (
+                operation.name in _PUTS and isinstance(number, int) and number > len(content)
+            ):  # it makes room for so many objects
+                raise ValueError(f"it numbers an object {number:,}")
+        return _DataUnpickler(BytesIO(content), encoding="latin1").load()
+    except Exception as error:  # whatever a damaged or crafted pickle leads to
+        raise InvalidInputError(f"{path} is not a pickle of plain data: {error}") from error
 
 
 class _DataUnpickler(pickle.Unpickler):
@@ -48,7 +57,7 @@ class _DType:
 class _Array:
     """An array, as a pickle describes it. NumPy's own reader is not made for bytes from anywhere."""
 
-    values: Array
+    values: Array = np.empty(0)
 
     def __init__(self, *_: Any):
         pass
@@ -68,7 +77,10 @@ def _from_buffer(data: Any, kind: Any, shape: Any, order: Any) -> _Array:
 
 
 def _from_bytes(data: Any, kind: _DType) -> Array:
-    return np.frombuffer(_encode(data) if isinstance(data, str) else bytes(data), kind.dtype)
+    content = (
+        _encode(data) if isinstance(data, str) else memoryview(data)
+    )  # of a number, bytes() would be as many zeros
+    return np.frombuffer(content, kind.dtype)
 
 
 def _encode(text: str, *_: Any) -> bytes:

@@ -51,7 +51,7 @@ def remove(name: str) -> int:
     size = sum(path.stat().st_size for path in there for path in path.rglob("*") if path.is_file())
     make_folder(parts)
     with Lock(parts):
-        shutil.rmtree(folder, ignore_errors=True)
+        _take_away(folder, parts)
         shutil.rmtree(parts)
     return size
 
@@ -143,10 +143,18 @@ def _publish(model: CatalogModel, parts: Path, folder: Path) -> None:
     replace_file(ready / SETTINGS, json.dumps({**about, **encoders, **model.settings}, indent=1).encode())
     sums = {name: _sha256(ready / name) for name in (*model.files, SETTINGS)}
     replace_file(ready / CHECKSUMS, json.dumps(sums, indent=1).encode())
-    if folder.exists():
-        shutil.rmtree(folder)
+    _take_away(folder, parts)
     os.replace(ready, folder)
     flush_folder(folder.parent)
+
+
+def _take_away(folder: Path, parts: Path) -> None:
+    """Remove the folder of a model as a whole: a part of it that a killed removal left would be no download."""
+    old = parts / "old"
+    shutil.rmtree(old, ignore_errors=True)
+    if folder.exists():
+        os.replace(folder, old)
+        shutil.rmtree(old)
 
 
 def _sha256(path: Path) -> str | None:

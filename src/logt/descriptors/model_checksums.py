@@ -30,10 +30,18 @@ def read_checksums(folder: Path) -> dict[str, str]:
     return checksums
 
 
+def is_file(path: Path) -> bool:
+    """Return whether a path that a file names is a file."""
+    try:
+        return path.is_file()
+    except OSError:  # such as a name that is too long
+        return False
+
+
 def check_complete(folder: Path) -> None:
     """Raise if a file of a downloaded model is missing."""
     for name in read_checksums(folder):
-        if not (folder / name).is_file():
+        if not is_file(folder / name):
             raise InvalidInputError(
                 f"{folder / name} is missing; `logt models get {folder.name}` downloads the model again"
             )

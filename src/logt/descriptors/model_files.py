@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from logt.descriptors.model_catalog import CATALOG
-from logt.descriptors.model_checksums import check_complete, check_unchanged
+from logt.descriptors.model_checksums import check_complete, check_unchanged, is_file
 from logt.descriptors.model_settings import (
     PRESETS,
     TEXT_KEYS,
@@ -166,10 +166,10 @@ def _named(image: Path, settings: Mapping[str, Any], key: str) -> Path | None:
     """Return a file that the settings name, relative to the image encoder."""
     if key not in settings:
         return None
-    path = (image.parent / str(settings[key])).resolve()
-    if not path.is_file():
+    path = image.parent / str(settings[key])
+    if not is_file(path):
         raise InvalidInputError(f"{key} of the model {image} is {path}, which is not a file")
-    return path
+    return path.resolve()
 
 
 def _only_onnx(folder: Path) -> Path:

@@ -52,6 +52,7 @@ _TABLES = {
 MAX_REMOVED, REMOVED_SECONDS = 50_000, 30 * 86400
 """Photos that are remembered after they were removed, and how long."""
 
+_NOTE = "SELECT value FROM notes WHERE name = ?"
 _RELEARN, FAILED = "relearn", "failed"
 _DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 _JOURNAL_END = bytes.fromhex("d9d505f920a163d7")  # of a journal that names another file, which SQLite would delete
@@ -163,9 +164,21 @@ class Catalog:
 
     def read_note(self, name: str, convert: Callable[[Any], T]) -> T | None:
         """Return a value as `convert` makes it of the JSON; None if there is none."""
-        rows = self._rows("SELECT value FROM notes WHERE name = ?", name)
+        rows = self._rows(_NOTE, name)
+        return self._convert(rows[0][0], convert) if rows else None
+
+    def change_note(self, name: str, change: Callable[[Any], Any]) -> None:
+        """Replace a value, None if there is none, by what `change` makes of it; nobody else changes it meanwhile."""
+        with self._transaction() as db:
+            db.execute("BEGIN IMMEDIATE")
+            row = db.execute(_NOTE, (name,)).fetchone()
+            value = self._convert("null" if row is None else row[0], change)
+            db.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (name, json.dumps(value)))
+
+    def _convert(self, value: Any, convert: Callable[[Any], T]) -> T:
+        """Return what `convert` makes of a value that is stored as JSON."""
         try:
-            return convert(json.loads(rows[0][0])) if rows else None
+            return convert(json.loads(value))
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise CorruptIndexError(f"{self._file} is damaged: {error}") from error
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,9 @@ _NEIGHBORS = 32  # neighbors of each photo that are compared; larger groups are 
 _APART = "apart"  # the note in the catalog
 MAX_APART = 10_000
 """Groups that are remembered as no duplicates."""
+
+MAX_APART_NAMES = 100_000
+"""Photos in all these groups; of more, the oldest groups are forgotten."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +80,16 @@ def duplicate_groups(graph: NeighborGraph, threshold: float, apart: Sequence[Set
 
 def keep_apart(index_path: Path, names: Sequence[str]) -> None:
     """Remember that photos are no duplicates of each other."""
+    new = set(names)
+
+    def add(groups: Any) -> list[list[str]]:
+        kept = [*(sorted(group) for group in _to_sets(groups or []) if group != new), sorted(new)][-MAX_APART:]
+        while len(kept) > 1 and sum(map(len, kept)) > MAX_APART_NAMES:
+            del kept[0]
+        return kept
+
     with closing(Catalog(index_path)) as catalog:
-        catalog.note(_APART, [*map(sorted, _read_apart(catalog)), sorted(names)][-MAX_APART:])
+        catalog.change_note(_APART, add)
 
 
 def read_apart(index_path: Path) -> list[set[str]]:
@@ -89,7 +101,11 @@ def read_apart(index_path: Path) -> list[set[str]]:
 
 
 def _read_apart(catalog: Catalog) -> list[set[str]]:
-    return catalog.read_note(_APART, lambda groups: [set(map(str, names)) for names in groups]) or []
+    return catalog.read_note(_APART, _to_sets) or []
+
+
+def _to_sets(groups: Any) -> list[set[str]]:
+    return [set(map(str, names)) for names in groups]
 
 
 def _without(graph: NeighborGraph, apart: Sequence[Set[str]]) -> NeighborGraph:

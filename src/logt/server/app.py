@@ -23,7 +23,7 @@ from logt.server import api, folder_api, overview_pages, rendering, web
 from logt.server.access import trusted_networks
 from logt.server.changes import ChangeRunningError
 from logt.server.collection import BaseCollection
-from logt.server.errors import LIBRARY_ERROR_TYPES, HTTPError, to_http_error
+from logt.server.errors import LIBRARY_ERROR_TYPES, HTTPError, to_http_error, without_paths
 from logt.server.middleware import ServerMiddleware
 from logt.server.service import Service
 from logt.server.settings import Settings
@@ -67,13 +67,14 @@ def create_app(collection: BaseCollection, settings: Settings | None = None) -> 
     app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"))
 
     def render_error(scope: Scope, error: HTTPError) -> Response:
+        error = without_paths(error, service.collection.private_paths)
         if scope["path"].startswith((api.PREFIX, "/openapi.json")):
             return api.ASCIIJSONResponse(error.body, error.status, error.headers)
         return rendering.render_error(service, error)
 
     async def handle_exception(request: Request, exception: Exception) -> Response:
         if isinstance(exception, ChangeRunningError):
-            return api.accepted(exception)
+            return api.accepted(service, exception)
         return render_error(request.scope, _convert_exception(exception))
 
     handled = (HTTPError, ChangeRunningError, RequestValidationError, HTTPException, *LIBRARY_ERROR_TYPES, Exception)

@@ -261,9 +261,13 @@ class Client:
         except HTTPError as error:
             message = f"no response from {self._address}: {error}; is logt serve running?"
             raise ServiceError(0, "unreachable", message) from error
-        if response.status >= 400:
+        kind = response.headers.get("Content-Type", "")
+        if not 200 <= response.status < 300 or not kind.startswith(("application/json", "image/")):
             raise _to_exception(response.status, response.data)
-        return response.json() if "json" in response.headers.get("Content-Type", "") else response.data
+        try:
+            return response.data if kind.startswith("image/") else response.json()
+        except ValueError:
+            raise _to_exception(response.status, response.data) from None
 
 
 def _in_thread(method: Callable[Concatenate[Client, P], T]) -> Callable[Concatenate[AsyncClient, P], Awaitable[T]]:

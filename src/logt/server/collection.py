@@ -151,6 +151,11 @@ class BaseCollection(ABC):
         """The folders of the photos, if there are any."""
         return []
 
+    @property
+    def private_paths(self) -> list[Path]:
+        """Folders of this machine that errors may name; clients see their last part only."""
+        return self.folders
+
     def apply(self, changes: Sequence[AnyChange]) -> list[Any]:
         """Make some changes, save the index, and return the result of each change, or the exception that it raised.
 
@@ -269,6 +274,10 @@ class VectorCollection(BaseCollection):
     @property
     def title(self) -> str:
         return self._folder.name
+
+    @property
+    def private_paths(self) -> list[Path]:
+        return [self._folder]
 
     def apply(self, changes: Sequence[AnyChange]) -> list[Any]:
         with self._change_lock:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from logt.descriptors.boxes import BoxError
 from logt.descriptors.image_io import ImageError
@@ -55,6 +56,14 @@ def to_http_error(error: Exception) -> HTTPError:
             return HTTPError(status, code, str(error))
     _log.error("unexpected error", exc_info=error)
     return HTTPError(500, "internal", "internal server error; see the server log")
+
+
+def without_paths(error: HTTPError, private: Iterable[Path]) -> HTTPError:
+    """Return an error whose message names these folders, and what is in them, without the folders above."""
+    message = error.message
+    for path in sorted(private, key=lambda path: len(str(path)), reverse=True):
+        message = message.replace(str(path), path.name or "/")
+    return HTTPError(error.status, error.code, message, error.headers)
 
 
 def photo_file_missing() -> HTTPError:

@@ -101,9 +101,14 @@ async def update_index(service: ServiceDependency) -> Any:
     """Synchronize the index with its folder, as logt images index does."""
     service.check_writable()
     collection = service.photo_collection
-    summary = await service.changes.submit(Change(PhotoCollection.update_index))
-    counts = {name: getattr(summary, name) for name in ("added", "changed", "removed", "moved")}
-    return {**counts, "failed": len(summary.failed), "vectors": len(collection.index)}
+    return {**await service.changes.submit(Change(_update_and_count)), "vectors": len(collection.index)}
+
+
+def _update_and_count(photos: PhotoCollection) -> dict[str, int]:
+    """Return numbers alone: results are remembered, and a summary names each file that could not be read."""
+    summary = photos.update_index()
+    counts = {name: int(getattr(summary, name)) for name in ("added", "changed", "removed", "moved")}
+    return {**counts, "failed": len(summary.failed)}
 
 
 @change_route("/text-model", TextModelResponse, TextModelRequest)

@@ -87,6 +87,10 @@ class PhotoCollection(BaseCollection):
         return self.photos.folders
 
     @property
+    def private_paths(self) -> list[Path]:
+        return [self.photos.path, self.photos.path.resolve(), *self.folders]
+
+    @property
     def state(self) -> PhotoState:
         return self._state.get(self.index, self.generation)
 
@@ -238,7 +242,12 @@ class PhotoCollection(BaseCollection):
             until, news = self._news
             start = time.monotonic()
             if start > until:
-                news = folder_news(self.photos.path)
+                try:
+                    news = folder_news(self.photos.path)
+                except OSError as error:
+                    _log.warning("the folder of photos cannot be compared with its index: %s", error)
+                    message = "the folder of photos cannot be read; is its disk mounted?"
+                    raise HTTPError(503, "no_folder", message) from None
                 end = time.monotonic()
                 self._news = end + max(NEWS_SECONDS, SCAN_SHARE * (end - start)), news
             return news

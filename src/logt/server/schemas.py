@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
@@ -10,7 +12,7 @@ from logt.descriptors.boxes import Box, parse_box
 from logt.descriptors.text import MAX_LENGTH
 from logt.server.changes import ChangeState, Ticket
 from logt.server.collection import Id, Rerank, SearchOptions
-from logt.server.errors import HTTPError
+from logt.server.errors import HTTPError, without_paths
 from logt.server.library import Group
 
 StrictId = Annotated[StrictInt, Field(ge=0, le=2**63 - 2)] | Annotated[StrictStr, Field(max_length=4096)]
@@ -212,12 +214,12 @@ class HealthResponse(BaseModel):
     trouble: str | None = Field(None, description="What is wrong if the status is stale; an older state is served.")
 
 
-def describe_change(ticket: Ticket) -> dict[str, Any]:
-    """Return a change as the API shows it, a `ChangeResponse`."""
+def describe_change(ticket: Ticket, private: Iterable[Path]) -> dict[str, Any]:
+    """Return a change as the API shows it, a `ChangeResponse`. private: paths as of `without_paths`."""
     body: dict[str, Any] = {"id": ticket.id, "state": ticket.state, "ids": None, "removed": None, "error": None}
     if ticket.state == "failed":
         error = ticket.outcome.exception()
-        body["error"] = error.body["error"] if isinstance(error, HTTPError) else None
+        body["error"] = without_paths(error, private).body["error"] if isinstance(error, HTTPError) else None
     elif ticket.state == "done":
         result = ticket.outcome.result()
         if isinstance(result, int):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -14,7 +15,9 @@ import numpy as np
 from logt._internal.types import Array
 from logt.errors import CorruptIndexError, InvalidInputError
 from logt.storage.files import make_folder, parse_arrays, read_array_file, replace_file
+from logt.storage.manifest import ARRAY_FILE
 
+_CACHED = re.compile(rf"\.?[0-9a-f]{{64}}-{ARRAY_FILE}(\.\d+\.tmp)?")
 _WRITING = 3600 * 10**9  # ns: a temporary file that is younger is being written
 
 
@@ -60,10 +63,13 @@ def read_cached(name: str, about: Mapping[str, Any], fetch: Callable[[], bytes],
 
 
 def make_room(folder: Path, more: int) -> None:
-    """Remove the files that were used longest ago until `more` bytes fit the limit. Mapped files stay readable."""
+    """Remove the files that were used longest ago until `more` bytes fit the limit. Mapped files stay readable.
+
+    Other files in the folder are neither counted nor removed.
+    """
     limit = cache_limit()
     files = []
-    for path in folder.iterdir():
+    for path in filter(lambda path: _CACHED.fullmatch(path.name), folder.iterdir()):
         with suppress(FileNotFoundError):  # another process has removed it
             about = path.stat()
             files.append((about.st_mtime_ns, about.st_size, path))

@@ -122,6 +122,11 @@ def start_of_log(manifest: Mapping[str, Any]) -> Position:
     return Position(0, manifest["generation"], digest)
 
 
+def is_whole(path: Path, at: Position) -> bool:
+    """Return whether a log still has all bytes before a position."""
+    return at.offset == 0 or (path.is_file() and path.stat().st_size >= at.offset)
+
+
 def append(path: Path, at: Position, changes: Sequence[Change]) -> Position:
     """Append one record with some changes, flush it to disk, and return the new end.
 

@@ -226,7 +226,10 @@ def _array_at(data: Array, about: Mapping[str, Any]) -> Array:
     first, last = about["data_offsets"]
     if not 0 <= first <= last <= len(data):
         raise ValueError("an array is not inside the file")
-    return data[first:last].view(_DTYPES[about["dtype"]]).reshape(about["shape"])
+    array = data[first:last].view(_DTYPES[about["dtype"]]).reshape(about["shape"])
+    if not array.flags.aligned:
+        raise ValueError("an array does not start at a multiple of the size of its items")
+    return array
 
 
 @contextmanager

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -88,6 +90,7 @@ def repair(folder: Path, check: Callable[[Path], object] | None = None) -> Exami
         if not found.losses:
             return found
         old = read_bytes(folder / MANIFEST, MAX_MANIFEST)
+        _link_aside(found, old)
         for name, data in found.new_files.items():
             location.write(name, data)
         manifest = {**found.manifest, "state": state_of(found.manifest)}
@@ -100,13 +103,23 @@ def repair(folder: Path, check: Callable[[Path], object] | None = None) -> Exami
                 check(folder)
         except BaseException:
             location.write(MANIFEST, old)
+            shutil.rmtree(found.aside)
             raise
-        make_folder(found.aside)
-        LocalLocation(found.aside).write(MANIFEST, old)
         for name in found.left_out:  # damaged or not: the next save would remove it
-            if (folder / name).exists():
+            if (found.aside / name).exists():
+                location.remove(name)
+            elif (folder / name).exists():
                 os.replace(folder / name, found.aside / name)
         return found
+
+
+def _link_aside(found: Examination, manifest: bytes) -> None:
+    """Link what the repaired index does not have: even if this is killed, the next save removes it from the index."""
+    make_folder(found.aside)
+    for name in found.left_out:
+        with suppress(OSError):  # such as one that is missing, or a file system without links: it is moved later
+            os.link(found.folder / name, found.aside / name)
+    LocalLocation(found.aside).write(MANIFEST, manifest)
 
 
 @dataclass

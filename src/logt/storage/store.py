@@ -163,7 +163,7 @@ class Store:
     def append(self, pending: Sequence[Change], nbytes: int) -> bool:
         """Add changes to the write-ahead log as one generation; they are on disk when this returns True.
 
-        Return False if only new files can hold them: there is no log, or it would grow too large.
+        Return False if only new files can hold them: there is no log, it would grow too large, or its end is lost.
         """
         folder, room = self.location.folder, self.position.has_room(nbytes, len(pending))
         named = [replace(change, model=self._names.find(change.model)) for change in pending]
@@ -171,8 +171,11 @@ class Store:
         if self._state is None or folder is None or unknown or not room:
             return not pending and self._state is not None
         if pending:
+            path = log_path(folder, self._state)
+            if not changes.is_whole(path, self.position):
+                return False
             self._check_unchanged()
-            self.position = changes.append(log_path(folder, self._state), self.position, named)
+            self.position = changes.append(path, self.position, named)
         return True
 
     def write(self, stored: StoredIndex) -> None:
