@@ -71,7 +71,7 @@ class Coverage:
 
     def is_new(self, message):
         """Return whether a message, without its numbers and names, is new."""
-        shape = re.sub(r"'.*?'|[\d,.]+|\S*/\S*|\\x\w\w|[^\x20-\x7e]+", "", message)[:60]
+        shape = re.sub(r"'.*?'|[\d,.]+|\S*/\S*|\\x\w\w|[^\x20-\x7e]+", "", message[:500])[:60]
         is_new = len(self.messages) < 300 and shape not in self.messages
         self.messages.add(shape)
         return is_new
