@@ -1,6 +1,6 @@
-"""Take the picture of the web page in docs/images: `python scripts/take_screenshot.py [FILE.png]`. Needs Chromium.
+"""Take the pictures of the web page in docs/images: `python scripts/take_screenshot.py [FOLDER]`. Needs Chromium.
 
-It draws photos, indexes them, serves them and searches with one of them.
+It draws photos, indexes them, serves them, searches with one of them and opens the map.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from time import sleep
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-FILE = Path(__file__).parent.parent / "docs" / "images" / "page.png"
+FOLDER = Path(__file__).parent.parent / "docs" / "images"
 PORT = 8765
 WIDTH, HEIGHT = 1500, 900
 SCALE = 0.6
 
 
-def main(file: Path = FILE) -> None:
+def main(images: Path = FOLDER) -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "demo"
         logt = [sys.executable, "-m", "logt"]
@@ -34,12 +34,14 @@ def main(file: Path = FILE) -> None:
         service = subprocess.Popen([*logt, "serve", str(photos), "--port", str(PORT)])
         try:
             wait_for(f"http://127.0.0.1:{PORT}/api/v1/health")
-            image = photograph(f"http://127.0.0.1:{PORT}/", sorted((home / "queries").iterdir())[:2])
+            pictures = photograph(f"http://127.0.0.1:{PORT}", sorted((home / "queries").iterdir())[:2])
         finally:
             service.terminate()
             service.wait()
-    image.quantize(256).save(file, optimize=True)
-    print(f"{file}: {file.stat().st_size:,} bytes")
+    for name, picture in pictures.items():
+        file = images / f"{name}.png"
+        picture.quantize(256).save(file, optimize=True)
+        print(f"{file}: {file.stat().st_size:,} bytes")
 
 
 def wait_for(url: str) -> None:
@@ -54,8 +56,8 @@ def wait_for(url: str) -> None:
     raise TimeoutError(url)
 
 
-def photograph(url: str, queries: list[Path]) -> Image.Image:
-    """Return the page after a search with the last photo; the first one loads the network."""
+def photograph(url: str, queries: list[Path]) -> dict[str, Image.Image]:
+    """Return the page after a search with the last photo, and the map; the first photo loads the network."""
     with sync_playwright() as driver:
         flags = ["--no-sandbox", "--disable-gpu"]
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=flags)
@@ -64,8 +66,16 @@ def photograph(url: str, queries: list[Path]) -> Image.Image:
         for query in queries:
             page.set_input_files("input[type=file]", str(query))
             page.wait_for_timeout(5000)  # the photos fade in
-        content = page.screenshot()
+        pictures = {"page": page.screenshot()}
+        page.goto(f"{url}/map")
+        page.wait_for_selector("#map", timeout=60_000)  # the map is computed in the background
+        page.wait_for_timeout(5000)
+        pictures["map"] = page.screenshot()
         browser.close()
+    return {name: reduced(content) for name, content in pictures.items()}
+
+
+def reduced(content: bytes) -> Image.Image:
     size = round(WIDTH * SCALE), round(HEIGHT * SCALE)
     return Image.open(BytesIO(content)).convert("RGB").resize(size, Image.Resampling.LANCZOS)
 
