@@ -97,6 +97,20 @@ bool measured_together([[maybe_unused]] size_t queries) {
 #endif
 }
 
+// How many queries are searched at a time. They share products with all memory vectors, and lists that several of them read.
+// Where each is compared with the units of its best groups only, they share little: one at a time keeps what it reads in the cache.
+size_t block_size([[maybe_unused]] const Codec* codecs, [[maybe_unused]] size_t count, [[maybe_unused]] const ScanLimits& limits, size_t beam) {
+    constexpr size_t MANY = 64;
+#if defined(LOGT_AMX)
+    constexpr size_t FEW = 16;  // with a graph: as many as their products with the memory vectors are worth
+#else
+    constexpr size_t FEW = 4;
+    const auto near = [&](const Codec& codec) { return near_units(codec, limits) > 0; };
+    if (!limits.everything && std::all_of(codecs, codecs + count, near)) return 1;
+#endif
+    return beam ? FEW : MANY;
+}
+
 // Round by round, until no query goes on. readers: by codec, of each query.
 void read(Vector<Vector<ListReader>>& readers, Vector<Search>& searches, const ScanLimits& limits, double share, const Graph* graph,
           size_t beam) {
@@ -129,16 +143,11 @@ void read(Vector<Vector<ListReader>>& readers, Vector<Search>& searches, const S
 void search(const Codec* codecs, size_t codec_count, const ListSegment* segments, size_t segment_count, const float* Q,
             size_t queries, float scale, bool l2, const ScanLimits& limits, size_t k, const Totals* totals, const Graph* graph,
             Results results, Counts* counts) {
-#if defined(LOGT_AMX)
-    constexpr size_t FEW = 16;  // queries at a time, with a graph: as many as their products with the memory vectors are worth
-#else
-    constexpr size_t FEW = 4;
-#endif
-    constexpr size_t MANY = 64, NUMBERS = 1 << 21;  // without one: queries, and numbers that are kept for all of them
+    constexpr size_t NUMBERS = 1 << 21;  // that are kept for all queries of a block
     const size_t beam = graph && !limits.everything ? limits.beam : 0, wanted = std::max(k, limits.candidates);
     size_t each = wanted + 1;  // a candidate, or a unit of the largest codec
     for (size_t m = 0; m < codec_count; ++m) each = std::max(each, codecs[m].units);
-    const size_t together = beam ? FEW : std::clamp<size_t>(NUMBERS / each, 1, MANY);
+    const size_t together = std::clamp<size_t>(NUMBERS / each, 1, block_size(codecs, codec_count, limits, beam));
     const size_t dim = codec_count ? codecs[0].dim : 0;
     size_t rows = 0, all_rows = 0;
     for (size_t s = 0; s < segment_count; ++s) rows += segments[s].rows;
