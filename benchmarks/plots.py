@@ -17,7 +17,10 @@ _LABELS = {
 
 
 def draw_figures(title: str, rows: list[dict], folder: Path) -> None:
-    """Draw recall, held out and of queries, over time and over bytes; also mAP, if the data has relevant images."""
+    """Draw recall, held out and of queries, over time and over bytes; also mAP, if the data has relevant images.
+
+    The figure "time" has recall over the time of one query only, in a size for documents.
+    """
     if importlib.util.find_spec("matplotlib") is None:
         print("no figures: pip install matplotlib")
         return
@@ -35,6 +38,12 @@ def draw_figures(title: str, rows: list[dict], folder: Path) -> None:
             panels[0].set_ylabel(accuracy)
             legend(figure)
             figure.suptitle(title)
+    with saved_figure(folder / "time", (6, 4)) as figure:
+        axes = figure.subplots()
+        _draw_systems(axes, [row for row in rows if row.get(HELD_OUT, "") != ""], "ms, one query", HELD_OUT)
+        axes.set(xscale="log", xlabel=_LABELS["ms, one query"], ylabel=HELD_OUT, ylim=(0.7, 1.005))
+        plain_log_ticks(axes.xaxis)
+        axes.legend(loc="lower right")
 
 
 def _draw_systems(axes: Any, rows: list[dict], column: str, accuracy: str) -> None:

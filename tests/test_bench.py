@@ -217,4 +217,4 @@ def test_a_run_needs_no_optional_package_writes_its_tables_and_resumes(tmp_path,
     first = (out / "bench.csv").read_text()
     assert "built in" not in run_bench(out, *only, "--resume")
     assert (out / "bench.csv").read_text() == first
-    assert {path.name for path in out.glob("*.svg")} == {"held-out.svg", "queries.svg", "map.svg"}
+    assert {path.name for path in out.glob("*.svg")} == {"held-out.svg", "queries.svg", "map.svg", "time.svg"}
