@@ -43,7 +43,7 @@ struct Extent {
     int64_t least, enough;
 };
 Extent extent_of(const Codec& codec, const ScanLimits& limits, size_t R, size_t rows, size_t visible, size_t others, size_t level) {
-    const double wider = static_cast<double>(rows) / static_cast<double>(visible);  // a filter hides vectors of each list
+    const double wider = static_cast<double>(rows) / static_cast<double>(std::max<size_t>(visible, 1));  // a filter hides some
     const double units = static_cast<double>(codec.units), some = std::pow(units, limits.lists);
     const double first = limits.results ? ROUNDS[level].start * some + ROUNDS[level].more : some;
     const double lists = std::min(std::ceil((limits.nprobe ? static_cast<double>(limits.nprobe) : first) * wider), units);
