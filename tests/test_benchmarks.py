@@ -76,7 +76,7 @@ def test_gpu(run, monkeypatch):
     rows = {row["what"]: row for row in run("gpu", *small, "--place", "drawn", "--link", 5, "--verbose")}
     assert float(rows["build"]["s"]) > 0
     assert float(rows["search, recall 0.95"]["recall"]) >= 0.95
-    assert float(rows["filter, 0.01"]["ms, 1"]) > 0
+    assert float(rows["filter, 0.01, prepared"]["ms, 1"]) > 0
     assert float(rows["link, k = 5"]["s"]) > 0
 
 
