@@ -33,7 +33,7 @@ class SyntheticPhotos:
 
     def __init__(self, folder: Path, index: Path):
         self.folder, self.path, self.index = folder, index, logt.open(index)
-        self.folders, self.for_photos = [folder], self
+        self.folders, self.for_photos, self.for_text = [folder], self, self
 
     def descriptor(self, image, box=None):
         return compute_descriptor(image if box is None else image.crop(tuple(map(round, to_pixels(box, image.size)))))
