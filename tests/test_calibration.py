@@ -17,7 +17,7 @@ from logt import InvalidInputError
 from logt._internal.recall_curve import RecallCurve
 from logt._internal.threads import SERIAL
 from logt.lists import calibration
-from logt.lists.calibration import calibrate, measure_depths, sample_vectors
+from logt.lists.calibration import calibrate, measure_depths, read_all, sample_vectors
 from logt.lists.inverted_lists import CandidateDepths, Probe
 from logt.lists.search import ListSearcher
 from logt.methods import lo_gt, sketched
@@ -54,7 +54,7 @@ def test_a_recall_is_about_reached_for_any_k(normal, k):
     _, Q, index = normal
     found = [shared(index, Q, k, recall=recall) for recall in (0.8, 0.9, 0.99, 1.0)]
     assert all(reached > recall - 0.08 for reached, recall in zip(found, (0.8, 0.9, 0.99, 1.0), strict=True))
-    assert found == sorted(found)
+    assert (np.diff(found) > -0.01).all()  # a first round that finds less may lead to a higher level
     assert found[-1] == 1
 
 
@@ -178,7 +178,7 @@ def test_a_part_is_as_accurate_as_all():
     assert whole.curve.recall[0, 0] < 0.5
     assert (part.curve.recall > whole.curve.recall - 0.12).all()
     Q, own = sample_vectors(segments, 128, np.random.default_rng(3))
-    depths = [measure_depths(some, Q, own, SERIAL, len(some) / 8).few for some in (segments, segments[:2])]
+    depths = [measure_depths(read_all(some, Q, own, SERIAL), len(some) / 8).few for some in (segments, segments[:2])]
     assert 0.5 < depths[1] / depths[0] < 2
 
 
@@ -379,7 +379,10 @@ def test_queries_unlike_the_collection_have_a_level(clustered):
         levels[kind] = counts[:, 4]
         cosines = codec.cosines(unit, distances=True)
         expected = (cosines[:, None] < np.array(codec.likeness)).sum(axis=1)
-        assert (counts[:, 4] == expected).mean() > 0.95  # kernels round queries
+        best = searcher.search(unit, 1, searcher.limits(Probe(1.0), 1))[0][:, 0]
+        nearness = best / np.square(unit - codec.mean).sum(axis=1)
+        told = (nearness[:, None] < np.array(codec.nearness)).sum(axis=1)
+        assert (counts[:, 4] == np.maximum(expected, told)).mean() > 0.95  # kernels round queries
     assert levels["like"].mean() < 0.4
     assert levels["random"].mean() > 1.9
 

@@ -33,7 +33,8 @@ class ListSearcher {
     // bands: (bands, 5) of start, size, bits, deviation, deviation of the book. Returns the number of the codec.
     size_t add_codec(In<float, 1> mean, In<int32_t, 1> order, In<float, 2> signs, In<double, 2> bands, In<uint8_t, 2> book,
                      In<float, 1> book_scale, In<float, 1> list_weight, In<float, 1> list_bias, In<float, 1> unit_norm,
-                     In<int64_t, 1> group_starts, size_t compared, In<float, 1> likeness, size_t sign_bytes, size_t low_bytes) {
+                     In<int64_t, 1> group_starts, size_t compared, In<float, 1> likeness, In<float, 1> nearness,
+                     size_t sign_bytes, size_t low_bytes) {
         std::vector<logt::Band>& mine = bands_.emplace_back();
         size_t sign_count = 0, low_count = 0;
         for (size_t b = 0; b < bands.shape(0); ++b) {
@@ -48,8 +49,8 @@ class ListSearcher {
         const size_t groups = group_starts.shape(0) - 1;
         codecs_.push_back({mean.shape(0), book.shape(0) - groups, groups, mine.size(), mean.data(), order.data(), signs.data(),
                            signs.shape(0), nullptr, book.data(), book.shape(1), book_scale.data(), list_weight.data(),
-                           list_bias.data(), unit_norm.data(), group_starts.data(), compared, {likeness(0), likeness(1)}, sign_count,
-                           low_count, sign_bytes, low_bytes});
+                           list_bias.data(), unit_norm.data(), group_starts.data(), compared, {likeness(0), likeness(1)},
+                           {nearness(0), nearness(1)}, sign_count, low_count, sign_bytes, low_bytes});
         for (size_t m = 0; m < codecs_.size(); ++m) codecs_[m].band = bands_[m].data();
         keep(mean, order, signs, book, book_scale, list_weight, list_bias, unit_norm, group_starts);
         return codecs_.size() - 1;
@@ -188,7 +189,7 @@ void bind_lists(nb::module_& m) {
     nb::class_<ListSearcher>(m, "ListSearcher")
         .def(nb::init<>())
         .def("add_codec", &ListSearcher::add_codec, "mean"_arr, "order"_arr, "signs"_arr, "bands"_arr, "book"_arr,
-             "book_scale"_arr, "list_weight"_arr, "list_bias"_arr, "unit_norm"_arr, "group_starts"_arr, "compared"_a, "likeness"_arr,
+             "book_scale"_arr, "list_weight"_arr, "list_bias"_arr, "unit_norm"_arr, "group_starts"_arr, "compared"_a, "likeness"_arr, "nearness"_arr,
              "sign_bytes"_a, "low_bytes"_a)
         .def("add_segment", &ListSearcher::add_segment, "codec"_a, "arrays"_a, "visible"_arr, "count"_a,
              "chosen"_arr.none())

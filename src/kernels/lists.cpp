@@ -47,6 +47,17 @@ struct Search {
         const double allowed = limits.changes * ROUNDS[level].changes * share * static_cast<double>(results);
         return static_cast<double>(pool.changes(results)) > allowed;
     }
+    // The level that the best result tells.
+    size_t level_by_best() const {
+        const auto best = std::max_element(pool.list.begin(), pool.list.end(),
+                                           [](const Candidate& a, const Candidate& b) { return a.score < b.score; });
+        if (best == pool.list.end()) return 0;
+        const size_t codec = segments[best->segment].codec;
+        const float nearness = best->score / scans[codec].query.unit;
+        size_t told = 0;
+        while (told + 1 < LEVELS && !(nearness >= codecs[codec].nearness[told])) ++told;
+        return told;
+    }
     void walk_on(const Graph& graph, size_t beam) {
         if (!walk) {
             pool.widen(beam);
@@ -111,9 +122,26 @@ size_t block_size([[maybe_unused]] const Codec* codecs, [[maybe_unused]] size_t 
     return beam ? FEW : MANY;
 }
 
-// Round by round, until no query goes on. readers: by codec, of each query.
+// Gives a query the level that its best result tells, if that is higher. Not where others have the best results: other shards, or
+// most vectors, which a filter hides.
+bool rise(Vector<Vector<ListReader>>& readers, Search& search, size_t q, const ScanLimits& limits, size_t wanted) {
+    size_t rows = 0, visible = 0;
+    for (const Vector<ListReader>& of_codec : readers) {
+        if (of_codec[q].totals) return false;
+        rows += of_codec[q].rows, visible += of_codec[q].visible;
+    }
+    if (!limits.results || limits.everything || 2 * visible < rows) return false;
+    const size_t level = search.level_by_best();
+    if (level <= search.level) return false;
+    search.level = level;
+    search.pool.deepen(ROUNDS[level].depth * wanted);
+    for (Vector<ListReader>& of_codec : readers) of_codec[q].rise(level);
+    return true;
+}
+
+// Round by round, until no query goes on. readers: by codec, of each query. wanted: candidates of a query like the collection.
 void read(Vector<Vector<ListReader>>& readers, Vector<Search>& searches, const ScanLimits& limits, double share, const Graph* graph,
-          size_t beam) {
+          size_t beam, size_t wanted) {
     Vector<std::unique_ptr<ReadersTogether>> together;
     if (searches.size() > 1 && !beam)
         for (Vector<ListReader>& of_codec : readers) together.push_back(std::make_unique<ReadersTogether>(of_codec));
@@ -133,7 +161,8 @@ void read(Vector<Vector<ListReader>>& readers, Vector<Search>& searches, const S
             if (mine.done) continue;
             if (beam) mine.walk_on(*graph, beam);
             const auto unread = [q](const Vector<ListReader>& of_codec) { return of_codec[q].can_go_on(); };
-            mine.done = !std::any_of(readers.begin(), readers.end(), unread) || !mine.goes_on(limits, share);
+            const bool rises = first && rise(readers, mine, q, limits, wanted);
+            mine.done = !std::any_of(readers.begin(), readers.end(), unread) || !(rises || mine.goes_on(limits, share));
             ++mine.pool.round;
             more |= !mine.done;
         }
@@ -179,7 +208,7 @@ void search(const Codec* codecs, size_t codec_count, const ListSegment* segments
         }
         if (limits.results && !limits.everything)
             for (Search& mine : searches) mine.pool.deepen(ROUNDS[mine.level].depth * wanted);
-        read(readers, searches, limits, share, graph, beam);
+        read(readers, searches, limits, share, graph, beam, wanted);
         for (size_t q = 0; q < n; ++q) {
             counts[first + q].level = static_cast<int64_t>(searches[q].level);
             searches[q].refine(k);

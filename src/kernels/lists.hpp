@@ -40,6 +40,7 @@ struct Codec {
     const int64_t* group_starts;  // groups + 1: the units of each group
     size_t compared;              // units of the best groups that are compared with a query, at least
     float likeness[LEVELS - 1];   // the least cosine with a memory vector of queries of each level but the last
+    float nearness[LEVELS - 1];   // the same of the best score that the first round finds, in units of the query
     size_t sign_count, low_count, sign_bytes, low_bytes;
 };
 

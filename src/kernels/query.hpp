@@ -117,6 +117,7 @@ struct Query {
     float offset = 0;      // of all scores
     float deviation = 0;   // of q·residual, for a vector of factor 1
     float sign_error = 0;  // of the same once the signs are read
+    float unit = 1;        // of scores: |q - mean|^2, or |q| where scores are products
     bool one_bit = true;   // the signs are all there is
     bool uniform = true;   // all bands that are coded have as many bits: `signs` and `all_signs` have the same values
 
@@ -137,6 +138,7 @@ struct Query {
             rotate(&z[band.start], 1, codec.dim, band.size, codec.signs + band.start, codec.dim, codec.rounds, false);
         }
         weigh(codec);
+        unit = l2 ? -offset : norm / scale;
     }
 
     // The product with a memory vector. dot: of the weights of the book and its coordinates

@@ -26,7 +26,8 @@ inline float reach_of_list(size_t rank, size_t nprobe) {
     return FIRST - (FIRST - LAST) * std::sqrt(place);
 }
 
-// How far a query of some level reads. The effort stands for a number of lists: the first round reads `start` of them, and `more`.
+// How far a query of some level reads. It has the level that its largest cosine with a memory vector tells, or the one that the best
+// score of its first round tells, if that is higher. The effort stands for a number of lists: the first round reads `start` of them, and `more`.
 // Each further round reads as many that there are `growth` times as many as before, until at most `changes` of the changes that
 // are allowed were in the last one. reach: times that of the limits; depth: times as many candidates as they say.
 struct Rounds {
@@ -98,17 +99,28 @@ struct ListReader {
         level = of_query;
         code_reach *= ROUNDS[level].reach;
         scan.sign_reach *= ROUNDS[level].reach;
-        if (level + 1 == LEVELS) order->use_all();
+        if (level + 1 == LEVELS) order->use_all(0);
         const size_t others = totals ? static_cast<size_t>(found) : scan.pool.list.size();
         extent = extent_of(scan.codec, scan.limits, scan.pool.wanted, rows, visible, others, level);
         before = scan.counts.decoded;
         until = extent.nprobe;
     }
+    // After a round that has shown that the query is of a higher level.
+    void rise(size_t to) {
+        if (!order) return;
+        const float wider = ROUNDS[to].reach / ROUNDS[level].reach;
+        code_reach *= wider;
+        scan.sign_reach *= wider;
+        level = to;
+        if (level + 1 == LEVELS) order->use_all(next);
+        extent = extent_of(scan.codec, scan.limits, scan.pool.wanted, rows, visible, 0, level);
+    }
     bool can_go_on() const { return order && next < scan.codec.units; }
     // Before another round.
     void go_on() {
         if (!can_go_on()) return;
-        until = std::min(scan.codec.units, static_cast<size_t>(std::ceil(static_cast<double>(next) * ROUNDS[level].growth)));
+        const size_t grown = static_cast<size_t>(std::ceil(static_cast<double>(next) * ROUNDS[level].growth));
+        until = std::min(scan.codec.units, std::max(grown, extent.nprobe));
     }
 
     // The parts of a list: one per segment.
@@ -176,7 +188,6 @@ class Joint {
             mine.offset[r % TILE] = scan.query.offset;
             mine.step[r % TILE] = scan.query.signs.step;
             mine.half_sum[r % TILE] = scan.query.signs.half_sum;
-            mine.sign_reach[r % TILE] = scan.sign_reach;
         }
     }
 
@@ -187,6 +198,7 @@ class Joint {
         tiles_ |= 1u << reader / TILE;
         mine.wanted |= 1u << reader % TILE;
         mine.code_reach[reader % TILE] = reach;
+        mine.sign_reach[reader % TILE] = readers_[reader].scan.sign_reach;
         mine.threshold[reader % TILE] = readers_[reader].scan.pool.threshold;
     }
     // Whether that is quicker than reading the list for each of them. As measured, a tile of queries takes as long as 2.5

@@ -130,11 +130,11 @@ class ListOrder {
             for (size_t j = 0; j < codec_.units; ++j) use(j);
         return most / query_.norm;
     }
-    // Sorts all lists: those of the best groups need not be the best for a query that is unlike the collection.
-    void use_all() {
+    // Sorts all lists from `first` on: those of the best groups need not be the best for a query that is unlike the collection.
+    void use_all(size_t first) {
         if (!near_) return;
         find_rest();
-        sort_from(0, lists_.size());
+        sort_from(first, lists_.size() - first);
     }
 
   private:

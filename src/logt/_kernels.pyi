@@ -128,6 +128,7 @@ class ListSearcher:
         group_starts: Array,
         compared: int,
         likeness: Array,
+        nearness: Array,
         sign_bytes: int,
         low_bytes: int,
     ) -> int: ...

@@ -25,7 +25,8 @@ class SearchResult(_Ranking):
 
     effort: what each query took, from 0 to 1, (nq,) or a number: that of a search which reads as many inverted lists
     in one round. unlike: 0 for a query that is like the vectors of the collection, 1 if it is less like them than
-    90 % of these, 2 if less than 99 %; the search then looks longer. Both are None where they are not known: for the
+    90 % of these, or its first results are further away than for 97 % of them, 2 if either holds for 99 %; the search
+    then looks longer. Both are None where they are not known: for the
     paper's methods, for shards, on a GPU, and by item.
     """
 

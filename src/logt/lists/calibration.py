@@ -15,9 +15,10 @@ from logt._internal.types import Array, Floats, Ids
 from logt.graph.stored_graph import StoredGraph
 from logt.lists.codec import Codec
 from logt.lists.inverted_lists import CandidateDepths, Probe
-from logt.lists.query_kinds import QueryKind
+from logt.lists.query_kinds import NEAR, QueryKind
 from logt.lists.search import ListSearcher
 from logt.lists.segment import ListSegment, by_codec
+from logt.lists.shards import Candidates
 
 CHANGED = 1.5
 """A codec is measured again when the number of its vectors has changed by this factor."""
@@ -27,6 +28,7 @@ _MANY_VECTORS = 2_000_000  # of more, half of the queries are searched for
 _FEW_QUERIES = 32  # are enough where each has many results
 _ENOUGH = 0.998  # recall: more effort is not measured, searches for more read everything
 _UNLIKE = 0.1, 0.01  # of the vectors of a collection are as unlike it as queries of the second and the third level
+_FAR = 0.03, 0.01  # of them have a nearest vector so far away
 _DEPTH = 1024  # candidates by code, of which the nearest are searched for
 
 
@@ -224,31 +226,38 @@ def calibrate_kind(
     known = {}
     for before, after in zip(segments, tuned, strict=True):
         codec = after.codec
-        kind = QueryKind(codec.likeness, codec.curve or usual, codec.depths, linked, k)
+        kind = QueryKind(codec.likeness, codec.nearness, codec.curve or usual, codec.depths, linked, k)
         known[id(before.codec)] = replace(before.codec, kinds={**before.codec.kinds, name: kind})
     return tuple(replace(segment, codec=known[id(segment.codec)]) for segment in segments)
 
 
-def measure_depths(
-    segments: Sequence[ListSegment],
-    Q: Floats,
-    own: Ids | None,
-    workers: Workers,
-    share: float = 1.0,
-    full: Any = None,
-) -> CandidateDepths:
-    """Return how far down the ranking by codes the best results of a full read are.
+def read_all(
+    segments: Sequence[ListSegment], Q: Floats, own: Ids | None, workers: Workers, full: Any = None
+) -> Candidates:
+    """Return the best candidates of a full read, without the rows of Q if they are vectors of the segments.
 
-    own: as of `measure_efforts`. share: that of all vectors which the segments have. Of the k nearest of all, they
-    have about share · k, and there are 1 / share times as many before each of them. Not less than usual: queries may
-    be harder than the vectors of a collection.
+    own: as of `measure_efforts`.
     """
     limits = Probe(1.0).limits(1, depths=None)._replace(candidates=_DEPTH)
-    found = (full or ListSearcher(segments)).candidates(Q, limits, workers)
-    excluded = np.full(len(Q), -1) if own is None else own
+    found: Candidates = (full or ListSearcher(segments)).candidates(Q, limits, workers)
+    hidden = found.ids < 0 if own is None else (found.ids < 0) | (found.ids == own[:, None])
+    return Candidates(
+        np.where(hidden, -np.inf, found.keys).astype(np.float32),
+        np.where(hidden, -np.inf, found.scores).astype(np.float32),
+        np.where(hidden, -1, found.ids),
+    )
+
+
+def measure_depths(found: Candidates, share: float = 1.0) -> CandidateDepths:
+    """Return how far down the ranking by codes the best results of a full read are.
+
+    share: that of all vectors which were read. Of the k nearest of all, they have about share · k, and there are
+    1 / share times as many before each of them. Not less than usual: queries may be harder than the vectors of a
+    collection.
+    """
     nearest: list[list[Array]] = [[] for _ in RecallCurve.KS[:2]]
-    for keys, scores, ids, mine in zip(found.keys, found.scores, found.ids, excluded, strict=True):
-        others = (ids != mine) & (ids >= 0)
+    for keys, scores, ids in zip(found.keys, found.scores, found.ids, strict=True):
+        others = ids >= 0
         rank = np.argsort(np.argsort(-keys[others], kind="stable"), kind="stable") + 1
         order = np.argsort(-scores[others], kind="stable")
         for ranks, k in zip(nearest, RecallCurve.KS[:2], strict=True):
@@ -277,9 +286,11 @@ def _measured(
     if Q is None:
         Q, own = sample_vectors(segments, _QUERIES, rng)
         measured = round(sum(segment.count for segment in segments) / share)
-    codec = replace(codec, measured=measured, likeness=_likeness(segments, Q, own=own is not None))
+    found = read_all(segments, Q, own, workers, full)
+    likeness = _likeness(segments, Q, own=own is not None)
+    codec = replace(codec, measured=measured, likeness=likeness, nearness=_nearness(segments, Q, found))
     if codec.refine:
-        codec = replace(codec, depths=measure_depths(segments, Q, own, workers, share, full))
+        codec = replace(codec, depths=measure_depths(found, share))
     if flat or own is None:  # everything is scanned at any effort; or the queries are measured in all segments
         return codec
     measured_now = [replace(s, codec=codec) for s in segments]
@@ -291,13 +302,31 @@ def _likeness(segments: Sequence[ListSegment], Q: Floats, *, own: bool) -> tuple
 
     own: Q are vectors of the segments.
     """
-    codec, distances = segments[0].codec, any(len(segment.bias) for segment in segments)
+    codec, distances = segments[0].codec, _by_distance(segments)
     sizes = np.zeros(codec.units, np.int64)
     for segment in segments:
         sizes += 0 if segment.flat else np.diff(segment.starts)
     cosines = codec.cosines(Q, distances=distances, without_own=sizes if own else None)
     some, few = np.quantile(cosines, _UNLIKE).tolist()
     return some, few
+
+
+def _nearness(segments: Sequence[ListSegment], Q: Floats, found: Candidates) -> tuple[float, float]:
+    """Return the least scores, in units of the query, that the best results of most and of nearly all of Q have."""
+    centred = Q - segments[0].codec.mean if _by_distance(segments) else Q
+    squares = np.square(centred, dtype=np.float64).sum(axis=1)
+    units = squares if _by_distance(segments) else np.sqrt(squares)
+    best = found.scores.max(axis=1, initial=-np.inf)
+    known = (units > 0) & np.isfinite(best)
+    if not known.any():
+        return NEAR, NEAR
+    some, few = np.quantile(best[known] / units[known], _FAR).tolist()
+    return some, few
+
+
+def _by_distance(segments: Sequence[ListSegment]) -> bool:
+    """Whether results are ranked by distance."""
+    return any(len(segment.bias) for segment in segments)
 
 
 def _curve(

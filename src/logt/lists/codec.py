@@ -27,7 +27,7 @@ from logt._internal.validation import check_array
 from logt.lists.book import book_bytes, pack_book, unpack_book
 from logt.lists.inverted_lists import CandidateDepths
 from logt.lists.pursuit import NearestPursuit
-from logt.lists.query_kinds import QueryKind, kinds_from_arrays, kinds_to_arrays
+from logt.lists.query_kinds import NEAR, QueryKind, kinds_from_arrays, kinds_to_arrays
 from logt.lists.residual import Bands, signs
 from logt.lists.unit_groups import group_units, group_vectors, units_to_compare
 
@@ -43,6 +43,7 @@ _FLOATS = (
     "unit_norm",
     "captured",
     "likeness",
+    "nearness",
 )
 _NUMBERS = ("entries", "refine", "normalized", "measured", "compared")
 _SAMPLE = 8192  # vectors that deviations are computed from
@@ -94,10 +95,12 @@ class Codec:
     compared: units of the best groups that a search compares with a query, at least. entries: L. refine: a refinement
     is kept. normalized: vectors have norm 1, as under cosine. captured: the energy of vectors that the memory vectors
     capture, 0 if unknown. likeness: a query whose largest cosine with a memory vector is less than the first number
-    is unlike the collection, and more so if it is less than the second. curve: the accuracy of searches by effort, if
-    it was measured. depths: how far down the ranking by codes the nearest vectors are. measured: the number of
-    vectors that likeness, curve and depths were measured with, 0 if unknown, or if queries were given for it. kinds:
-    likeness, curve and depths for queries of some kind, by its name.
+    is unlike the collection, and more so if it is less than the second. nearness: the same for the best score that
+    the first round of a search finds, in units of ‖q − mean‖², or ‖q‖ under inner product; NEAR if unknown. curve:
+    the accuracy of searches by effort, if it was measured. depths: how far down the ranking by codes the nearest
+    vectors are. measured: the number of vectors that likeness, nearness, curve and depths were measured with, 0 if
+    unknown, or if queries were given for it. kinds: likeness, nearness, curve and depths for queries of some kind, by
+    its name.
     """
 
     mean: Floats
@@ -115,6 +118,7 @@ class Codec:
     compared: int = 0
     captured: float = 0.0
     likeness: tuple[float, float] = (-1.0, -1.0)
+    nearness: tuple[float, float] = (NEAR, NEAR)
     curve: RecallCurve | None = None
     depths: CandidateDepths = field(default_factory=CandidateDepths)
     measured: int = 0
@@ -130,7 +134,7 @@ class Codec:
         kind = None if name is None else self.kinds.get(name)
         if kind is None:
             return self
-        return replace(self, likeness=kind.likeness, curve=kind.curve, depths=kind.depths)
+        return replace(self, likeness=kind.likeness, nearness=kind.nearness, curve=kind.curve, depths=kind.depths)
 
     # ----------------------------------------------------------------------------------------------- training
 
@@ -356,6 +360,7 @@ class Codec:
             "numbers": np.array([getattr(self, name) for name in _NUMBERS], np.int64),
             "captured": np.array([self.captured], np.float32),
             "likeness": np.array(self.likeness, np.float32),
+            "nearness": np.array(self.nearness, np.float32),
             "curve": np.empty((0, 0), np.float32) if self.curve is None else self.curve.recall,
             "depths": np.array(self.depths, np.float32),
             **kinds_to_arrays(self.kinds),
@@ -382,6 +387,7 @@ class Codec:
             or bits.max() < 1
             or len(given["captured"]) != 1
             or len(given["likeness"]) != 2
+            or len(given["nearness"]) != 2
             or len(numbers) != len(_NUMBERS)
         ):
             raise ValueError("the codec has impossible numbers")
@@ -403,6 +409,7 @@ class Codec:
             normalized=bool(normalized),
             captured=float(given.pop("captured")[0]),
             likeness=tuple(given.pop("likeness").tolist()),
+            nearness=tuple(given.pop("nearness").tolist()),
             curve=RecallCurve.from_array(arrays["curve"]) if arrays["curve"].size else None,
             depths=CandidateDepths.from_array(arrays["depths"]),
             measured=measured,
@@ -428,6 +435,7 @@ class Codec:
             self.group_starts,
             self.compared,
             np.array(self.likeness, np.float32),
+            np.array(self.nearness, np.float32),
             *bands.code_bytes,
         )
 

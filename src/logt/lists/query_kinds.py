@@ -13,14 +13,19 @@ from logt._internal.validation import check_array
 from logt.lists.inverted_lists import CandidateDepths
 
 
+NEAR = -3e38
+"""A bound of `nearness` that no score is below."""
+
+
 class QueryKind(NamedTuple):
     """What a codec knows of a kind of queries.
 
-    likeness, curve, depths: as those of a codec. linked: the curve of searches on a neighbor graph of `neighbors`
+    likeness, nearness, curve, depths: as those of a codec. linked: the curve of searches on a neighbor graph of `neighbors`
     neighbors per vector; 0 if there was none.
     """
 
     likeness: tuple[float, float]
+    nearness: tuple[float, float]
     curve: RecallCurve
     depths: CandidateDepths
     linked: RecallCurve
@@ -32,7 +37,9 @@ def kinds_to_arrays(kinds: Mapping[str, QueryKind]) -> dict[str, Array]:
     recall = np.array([(kind.curve.recall, kind.linked.recall) for kind in kinds.values()], np.float32)
     return {
         "kind_names": np.frombuffer("\n".join(kinds).encode(), np.uint8),
-        "kind_numbers": np.array([(*k.likeness, *k.depths, k.neighbors) for k in kinds.values()], np.float32).ravel(),
+        "kind_numbers": np.array(
+            [(*k.likeness, *k.nearness, *k.depths, k.neighbors) for k in kinds.values()], np.float32
+        ).ravel(),
         "kind_recall": recall.reshape(-1, len(RecallCurve.EFFORTS)),
     }
 
@@ -46,15 +53,15 @@ def kinds_from_arrays(arrays: Mapping[str, Array]) -> dict[str, QueryKind]:
         check_array(arrays["kind_recall"], np.float32, 2),
     )
     rows = 2 * len(RecallCurve.KS)
-    if len(set(names)) != len(names) or len(numbers) != 5 * len(names) or len(recall) != rows * len(names):
+    if len(set(names)) != len(names) or len(numbers) != 7 * len(names) or len(recall) != rows * len(names):
         raise ValueError("the kinds of queries do not fit together")
     kinds = {}
-    for name, (*likeness, few, many, neighbors), curves in zip(
-        names, numbers.reshape(-1, 5).tolist(), np.split(recall, len(names)) if names else [], strict=True
+    for name, (some, most, near, nearest, few, many, neighbors), curves in zip(
+        names, numbers.reshape(-1, 7).tolist(), np.split(recall, len(names)) if names else [], strict=True
     ):
         plain, linked = (RecallCurve.from_array(np.ascontiguousarray(curve)) for curve in np.split(curves, 2))
         depths = CandidateDepths.from_array(np.array([few, many], np.float32))
         if not 0 <= neighbors < 1 << 24:  # nor NaN
             raise ValueError("a kind of queries was measured with an impossible graph")
-        kinds[name] = QueryKind((likeness[0], likeness[1]), plain, depths, linked, int(neighbors))
+        kinds[name] = QueryKind((some, most), (near, nearest), plain, depths, linked, int(neighbors))
     return kinds
