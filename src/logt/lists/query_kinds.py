@@ -12,7 +12,6 @@ from logt._internal.types import Array
 from logt._internal.validation import check_array
 from logt.lists.inverted_lists import CandidateDepths
 
-
 NEAR = -3e38
 """A bound of `nearness` that no score is below."""
 
@@ -20,8 +19,8 @@ NEAR = -3e38
 class QueryKind(NamedTuple):
     """What a codec knows of a kind of queries.
 
-    likeness, nearness, curve, depths: as those of a codec. linked: the curve of searches on a neighbor graph of `neighbors`
-    neighbors per vector; 0 if there was none.
+    likeness, nearness, curve, depths: as those of a codec. linked: the curve of searches on a neighbor graph of
+    `neighbors` neighbors per vector; 0 if there was none.
     """
 
     likeness: tuple[float, float]
