@@ -80,7 +80,7 @@ def sketched(
     bits: per dimension of the residual, 1 to 8; 2 by default (4 up to 256 dimensions). L: entries of U per vector.
     units: the number of units (inverted lists), 4·√N by default. refine: keep one more byte per dimension, mapped
     from disk and read for the best candidates only. recall, effort: defaults of the searches, see
-    `logt.SearchParams`; without an effort, a search finds this fraction of what a full read finds.
+    `logt.SearchParams`; without an effort, a search finds this fraction of the results of a full scan.
     """
     return Sketched(bits, L, units, refine, recall, effort)
 
