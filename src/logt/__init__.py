@@ -1,4 +1,4 @@
-"""Search in large collections of image descriptors by local orthogonal-group testing (Iscen and Chum, 2018)."""
+"""Nearest-neighbor search in large collections of image descriptors."""
 
 from logt import methods
 from logt._internal.params import SearchParams

@@ -262,14 +262,15 @@ class IndexBase:
     ) -> Self | DeviceIndex:
         """Open the index that `save` wrote to `path`; its arrays are memory-mapped.
 
-        path: the folder, or a URL (s3://...), which needs `logt-search[cloud]`. mode: "r" keeps the state that it
-        found (`refresh` moves on) and refuses changes; any number of processes may read. "a" may change and save; it
-        locks a folder until `close`. At a URL there is no lock: a save raises ConflictError if another writer has
-        saved. Its files are fetched into a cache on this machine. threads: default of all calls, all cores if None.
-        verify: "all" checks every byte, after 64 MiB in the background: once it finds damage, all calls raise
-        CorruptIndexError, and `save` waits for it. "sizes" checks the lengths of files, and whatever could crash a
-        search; wrong bytes elsewhere give wrong scores. Files of a URL are always checked at once.
-        device: "cuda" copies the index to a GPU, and returns what searches there (`Index.to`); in mode "r" only.
+        path: the folder, or a URL (s3://...), which needs `logt-search[cloud]`. The files of a URL are fetched into a
+        cache on this machine. mode: "r" opens the index for reading: changes raise ReadOnlyError, the index keeps
+        its state until `refresh`, and any number of processes can read. "a" opens it for changes, and locks the
+        folder until `close`. At a URL there is no lock; `save` raises ConflictError if another writer has saved.
+        threads: the default of all calls; None means all cores. verify: "all" checks every byte, those beyond 64 MiB
+        in the background; `save` waits for this check, and all calls raise CorruptIndexError once it finds damage.
+        "sizes" checks the lengths of files and the values that could crash a search, so damaged bytes elsewhere give
+        wrong scores. The files of a URL are always checked completely before this returns. device: "cuda" copies the
+        index to a GPU and returns the copy (see `Index.to`); only in mode "r".
         """
         check_choice("mode", mode, ("r", "a"))
         if device is not None and mode == "a":

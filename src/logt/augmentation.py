@@ -20,11 +20,11 @@ def smoothed(
 ) -> Floats:
     """Return the normalized x + Σ cos**alpha · neighbor, over the n nearest neighbors of each row of X.
 
-    It moves views of the same object together, which helps retrieval, at the cost of one search per vector. Add the
-    result to an index instead of X.
+    This moves views of the same object closer together, which helps retrieval, and takes one search per vector. Add
+    the result to an index instead of X.
 
-    X: vectors, (N, d). n: neighbors per vector. alpha: exponent of the similarities that weight them. effort: of the
-    searches, as in `Index.search`. threads: all cores by default.
+    X: vectors, (N, d). n: neighbors per vector. alpha: the exponent of the similarities by which they are
+    weighted. effort: of the searches, as in `Index.search`. threads: the number of threads, all cores if None.
     """
     n, alpha = check_int("n", n), check_exponent("alpha", alpha)
     rows = check_vectors(X, infer_dim(X), "cosine")

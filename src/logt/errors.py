@@ -1,10 +1,10 @@
-"""Exception types. Every message names the value and how to fix it; a failed call changes nothing."""
+"""Exception types. Every message names the value and a way to fix it; a failed call changes nothing."""
 
 from __future__ import annotations
 
 
 class InvalidInputError(ValueError):
-    """An argument that cannot be used: a NaN, a wrong dimension, an id that already exists."""
+    """An argument that cannot be used, such as a NaN, a wrong dimension or an id that already exists."""
 
 
 class CorruptIndexError(OSError):
@@ -32,11 +32,11 @@ class MissingExtraError(ImportError):
 
 
 class DeviceError(RuntimeError):
-    """A GPU that cannot be used: there is none, or it is too old, or its driver is missing."""
+    """A GPU that cannot be used: there is none, it is too old, or its driver is missing."""
 
 
 class DeviceMemoryError(MemoryError):
-    """Work that does not fit into the memory of a GPU; the message names the bytes, and what would fit."""
+    """Work that does not fit into the memory of a GPU; the message states the bytes, and what would fit."""
 
 
 class WorkerError(RuntimeError):
@@ -44,7 +44,7 @@ class WorkerError(RuntimeError):
 
 
 class MissingShardsError(RuntimeError):
-    """A search that did not get an answer from some shards of an index; `shards` are their numbers."""
+    """A search without an answer from some shards of an index; `shards` are their numbers."""
 
     def __init__(self, message: str, shards: tuple[int, ...] = ()):
         """message: what happened. shards: the numbers of the shards that are missing."""

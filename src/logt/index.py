@@ -47,15 +47,15 @@ MAX_NEIGHBORS = 1000
 class Index(IndexBase):
     """Vectors of one dimension, searchable by cosine, inner product or squared L2 distance.
 
-    No training step is needed: `add` turns each batch into new segments and changes nothing else. The vectors
-    themselves are not kept.
+    No training step is needed: `add` learns from the first batch, and later batches can follow at any time. The index
+    stores codes, from which `reconstruct` returns approximations, and not the vectors themselves.
 
-    dim: dimension of the vectors. method: one of `logt.methods`, `sketched()` by default. metric: "cosine", "ip" or
-    "l2" (squared distance). seed: the same vectors and seed give the same index, on one kind of processor. threads:
-    default of all calls, all cores if None. segment_size: a larger batch is split into equal segments ("auto": a
-    million vectors, or 131,072 for the paper's methods); None keeps each batch in one segment, as the paper does.
-    device: "cuda" trains and encodes on a GPU (`logt-search[gpu]`); the result is the same kind of index, which any
-    machine opens. `to` searches there.
+    dim: dimension of the vectors. method: one of `logt.methods`, `sketched()` by default. metric: "cosine", "ip"
+    (inner product) or "l2" (squared distance). seed: the same vectors and seed give the same index on the same kind
+    of processor. threads: the default of all calls; None means all cores. segment_size: larger batches are split
+    into equal segments ("auto": of up to a million vectors, or 131,072 for the paper's methods); None keeps each
+    batch in one segment, as in the paper. device: "cuda" trains and encodes on a GPU (`logt-search[gpu]`). The
+    result is an ordinary index, which any machine can open; use `to` to search on the GPU.
     """
 
     def __repr__(self) -> str:
@@ -75,14 +75,16 @@ class Index(IndexBase):
         threads: int | None = None,
         progress: Progress | bool | None = None,
     ) -> Array:
-        """Add the rows of X and return their ids: those given, integers or strings, or the next free integers.
+        """Add the rows of X, and return their ids: the given ones, or else the next free integers.
 
-        All or nothing: invalid rows, existing ids or an interrupt leave the index unchanged.
+        Either all rows are added, or none: if a row is invalid, an id exists, or the call is interrupted, the index
+        does not change.
 
-        X: a NumPy array, a tensor (torch, cupy, jax) or a column of vectors (pyarrow, polars, pandas). items: what
-        each vector belongs to, integers or strings, such as the photo of a region; `search` can then return items.
-        All vectors of an index have one, or none has. threads: all cores if None. progress: True draws bars; a
-        function is called as progress(what, done, total).
+        X: a NumPy array, a tensor (torch, cupy, jax) or a column of vectors (pyarrow, polars, pandas). ids: integers
+        or strings. items: what each vector belongs to, integers or strings, such as the photo that contains a
+        region; `search` can then return items. Either all vectors of an index have an item, or none has. threads:
+        the default of the index if None. progress: True draws bars; a function is called as
+        progress(what, done, total).
         """
         rows = self._check_vectors(X)
         with shown_progress(progress) as report, self._change() as snapshot:
@@ -136,10 +138,10 @@ class Index(IndexBase):
         return snapshot.to_user_ids(new_ids)
 
     def remove(self, ids: SomeIds) -> int:
-        """Remove the vectors with these ids and return how many there were; unknown ids are ignored.
+        """Remove the vectors with these ids, and return how many were removed; unknown ids are ignored.
 
-        Ids never shift and are not reused. The memory of removed vectors is freed when it is more than that of the
-        others, and by `compact`.
+        Ids never shift and are not reused. The memory of removed vectors is freed by `compact`, or automatically when
+        it exceeds that of the other vectors.
         """
         with self._change() as snapshot:
             numbers = snapshot.to_int_ids(ids)
@@ -157,12 +159,12 @@ class Index(IndexBase):
             self._pending.rewrite()
 
     def compact(self, vectors: Vectors | None = None, *, relearn: bool = False, threads: int | None = None) -> None:
-        """Free the memory of removed vectors and merge small segments; the estimates of the others do not change.
+        """Free the memory of removed vectors and merge small segments; the scores of other vectors do not change.
 
-        An index that has grown by half, or lost a third, since it last measured its recall measures it again.
+        If the index has grown by half or lost a third since its recall was last measured, it is measured again.
 
-        With `relearn`, everything is built again as one batch: from `vectors`, the originals in the order of
-        `index.ids`, or without them from the output of `reconstruct`, which costs some accuracy.
+        With `relearn`, the whole index is built again as one batch: from `vectors`, the original vectors in the order
+        of `index.ids`, or else from the output of `reconstruct`, which costs some accuracy.
         threads: the default of the index if None.
         """
         with self._change() as snapshot:
@@ -194,7 +196,7 @@ class Index(IndexBase):
         )
 
     def merge_from(self, other: Index) -> None:
-        """Add everything that the index `other`, of the same kind, holds; it is unchanged."""
+        """Add the vectors of another index of the same dimension, metric and method, which does not change."""
         if not isinstance(other, Index):
             raise InvalidInputError(f"only an Index can be merged, got {type(other).__name__}")
         for name in ("dim", "metric", "method"):
@@ -230,14 +232,15 @@ class Index(IndexBase):
     ) -> None:
         """Compute the neighbor graph and keep it with the index; `save` writes it.
 
-        Searches then find their results in less time, by going from good candidates to their neighbors (`beam` in
-        `logt.SearchParams`), and `rerank` becomes possible.
-        From then on, the graph follows the index: removed vectors leave it, and new ones join it, many at a time, if
-        they are more than 1,024 and one in 256. Until then, searches read them besides the graph. `links`,
-        `rerank` and `compact` let all join. `report` counts the linked ones. There is no graph of fewer than two
-        vectors. If you tuned the index with queries, tune it again: until then, searches for a recall do without the
-        graph. k, threads, progress: as in `graph`. device: "cuda" compares the vectors on a GPU; the one that the
-        index was created with, if any, by default.
+        With the graph, searches take less time, because they go from good candidates to their neighbors (`beam` in
+        `logt.SearchParams`), and can re-rank by diffusion. From then on, removed vectors leave the graph, and new
+        ones join it in groups of more than 1,024 that are more than one in 256 of all vectors. Until then, searches
+        read new vectors in addition to the graph. `links`, `rerank` and `compact` add all of them first. `report`
+        has the number of vectors in the graph. An index of fewer than two vectors has no graph. If you tuned the
+        index with queries, tune it again: until then, searches for a recall do not use the graph.
+
+        k, threads, progress: as in `graph`. device: "cuda" compares the vectors on a GPU; by default, the device
+        that the index was created with, if any.
         """
         k, most = check_int("k", k), max(MAX_NEIGHBORS, len(self))
         if k > most:
@@ -274,7 +277,7 @@ class Index(IndexBase):
 
     @property
     def links(self) -> NeighborGraph | None:
-        """The stored neighbor graph, without removed vectors; None if there is none."""
+        """The stored neighbor graph without removed vectors, or None if there is no graph."""
         snapshot = self._linked(self._state, self._workers(None)).snapshot
         graph = None if snapshot.graph is None else snapshot.graph.compact()
         if graph is None:
@@ -284,10 +287,10 @@ class Index(IndexBase):
     # ------------------------------------------------------------------------------------------------- search
 
     def to(self, device: str) -> DeviceIndex:
-        """Return a copy of the index for searches on a GPU ("cuda", "cuda:1"), which needs `logt-search[gpu]`.
+        """Return a copy of the index that searches on a GPU ("cuda", "cuda:1"); this needs `logt-search[gpu]`.
 
-        It has the methods that search, and `refresh`, which copies later changes of this index. "cpu" runs the same
-        code without a GPU, slowly, for tests.
+        The copy has the methods that search, and `refresh`, which copies later changes of this index. "cpu" runs the
+        same code without a GPU; it is slow and meant for tests.
         """
         self._refuse_damage()
         return DeviceIndex(self, device)
@@ -307,14 +310,14 @@ class Index(IndexBase):
     ) -> SearchResult:
         """Return the k best vectors for each row of Q, or for one query of shape (dim,).
 
-        params: what the search reads, a `logt.SearchParams`; its fields can also be passed as keyword arguments, such
-        as effort=0.5. filter: only these can be found: ids, a mask over `index.ids`, or a function from an array of
-        ids to a mask. rerank: "diffusion" or a `logt.Diffusion` re-ranks the results on the graph that `link` made
-        (cosine only); the scores are then those of the diffusion. A function (query, ids, scores) -> scores re-ranks
-        the max(k, 100) best of each query. threads: the default of the index if None.
-        on_invalid: "ignore" returns ids of -1 for queries with NaN, infinity, or a norm that is too large or small
-        (under cosine: 0), instead of raising. by: "item" returns the k best items, which `add` was given, each with
-        the id and the score of its best vector, as a `logt.ItemResult`.
+        params: how much to read, a `logt.SearchParams`; its fields can also be passed as keyword arguments, such as
+        recall=0.99 or effort=0.5. filter: the vectors that can be found: ids, a mask over `index.ids`, or a function
+        from an array of ids to a mask. rerank: "diffusion" or a `logt.Diffusion` re-ranks the results on the neighbor
+        graph that `link` computed (cosine only); scores are then those of the diffusion. A function
+        (query, ids, scores) -> scores re-ranks the max(k, 100) best results of each query. threads: the default of
+        the index if None. on_invalid: "ignore" returns ids of -1 for queries with NaN, infinity, or a norm that is
+        too large or too small (0 under cosine), instead of raising an error. by: "item" returns the k best items that
+        were passed to `add`, each with the id and score of its best vector, as a `logt.ItemResult`.
         """
         self._refuse_damage()
         key, state = None, self._state  # one state, read once
@@ -350,11 +353,11 @@ class Index(IndexBase):
     def range_search(
         self, Q: Vectors, threshold: float, *, filter: Filter | None = None, threads: int | None = None
     ) -> RangeResult:
-        """Return all vectors with a score of at least `threshold` (under l2: a squared distance of at most that).
+        """Return all vectors with a score of at least `threshold` (under l2, with at most this squared distance).
 
-        Everything is scanned, and nothing is corrected. Scores are estimates: to find copies of a vector, pass a
-        little less than 1 under cosine. They are those of a search for one query: in a batch, the paper's methods
-        round the last digits differently. Q, filter, threads: as in `search`.
+        All vectors are scanned, without a correction. Scores are estimates: to find copies of a vector under cosine,
+        pass a little less than 1. Scores equal those of a search for one query; in a batch, the paper's methods round
+        the last digits differently. Q, filter, threads: as in `search`.
         """
         self._refuse_damage()
         queries, threshold = check_range(Q, threshold, self._dim, self._metric)
@@ -366,16 +369,17 @@ class Index(IndexBase):
     def tune(
         self, Q: Vectors | None = None, *, name: str | None = None, threads: int | None = None
     ) -> list[EffortPoint]:
-        """Measure accuracy and time by effort, and let later searches for a recall follow from that.
+        """Measure recall and time by effort; later searches for a recall use the result.
 
-        It also measures how many candidates searches must compare by their refinements.
+        This also measures how many candidates searches must compare by their refinements.
 
-        An index measures itself when it is built, and when it has grown by half or lost a third, with a neighbor
-        graph by a quarter or a fifth. Tune with queries Q
-        of your own if they differ from the vectors of the collection, and again when it has changed much: it then
-        does not measure itself any more. An index that is open for reading only reports.
-        name: of this kind of queries, such as "text". Then only searches with `like=name` follow from it, and an
-        index can know several kinds. threads: as in `search`.
+        An index measures itself when it is built, and again when it has grown by half or lost a third of its vectors
+        (with a neighbor graph, a quarter and a fifth). Pass queries Q of your own if they differ from the vectors of
+        the collection. The index then no longer measures itself, so tune it again when it has changed much. An index
+        that is open for reading returns the measurements, but does not keep them.
+
+        name: the name of this kind of queries, such as "text". Only searches with `like=name` then use the result,
+        and an index can have several kinds. threads: as in `search`.
         """
         snapshot, workers, rng = self._snapshot, self._workers(threads), np.random.default_rng(self._seed)
         if not isinstance(self.method, Sketched):
@@ -408,15 +412,15 @@ class Index(IndexBase):
         return measure_efforts(segments, queries, own, workers, graph, like=name)
 
     def reconstruct(self, ids: SomeIds) -> Floats:
-        """Return the approximations (len(ids), dim) of the vectors that the index stores."""
+        """Return the stored approximations of the vectors with these ids, (len(ids), dim)."""
         self._refuse_damage()
         snapshot = self._snapshot
         return snapshot.reconstruct(snapshot.to_int_ids(ids, strict=True), self._dim)
 
     def report(self) -> Report:
-        """Return vectors, units, segments, the paper's complexity ratio rho, and true bytes, in total and by part.
+        """Return the size and cost of the index: vectors, units, segments, bytes in total and by part, and more.
 
-        The value of "method" is the method in a few words.
+        "rho" is the complexity ratio of the paper, and "method" describes the method in a few words.
         """
         state, snapshot = self._state, self._snapshot
         about = costs.costs(snapshot.segments, self._dim)

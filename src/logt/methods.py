@@ -1,4 +1,4 @@
-"""The methods: the paper's and the default, one expression each; variants are derived from others."""
+"""The default method and the methods of the paper, one expression each; variants are derived from others."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def rnd(*, n: int = 50, m: int = 4, L: int | None = 300, order: Literal[0, 1] = 
 def lo_gt(*, n: int = 50, m: int = 4, L: int | None = 300, order: Literal[0, 1] = 1, k: int = 20) -> GroupTesting:
     """LO-GT of table 1: like RND, with orthogonal units.
 
-    n, m, L, order: as in `rnd`. k: units that are grown together.
+    n, m, L, order: as in `rnd`. k: the number of units that grow together.
     """
     return replace(rnd(n=n, m=m, L=L, order=order), group=Orthogonal(n, m, k))
 
@@ -80,7 +80,7 @@ def sketched(
     bits: per dimension of the residual, 1 to 8; 2 by default (4 up to 256 dimensions). L: entries of U per vector.
     units: the number of units (inverted lists), 4·√N by default. refine: keep one more byte per dimension, mapped
     from disk and read for the best candidates only. recall, effort: defaults of the searches, see
-    `logt.SearchParams`; without an effort, a search finds this fraction of what a full read finds.
+    `logt.SearchParams`; without an effort, a search finds this fraction of the results of a full scan.
     """
     return Sketched(bits, L, units, refine, recall, effort)
 
@@ -104,15 +104,15 @@ def dictionary(
 def starred(method: Method, *, depth: int = 500) -> GroupTesting:
     """RND -> RND*, LO-GT -> LO-GT*: add the correction to a method.
 
-    method: any of the paper's. depth: the number of results that the correction looks at.
+    method: a method of the paper. depth: the number of results that the correction looks at.
     """
     return replace(_of_the_paper(method), correct=Suppress(depth))
 
 
 def cascaded(method: Method, *, p: float = 0.7, R: int = 1000) -> GroupTesting:
-    """Decode in two steps: U⁰ for all vectors, all of U for a shortlist.
+    """Decode in two steps: U⁰ for all vectors, and then all of U for a shortlist.
 
-    method: any of the paper's. p: the fraction of the energy of each code that U⁰ has. R: the length of the
+    method: a method of the paper. p: the fraction of the energy of each code that is in U⁰. R: the length of the
     shortlist.
     """
     return replace(_of_the_paper(method), cascade=Cascade(p, R))
@@ -121,15 +121,15 @@ def cascaded(method: Method, *, p: float = 0.7, R: int = 1000) -> GroupTesting:
 def quantized(method: Method, *, c: int, fit: Literal["stored", "exact"] = "stored") -> GroupTesting:
     """Memory vectors of c bytes by product quantization (section 3.2, table 2); needs `logt-search[pq]`.
 
-    method: any of the paper's. c: bytes per memory vector. fit: "exact" fits U to Y, as in the table's first row.
+    method: a method of the paper. c: bytes per memory vector. fit: "exact" fits U to Y, as in its first row.
     """
     return replace(_of_the_paper(method), quantize=ProductQuantizer(c), fit=fit)
 
 
 def compact(method: Method) -> GroupTesting:
-    """One byte per component of Y and per weight of U: a quarter of the bytes, in practice the same results.
+    """One byte per component of Y and per weight of U: a quarter of the bytes, with nearly the same results.
 
-    method: any of the paper's.
+    method: a method of the paper.
     """
     plain = _of_the_paper(method)
     decode = plain.decode

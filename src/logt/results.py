@@ -17,17 +17,17 @@ class _Ranking(NamedTuple):
 
 
 class SearchResult(_Ranking):
-    """`scores, ids = index.search(...)`: (nq, k) each, best first; (k,) each for a single query.
+    """The scores and ids of a search, which unpacks as `scores, ids = index.search(...)`.
 
-    Scores are estimated cosines or inner products (larger is better), or squared L2 distances (smaller is
-    better). If there are fewer than k vectors, ids end in -1 (None if ids are strings) and scores in -inf (+inf for
-    distances).
+    Both have the shape (nq, k), or (k,) for a single query, with the best results first. Scores are estimated cosines
+    or inner products (larger is better), or squared L2 distances (smaller is better). If there are fewer than k
+    results, they are padded with the id -1 (None if ids are strings) and the score -inf (+inf for distances).
 
-    effort: what each query took, from 0 to 1, (nq,) or a number: that of a search which reads as many inverted lists
-    in one round. unlike: 0 for a query that is like the vectors of the collection, 1 if it is less like them than
-    90 % of these, or its first results are further away than for 97 % of them, 2 if either holds for 99 %; the search
-    then looks longer. Both are None where they are not known: for the
-    paper's methods, for shards, on a GPU, and by item.
+    effort: the effort that each query took, (nq,), or a number for a single query; a search in one round with this
+    effort, from 0 to 1, reads as many inverted lists. unlike: 0 if a query is like the vectors of the collection, 1
+    if it is less like them than 90 % of these vectors, or if its first results are further away than those of 97 % of
+    them, and 2 if one of these holds for 99 %; the search then continues longer.
+    Both are None if they are not known: for the paper's methods, for shards, on a GPU, and by item.
     """
 
     effort: Any = None
@@ -49,9 +49,9 @@ class SearchResult(_Ranking):
 
 
 class ItemResult(SearchResult):
-    """The result of a search by item: `ids` are those of the best vector of each item.
+    """The result of a search by item; `ids` has the id of the best vector of each item.
 
-    items: the items, in the shape of `ids`; -1, or None if items are strings, where there are fewer than k.
+    items: the items, in the shape of `ids`, padded with -1 (None if items are strings).
     """
 
     items: Array
@@ -80,7 +80,7 @@ class RangeResult(NamedTuple):
 
 
 class Report(dict[str, Any]):
-    """What an index holds and costs; a dict that prints as a table."""
+    """The contents, size and cost of an index; a dict that prints as a table."""
 
     def __repr__(self) -> str:
         return f"Report({super().__repr__()})"

@@ -41,17 +41,18 @@ class SearchSettings(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class SearchParams:
-    """What a search reads. None means the default of the index's method.
+    """How much a search reads. None means the default of the method.
 
-    recall: for methods with inverted lists, the fraction of what a full read finds that a search shall find; the
-        effort follows from the accuracy that was measured when the index was built, or by `Index.tune`. By default
+    recall: for methods with inverted lists, the fraction of the results of a full scan that a search should find. The
+        effort follows from the recall that was measured when the index was built, or by `Index.tune`. The default is
         0.95 of the min(k, 100) best results.
     effort: from 0 (fastest) to 1 (everything is scanned); trades time for accuracy.
     nprobe: for methods with inverted lists, the number of lists to scan, instead of effort.
     beam: if the index has a neighbor graph (`Index.link`), the number of best candidates whose neighbors are compared
-        too; more finds more. By default it follows from the effort; 0 leaves the graph out.
-    like: for methods with inverted lists, the kind of the queries, by the name that `Index.tune` was called with.
-    p, R: for other methods, the cascade: rank all by the fraction p of each code's energy, re-rank the best R.
+        too; a larger beam finds more. By default, it follows from the effort; 0 means not to use the graph.
+    like: for methods with inverted lists, the kind of the queries, as named in `Index.tune`.
+    p, R: for other methods, the cascade: rank all vectors by the fraction p of the energy of their codes, and
+        re-rank the best R.
     correct: apply the method's correction, if it has one.
     expand: query expansion (αQE, cosine only): search a second time with this many results added to each query.
     alpha: the exponent of the scores that weight them.

@@ -34,19 +34,23 @@ Ray = Annotated[
     str | None,
     typer.Option(
         metavar="[ADDRESS]",
-        help="Use a Ray cluster: the one at an address (HOST:PORT), local for a new one on this machine; "
+        help="Use a Ray cluster: the one at an address (HOST:PORT), or local for a new one on this machine; "
         "without an address, the one that runs here or at RAY_ADDRESS, or else a new one.",
     ),
 ]
 
 Results = Annotated[int, typer.Option("-k", min=1, help="Number of results per query.")]
-Effort = Annotated[float | None, typer.Option(help="From 0 (fastest) to 1 (everything is scanned).")]
-Recall = Annotated[float | None, typer.Option(help="Fraction of what a full read finds, instead of an effort.")]
-Rerank = Annotated[str | None, typer.Option(help="diffusion: re-rank on the neighbor graph that `logt link` stored.")]
-MovedModel = Annotated[
-    str | None, typer.Option("--model", help="The model of the photos, if it was moved or is not known yet.")
+Effort = Annotated[float | None, typer.Option(help="How much to read, from 0 (fastest) to 1 (everything).")]
+Recall = Annotated[
+    float | None, typer.Option(help="Fraction of the results of a full scan to find; replaces --effort.")
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
+Rerank = Annotated[
+    str | None, typer.Option(help="diffusion: re-rank on the neighbor graph that `logt link` computed.")
+]
+MovedModel = Annotated[
+    str | None, typer.Option("--model", help="The model of the photos, if it was moved or not used before.")
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing file or index.")]
 
 _LINE_SECONDS = 15  # between two lines of progress
 _RAY_ADDRESS = re.compile(r"auto|local|ray://.+|[^/\s]+:\d+")

@@ -33,7 +33,7 @@ def add(
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add the vectors of a file to an index; all or none."""
+    """Add the vectors of a file to an index. If one of them is invalid, none is added."""
     _refuse_photos(index)
     table = read_table_of(source, column, id_choice(ids, no_ids))
     describe_table(table)
@@ -79,9 +79,10 @@ def export(
     threads: Threads = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write what an index holds to files. Row i of each file is row i of the others.
+    """Write ids, vectors or the neighbor graph of an index to files.
 
-    The graph has cosines. It is the stored one, or a new one with 50 neighbors per vector.
+    The rows of all files are in the same order. The graph has cosines. It is the stored one, or a new one with 50
+    neighbors per vector.
     """
     wanted = ((ids, (".npy", ".txt")), (vectors, (".npy", ".parquet", ".h5", ".hdf5")), (graph, (".npz", ".parquet")))
     files = {path: suffixes for path, suffixes in wanted if path is not None}

@@ -35,7 +35,7 @@ def demo(
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Index and search a synthetic photo collection, and compare with exhaustive search."""
+    """Compare logt with exhaustive search on a synthetic collection."""
     with progress(quiet=as_json) as report:
         rows = _compare_systems(vectors, dim, threads, report)
     if as_json:

@@ -20,13 +20,16 @@ from logt.index import Index
 
 def evaluate(
     index: Annotated[
-        Path, typer.Argument(metavar="INDEX", help="The folder of an index, or a .json file of results as for ILIAS.")
+        Path,
+        typer.Argument(
+            metavar="INDEX", help="The folder of an index, or a .json file of results in the format of ILIAS."
+        ),
     ],
     ground_truth: Annotated[
-        Path, typer.Option(help="gnd_*.pkl, ground_truth.json, or positive_ids.txt of ILIAS or its folder.")
+        Path, typer.Option(help="gnd_*.pkl, ground_truth.json, or positive_ids.txt of ILIAS (or its folder).")
     ],
     queries: Annotated[
-        Path | None, typer.Option(help="Query vectors, in the order of the ground truth; of ILIAS, with their ids.")
+        Path | None, typer.Option(help="Query vectors, in the order of the ground truth; for ILIAS, with their ids.")
     ] = None,
     k: Results = 1000,
     effort: Effort = None,

@@ -37,7 +37,7 @@ def link(
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compute the neighbor graph of an index and store it with the index."""
+    """Compute the neighbor graph of an index and store it there."""
     with open_vectors(index) as opened:
         with progress(as_json, "nothing was written") as report:
             opened.link(k, device=device, threads=threads, progress=report)
@@ -52,12 +52,14 @@ def link(
 
 def duplicates(
     index: IndexPath,
-    threshold: Annotated[float, typer.Option(help="The least cosine of a pair, above 0 and at most 1.")] = 0.95,
+    threshold: Annotated[float, typer.Option(help="The minimum cosine of a pair, above 0 and at most 1.")] = 0.95,
     threads: Threads = None,
-    pairs: Annotated[bool, typer.Option("--pairs", help="Print pairs and their similarity, not groups.")] = False,
+    pairs: Annotated[
+        bool, typer.Option("--pairs", help="Print pairs with their similarities instead of groups.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print the groups of vectors that are nearly equal, largest first."""
+    """Print groups of nearly equal vectors, largest first."""
     threshold = check_fraction("threshold", threshold)
     graph = _graph(Index.open(index), threads, quiet=as_json)
     if pairs:
@@ -82,11 +84,11 @@ def duplicates(
 def pairs(
     index: AnyIndexPath,
     output: Annotated[Path, typer.Argument(help="The text file to write: two ids per line.")],
-    per_image: Annotated[int, typer.Option(min=1, help="Neighbors of each vector that are paired with it.")] = 20,
+    per_image: Annotated[int, typer.Option(min=1, help="Number of neighbors to pair each vector with.")] = 20,
     threads: Threads = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write pairs of similar images for structure from motion, in the format that hloc and COLMAP read."""
+    """Write pairs of similar images for hloc and COLMAP."""
     if output.exists() and not overwrite:
         raise InvalidInputError(f"{output} exists; choose another path, or pass --overwrite")
     photos = photo_index(index)

@@ -63,9 +63,11 @@ def index(
     ] = None,
     also: Annotated[
         list[Path] | None,
-        typer.Option(help="Another folder of photos; can be repeated. The index remembers them."),
+        typer.Option(help="Also index the photos of this folder; can be repeated. Later runs include it."),
     ] = None,
-    only: Annotated[bool, typer.Option("--only", help="Remove the photos of all other folders.")] = False,
+    only: Annotated[
+        bool, typer.Option("--only", help="Remove the photos of other folders (--also) from the index.")
+    ] = False,
     model: Annotated[
         str | None,
         typer.Option(
@@ -75,11 +77,14 @@ def index(
         ),
     ] = None,
     regions: Annotated[
-        bool, typer.Option("--regions", help="Compare regions of photos, too. Takes ten times as long; remembered.")
+        bool,
+        typer.Option(
+            "--regions", help="Also index regions of photos; takes ten times as long. Later runs do so, too."
+        ),
     ] = False,
     text: Annotated[
         str | None,
-        typer.Option(metavar="NAME|PATH", help="A model to search by text with, besides that of photos; remembered."),
+        typer.Option(metavar="NAME|PATH", help="A second model, for searches by text. Later runs use it, too."),
     ] = None,
     preset: Annotated[
         str | None, typer.Option(help="Preprocessing of a family of models: clip, siglip, dinov2 or timm.")
@@ -93,7 +98,7 @@ def index(
     ] = False,
     yes: Annotated[
         bool,
-        typer.Option("--yes", help="Remove photos that are gone, even a tenth of all, or all photos of a folder."),
+        typer.Option("--yes", help="Remove missing photos from the index, even if many of them are missing."),
     ] = False,
     threads: Threads = None,
     device: Device = None,
@@ -131,7 +136,7 @@ def search(
     path: PhotoIndexPath,
     photo: Annotated[Path | None, typer.Argument(help="The photo to search for.")] = None,
     text: Annotated[
-        str | None, typer.Option(help="Search for what a text describes, with a model that has a text encoder.")
+        str | None, typer.Option(help="Search by text instead, with a model that has a text encoder.")
     ] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Number of results.")] = 10,
     box: Annotated[
@@ -146,7 +151,7 @@ def search(
     model: MovedModel = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find the photos that are most similar to a photo, or that match a text."""
+    """Find the photos that are most similar to a photo or a text."""
     if (photo is None) == (text is None) or (text is not None and box is not None):
         raise InvalidInputError("give a photo, with or without --box, or --text")
     region = None if box is None else parse_box(box)
@@ -182,13 +187,15 @@ def near_duplicates(
     path: PhotoIndexPath,
     threshold: Annotated[
         float | None,
-        typer.Option(help="Minimum score of near-duplicates, up to 1. Default: 0.9; lite, 0.85; not whitened, 0.95."),
+        typer.Option(
+            help="Minimum score of near-duplicates, up to 1. Default: 0.9; lite: 0.85; without whitening: 0.95."
+        ),
     ] = None,
     model: MovedModel = None,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """List groups of near-duplicates: scaled, compressed or retouched copies of a photo."""
+    """List groups of near-duplicates, such as resized photos."""
     photos = Photos.open(path, model=model)
     with progress(quiet=as_json) as report:
         groups = duplicates(photos, threshold, threads=threads, progress=report)
@@ -209,11 +216,11 @@ def demo(
         Path | None, typer.Argument(help="The folder to write to. Default: a new temporary folder.")
     ] = None,
     scenes: Annotated[int, typer.Option(min=2, max=100, help="Number of scenes, with five views each.")] = 12,
-    others: Annotated[int, typer.Option(min=0, max=2000, help="Number of photos of other scenes.")] = 60,
+    others: Annotated[int, typer.Option(min=0, max=2000, help="Number of additional photos, of other scenes.")] = 60,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Index photos of synthetic scenes, and search for other views of them."""
+    """Draw photos of synthetic scenes, and index and search them."""
     target = Path(tempfile.mkdtemp(prefix="logt-images-")) if folder is None else folder
     if target.exists() and any(target.iterdir()):
         raise InvalidInputError(f"{target} is not empty; choose another folder")

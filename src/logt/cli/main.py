@@ -23,7 +23,7 @@ from logt.errors import InvalidInputError
 
 app = typer.Typer(
     cls=CommandsWithRay,
-    help="Search in large collections of image descriptors by group testing.",
+    help="Search large collections of image descriptors, and folders of photos.",
     no_args_is_help=True,
     invoke_without_command=True,
     add_completion=False,
@@ -44,7 +44,7 @@ for command in _COMMANDS:
 def _options(
     version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version and exit.")] = False,
 ) -> None:
-    """Search in large collections of image descriptors by group testing."""
+    """Search large collections of image descriptors, and folders of photos."""
     if version:
         out.print(logt.__version__, highlight=False)
         raise typer.Exit

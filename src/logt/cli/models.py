@@ -12,14 +12,14 @@ from logt.descriptors.downloads import damaged_files, download, find_in_catalog,
 from logt.descriptors.model_catalog import CATALOG, CatalogModel
 from logt.descriptors.model_files import models_folder
 
-app = typer.Typer(help="Download models that search photos by text.", no_args_is_help=True)
+app = typer.Typer(help="Download models for searching photos by text.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help=f"The name of the model: {', '.join(CATALOG)}.")]
 
 
 @app.command("list")
 def list_models(as_json: AsJson = False) -> None:
-    """List the models that can be downloaded, and which ones are here."""
+    """List the models that can be downloaded, and those that have been."""
     rows = [_describe(model) for model in CATALOG.values()]
     if as_json:
         print_json(rows)
@@ -33,7 +33,7 @@ def list_models(as_json: AsJson = False) -> None:
 
 @app.command()
 def get(name: Name) -> None:
-    """Download a model; an interrupted download is resumed, and one that is here is checked."""
+    """Download a model. An interrupted download is resumed, and a complete one is checked."""
     model = find_in_catalog(name)
     say(f"{model.repository}, {model.bytes / 1e6:,.0f} MB; weights of {model.origin}, license {model.license}")
     with progress(False, f"logt models get {name} resumes") as report:
@@ -43,7 +43,7 @@ def get(name: Name) -> None:
 
 @app.command("remove")
 def remove_model(name: Name) -> None:
-    """Remove a downloaded model. Indexes that were made with it need it for searches by new photos and by text."""
+    """Remove a downloaded model. Indexes that were built with it need it for searches by new photos and by text."""
     say(f"{remove(name) / 1e6:,.0f} MB removed")
 
 

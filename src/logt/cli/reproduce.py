@@ -32,10 +32,10 @@ def reproduce(
     ] = None,
     quick: Annotated[
         bool,
-        typer.Option(help="Run fewer settings and seeds; without --data, on 4,000 vectors, to see that it runs."),
+        typer.Option(help="Check that everything runs: fewer settings and seeds and, without --data, 4,000 vectors."),
     ] = False,
 ) -> None:
-    """Reproduce every figure and table of the paper's section 4, on your data or on a synthetic collection.
+    """Repeat the experiments of the paper. The data are yours or a synthetic collection.
 
     Finished points are kept: after an interruption, the same command resumes.
     """

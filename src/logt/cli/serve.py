@@ -33,22 +33,26 @@ if TYPE_CHECKING:
 def serve(
     index: Annotated[
         str,
-        typer.Argument(help="A folder indexed by logt images index, or an index of vectors; with --ray also a URL."),
+        typer.Argument(help="A folder of photos with an index, or an index of vectors; with --ray, also a URL."),
     ],
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 listens on all interfaces.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 selects a free port.")] = 8000,
     token: Annotated[
-        str | None, typer.Option(envvar="LOGT_TOKEN", help="Require this token; better set by LOGT_TOKEN.")
+        str | None,
+        typer.Option(
+            envvar="LOGT_TOKEN",
+            help="Require this token. The environment variable is safer: others can see a command line.",
+        ),
     ] = None,
     read_only: Annotated[bool, typer.Option(help="Do not allow changes to the index.")] = False,
     allow_upload: Annotated[bool, typer.Option(help="Allow clients to add photos, to FOLDER/uploads.")] = False,
     allow_download: Annotated[
-        bool, typer.Option(help="Allow clients to download the files of photos, with their metadata.")
+        bool, typer.Option(help="Allow clients to download the original files of photos, with their metadata.")
     ] = False,
     allow_changes: Annotated[
         bool,
         typer.Option(
-            "--allow-changes", help="Allow to move photos to FOLDER/.trash, from this machine or with the token."
+            "--allow-changes", help="Allow moving photos to FOLDER/.trash, from this machine or with the token."
         ),
     ] = False,
     watch: Annotated[
@@ -67,13 +71,13 @@ def serve(
     upload_mb: Annotated[int, typer.Option(min=1, help="Maximum size of a request in MB.")] = 32,
     seconds: Annotated[float, typer.Option(min=0.1, help="Time limit of a request in seconds.")] = 30.0,
     ray: Ray = None,
-    replicas: Annotated[int, typer.Option(min=1, help="With --ray: actors of each shard.")] = 2,
+    replicas: Annotated[int, typer.Option(min=1, help="With --ray: number of actors per shard.")] = 2,
     shards: Annotated[int | None, typer.Option(min=1, help="With --ray: number of shards.")] = None,
     device: Device = None,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     context: typer.Context = None,  # type: ignore[assignment]
 ) -> None:
-    """Serve an index over HTTP: a web page to search photos, and a JSON API."""
+    """Serve an index over HTTP. Includes a web page for photos and a JSON API."""
     changing = {"--allow-upload": allow_upload, "--allow-changes": allow_changes, "--watch": watch}
     is_photos = not is_url(index) and (find_index(Path(index)) / PHOTO_MANIFEST).is_file()
     for option, is_given in {**changing, "--allow-download": allow_download, "--model": model}.items():

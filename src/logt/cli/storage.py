@@ -33,7 +33,7 @@ IndexPlace = Annotated[
 
 
 def verify(index: IndexPlace) -> None:
-    """Check all bytes of an index; report a damaged file."""
+    """Check every byte of an index, and name a damaged file."""
     photos = photo_index(index)
     if is_url(index):
         RemoteLocation(index).check_files()
@@ -70,7 +70,7 @@ def backup(
     target: Annotated[Path, typer.Argument(metavar="DEST", help="The folder to write the copy to.")],
     overwrite: Overwrite = False,
 ) -> None:
-    """Copy one state of an index, which may be in use, and check the copy."""
+    """Copy an index, which may be in use, and check the copy."""
     photos = photo_index(index)
     if photos is None:
         generation = copy_index(index, target, overwrite=overwrite)
@@ -100,12 +100,14 @@ def restore(
 
 def repair(
     index: AnyIndexPath,
-    yes: Annotated[bool, typer.Option("--yes", help="Repair. Without it, only print what would be lost.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Repair the index. By default, only print what is lost.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Keep what can be read of a damaged index, and report what is lost.
+    """Report what is lost in a damaged index; with --yes, repair it.
 
-    Without --yes nothing is changed. Damaged files are moved to a subfolder of the index.
+    Without --yes, nothing is changed. A repair moves damaged files to a subfolder of the index.
     """
     photos = photo_index(index)
     folder = index if photos is None else photo_vectors_folder(photos)
@@ -124,7 +126,9 @@ def compact(
     index: AnyIndexPath,
     relearn: Annotated[
         bool,
-        typer.Option("--relearn", help="Build the index again from its codes, as one batch; loses some accuracy."),
+        typer.Option(
+            "--relearn", help="Build the index again from its codes, as one batch. This loses some accuracy."
+        ),
     ] = False,
     threads: Threads = None,
 ) -> None:

@@ -21,18 +21,17 @@ from logt.lists.calibration import EffortPoint
 
 def tune(
     index: IndexPath,
-    queries: Annotated[
-        Path | None, typer.Argument(help="Queries like those to come. Default: vectors of the index.")
-    ] = None,
+    queries: Annotated[Path | None, typer.Argument(help="Typical queries. Default: vectors of the index.")] = None,
     name: Annotated[
-        str | None, typer.Option(help="The name of this kind of queries, for searches with --like NAME only.")
+        str | None,
+        typer.Option(help="A name for this kind of queries. Only searches with --like NAME then use the curve."),
     ] = None,
-    recall: Annotated[float, typer.Option(help="The recall to recommend an effort for.")] = 0.95,
+    recall: Annotated[float, typer.Option(help="Recommend an effort for this recall.")] = 0.95,
     plot: Annotated[Path | None, typer.Option(help="Also write the curve to this .png or .svg file.")] = None,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure recall and time by effort, and store the curve: searches for a recall follow from it."""
+    """Measure recall and time by effort. Later searches for a recall use the stored curve."""
     check_fraction("--recall", recall)
     figure = None if plot is None else _new_figure(plot)
     with Index.open(index, "a") as opened:
@@ -49,7 +48,7 @@ def tune(
             table.add_row(f"{point.effort:g}", *(f"{value:.3f}" for value in columns), f"{point.scanned:,.0f}")
         out.print(table)
         if best is not None:
-            say(f"recall {recall:g} of a full read: effort={best.effort:g}, {best.milliseconds:.3f} ms per query")
+            say(f"recall {recall:g} of a full scan: effort={best.effort:g}, {best.milliseconds:.3f} ms per query")
     if figure is not None:
         _plot_efforts(points, recall, figure)
         figure.savefig(plot)
@@ -78,7 +77,7 @@ def _plot_efforts(points: Sequence[EffortPoint], recall: float, figure: Any) -> 
     axes.set_xscale("log")
     plain_log_ticks(axes.xaxis)
     axes.set_xlabel("milliseconds per query for 10 results, one thread")
-    axes.set_ylabel("fraction of the results of a full read")
+    axes.set_ylabel("fraction of the results of a full scan")
     axes.grid(alpha=0.3)
     axes.margins(y=0.08)
     axes.legend(loc="lower right")

@@ -56,13 +56,13 @@ Bits = Annotated[int | None, typer.Option(help="Bits per dimension, 1 to 8. Defa
 IdColumn = Annotated[
     str | None,
     typer.Option(
-        metavar="COLUMN", help="The ids in the file. Default: id or ids, if it has one; else the row numbers."
+        metavar="COLUMN", help="The column of the ids. Default: id or ids, if there is one, else row numbers."
     ),
 ]
-NoIds = Annotated[bool, typer.Option("--no-ids", help="Number the vectors, also if the file has ids.")]
+NoIds = Annotated[bool, typer.Option("--no-ids", help="Number the vectors, even if the file has ids.")]
 VectorColumn = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="The vectors in the file: a column, or a name in a .npz or .h5 file."),
+    typer.Option(metavar="NAME", help="The column of the vectors, or their name in a .npz or .h5 file."),
 ]
 
 
@@ -77,7 +77,7 @@ def build(
     column: VectorColumn = None,
     bits: Bits = None,
     recall: Annotated[
-        float, typer.Option(help="Default of the searches: this fraction of what a full read finds.")
+        float, typer.Option(help="Fraction of the results of a full scan that searches find by default.")
     ] = 0.95,
     refine: Annotated[
         bool, typer.Option(help="Also store one byte per dimension on disk, to re-rank the best candidates.")
@@ -85,19 +85,21 @@ def build(
     metric: Annotated[str, typer.Option(help="cosine, ip or l2.")] = "cosine",
     link: Annotated[
         int | None,
-        typer.Option(min=1, help="Also compute the neighbor graph, with so many neighbors per vector; 50 is usual."),
+        typer.Option(min=1, help="Also compute the neighbor graph, with this many neighbors per vector, such as 50."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed; same vectors, seed and processor: same index.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Random seed. The same vectors, seed and processor give the same index.")
+    ] = 0,
     threads: Threads = None,
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Build with this many worker processes, one block of vectors at a time each."),
+        typer.Option(min=1, help="Build with this many worker processes, each with one block of vectors at a time."),
     ] = None,
     ray: Ray = None,
     device: Device = None,
     segment_size: Annotated[
         int | None,
-        typer.Option(min=1, help="Vectors per segment, and per task. Default: a million."),
+        typer.Option(min=1, help="Number of vectors per segment and per task. Default: a million."),
     ] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
@@ -190,7 +192,7 @@ def convert(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Convert a faiss index; its vectors are those that faiss reconstructs."""
+    """Convert a faiss index. The vectors are those that faiss reconstructs."""
     if not overwrite:
         _refuse_index(index)
     with _new_folder(index) as folder, progress(quiet=as_json) as report:
@@ -207,7 +209,7 @@ def search(
     column: VectorColumn = None,
     effort: Effort = None,
     recall: Recall = None,
-    like: Annotated[str | None, typer.Option(help="The kind of the queries, as named by `logt tune --name`.")] = None,
+    like: Annotated[str | None, typer.Option(help="The kind of the queries, a name from `logt tune --name`.")] = None,
     rerank: Rerank = None,
     threads: Threads = None,
     device: Device = None,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 FITS = ("stretch", "crop")
-"""How a region is fitted to a fixed size: all of it, with another aspect ratio, or its centre."""
+"""How a region is fitted to a fixed size: all of it, with another aspect ratio, or its center."""
 
 RESAMPLES = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 """Filters of Pillow, by their numbers in preprocessor_config.json."""
@@ -37,8 +37,8 @@ class Preprocessing:
     side: the longer side in pixels at scale 1.
     multiple: both sides are rounded to a multiple of this.
     size: (height, width) of a network that accepts one size only; side and multiple are then not used.
-    fit: "stretch" resizes all of the image to `size`, "crop" the largest centre with the same aspect ratio.
-    zoom: the fraction of that centre which is kept, for "crop".
+    fit: "stretch" resizes all of the image to `size`, "crop" the largest center with the same aspect ratio.
+    zoom: the fraction of that center that is kept, for "crop".
     resample: the filter, such as "bicubic" or "bilinear".
     """
 

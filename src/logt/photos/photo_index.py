@@ -29,7 +29,7 @@ TEXT_EFFORT = 1.0
 
 
 class Photos:
-    """An index of photos, opened for reading; threads may share it. `logt.photos.update` creates and updates it.
+    """An index of photos, opened for reading. Threads can share it. `logt.photos.update` creates and updates it.
 
     path: the folder of the index.
     """
@@ -78,7 +78,7 @@ class Photos:
 
     @property
     def side(self) -> int:
-        """The `side` to read an image with if all of it is searched for: `read_image(source, side=photos.side)`."""
+        """The `side` with which to read an image to search for all of it: `read_image(source, side=photos.side)`."""
         return self._model.side
 
     @property
@@ -120,7 +120,7 @@ class Photos:
 
     @property
     def duplicate_score(self) -> float:
-        """The score from which photos are near-duplicates, by default: it depends on the model."""
+        """The score from which photos are near-duplicates by default; it depends on the model."""
         if not self.is_whitened:
             return _RAW_DUPLICATE_SCORE
         return _DUPLICATE_SCORES.get(self._model.name, _DUPLICATE_SCORE)
@@ -143,11 +143,11 @@ class Photos:
     ) -> list[tuple[str, float]]:
         """Return (name, score) of the photos that are most similar to an image, best first.
 
-        image: of PIL, a uint8 array (height, width, 3) in RGB, or the path, the bytes or an open file of one.
+        image: a PIL image, a uint8 array (height, width, 3) in RGB, or a path, bytes or open file of an image.
         k: the number of results.
         box: search for a region of the upright image: left, top, right, bottom. Four numbers from 0 to 1 are
         fractions of its width and height; other numbers are whole pixels inside it.
-        rerank: "diffusion" re-ranks the results on the neighbor graph, if there is one, of whole photos.
+        rerank: "diffusion" re-ranks the results on the neighbor graph of whole photos, if there is one.
         """
         if rerank is None:
             return [(name, score) for name, score, _ in self.search_regions(image, k, box)]

@@ -1,4 +1,4 @@
-"""Figures: one style for all, with colour-blind safe colours and a marker per system."""
+"""Figures: one style for all, with color-blind-safe colors and a marker per system."""
 
 from __future__ import annotations
 

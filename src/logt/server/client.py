@@ -93,7 +93,7 @@ class SearchOptions(TypedDict, total=False):
     """What searches by vector and by id take by name.
 
     effort: from 0 (fastest) to 1 (everything is scanned); by default that of the index.
-    recall: the fraction of what a full read finds, instead of an effort.
+    recall: the fraction of the results of a full scan to find, instead of an effort.
     like: the kind of the queries, by the name that the index was tuned with.
     rerank: "diffusion" re-ranks the results on the neighbor graph of the index, if it has one.
     wanted: only these ids can be found.

@@ -29,7 +29,11 @@ Effort = Annotated[
 ]
 Recall = Annotated[
     float | None,
-    Field(gt=0, le=1, description="Fraction of what a full read finds, instead of an effort. null: the default."),
+    Field(
+        gt=0,
+        le=1,
+        description="Fraction of the results of a full scan to find, instead of an effort. null: the default.",
+    ),
 ]
 FilterField = Annotated[
     dict[Literal["wanted", "unwanted"], Annotated[list[StrictId], Field(fail_fast=True)]] | None,
