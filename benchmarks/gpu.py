@@ -26,7 +26,7 @@ QUERIES = 1000  # vectors of a collection of --data
 RECALLS = (0.95, 0.99)
 BLOCK = 1 << 16  # vectors that are drawn together
 WARM = 200_000  # vectors of a first index
-PARTS = ("warm", "exhaustive", "0.95", "0.99", "filters")
+PARTS = ("warm", "exhaustive", "0.95", "0.99", "filters", "cpu")
 
 
 class DeviceClusters:
@@ -165,7 +165,28 @@ def synthetic(source: DeviceClusters, Q: Floats, device: Device, args: Any) -> l
         start = time.perf_counter()
         index.link(args.link)
         show(what=f"link, k = {args.link}", s=seconds_since(start))
+    if "cpu" not in args.skip:
+        on_cpu(index, some, truth, args.limit, show, linked=bool(args.link))
     return rows
+
+
+def on_cpu(
+    index: logt.Index, Q: Floats, truth: Any, limit: float, show: Callable[..., None], *, linked: bool
+) -> None:
+    """Show searches of the same index on one thread of the CPU, with its lists and, if linked, its graph."""
+    ways: list[tuple[str, int | None]] = [("lists", 0), ("linked", None)]
+    for name, beam in ways[: 1 + linked]:
+        for recall in (0.95, 0.98):
+            asked, found = asked_for(index, Q, truth, recall, beam=beam)
+            spent: list[float] = []
+            for q in Q[: len(Q) // 2]:
+                start = time.perf_counter()
+                index.search(q, 10, recall=asked, beam=beam)
+                spent.append(time.perf_counter() - start)
+                if sum(spent) > limit:
+                    break
+            ms = {"ms, 1": round(1e3 * float(np.mean(spent)), 4)}
+            show(what=f"{name} on the CPU, recall {recall}", asked=asked, recall=found, **ms)
 
 
 def filters(index: Any, Q: Floats, truth: Any, device: Device, limit: float, show: Callable[..., None]) -> None:
@@ -224,10 +245,10 @@ class Steps:
         self.last = what
 
 
-def asked_for(index: Any, Q: Floats, truth: Any, wanted: float) -> tuple[float, float]:
+def asked_for(index: Any, Q: Floats, truth: Any, wanted: float, **settings: Any) -> tuple[float, float]:
     """Return (the recall to ask for, the recall found): the least that finds what is wanted."""
     for asked in (0.8, 0.85, 0.9, 0.93, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99, 0.995):
-        found = recall_of(index.search(Q, 10, recall=asked).ids, truth)
+        found = recall_of(index.search(Q, 10, recall=asked, **settings).ids, truth)
         if found >= wanted:
             break
     return asked, found

@@ -363,6 +363,23 @@ def test_blocks_of_queries_become_smaller_where_lists_are_long(monkeypatch):
     assert all(total <= 1 << 15 for count, total in sizes if count > 1)
 
 
+@pytest.mark.parametrize("count", [1, 5])
+def test_a_search_that_needs_more_space_than_it_has_finds_nothing_and_says_so(count):
+    """So that a recorded search is repeated by one that may wait for the device."""
+    index = built(clusters(6000, 32, 1))
+    searcher = index.to(DEVICE)._copy.searcher
+    limits = searcher.limits(logt.methods.sketched().limits(logt.SearchParams(effort=0.3)), 10)
+    Q = searcher.device.put(clusters(6000 + count, 32, 1)[-count:])
+    expected = searcher.find(Q, 10, limits)
+    same = searcher.find(Q, 10, limits, capacity=1 << 20)
+    few = searcher.find(Q, 10, limits, capacity=1)
+    get = searcher.device.get
+    np.testing.assert_array_equal(get(same.ids), get(expected.ids))
+    assert not get(same.wrong).any()
+    assert get(few.wrong).all()
+    assert (get(few.ids) == -1).all()
+
+
 def test_searches_that_cannot_be_recorded():
     searcher = built(clusters(3000, DIM, 1)).to(DEVICE)._copy.searcher
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,20 +19,28 @@ from logt.lists.search import user_scores
 from logt.metrics import worst_score
 
 _MOST = 1 << 26  # scores that a search keeps space for
+_SPARE = 4  # times as many as queries read on average
 _PARTS = 8  # codecs: CuPy joins more arrays through memory that it uses again
 
 
 def can_capture(
     searcher: DeviceSearcher, count: int, k: int, limits: ScanLimits, parts: Sequence[DeviceLists]
 ) -> bool:
-    """Return whether a search never waits for the device: the sizes of all its arrays are known before."""
+    """Return whether a search never waits for the device: there is space for all that it reads, nearly always."""
     if not searcher.device.cuda or not 0 < count <= FEW or not parts:
         return False
     if k > MOST or len(parts) > _PARTS:
         return False
-    plans = [Plan.of(part, limits, k) for part in parts]
-    floats = min(_MOST, searcher.device.workspace // 4)
-    return all(max(p.wanted, p.widest) <= MOST and count * p.longest <= floats for p in plans)
+    plans, most = [Plan.of(part, limits, k) for part in parts], _capacity(searcher)
+    return all(
+        max(p.wanted, p.widest) <= MOST
+        and count * (p.longest if p.everything else min(p.longest, _SPARE * p.usual)) <= most
+        for p in plans
+    )
+
+
+def _capacity(searcher: DeviceSearcher) -> int:
+    return min(_MOST, searcher.device.workspace // 4)
 
 
 def as_users_see(searcher: DeviceSearcher, found: Found) -> tuple[Any, Any, Any]:
@@ -53,20 +62,21 @@ class CapturedSearch:
         self._pool = cupy.cuda.MemoryPool()  # the graph keeps its arrays
         self._given = pinned(cupy, (count, searcher.parts[0].codec.dim), np.float32)
         self._given[:] = 1
+        search = partial(searcher.find, k=k, limits=limits, parts=parts, capacity=_capacity(searcher))
         with cupy.cuda.using_allocator(self._pool.malloc), self._stream:
             self._Q = cupy.asarray(self._given)
-            as_users_see(searcher, searcher.find(self._Q, k, limits, parts))  # compiles the kernels
+            as_users_see(searcher, search(self._Q))  # compiles the kernels
             self._stream.synchronize()
             self._stream.begin_capture()
             try:
-                found = as_users_see(searcher, searcher.find(self._Q, k, limits, parts))
+                found = as_users_see(searcher, search(self._Q))
                 self._found = tuple(map(cupy.ascontiguousarray, found))
             finally:
                 self._graph = self._stream.end_capture()
         self._out = tuple(pinned(cupy, part.shape, part.dtype) for part in self._found)
 
     def __call__(self, Q: Floats) -> tuple[Floats, Ids] | None:
-        """Return (scores as users see them, ids); None if a query is not valid."""
+        """Return (scores as users see them, ids); None if a query is not valid, or for what there is no space."""
         with self._lock:
             self._given[:] = Q
             self._Q.data.copy_from_host_async(self._given.ctypes.data, self._given.nbytes, self._stream)

@@ -144,16 +144,18 @@ class CudaKernels:
             _kernel("levels")((len(out),), (256,), (products, *numbers, *map(np.float32, lists.codec.likeness), out))
         return out
 
-    def plan(self, lists: Any, chosen: Any, level: Any, plan: Any, task_tiles: int) -> tuple[Any, ...]:
+    def plan(
+        self, lists: Any, chosen: Any, queries: Any, plan: Any, task_tiles: int, capacity: int
+    ) -> tuple[Any, ...]:
         """Return the lists that few queries read, and the groups of their scan: see host.py."""
         count, others = len(chosen), int(lists.rows[-1] > 0)
         pairs = count * (plan.widest + others)
         list_, tile, tiles = (cupy.empty(pairs, cupy.int64) for _ in range(3))
         place, first_task = (cupy.empty(pairs + 1, cupy.int64) for _ in range(2))
         query, limits = cupy.empty(pairs, cupy.int32), cupy.empty((2, count), cupy.int64)
-        numbers = np.int64(lists.codec.units), *map(np.int32, (count, plan.widest, *plan.width)), level
+        numbers = np.int64(lists.codec.units), *map(np.int32, (count, plan.widest, *plan.width)), queries.level
         more = np.int64(plan.least), np.int64(plan.enough), np.int32(others)
-        known = (lists.tile, lists.tiles, *lists.counts, np.int32(task_tiles))
+        known = (lists.tile, lists.tiles, *lists.counts, np.int32(task_tiles), np.int64(capacity), queries.wrong)
         out = (list_, tile, tiles, place, first_task, query, limits[0], limits[1])
         _kernel("plan")((1,), (1024,), (chosen, *numbers, *more, *known, *out))
         return list_.reshape(count, -1), *out[1:]

@@ -132,19 +132,22 @@ class HostKernels:
         below = ~(cosine[:, None] >= np.array(lists.codec.likeness, np.float32))
         return np.asarray(below.sum(axis=1), np.int8)
 
-    def plan(self, lists: Any, chosen: Ids, level: Array, plan: Any, task_tiles: int) -> tuple[Array, ...]:
+    def plan(
+        self, lists: Any, chosen: Ids, queries: Any, plan: Any, task_tiles: int, capacity: int
+    ) -> tuple[Array, ...]:
         """Return the lists that few queries read, and the groups of their scan: see `gpu.search`.
 
-        chosen: where the best lists of each query are in the scores of all, best first. level: of each. The lists,
-        and of each the first tile, the tiles, the place and the number of tasks before it, and the query; then where
-        the scores of each query start and end.
+        chosen: where the best lists of each query are in the scores of all, best first. The lists, and of each the
+        first tile, the tiles, the place and the number of tasks before it, and the query; then where the scores of
+        each query start and end. If they have more than `capacity` positions, nothing is read, and all queries are
+        marked as wrong.
         """
         count, units, others = len(chosen), lists.codec.units, int(lists.rows[-1] > 0)
         list_ = np.full((count, plan.widest + others), units, np.int64)
         for q in range(count):
             read = seen = 0
             for j, unit in enumerate((chosen[q] - q * units).tolist()):
-                kept = j < plan.width[level[q]] or read < plan.least or seen < plan.enough
+                kept = j < plan.width[queries.level[q]] or read < plan.least or seen < plan.enough
                 list_[q, j] = unit if kept else -1
                 read, seen = read + int(lists.rows[unit]), seen + int(lists.visible[unit])
         flat = list_.ravel()
@@ -152,6 +155,9 @@ class HostKernels:
         place = np.concatenate([[0], np.cumsum(tiles * ROWS)])
         first_task = np.concatenate([[0], np.cumsum(-(-tiles // task_tiles))])
         query = np.repeat(np.arange(count, dtype=np.int32), list_.shape[1])
+        if place[-1] > capacity:
+            tiles, place, first_task = (np.zeros_like(part) for part in (tiles, place, first_task))
+            queries.wrong[:] = True
         limits = place[:: list_.shape[1]]
         return list_, lists.tile[flat], tiles, place, first_task, query, limits[:-1], limits[1:]
 

@@ -41,11 +41,12 @@ extern "C" __global__ void levels(const float* products, i64 units, const float*
 }
 
 // The lists that few queries read, from those that are best for each: the first `width` for the level of the query, and more until they hold `least` vectors
-// and `enough` that can be found; then what is in no list, if `others`. Each is a group of a scan. One block.
+// and `enough` that can be found; then what is in no list, if `others`. Each is a group of a scan. One block. If they hold more than
+// `capacity` positions, nothing is read, and all queries are marked in `wrong`.
 extern "C" __global__ void plan(const i64* chosen, i64 units, int count, int widest, int width, int width_some, int width_few,
                                 const signed char* level, i64 least, i64 enough, int others,
                                 const i64* tile_of, const i64* tiles_of, const i64* rows_of, const i64* visible_of, int task_tiles,
-                                i64* list, i64* tile, i64* tiles, i64* place, i64* first_task, int* query, i64* first, i64* last) {
+                                i64 capacity, bool* wrong, i64* list, i64* tile, i64* tiles, i64* place, i64* first_task, int* query, i64* first, i64* last) {
     __shared__ i64 sums[2][LANES], before[2];
     const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, warps = blockDim.x / LANES, columns = widest + others;
     for (int q = warp; q < count; q += warps) {
@@ -96,6 +97,10 @@ extern "C" __global__ void plan(const i64* chosen, i64 units, int count, int wid
             for (int w = 0; w < warps; ++w) before[threadIdx.x] += sums[threadIdx.x][w];
         __syncthreads();
     }
+    if (before[0] <= capacity) return;
+    for (i64 at = threadIdx.x; at < pairs; at += blockDim.x) tiles[at] = 0;
+    for (i64 at = threadIdx.x; at <= pairs; at += blockDim.x) place[at] = 0, first_task[at] = 0;
+    for (int q = threadIdx.x; q < count; q += blockDim.x) first[q] = last[q] = 0, wrong[q] = true;
 }
 
 // ------------------------------------------------------------------------------------------------------------ scan

@@ -10,6 +10,8 @@ import math
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,7 +88,8 @@ class Reading:
     """What some queries read.
 
     lists: (queries, lists of each), -1 for none; None if all vectors are read. place: where the scores of each list
-    start, and where all end. first, last: the same of each query. total: of all scores, at most.
+    start, and where all end. first, last: the same of each query. total: of all scores, at most. longest: of those of
+    a query, at most, if it is known.
     """
 
     lists: Any
@@ -94,6 +97,7 @@ class Reading:
     first: Any
     last: Any
     total: int
+    longest: int | None
     groups: Groups
 
 
@@ -206,13 +210,23 @@ class DeviceSearcher:
             found = [self._candidates(self.device.put(Q), 1, limits, part).columns for part in self.parts]
             return Candidates(*map(self.device.get, _joined(self.device.xp, found)))
 
-    def find(self, Q: Any, k: int, limits: ScanLimits, parts: Sequence[DeviceLists] | None = None) -> Found:
+    def find(
+        self,
+        Q: Any,
+        k: int,
+        limits: ScanLimits,
+        parts: Sequence[DeviceLists] | None = None,
+        capacity: int | None = None,
+    ) -> Found:
         """Return the best k for each row of Q.
 
-        Q: float32 on the device, where the results are. parts: the lists that are searched, all by default.
+        Q: float32 on the device, where the results are. parts: the lists that are searched, all by default. capacity:
+        of few queries, the scores that there is space for, so that nothing waits for the device; if the queries read
+        more, all are marked as wrong.
         """
         xp, kernels = self.device.xp, self.device.kernels
-        found = [self._candidates(Q, k, limits, part) for part in (self.parts if parts is None else parts)]
+        parts = self.parts if parts is None else parts
+        found = [self._candidates(Q, k, limits, part, capacity) for part in parts]
         if not found or not len(Q):
             nothing = xp.empty((len(Q), 0), np.float32), xp.empty((len(Q), 0), np.int64)
             return Found(*nothing, self._wrong(Q), 0)
@@ -220,7 +234,8 @@ class DeviceSearcher:
         k = min(k, scores.shape[1])
         best = kernels.best(scores.ravel(), *_rows_of(xp, *scores.shape), k, longest=scores.shape[1])
         read = sum(part.read for part in found) // len(Q)
-        return Found(scores.ravel()[best], ids.ravel()[best], found[0].wrong, read)
+        wrong = reduce(or_, (part.wrong for part in found))
+        return Found(scores.ravel()[best], ids.ravel()[best], wrong, read)
 
     def _wrong(self, Q: Any) -> Any:
         """Return which queries are not valid, without lists to compare them with."""
@@ -229,19 +244,26 @@ class DeviceSearcher:
 
     # ------------------------------------------------------------------------------------------- one codec
 
-    def _candidates(self, Q: Any, k: int, limits: ScanLimits, lists: DeviceLists) -> _Candidates:
-        """Return the best candidates of one codec. Queries are searched for in blocks, as the memory allows."""
+    def _candidates(
+        self, Q: Any, k: int, limits: ScanLimits, lists: DeviceLists, capacity: int | None = None
+    ) -> _Candidates:
+        """Return the best candidates of one codec. Queries are searched for in blocks, as the memory allows.
+
+        capacity: as of `find`.
+        """
         xp, plan, read = self.device.xp, Plan.of(lists, limits, k), 0
         expected = plan.longest if len(Q) <= FEW else plan.usual
         floats = self.device.workspace // 4
         pairs = floats // (16 * (plan.widest + 1))  # what is kept of each pair of a query and a list
         rows = max(1, min(len(Q), int(floats / max(expected, 1)), floats // len(lists.rows), pairs))
+        if capacity is not None:
+            rows, floats = max(1, len(Q)), max(floats, capacity)
         columns, wrong = [], []
         blocks = split_range(len(Q), rows)[::-1]
         while blocks:
             block = blocks.pop()
             queries = self._queries(lists, Q[block], ranked=not plan.everything)
-            reading = self._read(lists, queries, plan)
+            reading = self._read(lists, queries, plan, capacity)
             count = block.stop - block.start
             if reading.total > floats and count > 1:  # lists are longer than on average
                 middle = block.start + count // 2
@@ -272,7 +294,7 @@ class DeviceSearcher:
         level = kernels.levels(lists, whole, products) if ranked else None
         return DeviceQueries(whole, values, step, products, offset, wrong, level)
 
-    def _read(self, lists: DeviceLists, queries: DeviceQueries, plan: Plan) -> Reading:
+    def _read(self, lists: DeviceLists, queries: DeviceQueries, plan: Plan, capacity: int | None) -> Reading:
         """Return the lists that queries read: the best ones, and more until they hold enough vectors."""
         xp, kernels, units, count = self.device.xp, self.device.kernels, lists.codec.units, len(queries)
         if plan.everything:
@@ -281,7 +303,7 @@ class DeviceSearcher:
         ranked = {"longest": units, "weight": lists.weight_of, "bias": lists.bias_of}
         chosen = kernels.best(queries.products.ravel(), first, last, plan.widest, **ranked)
         if count <= FEW:
-            return self._read_few(lists, chosen, queries.level, plan)
+            return self._read_few(lists, chosen, queries, plan, capacity)
         chosen -= first[:, None]
         if plan.widest > plan.width[0]:
             read, seen = (xp.cumsum(counts[chosen], axis=1) for counts in lists.counts)
@@ -295,19 +317,22 @@ class DeviceSearcher:
         place[1:] = xp.cumsum(sizes.ravel())
         limits = xp.ascontiguousarray(place[:: chosen.shape[1]])
         return Reading(
-            chosen, place, limits[:-1], limits[1:], int(place[-1]), self._by_list(lists, chosen, place[:-1])
+            chosen, place, limits[:-1], limits[1:], int(place[-1]), None, self._by_list(lists, chosen, place[:-1])
         )
 
-    def _read_few(self, lists: DeviceLists, chosen: Any, level: Any, plan: Plan) -> Reading:
+    def _read_few(
+        self, lists: DeviceLists, chosen: Any, queries: DeviceQueries, plan: Plan, capacity: int | None
+    ) -> Reading:
         """Return what few queries read; chosen: where their best lists are in the scores of all lists."""
+        most = len(chosen) * plan.longest
         found, tile, tiles, place, first_task, query, first, last = self.device.kernels.plan(
-            lists, chosen, level, plan, _FEW_TILES
+            lists, chosen, queries, plan, _FEW_TILES, most if capacity is None else capacity
         )
         groups = Groups(tile, tiles, None, None, query, place, first_task, _FEW_TILES)
-        most = len(chosen) * plan.longest
-        return Reading(
-            found, place, first, last, most if most <= self.device.workspace // 4 else int(place[-1]), groups
-        )
+        total = min(most, self.device.workspace // 4 if capacity is None else capacity)
+        if capacity is None and total < most:
+            total = int(place[-1])
+        return Reading(found, place, first, last, total, plan.longest, groups)
 
     def _everything(self, lists: DeviceLists, count: int) -> Reading:
         """Return what queries read that are compared with all vectors: one group."""
@@ -315,7 +340,8 @@ class DeviceSearcher:
         one, place = xp.ones(1, np.int64), xp.arange(count + 1, dtype=np.int64) * lists.positions
         tiles, query = one * (lists.positions // ROWS), xp.arange(count, dtype=np.int32)
         groups = Groups.create(xp, one * 0, tiles, one * 0, one * count, query, place)
-        return Reading(None, place, place[:-1], place[1:], count * lists.positions, groups)
+        longest = lists.positions if count <= FEW else None
+        return Reading(None, place, place[:-1], place[1:], count * lists.positions, longest, groups)
 
     def _by_list(self, lists: DeviceLists, chosen: Any, place: Any) -> Groups:
         """Return a group for each list, with the queries that read it."""
@@ -329,11 +355,10 @@ class DeviceSearcher:
 
     def _scored(self, lists: DeviceLists, queries: DeviceQueries, reading: Reading, wanted: int) -> tuple[Any, ...]:
         """Return (estimates by code, scores, ids) of the `wanted` best of what queries read, by code."""
-        xp, kernels, count = self.device.xp, self.device.kernels, len(queries)
+        xp, kernels = self.device.xp, self.device.kernels
         out = xp.empty(reading.total, np.float32)
         kernels.scan(lists, queries, reading.groups, out)
-        longest = reading.total // count if count <= FEW else None
-        at = kernels.best(out, reading.first, reading.last, min(wanted, lists.positions), longest=longest)
+        at = kernels.best(out, reading.first, reading.last, min(wanted, lists.positions), longest=reading.longest)
         columns: tuple[Any, ...] = kernels.collect(lists, queries, reading, at, out)
         return columns
 
