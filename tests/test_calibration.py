@@ -20,6 +20,7 @@ from logt.lists import calibration
 from logt.lists.calibration import calibrate, measure_depths, read_all, sample_vectors
 from logt.lists.inverted_lists import CandidateDepths, Probe
 from logt.lists.search import ListSearcher
+from logt.lists.shards import Candidates
 from logt.methods import lo_gt, sketched
 
 built = partial(exact_index.built, measure=True)
@@ -180,6 +181,50 @@ def test_a_part_is_as_accurate_as_all():
     Q, own = sample_vectors(segments, 128, np.random.default_rng(3))
     depths = [measure_depths(read_all(some, Q, own, SERIAL), len(some) / 8).few for some in (segments, segments[:2])]
     assert 0.5 < depths[1] / depths[0] < 2
+
+
+@pytest.mark.parametrize(
+    ("found", "work", "best"),
+    [
+        ({1.0: 0.9, 1.3: 0.98, 1.7: 0.99, 2.2: 1.0}, {1.0: 10, 1.3: 20, 1.7: 30, 2.2: 40}, 1.3),
+        ({1.0: 0.98, 1.3: 0.98, 1.7: 0.99, 2.2: 1.0}, {1.0: 10, 1.3: 20, 1.7: 30, 2.2: 40}, 1.0),
+        ({1.0: 0.3, 1.3: 0.4, 1.7: 0.5, 2.2: 0.6}, {1.0: 1, 1.3: 1, 1.7: 1, 2.2: 1}, 1.0),  # none finds enough
+    ],
+)
+def test_the_reach_that_finds_most_for_the_least_work_is_kept(monkeypatch, found, work, best):
+    """found, work: by reach, at every effort."""
+    usual, nearest = Probe(0.05).limits(10, depths=None).code_reach, np.arange(100)
+
+    class Searcher:
+        depths = CandidateDepths()
+
+        def __init__(self, segments):
+            pass
+
+        def search(self, Q, k, limits, workers):
+            ratio = limits.code_reach / max(usual, 6.1 * limits.lists - 0.85)
+            reach = min(found, key=lambda known: abs(known - ratio))
+            hits = round(10 * len(Q) * found[reach])
+            ids = np.where(np.arange(10 * len(Q)) < hits, np.tile(nearest[:10], len(Q)), 99).reshape(-1, 10)
+            counts = np.zeros((len(Q), 5), np.int64)
+            counts[:, 1] = work[reach]
+            return None, np.pad(ids, ((0, 0), (0, 1)), constant_values=98), counts
+
+    monkeypatch.setattr(calibration, "ListSearcher", Searcher)
+    X = dense_vectors(600, 6, 16)[0]
+    segments = exact_index.built(X)._snapshot.segments
+    ids = np.tile(nearest[:10], (50, 1))
+    full = Candidates(-ids.astype("f4"), -ids.astype("f4"), ids)
+    assert calibration._best_reach(segments, X[:50], np.full(50, -1), full, SERIAL) == best
+
+
+def test_a_search_reads_more_residuals_with_a_reach():
+    X, Q = dense_vectors(6000, 20, 32)
+    searcher = ListSearcher(exact_index.built(X)._snapshot.segments)
+    counts = [
+        searcher.search(Q, 10, Probe(0.3).limits(10, depths=CandidateDepths(reach=reach)))[2] for reach in (1, 1.7)
+    ]
+    assert counts[1][:, 2].mean() > 1.2 * counts[0][:, 2].mean()
 
 
 @pytest.mark.parametrize("batch", [1000, 6000])

@@ -111,7 +111,7 @@ def test_an_unknown_kind_is_refused_with_the_known_ones(index, texts, vectors):
         {"kind_names": np.frombuffer(b"a\na", np.uint8)},
         {"kind_names": np.frombuffer(b"\xff\na", np.uint8)},
         {"kind_numbers": np.zeros(9, np.float32)},
-        {"kind_numbers": np.full(14, np.nan, np.float32)},
+        {"kind_numbers": np.full(16, np.nan, np.float32)},
         {"kind_recall": np.full((12, 12), 2, np.float32)},
         {"kind_recall": np.zeros((11, 12), np.float32)},
     ],

@@ -29,6 +29,9 @@ _FEW_QUERIES = 32  # are enough where each has many results
 _ENOUGH = 0.998  # recall: more effort is not measured, searches for more read everything
 _UNLIKE = 0.1, 0.01  # of the vectors of a collection are as unlike it as queries of the second and the third level
 _FAR = 0.03, 0.01  # of them have a nearest vector so far away
+_REACHES = 1.0, 1.3, 1.7, 2.2  # of codes: with which the fewest vectors are read for a recall of _REACHED
+_REACHED, _REACH_EFFORTS = 0.97, (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+_SIGNS = 512  # dimensions whose signs take as long to read as a code
 _DEPTH = 1024  # candidates by code, of which the nearest are searched for
 
 
@@ -269,6 +272,31 @@ def measure_depths(found: Candidates, share: float = 1.0) -> CandidateDepths:
     return CandidateDepths(max(few, usual.few), max(few, many, usual.many))
 
 
+def _best_reach(segments: Sequence[ListSegment], Q: Floats, own: Ids, found: Candidates, workers: Workers) -> float:
+    """Return the reach of codes with which searches find most of the 10 nearest for the least work.
+
+    found: by a full read. A search that trusts codes less reads more residuals of fewer lists.
+    """
+    few, dim = RecallCurve.KS[0], segments[0].codec.dim
+    order = np.argsort(-found.scores, axis=1, kind="stable")[:, :few]
+    nearest, searcher, best = np.take_along_axis(found.ids, order, axis=1), ListSearcher(segments), (np.inf, 1.0)
+    for reach in _REACHES:
+        depths = searcher.depths and searcher.depths._replace(reach=reach)
+        recall = work = 0.0
+        for effort in _REACH_EFFORTS:
+            limits = Probe(effort).limits(few, depths=depths)
+            _, ids, counts = searcher.search(Q, few + 1, limits, workers)
+            before, recall = (recall, work), _overlap(ids, nearest, own, few)
+            work = float(counts[:, 1].mean() + (1 + dim / _SIGNS) * counts[:, 2].mean())
+            if recall >= _REACHED:
+                share = (_REACHED - before[0]) / max(recall - before[0], 1e-9) if before[1] else 1.0
+                best = min(best, (before[1] + share * (work - before[1]), reach))
+                break
+            if work > best[0]:
+                break
+    return best[1]
+
+
 def _measured(
     segments: Sequence[ListSegment],
     Q: Floats | None,
@@ -290,7 +318,10 @@ def _measured(
     likeness = _likeness(segments, Q, own=own is not None)
     codec = replace(codec, measured=measured, likeness=likeness, nearness=_nearness(segments, Q, found))
     if codec.refine:
-        codec = replace(codec, depths=measure_depths(found, share))
+        codec = replace(codec, depths=measure_depths(found, share)._replace(reach=codec.depths.reach))
+        if own is not None and not flat:
+            same = [replace(s, codec=codec) for s in segments]
+            codec = replace(codec, depths=codec.depths._replace(reach=_best_reach(same, Q, own, found, workers)))
     if flat or own is None:  # everything is scanned at any effort; or the queries are measured in all segments
         return codec
     measured_now = [replace(s, codec=codec) for s in segments]

@@ -59,24 +59,27 @@ class CandidateDepths(NamedTuple):
     """How far down the ranking by codes the nearest vectors are, as measured with vectors of the collection.
 
     few: 99 % of the 10 nearest vectors, by their refinement, are among this many of the best by code. many: the same
-    for the 100 nearest. Where hundreds of vectors are about equally near, the depths are large.
+    for the 100 nearest. Where hundreds of vectors are about equally near, the depths are large. reach: times as many
+    deviations as usual by which estimates by code may be too low, as they are where neighbors have like residuals.
     """
 
     few: float = 30.0
     many: float = 150.0
+    reach: float = 1.0
 
     @classmethod
     def from_array(cls, depths: Array) -> CandidateDepths:
         """Build from a stored array; raise ValueError if they are impossible."""
         depths = check_array(depths, np.float32, 1)
-        if len(depths) != 2 or not (depths >= 1).all() or not (depths <= 1 << 20).all():
+        if len(depths) != 3 or not (depths >= 1).all() or not (depths <= 1 << 20).all():
             raise ValueError("the depths of the nearest vectors are impossible")
         return cls(*depths.tolist())
 
     @classmethod
     def total(cls, depths: Iterable[CandidateDepths]) -> CandidateDepths:
         """Return the depths of several codecs that are searched together: the nearest may be in each."""
-        return cls(*map(sum, zip(*depths, strict=True)))
+        few, many, reach = zip(*depths, strict=True)
+        return cls(sum(few), sum(many), max(reach))
 
     def candidates(self, k: int, effort: float) -> int:
         """Return how many candidates a search for k results reads the refinement of.
@@ -103,14 +106,14 @@ class Probe:
     the memory vectors than 90 % of the collection's own vectors, or than 99 %, begins with 0.8 · M**p + 3 or + 24
     lists, goes on in rounds of 3 times as many, until half as many or none of the results are new, and reads more of
     each vector (readers.hpp). A search reads the residual of vectors that can still be among the results: whose
-    estimate is too low by at most max(3.6, 6.1 · p − 0.85) deviations; 1.6 times as many in the first list of a
-    round, 0.85 times as many in the last. With a neighbor graph it decodes fewer lists, M**(0.8 · effort + 0.2 ·
-    effort⁸), and goes on to the neighbors of the best candidates, and to theirs, until those of the `beam` best are
-    known. With r = max(k, 10), the beam is r · (0.4 + 2.4 · effort) up to effort 0.25, and r + 480 · e² from there,
-    where e goes from 0 to 1; of more in proportion, where some vectors of the graph were removed. It reads the
-    residual of a vector in a list whose estimate is too low by at most 3.5 − e + 0.8 · effort⁸ deviations, and of a
-    neighbor by 4.6 − 2.4 · e + 1.8 · effort⁸; for more results than 10, with a smaller e: the fewer candidates there
-    are for each result, the nearer are results to the last candidate.
+    estimate is too low by at most max(3.6, 6.1 · p − 0.85) · reach deviations (CandidateDepths); 1.6 times as many in
+    the first list of a round, 0.85 times as many in the last. With a neighbor graph it decodes fewer lists,
+    M**(0.8 · effort + 0.2 · effort⁸), and goes on to the neighbors of the best candidates, and to theirs, until those
+    of the `beam` best are known. With r = max(k, 10), the beam is r · (0.4 + 2.4 · effort) up to effort 0.25, and
+    r + 480 · e² from there, where e goes from 0 to 1; of more in proportion, where some vectors of the graph were
+    removed. It reads the residual of a vector in a list whose estimate is too low by at most 3.5 − e + 0.8 · effort⁸
+    deviations, and of a neighbor by 4.6 − 2.4 · e + 1.8 · effort⁸; for more results than 10, with a smaller e: the
+    fewer candidates there are for each result, the nearer are results to the last candidate.
 
     effort: 1 reads everything. None uses the effort that finds the fraction `recall` of what a full read finds, by
     the measured curve of the collection. nprobe: the number of lists, the same for all queries, without rounds.
@@ -151,6 +154,7 @@ class Probe:
         more = max(0, beam / results - 1)  # candidates per result
         spare = min(above, math.sqrt(more * _USUAL_K / _BEAM))  # equal, for the usual k and beam
         last = effort**8  # what only the last results need
+        wider = 1.0 if depths is None else depths.reach
         sure = self.effort is None and self.recall >= _SURE
         lists = _exponent(effort, linked=linked)
         if sure:
@@ -159,7 +163,7 @@ class Probe:
             lists=lists,
             nprobe=min(self.nprobe or 0, _MANY),
             least=0 if self.nprobe or linked else round(MIN_SCANNED * effort**2),
-            code_reach=3.5 - spare + 0.8 * last if linked else max(3.6, 6.1 * lists - 0.85),
+            code_reach=3.5 - spare + 0.8 * last if linked else wider * max(3.6, 6.1 * lists - 0.85),
             sign_reach=1.8 - 0.8 * spare + 0.8 * last if linked else 2.0,
             walk_reach=4.6 - 2.4 * spare + 1.8 * last,
             candidates=k + k // 2 if depths is None else depths.candidates(k, effort),

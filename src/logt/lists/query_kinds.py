@@ -52,14 +52,14 @@ def kinds_from_arrays(arrays: Mapping[str, Array]) -> dict[str, QueryKind]:
         check_array(arrays["kind_recall"], np.float32, 2),
     )
     rows = 2 * len(RecallCurve.KS)
-    if len(set(names)) != len(names) or len(numbers) != 7 * len(names) or len(recall) != rows * len(names):
+    if len(set(names)) != len(names) or len(numbers) != 8 * len(names) or len(recall) != rows * len(names):
         raise ValueError("the kinds of queries do not fit together")
     kinds = {}
-    for name, (some, most, near, nearest, few, many, neighbors), curves in zip(
-        names, numbers.reshape(-1, 7).tolist(), np.split(recall, len(names)) if names else [], strict=True
+    for name, (some, most, near, nearest, few, many, reach, neighbors), curves in zip(
+        names, numbers.reshape(-1, 8).tolist(), np.split(recall, len(names)) if names else [], strict=True
     ):
         plain, linked = (RecallCurve.from_array(np.ascontiguousarray(curve)) for curve in np.split(curves, 2))
-        depths = CandidateDepths.from_array(np.array([few, many], np.float32))
+        depths = CandidateDepths.from_array(np.array([few, many, reach], np.float32))
         if not 0 <= neighbors < 1 << 24:  # nor NaN
             raise ValueError("a kind of queries was measured with an impossible graph")
         kinds[name] = QueryKind((some, most), (near, nearest), plain, depths, linked, int(neighbors))
