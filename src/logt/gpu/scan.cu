@@ -4,6 +4,7 @@ constexpr int ROWS = 16;    // vectors of a tile of codes
 constexpr int COLUMNS = 4;  // tiles of 8 queries that a warp multiplies at a time
 constexpr int MOST_THREADS = 512;
 constexpr int QUERIES = 8 * COLUMNS;
+constexpr int FETCHED = BITS <= 4 ? 2 : 1;  // blocks of dimensions that are fetched while others are multiplied
 
 // ------------------------------------------------------------------------------------------------------------ plan
 
@@ -144,7 +145,7 @@ __device__ void decode(const u32 (&word)[BITS], int bits, u32 (&upper)[4], u32 (
 // Scores of vectors for queries. A group compares the vectors of some tiles with some queries, and a task is a part of a group.
 // Lane 4·g + t of a warp has rows g and g + 8 of a tile and, of each 32 dimensions, those from 8·t on: both sides of a product
 // have them in the same order, so that the order within it does not matter.
-extern "C" __global__ void __launch_bounds__(MOST_THREADS) scan(
+extern "C" __global__ void __launch_bounds__(MOST_THREADS, 2) scan(
     // vectors: blocks of 32 dimensions, where they start in a tile, and bits per 8 dimensions; stretch: of scores, or null
     const u8* codes, i64 tile_bytes, int blocks, const int* plane_offset, const u8* bits, const UNIT* units, const signed char* weights,
     const float* scales, const float* factors, const float* biases, const float* stretches,
@@ -187,25 +188,40 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS) scan(
             float sum[COLUMNS][4] = {};
             const i64 at = first_tile[group] + tile;
             const u8* code = codes + at * tile_bytes;
-            u32 next[BITS];
-            auto fetch = [&](int b) {
-                const int from = plane_offset[b], planes = (plane_offset[b + 1] - from) / (2 * LANES);
-                const u16* words = (const u16*)(code + from) + lane * planes;
+            const uint4* values_of[COLUMNS];
 #pragma unroll
-                for (int p = 0; p < BITS; ++p) next[p] = p < planes ? words[p] : 0;
+            for (int c = 0; c < COLUMNS; ++c) values_of[c] = mine.values[8 * c + g] + t;
+            u32 next[FETCHED][BITS], word[FETCHED][BITS];
+            auto fetch = [&](int first) {
+#pragma unroll
+                for (int a = 0; a < FETCHED; ++a) {
+                    const int b = min(first + a, blocks - 1), from = plane_offset[b];
+                    const int planes = (plane_offset[b + 1] - from) / (2 * LANES);
+                    const u16* words = (const u16*)(code + from) + lane * planes;
+#pragma unroll
+                    for (int p = 0; p < BITS; ++p) next[a][p] = p < planes ? words[p] : 0;
+                }
             };
             fetch(0);
-            for (int b = 0; b < blocks; ++b) {
-                u32 word[BITS], upper[4], lower[4];
-                for (int p = 0; p < BITS; ++p) word[p] = next[p];
-                if (b + 1 < blocks) fetch(b + 1);  // while this one is multiplied
-                decode(word, bits[4 * b + t], upper, lower);
+            for (int start = 0; start < blocks; start += FETCHED) {
 #pragma unroll
-                for (int c = 0; c < COLUMNS; ++c) {
-                    if (c >= columns) break;
-                    const uint4 v = mine.values[8 * c + g][4 * b + t];
-                    multiply(sum[c], upper[0], lower[0], upper[1], lower[1], v.x, v.y);
-                    multiply(sum[c], upper[2], lower[2], upper[3], lower[3], v.z, v.w);
+                for (int a = 0; a < FETCHED; ++a)
+#pragma unroll
+                    for (int p = 0; p < BITS; ++p) word[a][p] = next[a][p];
+                if (start + FETCHED < blocks) fetch(start + FETCHED);  // while these are multiplied
+#pragma unroll
+                for (int a = 0; a < FETCHED; ++a) {
+                    const int b = start + a;
+                    if (b >= blocks) break;
+                    u32 upper[4], lower[4];
+                    decode(word[a], bits[4 * b + t], upper, lower);
+#pragma unroll
+                    for (int c = 0; c < COLUMNS; ++c) {
+                        if (c >= columns) break;
+                        const uint4 v = values_of[c][4 * b];
+                        multiply(sum[c], upper[0], lower[0], upper[1], lower[1], v.x, v.y);
+                        multiply(sum[c], upper[2], lower[2], upper[3], lower[3], v.z, v.w);
+                    }
                 }
             }
 #pragma unroll

@@ -34,7 +34,8 @@ FEW = 64
 _MORE_LISTS = 2  # times as many lists, for each level of a query that is unlike the collection: there are no rounds
 _QUERIES_MEASURED = {True: 128, False: 16}  # on a GPU, and by the reference implementation
 _QUERIES = 32  # that one task of a scan compares (scan.cu)
-_FEW_TILES, _TILES = 4, 64  # tiles of vectors of a task: few queries have few tasks
+_ONE_TILES, _FEW_TILES, _TILES = 4, 16, 64  # tiles of vectors of a task: few queries have few tasks
+_ONE = 8  # queries at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -325,10 +326,11 @@ class DeviceSearcher:
     ) -> Reading:
         """Return what few queries read; chosen: where their best lists are in the scores of all lists."""
         most = len(chosen) * plan.longest
+        task_tiles = _ONE_TILES if len(chosen) <= _ONE else _FEW_TILES
         found, tile, tiles, place, first_task, query, first, last = self.device.kernels.plan(
-            lists, chosen, queries, plan, _FEW_TILES, most if capacity is None else capacity
+            lists, chosen, queries, plan, task_tiles, most if capacity is None else capacity
         )
-        groups = Groups(tile, tiles, None, None, query, place, first_task, _FEW_TILES)
+        groups = Groups(tile, tiles, None, None, query, place, first_task, task_tiles)
         total = min(most, self.device.workspace // 4 if capacity is None else capacity)
         if capacity is None and total < most:
             total = int(place[-1])
