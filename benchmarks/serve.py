@@ -2,6 +2,7 @@
 
 The server runs as a user would start it. The clients run in this process, over persistent connections, and share the
 cores with the server. DATA=folder uses your own vectors, PHOTOS=folder your own photos instead of synthetic ones.
+--device cuda serves the vectors from a GPU, which gathers searches, and no photos.
 """
 
 from __future__ import annotations
@@ -34,17 +35,20 @@ Request = tuple[bytes, str]
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argument_parser(__doc__, "serve.csv", data=True)
     parser.add_argument("--photos", help="folder of photos")
+    parser.add_argument("--device", help="serve vectors from a device")
     parser.add_argument("--seconds", type=float, default=5.0, help="duration of the load at each concurrency")
     parser.add_argument("--clients", type=int, nargs="+", default=(1, 2, 4, 8, 16), help="clients at the same time")
     args = parser.parse_args(arguments)
     load_at = {"clients": args.clients, "seconds": args.seconds}
     with tempfile.TemporaryDirectory() as temporary:
-        rows = measure_vectors(Path(temporary), args.data, **load_at)
-        rows += measure_photos(Path(temporary), args.photos, **load_at)
+        options = ["--read-only", "--device", args.device] if args.device else []
+        rows = measure_vectors(Path(temporary), args.data, options, **load_at)
+        if not args.device:
+            rows += measure_photos(Path(temporary), args.photos, **load_at)
     write_rows(rows, args.out, "serve.csv")
 
 
-def measure_vectors(root: Path, data_folder: str | None, **load_at) -> list[dict]:
+def measure_vectors(root: Path, data_folder: str | None, options: Sequence[str], **load_at) -> list[dict]:
     """Return the measurements of searches by vector and by id."""
     data = load(data_folder)
     index = logt.Index(data.X.shape[1])
@@ -52,7 +56,7 @@ def measure_vectors(root: Path, data_folder: str | None, **load_at) -> list[dict
     index.save(root / "vectors")
     by_vector = [encode_json({"vectors": [query.tolist()], "k": 10}) for query in data.Q]
     by_id = [encode_json({"ids": [i], "k": 10}) for i in range(0, len(data.X), 997)]
-    with run_server(root / "vectors") as (url, _):
+    with run_server(root / "vectors", *options) as (url, _):
         rows = measure(f"vector ({data.name})", f"{url}api/v1/search", by_vector, **load_at)
         return rows + measure("id", f"{url}api/v1/search/ids", by_id, **load_at)
 
@@ -79,9 +83,9 @@ def find_photos(root: Path, photo_folder: str | None) -> tuple[Path, list[bytes]
 
 
 @contextmanager
-def run_server(index: Path) -> Iterator[tuple[str, int]]:
+def run_server(index: Path, *options: str) -> Iterator[tuple[str, int]]:
     """The URL of a server in another process, and the number of that process."""
-    command = [sys.executable, "-m", "logt", "serve", str(index), "--port", "0"]
+    command = [sys.executable, "-m", "logt", "serve", str(index), "--port", "0", *options]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         yield re.search(r"http://\S+", process.stderr.readline())[0], process.pid

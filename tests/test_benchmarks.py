@@ -7,6 +7,7 @@ import subprocess
 import sys
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -80,6 +81,41 @@ def test_gpu(run, monkeypatch):
     assert float(rows["link, k = 5"]["s"]) > 0
 
 
+class StandInCuvs:
+    """cuVS where there is none: it compares all vectors, and its refinement has what it needs."""
+
+    IndexParams = SearchParams = staticmethod(lambda **settings: settings)
+
+    def build(self, params, X):
+        assert (X.dtype, params["metric"]) == (np.float16, "inner_product")
+        return X
+
+    def search(self, params, X, Q, k):
+        assert Q.dtype == np.float16
+        scores = Q.astype(np.float32) @ X.T.astype(np.float32)
+        ids = np.argsort(-scores, axis=1)[:, :k]
+        return np.take_along_axis(scores, ids, axis=1), ids
+
+    def refine(self, X, Q, candidates, k, metric):
+        assert (metric, candidates.shape) == ("inner_product", (len(Q), 40))
+        return None, candidates[:, :k]
+
+
+def test_gpu_next_to_cuvs(run, monkeypatch):
+    monkeypatch.setattr("benchmarks.gpu.BLOCK", 1 << 10)
+    cuvs = StandInCuvs()
+    neighbors = SimpleNamespace(ivf_pq=cuvs, cagra=cuvs, refine=cuvs.refine)
+    monkeypatch.setitem(sys.modules, "cuvs", SimpleNamespace(neighbors=neighbors))
+    monkeypatch.setitem(sys.modules, "cuvs.neighbors", neighbors)
+    small = ("--rows", 1300, "--d", 16, "--clusters", 100, "--queries", 20, "--device", "cpu", "--limit", 0.01)
+    skipped = ("warm", "exhaustive", "0.95", "0.99", "filters", "cpu")
+    rows = {row["what"]: row for row in run("gpu", *small, "--place", "device", "--skip", *skipped)}
+    for system in ("cuVS IVF-PQ, 2 lists, refined", "cuVS CAGRA"):
+        assert float(rows[f"build, {system}"]["s"]) >= 0
+    assert float(rows["cuVS CAGRA, itopk 64"]["recall"]) > 0.95  # the first setting finds all
+    assert float(rows["cuVS CAGRA, itopk 64"]["ms, 20"]) > 0
+
+
 def test_gpu_next_to_the_cpu(run, monkeypatch):
     data = synthetic_benchmark(1500, 24, landmarks=8)
     monkeypatch.setattr("benchmarks.gpu.load_benchmark", lambda path: data)
@@ -120,8 +156,11 @@ def test_serve(run, tmp_path):
     photos.mkdir()
     for number in range(2):
         draw_scene(number).save(photos / f"{number}.jpg")
-    rows = run("serve", "--data", tmp_path, "--photos", photos, "--seconds", 0.2, "--clients", 2)
+    load = ("--data", tmp_path, "--photos", photos, "--seconds", 0.2, "--clients", 2)
+    rows = run("serve", *load)
     assert len(rows) == 3
+    rows += run("serve", *load, "--device", "cpu")
+    assert len(rows) == 5
     assert all(float(row["requests/s"]) > 0 for row in rows)
 
 
