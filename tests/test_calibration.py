@@ -62,12 +62,13 @@ def test_a_recall_is_about_reached_for_any_k(normal, k):
 def test_every_trained_codec_has_a_curve_that_is_stored(normal, tmp_path):
     _, Q, index = normal
     (codec,) = codecs(index)
-    assert (np.diff(codec.curve.recall, axis=1) >= 0).all()
-    assert (codec.curve.recall[:, -1] > 0.98).all()
+    assert (np.diff(codec.measured.curve.recall, axis=1) >= 0).all()
+    assert (codec.measured.curve.recall[:, -1] > 0.98).all()
     index.save(tmp_path / "index")
     opened = logt.open(tmp_path / "index")
-    assert (codecs(opened)[0].curve.recall == codec.curve.recall).all()
-    assert (codecs(opened)[0].depths, codecs(opened)[0].measured) == (codec.depths, 6000)
+    assert (codecs(opened)[0].measured.curve.recall == codec.measured.curve.recall).all()
+    assert codecs(opened)[0].measured.depths == codec.measured.depths
+    assert codecs(opened)[0].measured.vectors == codec.measured.vectors == 6000
     assert (opened.search(Q, 10).ids == index.search(Q, 10).ids).all()
 
 
@@ -76,8 +77,8 @@ def test_a_large_index_is_measured_with_fewer_queries(normal, monkeypatch):
     index = normal[2]
     monkeypatch.setattr(calibration, "_MANY_VECTORS", 10)
     (codec,), segments = codecs(index), index._snapshot.segments
-    curve = calibrate(segments, None, np.random.default_rng(0), SERIAL)[0].codec.curve
-    np.testing.assert_allclose(curve.recall, codec.curve.recall, atol=0.1)
+    curve = calibrate(segments, None, np.random.default_rng(0), SERIAL)[0].codec.measured.curve
+    np.testing.assert_allclose(curve.recall, codec.measured.curve.recall, atol=0.1)
 
 
 def test_the_effort_of_a_recall_is_interpolated():
@@ -132,7 +133,8 @@ def dense_vectors(count, centres, dim, noise=0.56):
 def with_depths(index, depths):
     """Return a copy of an index whose codec has other depths."""
     changed = copy.copy(index)
-    codec = replace(codecs(index)[0], depths=depths)
+    codec = codecs(index)[0]
+    codec = replace(codec, measured=codec.measured._replace(depths=depths))
     segments = tuple(replace(segment, codec=codec) for segment in index._snapshot.segments)
     changed._snapshot = replace(index._snapshot, segments=segments)
     return changed
@@ -143,7 +145,7 @@ def test_where_hundreds_are_about_equally_near_more_candidates_are_compared():
     X, Q = dense_vectors(3000, 6, 320)
     index, exact = built(X), nearest(X, Q)
     (codec,) = codecs(index)
-    assert 60 < codec.depths.few < codec.depths.many
+    assert 60 < codec.measured.depths.few < codec.measured.depths.many
     assert overlap(index.search(Q, 10).ids, exact) > 0.9
     usual = with_depths(index, CandidateDepths())
     few, many = (overlap(each.search(Q, 10, effort=0.3).ids, exact) for each in (usual, index))
@@ -176,8 +178,8 @@ def test_a_part_is_as_accurate_as_all():
         calibrate(some, None, np.random.default_rng(0), SERIAL, share)[0].codec
         for some, share in ((segments, 1), (segments[::4], 1 / 4))
     )
-    assert whole.curve.recall[0, 0] < 0.5
-    assert (part.curve.recall > whole.curve.recall - 0.12).all()
+    assert whole.measured.curve.recall[0, 0] < 0.5
+    assert (part.measured.curve.recall > whole.measured.curve.recall - 0.12).all()
     Q, own = sample_vectors(segments, 128, np.random.default_rng(3))
     depths = [measure_depths(read_all(some, Q, own, SERIAL), len(some) / 8).few for some in (segments, segments[:2])]
     assert 0.5 < depths[1] / depths[0] < 2
@@ -234,17 +236,17 @@ def test_an_index_that_grew_measures_itself_again(tmp_path, batch):
     index.save(tmp_path / "index")
     index = logt.open(tmp_path / "index", mode="a")
     (first,) = codecs(index)
-    assert first.measured == 3000
+    assert first.measured.vectors == 3000
     for start in range(3000, 9000, batch):
         index.add(X[start : start + batch])
         index.save()
     (codec,) = codecs(index)
     assert codec.units == first.units
-    assert codec.measured >= 5000
+    assert codec.measured.vectors >= 5000
     assert shared(index, Q) > 0.92
     (opened,) = codecs(logt.open(tmp_path / "index"))
-    assert (opened.measured, opened.depths) == (codec.measured, codec.depths)
-    np.testing.assert_array_equal(opened.curve.recall, codec.curve.recall)
+    assert (opened.measured.vectors, opened.measured.depths) == (codec.measured.vectors, codec.measured.depths)
+    np.testing.assert_array_equal(opened.measured.curve.recall, codec.measured.curve.recall)
 
 
 def test_compact_measures_an_index_that_grew_or_shrank(monkeypatch):
@@ -253,7 +255,7 @@ def test_compact_measures_an_index_that_grew_or_shrank(monkeypatch):
     monkeypatch.setattr("logt.lists.method.may_pause", lambda *_: False)
 
     def measured_with():
-        return {codec.measured for codec in codecs(index)}
+        return {codec.measured.vectors for codec in codecs(index)}
 
     index.add(X[2000:])
     assert measured_with() == {2000}
@@ -276,10 +278,10 @@ def test_small_collections_have_depths_and_a_single_vector_the_usual_ones():
     small = built(1 + 0.3 * rng.standard_normal((800, 320)))
     (segment,) = small._snapshot.segments
     assert segment.flat
-    assert segment.codec.depths.few > CandidateDepths().few
+    assert segment.codec.measured.depths.few > CandidateDepths().few
     small.remove(np.arange(799))
     small.tune()
-    assert codecs(small)[0].depths == CandidateDepths()
+    assert codecs(small)[0].measured.depths == CandidateDepths()
 
 
 def test_tuning_measures_with_the_depths_that_it_finds():
@@ -294,9 +296,9 @@ def test_tuning_measures_with_the_depths_that_it_finds():
 
 def test_tuning_by_queries_replaces_the_curve(normal, tmp_path):
     index = copy.copy(normal[2])
-    before = codecs(index)[0].curve
+    before = codecs(index)[0].measured.curve
     points = index.tune(np.ones((20, 48)) + normal[1][:20] / 9)
-    after = codecs(index)[0].curve
+    after = codecs(index)[0].measured.curve
     assert (after.recall != before.recall).any()
     assert [point.effort for point in points] == [*RecallCurve.EFFORTS, 1]
     assert points[-1].recall == points[-1].recall_100 == points[-1].recall_1000 == pytest.approx(1)
@@ -304,7 +306,7 @@ def test_tuning_by_queries_replaces_the_curve(normal, tmp_path):
     index.save(tmp_path / "index")
     reader = logt.open(tmp_path / "index")
     assert len(reader.tune(normal[1][:20])) == len(points)  # reports, and changes nothing
-    assert (codecs(reader)[0].curve.recall == after.recall).all()
+    assert (codecs(reader)[0].measured.curve.recall == after.recall).all()
     with pytest.raises(InvalidInputError, match="no rows"):
         index.tune(np.empty((0, 48)))
     with pytest.raises(InvalidInputError, match="inverted lists"):
@@ -344,10 +346,10 @@ def test_tuning_by_queries_measures_all_codecs_together():
     others = (rng.standard_normal((3000, 96)) * (np.arange(96) >= 48)).astype("f4")
     index = built(clusters)
     index.add(others)
-    before = [codec.curve.effort(0.9, 10) for codec in codecs(index)]
+    before = [codec.measured.curve.effort(0.9, 10) for codec in codecs(index)]
     assert len(before) == 2
     index.tune(Q)
-    curves = [codec.curve for codec in codecs(index)]
+    curves = [codec.measured.curve for codec in codecs(index)]
     assert all((curve.recall == curves[0].recall).all() for curve in curves)
     assert curves[0].effort(0.9, 10) < 0.5 * max(before)
     assert shared(index, Q, recall=0.9) > 0.85
@@ -356,7 +358,7 @@ def test_tuning_by_queries_measures_all_codecs_together():
     index.compact()
     index.tune(Q)
     assert any(s.flat for s in index._snapshot.segments)
-    assert max(codec.curve.effort(0.9, 10) for codec in codecs(index)) < 0.5 * max(before)
+    assert max(codec.measured.curve.effort(0.9, 10) for codec in codecs(index)) < 0.5 * max(before)
 
 
 def test_the_method_sets_the_default(normal):
@@ -423,10 +425,10 @@ def test_queries_unlike_the_collection_have_a_level(clustered):
         *_, counts = searcher.search(unit, 10, searcher.limits(Probe(), 10))
         levels[kind] = counts[:, 4]
         cosines = codec.cosines(unit, distances=True)
-        expected = (cosines[:, None] < np.array(codec.likeness)).sum(axis=1)
+        expected = (cosines[:, None] < np.array(codec.measured.likeness)).sum(axis=1)
         best = searcher.search(unit, 1, searcher.limits(Probe(1.0), 1))[0][:, 0]
         nearness = best / np.square(unit - codec.mean).sum(axis=1)
-        told = (nearness[:, None] < np.array(codec.nearness)).sum(axis=1)
+        told = (nearness[:, None] < np.array(codec.measured.nearness)).sum(axis=1)
         assert (counts[:, 4] == np.maximum(expected, told)).mean() > 0.95  # kernels round queries
     assert levels["like"].mean() < 0.4
     assert levels["random"].mean() > 1.9

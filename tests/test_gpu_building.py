@@ -134,7 +134,7 @@ def test_full_reads_on_a_device_measure_the_same_recall():
     usual = calibrate(segments, None, np.random.default_rng(0), index._workers(1))
     searcher = DeviceSearcher(Device(DEVICE), segments, "cosine")
     there = calibrate(segments, None, np.random.default_rng(0), index._workers(1), full=searcher)
-    np.testing.assert_allclose(there[0].codec.curve.recall, usual[0].codec.curve.recall, atol=0.01)
+    np.testing.assert_allclose(there[0].codec.measured.curve.recall, usual[0].codec.measured.curve.recall, atol=0.01)
 
 
 def test_ids_that_do_not_increase_and_a_new_start(tmp_path):

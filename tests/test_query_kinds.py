@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 import logt
 from logt.cli.main import app
 from logt.errors import InvalidInputError
-from logt.lists.query_kinds import kinds_from_arrays, kinds_to_arrays
+from logt.lists.measured import measured_from_arrays, measured_to_arrays
 
 
 @pytest.fixture(scope="module")
@@ -108,24 +108,27 @@ def test_an_unknown_kind_is_refused_with_the_known_ones(index, texts, vectors):
 @pytest.mark.parametrize(
     "change",
     [
-        {"kind_names": np.frombuffer(b"a\na", np.uint8)},
-        {"kind_names": np.frombuffer(b"\xff\na", np.uint8)},
-        {"kind_numbers": np.zeros(9, np.float32)},
-        {"kind_numbers": np.full(16, np.nan, np.float32)},
-        {"kind_recall": np.full((12, 12), 2, np.float32)},
-        {"kind_recall": np.zeros((11, 12), np.float32)},
+        {"kinds": np.frombuffer(b"a\na", np.uint8)},
+        {"kinds": np.frombuffer(b"\xff\na", np.uint8)},
+        {"measured_bounds": np.ones((2, 7), np.float32)},
+        {"measured_bounds": np.full((3, 7), np.nan, np.float32)},
+        {"measured_counts": np.full((3, 2), -1)},
+        {"measured_counts": np.full((3, 2), 1 << 24)},
+        {"measured_recall": np.full((18, 12), 2, np.float32)},
+        {"measured_recall": np.zeros((17, 12), np.float32)},
     ],
 )
 def test_impossible_kinds_are_refused(index, texts, change):
     for name in "ab":
         index.tune(texts[:50], name=name)
     codec = index._snapshot.segments[0].codec
-    arrays = kinds_to_arrays(codec.kinds)
-    again = kinds_from_arrays(arrays)
-    assert list(again) == ["a", "b"]
+    arrays = measured_to_arrays(codec.measured, codec.kinds)
+    usual, again = measured_from_arrays(arrays)
+    assert (usual.vectors, list(again)) == (codec.measured.vectors, ["a", "b"])
     np.testing.assert_array_equal(again["b"].curve.recall, codec.kinds["b"].curve.recall)
-    with pytest.raises(ValueError, match=r"kind|curve|depths|decode|NaN"):
-        kinds_from_arrays({**arrays, **change})
+    assert again["b"].linked is None
+    with pytest.raises(ValueError, match=r"measured|curve|depths|decode|NaN"):
+        measured_from_arrays({**arrays, **change})
 
 
 def test_the_commands(index, texts, tmp_path):

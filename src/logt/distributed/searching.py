@@ -354,8 +354,9 @@ class _Search:
             totals = [sum(same[1:], same[0]) for same in zip(*each, strict=True)]
             count = sum(int(total.visible.sum()) + total.scanned for total in totals)
         refine = any(codec.refine for codec in outline.codecs)
-        depths = CandidateDepths.total(codec.depths for codec in outline.codecs) if refine else None
-        curves = [codec.curve for codec in outline.codecs if codec.curve]
+        measured = [codec.measured for codec in outline.codecs]
+        depths = CandidateDepths.total(known.depths for known in measured) if refine else None
+        curves = [known.curve for known in measured if known.curve]
         limits = search_limits(probe, k, depths, curves, self.state.curves if filters is None else None)
         k = min(k, count)
         limits = limits._replace(candidates=max(k, limits.candidates))

@@ -141,7 +141,9 @@ class CudaKernels:
         out = cupy.empty(len(whole), cupy.int8)
         numbers = np.int64(products.shape[1]), lists.unit_norm, whole, np.int64(whole.shape[1])
         if len(out):
-            _kernel("levels")((len(out),), (256,), (products, *numbers, *map(np.float32, lists.codec.likeness), out))
+            _kernel("levels")(
+                (len(out),), (256,), (products, *numbers, *map(np.float32, lists.codec.measured.likeness), out)
+            )
         return out
 
     def plan(

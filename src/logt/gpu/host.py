@@ -129,7 +129,7 @@ class HostKernels:
         """Return how many bounds of the codec's likeness are above the largest cosine with a memory vector."""
         norms = np.maximum(np.linalg.norm(whole, axis=1), np.float32(1e-30))
         cosine = (products / lists.unit_norm).max(axis=1) / norms
-        below = ~(cosine[:, None] >= np.array(lists.codec.likeness, np.float32))
+        below = ~(cosine[:, None] >= np.array(lists.codec.measured.likeness, np.float32))
         return np.asarray(below.sum(axis=1), np.int8)
 
     def plan(

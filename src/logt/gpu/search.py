@@ -175,7 +175,7 @@ class DeviceSearcher:
         self._curves: list[RecallCurve] | None = None  # measured when they are needed
         self._measuring = threading.Lock()
         refine = any(part.refinement is not None for part in self.parts)
-        self.depths = CandidateDepths.total(codec.depths for codec in codecs) if refine else None
+        self.depths = CandidateDepths.total(codec.measured.depths for codec in codecs) if refine else None
         self.count = sum(segment.count for segment in segments)
 
     @property

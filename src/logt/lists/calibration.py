@@ -15,7 +15,7 @@ from logt._internal.types import Array, Floats, Ids
 from logt.graph.stored_graph import StoredGraph
 from logt.lists.codec import Codec
 from logt.lists.inverted_lists import CandidateDepths, Probe
-from logt.lists.query_kinds import NEAR, QueryKind
+from logt.lists.measured import NEAR
 from logt.lists.search import ListSearcher
 from logt.lists.segment import ListSegment, by_codec
 from logt.lists.shards import Candidates
@@ -169,7 +169,7 @@ def calibrate(
     if Q is not None and not all(segment.flat for segment in segments):
         everything = [replace(s, codec=codecs[id(s.codec)]) for s in segments]
         curve = _curve(everything, Q, None, workers, share=share)
-        codecs = {key: replace(codec, curve=curve) for key, codec in codecs.items()}
+        codecs = {key: _with(codec, curve=curve) for key, codec in codecs.items()}
     return tuple(s if codecs[id(s.codec)] is s.codec else replace(s, codec=codecs[id(s.codec)]) for s in segments)
 
 
@@ -187,7 +187,7 @@ def calibrate_changed(
 
 def _has_changed(same: Sequence[ListSegment]) -> bool:
     """Return whether the codec of some segments was measured with many more or fewer vectors."""
-    count, measured = sum(segment.count for segment in same), same[0].codec.measured
+    count, measured = sum(segment.count for segment in same), same[0].codec.measured.vectors
     return measured > 0 and count > 0 and not measured / CHANGED < count < measured * CHANGED
 
 
@@ -202,7 +202,7 @@ def calibrate_graph(
 
     Where the codecs were measured with given queries, the curve is left as it is until queries are given again.
     """
-    tuned = any(segment.codec.tuned for segment in segments)
+    tuned = any(segment.codec.measured.tuned for segment in segments)
     if all(segment.flat for segment in segments) or (Q is None and tuned):
         return graph
     own = None
@@ -221,15 +221,13 @@ def calibrate_kind(
 ) -> tuple[ListSegment, ...]:
     """Return the segments whose codecs also know the accuracy for queries of a kind; other searches do not change."""
     tuned = calibrate(segments, Q, rng, workers)
-    usual, k = RecallCurve(np.ones((len(RecallCurve.KS), len(RecallCurve.EFFORTS)), np.float32)), 0
-    linked = usual
+    linked, k = None, 0
     if graph is not None:
-        measured = calibrate_graph(tuned, graph, Q, rng, workers).recall
-        linked, k = (RecallCurve(measured), graph.k) if measured.size else (usual, 0)
+        recall = calibrate_graph(tuned, graph, Q, rng, workers).recall
+        linked, k = (RecallCurve(recall), graph.k) if recall.size else (None, 0)
     known = {}
     for before, after in zip(segments, tuned, strict=True):
-        codec = after.codec
-        kind = QueryKind(codec.likeness, codec.nearness, codec.curve or usual, codec.depths, linked, k)
+        kind = after.codec.measured._replace(linked=linked, neighbors=k)
         known[id(before.codec)] = replace(before.codec, kinds={**before.codec.kinds, name: kind})
     return tuple(replace(segment, codec=known[id(segment.codec)]) for segment in segments)
 
@@ -310,22 +308,28 @@ def _measured(
     flat = all(segment.flat for segment in segments)
     if flat and not codec.refine:
         return codec
-    measured = 0
+    vectors = 0
     if Q is None:
         Q, own = sample_vectors(segments, _QUERIES, rng)
-        measured = round(sum(segment.count for segment in segments) / share)
+        vectors = round(sum(segment.count for segment in segments) / share)
     found = read_all(segments, Q, own, workers, full)
-    likeness = _likeness(segments, Q, own=own is not None)
-    codec = replace(codec, measured=measured, likeness=likeness, nearness=_nearness(segments, Q, found))
+    likeness, nearness = _likeness(segments, Q, own=own is not None), _nearness(segments, Q, found)
+    codec = _with(codec, vectors=vectors, likeness=likeness, nearness=nearness)
     if codec.refine:
-        codec = replace(codec, depths=measure_depths(found, share)._replace(reach=codec.depths.reach))
+        depths = measure_depths(found, share)._replace(reach=codec.measured.depths.reach)
+        codec = _with(codec, depths=depths)
         if own is not None and not flat:
             same = [replace(s, codec=codec) for s in segments]
-            codec = replace(codec, depths=codec.depths._replace(reach=_best_reach(same, Q, own, found, workers)))
+            codec = _with(codec, depths=depths._replace(reach=_best_reach(same, Q, own, found, workers)))
     if flat or own is None:  # everything is scanned at any effort; or the queries are measured in all segments
         return codec
     measured_now = [replace(s, codec=codec) for s in segments]
-    return replace(codec, curve=_curve(measured_now, Q, own, workers, share=share, full=full))
+    return _with(codec, curve=_curve(measured_now, Q, own, workers, share=share, full=full))
+
+
+def _with(codec: Codec, **measured: Any) -> Codec:
+    """Return a codec of which more was measured."""
+    return replace(codec, measured=codec.measured._replace(**measured))
 
 
 def _likeness(segments: Sequence[ListSegment], Q: Floats, *, own: bool) -> tuple[float, float]:

@@ -20,14 +20,12 @@ from logt._internal.arrays import unit_dtype
 from logt._internal.int8 import to_int8
 from logt._internal.kmeans import group_means, kmeans
 from logt._internal.nearest import UnitFinder
-from logt._internal.recall_curve import RecallCurve
 from logt._internal.threads import SERIAL, Workers, split_range
 from logt._internal.types import Array, Floats, Ids
 from logt._internal.validation import check_array
 from logt.lists.book import book_bytes, pack_book, unpack_book
-from logt.lists.inverted_lists import CandidateDepths
+from logt.lists.measured import Measured, measured_from_arrays, measured_to_arrays
 from logt.lists.pursuit import NearestPursuit
-from logt.lists.query_kinds import NEAR, QueryKind, kinds_from_arrays, kinds_to_arrays
 from logt.lists.residual import Bands, signs
 from logt.lists.unit_groups import group_units, group_vectors, units_to_compare
 
@@ -42,10 +40,8 @@ _FLOATS = (
     "list_bias",
     "unit_norm",
     "captured",
-    "likeness",
-    "nearness",
 )
-_NUMBERS = ("entries", "refine", "normalized", "measured", "compared")
+_NUMBERS = ("entries", "refine", "normalized", "compared")
 _SAMPLE = 8192  # vectors that deviations are computed from
 _TINY = 1e-37  # instead of a norm of 0, or its square
 
@@ -94,13 +90,8 @@ class Codec:
     units. group_starts: the units of group g are group_starts[g]:group_starts[g + 1]; [0] if there are no groups.
     compared: units of the best groups that a search compares with a query, at least. entries: L. refine: a refinement
     is kept. normalized: vectors have norm 1, as under cosine. captured: the energy of vectors that the memory vectors
-    capture, 0 if unknown. likeness: a query whose largest cosine with a memory vector is less than the first number
-    is unlike the collection, and more so if it is less than the second. nearness: the same for the best score that
-    the first round of a search finds, in units of ‖q − mean‖², or ‖q‖ under inner product; NEAR if unknown. curve:
-    the accuracy of searches by effort, if it was measured. depths: how far down the ranking by codes the nearest
-    vectors are. measured: the number of vectors that likeness, nearness, curve and depths were measured with, 0 if
-    unknown, or if queries were given for it. kinds: likeness, nearness, curve and depths for queries of some kind, by
-    its name.
+    capture, 0 if unknown. measured: what was measured of searches. kinds: the same for queries of some kind, by its
+    name.
     """
 
     mean: Floats
@@ -117,24 +108,12 @@ class Codec:
     normalized: bool
     compared: int = 0
     captured: float = 0.0
-    likeness: tuple[float, float] = (-1.0, -1.0)
-    nearness: tuple[float, float] = (NEAR, NEAR)
-    curve: RecallCurve | None = None
-    depths: CandidateDepths = field(default_factory=CandidateDepths)
-    measured: int = 0
-    kinds: Mapping[str, QueryKind] = field(default_factory=dict)
+    measured: Measured = field(default_factory=Measured)
+    kinds: Mapping[str, Measured] = field(default_factory=dict)
 
-    @property
-    def tuned(self) -> bool:
-        """Whether the curve was measured with given queries."""
-        return self.curve is not None and not self.measured
-
-    def of_kind(self, name: str | None) -> Codec:
-        """Return the codec as it is used for queries of a kind: as it is, if it does not know the kind."""
-        kind = None if name is None else self.kinds.get(name)
-        if kind is None:
-            return self
-        return replace(self, likeness=kind.likeness, nearness=kind.nearness, curve=kind.curve, depths=kind.depths)
+    def of_kind(self, name: str | None) -> Measured:
+        """Return what was measured with queries of a kind, or with the usual ones if the codec does not know it."""
+        return self.measured if name is None else self.kinds.get(name, self.measured)
 
     # ----------------------------------------------------------------------------------------------- training
 
@@ -359,11 +338,7 @@ class Codec:
             "group_starts": self.group_starts,
             "numbers": np.array([getattr(self, name) for name in _NUMBERS], np.int64),
             "captured": np.array([self.captured], np.float32),
-            "likeness": np.array(self.likeness, np.float32),
-            "nearness": np.array(self.nearness, np.float32),
-            "curve": np.empty((0, 0), np.float32) if self.curve is None else self.curve.recall,
-            "depths": np.array(self.depths, np.float32),
-            **kinds_to_arrays(self.kinds),
+            **measured_to_arrays(self.measured, self.kinds),
         }
 
     @classmethod
@@ -386,8 +361,6 @@ class Codec:
             or bits.min() < 0
             or bits.max() < 1
             or len(given["captured"]) != 1
-            or len(given["likeness"]) != 2
-            or len(given["nearness"]) != 2
             or len(numbers) != len(_NUMBERS)
         ):
             raise ValueError("the codec has impossible numbers")
@@ -399,7 +372,8 @@ class Codec:
         ends = starts[[0, -1]].tolist() if len(starts) else []
         if ends not in ([0, 0], [0, units]) or (starts[1:] <= starts[:-1]).any():
             raise ValueError("the groups do not hold each unit once")
-        entries, refine, normalized, measured, compared = numbers.tolist()
+        entries, refine, normalized, compared = numbers.tolist()
+        measured, kinds = measured_from_arrays(arrays)
         return cls(
             bands=Bands(order, size, bits, given.pop("deviation")),
             book=book,
@@ -408,18 +382,17 @@ class Codec:
             refine=bool(refine),
             normalized=bool(normalized),
             captured=float(given.pop("captured")[0]),
-            likeness=tuple(given.pop("likeness").tolist()),
-            nearness=tuple(given.pop("nearness").tolist()),
-            curve=RecallCurve.from_array(arrays["curve"]) if arrays["curve"].size else None,
-            depths=CandidateDepths.from_array(arrays["depths"]),
             measured=measured,
-            kinds=kinds_from_arrays(arrays),
+            kinds=kinds,
             compared=min(max(compared, 0), units),
             **given,
         )
 
-    def add_to(self, searcher: _kernels.ListSearcher, *, distances: bool) -> int:
-        """Add the codec to a searcher and return its number there; with `distances`, lists are ranked by distance."""
+    def add_to(self, searcher: _kernels.ListSearcher, measured: Measured, *, distances: bool) -> int:
+        """Add the codec to a searcher and return its number there.
+
+        measured: with the kind of queries to search for. distances: rank lists by distance.
+        """
         bands = self.bands
         columns = (bands.starts, bands.size, bands.bits, bands.deviation, self.book_deviation)
         return searcher.add_codec(
@@ -434,8 +407,8 @@ class Codec:
             self.unit_norm,
             self.group_starts,
             self.compared,
-            np.array(self.likeness, np.float32),
-            np.array(self.nearness, np.float32),
+            np.array(measured.likeness, np.float32),
+            np.array(measured.nearness, np.float32),
             *bands.code_bytes,
         )
 

@@ -196,7 +196,8 @@ def _live_rows(segment: ListSegment) -> tuple[Floats, Ids]:
 def _scanned(segment: ListSegment, probe: Probe, share: float) -> float:
     """Return the operations of one query in the lists of a segment; `share` is its share of all vectors."""
     codec, M = segment.codec, segment.codec.units
-    limits = probe.limits(1, depths=None, curves=[codec.curve] if codec.curve else [])
+    curve = codec.measured.curve
+    limits = probe.limits(1, depths=None, curves=[curve] if curve else [])
     lists = M if limits.everything else min(limits.nprobe or M**limits.lists, M)
     rows = min(len(segment), max(len(segment) * lists / M, limits.least * share))
     if segment.flat:

@@ -63,17 +63,17 @@ class ListSearcher:
         self.distances: bool = any(len(segment.bias) for segment in segments)
         refine = any(len(segment.refinement_scale) for segment in segments)
         used = [codec.of_kind(like) for codec in self.codecs]
-        self.curves: list[RecallCurve] = [codec.curve for codec in used if codec.curve]
+        self.curves: list[RecallCurve] = [measured.curve for measured in used if measured.curve]
         self._like = like
-        depths = (codec.depths for codec in used)
+        depths = (measured.depths for measured in used)
         self.depths: CandidateDepths | None = CandidateDepths.total(depths) if refine else None
         self.count: int = 0
         self._listed: dict[int, Codec] = {}  # codecs whose lists are read one by one
         self._efforts: dict[bool, Floats] = {}
         self.graph_bytes: int = 0
         numbers = {
-            id(codec): kind.add_to(self._searcher, distances=self.distances)
-            for codec, kind in zip(self.codecs, used, strict=True)
+            id(codec): codec.add_to(self._searcher, measured, distances=self.distances)
+            for codec, measured in zip(self.codecs, used, strict=True)
         }
         for number, segment in enumerate(segments):
             self.count += self._add(segment, numbers[id(segment.codec)], None if visible is None else visible[number])
@@ -137,7 +137,7 @@ class ListSearcher:
         if self._like is None:
             return [RecallCurve(graph.recall)] if graph.recall.size else []
         kinds = [codec.kinds[self._like] for codec in self.codecs if self._like in codec.kinds]
-        return [kind.linked for kind in kinds if kind.neighbors == graph.k]
+        return [kind.linked for kind in kinds if kind.linked and kind.neighbors == graph.k]
 
     def efforts(self, *, linked: bool) -> Floats:
         """Return the effort at which a search reads 0, 1, ... lists, if it does so in one round."""

@@ -1,0 +1,85 @@
+"""What was measured of searches with a codec: with vectors of the collection, and with kinds of queries by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from logt._internal.recall_curve import RecallCurve
+from logt._internal.types import Array
+from logt._internal.validation import check_array
+from logt.lists.inverted_lists import CandidateDepths
+
+NEAR = -3e38
+"""A bound of `nearness` that no score is below."""
+
+_UNKNOWN = np.full((len(RecallCurve.KS), len(RecallCurve.EFFORTS)), -1, np.float32)  # as stored
+
+
+class Measured(NamedTuple):
+    """What was measured of searches.
+
+    likeness: a query whose largest cosine with a memory vector is less than the first number is unlike the queries
+    that were measured, and more so if it is less than the second. nearness: the same for the best score that the
+    first round of a search finds, in units of ‖q − mean‖², or ‖q‖ under inner product; NEAR if unknown. depths: how
+    far down the ranking by codes the nearest vectors are. curve: the accuracy of searches by effort, if it was
+    measured. linked: the same on a neighbor graph of `neighbors` neighbors per vector; 0 if there was none. vectors:
+    the size of the collection, whose vectors were the queries; 0 if unknown, or if queries were given.
+    """
+
+    likeness: tuple[float, float] = (-1.0, -1.0)
+    nearness: tuple[float, float] = (NEAR, NEAR)
+    depths: CandidateDepths = CandidateDepths()
+    curve: RecallCurve | None = None
+    linked: RecallCurve | None = None
+    neighbors: int = 0
+    vectors: int = 0
+
+    @property
+    def tuned(self) -> bool:
+        """Whether the curve was measured with given queries."""
+        return self.curve is not None and not self.vectors
+
+
+def measured_to_arrays(usual: Measured, kinds: Mapping[str, Measured]) -> dict[str, Array]:
+    """Return the arrays to store: of the usual queries, and of each kind."""
+    rows = (usual, *kinds.values())
+    curves = [_UNKNOWN if curve is None else curve.recall for m in rows for curve in (m.curve, m.linked)]
+    return {
+        "kinds": np.frombuffer("\n".join(kinds).encode(), np.uint8),
+        "measured_bounds": np.array([(*m.likeness, *m.nearness, *m.depths) for m in rows], np.float32),
+        "measured_counts": np.array([(m.neighbors, m.vectors) for m in rows], np.int64),
+        "measured_recall": np.concatenate(curves),
+    }
+
+
+def measured_from_arrays(arrays: Mapping[str, Array]) -> tuple[Measured, dict[str, Measured]]:
+    """Return (what was measured with the usual queries, and with each kind); raise ValueError if it is impossible."""
+    text = bytes(check_array(arrays["kinds"], np.uint8, 1)).decode()  # UnicodeDecodeError is a ValueError
+    names = text.split("\n") if text else []
+    bounds = check_array(arrays["measured_bounds"], np.float32, 2)
+    counts = check_array(arrays["measured_counts"], np.int64, 2)
+    recall = check_array(arrays["measured_recall"], np.float32, 2)
+    rows = 1 + len(names)
+    if (
+        len(set(names)) != len(names)
+        or (bounds.shape, counts.shape) != ((rows, 7), (rows, 2))
+        or len(recall) != 2 * len(_UNKNOWN) * rows
+        or (counts < 0).any()
+        or (counts[:, 0] >= 1 << 24).any()
+    ):
+        raise ValueError("what was measured of searches does not fit together")
+    usual, *kinds = map(_from_numbers, bounds, counts.tolist(), np.split(recall, rows))
+    return usual, dict(zip(names, kinds, strict=True))
+
+
+def _from_numbers(bounds: Array, counts: Sequence[int], curves: Array) -> Measured:
+    some, few, near, nearest = bounds[:4].tolist()
+    plain, linked = (_known(np.ascontiguousarray(curve)) for curve in np.split(curves, 2))
+    return Measured((some, few), (near, nearest), CandidateDepths.from_array(bounds[4:]), plain, linked, *counts)
+
+
+def _known(recall: Array) -> RecallCurve | None:
+    return None if np.array_equal(recall, _UNKNOWN) else RecallCurve.from_array(recall)
