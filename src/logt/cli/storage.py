@@ -152,6 +152,12 @@ def open_vectors(path: Path) -> Iterator[Index]:
             yield opened
 
 
+def open_checked(path: Path) -> Index:
+    """Open an index, or the vectors of an index of photos after a check of all its bytes."""
+    photos = photo_index(path)
+    return Index.open(path) if photos is None else checked_photos(photos)[1]
+
+
 def print_report(values: dict[str, Any], as_json: bool) -> None:
     """Print what an index holds and costs, and other values."""
     if as_json:
