@@ -41,17 +41,12 @@ function kind() {
 // Show in new cards which photos are selected.
 export function syncSelection(root) {
   if (!bar) return; // an index without photos
-  for (const box of $$("[data-select]", root)) show(box, selections[kind()].has(box.closest(".card").dataset.id));
-  update();
-}
-
-function show(box, selected) {
-  box.checked = selected;
-  box.closest(".card").classList.toggle("selected", selected);
-}
-
-function update() {
   const chosen = selections[kind()];
+  for (const box of $$("[data-select]", root)) {
+    const card = box.closest(".card");
+    box.checked = chosen.has(card.dataset.id);
+    card.classList.toggle("selected", box.checked);
+  }
   bar.hidden = !chosen.size;
   document.body.classList.toggle("selecting", chosen.size > 0);
   $("#selection-count").textContent = `${count(chosen.size, "photo")} ${kind() === "delete" ? "to delete" : "selected"}`;
@@ -77,7 +72,7 @@ async function toggle(box, range) {
 // Return the ids from the card that was clicked last to that of a box; of this one alone if there is no other.
 async function idsInRange(from, box) {
   const to = box.closest(".card");
-  if (to.closest("#virtual") && virtualGrid?.has(from)) {
+  if (virtualGrid && from) {
     const numbers = [from, to].map((card) => Number(card.dataset.number)).sort((a, b) => a - b);
     return virtualGrid.idsBetween(...numbers).catch(() => [to.dataset.id]);
   }
