@@ -40,7 +40,7 @@ photo_vectors.FINAL_COUNT = 20
 extraction.read_photo = lambda path, side: (read_image(path, side=side), read_details(path))  # no other processes
 places = {"saving": (Index, "save"), "whitening": (indexer.IndexFolder, "write_whitening"),
           "manifest": (indexer.PhotoManifest, "write"), "catalog": (Catalog, "mark_indexed"),
-          "relearning": (Catalog, "start_relearning")}
+          "relearning": (Catalog, "clear")}
 for step in plan:
     child = os.fork()
     if not child:

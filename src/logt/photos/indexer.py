@@ -143,7 +143,7 @@ class _Run:
                     check_run(catalog, scan, folders, relearn=relearn, moved=moved)
                 _write_folders(manifest, index)
                 if relearn and catalog.relearning != manifest.to_json():  # otherwise resume it
-                    catalog.start_relearning(manifest.to_json())
+                    catalog.clear(manifest.to_json())
                 vectors = PhotoVectors(index, catalog, manifest, loaded.output.whiten, self.workers.threads)
                 indexer = _Indexer(photo_folder, catalog, loaded, vectors, self.workers, self.extract)
                 return indexer.run(scan, recognized), loaded
