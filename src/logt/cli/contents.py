@@ -23,12 +23,13 @@ from logt.cli.console import (
     refuse_existing,
     say,
 )
-from logt.cli.storage import open_checked, photo_index, print_report
+from logt.cli.storage import open_checked, print_report
 from logt.cli.vectors import IdColumn, NoIds, VectorColumn, describe_table, id_choice, read_table_of
 from logt.datasets.ground_truth import read_text
 from logt.errors import InvalidInputError
 from logt.graph.neighbor_graph import NeighborGraph, edge_rows
 from logt.index import Index, stored_or_new_graph
+from logt.photos.index_folder import photo_index
 
 _BLOCK = 1 << 16  # vectors in memory at a time
 

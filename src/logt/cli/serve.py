@@ -16,8 +16,7 @@ import typer
 from logt._internal.extras import needs_extra
 from logt.cli.console import Device, MovedModel, Ray, count_of, err, refuse_unused, say
 from logt.errors import InvalidInputError, MissingExtraError
-from logt.photos.index_folder import find_index
-from logt.photos.manifest import MANIFEST_FILE as PHOTO_MANIFEST
+from logt.photos.index_folder import photo_index
 from logt.server.access import is_loopback
 from logt.server.collection import BaseCollection
 from logt.server.device_collection import DeviceCollection
@@ -80,7 +79,7 @@ def serve(
 ) -> None:
     """Serve an index over HTTP. Includes a web page for photos and a JSON API."""
     changing = {"--allow-upload": allow_upload, "--allow-changes": allow_changes, "--watch": watch}
-    is_photos = not is_url(index) and (find_index(Path(index)) / PHOTO_MANIFEST).is_file()
+    is_photos = photo_index(index) is not None
     for option, is_given in {**changing, "--allow-download": allow_download, "--model": model}.items():
         if is_given and read_only and option in changing:
             raise InvalidInputError(f"--read-only and {option} cannot be combined")
@@ -141,8 +140,7 @@ def serve(
 
 def _check_indexed(path: Path) -> None:
     """Raise if a folder holds no index; it may be one of photos that were not indexed yet."""
-    found = find_index(path)
-    if path.is_dir() and not any((found / name).exists() for name in (PHOTO_MANIFEST, MANIFEST)):
+    if path.is_dir() and photo_index(path) is None and not (path / MANIFEST).exists():
         raise InvalidInputError(
             f"{path} holds no index. If it is a folder of photos, index it first: logt images index {path}"
         )

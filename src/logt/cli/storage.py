@@ -14,8 +14,8 @@ from logt.cli.console import AnyIndexPath, AsJson, Overwrite, Threads, count_of,
 from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.photos.backup import copy_photo_index
-from logt.photos.index_folder import DEFAULT_NAME, IndexFolder, find_index
-from logt.photos.manifest import MANIFEST_FILE, PhotoManifest
+from logt.photos.index_folder import DEFAULT_NAME, IndexFolder, photo_index
+from logt.photos.manifest import PhotoManifest
 from logt.results import Report
 from logt.storage.backup import copy_index
 from logt.storage.locations import RemoteLocation, is_url
@@ -194,14 +194,6 @@ def _amount(loss: Loss) -> str:
     if loss.vectors is None:
         return ", number of vectors not known"
     return f", {count_of(loss.vectors, 'vector')}" if loss.vectors else ""
-
-
-def photo_index(place: str | Path) -> IndexFolder | None:
-    """Return the index of photos at a path, or None if there is none."""
-    if is_url(place):
-        return None
-    found = find_index(Path(place))
-    return IndexFolder(found.resolve()) if (found / MANIFEST_FILE).exists() else None
 
 
 def checked_photos(photos: IndexFolder) -> tuple[PhotoManifest, Index]:
