@@ -159,7 +159,6 @@ def test_searches_keep_the_filters(page, url):
 
 
 def test_selected_photos_are_exported(page, url, tmp_path):
-    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.goto(f"{url}?order=folder")
     boxes = page.locator("[data-select]")
     boxes.nth(0).click()
@@ -172,8 +171,6 @@ def test_selected_photos_are_exported(page, url, tmp_path):
         download.value.save_as(tmp_path / name)
     assert zipfile.ZipFile(tmp_path / "photos.zip").namelist() == expected
     assert (tmp_path / "photos.txt").read_text().splitlines() == expected
-    page.get_by_role("button", name="Copy list").click()
-    page.wait_for_function("async () => (await navigator.clipboard.readText()).split('\\n').length === 4")
     page.goto(f"{url}?id=scene+000/photo+0.jpg")  # the selection stays
     assert page.locator(".results .card.selected").count() == 2
     page.get_by_role("button", name="Clear", exact=True).click()

@@ -21,13 +21,13 @@ from logt.descriptors.image_io import NOT_AN_IMAGE
 from logt.errors import InvalidInputError
 from logt.photos.catalog import FAILED, Catalog, FileStamp
 from logt.photos.content import Recognized, read_contents, recognize
-from logt.photos.extraction import WHOLE, Extracted, ExtractElsewhere, extract_photo
+from logt.photos.extraction import Extracted, ExtractElsewhere, extract_photo
 from logt.photos.folder_scan import FolderScan, is_photo_name, is_raw_name, scan_folders
 from logt.photos.index_folder import DEFAULT_NAME, REGIONS, TEXT, IndexFolder, naming_the_way_out
 from logt.photos.manifest import PhotoManifest
 from logt.photos.photo_vectors import PhotoVectors
 from logt.photos.progress_file import published_progress
-from logt.photos.regions import BOXES
+from logt.photos.regions import boxes
 from logt.photos.removal_check import check_run
 
 _BLOCK_SIZE = 64  # photos recorded together: the work that is lost, at most, when a run is killed
@@ -302,8 +302,8 @@ class _Indexer:
         paths = [self.photo_folder / name for name in names]
         results: Sequence[Extracted | str]
         if self.extract is None:
-            workers, boxes = replace(self.workers, progress=report), BOXES if self.vectors.manifest.regions else WHOLE
-            results = workers.map(lambda path: extract_photo(path, self.model, boxes), paths, "indexing")
+            workers, parts = replace(self.workers, progress=report), boxes(self.vectors.manifest.regions)
+            results = workers.map(lambda path: extract_photo(path, self.model, parts), paths, "indexing")
         else:
             results = self.extract(self.vectors.manifest, self.vectors.index.path, paths)
             report("indexing", len(names), total)

@@ -15,7 +15,7 @@ from logt.index import Index
 from logt.photos.catalog import Catalog, FileStamp
 from logt.photos.index_folder import IndexFolder
 from logt.photos.manifest import PhotoManifest
-from logt.photos.regions import BOXES, upsert, vector_ids
+from logt.photos.regions import boxes, upsert, vector_ids
 
 FINAL_COUNT = 4096
 """A whitening learned from this many photos is final; one from fewer is learned again as the folder grows."""
@@ -141,7 +141,7 @@ class PhotoVectors:
 
     @property
     def _per_photo(self) -> int:
-        return len(BOXES) if self.manifest.regions else 1
+        return len(boxes(self.manifest.regions))
 
 
 def is_final(whitening: Whitening) -> bool:

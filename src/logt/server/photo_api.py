@@ -55,7 +55,7 @@ def _binary(media_type: str) -> dict[str, Any]:
 async def _search(request: Request, what: Examples, query: PhotoQuery) -> Response:
     service = get_service(request)
     found = await service.searches.search(what, query)
-    return await search_response(service, [found.hits], (found.describe_ms or 0.0) + found.search_ms)
+    return await search_response(service, [found.hits], found.describe_ms + found.search_ms)
 
 
 @search_route("/search/photo")

@@ -66,14 +66,14 @@ class Examples:
 
 @dataclass(frozen=True)
 class PhotoResults:
-    """The hits of a query; the time to compute its descriptor, None if that was not needed, and to search.
+    """The hits of a query; the time to compute its descriptor, 0 if that was not needed, and to search.
 
     limit: the score that unrelated photos rarely exceed, None if unknown.
     """
 
     hits: list[Hit]
     search_ms: float
-    describe_ms: float | None = None
+    describe_ms: float = 0.0
     limit: float | None = None
 
 
@@ -133,7 +133,7 @@ class PhotoSearch:
         is_known = stored is None or stored.index is photos.index
         if is_known and what.box is None and what.image is None and not what.text:
             known = await service.search_pool.run(search, service.upload_decoder)  # which is not used
-            return replace(known, describe_ms=stored.describe_ms if stored else None)
+            return replace(known, describe_ms=stored.describe_ms if stored else 0.0)
         is_indexed = stored is None and what.image is None
         decoder = service.photo_decoder if is_indexed else service.upload_decoder
         return await service.image_pool.run(decoder, search)

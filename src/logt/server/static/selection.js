@@ -88,18 +88,6 @@ function toList(ids) {
   return safe.map((id) => `${id}\n`).join("");
 }
 
-async function copy(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-  } catch { // not a secure context: http on another machine
-    const area = createElement("textarea", { value: text });
-    document.body.append(area);
-    area.select();
-    document.execCommand("copy");
-    area.remove();
-  }
-}
-
 function save(text) {
   const name = kind() === "delete" ? "delete.txt" : "photos.txt";
   const link = createElement("a", { download: name, href: URL.createObjectURL(new Blob([text], { type: "text/plain" })) });
@@ -118,7 +106,6 @@ export function initExport(grid) {
     if (!action) return;
     const ids = [...selections[kind()]];
     if (action === "save") save(toList(ids));
-    if (action === "copy") copy(toList(ids)).then(() => flash(event.target, "Copied"));
     if (action === "clear") { selections[kind()].clear(); syncSelection(document); }
   });
   $("#zip-form").addEventListener("submit", (event) => {
