@@ -167,7 +167,7 @@ def read_catalog(folder):
         catalog.replace_others({"a.mov": FileStamp(1, 2)})
         catalog.record([("z.jpg", FileStamp(1, 2), X[0], ImageDetails(1, 1, ""))])
         catalog.remove(["a.png"])
-        catalog.start_relearning("{}")
+        catalog.clear("{}")
         catalog.mark_indexed("x", drop_descriptors=True)
         catalog.forget_removed()
         catalog.forget_vectors()

@@ -12,7 +12,7 @@ from PIL import Image
 from logt._internal.subprocess_worker import Child
 from logt.descriptors import Model
 from logt.errors import InvalidInputError
-from logt.photos import Photos, extraction, indexer, update
+from logt.photos import Photos, extraction, indexer, photo_vectors, update
 from logt.photos.manifest import MANIFEST_FILE
 from logt.photos.progress_file import published_progress
 
@@ -208,7 +208,7 @@ def test_an_index_outside_the_folder_and_a_folder_that_is_moved(album, small, tm
 
 
 def test_a_whitening_from_few_photos_is_learned_again_and_one_from_many_is_final(tmp_path, small, monkeypatch):
-    monkeypatch.setattr(indexer, "FINAL_COUNT", 8)
+    monkeypatch.setattr(photo_vectors, "FINAL_COUNT", 8)
     learned = []
     for count in (4, 5, 7, 9, 30):
         for seed in range(count):
@@ -235,7 +235,7 @@ def test_the_neighbor_graph_stays_when_photos_are_added_and_the_whitening_is_lea
 
 
 def test_photos_of_a_long_run_are_searchable_before_its_end(tmp_path, small, monkeypatch):
-    monkeypatch.setattr(indexer, "FINAL_COUNT", 10)
+    monkeypatch.setattr(photo_vectors, "FINAL_COUNT", 10)
     monkeypatch.setattr(indexer, "_BLOCK_SIZE", 5)
     for seed in range(40):
         draw(tmp_path / f"{seed}.png", seed)

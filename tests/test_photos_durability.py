@@ -23,7 +23,7 @@ KILLED = """
 import json, os, signal, sys
 import onnxruntime
 from logt.photos import update
-from logt.photos import extraction, indexer
+from logt.photos import extraction, indexer, photo_vectors
 from logt.photos.catalog import Catalog
 from logt.descriptors.image_io import read_details, read_image
 from logt.index import Index
@@ -36,11 +36,11 @@ def after(owner, name):
         die()
     setattr(owner, name, call)
 indexer._BLOCK_SIZE = 8
-indexer.FINAL_COUNT = 20
+photo_vectors.FINAL_COUNT = 20
 extraction.read_photo = lambda path, side: (read_image(path, side=side), read_details(path))  # no other processes
 places = {"saving": (Index, "save"), "whitening": (indexer.IndexFolder, "write_whitening"),
           "manifest": (indexer.PhotoManifest, "write"), "catalog": (Catalog, "mark_indexed"),
-          "relearning": (Catalog, "start_relearning")}
+          "relearning": (Catalog, "clear")}
 for step in plan:
     child = os.fork()
     if not child:

@@ -7,7 +7,7 @@ import pytest
 from drawn_photos import counts, draw, finds_itself, indexed_names
 
 from logt.index import Index
-from logt.photos import Photos, extraction, indexer, update
+from logt.photos import Photos, extraction, photo_vectors, update
 
 COUNT = 30
 
@@ -20,7 +20,7 @@ def whole(request, tmp_path_factory, small):
         draw(folder / f"{seed}.png", seed)
     with pytest.MonkeyPatch.context() as patch:
         if request.param:
-            patch.setattr(indexer, "FINAL_COUNT", 20)
+            patch.setattr(photo_vectors, "FINAL_COUNT", 20)
         update(folder, model=small)
         with Index.open(next((folder / ".logt").glob("vectors-*")), "a") as index:
             index.link(5)

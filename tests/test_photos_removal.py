@@ -8,7 +8,7 @@ from drawn_photos import counts, draw, indexed_names
 from faults import contents
 
 from logt.errors import InvalidInputError
-from logt.photos import Photos, catalog, extraction, indexer, update
+from logt.photos import Photos, catalog, extraction, photo_vectors, update
 from logt.photos.catalog import Catalog
 from logt.photos.removal_check import check_removals
 
@@ -111,7 +111,7 @@ def test_the_command_line_removes_them_with_yes(trips, run_logt):
 @pytest.mark.parametrize("final", [False, True])
 def test_photos_that_come_back_are_not_described_again(trips, small, described, monkeypatch, final):
     if final:  # the catalog has no descriptors, only the index has vectors
-        monkeypatch.setattr(indexer, "FINAL_COUNT", 20)
+        monkeypatch.setattr(photo_vectors, "FINAL_COUNT", 20)
         update(trips, relearn=True)
     known = Photos.open(trips)
     name = "disk/5/55.png"

@@ -322,7 +322,7 @@ def printed(monkeypatch):
         sockets[0].close()
         wait_until(lambda: not any(thread.name == "logt-open" for thread in threading.enumerate()))
 
-    monkeypatch.setattr("logt.cli.serve._print", lambda text, **_: lines.append(text))
+    monkeypatch.setattr("logt.cli.serve.say", lambda text, *_: lines.append(text))
     monkeypatch.setattr("uvicorn.Server.run", run)
     return lines
 

@@ -17,7 +17,7 @@ from synthetic_photos import draw_scene, encode_jpeg
 from logt.descriptors import Model
 from logt.descriptors.image_io import ImageDetails
 from logt.index import Index
-from logt.photos import Photos, indexer, update
+from logt.photos import Photos, photo_vectors, update
 from logt.photos.catalog import Catalog, file_stamp
 from logt.photos.photo_writer import PhotoWriter
 from logt.server.photo_collection import open_collection
@@ -213,7 +213,7 @@ def test_an_upload_during_an_interrupted_relearning_completes_it(tmp_path, small
 
 
 def test_after_a_final_whitening_no_descriptor_is_kept(serve, monkeypatch):
-    monkeypatch.setattr(indexer, "FINAL_COUNT", 10)
+    monkeypatch.setattr(photo_vectors, "FINAL_COUNT", 10)
     client = serve(30)
     upload(client)
     with closing(Catalog(client.folder / ".logt")) as catalog:

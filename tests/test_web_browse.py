@@ -74,9 +74,9 @@ def test_the_list_is_filtered_by_name_folder_and_date(page, url):
     page.wait_for_function("() => location.search === ''")
     page.wait_for_load_state()  # with its scripts
     page.get_by_label("From", exact=True).fill("2020-02-01")
-    page.wait_for_url(re.compile("from=2020-02-01"))  # a date that is not typed is applied at once
     page.get_by_label("To", exact=True).fill("2020-02-03")
-    page.wait_for_url(re.compile("to=2020-02-03"))
+    page.get_by_role("button", name="Filter").click()
+    page.wait_for_url(re.compile("from=2020-02-01&to=2020-02-03"))
     wait_for_cards(page)
     expected = [f"scene 010/photo {n}.jpg" for n in (2, 1)]  # days 32 and 31 of 2020, counted from 0
     assert visible_names(page) == ["scene 011/photo 0.jpg", *expected]
@@ -102,8 +102,7 @@ def test_a_search_is_filtered_and_has_a_divider(page, url):
     assert page.get_by_role("switch").get_attribute("aria-checked") == "true"
 
 
-@pytest.mark.parametrize("end", ["Enter", "Tab Tab Tab Tab"])
-def test_dates_are_typed_with_the_keyboard(page, end):
+def test_dates_are_typed_with_the_keyboard(page):
     page.get_by_label("From", exact=True).focus()
     page.keyboard.type("02012020", delay=60)
     assert page.locator("[name=from]").input_value() == "2020-02-01"
@@ -112,8 +111,7 @@ def test_dates_are_typed_with_the_keyboard(page, end):
     page.keyboard.type("02032020", delay=60)
     assert page.locator("[name=to]").input_value() == "2020-02-03"
     assert "from" not in page.url
-    for key in end.split():
-        page.keyboard.press(key)
+    page.keyboard.press("Enter")
     page.wait_for_url(re.compile("from=2020-02-01&to=2020-02-03$"))
     assert page.locator(".card").count() == 3
 
@@ -161,7 +159,6 @@ def test_searches_keep_the_filters(page, url):
 
 
 def test_selected_photos_are_exported(page, url, tmp_path):
-    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.goto(f"{url}?order=folder")
     boxes = page.locator("[data-select]")
     boxes.nth(0).click()
@@ -174,8 +171,6 @@ def test_selected_photos_are_exported(page, url, tmp_path):
         download.value.save_as(tmp_path / name)
     assert zipfile.ZipFile(tmp_path / "photos.zip").namelist() == expected
     assert (tmp_path / "photos.txt").read_text().splitlines() == expected
-    page.get_by_role("button", name="Copy list").click()
-    page.wait_for_function("async () => (await navigator.clipboard.readText()).split('\\n').length === 4")
     page.goto(f"{url}?id=scene+000/photo+0.jpg")  # the selection stays
     assert page.locator(".results .card.selected").count() == 2
     page.get_by_role("button", name="Clear", exact=True).click()

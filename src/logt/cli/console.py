@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -76,17 +76,17 @@ def with_value(words: Sequence[str]) -> list[str]:
     return done
 
 
-def refuse_unused(context: typer.Context | None, names: Sequence[str], why: str) -> None:
-    """Raise if one of these options, which would have no effect, was given on the command line.
+def refuse_unused(options: Mapping[str, object], why: str) -> None:
+    """Raise if one of these options, which would have no effect, was given. options: values, None by default."""
+    for name, value in options.items():
+        if value is not None:
+            raise InvalidInputError(f"{name} {why}")
 
-    context: None if the command is called as a function.
-    """
-    if context is None:
-        return
-    for option in context.command.params:
-        source = context.get_parameter_source(option.name) if option.name in names else None
-        if source is not None and source.name == "COMMANDLINE":
-            raise InvalidInputError(f"{max(option.opts, key=len)} {why}")
+
+def refuse_existing(path: str | Path) -> None:
+    """Raise if there is a file or a folder at a path that a command would write to."""
+    if Path(path).exists():
+        raise InvalidInputError(f"{path} exists; choose another path, or pass --overwrite")
 
 
 def say(text: str, console: Console = out, style: str | None = None) -> None:

@@ -12,13 +12,24 @@ import typer
 
 from logt._internal.extras import needs_extra
 from logt._internal.types import Array, Floats
-from logt.cli.console import AnyIndexPath, AsJson, IndexPath, Overwrite, Threads, count_of, progress, say
-from logt.cli.storage import checked_photos, photo_index, print_report
+from logt.cli.console import (
+    AnyIndexPath,
+    AsJson,
+    IndexPath,
+    Overwrite,
+    Threads,
+    count_of,
+    progress,
+    refuse_existing,
+    say,
+)
+from logt.cli.storage import open_checked, print_report
 from logt.cli.vectors import IdColumn, NoIds, VectorColumn, describe_table, id_choice, read_table_of
 from logt.datasets.ground_truth import read_text
 from logt.errors import InvalidInputError
 from logt.graph.neighbor_graph import NeighborGraph, edge_rows
 from logt.index import Index, stored_or_new_graph
+from logt.photos.index_folder import photo_index
 
 _BLOCK = 1 << 16  # vectors in memory at a time
 
@@ -93,10 +104,9 @@ def export(
             raise InvalidInputError(
                 f"{path}: unsupported file type {path.suffix!r}; supported: {', '.join(suffixes)}"
             )
-        if path.exists() and not overwrite:
-            raise InvalidInputError(f"{path} exists; choose another path, or pass --overwrite")
-    photos = photo_index(index)
-    opened = Index.open(index) if photos is None else checked_photos(photos)[1]
+        if not overwrite:
+            refuse_existing(path)
+    opened = open_checked(index)
     names = opened.ids
     if not len(names):
         raise InvalidInputError(f"{index} holds no vectors; nothing was written")

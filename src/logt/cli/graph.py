@@ -20,9 +20,10 @@ from logt.cli.console import (
     print_json,
     printable,
     progress,
+    refuse_existing,
     say,
 )
-from logt.cli.storage import checked_photos, open_vectors, photo_index
+from logt.cli.storage import open_checked, open_vectors
 from logt.errors import InvalidInputError
 from logt.graph.neighbor_graph import NeighborGraph, edge_rows
 from logt.index import Index, stored_or_new_graph
@@ -89,10 +90,9 @@ def pairs(
     overwrite: Overwrite = False,
 ) -> None:
     """Write pairs of similar images for hloc and COLMAP."""
-    if output.exists() and not overwrite:
-        raise InvalidInputError(f"{output} exists; choose another path, or pass --overwrite")
-    photos = photo_index(index)
-    opened = Index.open(index) if photos is None else checked_photos(photos)[1]
+    if not overwrite:
+        refuse_existing(output)
+    opened = open_checked(index)
     bad = [str(name) for name in opened.ids if any(c.isspace() for c in str(name))]
     if bad:
         raise InvalidInputError(

@@ -169,8 +169,7 @@ def search(
         file = html or Path(tempfile.mkdtemp(prefix="logt-images-")) / "results.html"
         file.write_text(render_report(title, image, note, found), encoding="utf-8", errors="replace")
         if show and not webbrowser.open(file.resolve().as_uri()):
-            text = f"no browser can be started; the results are in {file}"
-            err.print(text, markup=False, highlight=False, soft_wrap=True)
+            say(f"no browser can be started; the results are in {file}", err)
     if as_json:
         print_json([result._asdict() for result in results])
         return

@@ -53,13 +53,5 @@ def _describe(model: CatalogModel) -> dict[str, Any]:
         state = "damaged" if damaged_files(folder) else "downloaded"
     else:
         state = "another model has this name" if folder.exists() else "not downloaded"
-    return {
-        "name": model.name,
-        "bytes": model.bytes,
-        "languages": model.languages,
-        "license": model.license,
-        "repository": model.repository,
-        "revision": model.revision,
-        "origin": model.origin,
-        "state": state,
-    }
+    fields = ("name", "bytes", "languages", "license", "repository", "revision", "origin")
+    return {**{field: getattr(model, field) for field in fields}, "state": state}

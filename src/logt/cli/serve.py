@@ -9,15 +9,14 @@ from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from logt._internal.extras import needs_extra
-from logt.cli.console import Device, MovedModel, Ray, count_of, err, refuse_unused
+from logt.cli.console import Device, MovedModel, Ray, count_of, err, refuse_unused, say
 from logt.errors import InvalidInputError, MissingExtraError
-from logt.photos.index_folder import find_index
-from logt.photos.manifest import MANIFEST_FILE as PHOTO_MANIFEST
+from logt.photos.index_folder import photo_index
 from logt.server.access import is_loopback
 from logt.server.collection import BaseCollection
 from logt.server.device_collection import DeviceCollection
@@ -71,15 +70,16 @@ def serve(
     upload_mb: Annotated[int, typer.Option(min=1, help="Maximum size of a request in MB.")] = 32,
     seconds: Annotated[float, typer.Option(min=0.1, help="Time limit of a request in seconds.")] = 30.0,
     ray: Ray = None,
-    replicas: Annotated[int, typer.Option(min=1, help="With --ray: number of actors per shard.")] = 2,
+    replicas: Annotated[
+        int | None, typer.Option(min=1, help="With --ray: number of actors per shard. Default: 2.")
+    ] = None,
     shards: Annotated[int | None, typer.Option(min=1, help="With --ray: number of shards.")] = None,
     device: Device = None,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
-    context: typer.Context = None,  # type: ignore[assignment]
 ) -> None:
     """Serve an index over HTTP. Includes a web page for photos and a JSON API."""
     changing = {"--allow-upload": allow_upload, "--allow-changes": allow_changes, "--watch": watch}
-    is_photos = not is_url(index) and (find_index(Path(index)) / PHOTO_MANIFEST).is_file()
+    is_photos = photo_index(index) is not None
     for option, is_given in {**changing, "--allow-download": allow_download, "--model": model}.items():
         if is_given and read_only and option in changing:
             raise InvalidInputError(f"--read-only and {option} cannot be combined")
@@ -88,7 +88,7 @@ def serve(
     if is_photos and (ray is not None or device is not None):
         raise InvalidInputError(f"{index} is an index of photos; --ray and --device serve indexes of vectors")
     if ray is None:
-        refuse_unused(context, ("replicas", "shards"), "is for indexes in shards; pass --ray")
+        refuse_unused({"--replicas": replicas, "--shards": shards}, "is for indexes in shards; pass --ray")
     limits, proxies = Limits(body_bytes=upload_mb << 20, seconds=seconds), tuple(trusted_proxy or ())
     if proxies:
         limits = replace(limits, connections_per_address=limits.connections)  # nearly all are of the proxy
@@ -112,35 +112,35 @@ def serve(
         from logt.distributed.searching import open as open_shards
         from logt.server.shard_collection import ShardCollection
 
-        collection = ShardCollection(open_shards(index, replicas, shards=shards, address=ray or None), index)
+        collection = ShardCollection(open_shards(index, replicas or 2, shards=shards, address=ray or None), index)
         settings = replace(settings, read_only=True)
     if watch and find_spec("watchfiles") is None:
         raise MissingExtraError("--watch needs watchfiles: pip install 'logt-search[serve]'")
     if settings.token is None and not is_loopback(host):
         actions = "search and view" if settings.read_only else "search, view and change"
-        _print(
+        say(
             f"warning: no token is set; everyone who can connect to {host} can {actions} this index. "
             f"Set LOGT_TOKEN to a string of at least {MIN_TOKEN_LENGTH} characters",
-            style="yellow",
+            err,
+            "yellow",
         )
     server, listener = _create_server(collection, settings, host, port)
     url = _page_url(host, listener.getsockname()[1])
     items = count_of(len(collection.index), "photo" if collection.has_photos else "vector")
-    _print(f"Serving {items} from {collection.title} at {url}")
+    say(f"Serving {items} from {collection.title} at {url}", err)
     if collection.folders not in ([], [Path(index).resolve()]):
-        _print(f"The photos are in {', '.join(repr(str(folder)) for folder in collection.folders)}")
-    _print("Press Ctrl+C to stop")
+        say(f"The photos are in {', '.join(repr(str(folder)) for folder in collection.folders)}", err)
+    say("Press Ctrl+C to stop", err)
     if open_browser:
         threading.Thread(target=_open_page, args=(url,), name="logt-open", daemon=True).start()
     with suppress(KeyboardInterrupt):
         server.run(sockets=[listener])
-    _print("Stopped")
+    say("Stopped", err)
 
 
 def _check_indexed(path: Path) -> None:
     """Raise if a folder holds no index; it may be one of photos that were not indexed yet."""
-    found = find_index(path)
-    if path.is_dir() and not any((found / name).exists() for name in (PHOTO_MANIFEST, MANIFEST)):
+    if path.is_dir() and photo_index(path) is None and not (path / MANIFEST).exists():
         raise InvalidInputError(
             f"{path} holds no index. If it is a folder of photos, index it first: logt images index {path}"
         )
@@ -189,8 +189,4 @@ def _page_url(host: str, port: int) -> str:
 def _open_page(url: str) -> None:
     """Open the page, without the token: other users can see the command line of a browser."""
     if not webbrowser.open(url):
-        _print(f"no browser can be started; open {url}")
-
-
-def _print(text: str, **style: Any) -> None:
-    err.print(text, highlight=False, markup=False, soft_wrap=True, **style)
+        say(f"no browser can be started; open {url}", err)

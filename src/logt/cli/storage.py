@@ -14,8 +14,8 @@ from logt.cli.console import AnyIndexPath, AsJson, Overwrite, Threads, count_of,
 from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.photos.backup import copy_photo_index
-from logt.photos.index_folder import DEFAULT_NAME, IndexFolder, find_index
-from logt.photos.manifest import MANIFEST_FILE, PhotoManifest
+from logt.photos.index_folder import DEFAULT_NAME, IndexFolder, photo_index
+from logt.photos.manifest import PhotoManifest
 from logt.results import Report
 from logt.storage.backup import copy_index
 from logt.storage.locations import RemoteLocation, is_url
@@ -152,6 +152,12 @@ def open_vectors(path: Path) -> Iterator[Index]:
             yield opened
 
 
+def open_checked(path: Path) -> Index:
+    """Open an index, or the vectors of an index of photos after a check of all its bytes."""
+    photos = photo_index(path)
+    return Index.open(path) if photos is None else checked_photos(photos)[1]
+
+
 def print_report(values: dict[str, Any], as_json: bool) -> None:
     """Print what an index holds and costs, and other values."""
     if as_json:
@@ -188,14 +194,6 @@ def _amount(loss: Loss) -> str:
     if loss.vectors is None:
         return ", number of vectors not known"
     return f", {count_of(loss.vectors, 'vector')}" if loss.vectors else ""
-
-
-def photo_index(place: str | Path) -> IndexFolder | None:
-    """Return the index of photos at a path, or None if there is none."""
-    if is_url(place):
-        return None
-    found = find_index(Path(place))
-    return IndexFolder(found.resolve()) if (found / MANIFEST_FILE).exists() else None
 
 
 def checked_photos(photos: IndexFolder) -> tuple[PhotoManifest, Index]:

@@ -31,6 +31,7 @@ from logt.cli.console import (
     print_json,
     printable,
     progress,
+    refuse_existing,
     refuse_unused,
     say,
     to_json,
@@ -103,13 +104,13 @@ def build(
     ] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
-    context: typer.Context = None,  # type: ignore[assignment]
 ) -> None:
     """Build an index from files of vectors. Several files, --workers and --ray build it block by block."""
     spread = workers is not None or ray is not None or len(sources) > 1 or any(map(is_url, (*sources, index)))
     if spread:
-        refuse_unused(context, ("threads",), "is for one file and one process; pass --workers")
-        refuse_unused(context, ("ids", "column"), "is for one file and one process; write one file, or use logt add")
+        refuse_unused({"--threads": threads}, "is for one file and one process; pass --workers")
+        names = {"--ids": ids, "--column": column}
+        refuse_unused(names, "is for one file and one process; write one file, or use logt add")
     if not overwrite:
         _refuse_index(index)
     if spread and "-" in sources:
@@ -168,7 +169,7 @@ def describe_table(table: VectorTable | None) -> None:
 def _refuse_index(place: str | Path) -> None:
     """Raise if a folder holds an index; one that is empty or holds something else is checked when it is written."""
     if not is_url(place) and (Path(place) / MANIFEST).exists():
-        raise InvalidInputError(f"{place} exists; choose another path, or pass --overwrite")
+        refuse_existing(place)
 
 
 @contextmanager

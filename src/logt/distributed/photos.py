@@ -10,9 +10,9 @@ from typing import Any
 from logt.descriptors import Model
 from logt.distributed.pools import connect
 from logt.errors import WorkerError
-from logt.photos.extraction import WHOLE, Extracted, extract_photo
+from logt.photos.extraction import Extracted, extract_photo
 from logt.photos.manifest import PhotoManifest
-from logt.photos.regions import BOXES
+from logt.photos.regions import boxes
 
 TOGETHER = 8
 """Photos of one task."""
@@ -51,7 +51,7 @@ class RayExtractor:
 
 def _extract_some(manifest: str, index_path: str, paths: list[str]) -> list[Extracted | str]:
     model, regions = _load_model(manifest, index_path)
-    return [extract_photo(Path(path), model, BOXES if regions else WHOLE) for path in paths]
+    return [extract_photo(Path(path), model, boxes(regions)) for path in paths]
 
 
 @lru_cache(maxsize=1)

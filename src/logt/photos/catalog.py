@@ -187,10 +187,17 @@ class Catalog:
         stamps = self.read_note(FAILED, lambda files: {name: FileStamp(*stamp) for name, stamp in files.items()})
         return stamps or {}
 
-    def clear(self) -> None:
-        """Remove all photos, and forget those that were removed lately."""
+    def clear(self, manifest: str | None = None) -> None:
+        """Remove all photos, and forget those that were removed lately.
+
+        manifest: the new one, if everything is indexed again. It is kept until `mark_indexed`, so that an interrupted
+        run can resume.
+        """
         with self._transaction() as db:
-            _clear(db)
+            for table in ("photos", "removed", "contents"):
+                db.execute(f"DELETE FROM {table}")
+            if manifest is not None:
+                db.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (_RELEARN, json.dumps(manifest)))
 
     def remember(
         self, names: Sequence[str], index: Index | None, whitening: str | None, copied: Sequence[str] = ()
@@ -251,12 +258,6 @@ class Catalog:
             sources = ((source,) for source, _, _ in files.values())
             db.executemany("DELETE FROM removed WHERE name = ?", sources)
         return again, vectors
-
-    def start_relearning(self, manifest: str) -> None:
-        """Remove all photos and keep the new manifest until `mark_indexed`, so that an interrupted run can resume."""
-        with self._transaction() as db:
-            _clear(db)
-            db.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (_RELEARN, json.dumps(manifest)))
 
     @property
     def relearning(self) -> str | None:
@@ -352,11 +353,6 @@ class Catalog:
             raise OSError(f"cannot use {self._file}: {error}") from error
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter of a message of SQLite
             raise CorruptIndexError(f"{self._file} is damaged: {error}") from error
-
-
-def _clear(db: sqlite3.Connection) -> None:
-    for table in ("photos", "removed", "contents"):
-        db.execute(f"DELETE FROM {table}")
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -97,11 +97,7 @@ def read_apart(index_path: Path) -> list[set[str]]:
     if not (index_path / CATALOG_FILE).is_file():
         return []
     with closing(Catalog(index_path, create=False)) as catalog:
-        return _read_apart(catalog)
-
-
-def _read_apart(catalog: Catalog) -> list[set[str]]:
-    return catalog.read_note(_APART, _to_sets) or []
+        return catalog.read_note(_APART, _to_sets) or []
 
 
 def _to_sets(groups: Any) -> list[set[str]]:

@@ -18,15 +18,13 @@ from logt.descriptors.image_decoder import DecodeLimits, ImageDecoder
 from logt.descriptors.image_io import ImageDetails
 from logt.errors import InvalidInputError
 from logt.photos.manifest import PhotoManifest
+from logt.photos.regions import WHOLE
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 Extracted = tuple[Floats, ImageDetails]
 """The raw descriptor of a photo, and the details in its header."""
-
-WHOLE: tuple[Box, ...] = ((0.0, 0.0, 1.0, 1.0),)
-"""The box of a whole photo."""
 
 _MAX_PROCESSES = 256  # that decode photos; they are started as threads ask for them
 

@@ -182,3 +182,9 @@ class IndexFolder:
         if (self.path / MANIFEST_FILE).is_file():
             return True
         return self.path.is_dir() and all(_OWN_FILE.fullmatch(file.name) for file in self.path.iterdir())
+
+
+def photo_index(path: str | Path) -> IndexFolder | None:
+    """Return the index of photos at a path, or in the folder of photos at it; None if there is none."""
+    found = IndexFolder(find_index(Path(path)).resolve())
+    return found if found.has_manifest() else None

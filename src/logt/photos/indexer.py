@@ -8,40 +8,29 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence, Set
-from contextlib import closing, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-
 from logt._internal.progress import shown_progress
 from logt._internal.threads import Progress, Workers, available_cores
-from logt._internal.types import Floats
 from logt._internal.validation import check_int
-from logt.descriptors import Model, Whitening
+from logt.descriptors import Model
 from logt.descriptors.image_io import NOT_AN_IMAGE
-from logt.errors import CorruptIndexError, InvalidInputError
+from logt.errors import InvalidInputError
 from logt.photos.catalog import FAILED, Catalog, FileStamp
 from logt.photos.content import Recognized, read_contents, recognize
-from logt.photos.extraction import WHOLE, Extracted, ExtractElsewhere, extract_photo
+from logt.photos.extraction import Extracted, ExtractElsewhere, extract_photo
 from logt.photos.folder_scan import FolderScan, is_photo_name, is_raw_name, scan_folders
 from logt.photos.index_folder import DEFAULT_NAME, REGIONS, TEXT, IndexFolder, naming_the_way_out
 from logt.photos.manifest import PhotoManifest
+from logt.photos.photo_vectors import PhotoVectors
 from logt.photos.progress_file import published_progress
-from logt.photos.regions import BOXES, upsert, vector_ids
-from logt.photos.removal_check import check_removals, is_inside
+from logt.photos.regions import boxes
+from logt.photos.removal_check import check_run
 
-FINAL_COUNT = 4096
-"""A whitening learned from this many photos is final; one from fewer is learned again as the folder grows."""
-
-GROWTH = 1.25
-"""A whitening that is not final is learned again when there are this many times the photos."""
-
-_SAMPLE_SIZE = 20_000  # descriptors that a whitening is learned from, at most
 _BLOCK_SIZE = 64  # photos recorded together: the work that is lost, at most, when a run is killed
-_BATCH_SIZE = 8192  # vectors added to the index together
-_MAX_SEGMENTS = 8  # more are merged at the end of a run
 
 
 @dataclass(frozen=True)
@@ -150,11 +139,13 @@ class _Run:
                 scan = scan_folders(folders, self.main)
                 recognized = {} if relearn else recognize(catalog, scan, photo_folder, Workers(self.workers.threads))
                 if not self.yes:
-                    _check_removals(catalog, scan, folders, relearn, {known.source for known in recognized.values()})
+                    moved = {known.source for known in recognized.values()}
+                    check_run(catalog, scan, folders, relearn=relearn, moved=moved)
                 _write_folders(manifest, index)
                 if relearn and catalog.relearning != manifest.to_json():  # otherwise resume it
-                    catalog.start_relearning(manifest.to_json())
-                indexer = _Indexer(index, photo_folder, catalog, loaded, manifest, self.workers, self.extract)
+                    catalog.clear(manifest.to_json())
+                vectors = PhotoVectors(index, catalog, manifest, loaded.output.whiten, self.workers.threads)
+                indexer = _Indexer(photo_folder, catalog, loaded, vectors, self.workers, self.extract)
                 return indexer.run(scan, recognized), loaded
 
 
@@ -167,18 +158,6 @@ def _with_more_folders(manifest: PhotoManifest, folders: list[Path]) -> PhotoMan
             if folder.is_relative_to(other) or other.is_relative_to(folder):
                 raise InvalidInputError(f"{folder} and {other} overlap; subfolders are included anyway")
     return replace(manifest, more_folders=[folder.as_posix() for folder in folders[1:]])
-
-
-def _check_removals(
-    catalog: Catalog, scan: FolderScan, folders: Sequence[Path], relearn: bool, moved: Set[str]
-) -> None:
-    """Raise an error if so many photos are gone that a disk may be missing; those of other folders do not count."""
-    names = [name for name in catalog.stamps() if any(is_inside(name, folder, folders[0]) for folder in folders)]
-    gone = (name for name in names if name not in scan.files and name not in moved)
-    lost = [name for name in gone if relearn or not scan.may_contain(name)]
-    known = set(names)
-    found = (name for name in scan.files if name in known or is_photo_name(name))
-    check_removals(lost, found, len(names), folders)
 
 
 def _write_folders(manifest: PhotoManifest, index: IndexFolder) -> None:
@@ -236,17 +215,17 @@ def _read_manifest(index: IndexFolder, photo_folder: Path) -> PhotoManifest | No
 class _Indexer:
     """One run over a folder of photos."""
 
-    index: IndexFolder
     photo_folder: Path
     catalog: Catalog
     model: Model
-    manifest: PhotoManifest
+    vectors: PhotoVectors
     workers: Workers
-    extract: ExtractElsewhere | None = None
+    extract: ExtractElsewhere | None
 
     def run(self, scan: FolderScan, recognized: Mapping[str, Recognized]) -> Summary:
         """Synchronize the index with the files that were found. recognized: those whose content is known."""
-        before = self._read_catalog()
+        self.vectors.forget_lost()
+        before = self.catalog.stamps()
         deleted = [name for name in before if name not in scan.files and not scan.may_contain(name)]
         known = self.catalog.stamps("others")
         others = {name: stamp for name, stamp in scan.files.items() if known.get(name) == stamp}
@@ -255,10 +234,10 @@ class _Indexer:
         current = {**before, **touched}
         new = [name for name, stamp in scan.files.items() if current.get(name) != stamp and name not in others]
         same = {name: recognized[name] for name in new if name in recognized}
-        self._remove(deleted, {source for source, _ in same.values()} & before.keys())
+        self.vectors.remove(deleted, {source for source, _ in same.values()} & before.keys())
         known_again = self._take_back(new, same, scan)
         failed = dict(self._extract_all(sorted(set(new) - known_again, key=_shuffle_key), scan))
-        self._update_vectors(compact=True)
+        self.vectors.update(compact=True)
         self.catalog.forget_removed()
         not_photos = {name for name, reason in failed.items() if self._is_no_photo(name, reason)}
         others |= {name: scan.files[name] for name in not_photos}
@@ -285,43 +264,14 @@ class _Indexer:
             return os.access(self.photo_folder / name, os.R_OK)
         return reason == NOT_AN_IMAGE and not is_photo_name(name)
 
-    def _read_catalog(self) -> dict[str, FileStamp]:
-        """Return the stamps of the photos in the catalog, without those whose vectors were lost."""
-        checksum = self.manifest.whitening
-        if checksum:
-            with self.index.open_vectors(self.index.read_whitening(checksum)) as vectors:
-                if vectors.generation is None:
-                    raise CorruptIndexError(f"{self.index.vectors_folder(checksum)} is missing")
-                present = set(vectors.ids.tolist())
-            self.catalog.remove(self.catalog.indexed_names(checksum) - present)
-        return self.catalog.stamps()
-
-    # ----------------------------------------------------------------------------------------- removed photos
-
-    def _remove(self, names: list[str], copied: Set[str]) -> None:
-        """Remove photos; the catalog remembers descriptors, or else vectors, of them and of copied ones."""
-        checksum, others = self.manifest.whitening, sorted(copied - set(names))
-        if names or others:
-            present = self.index.open_vectors(self.index.read_whitening(checksum)) if checksum else nullcontext()
-            with present as index:
-                self.catalog.remember(names, index, checksum, others)
-
     def _take_back(self, names: list[str], same: Mapping[str, Recognized], scan: FolderScan) -> set[str]:
         """Return the photos that the catalog remembers, by content, or by name and stamp; they are not described."""
-        kept, checksum = self.catalog.stamps("removed"), self.manifest.whitening
+        kept = self.catalog.stamps("removed")
         files: dict[str, tuple[str, FileStamp, bytes | None]] = {
             name: (name, scan.files[name], None) for name in names if kept.get(name) == scan.files[name]
         }
         files |= {name: (known.source, scan.files[name], known.content) for name, known in same.items()}
-        again, vectors = self.catalog.take_back(files, checksum)
-        if vectors and checksum:
-            with self.index.open_vectors(self.index.read_whitening(checksum)) as index:
-                X = np.stack(list(vectors.values())).reshape(-1, index.dim)
-                upsert(index, X, list(vectors), self.workers.threads)
-                index.save()
-        return again
-
-    # -------------------------------------------------------------------------------------------- descriptors
+        return self.vectors.take_back(files)
 
     def _extract_all(self, names: list[str], scan: FolderScan) -> list[tuple[str, str]]:
         """Compute and record descriptors, block by block; return (name, reason) of the photos that failed."""
@@ -339,9 +289,7 @@ class _Indexer:
             self.catalog.remove(name for name, _ in bad)
             failed += bad
             recorded += len(good)
-            is_last = start + size >= len(names)
-            if recorded >= FINAL_COUNT and not is_last and not self.catalog.relearning:
-                self._update_vectors()  # the photos so far can be searched before the run ends
+            if start + size < len(names) and self.vectors.update_early(recorded):
                 recorded = 0
         return failed
 
@@ -354,85 +302,12 @@ class _Indexer:
         paths = [self.photo_folder / name for name in names]
         results: Sequence[Extracted | str]
         if self.extract is None:
-            workers, boxes = replace(self.workers, progress=report), BOXES if self.manifest.regions else WHOLE
-            results = workers.map(lambda path: extract_photo(path, self.model, boxes), paths, "indexing")
+            workers, parts = replace(self.workers, progress=report), boxes(self.vectors.manifest.regions)
+            results = workers.map(lambda path: extract_photo(path, self.model, parts), paths, "indexing")
         else:
-            results = self.extract(self.manifest, self.index.path, paths)
+            results = self.extract(self.vectors.manifest, self.vectors.index.path, paths)
             report("indexing", len(names), total)
         return list(zip(names, results, strict=True))
-
-    # ------------------------------------------------------------------------------------------------ vectors
-
-    def _update_vectors(self, *, compact: bool = False) -> None:
-        """Make the vector index contain exactly the photos of the catalog, with their whitening."""
-        if not self.catalog.count() and self.manifest.whitening is None:
-            return
-        whitening = self._choose_whitening()
-        self._write_vectors(whitening, compact)
-        if whitening.checksum != self.manifest.whitening:
-            self.index.write_whitening(whitening)
-            self.manifest = replace(self.manifest, whitening=whitening.checksum)
-            self.manifest.write(self.index.path)
-        self.catalog.mark_indexed(whitening.checksum, drop_descriptors=is_final(whitening))
-        self.index.remove_all_except(whitening.checksum)
-
-    def _write_vectors(self, whitening: Whitening, compact: bool) -> None:
-        with self.index.open_vectors(whitening) as vectors:
-            modified = is_new = vectors.generation is None
-            for names, X in self.catalog.unindexed(whitening.checksum, _BATCH_SIZE):
-                upsert(vectors, whitening(X.reshape(-1, whitening.dim)), names, self.workers.threads)
-                modified = True
-            known = vector_ids(self.catalog.stamps(), regions=self.manifest.regions)
-            not_in_catalog = set(vectors.ids.tolist()) - set(known)
-            if not_in_catalog:
-                vectors.remove(sorted(not_in_catalog))
-                modified = True
-            report = vectors.report()
-            if compact and (report["segments"] > _MAX_SEGMENTS or report["removed"] > len(vectors) // 4):
-                vectors.compact(threads=self.workers.threads)
-                modified = True
-            if is_new and (k := self._linked_neighbors()):
-                vectors.link(k, threads=self.workers.threads)
-            if modified:
-                vectors.save(self.index.vectors_folder(whitening.checksum))
-
-    def _linked_neighbors(self) -> int:
-        """Return the neighbors per photo in the graph of the present vectors, 0 if they have none."""
-        if self.manifest.whitening is None or self.catalog.relearning:
-            return 0
-        with self.index.open_vectors(self.index.read_whitening(self.manifest.whitening)) as vectors:
-            graph = vectors._snapshot.graph
-            return 0 if graph is None else graph.k
-
-    def _choose_whitening(self) -> Whitening:
-        """Return the whitening of the present vectors, or a new one if the folder has grown or is relearned."""
-        if self.manifest.whitening is not None and not self.catalog.relearning:
-            current = self.index.read_whitening(self.manifest.whitening)
-            if not is_outgrown(current, self.catalog.count() * self._vectors_per_photo):
-                return current
-        if not self.model.output.whiten:
-            return Whitening.identity(self._sample(1).shape[1])
-        return Whitening.learn(self._sample(_SAMPLE_SIZE))
-
-    def _sample(self, limit: int) -> Floats:
-        """Return the descriptors of some photos, or of all regions of some."""
-        photos = max(1, limit // self._vectors_per_photo)
-        X = self.catalog.sample_descriptors(photos, np.random.default_rng(0))
-        return X.reshape(len(X) * self._vectors_per_photo, -1)
-
-    @property
-    def _vectors_per_photo(self) -> int:
-        return len(BOXES) if self.manifest.regions else 1
-
-
-def is_final(whitening: Whitening) -> bool:
-    """Return whether a whitening was learned from enough photos to stay."""
-    return whitening.count >= FINAL_COUNT
-
-
-def is_outgrown(whitening: Whitening, count: int) -> bool:
-    """Return whether a whitening is learned again when there are so many photos."""
-    return not is_final(whitening) and count >= GROWTH * whitening.count
 
 
 def _shuffle_key(name: str) -> bytes:

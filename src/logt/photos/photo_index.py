@@ -149,11 +149,8 @@ class Photos:
         fractions of its width and height; other numbers are whole pixels inside it.
         rerank: "diffusion" re-ranks the results on the neighbor graph of whole photos, if there is one.
         """
-        if rerank is None:
-            return [(name, score) for name, score, _ in self.search_regions(image, k, box)]
-        state = self._state
-        found = find(state.index, state.whitening(self._extract(image, box)), k, rerank=rerank)
-        return [(name, score) for name, score, _ in found]
+        photos = self.for_photos if rerank is None else self
+        return [(name, score) for name, score, _ in photos._find(image, k, box, rerank)]
 
     def search_regions(self, image: AnyImage, k: int = 10, box: Box | None = None) -> list[Match]:
         """Return (name, score, region that matched) of the photos that are most similar to an image, best first.
@@ -162,9 +159,7 @@ class Photos:
 
         image, k, box: as in `search`.
         """
-        photos = self.for_photos
-        state = photos._state
-        return find(state.index, state.whitening(photos._extract(image, box)), k)
+        return self.for_photos._find(image, k, box)
 
     @property
     def has_text(self) -> bool:
@@ -235,6 +230,10 @@ class Photos:
             self._model = self._new_model(state.manifest)
             self._state = state
             return True
+
+    def _find(self, image: AnyImage, k: int, box: Box | None, rerank: str | None = None) -> list[Match]:
+        state = self._state
+        return find(state.index, state.whitening(self._extract(image, box)), k, rerank=rerank)
 
     def _new_model(self, manifest: PhotoManifest) -> Model:
         """Return the model of a newer manifest: the present one unless everything was indexed again."""

@@ -40,7 +40,7 @@ def photo_map(graph: NeighborGraph, index_path: Path, report: Progress) -> Photo
     known = _read(index_path)
     ids = graph.ids.tolist()
     missing = np.array([name not in known for name in ids], bool)
-    if missing.mean() > MAX_NEW if ids else False:
+    if ids and missing.mean() > MAX_NEW:
         places = _compute(graph, report)
     else:
         places = np.array([known.get(name, (0.0, 0.0)) for name in ids], np.float32).reshape(-1, 2)

@@ -17,8 +17,8 @@ from logt.descriptors import Model
 from logt.descriptors.image_io import ImageDetails
 from logt.photos.catalog import Catalog, FileStamp
 from logt.photos.index_folder import IndexFolder, PhotoState, naming_the_way_out
-from logt.photos.indexer import is_final, is_outgrown
 from logt.photos.manifest import PhotoManifest
+from logt.photos.photo_vectors import is_final, is_outgrown
 
 DescribedPhoto = tuple[str, FileStamp, Floats, ImageDetails]
 """The name of a photo, the stamp of its file, its raw descriptor, and the details in its header."""

@@ -19,6 +19,9 @@ _CORNERS = (0.0, 0.25, 0.5)
 BOXES: tuple[Box, ...] = ((0.0, 0.0, 1.0, 1.0), *((x, y, x + 0.5, y + 0.5) for y in _CORNERS for x in _CORNERS))
 """The whole photo, and nine regions of half its width and height."""
 
+WHOLE = BOXES[:1]
+"""The whole photo alone."""
+
 _MARK = "\0"  # before the number of a region in an id; no file name contains it
 
 
@@ -30,10 +33,15 @@ class Match(NamedTuple):
     box: Box | None = None
 
 
+def boxes(regions: bool) -> Sequence[Box]:
+    """Return the parts of a photo that have a vector each."""
+    return BOXES if regions else WHOLE
+
+
 def vector_ids(names: Iterable[str], *, regions: bool) -> list[str]:
     """Return the ids of the vectors of some photos."""
-    count = len(BOXES) if regions else 1
-    return [f"{name}{_MARK}{number}" if number else name for name in names for number in range(count)]
+    numbers = range(len(boxes(regions)))
+    return [f"{name}{_MARK}{number}" if number else name for name in names for number in numbers]
 
 
 def has_regions(index: Index) -> bool:

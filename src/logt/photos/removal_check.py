@@ -6,16 +6,31 @@ An unmounted disk is an empty folder; without this check, all its photos would l
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from pathlib import Path, PurePosixPath
 
 from logt.errors import InvalidInputError
+from logt.photos.catalog import Catalog
+from logt.photos.folder_scan import FolderScan, is_photo_name
 
 FEW = 5
 """So many photos may always be removed, unless a folder of the index has no others."""
 
 MAX_SHARE = 0.1
 """The part of all photos that may be removed at once."""
+
+
+def check_run(catalog: Catalog, scan: FolderScan, folders: Sequence[Path], *, relearn: bool, moved: Set[str]) -> None:
+    """Raise an error if so many photos are gone that a disk may be missing; those of other folders do not count.
+
+    relearn: whether photos in a subfolder that cannot be read are lost, too. moved: the old names of moved photos.
+    """
+    names = [name for name in catalog.stamps() if any(is_inside(name, folder, folders[0]) for folder in folders)]
+    gone = (name for name in names if name not in scan.files and name not in moved)
+    lost = [name for name in gone if relearn or not scan.may_contain(name)]
+    known = set(names)
+    found = (name for name in scan.files if name in known or is_photo_name(name))
+    check_removals(lost, found, len(names), folders)
 
 
 def check_removals(lost: Sequence[str], found: Iterable[str], total: int, folders: Sequence[Path]) -> None:

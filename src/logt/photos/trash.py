@@ -45,10 +45,7 @@ def restore(folders: Sequence[Path], batch: str) -> tuple[int, list[str]]:
             try:
                 _move(path, folder / path.relative_to(trash))
                 restored += 1
-            except (
-                FileExistsError,
-                NotADirectoryError,
-            ):  # there is a file in the place of the photo or of its folder
+            except (FileExistsError, NotADirectoryError):  # a file is in the place of the photo or of its folder
                 taken.append(str(path))
         _remove_empty(trash)
     return restored, taken

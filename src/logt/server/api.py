@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 import logt
 from logt.errors import InvalidInputError
 from logt.server import schemas
-from logt.server.changes import ChangeRunningError, Ticket
+from logt.server.changes import Ticket
 from logt.server.collection import Hit
 from logt.server.errors import HTTPError
 from logt.server.service import Service
@@ -185,17 +185,13 @@ async def get_change(
     service: ServiceDependency, id: Annotated[str, Path(max_length=64, description="Id of the change.")]
 ) -> Any:
     """Return the state of a change whose response had status 202. It is remembered for an hour."""
-    return ASCIIJSONResponse(_describe_change(service, service.changes.find(id)))
+    return change_response(service, service.changes.find(id))
 
 
-def accepted(service: Service, running: ChangeRunningError) -> Response:
-    """Return the response to a change that is still being applied."""
-    location = f"{PREFIX}/changes/{running.ticket.id}"
-    return ASCIIJSONResponse(_describe_change(service, running.ticket), 202, {"Location": location})
-
-
-def _describe_change(service: Service, ticket: Ticket) -> dict[str, Any]:
-    return schemas.describe_change(ticket, service.collection.private_paths)
+def change_response(service: Service, ticket: Ticket, status: int = 200) -> Response:
+    """Return the state of a change; status 202 if it is the response to the change itself."""
+    headers = {"Location": f"{PREFIX}/changes/{ticket.id}"} if status == 202 else None
+    return ASCIIJSONResponse(schemas.describe_change(ticket, service.collection.private_paths), status, headers)
 
 
 @router.get("/info", response_model=schemas.InfoResponse)

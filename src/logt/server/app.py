@@ -74,7 +74,7 @@ def create_app(collection: BaseCollection, settings: Settings | None = None) -> 
 
     async def handle_exception(request: Request, exception: Exception) -> Response:
         if isinstance(exception, ChangeRunningError):
-            return api.accepted(service, exception)
+            return api.change_response(service, exception.ticket, 202)
         return render_error(request.scope, _convert_exception(exception))
 
     handled = (HTTPError, ChangeRunningError, RequestValidationError, HTTPException, *LIBRARY_ERROR_TYPES, Exception)

@@ -105,8 +105,12 @@ class Overview:
         self.clusters: Background[Clusters] = Background(
             collection, lambda report: find_clusters(self.graph.wait(report))
         )
-        self.map: Background[PhotoMap] = Background(
-            collection, lambda report: photo_map(self.graph.wait(report), collection.photos.path, report)
+        self.map: Background[tuple[PhotoMap, Clusters]] = Background(
+            collection,
+            lambda report: (
+                photo_map(self.graph.wait(report), collection.photos.path, report),
+                self.clusters.wait(report),
+            ),
         )
 
     def close(self) -> None:

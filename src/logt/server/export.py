@@ -26,21 +26,21 @@ def stream_zip(
     render: returns the JPEG to send instead of a file.
     originals: send the files themselves, if they are named as photos; an index may name any file.
     """
-    out = _Buffer()
-    missing = []
-    as_file = [originals and path is not None and is_photo_name(path.name) for _, path in photos]
-    names = archive_names([photo_id for photo_id, _ in photos], as_file)
+    out, missing, taken = _Buffer(), [], {"missing.txt"}
     with zipfile.ZipFile(out, "w") as archive:  # type: ignore[call-overload]
-        for (photo_id, path), name, is_original in zip(photos, names, as_file, strict=True):
+        for photo_id, path in photos:
             try:
                 if path is None:
                     missing.append(_clean(photo_id))
-                elif is_original:
+                elif originals and is_photo_name(path.name):
                     with path.open("rb") as source:
+                        name = _free_name(_clean(photo_id), taken)
                         info = zipfile.ZipInfo.from_file(path, name, strict_timestamps=False)
                         yield from _copy(source, archive, info, out)
                 else:
-                    archive.writestr(name, render(path))
+                    jpeg, name = render(path), _clean(photo_id)
+                    name += "" if name.lower().endswith((".jpg", ".jpeg")) else ".jpg"
+                    archive.writestr(_free_name(name, taken), jpeg)
             except (OSError, ValueError):
                 missing.append(_clean(photo_id))
             yield out.take()
@@ -49,25 +49,17 @@ def stream_zip(
     yield out.take()
 
 
-def archive_names(ids: Sequence[str], as_file: Sequence[bool]) -> list[str]:
-    """Return a relative name without ".." for each photo; no two are equal, also where case does not count.
-
-    as_file: whether the file of a photo is sent; else its JPEG is called photo.jpg or photo.png.jpg.
-    """
-    names: list[str] = []
-    taken = {"missing.txt"}
-    for photo_id, is_original in zip(ids, as_file, strict=True):
-        name = _clean(photo_id)
-        if not is_original and not name.lower().endswith((".jpg", ".jpeg")):
-            name += ".jpg"
-        path = Path(name)
-        numbered = (str(path.with_name(f"{path.stem} ({n}){path.suffix}")) for n in count(2))
-        names.append(next(choice for choice in chain([name], numbered) if choice.casefold() not in taken))
-        taken.add(names[-1].casefold())
-    return names
+def _free_name(name: str, taken: set[str]) -> str:
+    """Return a name that is not taken, also where case does not count, and add it to those that are."""
+    path = Path(name)
+    numbered = (str(path.with_name(f"{path.stem} ({n}){path.suffix}")) for n in count(2))
+    free = next(choice for choice in chain([name], numbered) if choice.casefold() not in taken)
+    taken.add(free.casefold())
+    return free
 
 
 def _clean(photo_id: str) -> str:
+    """Return a relative name without ".."."""
     parts = [part for part in photo_id.replace("\\", "/").split("/") if part not in ("", ".", "..")]
     return "/".join(parts).encode("utf-8", "replace").decode() or "photo"
 

@@ -75,19 +75,16 @@ def _group_of(clusters: Clusters, photo_id: str) -> list[str]:
 
 
 def _describe_map(service: Service) -> dict[str, Any]:
-    drawn, clusters = service.overview.map.get().value, service.overview.clusters.get().value
-    if drawn is None:
+    value = service.overview.map.get().value
+    if value is None:
         raise HTTPError(409, "no_map", "the map is not ready yet")
-    library = service.photo_collection.state.library
-    ids = drawn.ids.tolist()
-    rows = [row for row, name in enumerate(ids) if library.find(name)]
+    (drawn, clusters), library = value, service.photo_collection.state.library
+    rows = [row for row, name in enumerate(drawn.ids.tolist()) if library.find(name)]
     places = np.rint((drawn.places[rows] + 1) * (SCALE / 2)).clip(0, SCALE).astype(int)
-    label = {} if clusters is None else dict(zip(clusters.ids.tolist(), clusters.labels.tolist(), strict=True))
-    names = [ids[row] for row in rows]
     return {
-        "ids": names,
+        "ids": drawn.ids[rows].tolist(),
         "x": places[:, 0].tolist(),
         "y": places[:, 1].tolist(),
-        "group": [label.get(name, -1) for name in names],
-        "representatives": [] if clusters is None else clusters.ids[clusters.representatives].tolist(),
+        "group": clusters.labels[rows].tolist(),
+        "representatives": clusters.ids[clusters.representatives].tolist(),
     }

@@ -18,8 +18,7 @@ from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.photos.catalog import file_stamp
 from logt.photos.folder_scan import FolderNews, folder_news
-from logt.photos.index_folder import find_index
-from logt.photos.manifest import MANIFEST_FILE
+from logt.photos.index_folder import photo_index
 from logt.photos.photo_writer import PhotoWriter
 from logt.photos.progress_file import IndexingProgress, published_progress, read_progress
 from logt.photos.trash import move_to_trash, restore
@@ -277,7 +276,7 @@ def open_collection(
 
     model: as in `Photos.open`.
     """
-    if (find_index(path) / MANIFEST_FILE).is_file():
+    if photo_index(path) is not None:
         from logt.photos import Photos
 
         photos = Photos.open(path, model=model)

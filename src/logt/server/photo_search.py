@@ -37,7 +37,7 @@ STORED_SECONDS, STORED_BYTES = 1800.0, 64 << 20
 
 @dataclass(frozen=True)
 class PhotoQuery:
-    """How to search, and among which photos. exclude: ids that are no results.
+    """How to search, and among which photos.
 
     show_similarity: with a rerank, return similarities to the query, in the order of the rerank.
     """
@@ -45,8 +45,6 @@ class PhotoQuery:
     k: int
     rerank: Rerank = None
     condition: PhotoFilter = field(default_factory=PhotoFilter)
-    exclude: frozenset[str] = frozenset()
-    effort: float | None = None
     show_similarity: bool = False
 
 
@@ -68,14 +66,14 @@ class Examples:
 
 @dataclass(frozen=True)
 class PhotoResults:
-    """The hits of a query; the time to compute its descriptor, None if that was not needed, and to search.
+    """The hits of a query; the time to compute its descriptor, 0 if that was not needed, and to search.
 
     limit: the score that unrelated photos rarely exceed, None if unknown.
     """
 
     hits: list[Hit]
     search_ms: float
-    describe_ms: float | None = None
+    describe_ms: float = 0.0
     limit: float | None = None
 
 
@@ -126,16 +124,16 @@ class PhotoSearch:
         collection, ids = service.photo_collection, [*what.like, *what.unlike]
         collection.check_known(ids)
         stored = self.find_stored(what.stored) if what.stored else None
-        query = replace(query, exclude=frozenset(ids), effort=TEXT_EFFORT if what.text else query.effort)
         photos = collection.searched(ids, text=bool(what.text), deep=query.rerank is not None)
 
         def search(decoder: ImageDecoder) -> PhotoResults:
             (index, vector), describe_ms = _time(lambda: self._describe(photos, what, stored, decoder))
-            return self._search(index, vector, query, describe_ms)
+            return self._search(index, vector, what, query, describe_ms)
 
-        if what.box is None and what.image is None and not what.text and _fits(stored, photos.index):
+        is_known = stored is None or stored.index is photos.index
+        if is_known and what.box is None and what.image is None and not what.text:
             known = await service.search_pool.run(search, service.upload_decoder)  # which is not used
-            return replace(known, describe_ms=stored.describe_ms if stored else None)
+            return replace(known, describe_ms=stored.describe_ms if stored else 0.0)
         is_indexed = stored is None and what.image is None
         decoder = service.photo_decoder if is_indexed else service.upload_decoder
         return await service.image_pool.run(decoder, search)
@@ -162,21 +160,24 @@ class PhotoSearch:
         wanted, unwanted = _unit(np.concatenate([like, *map(np.atleast_2d, more)])), _unit(unlike)
         return index, wanted.mean(axis=0) - _AWAY * unwanted.sum(axis=0) / max(1, len(unwanted))
 
-    def _search(self, index: Index, vector: Floats, query: PhotoQuery, describe_ms: float) -> PhotoResults:
+    def _search(
+        self, index: Index, vector: Floats, what: Examples, query: PhotoQuery, describe_ms: float
+    ) -> PhotoResults:
         collection, start = self._service.photo_collection, time.perf_counter()
+        examples, effort = {*what.like, *what.unlike}, TEXT_EFFORT if what.text else None
         library, main = collection.state.library, collection.index
         names = library.names(library.select(query.condition, "folder")) if query.condition else None
         hits: list[Hit] = []
         if names != []:
-            k = query.k + len(query.exclude)
-            found = find(index, vector, k, names, rerank=query.rerank, effort=query.effort, threads=1)
-            hits = [Hit(name, score, box=box) for name, score, box in found if name not in query.exclude]
+            k = query.k + len(examples)
+            found = find(index, vector, k, names, rerank=query.rerank, effort=effort, threads=1)
+            hits = [Hit(name, score, box=box) for name, score, box in found if name not in examples]
             hits = [hit for hit in hits if index is main or hit.id in main][: query.k]  # some were removed just now
             if query.rerank and query.show_similarity and hits:
                 cosines = _unit(index.reconstruct([hit.id for hit in hits])) @ _unit(np.atleast_2d(vector))[0]
                 hits = [hit._replace(score=score) for hit, score in zip(hits, cosines.tolist(), strict=True)]
         search_ms = milliseconds_since(start)
-        limit = None if query.rerank or query.effort else collection.limit(index, vector)
+        limit = None if query.rerank or effort else collection.limit(index, vector)
         return PhotoResults(hits, search_ms, describe_ms, limit)
 
 
@@ -194,11 +195,6 @@ def _with_index(photos: Photos, describe: Callable[[], Floats]) -> tuple[Index, 
         vector = describe()
         if photos.index is index:  # otherwise everything was described again meanwhile
             return index, vector
-
-
-def _fits(stored: StoredPhoto | None, index: Index) -> bool:
-    """Return whether the vector of a stored photo, if there is one, belongs to an index."""
-    return stored is None or stored.index is index
 
 
 def _unit(X: Floats) -> Floats:

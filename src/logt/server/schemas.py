@@ -19,38 +19,14 @@ StrictId = Annotated[StrictInt, Field(ge=0, le=2**63 - 2)] | Annotated[StrictStr
 # fail_fast: without it, a million bad values are a million errors, which take gigabytes.
 Vector = Annotated[list[float], Field(min_length=1, fail_fast=True)]
 Vectors = Annotated[list[Vector], Field(min_length=1, fail_fast=True)]
-Ids = Annotated[list[StrictId], Field(min_length=1, fail_fast=True)]
+FilterIds = Annotated[list[StrictId], Field(fail_fast=True)]
+Ids = Annotated[FilterIds, Field(min_length=1)]
 MAX_K = 1_000_000
 """The largest k in the description of the API; a server has a smaller limit, see `Limits`."""
 K = Annotated[int, Field(ge=1, le=MAX_K, description="Number of results per query.")]
-Effort = Annotated[
-    float | None,
-    Field(ge=0, le=1, description="Search effort, from 0 (fastest) to 1 (exhaustive). null: the index's default."),
-]
-Recall = Annotated[
-    float | None,
-    Field(
-        gt=0,
-        le=1,
-        description="Fraction of the results of a full scan to find, instead of an effort. null: the default.",
-    ),
-]
-FilterField = Annotated[
-    dict[Literal["wanted", "unwanted"], Annotated[list[StrictId], Field(fail_fast=True)]] | None,
-    Field(description="wanted: only these ids can be found. unwanted: these ids are not among the results."),
-]
 RerankField = Annotated[
     Rerank,
     Field(description="Re-rank the results on the neighbor graph of the index, if rerank of /api/v1/info is true."),
-]
-ByField = Annotated[
-    Literal["vector", "item"],
-    Field(description="item: return the k best items, each with its best vector, if vectors were added with items."),
-]
-LikeField = Annotated[str | None, Field(description="The kind of the queries, by the name it was tuned with.")]
-BoxField = Annotated[
-    tuple[float, float, float, float],
-    Field(description="Left, top, right, bottom of the upright photo, as fractions (0 to 1) or in whole pixels."),
 ]
 
 
@@ -62,12 +38,20 @@ class RequestBody(BaseModel):
 
 class SearchRequest(RequestBody):
     k: K = 10
-    effort: Effort = None
-    recall: Recall = None
-    like: LikeField = None
+    effort: float | None = Field(
+        None, ge=0, le=1, description="From 0 (fastest) to 1 (exhaustive). null: the default."
+    )
+    recall: float | None = Field(
+        None, gt=0, le=1, description="Fraction of the results of a full scan to find, instead of an effort."
+    )
+    like: str | None = Field(None, description="The kind of the queries, by the name it was tuned with.")
     rerank: RerankField = None
-    filter: FilterField = None
-    by: ByField = "vector"
+    filter: dict[Literal["wanted", "unwanted"], FilterIds] | None = Field(
+        None, description="wanted: only these ids can be found. unwanted: these ids are not among the results."
+    )
+    by: Literal["vector", "item"] = Field(
+        "vector", description="item: return the k best items, each with its best vector, if vectors have items."
+    )
 
     @property
     def options(self) -> SearchOptions:
@@ -86,7 +70,9 @@ class IdSearchRequest(SearchRequest):
 
 class RegionSearchRequest(RequestBody):
     id: Annotated[StrictStr, Field(max_length=4096, description="Id of a photo in the index.")]
-    box: BoxField
+    box: tuple[float, float, float, float] = Field(
+        description="Left, top, right, bottom of the upright photo, as fractions (0 to 1) or in whole pixels."
+    )
     k: K = 10
     rerank: RerankField = None
 
@@ -98,7 +84,7 @@ class TextSearchRequest(RequestBody):
 
 class AddRequest(RequestBody):
     vectors: Annotated[Vectors, Field(description="One vector per row.")]
-    ids: Annotated[list[StrictId], Field(fail_fast=True)] | None = Field(
+    ids: FilterIds | None = Field(
         None, description="One id per vector, all integers or all strings. null: the next free integers."
     )
     replace: bool = Field(False, description="Replace vectors that have the same ids.")

@@ -160,7 +160,7 @@ class Service:
     def _add_gauges(self) -> None:
         collection, add = self.collection, self.metrics.add_gauge
         if isinstance(collection, ShardCollection):
-            self.metrics.add_by_shard(collection.shard_metrics)
+            self.metrics.add_collector(collection)
         add("logt_vectors", "Vectors in the index.", lambda: collection.report()["vectors"])
         add("logt_index_bytes", "Size of the index in memory, in bytes.", lambda: collection.report()["bytes"])
         add("logt_generation", "Generation of the index that is served.", lambda: collection.generation or 0)

@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
 from logt.distributed.searching import DistributedIndex
 from logt.errors import InvalidInputError
 from logt.results import Report
 from logt.server.collection import DEFAULT, BaseCollection, Hit, Id, SearchOptions
 
 
-class ShardCollection(BaseCollection):
+class ShardCollection(BaseCollection, Collector):
     """An index of vectors in shards. It follows what other processes save."""
 
     def __init__(self, index: DistributedIndex, title: str):
@@ -52,14 +55,18 @@ class ShardCollection(BaseCollection):
         """Return the ids of no vectors: they are in the shards."""
         return []
 
-    def shard_metrics(self) -> Iterator[tuple[str, str, list[tuple[str, float]]]]:
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the metrics of each shard."""
         parts = self._index.info()["shards"]
-        for name, description, key in (
-            ("logt_shard_vectors", "Vectors in the shard.", "vectors"),
-            ("logt_shard_bytes", "Bytes of the files of the shard.", "bytes"),
-            ("logt_shard_replicas", "Actors of the shard that are alive.", "replicas"),
-            ("logt_shard_calls", "Calls of the shard by its present actors.", "calls"),
-            ("logt_shard_failures", "Calls that failed or were too late.", "failures"),
-            ("logt_shard_milliseconds", "Mean time of a call.", "milliseconds"),
+        for key, description in (
+            ("vectors", "Vectors in the shard."),
+            ("bytes", "Bytes of the files of the shard."),
+            ("replicas", "Actors of the shard that are alive."),
+            ("calls", "Calls of the shard by its present actors."),
+            ("failures", "Calls that failed or were too late."),
+            ("milliseconds", "Mean time of a call."),
         ):
-            yield name, description, [(str(part["shard"]), float(part[key])) for part in parts]
+            family = GaugeMetricFamily(f"logt_shard_{key}", description, labels=["shard"])
+            for part in parts:
+                family.add_metric([str(part["shard"])], float(part[key]))
+            yield family

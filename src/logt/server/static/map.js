@@ -6,9 +6,9 @@ import { $, $$, createElement, photoUrl, send } from "./dom.js";
 import { selectIds } from "./selection.js";
 
 const canvas = $("#map"), panel = $("#map-panel");
-const SIZE = 65535, CELL = 84, MAX_VISIBLE = 1500, MAX_LABELS = 40, MAX_LOADING = 6, MAX_CACHED = 600, NEAR = 16;
+const SIZE = 65535, CELL = 84, MAX_VISIBLE = 1500, MAX_LOADING = 6, MAX_CACHED = 600, NEAR = 16;
 const PLAIN = 0xff9a9a9a; // of photos in no group; colors are ABGR
-let photos = null; // {ids, x, y, group, colors, labels}
+let photos = null; // {ids, x, y, colors, labels}; labels: the rows of the representatives, those of large groups first
 let view = { x: SIZE / 2, y: SIZE / 2, scale: 0.01 }; // the place in the middle, and pixels of the canvas per unit
 let pixels = null, frame = null, lasso = null, loading = 0, wanted = [];
 const thumbs = new Map(); // id -> bitmap, or null while it is loaded
@@ -27,7 +27,7 @@ export async function initMap() {
 function prepare({ ids, x, y, group, representatives }) {
   const colors = Uint32Array.from(group, (number) => (number < 0 ? PLAIN : groupColor(number)));
   const rows = new Map(ids.map((id, row) => [id, row]));
-  const labels = representatives.filter((id) => rows.has(id)).map((id) => ({ id, x: x[rows.get(id)], y: y[rows.get(id)] }));
+  const labels = representatives.map((id) => rows.get(id)).filter((row) => row !== undefined);
   return { ids, x: Float32Array.from(x), y: Float32Array.from(y), colors, labels };
 }
 
@@ -71,32 +71,21 @@ function draw() {
   }
   context.putImageData(pixels, 0, 0);
   wanted = [];
-  if (visible.length <= MAX_VISIBLE) drawPhotos(context, visible);
-  else drawLabels(context);
+  if (visible.length <= MAX_VISIBLE) drawPhotos(context, visible, CELL);
+  else drawPhotos(context, photos.labels, 1.5 * CELL);
   if (lasso) drawLasso(context);
   load();
 }
 
-// Draw one photo for each cell of a grid that moves with the map, so that they stay while it is moved.
-function drawPhotos(context, visible) {
-  const cell = CELL * ratio(), taken = new Set();
-  for (const row of visible) {
+// Draw the first photo in each cell of a grid that moves with the map, so that they stay while it is moved.
+function drawPhotos(context, rows, width) {
+  const cell = width * ratio(), taken = new Set();
+  for (const row of rows) {
+    const [x, y] = toCanvas(photos.x[row], photos.y[row]);
     const key = Math.floor(photos.x[row] * view.scale / cell) * 1e6 + Math.floor(photos.y[row] * view.scale / cell);
-    if (taken.has(key)) continue;
+    if (taken.has(key) || x < 0 || y < 0 || x > canvas.width || y > canvas.height) continue;
     taken.add(key);
-    drawThumb(context, photos.ids[row], ...toCanvas(photos.x[row], photos.y[row]), chosen.has(row));
-  }
-}
-
-function drawLabels(context) {
-  const drawn = [], least = 1.2 * CELL * ratio();
-  for (const label of photos.labels) {
-    const [x, y] = toCanvas(label.x, label.y);
-    if (x < 0 || y < 0 || x > canvas.width || y > canvas.height) continue;
-    if (drawn.some(([left, top]) => Math.hypot(left - x, top - y) < least)) continue;
-    drawn.push([x, y]);
-    drawThumb(context, label.id, x, y, false);
-    if (drawn.length >= MAX_LABELS) break;
+    drawThumb(context, photos.ids[row], x, y, chosen.has(row));
   }
 }
 

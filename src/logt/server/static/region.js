@@ -13,17 +13,13 @@ export function formatRegion(region) {
   return region ? region.map((value) => value.toFixed(4)).join(",") : "";
 }
 
-export function parseRegion(text) {
-  return text ? text.split(",").map(Number) : null;
-}
-
 export class RegionSelector {
   // container: the element around the query photo; onSearch(region) is called when the user starts a search.
   constructor(container, onSearch) {
     this.container = container;
     this.onSearch = onSearch;
     this.frame = $("#region");
-    this.region = parseRegion(container.dataset.box);
+    this.region = container.dataset.box ? container.dataset.box.split(",").map(Number) : null;
     this.searched = formatRegion(this.region);
     $("#clear-region").addEventListener("click", () => this.clear());
     $("#search-region").addEventListener("click", () => this.search());
@@ -61,10 +57,7 @@ export class RegionSelector {
     this.container.classList.toggle("selecting", Boolean(region));
     if (!region) return;
     const [left, top, right, bottom] = region;
-    frame.style.left = `${100 * left}%`;
-    frame.style.top = `${100 * top}%`;
-    frame.style.width = `${100 * (right - left)}%`;
-    frame.style.height = `${100 * (bottom - top)}%`;
+    frame.style.inset = [top, 1 - right, 1 - bottom, left].map((value) => `${100 * value}%`).join(" ");
     const [x0, y0, x1, y1] = region.map((value) => `${Math.round(100 * value)}%`);
     frame.setAttribute("aria-label", `Region, horizontally from ${x0} to ${x1}, vertically from ${y0} to ${y1}`);
   }
@@ -91,22 +84,17 @@ export class RegionSelector {
     const anchor = corner ? oppositeCorner(initial, corner) : start;
     const inside = event.target === this.frame;
     container.setPointerCapture(event.pointerId);
-    const handleMove = (moveEvent) => {
+    container.onpointermove = (moveEvent) => {
       const end = pointerPosition(moveEvent, container);
       const [dx, dy] = [end[0] - start[0], end[1] - start[1]];
       if (inside) this.region = move(initial, dx, dy);
       else if (corner || Math.hypot(dx, dy) > MIN_DRAG) this.region = regionBetween(anchor, end);
       this.draw();
     };
-    const handleEnd = (endEvent) => {
-      container.removeEventListener("pointermove", handleMove);
-      container.removeEventListener("pointerup", handleEnd);
-      container.removeEventListener("pointercancel", handleEnd);
-      if (endEvent.type === "pointerup") this.search();
+    container.onpointerup = container.onpointercancel = ({ type }) => {
+      container.onpointermove = container.onpointerup = container.onpointercancel = null;
+      if (type === "pointerup") this.search();
     };
-    container.addEventListener("pointermove", handleMove);
-    container.addEventListener("pointerup", handleEnd);
-    container.addEventListener("pointercancel", handleEnd);
   }
 }
 

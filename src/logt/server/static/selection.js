@@ -41,17 +41,12 @@ function kind() {
 // Show in new cards which photos are selected.
 export function syncSelection(root) {
   if (!bar) return; // an index without photos
-  for (const box of $$("[data-select]", root)) show(box, selections[kind()].has(box.closest(".card").dataset.id));
-  update();
-}
-
-function show(box, selected) {
-  box.checked = selected;
-  box.closest(".card").classList.toggle("selected", selected);
-}
-
-function update() {
   const chosen = selections[kind()];
+  for (const box of $$("[data-select]", root)) {
+    const card = box.closest(".card");
+    box.checked = chosen.has(card.dataset.id);
+    card.classList.toggle("selected", box.checked);
+  }
   bar.hidden = !chosen.size;
   document.body.classList.toggle("selecting", chosen.size > 0);
   $("#selection-count").textContent = `${count(chosen.size, "photo")} ${kind() === "delete" ? "to delete" : "selected"}`;
@@ -77,7 +72,7 @@ async function toggle(box, range) {
 // Return the ids from the card that was clicked last to that of a box; of this one alone if there is no other.
 async function idsInRange(from, box) {
   const to = box.closest(".card");
-  if (to.closest("#virtual") && virtualGrid?.has(from)) {
+  if (virtualGrid && from) {
     const numbers = [from, to].map((card) => Number(card.dataset.number)).sort((a, b) => a - b);
     return virtualGrid.idsBetween(...numbers).catch(() => [to.dataset.id]);
   }
@@ -91,18 +86,6 @@ function toList(ids) {
   const safe = ids.filter((id) => !/[\n\r]/.test(id));
   if (safe.length < ids.length) showNotice(`${ids.length - safe.length} names with line breaks were left out`);
   return safe.map((id) => `${id}\n`).join("");
-}
-
-async function copy(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-  } catch { // not a secure context: http on another machine
-    const area = createElement("textarea", { value: text });
-    document.body.append(area);
-    area.select();
-    document.execCommand("copy");
-    area.remove();
-  }
 }
 
 function save(text) {
@@ -123,7 +106,6 @@ export function initExport(grid) {
     if (!action) return;
     const ids = [...selections[kind()]];
     if (action === "save") save(toList(ids));
-    if (action === "copy") copy(toList(ids)).then(() => flash(event.target, "Copied"));
     if (action === "clear") { selections[kind()].clear(); syncSelection(document); }
   });
   $("#zip-form").addEventListener("submit", (event) => {

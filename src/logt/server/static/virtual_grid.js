@@ -18,7 +18,6 @@ export class VirtualGrid {
     this.url = element.dataset.url;
     this.pages = new Map(); // page number -> its cards, or a promise of them
     this.shown = new Map(); // number -> element
-    this.placed = new WeakSet(); // all cards that were shown
     this.headings = element.insertBefore(createElement("div", { className: "headings" }), this.list);
     this.pages.set(Number(element.dataset.firstPage), $$(".card", this.list));
     this.list.replaceChildren();
@@ -91,7 +90,6 @@ export class VirtualGrid {
     const after = [...this.list.children].find((other) => Number(other.dataset.number) > number);
     this.list.insertBefore(card, after ?? null);
     this.shown.set(number, card);
-    this.placed.add(card);
   }
 
   // Load a page of cards, keep it, and return it.
@@ -120,11 +118,6 @@ export class VirtualGrid {
     }
     this.onCards({ querySelectorAll: (selector) => cards.flatMap((card) => [...card.querySelectorAll(selector)]) });
     this.schedule();
-  }
-
-  // Return whether a card was shown in this list, also if it is out of the document now.
-  has(card) {
-    return this.placed.has(card);
   }
 
   // Return the ids of the photos from one number to another, also of those that are not in the document.
