@@ -68,6 +68,7 @@ def test_a_closed_stream_is_an_error_of_one_line(files, queries, closed, message
         (("build", "none.npy", "out"), "file not found: none.npy"),
         (("build", "{files}/x.npy", "{files}/index"), "--overwrite"),
         (("search", "nowhere", "{files}/q.npy"), "nowhere holds no index: this path does not exist"),
+        (("search", "{files}/q.npy", "{files}/q.npy"), "q.npy holds no index: it is a file"),
         (("search", "{files}/index", "{files}"), "is a folder; pass a file of vectors"),
         (("search", "{files}/index", "{files}/q.npy", "--rerank", "magic"), "--rerank must be diffusion"),
         (("search", "{files}/index", "{files}/q.npy", "--rerank", "diffusion"), "logt link"),
