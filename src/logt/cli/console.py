@@ -21,7 +21,7 @@ from logt.errors import InvalidInputError
 
 out, err = Console(), Console(stderr=True)
 
-IndexPath = Annotated[Path, typer.Argument(help="The folder of the index.")]
+IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of the index.")]
 AnyIndexPath = Annotated[
     Path, typer.Argument(metavar="INDEX", help="The folder of an index, or a folder of photos that contains one.")
 ]

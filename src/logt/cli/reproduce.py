@@ -20,7 +20,9 @@ from logt.reproduce.run import Run, select_experiments
 
 
 def reproduce(
-    names: Annotated[list[str] | None, typer.Argument(help="More names for --only.", hidden=True)] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAMES", help="More names for --only.", hidden=True)
+    ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Benchmark: a folder or an .hdf5 file. Default: a synthetic collection.")
     ] = None,
@@ -32,7 +34,9 @@ def reproduce(
     ] = None,
     quick: Annotated[
         bool,
-        typer.Option(help="Check that everything runs: fewer settings and seeds and, without --data, 4,000 vectors."),
+        typer.Option(
+            "--quick", help="Check that everything runs: fewer settings and seeds and, without --data, 4,000 vectors."
+        ),
     ] = False,
 ) -> None:
     """Repeat the experiments of the paper. The data are yours or a synthetic collection.

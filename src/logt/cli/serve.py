@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 def serve(
     index: Annotated[
         str,
-        typer.Argument(help="A folder of photos with an index, or an index of vectors; with --ray, also a URL."),
+        typer.Argument(
+            metavar="INDEX", help="A folder of photos with an index, or an index of vectors; with --ray, also a URL."
+        ),
     ],
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 listens on all interfaces.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 selects a free port.")] = 8000,
@@ -43,10 +45,15 @@ def serve(
             help="Require this token. The environment variable is safer: others can see a command line.",
         ),
     ] = None,
-    read_only: Annotated[bool, typer.Option(help="Do not allow changes to the index.")] = False,
-    allow_upload: Annotated[bool, typer.Option(help="Allow clients to add photos, to FOLDER/uploads.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Do not allow changes to the index.")] = False,
+    allow_upload: Annotated[
+        bool, typer.Option("--allow-upload", help="Allow clients to add photos, to FOLDER/uploads.")
+    ] = False,
     allow_download: Annotated[
-        bool, typer.Option(help="Allow clients to download the original files of photos, with their metadata.")
+        bool,
+        typer.Option(
+            "--allow-download", help="Allow clients to download the original files of photos, with their metadata."
+        ),
     ] = False,
     allow_changes: Annotated[
         bool,

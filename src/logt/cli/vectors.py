@@ -69,9 +69,9 @@ VectorColumn = Annotated[
 def build(
     sources: Annotated[
         list[str],
-        typer.Argument(help=f"Vectors: files or URLs ({', '.join(SUFFIXES)}), or - for stdin."),
+        typer.Argument(metavar="SOURCES", help=f"Vectors: files or URLs ({', '.join(SUFFIXES)}), or - for stdin."),
     ],
-    index: Annotated[str, typer.Argument(help="The folder or URL to write the index to.")],
+    index: Annotated[str, typer.Argument(metavar="INDEX", help="The folder or URL to write the index to.")],
     ids: IdColumn = None,
     no_ids: NoIds = False,
     column: VectorColumn = None,
@@ -184,8 +184,8 @@ def _new_folder(place: str | Path) -> Iterator[Path]:
 
 
 def convert(
-    source: Annotated[Path, typer.Argument(help="A faiss index that `faiss.write_index` wrote.")],
-    index: Annotated[Path, typer.Argument(help="The folder to write the index to.")],
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A faiss index that `faiss.write_index` wrote.")],
+    index: Annotated[Path, typer.Argument(metavar="INDEX", help="The folder to write the index to.")],
     bits: Bits = None,
     metric: Annotated[str | None, typer.Option(help="cosine, ip or l2. Default: that of the faiss index.")] = None,
     threads: Threads = None,
@@ -204,7 +204,9 @@ def convert(
 
 def search(
     index: Annotated[str, typer.Argument(metavar="INDEX", help="The folder or URL of the index.")],
-    queries: Annotated[Path, typer.Argument(help="Queries: a file as for `logt build`, or - for stdin.")],
+    queries: Annotated[
+        Path, typer.Argument(metavar="QUERIES", help="Queries: a file as for `logt build`, or - for stdin.")
+    ],
     k: Results = 10,
     column: VectorColumn = None,
     effort: Effort = None,
