@@ -199,7 +199,7 @@ def test_repair_changes_nothing_without_yes(tmp_path, vectors, run_logt):
 
 def test_numbers_have_the_right_plural_and_progress_never_shows_zero_minutes(monkeypatch, capsys):
     assert [console.count_of(number, "group") for number in (0, 1, 1200)] == ["0 groups", "1 group", "1,200 groups"]
-    clock = iter([0.0, 0.0, 20.0, 40.0])
+    clock = iter([0.0, 20.0, 40.0, 40.0, 60.0, 120.0])
     monkeypatch.setattr(console.time, "monotonic", lambda: next(clock))
     report = console._LineProgress()
     report("indexing", 0, 100)
@@ -207,6 +207,10 @@ def test_numbers_have_the_right_plural_and_progress_never_shows_zero_minutes(mon
     assert "indexing 90/100, 4.5/s, less than 1 min left" in capsys.readouterr().err
     report("indexing", 100, 100)
     assert "indexing 100/100, 2.5/s, done\n" in capsys.readouterr().err
+    report("points", 12, 36)  # resumed
+    report("points", 12, 36)
+    report("points", 16, 36)
+    assert capsys.readouterr().err == "points 12/36\npoints 16/36, 7 min left\n"
 
 
 def test_link_rerank_duplicates_and_pairs(tmp_path, vectors, run_logt):
