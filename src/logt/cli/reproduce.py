@@ -15,7 +15,7 @@ from logt.datasets import load_benchmark, synthetic_benchmark
 from logt.reproduce import plots
 from logt.reproduce.experiments import EXPERIMENTS
 from logt.reproduce.plan import Plan
-from logt.reproduce.report import small_collection_note
+from logt.reproduce.report import collection_notes
 from logt.reproduce.run import Run, select_experiments
 
 
@@ -53,7 +53,7 @@ def reproduce(
         benchmark = synthetic_benchmark(4_000, 512, landmarks=40)
     else:
         benchmark = synthetic_benchmark(20_000, 1024, landmarks=60)
-    for note in small_collection_note(len(benchmark.X)):
+    for note in collection_notes(benchmark):
         say(note)
     say(f"{benchmark.name}: {len(benchmark.Q)} queries, protocol {benchmark.main}")
     plan = Plan.from_shape(*benchmark.X.shape, quick=quick)
