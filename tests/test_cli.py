@@ -29,7 +29,9 @@ def test_build_search_and_info(files, run_logt):
     assert len(found["scores"][0]) == 3
     padded = json.loads(run_logt("search", files / "index", files / "q.npy", "-k", 301, "--json"))
     assert (padded["ids"][0][-1], padded["scores"][0][-1]) == (-1, None)
-    assert "5 more queries" in run_logt("search", files / "index", files / "q.npy")
+    shown = run_logt("search", files / "index", files / "q.npy")
+    assert "5 more queries" in shown
+    assert len(re.findall(r"\d+ \(-?[.\d]+\)", shown)) == 200  # no line ends between an id and its score
     report = json.loads(run_logt("info", files / "index", "--json"))
     assert (report["vectors"], report["dim"]) == (300, 32)
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from rich.columns import Columns
 from rich.table import Table
 from rich.text import Text
 
@@ -252,7 +253,8 @@ def _print_results(result: SearchResult) -> None:
     table = Table("query", "id (score), best first")
     for q in range(min(_MAX_ROWS, len(result.ids))):
         best = list(zip(result.ids[q], result.scores[q], strict=True))[: result.counts[q]]
-        table.add_row(str(q), Text("  ".join(f"{printable(id_)} ({score:.3f})" for id_, score in best)))
+        hits = [Text(f"{printable(id_)} ({score:.3f})") for id_, score in best]
+        table.add_row(str(q), Columns(hits, padding=(0, 1)))
     out.print(table)
     if len(result.ids) > _MAX_ROWS:
         out.print(f"… and {len(result.ids) - _MAX_ROWS:,} more queries; --json or --jsonl gives all")
