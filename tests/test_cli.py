@@ -29,7 +29,9 @@ def test_build_search_and_info(files, run_logt):
     assert len(found["scores"][0]) == 3
     padded = json.loads(run_logt("search", files / "index", files / "q.npy", "-k", 301, "--json"))
     assert (padded["ids"][0][-1], padded["scores"][0][-1]) == (-1, None)
-    assert "5 more queries" in run_logt("search", files / "index", files / "q.npy")
+    shown = run_logt("search", files / "index", files / "q.npy")
+    assert "5 more queries" in shown
+    assert len(re.findall(r"\d+ \(-?[.\d]+\)", shown)) == 200  # no line ends between an id and its score
     report = json.loads(run_logt("info", files / "index", "--json"))
     assert (report["vectors"], report["dim"]) == (300, 32)
 
@@ -68,6 +70,7 @@ def test_a_closed_stream_is_an_error_of_one_line(files, queries, closed, message
         (("build", "none.npy", "out"), "file not found: none.npy"),
         (("build", "{files}/x.npy", "{files}/index"), "--overwrite"),
         (("search", "nowhere", "{files}/q.npy"), "nowhere holds no index: this path does not exist"),
+        (("search", "{files}/q.npy", "{files}/q.npy"), "q.npy holds no index: it is a file"),
         (("search", "{files}/index", "{files}"), "is a folder; pass a file of vectors"),
         (("search", "{files}/index", "{files}/q.npy", "--rerank", "magic"), "--rerank must be diffusion"),
         (("search", "{files}/index", "{files}/q.npy", "--rerank", "diffusion"), "logt link"),
@@ -198,7 +201,7 @@ def test_repair_changes_nothing_without_yes(tmp_path, vectors, run_logt):
 
 def test_numbers_have_the_right_plural_and_progress_never_shows_zero_minutes(monkeypatch, capsys):
     assert [console.count_of(number, "group") for number in (0, 1, 1200)] == ["0 groups", "1 group", "1,200 groups"]
-    clock = iter([0.0, 0.0, 20.0, 40.0])
+    clock = iter([0.0, 20.0, 40.0, 40.0, 60.0, 120.0])
     monkeypatch.setattr(console.time, "monotonic", lambda: next(clock))
     report = console._LineProgress()
     report("indexing", 0, 100)
@@ -206,6 +209,10 @@ def test_numbers_have_the_right_plural_and_progress_never_shows_zero_minutes(mon
     assert "indexing 90/100, 4.5/s, less than 1 min left" in capsys.readouterr().err
     report("indexing", 100, 100)
     assert "indexing 100/100, 2.5/s, done\n" in capsys.readouterr().err
+    report("points", 12, 36)  # resumed
+    report("points", 12, 36)
+    report("points", 16, 36)
+    assert capsys.readouterr().err == "points 12/36\npoints 16/36, 7 min left\n"
 
 
 def test_link_rerank_duplicates_and_pairs(tmp_path, vectors, run_logt):

@@ -197,10 +197,12 @@ def test_an_export_writes_nothing_that_is_not_asked_for(tmp_path, X, run_logt):
     assert not (tmp_path / "x.npy").exists()
 
 
-def test_info_says_what_rho_is(tmp_path, X, run_logt):
+def test_info_prints_the_costs_of_the_paper_for_its_methods(tmp_path, run_logt):
     logt.Index(8).save(tmp_path / "i")
-    assert "of the multiplications of an exhaustive search" in run_logt("info", tmp_path / "i")
+    assert "rho" not in run_logt("info", tmp_path / "i")
     assert json.loads(run_logt("info", tmp_path / "i", "--json"))["rho"] == 0
+    logt.Index(8, method=logt.methods.lo_gt(n=4, m=2, L=4)).save(tmp_path / "j")
+    assert "rho" in run_logt("info", tmp_path / "j")
 
 
 def test_a_file_of_ids_that_is_no_text_is_refused(tmp_path, vectors, run_logt):

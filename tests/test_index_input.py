@@ -108,7 +108,7 @@ BAD = {
     "zero": (3, 0, r"row 3 of \w is all zeros"),
     "zero as float32": (3, 1e-60, r"row 3 of \w is all zeros"),
     "too long": ((3, 5), 3e20, r"row 3 of \w has norm 3e\+20"),
-    "beyond float32": ((3, 5), 1e300, r"row 3 of \w holds 1e\+300 at column 5"),
+    "beyond float32": ((3, 5), 1e300, r"row 3 of \w holds 1e\+300 at column 5, which is too large for float32"),
 }
 
 

@@ -18,6 +18,7 @@ from logt.datasets import synthetic_benchmark
 from logt.methods import compact, lo_gt, quantized, rnd, starred
 from logt.reproduce import EXPERIMENTS, Plan, Run
 from logt.reproduce.claims import Claim, SeedMean, above, equal, judge, judge_if_enough, reaches
+from logt.reproduce.report import collection_notes
 from logt.reproduce.run import select_experiments
 from logt.reproduce.shared_builds import build_family, family
 from logt.reproduce.trials import TRUNCATED, Points, Trial
@@ -285,6 +286,11 @@ def test_settings_scale_with_the_dimension_and_the_collection():
     assert small.L == 32
     assert small.batches == (1, 10)
     assert max(small.cs) == 32
+
+
+def test_the_report_says_that_a_synthetic_collection_cannot_judge_the_paper():
+    (note,) = collection_notes(synthetic_benchmark(10_000, 16, landmarks=4))
+    assert "The collection is synthetic" in note
 
 
 def test_the_command_finishes_and_reports_wrong_names(tmp_path, benchmark, run_logt, no_figures):

@@ -127,6 +127,7 @@ def test_files_and_streams_are_read_as_they_were_written(tmp_path, X, name, writ
         ("x.parquet", b"PAR1 nothing", "x.parquet is not a Parquet file"),
         ("x.h5", b"\x89HDF\r\n nothing", "x.h5 cannot be read as an HDF5 file"),
         ("x.npy", b"\x93NUMPY", "x.npy is not a .npy file of numbers"),
+        ("x.csv", b"name,a,b\np,1,2\n", "at row 0, column 1; --ids COLUMN reads a column as ids"),
         ("x.npy", save_npy(np.array([{}])), "x.npy is not a .npy file of numbers"),
         ("x.npy", save_npy(np.ones(5)), "x.npy has shape (5,), expected (rows, dimensions)"),
     ],
@@ -141,6 +142,12 @@ def test_a_damaged_file_is_refused(tmp_path, name, content, message):
         read_stream(io.BytesIO(content))
 
 
+def test_a_npy_file_without_its_end_is_refused(tmp_path, X):
+    (tmp_path / "x.npy").write_bytes(save_npy(X)[:-4])
+    with pytest.raises(InvalidInputError, match=r"x\.npy is not a \.npy file of numbers: its end is missing"):
+        read_vectors(tmp_path / "x.npy")
+
+
 def test_the_error_lists_what_a_file_holds(tmp_path, X):
     np.savez(tmp_path / "two.npz", X=X, Q=X[:2])
     with pytest.raises(InvalidInputError, match=re.escape("one 2-D array; it holds: X (7, 3), Q (2, 3)")):
@@ -148,6 +155,11 @@ def test_the_error_lists_what_a_file_holds(tmp_path, X):
     write_hdf5(tmp_path / "two.h5", X=X, Q=X[:2])
     with pytest.raises(InvalidInputError, match=re.escape("or one called train; it holds: Q (2, 3), X (7, 3)")):
         read_vectors(tmp_path / "two.h5")
+    write_hdf5(tmp_path / "groups.h5", **{"photos/global": X, "photos/local": X[:2], "names": X[0]})
+    with pytest.raises(
+        InvalidInputError, match=re.escape("holds: photos/global (7, 3), photos/local (2, 3). Choose")
+    ):
+        read_vectors(tmp_path / "groups.h5")
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     pq.write_table(pa.table({"name": ["a"], "size": [1.0]}), tmp_path / "words.parquet")
     with pytest.raises(InvalidInputError, match=re.escape("it holds: name (string), size (double)")):

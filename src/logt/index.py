@@ -418,9 +418,10 @@ class Index(IndexBase):
         return snapshot.reconstruct(snapshot.to_int_ids(ids, strict=True), self._dim)
 
     def report(self) -> Report:
-        """Return the size and cost of the index: vectors, units, segments, bytes in total and by part, and more.
+        """Return the size and cost of the index: vectors, bytes in total and by part, segments, units, and more.
 
-        "rho" is the complexity ratio of the paper, and "method" describes the method in a few words.
+        "bytes" are in memory, and "bytes mapped" in files that searches read from disk. "linked" is the number of
+        vectors in the neighbor graph, and "rho" the complexity ratio of the paper.
         """
         state, snapshot = self._state, self._snapshot
         about = costs.costs(snapshot.segments, self._dim)
@@ -434,12 +435,13 @@ class Index(IndexBase):
                 "vectors": len(snapshot),
                 "dim": self._dim,
                 "metric": self._metric,
-                **about,
-                "linked": 0 if snapshot.graph is None else snapshot.graph.count,
+                "method": self.method.describe(),
                 "bytes": total,
                 "bytes per vector": total / len(snapshot) if len(snapshot) else 0.0,
                 "bytes by part": parts,
-                "method": self.method.describe(),
+                "bytes mapped": about.pop("bytes mapped"),
+                "linked": 0 if snapshot.graph is None else snapshot.graph.count,
+                **about,
             }
         )
 

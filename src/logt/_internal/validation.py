@@ -164,7 +164,9 @@ def check_rows(array: Array, name: str, hint: str, metric: Metric) -> Array:
         if not finite.all():
             row, column = (int(i) for i in np.argwhere(~finite)[0])
             value = array[block][row, column]
-            raise InvalidInputError(f"row {block.start + row} of {name} holds {value} at column {column}; {hint}")
+            problem = ", which is too large for float32" if np.isfinite(value) else ""
+            where = f"row {block.start + row} of {name} holds {value} at column {column}"
+            raise InvalidInputError(f"{where}{problem}; {hint}")
         norms = row_norms(rows)
         zero = norms == 0
         wrong = (norms > MAX_NORM) | (zero if metric == "cosine" else ~zero & (norms < MIN_NORM))

@@ -21,7 +21,7 @@ from logt.errors import InvalidInputError
 
 out, err = Console(), Console(stderr=True)
 
-IndexPath = Annotated[Path, typer.Argument(help="The folder of the index.")]
+IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of the index.")]
 AnyIndexPath = Annotated[
     Path, typer.Argument(metavar="INDEX", help="The folder of an index, or a folder of photos that contains one.")
 ]
@@ -138,21 +138,22 @@ def progress(quiet: bool, interrupted: str = "") -> Iterator[Progress]:
 
 
 class _LineProgress:
-    """A progress callback that prints a line every few seconds."""
+    """A progress callback that prints a line every few seconds for each kind of work."""
 
     def __init__(self) -> None:
-        self._started: dict[str, tuple[float, int]] = {}  # by kind of work: start time, last `done`
-        self._last_line = time.monotonic()
+        self._kinds: dict[str, tuple[float, int, int, float]] = {}  # start, first and last `done`, last line
 
     def __call__(self, what: str, done: int, total: int) -> None:
         now = time.monotonic()
-        start, last_done = self._started.get(what, (now, 0))
-        if done < last_done:  # the same kind of work has started again
-            start = now
-        self._started[what] = start, done
-        if now - self._last_line >= _LINE_SECONDS and now > start:
-            self._last_line = now
-            rate = done / (now - start)
+        start, first, last, last_line = self._kinds.get(what, (now, done, done, now))
+        if done < last:  # the same kind of work has started again
+            start, first = now, done
+        is_due = now - last_line >= _LINE_SECONDS and now > start
+        self._kinds[what] = start, first, done, now if is_due else last_line
+        if is_due:
+            rate = (done - first) / (now - start)
             minutes = (total - done) / max(rate, 1e-9) / 60
             left = "done" if done >= total else "less than 1 min left" if minutes < 1 else f"{minutes:,.0f} min left"
-            err.print(f"{what} {done:,}/{total:,}, {rate:,.1f}/s, {left}", highlight=False, soft_wrap=True)
+            speed = [f"{rate:,.1f}/s"] if rate >= 0.1 else []
+            remaining = [left] if rate else []
+            err.print(", ".join([f"{what} {done:,}/{total:,}", *speed, *remaining]), highlight=False, soft_wrap=True)

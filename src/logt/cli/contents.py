@@ -36,7 +36,9 @@ _BLOCK = 1 << 16  # vectors in memory at a time
 
 def add(
     index: IndexPath,
-    source: Annotated[str, typer.Argument(help="Vectors: a file as for `logt build`, or - for stdin.")],
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="Vectors: a file as for `logt build`, or - for stdin.")
+    ],
     ids: IdColumn = None,
     no_ids: NoIds = False,
     column: VectorColumn = None,
@@ -57,7 +59,7 @@ def add(
 
 def remove(
     index: IndexPath,
-    ids: Annotated[list[str] | None, typer.Argument(help="The ids to remove.")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="IDS", help="The ids to remove.")] = None,
     file: Annotated[
         Path | None, typer.Option("--from", metavar="FILE", help="A text file of ids, one per line.")
     ] = None,

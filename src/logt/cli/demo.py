@@ -19,11 +19,10 @@ from logt.evaluation import mean_average_precision, recall_at
 from logt.methods import sketched
 
 _NOTES = """\
-logt: the default index; it keeps another byte per dimension, which is mapped
-from disk once the index is saved and opened. Columns, for 100 results: mean
-average precision in percent, recall of the 10 nearest neighbors, bytes per
-vector in memory, milliseconds per query on one thread for one query and in a
-batch of 60, seconds to build.
+Columns, for 100 results: mean average precision in percent, recall of the 10
+nearest neighbors, bytes per vector in memory (a saved index of logt also reads
+one byte per dimension from disk), milliseconds per query on one thread, for
+one query and in a batch of 60, seconds to build.
 Next: logt build VECTORS.npy my.index; logt search my.index QUERIES.npy"""
 _RESULTS = 100
 _DIGITS = {"mAP": 1, "recall@10": 3, "ms, one": 2, "ms, batch": 2, "build s": 1}

@@ -84,7 +84,7 @@ def duplicates(
 
 def pairs(
     index: AnyIndexPath,
-    output: Annotated[Path, typer.Argument(help="The text file to write: two ids per line.")],
+    output: Annotated[Path, typer.Argument(metavar="FILE", help="The text file to write: two ids per line.")],
     per_image: Annotated[int, typer.Option(min=1, help="Number of neighbors to pair each vector with.")] = 20,
     threads: Threads = None,
     overwrite: Overwrite = False,

@@ -57,7 +57,7 @@ PhotoIndexPath = Annotated[
 
 @app.command()
 def index(
-    folder: Annotated[Path, typer.Argument(help="The folder of photos; subfolders are included.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of photos; subfolders are included.")],
     path: Annotated[
         Path | None, typer.Argument(metavar="INDEX", help="The folder of the index. Default: FOLDER/.logt")
     ] = None,
@@ -92,7 +92,9 @@ def index(
     side: Annotated[
         int | None, typer.Option(min=32, help="Longer side, in pixels, to which photos are resized.")
     ] = None,
-    relearn: Annotated[bool, typer.Option(help="Compute all descriptors and the whitening again.")] = False,
+    relearn: Annotated[
+        bool, typer.Option("--relearn", help="Compute all descriptors and the whitening again.")
+    ] = False,
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Remove damaged files of the index, and compute them again.")
     ] = False,
@@ -134,7 +136,7 @@ def index(
 @app.command()
 def search(
     path: PhotoIndexPath,
-    photo: Annotated[Path | None, typer.Argument(help="The photo to search for.")] = None,
+    photo: Annotated[Path | None, typer.Argument(metavar="PHOTO", help="The photo to search for.")] = None,
     text: Annotated[
         str | None, typer.Option(help="Search by text instead, with a model that has a text encoder.")
     ] = None,
@@ -153,7 +155,7 @@ def search(
 ) -> None:
     """Find the photos that are most similar to a photo or a text."""
     if (photo is None) == (text is None) or (text is not None and box is not None):
-        raise InvalidInputError("give a photo, with or without --box, or --text")
+        raise InvalidInputError("pass a photo, or --text TEXT without --box")
     region = None if box is None else parse_box(box)
     photos = Photos.open(path, model=model)
     if photo is None:
@@ -212,7 +214,7 @@ def near_duplicates(
 @app.command()
 def demo(
     folder: Annotated[
-        Path | None, typer.Argument(help="The folder to write to. Default: a new temporary folder.")
+        Path | None, typer.Argument(metavar="FOLDER", help="The folder to write to. Default: a new temporary folder.")
     ] = None,
     scenes: Annotated[int, typer.Option(min=2, max=100, help="Number of scenes, with five views each.")] = 12,
     others: Annotated[int, typer.Option(min=0, max=2000, help="Number of additional photos, of other scenes.")] = 60,

@@ -14,7 +14,7 @@ from logt.descriptors.model_files import models_folder
 
 app = typer.Typer(help="Download models for searching photos by text.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help=f"The name of the model: {', '.join(CATALOG)}.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help=f"The name of the model: {', '.join(CATALOG)}.")]
 
 
 @app.command("list")

@@ -15,12 +15,14 @@ from logt.datasets import load_benchmark, synthetic_benchmark
 from logt.reproduce import plots
 from logt.reproduce.experiments import EXPERIMENTS
 from logt.reproduce.plan import Plan
-from logt.reproduce.report import small_collection_note
+from logt.reproduce.report import collection_notes
 from logt.reproduce.run import Run, select_experiments
 
 
 def reproduce(
-    names: Annotated[list[str] | None, typer.Argument(help="More names for --only.", hidden=True)] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAMES", help="More names for --only.", hidden=True)
+    ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Benchmark: a folder or an .hdf5 file. Default: a synthetic collection.")
     ] = None,
@@ -32,7 +34,9 @@ def reproduce(
     ] = None,
     quick: Annotated[
         bool,
-        typer.Option(help="Check that everything runs: fewer settings and seeds and, without --data, 4,000 vectors."),
+        typer.Option(
+            "--quick", help="Check that everything runs: fewer settings and seeds and, without --data, 4,000 vectors."
+        ),
     ] = False,
 ) -> None:
     """Repeat the experiments of the paper. The data are yours or a synthetic collection.
@@ -49,7 +53,7 @@ def reproduce(
         benchmark = synthetic_benchmark(4_000, 512, landmarks=40)
     else:
         benchmark = synthetic_benchmark(20_000, 1024, landmarks=60)
-    for note in small_collection_note(len(benchmark.X)):
+    for note in collection_notes(benchmark):
         say(note)
     say(f"{benchmark.name}: {len(benchmark.Q)} queries, protocol {benchmark.main}")
     plan = Plan.from_shape(*benchmark.X.shape, quick=quick)

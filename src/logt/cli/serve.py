@@ -17,11 +17,10 @@ from logt._internal.extras import needs_extra
 from logt.cli.console import Device, MovedModel, Ray, count_of, err, refuse_unused, say
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.photos.index_folder import photo_index
-from logt.server.access import is_loopback
 from logt.server.collection import BaseCollection
 from logt.server.device_collection import DeviceCollection
 from logt.server.photo_collection import open_collection
-from logt.server.settings import MIN_TOKEN_LENGTH, Limits, Settings
+from logt.server.settings import MIN_TOKEN_LENGTH, Limits, Settings, is_loopback
 from logt.storage.locations import is_url
 from logt.storage.manifest import MANIFEST
 
@@ -32,7 +31,9 @@ if TYPE_CHECKING:
 def serve(
     index: Annotated[
         str,
-        typer.Argument(help="A folder of photos with an index, or an index of vectors; with --ray, also a URL."),
+        typer.Argument(
+            metavar="INDEX", help="A folder of photos with an index, or an index of vectors; with --ray, also a URL."
+        ),
     ],
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 listens on all interfaces.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 selects a free port.")] = 8000,
@@ -43,10 +44,15 @@ def serve(
             help="Require this token. The environment variable is safer: others can see a command line.",
         ),
     ] = None,
-    read_only: Annotated[bool, typer.Option(help="Do not allow changes to the index.")] = False,
-    allow_upload: Annotated[bool, typer.Option(help="Allow clients to add photos, to FOLDER/uploads.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Do not allow changes to the index.")] = False,
+    allow_upload: Annotated[
+        bool, typer.Option("--allow-upload", help="Allow clients to add photos, to FOLDER/uploads.")
+    ] = False,
     allow_download: Annotated[
-        bool, typer.Option(help="Allow clients to download the original files of photos, with their metadata.")
+        bool,
+        typer.Option(
+            "--allow-download", help="Allow clients to download the original files of photos, with their metadata."
+        ),
     ] = False,
     allow_changes: Annotated[
         bool,

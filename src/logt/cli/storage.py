@@ -23,7 +23,7 @@ from logt.storage.repair import Examination, Loss, examine
 from logt.storage.repair import repair as repair_index
 
 _MAX_IDS = 20  # printed; --json prints all
-_RHO = "of the multiplications of an exhaustive search: to compare all units, and read all of U (the paper's ρ)"
+_OF_THE_PAPER = ("entries per vector", "rho", "memory ratio")  # --json prints them for the default index, too
 _ADD_PHOTOS = "add them with: logt images index FOLDER"
 
 IndexPlace = Annotated[
@@ -163,8 +163,8 @@ def print_report(values: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(values)
         return
-    if "rho" in values:
-        values = {**values, "rho": f"{values['rho']:,.3f} {_RHO}"}
+    if str(values.get("method")).startswith("sketched"):
+        values = {name: value for name, value in values.items() if name not in _OF_THE_PAPER}
     say(str(Report(values)))
 
 

@@ -21,7 +21,9 @@ from logt.lists.calibration import EffortPoint
 
 def tune(
     index: IndexPath,
-    queries: Annotated[Path | None, typer.Argument(help="Typical queries. Default: vectors of the index.")] = None,
+    queries: Annotated[
+        Path | None, typer.Argument(metavar="QUERIES", help="Typical queries. Default: vectors of the index.")
+    ] = None,
     name: Annotated[
         str | None,
         typer.Option(help="A name for this kind of queries. Only searches with --like NAME then use the curve."),

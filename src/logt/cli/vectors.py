@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from rich.columns import Columns
 from rich.table import Table
 from rich.text import Text
 
@@ -70,9 +71,9 @@ VectorColumn = Annotated[
 def build(
     sources: Annotated[
         list[str],
-        typer.Argument(help=f"Vectors: files or URLs ({', '.join(SUFFIXES)}), or - for stdin."),
+        typer.Argument(metavar="SOURCES", help=f"Vectors: files or URLs ({', '.join(SUFFIXES)}), or - for stdin."),
     ],
-    index: Annotated[str, typer.Argument(help="The folder or URL to write the index to.")],
+    index: Annotated[str, typer.Argument(metavar="INDEX", help="The folder or URL to write the index to.")],
     ids: IdColumn = None,
     no_ids: NoIds = False,
     column: VectorColumn = None,
@@ -185,8 +186,8 @@ def _new_folder(place: str | Path) -> Iterator[Path]:
 
 
 def convert(
-    source: Annotated[Path, typer.Argument(help="A faiss index that `faiss.write_index` wrote.")],
-    index: Annotated[Path, typer.Argument(help="The folder to write the index to.")],
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A faiss index that `faiss.write_index` wrote.")],
+    index: Annotated[Path, typer.Argument(metavar="INDEX", help="The folder to write the index to.")],
     bits: Bits = None,
     metric: Annotated[str | None, typer.Option(help="cosine, ip or l2. Default: that of the faiss index.")] = None,
     threads: Threads = None,
@@ -205,7 +206,9 @@ def convert(
 
 def search(
     index: Annotated[str, typer.Argument(metavar="INDEX", help="The folder or URL of the index.")],
-    queries: Annotated[Path, typer.Argument(help="Queries: a file as for `logt build`, or - for stdin.")],
+    queries: Annotated[
+        Path, typer.Argument(metavar="QUERIES", help="Queries: a file as for `logt build`, or - for stdin.")
+    ],
     k: Results = 10,
     column: VectorColumn = None,
     effort: Effort = None,
@@ -251,7 +254,8 @@ def _print_results(result: SearchResult) -> None:
     table = Table("query", "id (score), best first")
     for q in range(min(_MAX_ROWS, len(result.ids))):
         best = list(zip(result.ids[q], result.scores[q], strict=True))[: result.counts[q]]
-        table.add_row(str(q), Text("  ".join(f"{printable(id_)} ({score:.3f})" for id_, score in best)))
+        hits = [Text(f"{printable(id_)} ({score:.3f})") for id_, score in best]
+        table.add_row(str(q), Columns(hits, padding=(0, 1)))
     out.print(table)
     if len(result.ids) > _MAX_ROWS:
         out.print(f"… and {len(result.ids) - _MAX_ROWS:,} more queries; --json or --jsonl gives all")

@@ -29,6 +29,7 @@ from logt.metrics import parse_metric
 
 IMAGE_LIST = "imlist.txt"
 NEIGHBORS_PROTOCOL = "neighbours"  # codespell:ignore neighbours; part of fingerprints, as all names of protocols
+SYNTHETIC_PROTOCOL = "known answer"
 _GROUND_TRUTH_JSON = "ground_truth.json"
 _HDF5_SUFFIXES = (".hdf5", ".h5")
 _NEIGHBORS = ("neighbors.ibin", "groundtruth.ibin")
@@ -141,7 +142,7 @@ def synthetic_benchmark(N: int = 30_000, dim: int = 512, *, landmarks: int = 64,
     """Return a synthetic collection as a benchmark; N, dim, landmarks, seed: as in `synthetic_collection`."""
     # Do not rename protocols: their names are part of the fingerprint, which identifies stored measurements.
     collection = synthetic_collection(N, dim, landmarks=landmarks, seed=seed)
-    truths = {"known answer": GroundTruth.from_lists(collection.positives)}
+    truths = {SYNTHETIC_PROTOCOL: GroundTruth.from_lists(collection.positives)}
     return Benchmark(_title("synthetic collection", collection.X), collection.X, collection.Q, truths)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,6 +22,7 @@ from logt.errors import InvalidInputError
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _MATLAB_HEADER_BYTES = 512
 _NAMES = ("X", "Q")
+_MOST_LISTED = 10
 _CHILD_SECONDS, _STRINGS_PER_SECOND, _CHILD_BYTES = 10.0, 20_000, 1 << 32
 
 
@@ -96,12 +98,24 @@ def only_matrix(file: Any, name: str, column: str | None = None) -> tuple[str, A
         found = {column: matrix} if getattr(matrix := _inner_object(file, column, name), "ndim", 0) == 2 else {}
     else:
         objects = {key: own_object(file, key, name) for key in file}
-        found = {key: matrix for key, matrix in objects.items() if getattr(matrix, "ndim", 0) == 2}
+        found = _matrices(objects)
     if len(found) != 1:
-        names = ", ".join(f"{key} {matrix.shape}" for key, matrix in found.items())
+        held = found or (_matrices_in_groups(objects, name) if column is None else {})
+        names = ", ".join(f"{key} {matrix.shape}" for key, matrix in held.items())
         wanted = "one matrix, or one called train" if column is None else f"a matrix {column!r}"
         raise InvalidInputError(f"{name} must hold {wanted}; it holds: {names or 'none'}. Choose one with --column")
     return next(iter(found.items()))
+
+
+def _matrices(objects: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: found for key, found in objects.items() if getattr(found, "ndim", 0) == 2}
+
+
+def _matrices_in_groups(objects: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return the first few matrices in the groups of a file, for a message that says what can be chosen."""
+    groups = ((key, group) for key, group in objects.items() if hasattr(group, "keys"))
+    inner = ((f"{key}/{part}", own_object(group, part, name)) for key, group in groups for part in group)
+    return dict(islice((pair for pair in inner if _matrices(dict([pair]))), _MOST_LISTED))
 
 
 def _inner_object(file: Any, key: str, name: str) -> Any:

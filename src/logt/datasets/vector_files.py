@@ -88,7 +88,9 @@ def _read_npy(source: Source, name: str, mmap_mode: Any = None) -> Array:
             raise ValueError("it is a .npz file; rename it")
         matrix: Array = np.load(source, mmap_mode, allow_pickle=False)
     except Exception as error:  # numpy passes on any exception of its parser
-        raise InvalidInputError(f"{name} is not a .npy file of numbers: {error}") from error
+        truncated = "mmap length is greater than file size" in str(error)
+        reason = "its end is missing" if truncated else error
+        raise InvalidInputError(f"{name} is not a .npy file of numbers: {reason}") from error
     if matrix.ndim != 2:
         raise InvalidInputError(f"{name} has shape {matrix.shape}, expected (rows, dimensions)")
     return matrix
@@ -198,7 +200,9 @@ def read_csv(source: Source, name: str, column: str | None = None, ids: IdName =
     except InvalidInputError:
         raise
     except (ValueError, IndexError, csv.Error) as error:
-        raise InvalidInputError(f"{name} is not a table of numbers separated by commas: {error}") from error
+        reason = str(error).partition("; use `usecols`")[0].rstrip(".")  # advice for callers of NumPy
+        hint = "; --ids COLUMN reads a column as ids" if header and id_name is None else ""
+        raise InvalidInputError(f"{name} is not a table of numbers separated by commas: {reason}{hint}") from error
     if id_name is None or ids is False:
         return table
     return table.with_ids(list(map(int, words)) if all(map(str.isdecimal, words)) else words, id_name, name)

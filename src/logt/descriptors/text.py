@@ -59,8 +59,9 @@ class TextEncoder:
         file, tokenizer_file = model.text.model, model.text.tokenizer
         if file is None or tokenizer_file is None:
             raise InvalidInputError(
-                f"the model {model.name} has no text encoder; searching by text needs a model that has one: "
-                "logt models get clip downloads one, or pass a folder with text_model.onnx and tokenizer.json"
+                f"the model {model.name} has no text encoder, which searches by text need. Download a model that has "
+                "one, and index the photos with it: logt models get clip, then logt images index FOLDER --text clip. "
+                "Or pass a model folder that contains text_model.onnx and tokenizer.json"
             )
         (session, _), settings = load_session(file), model.text.settings
         tokenizer, config_file = _load_tokenizer(tokenizer_file), tokenizer_file.with_name("tokenizer_config.json")

@@ -87,7 +87,9 @@ class Snapshot:
             if count == 0:
                 return self, np.empty(0, np.int64)
             kind = "integers" if self.strings is None else "strings"
-            raise InvalidInputError(f"the ids of this index are {kind}: pass one for each vector; nothing was added")
+            raise InvalidInputError(
+                f"the ids of this index are {kind}: pass {kind}, one for each vector; nothing was added"
+            )
         check_distinct(strings, count)
         known = self.strings or StringIds()
         found = np.array([-1 if (n := known.get(string)) is None else n for string in strings], np.int64)

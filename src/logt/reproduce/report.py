@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from logt.datasets import Benchmark
+from logt.datasets.benchmark import SYNTHETIC_PROTOCOL
 from logt.reproduce import paper
 from logt.reproduce.claims import ENOUGH_VECTORS, MARGIN, SINGLE_SEED_ERROR, Claim, judge_if_enough
 from logt.reproduce.experiments import EXPERIMENTS, Experiment, Result
@@ -33,7 +34,7 @@ _DIGITS = {
 
 def markdown_report(benchmark: Benchmark, plan: Plan, exhaustive: Point | None, results: Mapping[str, Result]) -> str:
     """Return the report on the experiments that are complete. exhaustive: the point of exhaustive search."""
-    blocks = [f"# {_TITLE}", *small_collection_note(len(benchmark.X)), _conditions(benchmark, plan)]
+    blocks = [f"# {_TITLE}", *collection_notes(benchmark), _conditions(benchmark, plan)]
     if exhaustive is not None:
         blocks += [_exhaustive_search(benchmark, exhaustive), _how_to_read(plan)]
     claims = {
@@ -55,14 +56,19 @@ def markdown_report(benchmark: Benchmark, plan: Plan, exhaustive: Point | None, 
     return "\n\n".join(blocks) + "\n"
 
 
-def small_collection_note(vectors: int) -> list[str]:
-    """Return what a run on so many vectors cannot show; [] if they are enough to judge the claims."""
-    if vectors >= ENOUGH_VECTORS:
-        return []
-    return [
-        f"{vectors:,} vectors show that everything runs. They are too few to judge the claims of the paper, which "
-        f"has 105,000: verdicts need {ENOUGH_VECTORS:,}."
-    ]
+def collection_notes(benchmark: Benchmark) -> list[str]:
+    """Return what a run on a collection cannot show; [] if it can judge the claims of the paper."""
+    if len(benchmark.X) < ENOUGH_VECTORS:
+        return [
+            f"{len(benchmark.X):,} vectors show that everything runs. They are too few to judge the claims of the "
+            f"paper, which has 105,000: verdicts need {ENOUGH_VECTORS:,}."
+        ]
+    if benchmark.main == SYNTHETIC_PROTOCOL:
+        return [
+            "The collection is synthetic: verdicts on the claims of the paper say little about real photos. "
+            "Pass their descriptors with --data."
+        ]
+    return []
 
 
 def _conditions(benchmark: Benchmark, plan: Plan) -> str:

@@ -114,7 +114,10 @@ class LocalLocation:
         try:
             return parse_manifest(read_bytes(path, MAX_MANIFEST), path)
         except (FileNotFoundError, NotADirectoryError):
-            reason = f"it has no {MANIFEST}" if self.folder.exists() else "this path does not exist"
+            if self.folder.is_dir():
+                reason = f"it has no {MANIFEST}"
+            else:
+                reason = "it is a file" if self.folder.exists() else "this path does not exist"
             raise FileNotFoundError(f"{self.folder} holds no index: {reason}") from None
 
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:

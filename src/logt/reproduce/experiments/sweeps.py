@@ -216,7 +216,7 @@ CASCADE = Experiment(
     name="cascade",
     title="Cascade decoder, by p",
     source="Figure 4 (right)",
-    description="U⁰, with the fraction p of the energy of each vector's code, ranks all vectors; all of U re- "
+    description="U⁰, with the fraction p of the energy of each vector's code, ranks all vectors; all of U re-"
     "ranks the first R of them.",
     columns=_columns("p"),
     entries=lambda plan: _sweep("p", plan.ps, lambda name, p: cascade_trial(name, plan, p), plan.seeds),

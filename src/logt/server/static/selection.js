@@ -49,7 +49,7 @@ export function syncSelection(root) {
   }
   bar.hidden = !chosen.size;
   document.body.classList.toggle("selecting", chosen.size > 0);
-  $("#selection-count").textContent = `${count(chosen.size, "photo")} ${kind() === "delete" ? "to delete" : "selected"}`;
+  $("#selection-count").textContent = `${count(chosen.size, "photo")} ${kind() === "delete" ? "marked" : "selected"}`;
   $("#zip-form").hidden = kind() === "delete";
   try {
     sessionStorage.setItem(STORAGE, JSON.stringify([...selections.export]));
