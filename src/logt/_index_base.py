@@ -31,7 +31,6 @@ from logt.results import SearchResult
 from logt.storage.changes import Change, PendingChanges, Position
 from logt.storage.files import UNUSABLE
 from logt.storage.manifest import stage_to_json
-from logt.storage.opening import create_store, open_store, same_store
 from logt.storage.store import Store
 from logt.storage.verification import AT_ONCE, Verification, Verify
 from logt.storage.writing import StoredIndex
@@ -183,12 +182,12 @@ class IndexBase:
             raise InvalidInputError("no path to save to: pass one, or open the index with mode='a'")
         with self._writing:
             store = self._store
-            if store is not None and (path is None or same_store(path, store)):
+            if store is not None and (path is None or store.is_at(path)):
                 self._refuse_read_only()
                 self._save_changes(store)
                 return
             stage_to_json(self.method)  # what cannot be stored is refused before there is a folder
-            new = create_store(path or "")
+            new = Store.create(path or "")
             try:
                 self._replace(new)
             finally:
@@ -277,7 +276,7 @@ class IndexBase:
             raise InvalidInputError("an index on a device is not changed: open it with mode='r', or without device")
         check_choice("verify", verify, ("sizes", "all"))
         threads = None if threads is None else check_int("threads", threads)
-        store = open_store(path, write=mode == "a")
+        store = Store.open(path, write=mode == "a")
         store.verification = Verification(verify, AT_ONCE)
         try:
             index = cls._from_store(store, threads)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -31,9 +32,8 @@ from logt.lists.training import PER_UNIT
 from logt.methods import _check_method
 from logt.metrics import parse_metric
 from logt.storage.files import checksum
-from logt.storage.locations import is_url, local_path
+from logt.storage.locations import MANIFEST_NAME, is_url, local_path, location_at
 from logt.storage.manifest import stage_to_json
-from logt.storage.opening import open_target
 from logt.storage.store import Store
 
 MEASURED = 2 << 30
@@ -112,10 +112,32 @@ def build(
     with (
         ProcessPool(workers if place is None else workers or 1) if pool is None else nullcontext(pool) as used,
         shown_progress(progress) as report,
-        open_target(out, overwrite=overwrite) as target,
+        _open_target(out, overwrite=overwrite) as target,
     ):
         names = [str(source) if is_url(source) else str(local_path(source)) for source in files]
         return _Build(used, target, method, settings, report, link, place).run(names)
+
+
+@contextmanager
+def _open_target(path: object, *, overwrite: bool) -> Iterator[Store]:
+    """Lock a folder, or note the generation of a URL, that a new index is to be written to.
+
+    Its files are written first, by anyone, and the manifest last, by `Store.write_entries`.
+    overwrite: an index that is there may be replaced.
+    """
+    location = location_at(path)
+    if not overwrite and any(map(MANIFEST_NAME.fullmatch, location.names())):
+        raise InvalidInputError(f"{path} is an index; choose another path, or pass overwrite to replace it")
+    new = location.folder is not None and not location.folder.exists()
+    store = Store.create(path)
+    try:
+        yield store
+    except InvalidInputError:  # what is left of other failures is used by the next attempt
+        if new:
+            shutil.rmtree(location.name, ignore_errors=True)
+        raise
+    finally:
+        store.close()
 
 
 @dataclass(frozen=True)
