@@ -8,7 +8,7 @@ from typing import Any, Literal, Unpack
 
 import numpy as np
 
-from logt._index_base import IndexBase, IndexState
+from logt._index_base import IndexBase
 from logt._internal.params import SearchParams, SearchSettings, as_search_params, key_of_search
 from logt._internal.progress import shown_progress
 from logt._internal.threads import Progress, Workers
@@ -16,10 +16,11 @@ from logt._internal.types import Array, Filter, Floats, Ids, SomeIds, Vectors
 from logt._internal.validation import as_matrix, check_choice, check_int, check_name
 from logt.engine import costs
 from logt.engine.items import items_of
-from logt.engine.linking import compute_links, link_many, link_new, refill_links
+from logt.engine.linking import Linker
 from logt.engine.rerank import Rerank, is_function
 from logt.engine.searching import Searched, check_range, search_range
 from logt.engine.snapshot import Snapshot
+from logt.engine.state import IndexState
 from logt.errors import InvalidInputError
 from logt.gpu.device import Device
 from logt.gpu.index import DeviceIndex
@@ -126,7 +127,7 @@ class Index(IndexBase):
         snapshot = snapshot.assign_items(new_ids, items)
         strings = None if snapshot.strings is None else tuple(snapshot.to_user_ids(new_ids).tolist())
         snapshot, segment = self._with_vectors(snapshot, rows, new_ids, workers)
-        self._snapshot = snapshot = self._link_many(snapshot, workers)
+        self._snapshot = snapshot = self._linker(workers).link_many(snapshot)
         if removed is not None and len(removed):
             self._pending.record(Change.remove(removed))
         if segment is not None and snapshot.items is None:  # the log has no items
@@ -176,9 +177,9 @@ class Index(IndexBase):
             self._pending.rewrite()
 
     def _merge_segments(self, snapshot: Snapshot, workers: Workers) -> Snapshot:
-        snapshot = self._link_new(snapshot, workers)
-        snapshot = snapshot.compact(self.method.compact(snapshot.segments, self._settings, workers))
-        return refill_links(snapshot, self._dim, self.method, self._metric, workers)
+        linker = self._linker(workers)
+        snapshot = linker.link_new(snapshot)
+        return linker.refill(snapshot.compact(self.method.compact(snapshot.segments, self._settings, workers)))
 
     def _relearn(self, snapshot: Snapshot, vectors: Vectors | None, workers: Workers) -> Snapshot:
         if vectors is None:
@@ -191,9 +192,7 @@ class Index(IndexBase):
                     f"the index holds {len(snapshot)} vectors, but {len(rows)} were given; nothing was changed"
                 )
         new, _ = self._with_vectors(snapshot.without_vectors(), rows, snapshot.ids, workers)
-        return (
-            new if snapshot.graph is None else compute_links(new, self._dim, snapshot.graph.k, self.method, workers)
-        )
+        return new if snapshot.graph is None else self._linker(workers).compute(new, snapshot.graph.k)
 
     def merge_from(self, other: Index) -> None:
         """Add the vectors of another index of the same dimension, metric and method, which does not change."""
@@ -204,7 +203,7 @@ class Index(IndexBase):
             if mine != theirs:
                 raise InvalidInputError(f"{name} differs: {mine} here, {theirs} there; nothing was merged")
         with self._change() as snapshot:
-            self._snapshot = self._link_many(snapshot.merge(other._snapshot), self._workers(None))
+            self._snapshot = self._linker(self._workers(None)).link_many(snapshot.merge(other._snapshot))
             self._pending.rewrite()
 
     # -------------------------------------------------------------------------------------------- neighbor graph
@@ -248,17 +247,11 @@ class Index(IndexBase):
         place = Device(device) if device is not None else None if self._builder is None else self._builder.device
         neighbors = nearest_neighbors if place is None else partial(nearest_on_device, place)
         with shown_progress(progress) as report, self._change() as snapshot:
-            workers = self._workers(threads, report)
-            self._snapshot = compute_links(snapshot, self._dim, k, self.method, workers, neighbors)
+            self._snapshot = self._linker(self._workers(threads, report)).compute(snapshot, k, neighbors)
             self._pending.rewrite()
 
-    def _link_many(self, snapshot: Snapshot, workers: Workers) -> Snapshot:
-        """Return the snapshot with its new vectors in the neighbor graph, if there is one and they are many."""
-        return link_many(snapshot, self._dim, self.method, self._metric, workers)
-
-    def _link_new(self, snapshot: Snapshot, workers: Workers) -> Snapshot:
-        """Return the snapshot with its new vectors in the neighbor graph, if there is one."""
-        return link_new(snapshot, self._dim, self.method, self._metric, workers)
+    def _linker(self, workers: Workers) -> Linker:
+        return Linker(self._dim, self._metric, self.method, workers)
 
     def _linked(self, state: IndexState, workers: Workers) -> IndexState:
         """Return a state, or a newer one in which all vectors have joined the graph."""
@@ -266,7 +259,7 @@ class Index(IndexBase):
         if graph is None or graph.count == len(state.snapshot):
             return state
         with self._writing:
-            self._snapshot = self._link_new(self._snapshot, workers)
+            self._snapshot = self._linker(workers).link_new(self._snapshot)
             return self._state
 
     def unlink(self) -> None:
@@ -422,26 +415,8 @@ class Index(IndexBase):
 
         "rho" is the complexity ratio of the paper, and "method" describes the method in a few words.
         """
-        state, snapshot = self._state, self._snapshot
-        about = costs.costs(snapshot.segments, self._dim)
-        parts = about.pop("bytes by part")
-        parts["string ids"] = 0 if snapshot.strings is None else snapshot.strings.nbytes
-        parts["items"] = 0 if snapshot.items is None else snapshot.items.nbytes
-        parts["graph"] = state.graph_bytes
-        total = sum(parts.values())
-        return Report(
-            {
-                "vectors": len(snapshot),
-                "dim": self._dim,
-                "metric": self._metric,
-                **about,
-                "linked": 0 if snapshot.graph is None else snapshot.graph.count,
-                "bytes": total,
-                "bytes per vector": total / len(snapshot) if len(snapshot) else 0.0,
-                "bytes by part": parts,
-                "method": self.method.describe(),
-            }
-        )
+        state = self._state
+        return costs.report(state.snapshot, self._dim, self._metric, state.method, state.graph_bytes)
 
     def complexity(self, params: SearchParams | None = None, **settings: Unpack[SearchSettings]) -> float:
         """Return the paper's complexity ratio ρ of a search with `params`: operations per query over dim·N.
