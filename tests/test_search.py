@@ -9,7 +9,7 @@ from logt.datasets import synthetic_collection
 from logt.evaluation import mean_average_precision
 from logt.group_testing.cascade import Cascade, Prefix, prefix_lengths
 from logt.group_testing.correction import Suppress
-from logt.group_testing.decoder import Local, Sparse
+from logt.group_testing.decoder import Sparse
 from logt.group_testing.grouping import Random
 from logt.group_testing.memory_vectors import Pinv
 from logt.group_testing.method import GroupTesting
@@ -147,6 +147,8 @@ def test_the_decoder_is_fitted_to_what_is_stored(vectors):
     X = vectors(2000, 64)
     errors = []
     for fit in ("stored", "exact"):
-        segment = built(X, replace(quantized(rnd(n=20, m=3, L=30), c=4, fit=fit), decode=Local(1, weights="float32")))
+        segment = built(
+            X, replace(quantized(rnd(n=20, m=3, L=30), c=4, fit=fit), decode=Sparse(None, weights="float32"))
+        )
         errors.append(np.square(X - segment.codes.reconstruct(segment.codebook.decode())).sum(axis=1).mean())
     assert errors[0] < errors[1]

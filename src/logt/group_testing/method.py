@@ -20,7 +20,7 @@ from logt.errors import InvalidInputError
 from logt.group_testing.cascade import Cascade, prefix_lengths
 from logt.group_testing.codes import Codes
 from logt.group_testing.correction import Suppress
-from logt.group_testing.decoder import GroupPinv, Local, Sparse, Transpose
+from logt.group_testing.decoder import GroupPinv, Sparse, Transpose
 from logt.group_testing.dictionary import DictionaryLearning
 from logt.group_testing.grouping import KMeans, Orthogonal, Random, Units
 from logt.group_testing.memory_vectors import Mean, Pinv, Sum
@@ -47,7 +47,7 @@ class GroupTesting:
     group: Random | Orthogonal | KMeans
     memory: Sum | Pinv | Mean | DictionaryLearning
     quantize: Float32 | Int8 | ProductQuantizer
-    decode: Transpose | GroupPinv | Local | Sparse
+    decode: Transpose | GroupPinv | Sparse
     correct: Suppress | None = None
     cascade: Cascade | None = None
     unit_norm: bool = False

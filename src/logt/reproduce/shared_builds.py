@@ -39,8 +39,8 @@ def build_family(systems: Sequence[System], X: Floats, seed: int, workers: Worke
     results: dict[Any, Any] = {}
     lengths: dict[str, set[int]] = {}  # by pursuit
     for one in filter(None, map(_shared_method, systems)):
-        lengths.setdefault(_pursuit(one), set()).add(cast(Sparse, one.decode).L)
-    for system in sorted(systems, key=_entries, reverse=True):
+        lengths.setdefault(_pursuit(one), set()).add(_length(one))
+    for system in sorted(systems, key=lambda system: _length(_shared_method(system)), reverse=True):
         method, is_first, shared = _shared_method(system), not results, system
         if method is not None:
             stages = {f.name: getattr(method, f.name) for f in fields(method)}
@@ -59,12 +59,12 @@ def _shared_method(system: System) -> GroupTesting | None:
     method = system.method if isinstance(system, Composed) and system.batches == 1 else None
     if not isinstance(method, GroupTesting) or not isinstance(method.memory, Pinv):
         return None
-    return method if isinstance(method.decode, Sparse) else None
+    return method if isinstance(method.decode, Sparse) and method.decode.L is not None else None
 
 
-def _entries(system: System) -> int:
-    method = _shared_method(system)
-    return cast(Sparse, method.decode).L if method is not None else 0
+def _length(method: GroupTesting | None) -> int:
+    """Return L of a method whose stages can be shared; 0 for None."""
+    return 0 if method is None else cast(int, cast(Sparse, method.decode).L)
 
 
 def _pursuit(method: GroupTesting) -> str:
@@ -97,9 +97,8 @@ class SharedMethod(GroupTesting):
         return Y
 
     def codes(self, X: Floats, Y: Floats, units: Units, workers: Workers) -> Codes:
-        decode = cast(Sparse, self.decode)
         key = _pursuit(self)
         if key not in self.results:
-            self.results[key] = decode.path(X, Y, units, self.lengths, workers)
-        codes: Codes = self.results[key][self.lengths.index(decode.L)]
+            self.results[key] = cast(Sparse, self.decode).path(X, Y, units, self.lengths, workers)
+        codes: Codes = self.results[key][self.lengths.index(_length(self))]
         return codes
