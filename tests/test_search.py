@@ -14,8 +14,7 @@ from logt.group_testing.grouping import Random
 from logt.group_testing.memory_vectors import Pinv
 from logt.group_testing.method import GroupTesting
 from logt.group_testing.quantize import Float32
-from logt.group_testing.search import MaskedSegment
-from logt.group_testing.search import search_by_decoding as search_views
+from logt.group_testing.search import DecodeSearch, Limits, MaskedSegment
 from logt.group_testing.segment import CodedSegment as Segment
 from logt.methods import cascaded, lo_gt, quantized, rnd, starred
 
@@ -24,8 +23,9 @@ def built(X, method, first=0, seed=0):
     return method.build(X, np.arange(first, first + len(X)), np.random.default_rng(seed))
 
 
-def search(segments, *arguments, **named):
-    return search_views([MaskedSegment.of_segment(segment, l2=False) for segment in segments], *arguments, **named)
+def search(segments, Q, k, cascade=None, correct=None, *workers):
+    views = [MaskedSegment.of_segment(segment, l2=False) for segment in segments]
+    return DecodeSearch(views, "cosine").search(Q, k, Limits(cascade, correct), *workers)
 
 
 def estimates(segment: Segment, Q):
