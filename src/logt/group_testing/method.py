@@ -98,10 +98,13 @@ class GroupTesting:
 
     def build(self, X: Floats, ids: Ids, rng: np.random.Generator, workers: Workers = SERIAL) -> CodedSegment:
         """Build a segment from unit vectors X (N ≥ 1 rows) and their ids."""
-        units = self.units(X, rng, workers)
-        Y = self.memory_vectors(X, units, rng, workers)
+        units = self.group(X, rng, workers)
+        if isinstance(self.memory, DictionaryLearning):
+            Y = self.memory(X, units, rng, workers)
+        else:
+            Y = self.memory(X, units, workers)
         codebook = self.quantize(Y, rng)
-        codes = self.codes(X, codebook.decode() if self.fit == "stored" else Y, units, workers)
+        codes = self.decode(X, codebook.decode() if self.fit == "stored" else Y, units, workers)
         if self.unit_norm:
             norms = _norms(codes, effective_codebook(codes, codebook.decode(), units), workers)
             codes = replace(codes, scale=codes.scale / norms)
@@ -109,20 +112,6 @@ class GroupTesting:
             return CodedSegment.create(codebook, codes, ids)
         compact = Units(units.assignment.astype(unit_dtype(units.count)), units.count)
         return CodedSegment.create(codebook, codes, ids, compact)
-
-    def units(self, X: Floats, rng: np.random.Generator, workers: Workers) -> Units:
-        """Run the first stage, X -> units."""
-        return self.group(X, rng, workers)
-
-    def memory_vectors(self, X: Floats, units: Units, rng: np.random.Generator, workers: Workers) -> Floats:
-        """Run the second stage: X, units -> Y."""
-        if isinstance(self.memory, DictionaryLearning):
-            return self.memory(X, units, rng, workers)
-        return self.memory(X, units, workers)
-
-    def codes(self, X: Floats, Y: Floats, units: Units, workers: Workers) -> Codes:
-        """Run the decoder stage: X, Y, units -> U."""
-        return self.decode(X, Y, units, workers)
 
     # ------------------------------------------------------------------------------------------------- search
 
