@@ -188,7 +188,7 @@ class _Build:
     def _learn(self, method: Sketched, task: dict[str, Any], blocks: Sequence[Block], key: str) -> Result:
         """Return the file of the codec: draw a sample of all blocks, and train on it in one task."""
         record = f"build-{key}-plan.json"
-        if (done := read_record(self.target.location, record)) is not None and self._is_there([done["file"]]):
+        if done := self._earlier(record):
             return dict(done["file"])
         vectors = sum(block.rows for block in blocks)
         wanted = PER_UNIT * method.codec_settings(task["dim"], vectors).units + HELD_OUT
@@ -213,8 +213,7 @@ class _Build:
         tasks = []
         for block in blocks:
             record = f"build-{key}-{block.number:08d}.json"
-            done = read_record(self.target.location, record)
-            if done is not None and self._is_there([{"name": n, **a} for n, a in done["files"].items()]):
+            if done := self._earlier(record):
                 results[block.number] = done
             else:
                 tasks.append({**task, "kind": "encode", "block": block, "codec": codec, "record": record})
@@ -248,10 +247,7 @@ class _Build:
         if len(results) == 1:
             every["threads"] = self.pool.machine_threads
         names = [f"build-{key}-links-{self.link}-{number:08d}.json" for number in range(len(results))]
-        done: dict[int, Result] = {}
-        for number, name in enumerate(names):
-            if (old := read_record(self.target.location, name)) is not None and self._is_there([old["file"]]):
-                done[number] = old
+        done = {number: old for number, name in enumerate(names) if (old := self._earlier(name))}
         tasks = [{**every, "number": n, "record": name} for n, name in enumerate(names) if n not in done]
         done |= {result["number"]: result for result in self._map(tasks, "linking")}
         links = [done[number]["file"] for number in range(len(names))]
@@ -304,8 +300,14 @@ class _Build:
         if self.progress is not None:
             self.progress(what, done, total)
 
-    def _is_there(self, files: Sequence[Result]) -> bool:
-        return all(self.target.location.size(file["name"]) == file["bytes"] for file in files)
+    def _earlier(self, record: str) -> Result | None:
+        """Return the result that an earlier run recorded, if its files are still there."""
+        done = read_record(self.target.location, record)
+        if done is None:
+            return None
+        files = {done["file"]["name"]: done["file"]} if "file" in done else done["files"]
+        there = all(self.target.location.size(name) == about["bytes"] for name, about in files.items())
+        return done if there else None
 
 
 def _some(results: Sequence[Result], most: int) -> Sequence[Result]:
