@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal, Unpack
 
 import numpy as np
 
-from logt._index_base import IndexBase
 from logt._internal.params import SearchParams, SearchSettings, as_search_params, key_of_search
 from logt._internal.progress import shown_progress
 from logt._internal.threads import Progress, Workers
 from logt._internal.types import Array, Filter, Floats, Ids, SomeIds, Vectors
-from logt._internal.validation import as_matrix, check_choice, check_int, check_name
+from logt._internal.validation import as_matrix, check_choice, check_name
+from logt._linked_index import LinkedIndex
 from logt.engine import costs
 from logt.engine.items import items_of
-from logt.engine.linking import Linker
 from logt.engine.rerank import Rerank, is_function
 from logt.engine.searching import Searched, check_range, search_range
 from logt.engine.snapshot import Snapshot
-from logt.engine.state import IndexState
 from logt.errors import InvalidInputError
-from logt.gpu.device import Device
 from logt.gpu.index import DeviceIndex
-from logt.gpu.neighbors import nearest_neighbors as nearest_on_device
 from logt.gpu.rows import DeviceRows
-from logt.graph.build import nearest_neighbors
-from logt.graph.neighbor_graph import NeighborGraph
 from logt.lists.calibration import (
     EffortPoint,
     calibrate,
@@ -41,11 +34,8 @@ from logt.metrics import check_queries, check_vectors
 from logt.results import ItemResult, RangeResult, Report, SearchResult
 from logt.storage.changes import Change
 
-MAX_NEIGHBORS = 1000
-"""The most neighbors per vector that a stored graph has, unless there are more vectors: it reserves their space."""
 
-
-class Index(IndexBase):
+class Index(LinkedIndex):
     """Vectors of one dimension, searchable by cosine, inner product or squared L2 distance.
 
     No training step is needed: `add` learns from the first batch, and later batches can follow at any time. The index
@@ -206,77 +196,6 @@ class Index(IndexBase):
             self._snapshot = self._linker(self._workers(None)).link_many(snapshot.merge(other._snapshot))
             self._pending.rewrite()
 
-    # -------------------------------------------------------------------------------------------- neighbor graph
-
-    def graph(
-        self, k: int = 50, *, threads: int | None = None, progress: Progress | bool | None = None
-    ) -> NeighborGraph:
-        """Return the k nearest neighbors of every vector by cosine, computed from the stored codes.
-
-        k: neighbors per vector. threads, progress: as in `add`.
-        """
-        k, snapshot = check_int("k", k), self._snapshot
-        with shown_progress(progress) as report:
-            workers = self._workers(threads, report)
-            ids, neighbors, similarity = nearest_neighbors(snapshot.segments, self._dim, k, workers)
-        return NeighborGraph.from_neighbors(snapshot.to_user_ids(ids), neighbors, similarity)
-
-    def link(
-        self,
-        k: int = 50,
-        *,
-        device: str | None = None,
-        threads: int | None = None,
-        progress: Progress | bool | None = None,
-    ) -> None:
-        """Compute the neighbor graph and keep it with the index; `save` writes it.
-
-        With the graph, searches take less time, because they go from good candidates to their neighbors (`beam` in
-        `logt.SearchParams`), and can re-rank by diffusion. From then on, removed vectors leave the graph, and new
-        ones join it in groups of more than 1,024 that are more than one in 256 of all vectors. Until then, searches
-        read new vectors in addition to the graph. `links`, `rerank` and `compact` add all of them first. `report`
-        has the number of vectors in the graph. An index of fewer than two vectors has no graph. If you tuned the
-        index with queries, tune it again: until then, searches for a recall do not use the graph.
-
-        k, threads, progress: as in `graph`. device: "cuda" compares the vectors on a GPU; by default, the device
-        that the index was created with, if any.
-        """
-        k, most = check_int("k", k), max(MAX_NEIGHBORS, len(self))
-        if k > most:
-            raise InvalidInputError(f"k must be at most {most:,}, got {k}")
-        place = Device(device) if device is not None else None if self._builder is None else self._builder.device
-        neighbors = nearest_neighbors if place is None else partial(nearest_on_device, place)
-        with shown_progress(progress) as report, self._change() as snapshot:
-            self._snapshot = self._linker(self._workers(threads, report)).compute(snapshot, k, neighbors)
-            self._pending.rewrite()
-
-    def _linker(self, workers: Workers) -> Linker:
-        return Linker(self._dim, self._metric, self.method, workers)
-
-    def _linked(self, state: IndexState, workers: Workers) -> IndexState:
-        """Return a state, or a newer one in which all vectors have joined the graph."""
-        graph = state.snapshot.graph
-        if graph is None or graph.count == len(state.snapshot):
-            return state
-        with self._writing:
-            self._snapshot = self._linker(workers).link_new(self._snapshot)
-            return self._state
-
-    def unlink(self) -> None:
-        """Drop the neighbor graph."""
-        with self._change() as snapshot:
-            self._snapshot = replace(snapshot, graph=None)
-            self._pending.rewrite()
-
-    @property
-    def links(self) -> NeighborGraph | None:
-        """The stored neighbor graph without removed vectors, or None if there is no graph."""
-        snapshot = self._linked(self._state, self._workers(None)).snapshot
-        graph = None if snapshot.graph is None else snapshot.graph.compact()
-        if graph is None:
-            return None
-        return NeighborGraph.from_neighbors(snapshot.to_user_ids(graph.ids), graph.neighbors, graph.similarity)
-
     # ------------------------------------------------------------------------------------------------- search
 
     def to(self, device: str) -> DeviceIndex:
@@ -426,18 +345,3 @@ class Index(IndexBase):
         state = self._state
         limits = state.method.limits(as_search_params(params, settings))
         return costs.complexity(state.snapshot.segments, self._dim, state.method, limits)
-
-
-def stored_or_new_graph(
-    index: Index, least: int, k: int, *, threads: int | None = None, progress: Progress | bool | None = None
-) -> NeighborGraph:
-    """Return the stored neighbor graph if it holds all vectors and enough neighbors, otherwise a new one.
-
-    least: the neighbors that each vector has at least. k: the neighbors per vector of a new graph.
-    threads, progress: as in `Index.add`.
-    """
-    stored = index.links
-    least = min(least, max(len(index) - 1, 0))
-    if stored is not None and len(stored) == len(index) and np.diff(stored.starts).min(initial=least) >= least:
-        return stored
-    return index.graph(k, threads=threads, progress=progress)

@@ -12,13 +12,14 @@ import typer
 
 from logt._internal.extras import needs_extra
 from logt._internal.types import Array, Floats
+from logt._linked_index import stored_or_new_graph
 from logt.cli.console import AnyIndexPath, AsJson, IndexPath, Overwrite, Threads, count_of, progress, say
 from logt.cli.storage import checked_photos, photo_index, print_report
 from logt.cli.vectors import IdColumn, NoIds, VectorColumn, describe_table, id_choice, read_table_of
 from logt.datasets.ground_truth import read_text
 from logt.errors import InvalidInputError
 from logt.graph.neighbor_graph import NeighborGraph, edge_rows
-from logt.index import Index, stored_or_new_graph
+from logt.index import Index
 
 _BLOCK = 1 << 16  # vectors in memory at a time
 

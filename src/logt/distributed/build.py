@@ -19,6 +19,7 @@ from logt._internal.progress import shown_progress
 from logt._internal.segment import MAX_ROWS
 from logt._internal.threads import Progress
 from logt._internal.validation import check_int
+from logt._linked_index import MAX_NEIGHBORS
 from logt.datasets.vector_files import SUFFIXES
 from logt.distributed.blocks import Block, split_sources
 from logt.distributed.pools import Pool, ProcessPool
@@ -26,7 +27,6 @@ from logt.distributed.tasks import HELD_OUT, Result, read_record, write_record
 from logt.engine.protocols import Method
 from logt.errors import InvalidInputError
 from logt.gpu.device import check_device_name
-from logt.index import MAX_NEIGHBORS
 from logt.lists.method import Sketched
 from logt.lists.training import PER_UNIT
 from logt.methods import _check_method
