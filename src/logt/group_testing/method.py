@@ -188,10 +188,8 @@ def register_stage(field: str, stage: type[Any]) -> None:
     taken = [known for known in chain(*STAGES.values()) if known.__name__ == stage.__name__]
     if any(known.__module__ != stage.__module__ for known in taken):
         raise InvalidInputError(f"there is another stage {stage.__name__!r}; choose another name")
-    STAGES[field] = (
-        *(known for known in STAGES[field] if known not in taken),
-        stage,
-    )  # defined again, as in a notebook
+    others = (known for known in STAGES[field] if known not in taken)  # it may be defined again, as in a notebook
+    STAGES[field] = (*others, stage)
 
 
 def _decoded(segment: CodedSegment, p: float) -> float:

@@ -154,12 +154,9 @@ class Store:
 
     def _with_models(self, log: Sequence[Change]) -> list[Change]:
         """Return changes of the log with the models whose files they name."""
-
-        def model(name: str | None) -> Any:
-            return None if name is None else self._names.of(name)
-
         with misfit_is_corruption(self.name):
-            return [replace(change, model=model(change.model)) for change in log]
+            models = [None if change.model is None else self._names.of(change.model) for change in log]
+        return [replace(change, model=model) for change, model in zip(log, models, strict=True)]
 
     def _is_current(self) -> bool:
         """Whether the present manifest is still the one that was read or written last."""
