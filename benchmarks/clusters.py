@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -15,16 +15,6 @@ from logt._internal.types import Floats
 CHUNK = 20_000  # vectors that are generated at a time, by each thread
 RANK = 64  # directions that the centers of Clusters are mixtures of
 PARENTS, DIRECTIONS, SUBSPACE = 2_000, 1_024, 24  # of StructuredClusters
-
-
-class Model(Protocol):
-    """A distribution of vectors."""
-
-    dim: int
-
-    def draw(self, count: int, seed: Sequence[int]) -> Floats:
-        """Return `count` vectors of norm 1."""
-        ...
 
 
 class Clusters:
@@ -39,6 +29,7 @@ class Clusters:
         self.deviation = np.float32(0.7 * np.abs(self.centers).mean())
 
     def draw(self, count: int, seed: Sequence[int]) -> Floats:
+        """Return `count` vectors of norm 1."""
         rng = np.random.default_rng(list(seed))
         cluster = rng.integers(0, self.clusters, count)
         X = rng.standard_normal((count, self.dim), np.float32)
@@ -71,6 +62,7 @@ class StructuredClusters:
         self.shares = np.cumsum(sizes / sizes.sum())
 
     def draw(self, count: int, seed: Sequence[int]) -> Floats:
+        """Return `count` vectors of norm 1."""
         rng = np.random.default_rng(list(seed))
         cluster = np.searchsorted(self.shares[:-1], rng.random(count))
         along = np.zeros((count, DIRECTIONS), np.float32)
@@ -80,6 +72,9 @@ class StructuredClusters:
         X += 0.16 * (along @ self.directions)
         X += self.centers[cluster]
         return _normalized(X)
+
+
+Model = Clusters | StructuredClusters
 
 
 def _normalized(X: Floats) -> Floats:

@@ -12,11 +12,6 @@ Kind = Callable[[Floats, Floats, np.random.Generator], Floats]
 """Called with the vectors of a collection, vectors like them that are not in it, and a generator."""
 
 
-def like(X: Floats, held: Floats, rng: np.random.Generator) -> Floats:
-    """Vectors of the same distribution."""
-    return held
-
-
 def mixtures(X: Floats, held: Floats, rng: np.random.Generator) -> Floats:
     """Other mixtures of the collection's directions: normal vectors of the same mean and covariance."""
     mean = X.mean(axis=0)
@@ -30,26 +25,11 @@ def random_directions(X: Floats, held: Floats, rng: np.random.Generator) -> Floa
     return Q * (_norms(held) / _norms(Q))
 
 
-def means_of_three(X: Floats, held: Floats, rng: np.random.Generator) -> Floats:
-    """Means of three vectors of the collection, as of an averaged query."""
-    return X[rng.integers(0, len(X), (3, len(held)))].mean(axis=0)
-
-
-def sums_of_two(X: Floats, held: Floats, rng: np.random.Generator) -> Floats:
-    """Sums of two vectors of the collection, as of a composed query."""
-    return X[rng.integers(0, len(X), (2, len(held)))].sum(axis=0)
-
-
 def texts(X: Floats, held: Floats, rng: np.random.Generator) -> Floats:
     """As texts to images: another mean, and more noise."""
     scale = np.float32(np.mean(_norms(held)) / held.shape[1] ** 0.5)
     mean = rng.standard_normal(held.shape[1], np.float32) * scale * np.float32(0.7)
     return held + mean + rng.standard_normal(held.shape, np.float32) * scale * np.float32(0.7)
-
-
-def mirrored(X: Floats, held: Floats, rng: np.random.Generator) -> Floats:
-    """Vectors on the opposite side of the origin."""
-    return -held
 
 
 def far_outside(X: Floats, held: Floats, rng: np.random.Generator) -> Floats:
@@ -59,13 +39,13 @@ def far_outside(X: Floats, held: Floats, rng: np.random.Generator) -> Floats:
 
 
 KINDS: Mapping[str, Kind] = {
-    "like the collection": like,
+    "like the collection": lambda X, held, rng: held,
     "other mixtures": mixtures,
     "random directions": random_directions,
-    "means of three": means_of_three,
-    "sums of two": sums_of_two,
+    "means of three": lambda X, held, rng: X[rng.integers(0, len(X), (3, len(held)))].mean(axis=0),
+    "sums of two": lambda X, held, rng: X[rng.integers(0, len(X), (2, len(held)))].sum(axis=0),
     "as text to images": texts,
-    "mirrored": mirrored,
+    "mirrored": lambda X, held, rng: -held,
     "far outside": far_outside,
 }
 

@@ -140,9 +140,7 @@ def measure(
                 "share below": round(float((found < recall - 0.2).mean()), 3),
                 "ms": round(float(np.median(times)), 4),
             }
-            print(
-                *(f"{value!s:<24}" if isinstance(value, str) else f"{value:<8}" for value in row.values()), flush=True
-            )
+            print(*row.values(), sep="  ", flush=True)
             yield row
 
 

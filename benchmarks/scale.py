@@ -114,13 +114,8 @@ def measure_search(Q: Floats, truth: Ids, folder: Path, note: Note) -> None:
     report = index.report()
     note("bytes per vector in memory", report["bytes per vector"], "bytes")
     note("graph, per vector", report["bytes by part"]["graph"] / len(index), "bytes")
-    settings = {f"effort {effort}": {"effort": effort} for effort in (0.1, 0.3, 0.5, 0.7)}
-    for name, used in {"default": {}, **settings}.items():
-        found = index.search(Q, K, **used).ids
-        note(f"recall of the {K} nearest, {name}", recall_at(K, found, truth), "")
-        times = [seconds(lambda q=q, used=used: index.search(q, K, threads=1, **used)) for q in Q]
-        note(f"one query on one thread, {name}, median", 1e3 * float(np.median(times)), "ms")
-        note(f"one query on one thread, {name}, 99 %", 1e3 * float(np.quantile(times, 0.99)), "ms")
+    for name, used in {"default": {}, **{f"effort {e}": {"effort": e} for e in (0.1, 0.3, 0.5, 0.7)}}.items():
+        measure_queries(index, Q, truth, name, used, note)
         together = seconds(lambda used=used: index.search(Q, K, **used))
         note(f"{QUERIES} queries together, {name}", 1e3 * together / QUERIES, "ms per query")
 
@@ -132,11 +127,15 @@ def measure_shards(Q: Floats, truth: Ids, folder: Path, shards: int, note: Note)
     note(f"open in {shards} shards", duration, "s")
     with opened[0] as sharded:
         for name, used in {"default": {}, "without a graph": {"beam": 0}}.items():
-            found = sharded.search(Q, K, **used).ids
-            note(f"recall of the {K} nearest in shards, {name}", recall_at(K, found, truth), "")
-            times = [seconds(lambda q=q, used=used: sharded.search(q, K, **used)) for q in Q]
-            note(f"one query in shards, {name}, median", 1e3 * float(np.median(times)), "ms")
-            note(f"one query in shards, {name}, 99 %", 1e3 * float(np.quantile(times, 0.99)), "ms")
+            measure_queries(sharded, Q, truth, f"{name}, in shards", used, note)
+
+
+def measure_queries(searched, Q: Floats, truth: Ids, name: str, used: dict, note: Note) -> None:
+    """Measure the recall and the time of searches for one query on one thread."""
+    note(f"recall of the {K} nearest, {name}", recall_at(K, searched.search(Q, K, **used).ids, truth), "")
+    times = [seconds(lambda q=q: searched.search(q, K, threads=1, **used)) for q in Q]
+    note(f"one query, {name}, median", 1e3 * float(np.median(times)), "ms")
+    note(f"one query, {name}, 99 %", 1e3 * float(np.quantile(times, 0.99)), "ms")
 
 
 if __name__ == "__main__":

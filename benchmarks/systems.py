@@ -60,9 +60,8 @@ def _index(name: str, method: logt.Method, settings: Settings, *, smooth: bool =
             raise UnsupportedError("smoothed vectors and diffusion are compared by cosine only")
         return _build_index(data, method, smooth, link)
 
-    each = settings is RE_RANKED or not isinstance(
-        method, Sketched
-    )  # a complete ranking by sketches reads everything anyway
+    # a complete ranking by sketches reads everything anyway
+    each = settings is RE_RANKED or not isinstance(method, Sketched)
     return System(name, build, settings, "logt-search", "logt", full_ranking="each" if each else "once")
 
 

@@ -70,14 +70,14 @@ class Task:
         return digest.hexdigest()
 
 
-def make_task(data: Benchmark, *, k: int = 10, rows: int | None = None, queries: int = 1000, seed: int = 5) -> Task:
+def make_task(data: Benchmark, *, k: int = 10, rows: int | None = None, queries: int = 1000) -> Task:
     """Return a task on the first `rows` vectors and `queries` queries of the data; 200 vectors are held out."""
     X, Q = data.X[:rows], np.ascontiguousarray(data.Q[:queries], np.float32)
     truths = {name: _cut(truth, len(X), len(Q)) for name, truth in data.truths.items() if name != NEIGHBORS_PROTOCOL}
     free = np.ones(len(X), bool)
     for truth in truths.values():
         free[np.concatenate([*truth.positives, *truth.junk]).astype(np.int64)] = False
-    chosen = np.random.default_rng(seed).permutation(np.flatnonzero(free))[: min(HELD_OUT, len(X) // 10)]
+    chosen = np.random.default_rng(5).permutation(np.flatnonzero(free))[: min(HELD_OUT, len(X) // 10)]
     kept = np.ones(len(X), bool)
     kept[chosen] = False
     held, X = np.ascontiguousarray(X[~kept], np.float32), np.ascontiguousarray(X[kept], np.float32)

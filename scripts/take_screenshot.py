@@ -1,26 +1,23 @@
-"""Take the pictures of the web page in docs/images: `python scripts/take_screenshot.py [FOLDER]`. Needs Chromium.
+"""Take the pictures of the web page in docs/images: `python -m scripts.take_screenshot [FOLDER]`. Needs Chromium.
 
 It draws photos, indexes them, serves them, searches with one of them and opens the map.
 """
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
 import tempfile
-import urllib.error
-import urllib.request
 from io import BytesIO
 from pathlib import Path
-from time import sleep
 
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
+from benchmarks.serve import run_server
+
 FOLDER = Path(__file__).parent.parent / "docs" / "images"
-PORT = 8765
 WIDTH, HEIGHT = 1500, 900
 SCALE = 0.6
 
@@ -28,32 +25,15 @@ SCALE = 0.6
 def main(images: Path = FOLDER) -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "demo"
-        logt = [sys.executable, "-m", "logt"]
-        subprocess.run([*logt, "images", "demo", str(home), "--json"], check=True, stdout=subprocess.DEVNULL)
+        command = [sys.executable, "-m", "logt", "images", "demo", str(home), "--json"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         photos = (home / "collection").rename(Path(folder) / "Photos")
-        service = subprocess.Popen([*logt, "serve", str(photos), "--port", str(PORT)])
-        try:
-            wait_for(f"http://127.0.0.1:{PORT}/api/v1/health")
-            pictures = photograph(f"http://127.0.0.1:{PORT}", sorted((home / "queries").iterdir())[:2])
-        finally:
-            service.terminate()
-            service.wait()
+        with run_server(photos) as (url, _):
+            pictures = photograph(url, sorted((home / "queries").iterdir())[:2])
     for name, picture in pictures.items():
         file = images / f"{name}.png"
         picture.quantize(256).save(file, optimize=True)
         print(f"{file}: {file.stat().st_size:,} bytes")
-
-
-def wait_for(url: str) -> None:
-    """Return when the service responds."""
-    for _ in range(300):
-        try:
-            with urllib.request.urlopen(url) as response:
-                json.load(response)
-                return
-        except urllib.error.URLError:
-            sleep(0.2)
-    raise TimeoutError(url)
 
 
 def photograph(url: str, queries: list[Path]) -> dict[str, Image.Image]:
@@ -67,7 +47,7 @@ def photograph(url: str, queries: list[Path]) -> dict[str, Image.Image]:
             page.set_input_files("input[type=file]", str(query))
             page.wait_for_timeout(5000)  # the photos fade in
         pictures = {"page": page.screenshot()}
-        page.goto(f"{url}/map")
+        page.goto(f"{url}map")
         page.wait_for_selector("#map", timeout=60_000)  # the map is computed in the background
         page.wait_for_timeout(5000)
         pictures["map"] = page.screenshot()

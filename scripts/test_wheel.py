@@ -84,26 +84,11 @@ def try_wheel(python: str, wheel: Path, folder: Path) -> None:
     run(binaries / "logt", "demo", path=path, cwd=work)
     shutil.copytree(ROOT / "tests", work / "tests")
     run(*install, "hypothesis", "pytest", "pyyaml", path=path, cwd=work)
-    pytest = (
-        binaries / "python",
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-c",
-        os.devnull,
-        "--rootdir",
-        work,
-    )
-    passed = run(*pytest, *(work / "tests" / name for name in TESTS), path=path, cwd=work).splitlines()
-    where = run(
-        binaries / "python",
-        "-c",
-        "import logt._kernels as k, sys; print(sys.version[:6], k.__file__)",
-        path=path,
-        cwd=work,
-    )
+    options = f"-m pytest -q -p no:cacheprovider -c {os.devnull} --rootdir".split()
+    tests = [work / "tests" / name for name in TESTS]
+    passed = run(binaries / "python", *options, work, *tests, path=path, cwd=work).splitlines()
+    code = "import logt._kernels as k, sys; print(sys.version[:6], k.__file__)"
+    where = run(binaries / "python", "-c", code, path=path, cwd=work)
     assert str(environment) in where, where
     last = next(line for line in reversed(passed) if "passed" in line)
     print(f"{where.split()[0]}: installed and searched in {seconds:.0f} s; {last.strip('= ')}")

@@ -74,7 +74,7 @@ def test_growth(run, tmp_path):
 def test_gpu(run, monkeypatch):
     monkeypatch.setattr("benchmarks.gpu.BLOCK", 1 << 10)
     small = ("--rows", 1300, "--d", 16, "--clusters", 100, "--queries", 70, "--device", "cpu", "--limit", 0.01)
-    rows = {row["what"]: row for row in run("gpu", *small, "--place", "drawn", "--link", 5, "--verbose")}
+    rows = {row["what"]: row for row in run("gpu", *small, "--place", "drawn", "--link", 5)}
     assert float(rows["build"]["s"]) > 0
     assert float(rows["search, recall 0.95"]["recall"]) >= 0.95
     assert float(rows["filter, 0.01, prepared"]["ms, 1"]) > 0

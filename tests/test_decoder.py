@@ -7,7 +7,7 @@ from logt import _kernels
 from logt.group_testing import decoder
 from logt.group_testing.cascade import prefix_lengths
 from logt.group_testing.codes import Codes
-from logt.group_testing.decoder import Local, Sparse, Transpose, solve_group_inverse
+from logt.group_testing.decoder import Sparse, Transpose, solve_group_inverse
 from logt.group_testing.grouping import Orthogonal, Random, Units
 from logt.group_testing.memory_vectors import Pinv, Sum
 
@@ -34,7 +34,7 @@ def test_transpose_is_the_assignment(vectors):
 @pytest.mark.parametrize("order", [0, 1])
 def test_local_decoders_solve_least_squares_on_their_support(vectors, order):
     X, Y, units = small_problem(vectors, N=300, d=200)
-    U = dense(Local(order, weights="float32")(X, Y, units), units.count)
+    U = dense(Sparse(None, f"S{order}", weights="float32")(X, Y, units), units.count)
     sharing = (units.assignment[:, None, :, None] == units.assignment[None, :, None, :]).any(axis=(2, 3))
     for i in range(0, 300, 29):
         support = np.unique(units.assignment[i] if order == 0 else units.assignment[sharing[i]])
@@ -49,7 +49,7 @@ def test_zero_order_captures_the_energy_that_theory_predicts(rng):
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     units = Random(50, 4)(X, rng)
     Y = Pinv()(X, units)
-    codes = Local(0, weights="float32")(X, Y, units)
+    codes = Sparse(None, "S0", weights="float32")(X, Y, units)
     assert np.square(codes.reconstruct(Y)).sum(axis=1).mean() == pytest.approx(0.0737, abs=0.0015)
 
 
@@ -141,7 +141,7 @@ def test_odd_sizes_make_finite_codes(vectors, N, d, n, m, L, equal, decode):
     X = vectors(1, d).repeat(N, axis=0) if equal else vectors(N, d)
     units = Random(n, m)(X, np.random.default_rng(0))
     Y = Pinv()(X, units)
-    stages = {"local0": Local(0), "local1": Local(1), "transpose": Transpose()}
+    stages = {"local0": Sparse(None, "S0"), "local1": Sparse(None), "transpose": Transpose()}
     codes = (stages.get(decode) or Sparse(L, decode))(X, Y, units)
     assert len(codes) == N
     assert codes.width >= 1

@@ -19,6 +19,10 @@ def X():
     return np.concatenate([first, first + 0.02 * rng.normal(size=first.shape)]).astype(np.float32)
 
 
+def rows(near):
+    return [NAMES.index(name) for name in near.names]
+
+
 def all_distances(X, Q, distance):
     if distance == "euclidean":
         return np.linalg.norm(Q[:, None] - X[None], axis=2)
@@ -37,39 +41,38 @@ def folder(request, X, tmp_path):
 def test_distances_are_those_of_the_metric(folder, X):
     D = all_distances(X, X[:5], folder.distance)
     for near, exact in zip(folder.search(X[:5], 7), D, strict=True):
-        assert exact[near.rows] == pytest.approx(near.distances, abs=0.05)
-        assert exact[near.rows] == pytest.approx(np.sort(exact)[:7], abs=0.05)
+        assert exact[rows(near)] == pytest.approx(near.distances, abs=0.05)
+        assert exact[rows(near)] == pytest.approx(np.sort(exact)[:7], abs=0.05)
     (near,) = folder.search(X[:1], 3, farthest=True)
-    assert D[0][near.rows] == pytest.approx(np.sort(D[0])[::-1][:3], abs=0.05)
+    assert D[0][rows(near)] == pytest.approx(np.sort(D[0])[::-1][:3], abs=0.05)
     (near,) = folder.search(X[:1])
-    assert sorted(near.rows) == list(range(120))
+    assert sorted(rows(near)) == list(range(120))
 
 
 def test_a_search_among_rows_returns_only_those(folder, X):
     among = np.array([3, 50, 63, 7])
     (near,) = folder.search(X[3:4], 10, among=among)
-    assert sorted(near.rows) == [3, 7, 50, 63]
-    assert set(near.rows[:2]) == {3, 63} or folder.distance == "dotproduct"
+    assert sorted(rows(near)) == [3, 7, 50, 63]
+    assert set(rows(near)[:2]) == {3, 63} or folder.distance == "dotproduct"
 
 
 @NORMS
 def test_each_row_has_its_copy_as_neighbor_and_not_itself(folder):
     for among in (None, np.arange(119, -1, -1)):
-        rows = range(120) if among is None else among
-        for row, near in zip(rows, folder.neighbors(1, among=among), strict=True):
-            assert near.rows.tolist() == [(row + 60) % 120]
+        others = folder.others(lambda Q, among=among: folder.search(Q, 2, among=among), among=among)
+        for row, near in zip(range(120) if among is None else among, others, strict=True):
+            assert rows(near) == [(row + 60) % 120]
 
 
 @NORMS
 def test_rows_within_a_distance_are_the_copies(folder):
     distance = {"cosine": 0.02, "euclidean": 0.5}[folder.distance]
-    assert [near.rows.tolist() for near in folder.neighbors_within(distance)] == [
-        [(row + 60) % 120] for row in range(120)
-    ]
-    assert folder.unique(distance).tolist() == list(range(60))
-    assert folder.unique(1e6).tolist() == [0]
-    backwards = np.arange(119, -1, -1)
-    assert folder.unique(distance, among=backwards).tolist() == list(range(119, 59, -1))
+    others = folder.others(lambda Q: folder.within(Q, distance))
+    assert list(map(rows, others)) == [[(row + 60) % 120] for row in range(120)]
+    assert folder.unique(distance) == NAMES[:60]
+    assert folder.unique(1e6) == NAMES[:1]
+    assert folder.unique(-1.0) == NAMES  # nothing is so near, not even the same
+    assert folder.unique(distance, among=np.arange(119, -1, -1)) == NAMES[:59:-1]
 
 
 def test_another_reader_sees_the_changes_after_refresh(folder, X):
@@ -79,11 +82,11 @@ def test_another_reader_sees_the_changes_after_refresh(folder, X):
     assert len(reader.names) == 120
     reader.refresh()
     assert len(reader.names) == 119
-    assert "new" in reader.rows
-    assert "v5" not in reader.rows
+    assert "new" in reader
+    assert "v5" not in reader
     reader.upsert(X[:1], ["from the reader"])  # the lock is free
     folder.refresh()
-    assert "from the reader" in folder.rows
+    assert "from the reader" in folder
     folder.delete()
     assert not folder.path.exists()
     assert folder.names == []
@@ -91,10 +94,9 @@ def test_another_reader_sees_the_changes_after_refresh(folder, X):
 
 def test_an_empty_folder_finds_nothing_and_is_not_created_and_has_a_known_distance(tmp_path, X):
     folder = EmbeddingFolder(tmp_path / "none", "cosine")
-    assert folder.search(X[:2], 3)[1].rows.tolist() == []
-    assert folder.within(X[:2], 0.5)[0].rows.tolist() == []
-    assert list(folder.neighbors(3)) == []
-    assert folder.unique(0.1).tolist() == []
+    assert rows(folder.search(X[:2], 3)[1]) == rows(folder.within(X[:2], 0.5)[0]) == []
+    assert list(folder.others(lambda Q: folder.search(Q, 3))) == []
+    assert folder.unique(0.1) == []
     with pytest.raises(InvalidInputError, match="holds no embeddings"):
         folder.remove(["x"])
     assert not (tmp_path / "none").exists()

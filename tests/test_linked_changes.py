@@ -54,7 +54,7 @@ def test_a_change_of_one_vector_computes_nothing_for_the_others(index, collectio
     monkeypatch.setattr(
         SegmentNodes, "find", lambda segment, graph: read.append(len(segment)) or find(segment, graph)
     )
-    monkeypatch.setattr(linking, "_linked", None)  # would be called
+    monkeypatch.setattr(linking.Linker, "_linked", None)  # would be called
     before = index._snapshot.graph
     nodes = before.computed["nodes"].compiled
     for _ in single_changes(index, X):
@@ -109,8 +109,8 @@ def test_an_older_snapshot_is_searched_as_before(index, collection):
 def test_vectors_that_are_added_one_by_one_are_found_and_linked(index, collection, most, monkeypatch):
     (X, Q), new = collection, 250
     monkeypatch.setattr(linking, "MIN_LINKED", most)
-    times, linked = [], linking._linked
-    monkeypatch.setattr(linking, "_linked", lambda *given: times.append(1) or linked(*given))
+    times, linked = [], linking.Linker._linked
+    monkeypatch.setattr(linking.Linker, "_linked", lambda *given: times.append(1) or linked(*given))
     with unmeasured():
         for row in X[N : N + new]:
             index.add(row[None])

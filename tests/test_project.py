@@ -27,6 +27,7 @@ LEVELS = [
     {"gpu"},
     {"storage", "methods"},
     {"_index_base"},
+    {"_linked_index"},
     {"index"},
     {"evaluation", "augmentation", "descriptors", "integrations"},
     {"baselines", "datasets", "photos", "sklearn"},

@@ -9,13 +9,12 @@ from logt.datasets import synthetic_collection
 from logt.evaluation import mean_average_precision
 from logt.group_testing.cascade import Cascade, Prefix, prefix_lengths
 from logt.group_testing.correction import Suppress
-from logt.group_testing.decoder import Local, Sparse
+from logt.group_testing.decoder import Sparse
 from logt.group_testing.grouping import Random
 from logt.group_testing.memory_vectors import Pinv
 from logt.group_testing.method import GroupTesting
 from logt.group_testing.quantize import Float32
-from logt.group_testing.search import MaskedSegment
-from logt.group_testing.search import search_by_decoding as search_views
+from logt.group_testing.search import DecodeSearch, Limits, MaskedSegment
 from logt.group_testing.segment import CodedSegment as Segment
 from logt.methods import cascaded, lo_gt, quantized, rnd, starred
 
@@ -24,8 +23,9 @@ def built(X, method, first=0, seed=0):
     return method.build(X, np.arange(first, first + len(X)), np.random.default_rng(seed))
 
 
-def search(segments, *arguments, **named):
-    return search_views([MaskedSegment.of_segment(segment, l2=False) for segment in segments], *arguments, **named)
+def search(segments, Q, k, cascade=None, correct=None, *workers):
+    views = [MaskedSegment.of_segment(segment, l2=False) for segment in segments]
+    return DecodeSearch(views, "cosine").search(Q, k, Limits(cascade, correct), *workers)
 
 
 def estimates(segment: Segment, Q):
@@ -147,6 +147,8 @@ def test_the_decoder_is_fitted_to_what_is_stored(vectors):
     X = vectors(2000, 64)
     errors = []
     for fit in ("stored", "exact"):
-        segment = built(X, replace(quantized(rnd(n=20, m=3, L=30), c=4, fit=fit), decode=Local(1, weights="float32")))
+        segment = built(
+            X, replace(quantized(rnd(n=20, m=3, L=30), c=4, fit=fit), decode=Sparse(None, weights="float32"))
+        )
         errors.append(np.square(X - segment.codes.reconstruct(segment.codebook.decode())).sum(axis=1).mean())
     assert errors[0] < errors[1]

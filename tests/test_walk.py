@@ -226,11 +226,7 @@ def test_tune_measures_searches_with_the_graph(index, collection):
 
 def test_a_stored_graph_has_a_curve_or_none(index):
     graph = index._snapshot.graph
-    for count, known in ((7, 7), (None, 0)):  # files of earlier versions do not have it
-        arrays = {**graph.arrays, "measured": np.array([count or 0])}
-        assert (
-            type(graph).from_arrays({k: v for k, v in arrays.items() if count or k != "measured"}).measured == known
-        )
+    assert type(graph).from_arrays({**graph.arrays, "measured": np.array([7])}).measured == 7
     with pytest.raises(ValueError, match="an impossible number of vectors"):
         type(graph).from_arrays({**graph.arrays, "measured": np.array([-1])})
     without = {**graph.arrays, "recall": np.empty((0, 0), np.float32)}

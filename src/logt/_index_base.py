@@ -7,19 +7,18 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Any, Literal, Never, Self, overload
 
 import numpy as np
 
-from logt._internal.params import SearchKey
 from logt._internal.segment import MAX_ROWS, BuildSettings, Segment
 from logt._internal.threads import Progress, Workers, available_cores
 from logt._internal.types import Array, Ids, Metric
 from logt._internal.validation import check_choice, check_int
-from logt.engine.protocols import Method, SegmentSearch
+from logt.engine.protocols import Method
 from logt.engine.snapshot import Snapshot, check_snapshot
+from logt.engine.state import IndexState
 from logt.errors import ConflictError, CorruptIndexError, InvalidInputError, ReadOnlyError
 from logt.gpu.building import DeviceBuilder
 from logt.gpu.device import Device
@@ -27,68 +26,12 @@ from logt.gpu.index import DeviceIndex
 from logt.lists.method import Sketched
 from logt.methods import _check_method, _refuse_unknown
 from logt.metrics import parse_metric
-from logt.results import SearchResult
 from logt.storage.changes import Change, PendingChanges, Position
 from logt.storage.files import UNUSABLE
 from logt.storage.manifest import stage_to_json
-from logt.storage.opening import create_store, open_store, same_store
 from logt.storage.store import Store
 from logt.storage.verification import AT_ONCE, Verification, Verify
 from logt.storage.writing import StoredIndex
-
-_KEPT_SEARCHES = 64  # most programs use one
-
-
-@dataclass(frozen=True)
-class IndexState:
-    """What a search sees: the method, the metric and the snapshot of an index at one moment."""
-
-    method: Method
-    metric: Metric
-    snapshot: Snapshot
-
-    def search(self, filter: Any = None) -> SegmentSearch:
-        """Return the search of all segments with this filter."""
-        if filter is None:
-            return self._unfiltered
-        visible = self.snapshot.visible_rows(filter)
-        return self.method.search(self.snapshot.segments, self.metric, visible, None)
-
-    @cached_property
-    def _unfiltered(self) -> SegmentSearch:
-        return self.method.search(self.snapshot.segments, self.metric, None, self.snapshot.graph)
-
-    @cached_property
-    def _prepared(self) -> dict[SearchKey, Any]:
-        return {}
-
-    def keep(self, key: SearchKey, k: int, limits: Any) -> None:
-        """Prepare a search of one query for the next one with the same settings."""
-        search = self._unfiltered.prepare(k, limits)
-        if search is not None:
-            if len(self._prepared) >= _KEPT_SEARCHES:
-                self._prepared.clear()
-            self._prepared[key] = search
-
-    def search_known(self, key: SearchKey, Q: Any) -> SearchResult | None:
-        """Repeat a kept search for another query; None if there is none, or if the query is not valid."""
-        search = self._prepared.get(key)
-        if search is None:
-            return None
-        if Q.dtype != np.float32 or not Q.flags.c_contiguous:
-            with np.errstate(over="ignore"):  # infinity is not valid
-                Q = np.ascontiguousarray(Q, np.float32)
-        found = search(Q)
-        return None if found is None else found.with_ids(self.snapshot.to_user_ids)
-
-    @property
-    def graph_bytes(self) -> int:
-        """The bytes of the neighbor graph, with what searches on it keep in memory."""
-        graph, search = self.snapshot.graph, vars(self).get("_unfiltered")
-        return (0 if graph is None else graph.nbytes) + (0 if search is None else search.nbytes)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}  # without what is cached
 
 
 class IndexBase:
@@ -183,12 +126,12 @@ class IndexBase:
             raise InvalidInputError("no path to save to: pass one, or open the index with mode='a'")
         with self._writing:
             store = self._store
-            if store is not None and (path is None or same_store(path, store)):
+            if store is not None and (path is None or store.is_at(path)):
                 self._refuse_read_only()
                 self._save_changes(store)
                 return
             stage_to_json(self.method)  # what cannot be stored is refused before there is a folder
-            new = create_store(path or "")
+            new = Store.create(path or "")
             try:
                 self._replace(new)
             finally:
@@ -277,7 +220,7 @@ class IndexBase:
             raise InvalidInputError("an index on a device is not changed: open it with mode='r', or without device")
         check_choice("verify", verify, ("sizes", "all"))
         threads = None if threads is None else check_int("threads", threads)
-        store = open_store(path, write=mode == "a")
+        store = Store.open(path, write=mode == "a")
         store.verification = Verification(verify, AT_ONCE)
         try:
             index = cls._from_store(store, threads)

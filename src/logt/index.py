@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal, Unpack
 
 import numpy as np
 
-from logt._index_base import IndexBase, IndexState
 from logt._internal.params import SearchParams, SearchSettings, as_search_params, key_of_search
 from logt._internal.progress import shown_progress
 from logt._internal.threads import Progress, Workers
 from logt._internal.types import Array, Filter, Floats, Ids, SomeIds, Vectors
-from logt._internal.validation import as_matrix, check_choice, check_int, check_name
+from logt._internal.validation import as_matrix, check_choice, check_name
+from logt._linked_index import LinkedIndex
 from logt.engine import costs
 from logt.engine.items import items_of
-from logt.engine.linking import compute_links, link_many, link_new, refill_links
 from logt.engine.rerank import Rerank, is_function
 from logt.engine.searching import Searched, check_range, search_range
 from logt.engine.snapshot import Snapshot
 from logt.errors import InvalidInputError
-from logt.gpu.device import Device
 from logt.gpu.index import DeviceIndex
-from logt.gpu.neighbors import nearest_neighbors as nearest_on_device
 from logt.gpu.rows import DeviceRows
-from logt.graph.build import nearest_neighbors
-from logt.graph.neighbor_graph import NeighborGraph
 from logt.lists.calibration import (
     EffortPoint,
     calibrate,
@@ -40,11 +34,8 @@ from logt.metrics import check_queries, check_vectors
 from logt.results import ItemResult, RangeResult, Report, SearchResult
 from logt.storage.changes import Change
 
-MAX_NEIGHBORS = 1000
-"""The most neighbors per vector that a stored graph has, unless there are more vectors: it reserves their space."""
 
-
-class Index(IndexBase):
+class Index(LinkedIndex):
     """Vectors of one dimension, searchable by cosine, inner product or squared L2 distance.
 
     No training step is needed: `add` learns from the first batch, and later batches can follow at any time. The index
@@ -126,7 +117,7 @@ class Index(IndexBase):
         snapshot = snapshot.assign_items(new_ids, items)
         strings = None if snapshot.strings is None else tuple(snapshot.to_user_ids(new_ids).tolist())
         snapshot, segment = self._with_vectors(snapshot, rows, new_ids, workers)
-        self._snapshot = snapshot = self._link_many(snapshot, workers)
+        self._snapshot = snapshot = self._linker(workers).link_many(snapshot)
         if removed is not None and len(removed):
             self._pending.record(Change.remove(removed))
         if segment is not None and snapshot.items is None:  # the log has no items
@@ -176,9 +167,9 @@ class Index(IndexBase):
             self._pending.rewrite()
 
     def _merge_segments(self, snapshot: Snapshot, workers: Workers) -> Snapshot:
-        snapshot = self._link_new(snapshot, workers)
-        snapshot = snapshot.compact(self.method.compact(snapshot.segments, self._settings, workers))
-        return refill_links(snapshot, self._dim, self.method, self._metric, workers)
+        linker = self._linker(workers)
+        snapshot = linker.link_new(snapshot)
+        return linker.refill(snapshot.compact(self.method.compact(snapshot.segments, self._settings, workers)))
 
     def _relearn(self, snapshot: Snapshot, vectors: Vectors | None, workers: Workers) -> Snapshot:
         if vectors is None:
@@ -191,9 +182,7 @@ class Index(IndexBase):
                     f"the index holds {len(snapshot)} vectors, but {len(rows)} were given; nothing was changed"
                 )
         new, _ = self._with_vectors(snapshot.without_vectors(), rows, snapshot.ids, workers)
-        return (
-            new if snapshot.graph is None else compute_links(new, self._dim, snapshot.graph.k, self.method, workers)
-        )
+        return new if snapshot.graph is None else self._linker(workers).compute(new, snapshot.graph.k)
 
     def merge_from(self, other: Index) -> None:
         """Add the vectors of another index of the same dimension, metric and method, which does not change."""
@@ -204,85 +193,8 @@ class Index(IndexBase):
             if mine != theirs:
                 raise InvalidInputError(f"{name} differs: {mine} here, {theirs} there; nothing was merged")
         with self._change() as snapshot:
-            self._snapshot = self._link_many(snapshot.merge(other._snapshot), self._workers(None))
+            self._snapshot = self._linker(self._workers(None)).link_many(snapshot.merge(other._snapshot))
             self._pending.rewrite()
-
-    # -------------------------------------------------------------------------------------------- neighbor graph
-
-    def graph(
-        self, k: int = 50, *, threads: int | None = None, progress: Progress | bool | None = None
-    ) -> NeighborGraph:
-        """Return the k nearest neighbors of every vector by cosine, computed from the stored codes.
-
-        k: neighbors per vector. threads, progress: as in `add`.
-        """
-        k, snapshot = check_int("k", k), self._snapshot
-        with shown_progress(progress) as report:
-            workers = self._workers(threads, report)
-            ids, neighbors, similarity = nearest_neighbors(snapshot.segments, self._dim, k, workers)
-        return NeighborGraph.from_neighbors(snapshot.to_user_ids(ids), neighbors, similarity)
-
-    def link(
-        self,
-        k: int = 50,
-        *,
-        device: str | None = None,
-        threads: int | None = None,
-        progress: Progress | bool | None = None,
-    ) -> None:
-        """Compute the neighbor graph and keep it with the index; `save` writes it.
-
-        With the graph, searches take less time, because they go from good candidates to their neighbors (`beam` in
-        `logt.SearchParams`), and can re-rank by diffusion. From then on, removed vectors leave the graph, and new
-        ones join it in groups of more than 1,024 that are more than one in 256 of all vectors. Until then, searches
-        read new vectors in addition to the graph. `links`, `rerank` and `compact` add all of them first. `report`
-        has the number of vectors in the graph. An index of fewer than two vectors has no graph. If you tuned the
-        index with queries, tune it again: until then, searches for a recall do not use the graph.
-
-        k, threads, progress: as in `graph`. device: "cuda" compares the vectors on a GPU; by default, the device
-        that the index was created with, if any.
-        """
-        k, most = check_int("k", k), max(MAX_NEIGHBORS, len(self))
-        if k > most:
-            raise InvalidInputError(f"k must be at most {most:,}, got {k}")
-        place = Device(device) if device is not None else None if self._builder is None else self._builder.device
-        neighbors = nearest_neighbors if place is None else partial(nearest_on_device, place)
-        with shown_progress(progress) as report, self._change() as snapshot:
-            workers = self._workers(threads, report)
-            self._snapshot = compute_links(snapshot, self._dim, k, self.method, workers, neighbors)
-            self._pending.rewrite()
-
-    def _link_many(self, snapshot: Snapshot, workers: Workers) -> Snapshot:
-        """Return the snapshot with its new vectors in the neighbor graph, if there is one and they are many."""
-        return link_many(snapshot, self._dim, self.method, self._metric, workers)
-
-    def _link_new(self, snapshot: Snapshot, workers: Workers) -> Snapshot:
-        """Return the snapshot with its new vectors in the neighbor graph, if there is one."""
-        return link_new(snapshot, self._dim, self.method, self._metric, workers)
-
-    def _linked(self, state: IndexState, workers: Workers) -> IndexState:
-        """Return a state, or a newer one in which all vectors have joined the graph."""
-        graph = state.snapshot.graph
-        if graph is None or graph.count == len(state.snapshot):
-            return state
-        with self._writing:
-            self._snapshot = self._link_new(self._snapshot, workers)
-            return self._state
-
-    def unlink(self) -> None:
-        """Drop the neighbor graph."""
-        with self._change() as snapshot:
-            self._snapshot = replace(snapshot, graph=None)
-            self._pending.rewrite()
-
-    @property
-    def links(self) -> NeighborGraph | None:
-        """The stored neighbor graph without removed vectors, or None if there is no graph."""
-        snapshot = self._linked(self._state, self._workers(None)).snapshot
-        graph = None if snapshot.graph is None else snapshot.graph.compact()
-        if graph is None:
-            return None
-        return NeighborGraph.from_neighbors(snapshot.to_user_ids(graph.ids), graph.neighbors, graph.similarity)
 
     # ------------------------------------------------------------------------------------------------- search
 
@@ -423,27 +335,8 @@ class Index(IndexBase):
         "bytes" are in memory, and "bytes mapped" in files that searches read from disk. "linked" is the number of
         vectors in the neighbor graph, and "rho" the complexity ratio of the paper.
         """
-        state, snapshot = self._state, self._snapshot
-        about = costs.costs(snapshot.segments, self._dim)
-        parts = about.pop("bytes by part")
-        parts["string ids"] = 0 if snapshot.strings is None else snapshot.strings.nbytes
-        parts["items"] = 0 if snapshot.items is None else snapshot.items.nbytes
-        parts["graph"] = state.graph_bytes
-        total = sum(parts.values())
-        return Report(
-            {
-                "vectors": len(snapshot),
-                "dim": self._dim,
-                "metric": self._metric,
-                "method": self.method.describe(),
-                "bytes": total,
-                "bytes per vector": total / len(snapshot) if len(snapshot) else 0.0,
-                "bytes by part": parts,
-                "bytes mapped": about.pop("bytes mapped"),
-                "linked": 0 if snapshot.graph is None else snapshot.graph.count,
-                **about,
-            }
-        )
+        state = self._state
+        return costs.report(state.snapshot, self._dim, self._metric, state.method, state.graph_bytes)
 
     def complexity(self, params: SearchParams | None = None, **settings: Unpack[SearchSettings]) -> float:
         """Return the paper's complexity ratio ρ of a search with `params`: operations per query over dim·N.
@@ -453,18 +346,3 @@ class Index(IndexBase):
         state = self._state
         limits = state.method.limits(as_search_params(params, settings))
         return costs.complexity(state.snapshot.segments, self._dim, state.method, limits)
-
-
-def stored_or_new_graph(
-    index: Index, least: int, k: int, *, threads: int | None = None, progress: Progress | bool | None = None
-) -> NeighborGraph:
-    """Return the stored neighbor graph if it holds all vectors and enough neighbors, otherwise a new one.
-
-    least: the neighbors that each vector has at least. k: the neighbors per vector of a new graph.
-    threads, progress: as in `Index.add`.
-    """
-    stored = index.links
-    least = min(least, max(len(index) - 1, 0))
-    if stored is not None and len(stored) == len(index) and np.diff(stored.starts).min(initial=least) >= least:
-        return stored
-    return index.graph(k, threads=threads, progress=progress)

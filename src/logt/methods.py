@@ -13,7 +13,7 @@ from logt.engine.protocols import Method
 from logt.errors import InvalidInputError
 from logt.group_testing.cascade import Cascade
 from logt.group_testing.correction import Suppress
-from logt.group_testing.decoder import GroupPinv, Local, Sparse, Transpose
+from logt.group_testing.decoder import GroupPinv, Sparse, Transpose
 from logt.group_testing.dictionary import DictionaryLearning
 from logt.group_testing.grouping import KMeans, Orthogonal, Random
 from logt.group_testing.memory_vectors import Pinv, Sum
@@ -54,7 +54,7 @@ def rnd(*, n: int = 50, m: int = 4, L: int | None = 300, order: Literal[0, 1] = 
     from the units of a vector (S₀), 1 also from the units of their members (S₁).
     """
     check_choice("order", order, (0, 1))
-    decode = Local(order, weights="float32") if L is None else Sparse(L, "S1" if order else "S0", weights="float32")
+    decode = Sparse(L, "S1" if order else "S0", weights="float32")
     return GroupTesting(group=Random(n, m), memory=Pinv(), quantize=Float32(), decode=decode)
 
 
@@ -132,9 +132,7 @@ def compact(method: Method) -> GroupTesting:
     method: a method of the paper.
     """
     plain = _of_the_paper(method)
-    decode = plain.decode
-    if isinstance(decode, Local | Sparse):
-        decode = replace(decode, weights="int8")
+    decode = replace(plain.decode, weights="int8") if isinstance(plain.decode, Sparse) else plain.decode
     return replace(plain, quantize=Int8(), decode=decode)
 
 

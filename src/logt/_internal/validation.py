@@ -67,28 +67,22 @@ def check_float(name: str, value: Any) -> float:
     return number
 
 
-def check_exponent(name: str, value: object) -> float:
-    """Return the value as a finite float of at least 0."""
-    number = check_float(name, value)
-    if not 0 <= number < math.inf:
-        raise InvalidInputError(f"{name} must be at least 0 and finite, got {value!r}")
-    return number
+def _number_check(condition: str, holds: Callable[[float], bool]) -> Callable[[str, Any], float]:
+    """Return a check that a value is a number for which a condition holds."""
+
+    def check(name: str, value: Any) -> float:
+        number = check_float(name, value)
+        if not holds(number):
+            raise InvalidInputError(f"{name} must be {condition}, got {value!r}")
+        return number
+
+    return check
 
 
-def check_fraction(name: str, value: object) -> float:
-    """Return the value as a float above 0 and at most 1."""
-    number = check_float(name, value)
-    if not 0 < number <= 1:
-        raise InvalidInputError(f"{name} must be above 0 and at most 1, got {value!r}")
-    return number
-
-
-def check_effort(name: str, value: object) -> float:
-    """Return the value as a float from 0 to 1."""
-    number = check_float(name, value)
-    if not 0 <= number <= 1:
-        raise InvalidInputError(f"{name} must be from 0 to 1, got {value!r}")
-    return number
+check_exponent = _number_check("at least 0 and finite", lambda number: 0 <= number < math.inf)
+check_fraction = _number_check("above 0 and at most 1", lambda number: 0 < number <= 1)
+check_effort = _number_check("from 0 to 1", lambda number: 0 <= number <= 1)
+check_ridge = _number_check("above 0", lambda number: 0 < number < math.inf)
 
 
 def check_name(name: str, value: object) -> str:
@@ -96,14 +90,6 @@ def check_name(name: str, value: object) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= 100 or not value.isprintable():
         raise InvalidInputError(f"{name} must be a name of 1 to 100 printable characters, got {value!r}")
     return value
-
-
-def check_ridge(name: str, value: object) -> float:
-    """Return the ridge of a regression as a float above 0 and below infinity."""
-    number = check_float(name, value)
-    if not 0 < number < math.inf:
-        raise InvalidInputError(f"{name} must be above 0, got {value!r}")
-    return number
 
 
 def check_positive(stage: object, *names: str) -> None:

@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from logt._internal.extras import needs_extra
 from logt._internal.threads import Workers
 from logt._internal.types import Floats, Ids
 from logt._internal.validation import check_choice, check_fraction, check_int, check_positive
 from logt.baselines.base import BuiltSystem, System, normalize_queries, pad_ids
-from logt.errors import MissingExtraError
 
 SAMPLE_QUERIES = 64
 """Vectors of the collection used as queries where the operations of a search depend on the query."""
@@ -40,12 +40,8 @@ class _LibraryIndex(BuiltSystem):
 
 def import_extra(module: str, platforms: str = "") -> Any:
     """Return a module of the extra "baselines"; `platforms` names those that it is published for, if not all."""
-    try:
+    with needs_extra("baselines", f"this baseline needs {module}{platforms}"):
         return importlib.import_module(module)
-    except ImportError as error:
-        raise MissingExtraError(
-            f"this baseline needs {module}: pip install 'logt-search[baselines]'{platforms}"
-        ) from error
 
 
 @contextmanager

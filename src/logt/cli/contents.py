@@ -12,6 +12,7 @@ import typer
 
 from logt._internal.extras import needs_extra
 from logt._internal.types import Array, Floats
+from logt._linked_index import stored_or_new_graph
 from logt.cli.console import (
     AnyIndexPath,
     AsJson,
@@ -28,7 +29,7 @@ from logt.cli.vectors import IdColumn, NoIds, VectorColumn, describe_table, id_c
 from logt.datasets.ground_truth import read_text
 from logt.errors import InvalidInputError
 from logt.graph.neighbor_graph import NeighborGraph, edge_rows
-from logt.index import Index, stored_or_new_graph
+from logt.index import Index
 from logt.photos.index_folder import photo_index
 
 _BLOCK = 1 << 16  # vectors in memory at a time

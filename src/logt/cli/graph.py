@@ -9,6 +9,7 @@ import numpy as np
 import typer
 
 from logt._internal.validation import check_fraction
+from logt._linked_index import stored_or_new_graph
 from logt.cli.console import (
     AnyIndexPath,
     AsJson,
@@ -26,7 +27,7 @@ from logt.cli.console import (
 from logt.cli.storage import open_checked, open_vectors
 from logt.errors import InvalidInputError
 from logt.graph.neighbor_graph import NeighborGraph, edge_rows
-from logt.index import Index, stored_or_new_graph
+from logt.index import Index
 
 _MAX_GROUPS = 20  # printed as text
 

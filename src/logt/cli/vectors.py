@@ -49,7 +49,7 @@ from logt.results import SearchResult
 from logt.storage.backup import removed_on_failure
 from logt.storage.locations import is_url
 from logt.storage.manifest import MANIFEST
-from logt.storage.opening import create_store
+from logt.storage.store import Store
 
 _MAX_ROWS = 20  # queries printed in a table
 
@@ -181,7 +181,7 @@ def _new_folder(place: str | Path) -> Iterator[Path]:
     """
     folder = Path(place).resolve()
     with removed_on_failure(folder):
-        create_store(folder).close()
+        Store.create(folder).close()
         yield folder
 
 

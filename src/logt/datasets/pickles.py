@@ -22,10 +22,8 @@ def read_pickle(path: Path) -> Any:
     content = path.read_bytes()
     try:
         for operation, number, _ in pickletools.genops(content):
-            if (
-                operation.name in _PUTS and isinstance(number, int) and number > len(content)
-            ):  # it makes room for so many objects
-                raise ValueError(f"it numbers an object {number:,}")
+            if operation.name in _PUTS and isinstance(number, int) and number > len(content):
+                raise ValueError(f"it numbers an object {number:,}")  # and would make room for so many
         return _DataUnpickler(BytesIO(content), encoding="latin1").load()
     except Exception as error:  # whatever a damaged or crafted pickle leads to
         raise InvalidInputError(f"{path} is not a pickle of plain data: {error}") from error
@@ -77,9 +75,7 @@ def _from_buffer(data: Any, kind: Any, shape: Any, order: Any) -> _Array:
 
 
 def _from_bytes(data: Any, kind: _DType) -> Array:
-    content = (
-        _encode(data) if isinstance(data, str) else memoryview(data)
-    )  # of a number, bytes() would be as many zeros
+    content = _encode(data) if isinstance(data, str) else memoryview(data)  # bytes() of a number are as many zeros
     return np.frombuffer(content, kind.dtype)
 
 

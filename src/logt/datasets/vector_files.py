@@ -56,14 +56,12 @@ def read_table(path: str | os.PathLike[str], column: str | None = None, ids: IdN
     return _unnamed(matrix, str(path), column, ids)
 
 
-def read_stream(
-    stream: BinaryIO, name: str = "the standard input", column: str | None = None, ids: IdName = None
-) -> VectorTable:
+def read_stream(stream: BinaryIO, column: str | None = None, ids: IdName = None) -> VectorTable:
     """Return the table of a stream of .npy, .npz, Parquet, HDF5 or comma-separated numbers: the content decides.
 
-    name: of the stream in errors. column, ids: as in `read_table`.
+    column, ids: as in `read_table`.
     """
-    content = io.BytesIO(stream.read())
+    content, name = io.BytesIO(stream.read()), "the standard input"
     start = content.getvalue()[:8]
     if start.startswith(b"\x93NUMPY"):
         return _unnamed(_read_npy(content, name), name, column, ids)

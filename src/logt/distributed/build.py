@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from logt._internal.progress import shown_progress
 from logt._internal.segment import MAX_ROWS
 from logt._internal.threads import Progress
 from logt._internal.validation import check_int
+from logt._linked_index import MAX_NEIGHBORS
 from logt.datasets.vector_files import SUFFIXES
 from logt.distributed.blocks import Block, split_sources
 from logt.distributed.pools import Pool, ProcessPool
@@ -25,15 +27,13 @@ from logt.distributed.tasks import HELD_OUT, Result, read_record, write_record
 from logt.engine.protocols import Method
 from logt.errors import InvalidInputError
 from logt.gpu.device import check_device_name
-from logt.index import MAX_NEIGHBORS
 from logt.lists.method import Sketched
 from logt.lists.training import PER_UNIT
 from logt.methods import _check_method
 from logt.metrics import parse_metric
 from logt.storage.files import checksum
-from logt.storage.locations import is_url, local_path
+from logt.storage.locations import MANIFEST_NAME, is_url, local_path, location_at
 from logt.storage.manifest import stage_to_json
-from logt.storage.opening import open_target
 from logt.storage.store import Store
 
 MEASURED = 2 << 30
@@ -112,10 +112,32 @@ def build(
     with (
         ProcessPool(workers if place is None else workers or 1) if pool is None else nullcontext(pool) as used,
         shown_progress(progress) as report,
-        open_target(out, overwrite=overwrite) as target,
+        _open_target(out, overwrite=overwrite) as target,
     ):
         names = [str(source) if is_url(source) else str(local_path(source)) for source in files]
         return _Build(used, target, method, settings, report, link, place).run(names)
+
+
+@contextmanager
+def _open_target(path: object, *, overwrite: bool) -> Iterator[Store]:
+    """Lock a folder, or note the generation of a URL, that a new index is to be written to.
+
+    Its files are written first, by anyone, and the manifest last, by `Store.write_entries`.
+    overwrite: an index that is there may be replaced.
+    """
+    location = location_at(path)
+    if not overwrite and any(map(MANIFEST_NAME.fullmatch, location.names())):
+        raise InvalidInputError(f"{path} is an index; choose another path, or pass overwrite to replace it")
+    new = location.folder is not None and not location.folder.exists()
+    store = Store.create(path)
+    try:
+        yield store
+    except InvalidInputError:  # what is left of other failures is used by the next attempt
+        if new:
+            shutil.rmtree(location.name, ignore_errors=True)
+        raise
+    finally:
+        store.close()
 
 
 @dataclass(frozen=True)
@@ -166,7 +188,7 @@ class _Build:
     def _learn(self, method: Sketched, task: dict[str, Any], blocks: Sequence[Block], key: str) -> Result:
         """Return the file of the codec: draw a sample of all blocks, and train on it in one task."""
         record = f"build-{key}-plan.json"
-        if (done := read_record(self.target.location, record)) is not None and self._is_there([done["file"]]):
+        if done := self._earlier(record):
             return dict(done["file"])
         vectors = sum(block.rows for block in blocks)
         wanted = PER_UNIT * method.codec_settings(task["dim"], vectors).units + HELD_OUT
@@ -191,8 +213,7 @@ class _Build:
         tasks = []
         for block in blocks:
             record = f"build-{key}-{block.number:08d}.json"
-            done = read_record(self.target.location, record)
-            if done is not None and self._is_there([{"name": n, **a} for n, a in done["files"].items()]):
+            if done := self._earlier(record):
                 results[block.number] = done
             else:
                 tasks.append({**task, "kind": "encode", "block": block, "codec": codec, "record": record})
@@ -226,10 +247,7 @@ class _Build:
         if len(results) == 1:
             every["threads"] = self.pool.machine_threads
         names = [f"build-{key}-links-{self.link}-{number:08d}.json" for number in range(len(results))]
-        done: dict[int, Result] = {}
-        for number, name in enumerate(names):
-            if (old := read_record(self.target.location, name)) is not None and self._is_there([old["file"]]):
-                done[number] = old
+        done = {number: old for number, name in enumerate(names) if (old := self._earlier(name))}
         tasks = [{**every, "number": n, "record": name} for n, name in enumerate(names) if n not in done]
         done |= {result["number"]: result for result in self._map(tasks, "linking")}
         links = [done[number]["file"] for number in range(len(names))]
@@ -282,8 +300,14 @@ class _Build:
         if self.progress is not None:
             self.progress(what, done, total)
 
-    def _is_there(self, files: Sequence[Result]) -> bool:
-        return all(self.target.location.size(file["name"]) == file["bytes"] for file in files)
+    def _earlier(self, record: str) -> Result | None:
+        """Return the result that an earlier run recorded, if its files are still there."""
+        done = read_record(self.target.location, record)
+        if done is None:
+            return None
+        files = {done["file"]["name"]: done["file"]} if "file" in done else done["files"]
+        there = all(self.target.location.size(name) == about["bytes"] for name, about in files.items())
+        return done if there else None
 
 
 def _some(results: Sequence[Result], most: int) -> Sequence[Result]:

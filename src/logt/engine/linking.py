@@ -6,7 +6,7 @@ nearer than the last. So two vectors that are mutual neighbors are linked both w
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,98 +31,99 @@ CHANGED = 1.25
 _BLOCK = 1024  # vectors that are searched for together
 _COMPARED = 128  # vectors that are compared with their candidates together
 _MANY = 4  # if more than one in so many vectors is new, all are linked again
-_FULL = 0.75  # of k neighbors: a shorter list is searched for again by `refill_links`
+_FULL = 0.75  # of k neighbors: a shorter list is searched for again by `Linker.refill`
 _MORE = 2  # times as many results under another metric than cosine
 _BEST, _FIRST = 16, 16  # of the best candidates by cosine, the first neighbors become candidates, too
 
 
-def compute_links(
-    snapshot: Snapshot, dim: int, k: int, method: Method, workers: Workers, find: FindNeighbors = nearest_neighbors
-) -> Snapshot:
-    """Return the snapshot with a new neighbor graph; without one if there are fewer than two vectors.
+@dataclass(frozen=True)
+class Linker:
+    """Adds the vectors of an index to its neighbor graph. dim, metric, method: of the index."""
 
-    find: what compares the vectors, here or on another device.
-    """
-    ids, neighbors, similarity = find(snapshot.segments, dim, k, workers)
-    if not neighbors.size:
-        return replace(snapshot, graph=None)
-    graph, old = StoredGraph.encode(ids, neighbors, similarity, k, workers), snapshot.graph
-    if old is not None and old.k == k:
-        graph = replace(graph, recall=old.recall)
-    return _measured(replace(snapshot, graph=graph), method, workers)
+    dim: int
+    metric: Metric
+    method: Method
+    workers: Workers
 
+    def compute(self, snapshot: Snapshot, k: int, find: FindNeighbors = nearest_neighbors) -> Snapshot:
+        """Return the snapshot with a new neighbor graph; without one if there are fewer than two vectors.
 
-def link_many(snapshot: Snapshot, dim: int, method: Method, metric: Metric, workers: Workers) -> Snapshot:
-    """Return the snapshot with all vectors in its neighbor graph if many are not, otherwise as it is."""
-    graph, count = snapshot.graph, len(snapshot)
-    if graph is None:
-        return snapshot
-    new = count - graph.count
-    if new * _MANY <= count and new <= max(MIN_LINKED, count // MAX_SHARE):
-        return snapshot
-    return link_new(snapshot, dim, method, metric, workers)
+        find: what compares the vectors, here or on another device.
+        """
+        ids, neighbors, similarity = find(snapshot.segments, self.dim, k, self.workers)
+        if not neighbors.size:
+            return replace(snapshot, graph=None)
+        graph, old = StoredGraph.encode(ids, neighbors, similarity, k, self.workers), snapshot.graph
+        if old is not None and old.k == k:
+            graph = replace(graph, recall=old.recall)
+        return self._measured(snapshot, graph)
 
+    def link_many(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot with all vectors in its neighbor graph if many are not, otherwise as it is."""
+        graph, count = snapshot.graph, len(snapshot)
+        if graph is None:
+            return snapshot
+        new = count - graph.count
+        if new * _MANY <= count and new <= max(MIN_LINKED, count // MAX_SHARE):
+            return snapshot
+        return self.link_new(snapshot)
 
-def link_new(snapshot: Snapshot, dim: int, method: Method, metric: Metric, workers: Workers) -> Snapshot:
-    """Return the snapshot with all vectors in its neighbor graph, if it has one."""
-    graph = snapshot.graph
-    if graph is None or graph.count == len(snapshot):
-        return snapshot
-    new = np.sort(snapshot.ids)
-    new = new[~graph.locate(new)[1]]
-    if len(new) * _MANY > len(snapshot):
-        return compute_links(snapshot, dim, graph.k, method, workers)
-    graph = _linked(snapshot, graph.insert_rows(new), new, dim, method, metric, workers)
-    return _measured(replace(snapshot, graph=graph), method, workers)
+    def link_new(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot with all vectors in its neighbor graph, if it has one."""
+        graph = snapshot.graph
+        if graph is None or graph.count == len(snapshot):
+            return snapshot
+        new = np.sort(snapshot.ids)
+        new = new[~graph.locate(new)[1]]
+        if len(new) * _MANY > len(snapshot):
+            return self.compute(snapshot, graph.k)
+        return self._measured(snapshot, self._linked(snapshot, graph.insert_rows(new), new))
 
+    def refill(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot with new neighbors for vectors that lost many of theirs to removals.
 
-def refill_links(snapshot: Snapshot, dim: int, method: Method, metric: Metric, workers: Workers) -> Snapshot:
-    """Return the snapshot with new neighbors for vectors that lost many of theirs to removals.
+        If it lost many vectors, the recall of searches is measured again.
+        """
+        graph = snapshot.graph
+        if graph is None:
+            return snapshot
+        least = _FULL * min(graph.k, len(snapshot) - 1)
+        short = graph.ids[graph.counts < least]
+        if len(short) * _MANY > len(snapshot):
+            return self.compute(snapshot, graph.k)
+        return self._measured(snapshot, self._linked(snapshot, graph, short) if len(short) else graph)
 
-    If it lost many vectors, the recall of searches is measured again.
-    """
-    graph = snapshot.graph
-    if graph is None:
-        return snapshot
-    least = _FULL * min(graph.k, len(snapshot) - 1)
-    short = graph.ids[graph.counts < least]
-    if len(short) * _MANY > len(snapshot):
-        return compute_links(snapshot, dim, graph.k, method, workers)
-    if len(short):
-        graph = _linked(snapshot, graph, short, dim, method, metric, workers)
-    return _measured(replace(snapshot, graph=graph), method, workers)
+    def _measured(self, snapshot: Snapshot, graph: StoredGraph) -> Snapshot:
+        """Return the snapshot with a graph, on which searches are measured again if its vectors are not as many."""
+        if not graph.measured / CHANGED < graph.count < graph.measured * CHANGED:
+            graph = self.method.measure_graph(snapshot.segments, graph, np.random.default_rng(0), self.workers)
+            graph = replace(graph, measured=graph.count)
+        return replace(snapshot, graph=graph)
 
-
-def _measured(snapshot: Snapshot, method: Method, workers: Workers) -> Snapshot:
-    """Return the snapshot with the recall of searches on its graph, measured again if its vectors are not as many."""
-    graph = snapshot.graph
-    if graph is None or graph.measured / CHANGED < graph.count < graph.measured * CHANGED:
-        return snapshot
-    graph = method.measure_graph(snapshot.segments, graph, np.random.default_rng(0), workers)
-    return replace(snapshot, graph=replace(graph, measured=graph.count))
-
-
-def _linked(
-    snapshot: Snapshot, graph: StoredGraph, ids: Ids, dim: int, method: Method, metric: Metric, workers: Workers
-) -> StoredGraph:
-    """Return a graph with the neighbors of some of its vectors, and with these vectors among their neighbors."""
-    searched = method.search(snapshot.segments, metric, None, snapshot.graph)
-    wanted = graph.k + 1 if metric == "cosine" else _MORE * graph.k + 1
-    rows, others, values = [], [], []
-    for part in split_range(len(ids), _BLOCK):
-        X = snapshot.reconstruct(ids[part], dim)
-        unit = normalize_rows(X, row_norms(X))
-        similarity, found = searched.search(X if metric == "l2" else unit, wanted, method.thorough, workers)
-        if metric != "cosine":
-            pairs = [(unit[some], found[some]) for some in split_range(len(unit), _COMPARED)]
-            nearest = workers.map(lambda pair: _nearest_by_cosine(snapshot, *pair, graph.k + 1), pairs)
-            similarity, found = (np.concatenate(both) for both in zip(*nearest, strict=True))
-        own, at = np.nonzero((found != ids[part][:, None]) & (found >= 0))
-        rows.append(graph.locate(ids[part])[0][own])
-        others.append(graph.locate(found[own, at])[0])
-        values.append(similarity[own, at])
-    row, other, value = np.concatenate(rows + others), np.concatenate(others + rows), np.concatenate(values + values)
-    return graph.with_edges(row, other, value)
+    def _linked(self, snapshot: Snapshot, graph: StoredGraph, ids: Ids) -> StoredGraph:
+        """Return a graph with the neighbors of some of its vectors, and with these vectors among their neighbors."""
+        searched = self.method.search(snapshot.segments, self.metric, None, snapshot.graph)
+        wanted = graph.k + 1 if self.metric == "cosine" else _MORE * graph.k + 1
+        rows, others, values = [], [], []
+        for part in split_range(len(ids), _BLOCK):
+            X = snapshot.reconstruct(ids[part], self.dim)
+            unit = normalize_rows(X, row_norms(X))
+            used = X if self.metric == "l2" else unit
+            similarity, found = searched.search(used, wanted, self.method.thorough, self.workers)
+            if self.metric != "cosine":
+                pairs = [(unit[some], found[some]) for some in split_range(len(unit), _COMPARED)]
+                nearest = self.workers.map(lambda pair: _nearest_by_cosine(snapshot, *pair, graph.k + 1), pairs)
+                similarity, found = (np.concatenate(both) for both in zip(*nearest, strict=True))
+            own, at = np.nonzero((found != ids[part][:, None]) & (found >= 0))
+            rows.append(graph.locate(ids[part])[0][own])
+            others.append(graph.locate(found[own, at])[0])
+            values.append(similarity[own, at])
+        row, other, value = (
+            np.concatenate(rows + others),
+            np.concatenate(others + rows),
+            np.concatenate(values + values),
+        )
+        return graph.with_edges(row, other, value)
 
 
 def _nearest_by_cosine(snapshot: Snapshot, Q: Floats, found: Ids, count: int) -> tuple[Floats, Ids]:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from logt._internal.extras import needs_extra
 from logt._internal.types import Array, Floats, Ids, Mask
 from logt._internal.validation import check_choice, check_float
 from logt.errors import MissingExtraError
@@ -57,10 +58,8 @@ class NeighborGraph:
         symmetric: with each edge in both directions; rows then differ in length. own: each vector is its own
         first neighbor. Distances of 0 are stored.
         """
-        try:
+        with needs_extra("data", "to_csr needs scipy"):
             from scipy.sparse import csr_matrix
-        except ImportError as error:
-            raise MissingExtraError("to_csr needs scipy: pip install 'logt-search[data]'") from error
         check_choice("kind", kind, ("distance", "similarity"))
         a, b, similarity = edge_rows(self), self.rows.astype(np.int64), self.similarity
         if symmetric:  # one value per pair: those of the two directions may be rounded differently

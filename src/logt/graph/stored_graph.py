@@ -250,7 +250,7 @@ class StoredGraph(RemovableRows):
         recall = check_array(arrays["recall"], np.float32, 2)
         if recall.size:
             RecallCurve.from_array(recall)
-        measured = check_array(arrays.get("measured", np.zeros(1, np.int64)), np.int64, 1).tolist()  # older files
+        measured = check_array(arrays["measured"], np.int64, 1).tolist()
         if len(measured) != 1 or measured[0] < 0:
             raise ValueError("the neighbor graph was measured with an impossible number of vectors")
         graph = cls(ids, low, high, level, bounds, recall, *measured)

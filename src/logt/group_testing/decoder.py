@@ -22,8 +22,13 @@ Support = Literal["S0", "S1", "free"]
 GRAM_LIMIT = 2 << 30
 """Bytes of Ŷ·Ŷᵀ up to which it is computed once; above, the part of each vector's support is computed in turn."""
 
+UNLIMITED = int(np.iinfo(np.int32).max)
+"""Entries per vector if the whole support is kept."""
+
 _ROWS = 128  # vectors encoded by one task
 _NO_FIRST = np.empty(0, np.int32)
+_ITERATIONS = 50  # of conjugate gradients, at most
+_SOLVED = 1e-6  # a row is solved, and stays as it is, when its gradient is so much smaller than at the start
 
 
 @dataclass(frozen=True)
@@ -44,45 +49,26 @@ class GroupPinv:
 
 
 @dataclass(frozen=True)
-class Local:
-    """Least squares over S₀ (the units of x_i) or S₁ (the units of all vectors that share a unit with x_i).
-
-    order: 0 for S₀, 1 for S₁. weights: how they are stored, "float32" or "int8".
-    """
-
-    order: Literal[0, 1] = 1
-    weights: WeightType = "int8"
-
-    def __post_init__(self) -> None:
-        check_choice("order", self.order, (0, 1))
-        check_choice("weights", self.weights, ("float32", "int8"))
-
-    def __call__(self, X: Floats, Y: Floats, units: Units, workers: Workers = SERIAL) -> Codes:
-        unlimited = np.iinfo(np.int32).max
-        support: Support = "S0" if self.order == 0 else "S1"
-        return Sparse(unlimited, support, weights=self.weights)(X, Y, units, workers)
-
-
-@dataclass(frozen=True)
 class Sparse:
     """At most L units, chosen one by one by orthogonal matching pursuit within a support.
 
-    L: entries per vector. support: S₀, S₁, or the units with the largest |cos| to x_i ("free"). candidates: the
-    number of units of "free", at least L. weights: how they are stored, "float32" or "int8".
+    L: entries per vector; None keeps the whole support, by least squares. support: S₀ (the units of x_i), S₁ (the
+    units of all vectors that share a unit with x_i), or the units with the largest |cos| to x_i ("free"). candidates:
+    the number of units of "free", at least L. weights: how they are stored, "float32" or "int8".
     """
 
-    L: int = 300
+    L: int | None = 300
     support: Support = "S1"
     candidates: int = 400
     weights: WeightType = "int8"
 
     def __post_init__(self) -> None:
-        check_positive(self, "L", "candidates")
+        check_positive(self, "candidates", *([] if self.L is None else ["L"]))
         check_choice("support", self.support, ("S0", "S1", "free"))
         check_choice("weights", self.weights, ("float32", "int8"))
 
     def __call__(self, X: Floats, Y: Floats, units: Units, workers: Workers = SERIAL) -> Codes:
-        return self.path(X, Y, units, [self.L], workers)[0]
+        return self.path(X, Y, units, [UNLIMITED if self.L is None else self.L], workers)[0]
 
     def path(self, X: Floats, Y: Floats, units: Units, Ls: Sequence[int], workers: Workers = SERIAL) -> list[Codes]:
         """Return the codes of this decoder for several L, at little more than the cost of the largest.
@@ -228,13 +214,12 @@ def _gram(A: Floats, workers: Workers) -> Floats:
 # ------------------------------------------------------------------------------------------- pseudo-inverse of G
 
 
-def solve_group_inverse(C: Floats, units: Units, *, iterations: int = 50, tolerance: float = 1e-6) -> Floats:
+def solve_group_inverse(C: Floats, units: Units) -> Floats:
     """Return Z (nq, M) with Z·G = C·G⁺ᵀ, by conjugate gradients on the normal equations of G s = c.
 
     GGᵀ is singular; conjugate gradients started at 0 still give the least-norm solution.
 
-    C: measurements, (nq, M). units: of the vectors. iterations: at most. tolerance: a row is solved, and stays as
-    it is, when its gradient is so much smaller than at the start.
+    C: measurements, (nq, M). units: of the vectors.
     """
     offsets, rows = units.members
     used = np.diff(offsets) > 0
@@ -253,8 +238,8 @@ def solve_group_inverse(C: Floats, units: Units, *, iterations: int = 50, tolera
     gradient = spread(residual)
     step = gradient.copy()
     size = np.square(gradient).sum(axis=1, keepdims=True)
-    goal = size * tolerance**2
-    for _ in range(iterations):
+    goal = size * _SOLVED**2
+    for _ in range(_ITERATIONS):
         unsolved = size > goal
         if not unsolved.any():
             break

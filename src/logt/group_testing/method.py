@@ -20,7 +20,7 @@ from logt.errors import InvalidInputError
 from logt.group_testing.cascade import Cascade, prefix_lengths
 from logt.group_testing.codes import Codes
 from logt.group_testing.correction import Suppress
-from logt.group_testing.decoder import GroupPinv, Local, Sparse, Transpose
+from logt.group_testing.decoder import GroupPinv, Sparse, Transpose
 from logt.group_testing.dictionary import DictionaryLearning
 from logt.group_testing.grouping import KMeans, Orthogonal, Random, Units
 from logt.group_testing.memory_vectors import Mean, Pinv, Sum
@@ -47,7 +47,7 @@ class GroupTesting:
     group: Random | Orthogonal | KMeans
     memory: Sum | Pinv | Mean | DictionaryLearning
     quantize: Float32 | Int8 | ProductQuantizer
-    decode: Transpose | GroupPinv | Local | Sparse
+    decode: Transpose | GroupPinv | Sparse
     correct: Suppress | None = None
     cascade: Cascade | None = None
     unit_norm: bool = False
@@ -98,10 +98,13 @@ class GroupTesting:
 
     def build(self, X: Floats, ids: Ids, rng: np.random.Generator, workers: Workers = SERIAL) -> CodedSegment:
         """Build a segment from unit vectors X (N ≥ 1 rows) and their ids."""
-        units = self.units(X, rng, workers)
-        Y = self.memory_vectors(X, units, rng, workers)
+        units = self.group(X, rng, workers)
+        if isinstance(self.memory, DictionaryLearning):
+            Y = self.memory(X, units, rng, workers)
+        else:
+            Y = self.memory(X, units, workers)
         codebook = self.quantize(Y, rng)
-        codes = self.codes(X, codebook.decode() if self.fit == "stored" else Y, units, workers)
+        codes = self.decode(X, codebook.decode() if self.fit == "stored" else Y, units, workers)
         if self.unit_norm:
             norms = _norms(codes, effective_codebook(codes, codebook.decode(), units), workers)
             codes = replace(codes, scale=codes.scale / norms)
@@ -109,20 +112,6 @@ class GroupTesting:
             return CodedSegment.create(codebook, codes, ids)
         compact = Units(units.assignment.astype(unit_dtype(units.count)), units.count)
         return CodedSegment.create(codebook, codes, ids, compact)
-
-    def units(self, X: Floats, rng: np.random.Generator, workers: Workers) -> Units:
-        """Run the first stage, X -> units."""
-        return self.group(X, rng, workers)
-
-    def memory_vectors(self, X: Floats, units: Units, rng: np.random.Generator, workers: Workers) -> Floats:
-        """Run the second stage: X, units -> Y."""
-        if isinstance(self.memory, DictionaryLearning):
-            return self.memory(X, units, rng, workers)
-        return self.memory(X, units, workers)
-
-    def codes(self, X: Floats, Y: Floats, units: Units, workers: Workers) -> Codes:
-        """Run the decoder stage: X, Y, units -> U."""
-        return self.decode(X, Y, units, workers)
 
     # ------------------------------------------------------------------------------------------------- search
 
@@ -199,10 +188,8 @@ def register_stage(field: str, stage: type[Any]) -> None:
     taken = [known for known in chain(*STAGES.values()) if known.__name__ == stage.__name__]
     if any(known.__module__ != stage.__module__ for known in taken):
         raise InvalidInputError(f"there is another stage {stage.__name__!r}; choose another name")
-    STAGES[field] = (
-        *(known for known in STAGES[field] if known not in taken),
-        stage,
-    )  # defined again, as in a notebook
+    others = (known for known in STAGES[field] if known not in taken)  # it may be defined again, as in a notebook
+    STAGES[field] = (*others, stage)
 
 
 def _decoded(segment: CodedSegment, p: float) -> float:

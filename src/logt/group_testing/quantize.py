@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from logt._internal.extras import needs_extra
 from logt._internal.int8 import byte_products, to_int8
 from logt._internal.types import Array, Floats
 from logt._internal.validation import check_array, check_lengths, check_positive
-from logt.errors import InvalidInputError, MissingExtraError
+from logt.errors import InvalidInputError
 
 
 class Codebook(ABC):
@@ -145,10 +146,8 @@ class ProductQuantizer:
 
     def _train(self, Y: Floats, rng: np.random.Generator) -> Floats:
         """Return the centroids (c, up to 256, d / c), trained by faiss on one thread: always the same."""
-        try:
+        with needs_extra("pq", "product quantization needs faiss"):
             import faiss
-        except ImportError as error:
-            raise MissingExtraError("product quantization needs faiss: pip install 'logt-search[pq]'") from error
         pq = faiss.ProductQuantizer(Y.shape[1], self.c, min(8, int(np.log2(len(Y)))))
         pq.cp.seed = int(rng.integers(2**31 - 1))
         pq.cp.min_points_per_centroid = 1

@@ -83,34 +83,6 @@ def rank_scores(scores: Floats, ids: Ids, count: int) -> Ids:
     return order
 
 
-def search_by_decoding(
-    views: Sequence[MaskedSegment],
-    Q: Floats,
-    k: int,
-    cascade: Cascade | None = None,
-    correct: Suppress | None = None,
-    workers: Workers = SERIAL,
-) -> tuple[Floats, Ids]:
-    """Return the best k of all segments for each row of Q: (scores, ids), (nq, at most k) each.
-
-    `cascade` sets how much of U is read for all vectors; None reads everything.
-    """
-    views = [view for view in views if view.count]
-    k = min(k, sum(view.count for view in views))
-    scores = np.empty((len(Q), k), np.float32)
-    ids = np.empty((len(Q), k), np.int64)
-    if not k:
-        return scores, ids
-    tiles = split_range(len(Q), TILE)
-    if cascade is not None and cascade.p == 1:
-        cascade = None  # U⁰ is U
-    U0 = [Prefix.of(view.segment.codes, cascade.p) if cascade else FULL for view in views]
-    found = workers.map(lambda tile: _decode_tile(views, U0, Q[tile], k, cascade, correct), tiles)
-    for tile, candidates in zip(tiles, found, strict=True):
-        scores[tile], ids[tile] = candidates.scores[:, :k], candidates.ids[:, :k]
-    return scores, ids
-
-
 @dataclass(frozen=True)
 class Limits:
     """How much a search reads: `cascade`, None decodes all of U; and the correction that it applies, if any."""
@@ -128,7 +100,19 @@ class DecodeSearch:
 
     def search(self, Q: Floats, k: int, limits: Limits, workers: Workers = SERIAL) -> SearchResult:
         """Return (scores, ids), (nq, at most k) each, best first."""
-        scores, ids = search_by_decoding(self.views, self._scaled(Q), k, limits.cascade, limits.correct, workers)
+        views = [view for view in self.views if view.count]
+        k = min(k, sum(view.count for view in views))
+        scores, ids = np.empty((len(Q), k), np.float32), np.empty((len(Q), k), np.int64)
+        cascade = limits.cascade if limits.cascade is not None and limits.cascade.p < 1 else None  # U⁰ is U if p is 1
+        U0 = [Prefix.of(view.segment.codes, cascade.p) if cascade else FULL for view in views]
+        scaled = self._scaled(Q)
+
+        def fill(tile: slice) -> None:
+            best = _decode_tile(views, U0, scaled[tile], k, cascade, limits.correct)
+            scores[tile], ids[tile] = best.scores[:, :k], best.ids[:, :k]
+
+        if k:
+            workers.map(fill, split_range(len(Q), TILE))
         return SearchResult(self._user_scores(Q, scores), ids)
 
     def prepare(self, k: int, limits: Limits) -> None:

@@ -7,14 +7,14 @@ FiftyOne's brain config registers it as {"similarity_backends": {"logt": {"confi
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from logt._internal.extras import needs_extra
-from logt._internal.types import Array, Floats, Ids
+from logt._internal.types import Array, Floats
 from logt._internal.validation import check_choice
 from logt.errors import InvalidInputError
 from logt.index import Index
@@ -41,6 +41,11 @@ class LogtSimilarityConfig(SimilarityConfig):  # type: ignore[misc]
     kwargs: of FiftyOne's SimilarityConfig.
     """
 
+    method = "logt"
+    max_k = None
+    supports_least_similarity = True
+    supported_aggregations = ("mean",)
+
     def __init__(
         self,
         index_name: str | None = None,
@@ -56,31 +61,11 @@ class LogtSimilarityConfig(SimilarityConfig):  # type: ignore[misc]
         self.metric = metric
         self.bits = bits
         self.effort = effort
-        self._folder = folder
+        self.folder = folder
 
-    @property
-    def folder(self) -> str | None:
-        return self._folder
-
-    @folder.setter
-    def folder(self, value: str | None) -> None:
-        self._folder = value
-
-    @property
-    def method(self) -> str:
-        return "logt"
-
-    @property
-    def max_k(self) -> int | None:
-        return None
-
-    @property
-    def supports_least_similarity(self) -> bool:
-        return True
-
-    @property
-    def supported_aggregations(self) -> tuple[str, ...]:
-        return ("mean",)
+    def attributes(self) -> list[str]:
+        """Return the names of what is kept with the dataset."""
+        return [name for name in super().attributes() if name != "folder"]
 
     def load_credentials(self, folder: str | None = None) -> None:
         """Read the folder from FiftyOne's brain config, unless it is given."""
@@ -138,14 +123,14 @@ class LogtSimilarityIndex(SimilarityIndex, DuplicatesMixin):  # type: ignore[mis
     ) -> None:
         """Add embeddings under the ids of samples or labels, and save; parameters as in FiftyOne."""
         names = self._join(sample_ids, label_ids)
-        new = np.array([name not in self._embeddings.rows for name in names], bool)
-        existing = int(np.count_nonzero(~new))
+        existing = [name for name in names if name in self._embeddings]
         if existing and not allow_existing:
-            raise ValueError(f"{existing} ids, such as {names[int(np.argmin(new))]}, are in the index already")
+            raise ValueError(f"{len(existing)} ids, such as {existing[0]}, are in the index already")
         if existing and warn_existing:
-            logger.warning("%s %d ids that are in the index", "Replacing" if overwrite else "Skipping", existing)
-        chosen = np.arange(len(names)) if overwrite else np.flatnonzero(new)
-        if len(chosen):
+            logger.warning("%s %d ids that are in the index", "Replacing" if overwrite else "Skipping", len(existing))
+        left_out = set() if overwrite else set(existing)
+        chosen = [row for row, name in enumerate(names) if name not in left_out]
+        if chosen:
             self._embeddings.upsert(np.asarray(embeddings)[chosen], [names[row] for row in chosen])
         if reload:
             self.reload()
@@ -159,9 +144,9 @@ class LogtSimilarityIndex(SimilarityIndex, DuplicatesMixin):  # type: ignore[mis
         reload: bool = True,
     ) -> None:
         """Remove the embeddings of samples or labels, and save; parameters as in FiftyOne."""
-        rows = self._find(sample_ids, label_ids, allow_missing, warn_missing)
-        if rows:
-            self._embeddings.remove([self._embeddings.names[row] for row in rows])
+        names = self._find(sample_ids, label_ids, allow_missing, warn_missing)
+        if names:
+            self._embeddings.remove(names)
         if reload:
             self.reload()
 
@@ -173,11 +158,10 @@ class LogtSimilarityIndex(SimilarityIndex, DuplicatesMixin):  # type: ignore[mis
         warn_missing: bool = False,
     ) -> tuple[Floats, Array, Array | None]:
         """Return embeddings, as the index stores them, sample ids and label ids; parameters as in FiftyOne."""
-        if sample_ids is None and label_ids is None:
-            rows = list(range(self.total_index_size))
-        else:
-            rows = self._find(sample_ids, label_ids, allow_missing, warn_missing)
-        return self._embeddings.vectors(rows), *self._split([self._embeddings.names[row] for row in rows])
+        names = self._embeddings.names
+        if sample_ids is not None or label_ids is not None:
+            names = self._find(sample_ids, label_ids, allow_missing, warn_missing)
+        return self._embeddings.vectors(names), *self._split(names)
 
     def reload(self) -> None:
         """Move to the newest state of the folder."""
@@ -205,85 +189,92 @@ class LogtSimilarityIndex(SimilarityIndex, DuplicatesMixin):  # type: ignore[mis
         """Return the k nearest points of the view for a query, or for each of its points if there is no query."""
         if aggregation not in (None, *self.config.supported_aggregations):
             raise ValueError(f"unsupported aggregation {aggregation!r}; supported: 'mean'")
-        self._apply_view_if_necessary()
-        if query is None:
-            if reverse or aggregation is not None:
-                raise ValueError("neighbors of all points can be neither reversed nor aggregated")
-            return self._by_place(self._embeddings.neighbors(k, among=self._current_inds), return_dists)
-        vectors, single = self._query_vectors(query)
-        if aggregation is not None:
-            vectors, single = vectors.mean(axis=0, keepdims=True), True
-        found = self._embeddings.search(vectors, k, among=self._current_inds, farthest=reverse)
-        return self._by_id(found, single, return_dists)
+        if query is None and (reverse or aggregation is not None):
+            raise ValueError("neighbors of all points can be neither reversed nor aggregated")
+        wanted = None if k is None else k + (query is None)  # each point finds itself, too
+
+        def search(Q: Floats) -> list[Near]:
+            return self._embeddings.search(Q, wanted, among=self._current_inds, farthest=reverse)
+
+        return self._neighbors(query, search, return_dists, k, mean=aggregation is not None)
 
     def _radius_neighbors(self, query: Any = None, thresh: float | None = None, return_dists: bool = False) -> Any:
         """Return the points of the view within a distance of a query, or of each of its points without a query."""
         if thresh is None:
             raise ValueError("thresh must be a distance, got None")
-        self._apply_view_if_necessary()
-        if query is None:
-            return self._by_place(self._embeddings.neighbors_within(thresh, among=self._current_inds), return_dists)
-        vectors, single = self._query_vectors(query)
-        return self._by_id(self._embeddings.within(vectors, thresh, among=self._current_inds), single, return_dists)
+
+        def search(Q: Floats) -> list[Near]:
+            return self._embeddings.within(Q, thresh, among=self._current_inds)
+
+        return self._neighbors(query, search, return_dists)
 
     def _remove_duplicates_thresh(self, thresh: float, ids: Sequence[str]) -> list[str]:
         """Return the ids without those within the distance of an earlier one, in memory linear in their number."""
         self._apply_view_if_necessary()
-        rows = self._embeddings.unique(thresh, among=self._current_inds)
-        return [ids[place] for place in self._places(rows)]
+        samples, labels = self._split(self._embeddings.unique(thresh, among=self._current_inds))
+        kept: list[str] = (samples if labels is None else labels).tolist()
+        return kept
 
     # ------------------------------------------------------------------------------------------------- details
 
-    def _by_place(self, found: Iterable[Near], return_dists: bool) -> Any:
-        results = [(self._places(near.rows), near.distances) for near in found]
-        places = [place for place, _ in results]
-        return (places, [distances for _, distances in results]) if return_dists else places
+    def _neighbors(
+        self,
+        query: Any,
+        search: Callable[[Floats], list[Near]],
+        return_dists: bool,
+        k: int | None = None,
+        *,
+        mean: bool = False,
+    ) -> Any:
+        """Return what a search finds with a query, or the mean of its vectors, as lists of sample ids and label ids.
 
-    def _by_id(self, found: Iterable[Near], single: bool, return_dists: bool) -> Any:
-        """Return neighbors as lists of sample ids and label ids."""
-        names = self._embeddings.names
-        results = [(*self._split([names[row] for row in near.rows]), near.distances) for near in found]
-        samples: Any = [sample.tolist() for sample, _, _ in results]
-        labels: Any = [None if label is None else label.tolist() for _, label, _ in results]
-        distances: Any = [values.tolist() for _, _, values in results]
+        Without a query, return the k first neighbors of each point of the view, as their places there.
+        """
+        self._apply_view_if_necessary()
+        if query is None:
+            place = {name: at for at, name in enumerate(self._embeddings.names_among(self._current_inds))}
+            every = self._embeddings.others(search, among=self._current_inds)
+            both = [(np.array([place[n] for n in near.names[:k]], np.int64), near.distances[:k]) for near in every]
+            places = [places for places, _ in both]
+            return (places, [distances for _, distances in both]) if return_dists else places
+        vectors, single = self._query_vectors(query)
+        if mean:
+            vectors, single = vectors.mean(axis=0, keepdims=True), True
+        found = search(vectors)
+        pairs = [self._split(near.names) for near in found]
+        samples: Any = [sample.tolist() for sample, _ in pairs]
+        labels: Any = [None if label is None else label.tolist() for _, label in pairs]
+        distances: Any = [near.distances.tolist() for near in found]
         if single:
             samples, labels, distances = samples[0], labels[0], distances[0]
         elif self.config.patches_field is None:
             labels = None
         return (samples, labels, distances) if return_dists else (samples, labels)
 
-    def _places(self, rows: Ids) -> Ids:
-        if self._current_inds is None:
-            return rows
-        place = np.full(self.total_index_size, -1, np.int64)
-        place[self._current_inds] = np.arange(len(self._current_inds))
-        return place[rows]
-
     def _query_vectors(self, query: Any) -> tuple[Floats, bool]:
         """Return the vectors of a query, ids or vectors, and whether it is a single one."""
         given = np.asarray(query)
         if np.issubdtype(given.dtype, np.number):
             return np.atleast_2d(given), given.ndim == 1
-        ids = np.atleast_1d(given)
         of_labels = self.config.patches_field is not None
-        rows = self._find(None if of_labels else ids, ids if of_labels else None, False, False)
-        return self._embeddings.vectors(rows), given.ndim == 0
+        names = self._find(None if of_labels else given, given if of_labels else None, False, False)
+        return self._embeddings.vectors(names), given.ndim == 0
 
-    def _find(self, sample_ids: Any, label_ids: Any, allow_missing: bool, warn_missing: bool) -> list[int]:
-        """Return the rows of samples or of labels; a sample means all its patches."""
-        if label_ids is not None and self.config.patches_field is None:
+    def _find(self, sample_ids: Any, label_ids: Any, allow_missing: bool, warn_missing: bool) -> list[str]:
+        """Return the names in the index of samples or of labels; a sample means all its patches."""
+        of_labels = label_ids is not None
+        if of_labels and self.config.patches_field is None:
             raise InvalidInputError("this index is of samples; pass sample_ids, not label_ids")
-        wanted = np.atleast_1d(np.asarray(sample_ids if label_ids is None else label_ids)).tolist()
-        ids: Any = self.sample_ids if label_ids is None else self.label_ids
-        known: dict[str, list[int]] = {}
-        for row, name in enumerate(ids):
-            known.setdefault(name, []).append(row)
-        missing = [name for name in wanted if name not in known]
+        known: dict[str, list[str]] = {}
+        for name in self._embeddings.names:
+            known.setdefault(name.split("/")[of_labels], []).append(name)
+        wanted = np.atleast_1d(np.asarray(label_ids if of_labels else sample_ids)).tolist()
+        missing = [one for one in wanted if one not in known]
         if missing and not allow_missing:
             raise ValueError(f"{len(missing)} ids, such as {missing[0]}, are not in the index")
         if missing and warn_missing:
             logger.warning("Ignoring %d ids that are not in the index", len(missing))
-        return [row for name in wanted for row in known.get(name, [])]
+        return [name for one in wanted for name in known.get(one, [])]
 
     def _join(self, sample_ids: Iterable[str], label_ids: Iterable[str] | None) -> list[str]:
         """Return the names in the index of samples, or of their patches."""
@@ -293,7 +284,7 @@ class LogtSimilarityIndex(SimilarityIndex, DuplicatesMixin):  # type: ignore[mis
             raise InvalidInputError("this index is of patches; pass label_ids")
         return [f"{sample}/{label}" for sample, label in zip(sample_ids, label_ids, strict=True)]
 
-    def _split(self, names: Sequence[str]) -> tuple[Array, Array | None]:
+    def _split(self, names: Iterable[str]) -> tuple[Array, Array | None]:
         """Return the sample ids and, of patches, the label ids of names in the index."""
         pairs = [name.partition("/")[::2] for name in names]
         samples, labels = (np.array([pair[part] for pair in pairs], "U24") for part in (0, 1))

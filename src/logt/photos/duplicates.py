@@ -12,8 +12,9 @@ import numpy as np
 
 from logt._internal.threads import Progress
 from logt._internal.validation import check_fraction
+from logt._linked_index import stored_or_new_graph
 from logt.graph.neighbor_graph import NeighborGraph, scored_groups
-from logt.index import Index, stored_or_new_graph
+from logt.index import Index
 from logt.photos.catalog import CATALOG_FILE, Catalog
 from logt.photos.photo_index import Photos
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from logt.reproduce.measurement import Evaluator
 from logt.reproduce.plan import Plan
 from logt.reproduce.report import markdown_report
 from logt.reproduce.trials import EXHAUSTIVE, Point, Points, Trial
+from logt.storage.files import replace_file
 
 
 def select_experiments(names: Sequence[str]) -> list[Experiment]:
@@ -72,12 +72,13 @@ class Run:
         for name, experiment in EXPERIMENTS.items():
             if name not in self._results and (result := self.result(name)) is not None:
                 self._results[name] = result
-                _write(self.out / f"{name}.csv", _to_csv(result.rows))
+                replace_file(self.out / f"{name}.csv", _to_csv(result.rows).encode())
                 with plots.saved_figure(self.out / name, experiment.figure_size) as figure:
                     experiment.draw(figure, result)
         complete = {name: self._results[name] for name in EXPERIMENTS if name in self._results}
         exhaustive = self._points[EXHAUSTIVE] if self._points.has(EXHAUSTIVE) else None
-        _write(self.out / "report.md", markdown_report(self.benchmark, self.plan, exhaustive, complete))
+        report = markdown_report(self.benchmark, self.plan, exhaustive, complete)
+        replace_file(self.out / "report.md", report.encode())
 
     def _measure_missing(self, trials: Sequence[Trial], wanted: dict[str, Trial]) -> None:
         """Measure the missing trials, each together with all wanted trials of its family: they share the build."""
@@ -107,9 +108,3 @@ def _csv_cell(value: Any) -> Any:
     if isinstance(value, tuple):
         return " ".join(f"{part:.4f}" for part in value)
     return round(value, 4) if isinstance(value, float) else value
-
-
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_suffix(f"{path.suffix}.tmp")
-    temporary.write_text(text, encoding="utf-8", newline="")
-    os.replace(temporary, path)

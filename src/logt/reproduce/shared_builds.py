@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -17,7 +17,6 @@ from logt._internal.threads import Workers
 from logt._internal.types import Floats
 from logt.baselines import BuiltSystem, Composed, System
 from logt.errors import InvalidInputError, MissingExtraError
-from logt.group_testing.codes import Codes
 from logt.group_testing.decoder import Sparse
 from logt.group_testing.grouping import Units
 from logt.group_testing.memory_vectors import Pinv
@@ -36,15 +35,14 @@ def family(system: System) -> str:
 
 def build_family(systems: Sequence[System], X: Floats, seed: int, workers: Workers) -> Iterator[TimedBuild]:
     """Build the systems of one family, one after the other, those with the most entries per vector first."""
-    results: dict[Any, Any] = {}
+    results: dict[str, Any] = {}
     lengths: dict[str, set[int]] = {}  # by pursuit
     for one in filter(None, map(_shared_method, systems)):
-        lengths.setdefault(_pursuit(one), set()).add(cast(Sparse, one.decode).L)
-    for system in sorted(systems, key=_entries, reverse=True):
+        lengths.setdefault(_pursuit(one), set()).add(_length(one))
+    for system in sorted(systems, key=lambda system: _length(_shared_method(system)), reverse=True):
         method, is_first, shared = _shared_method(system), not results, system
         if method is not None:
-            stages = {f.name: getattr(method, f.name) for f in fields(method)}
-            shared = Composed(SharedMethod(**stages, results=results, lengths=tuple(lengths[_pursuit(method)])))
+            shared = Composed(_with_shared_stages(method, results, tuple(lengths[_pursuit(method)])))
         start = time.perf_counter()
         try:
             built = shared.build(X, seed=seed, threads=workers.threads, progress=workers.progress)
@@ -59,12 +57,12 @@ def _shared_method(system: System) -> GroupTesting | None:
     method = system.method if isinstance(system, Composed) and system.batches == 1 else None
     if not isinstance(method, GroupTesting) or not isinstance(method.memory, Pinv):
         return None
-    return method if isinstance(method.decode, Sparse) else None
+    return method if isinstance(method.decode, Sparse) and method.decode.L is not None else None
 
 
-def _entries(system: System) -> int:
-    method = _shared_method(system)
-    return cast(Sparse, method.decode).L if method is not None else 0
+def _length(method: GroupTesting | None) -> int:
+    """Return L of a method whose stages can be shared; 0 for None."""
+    return 0 if method is None else cast(int, cast(Sparse, method.decode).L)
 
 
 def _pursuit(method: GroupTesting) -> str:
@@ -73,33 +71,27 @@ def _pursuit(method: GroupTesting) -> str:
     return repr((replace(cast(Sparse, method.decode), L=1), fitted_to))
 
 
-@dataclass(frozen=True)
-class SharedMethod(GroupTesting):
-    """A method that takes the results of its stages from those of its family, and keeps new ones for them.
+def _with_shared_stages(method: GroupTesting, results: dict[str, Any], lengths: Sequence[int]) -> GroupTesting:
+    """Return a method whose stages take their results from those of its family, and keep new ones for it.
 
-    results: by stage and parameters. lengths: the values of L of its pursuit.
+    results: by stage, or by pursuit. lengths: the values of L of its pursuit.
     """
+    pursuit, stages = _pursuit(method), cast(Any, method)
 
-    results: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
-    lengths: tuple[int, ...] = field(default=(), repr=False, compare=False)
-
-    def units(self, X: Floats, rng: np.random.Generator, workers: Workers) -> Units:
-        if "units" not in self.results:
-            self.results["units"] = super().units(X, rng, workers), rng.bit_generator.state
-        units: Units
-        units, rng.bit_generator.state = self.results["units"]
+    def group(X: Floats, rng: np.random.Generator, workers: Workers) -> Any:
+        if "units" not in results:
+            results["units"] = stages.group(X, rng, workers), rng.bit_generator.state
+        units, rng.bit_generator.state = results["units"]
         return units
 
-    def memory_vectors(self, X: Floats, units: Units, rng: np.random.Generator, workers: Workers) -> Floats:
-        if "memory vectors" not in self.results:
-            self.results["memory vectors"] = super().memory_vectors(X, units, rng, workers)
-        Y: Floats = self.results["memory vectors"]
-        return Y
+    def memory(X: Floats, units: Units, workers: Workers) -> Any:
+        if "memory vectors" not in results:
+            results["memory vectors"] = stages.memory(X, units, workers)
+        return results["memory vectors"]
 
-    def codes(self, X: Floats, Y: Floats, units: Units, workers: Workers) -> Codes:
-        decode = cast(Sparse, self.decode)
-        key = _pursuit(self)
-        if key not in self.results:
-            self.results[key] = decode.path(X, Y, units, self.lengths, workers)
-        codes: Codes = self.results[key][self.lengths.index(decode.L)]
-        return codes
+    def decode(X: Floats, Y: Floats, units: Units, workers: Workers) -> Any:
+        if pursuit not in results:
+            results[pursuit] = stages.decode.path(X, Y, units, lengths, workers)
+        return results[pursuit][lengths.index(stages.decode.L)]
+
+    return replace(method, **cast(Any, {"group": group, "memory": memory, "decode": decode}))

@@ -38,7 +38,7 @@ def copy_index(source: Path, target: Path, *, overwrite: bool = False) -> int:
         manifest, (log, generation) = read_one_state(old, lambda manifest: _copy_files(old, target, manifest))
         state = _write(new, manifest, log, generation)
         try:
-            Store.open(new, write=False).read()
+            Store.open(target, write=False).read()
         except CorruptIndexError:
             new.remove(MANIFEST)  # no index rather than a wrong one
             raise

@@ -24,9 +24,8 @@ _KINDS = "model|segment|refinement|removed|strings|items|graph|unlinked|sample|l
 ARRAY_FILE = rf"({_KINDS})-[0-9a-f]{{16}}\.safetensors"
 """The names of the files that a manifest names."""
 
-_BUILD = (
-    r"build-[0-9a-f]{16}-(plan|[0-9]{8}|links-[0-9]+-[0-9]{8})\.json"  # of a distributed build that has not ended
-)
+# of a distributed build that has not ended
+_BUILD = r"build-[0-9a-f]{16}-(plan|[0-9]{8}|links-[0-9]+-[0-9]{8})\.json"
 _LOG = r"changes-[0-9a-f]{32}\.log"
 INDEX_FILE = re.compile(rf"\.lock|{ARRAY_FILE}|{_LOG}|{_BUILD}|\.(manifest\.json|{ARRAY_FILE}|{_BUILD})\.\d+\.tmp")
 """The names of all files of an index but the manifest."""

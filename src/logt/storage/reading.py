@@ -50,26 +50,22 @@ class Reader:
             kind = self._manifest["models"][name]
             if kind not in self.method.model_types:
                 raise ValueError(f"the memory vectors are a {kind!r}, which does not fit the method")
-            self._models[name] = self.method.model_types[kind].from_arrays(self._load(name))
-            self.names.note(name, self._models[name])
+            self._models[name] = self._read(name, self.method.model_types[kind])
         return self._models[name]
 
     def strings(self) -> StringIds | None:
         names = self._manifest["strings"]
-        return None if names is None else StringIds(tuple(map(self._layer, names)))
-
-    def _layer(self, name: str) -> Layer:
-        layer = Layer.from_arrays(self._load(name))
-        self.names.note(name, layer)
-        return layer
+        return None if names is None else StringIds(tuple(self._read(name, Layer) for name in names))
 
     def items(self) -> Items | None:
         name = self._manifest.get("items")
-        if name is None:
-            return None
-        items = Items.from_arrays(self._load(name))
-        self.names.note(name, items)
-        return items
+        return None if name is None else self._read(name, Items)
+
+    def _read(self, name: str, kind: Any) -> Any:
+        """Return the object in a file, and note its name."""
+        found = kind.from_arrays(self._load(name))
+        self.names.note(name, found)
+        return found
 
     def graph(self) -> StoredGraph | None:
         entry = self._manifest.get("graph")

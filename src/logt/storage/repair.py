@@ -98,7 +98,7 @@ def repair(folder: Path, check: Callable[[Path], object] | None = None) -> Exami
             changes.append(log_path(folder, manifest["state"]), start_of_log(manifest), found.log)
         location.write_manifest(manifest)
         try:
-            Store.open(location, write=False).read()
+            Store.open(folder, write=False).read()
             if check is not None:
                 check(folder)
         except BaseException:

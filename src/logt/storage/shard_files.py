@@ -18,9 +18,8 @@ from logt.lists.method import Sketched
 from logt.lists.segment import ListSegment
 from logt.metrics import parse_metric
 from logt.storage.manifest import misfit_is_corruption
-from logt.storage.opening import open_store
 from logt.storage.reading import Reader
-from logt.storage.store import read_log
+from logt.storage.store import Store, read_log
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class Outline:
 
 def read_outline(path: object) -> Outline:
     """Return what the index at a path or URL holds; raise InvalidInputError if it cannot be searched in parts."""
-    store = open_store(path, write=False)
+    store = Store.open(path, write=False)
     manifest = store.location.read_manifest()
     with misfit_is_corruption(path):
         reader = store.reader(manifest)
@@ -109,7 +108,7 @@ def read_graph(path: object, state: str) -> StoredGraph | None:
 
 
 def _read_state(path: object, state: str) -> tuple[Reader, Any]:
-    store = open_store(path, write=False)
+    store = Store.open(path, write=False)
     manifest = store.location.read_manifest()
     if manifest["state"] != state:
         raise ConflictError(f"{path} was written by another meanwhile; call refresh()")

@@ -19,7 +19,7 @@ from logt._internal.types import Array
 from logt.errors import ConflictError, CorruptIndexError
 from logt.storage import changes
 from logt.storage.changes import Change, Position, log_path, start_of_log
-from logt.storage.locations import Location
+from logt.storage.locations import Location, is_url, local_path, location_at
 from logt.storage.lock import Lock, NoLock
 from logt.storage.manifest import FORMAT, misfit_is_corruption, stage_to_json, state_of
 from logt.storage.reading import Reader
@@ -45,8 +45,9 @@ class Store:
     # -------------------------------------------------------------------------------------- opening and closing
 
     @classmethod
-    def create(cls, location: Location) -> Store:
-        """Prepare to write an index; what the location holds will be replaced."""
+    def create(cls, path: object) -> Store:
+        """Prepare to write an index to a path or URL; what it holds will be replaced."""
+        location = location_at(path)
         store = cls(location, location.lock(create=True))
         try:
             store.position = last_position(location)
@@ -58,9 +59,15 @@ class Store:
         return store
 
     @classmethod
-    def open(cls, location: Location, *, write: bool) -> Store:
+    def open(cls, path: object, *, write: bool) -> Store:
+        """Open the index at a path or URL."""
+        location = location_at(path)
         location.read_manifest()  # do not leave a lock file where there is no index
         return cls(location, location.lock() if write else None)
+
+    def is_at(self, path: object) -> bool:
+        """Return whether a path or URL is that of this store."""
+        return (str(path).rstrip("/") if is_url(path) else str(local_path(path))) == self.name
 
     @property
     def writable(self) -> bool:
@@ -147,12 +154,9 @@ class Store:
 
     def _with_models(self, log: Sequence[Change]) -> list[Change]:
         """Return changes of the log with the models whose files they name."""
-
-        def model(name: str | None) -> Any:
-            return None if name is None else self._names.of(name)
-
         with misfit_is_corruption(self.name):
-            return [replace(change, model=model(change.model)) for change in log]
+            models = [None if change.model is None else self._names.of(change.model) for change in log]
+        return [replace(change, model=model) for change, model in zip(log, models, strict=True)]
 
     def _is_current(self) -> bool:
         """Whether the present manifest is still the one that was read or written last."""
