@@ -4,6 +4,10 @@ import shutil
 import sys
 from collections import Counter
 
+# Each core has a worker of xdist: threads that wait in a loop for the next call of OpenMP or BLAS only slow it down.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import numpy as np
 import pytest
 
