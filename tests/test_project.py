@@ -77,6 +77,7 @@ OPTIONAL = {
     "ray",
     "scipy",
     "sklearn",
+    "starlette",
 }
 
 
@@ -89,6 +90,12 @@ def test_importing_loads_nothing_heavy_and_makes_no_thread():
     threads, *loaded = done.stdout.split()
     assert threads == "1"
     assert not (NEEDED_LATER | OPTIONAL) & set(loaded)
+
+
+def test_the_command_needs_no_extra():
+    code = "import sys, logt.cli.main; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not OPTIONAL & set(done.stdout.split())
 
 
 EXTRAS = {  # and a module that the integration imports first

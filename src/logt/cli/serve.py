@@ -18,11 +18,10 @@ from logt.cli.console import Device, MovedModel, Ray, count_of, err, refuse_unus
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.photos.index_folder import find_index
 from logt.photos.manifest import MANIFEST_FILE as PHOTO_MANIFEST
-from logt.server.access import is_loopback
 from logt.server.collection import BaseCollection
 from logt.server.device_collection import DeviceCollection
 from logt.server.photo_collection import open_collection
-from logt.server.settings import MIN_TOKEN_LENGTH, Limits, Settings
+from logt.server.settings import MIN_TOKEN_LENGTH, Limits, Settings, is_loopback
 from logt.storage.locations import is_url
 from logt.storage.manifest import MANIFEST
 

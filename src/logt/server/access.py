@@ -17,6 +17,7 @@ from starlette.types import Scope
 
 from logt.errors import InvalidInputError
 from logt.server.errors import HTTPError
+from logt.server.settings import is_loopback, parse_ip
 
 PUBLIC_PATHS = ("/api/v1/health", "/login", "/static/")
 """Prefixes of the paths that need no token."""
@@ -37,7 +38,7 @@ def check_host(headers: Headers, allowed: tuple[str, ...]) -> None:
         name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
     except ValueError:
         name = ""
-    if name not in ("localhost", *(known.lower() for known in allowed)) and _parse_ip(name) is None:
+    if name not in ("localhost", *(known.lower() for known in allowed)) and parse_ip(name) is None:
         raise HTTPError(421, "unknown_host", f"unknown host {host!r}; start the server with --allow-host NAME")
 
 
@@ -46,12 +47,6 @@ def is_local(scope: Scope, headers: Headers) -> bool:
     client, host = (scope.get("client") or ("",))[0], urlsplit(f"//{headers.get('host', '')}").hostname or ""
     forwarded = any(name in headers for name in ("forwarded", "via", "x-forwarded-for", "x-real-ip"))
     return is_loopback(client) and is_loopback(host) and not forwarded
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a host is this machine, by a name or an address that no other machine can use."""
-    address = _parse_ip(host)
-    return host == "localhost" if address is None else address.is_loopback
 
 
 def check_origin(scope: Scope, headers: Headers) -> None:
@@ -150,7 +145,7 @@ def _netloc(url: str) -> str | None:
 
 def address_group(address: str) -> str:
     """Return an IPv4 address, or the /64 network of an IPv6 address: one client has as many as it wants of those."""
-    parsed = _parse_ip(address.partition("%")[0])
+    parsed = parse_ip(address.partition("%")[0])
     if not isinstance(parsed, ipaddress.IPv6Address):
         return address
     if parsed.ipv4_mapped is not None:
@@ -172,10 +167,3 @@ def trusted_networks(proxies: Sequence[str]) -> list[str]:
         if isinstance(network, ipaddress.IPv4Network):
             networks.append(f"::ffff:{network.network_address}/{96 + network.prefixlen}")
     return networks
-
-
-def _parse_ip(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(name)
-    except ValueError:
-        return None

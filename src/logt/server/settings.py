@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass, field, fields
 
 from logt._internal.threads import available_cores
@@ -60,6 +61,20 @@ class Limits:
 def format_bytes(count: int) -> str:
     """Return a number of bytes in words; a MB is 2**20 bytes, as in --upload-mb."""
     return f"{count / (1 << 20):,.4g} MB" if count >= 1 << 20 else f"{count:,} bytes"
+
+
+def parse_ip(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return an IP address, or None for a name."""
+    try:
+        return ipaddress.ip_address(name)
+    except ValueError:
+        return None
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine, by a name or an address that no other machine can use."""
+    address = parse_ip(host)
+    return host == "localhost" if address is None else address.is_loopback
 
 
 @dataclass(frozen=True)
