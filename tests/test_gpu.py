@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from device_testing import DEVICE, DIM, clusters
 from exact_index import built, overlap, unmeasured
+from faults import damage
 
 import logt
 from logt.gpu import device as device_module
@@ -325,10 +326,8 @@ def test_new_vectors_join_the_graph_before_a_diffusion(linked):
 def test_damage_is_found_before_a_copy(linked, tmp_path, monkeypatch):
     linked.save(tmp_path / "index")
     monkeypatch.setattr("logt._index_base.AT_ONCE", 0)
-    path = max((tmp_path / "index").iterdir(), key=lambda file: file.stat().st_size)
-    data = bytearray(path.read_bytes())
-    data[-100] ^= 1
-    path.write_bytes(data)
+    (path,) = (tmp_path / "index").glob("refinement-*")
+    damage(path)
     with pytest.raises(logt.CorruptIndexError):
         logt.open(tmp_path / "index").to(DEVICE)
 
