@@ -75,13 +75,19 @@ def test_the_index_finds_what_an_index_in_memory_finds(sources, reference, vecto
     assert index.generation == 1
 
 
-def test_a_build_that_was_stopped_ends_its_workers_and_resumes(sources, reference, tmp_path, pool):
+def stop_build(sources, out, pool):
+    """Start a build, and stop it when a segment is encoded."""
+
     def stop(what, done, total):
         if what == "encoding" and done >= SIZE:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        logt.distributed.build(sources, tmp_path / "index", pool=pool, segment_size=SIZE, progress=stop)
+        logt.distributed.build(sources, out, pool=pool, segment_size=SIZE, progress=stop)
+
+
+def test_a_build_that_was_stopped_ends_its_workers_and_resumes(sources, reference, tmp_path, pool):
+    stop_build(sources, tmp_path / "index", pool)
     assert not pool.pids
     with pytest.raises(FileNotFoundError, match="holds no index"):
         logt.open(tmp_path / "index")
@@ -91,12 +97,7 @@ def test_a_build_that_was_stopped_ends_its_workers_and_resumes(sources, referenc
 
 
 def test_damaged_records_of_a_stopped_build_are_not_used(sources, reference, tmp_path, pool):
-    def stop(what, done, total):
-        if what == "encoding" and done >= SIZE:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        logt.distributed.build(sources, tmp_path / "index", pool=pool, segment_size=SIZE, progress=stop)
+    stop_build(sources, tmp_path / "index", pool)
     plan, *records = sorted((tmp_path / "index").glob("build-*.json"), key=lambda path: "plan" not in path.name)
     text = records[0].read_text()
     at = text.index('"checksum": "') + len('"checksum": "')
