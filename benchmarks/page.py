@@ -119,8 +119,7 @@ def measure(photos: Path, count: int, steps: int, note: Note) -> None:
             note(f"{what}, slowest", max(times), "ms")
         note("memory of the server", memory_of(pid, "VmRSS") / 2**20, "MB")
         draw_map(url, note)
-        in_browser(lambda page: scroll(page, url, steps, note))
-        in_browser(lambda page: move_map(page, url, steps, note))
+        in_browser(lambda page: (scroll(page, url, steps, note), move_map(page, url, steps, note)))
 
 
 def get(request: str | urllib.request.Request) -> bytes:

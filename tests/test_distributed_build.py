@@ -17,7 +17,7 @@ from logt.distributed.blocks import split_sources
 from logt.distributed.pools import ProcessPool
 from logt.errors import InvalidInputError, WorkerError
 
-DIM, SIZE = 16, 1500
+DIM, N, SIZE = 16, 3240, 1100
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def pool():
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory, vectors):
     folder = tmp_path_factory.mktemp("sources")
-    X = vectors(4200, DIM)
+    X = vectors(N, DIM)
     for name, part in (("a", X[:1000]), ("b", X[1000:1100]), ("c", X[1100:])):
         np.save(folder / f"{name}.npy", part)
     return [folder / "a.npy", folder / "b.npy", folder / "c.npy"]
@@ -40,7 +40,7 @@ def reference(tmp_path_factory, sources):
     """The index that one worker builds."""
     out = tmp_path_factory.mktemp("reference") / "index"
     done = logt.distributed.build(sources, out, workers=1, segment_size=SIZE)
-    assert (done.vectors, done.segments, done.resumed) == (4200, 3, 0)
+    assert (done.vectors, done.segments, done.resumed) == (N, 3, 0)
     return out
 
 
@@ -71,17 +71,23 @@ def test_the_index_finds_what_an_index_in_memory_finds(sources, reference, vecto
     X = np.concatenate([np.load(source) for source in sources])
     Q = vectors(50, DIM, seed=5)
     assert overlap(index.search(Q, 10).ids, nearest(X, Q)) > 0.8
-    assert index.search(X[4100], 1).ids[0] == 4100
+    assert index.search(X[3100], 1).ids[0] == 3100
     assert index.generation == 1
 
 
-def test_a_build_that_was_stopped_ends_its_workers_and_resumes(sources, reference, tmp_path, pool):
+def stop_build(sources, out, pool):
+    """Start a build, and stop it when a segment is encoded."""
+
     def stop(what, done, total):
         if what == "encoding" and done >= SIZE:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        logt.distributed.build(sources, tmp_path / "index", pool=pool, segment_size=SIZE, progress=stop)
+        logt.distributed.build(sources, out, pool=pool, segment_size=SIZE, progress=stop)
+
+
+def test_a_build_that_was_stopped_ends_its_workers_and_resumes(sources, reference, tmp_path, pool):
+    stop_build(sources, tmp_path / "index", pool)
     assert not pool.pids
     with pytest.raises(FileNotFoundError, match="holds no index"):
         logt.open(tmp_path / "index")
@@ -91,12 +97,7 @@ def test_a_build_that_was_stopped_ends_its_workers_and_resumes(sources, referenc
 
 
 def test_damaged_records_of_a_stopped_build_are_not_used(sources, reference, tmp_path, pool):
-    def stop(what, done, total):
-        if what == "encoding" and done >= SIZE:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        logt.distributed.build(sources, tmp_path / "index", pool=pool, segment_size=SIZE, progress=stop)
+    stop_build(sources, tmp_path / "index", pool)
     plan, *records = sorted((tmp_path / "index").glob("build-*.json"), key=lambda path: "plan" not in path.name)
     text = records[0].read_text()
     at = text.index('"checksum": "') + len('"checksum": "')
@@ -123,7 +124,7 @@ def test_a_killed_driver_leaves_the_old_index_and_resumes(sources, reference, tm
         done = logt.distributed.build(sources, tmp_path / "index", pool=pool, segment_size=SIZE, overwrite=True)
         assert done.resumed >= 1
     index = logt.open(tmp_path / "index")
-    assert len(index) == 4200
+    assert len(index) == N
     assert index.generation == 2
     np.testing.assert_array_equal(index.ids, logt.open(reference).ids)
 
@@ -132,7 +133,7 @@ def test_a_killed_driver_leaves_the_old_index_and_resumes(sources, reference, tm
 def linked(tmp_path_factory, sources):
     """The index with a neighbor graph that one worker builds."""
     out = tmp_path_factory.mktemp("linked") / "index"
-    assert logt.distributed.build(sources, out, workers=1, segment_size=SIZE, link=10).linked == 4200
+    assert logt.distributed.build(sources, out, workers=1, segment_size=SIZE, link=10).linked == N
     return out
 
 
@@ -184,13 +185,13 @@ def test_sources_may_be_of_different_types(sources, reference, tmp_path, pool):
     import pyarrow.parquet as pq
 
     X = np.concatenate([np.load(source) for source in sources])
-    column = pa.FixedSizeListArray.from_arrays(pa.array(X[:2000].ravel()), DIM)
+    column = pa.FixedSizeListArray.from_arrays(pa.array(X[:1500].ravel()), DIM)
     pq.write_table(pa.table({"vector": column}), tmp_path / "1.parquet", row_group_size=700)
     with h5py.File(tmp_path / "2.h5", "w") as file:
-        file["vectors"] = X[2000:3000]
+        file["vectors"] = X[1500:2500]
     with open(tmp_path / "3.fbin", "wb") as file:
-        np.array([1200, DIM], "<u4").tofile(file)
-        X[3000:].tofile(file)
+        np.array([N - 2500, DIM], "<u4").tofile(file)
+        X[2500:].tofile(file)
     files = [tmp_path / name for name in ("1.parquet", "2.h5", "3.fbin")]
     logt.distributed.build(files, tmp_path / "index", pool=pool, segment_size=SIZE)
     assert contents(tmp_path / "index") == contents(reference)
@@ -207,7 +208,7 @@ def test_methods_of_the_paper_give_the_segments_of_an_index_in_memory(sources, t
 
 def test_what_the_driver_receives_does_not_grow_with_the_vectors(tmp_path, vectors, pool):
     received = []
-    for rows in (1000, 4000):
+    for rows in (300, 1200):
         np.save(tmp_path / f"{rows}.npy", vectors(rows, DIM))
         done = logt.distributed.build(
             tmp_path / f"{rows}.npy", tmp_path / f"index {rows}", pool=pool, segment_size=rows // 2

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 import threading
 
 import numpy as np
 import pytest
 from device_testing import DEVICE, DIM, clusters
-from exact_index import built, overlap
+from exact_index import built, overlap, unmeasured
+from faults import damage
 
 import logt
 from logt.gpu import device as device_module
 from logt.gpu.captured import can_capture
 from logt.gpu.device import Device
 from logt.gpu.search import DeviceSearcher
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fast():
+    """Indexes do not measure their accuracy."""
+    with unmeasured():
+        yield
+
+
+@pytest.fixture(scope="module")
+def linked():
+    """1500 vectors and their graph; tests change copies of it."""
+    return built(clusters(1500, DIM, 1), link=12)
 
 
 @pytest.fixture(scope="module", params=["cosine", "ip", "l2"])
@@ -31,6 +46,7 @@ def there(index):
     return index.to(DEVICE)
 
 
+of_any_metric = pytest.mark.parametrize("index", ["cosine"], indirect=True)
 Q = clusters(70, DIM, 3, norms=True)  # more than are searched for one by one
 
 
@@ -55,6 +71,7 @@ def test_a_full_read_has_the_same_ids(index, there):
     assert overlap(found.ids, expected.ids) > 0.995
 
 
+@of_any_metric
 def test_one_query_has_one_row_of_results(index, there):
     scores, ids = there.search(Q[0], 7)
     assert scores.shape == ids.shape == (7,)
@@ -63,6 +80,7 @@ def test_one_query_has_one_row_of_results(index, there):
     np.testing.assert_array_equal(ids, there.search(Q[:1], 7).ids[0])
 
 
+@of_any_metric
 def test_float64_lists_and_no_queries(index, there):
     np.testing.assert_array_equal(there.search(Q.astype(float)).ids, there.search(Q).ids)
     np.testing.assert_array_equal(there.search(Q[:2].tolist()).ids, there.search(Q[:2]).ids)
@@ -87,6 +105,7 @@ FILTERS = {
 }
 
 
+@of_any_metric
 @pytest.mark.parametrize("name", FILTERS)
 def test_filters(index, there, name):
     passing = FILTERS[name](index)
@@ -104,6 +123,7 @@ def test_filters(index, there, name):
         there.search(Q, filter=np.ones(3, bool))
 
 
+@of_any_metric
 def test_a_prepared_filter_does_not_change_with_its_mask(index, there):
     mask = np.arange(len(index)) % 2 == 0
     prepared = there.prepare(mask)
@@ -113,8 +133,8 @@ def test_a_prepared_filter_does_not_change_with_its_mask(index, there):
     assert repr(prepared) == f"DeviceFilter({-(-len(index) // 2)} of {len(index)} vectors)"
 
 
-def test_a_prepared_filter_belongs_to_one_state():
-    index = built(clusters(1500, DIM, 1))
+def test_a_prepared_filter_belongs_to_one_state(linked):
+    index = copy.copy(linked)
     there = index.to(DEVICE)
     prepared = there.prepare([1, 2, 3])
     with pytest.raises(logt.InvalidInputError, match="prepare it again"):
@@ -127,6 +147,7 @@ def test_a_prepared_filter_belongs_to_one_state():
         there.prepare(None)
 
 
+@of_any_metric
 def test_queries_that_are_not_valid(index, there):
     wrong = Q.copy()
     wrong[4, 2] = np.nan
@@ -149,11 +170,10 @@ def test_range_search(index, there):
         assert len(np.intersect1d(found.ids, expected.ids)) >= len(expected.ids) - 1
 
 
-def test_expansion_and_diffusion():
-    index = built(clusters(1500, DIM, 1), link=12)
-    there, queries = index.to(DEVICE), clusters(20, DIM, 4)
+def test_expansion_and_diffusion(linked):
+    there, queries = linked.to(DEVICE), clusters(20, DIM, 4)
     for settings in ({"expand": 5}, {"rerank": "diffusion"}):
-        expected, found = (i.search(queries, 10, effort=1.0, **settings) for i in (index, there))
+        expected, found = (i.search(queries, 10, effort=1.0, **settings) for i in (linked, there))
         assert overlap(found.ids, expected.ids) > 0.97
 
 
@@ -169,8 +189,8 @@ def test_string_ids():
 # ---------------------------------------------------------------------------------------------- changes, and storage
 
 
-def test_changes_are_refused_and_refresh_copies_them():
-    index = built(clusters(1500, DIM, 1))
+def test_changes_are_refused_and_refresh_copies_them(linked):
+    index = copy.copy(linked)
     there, new = index.to(DEVICE), clusters(1, DIM, 9) + 3
     for change in (lambda: there.add(new), lambda: there.remove([1]), lambda: there.link(3)):
         with pytest.raises(logt.ReadOnlyError, match=r"refresh\(\)"):
@@ -185,12 +205,10 @@ def test_changes_are_refused_and_refresh_copies_them():
     assert len(there) == len(index)
 
 
-def test_an_index_is_opened_on_a_device(tmp_path):
-    X = clusters(1500, DIM, 1)
-    index = built(X)
-    index.save(tmp_path / "index")
+def test_an_index_is_opened_on_a_device(linked, tmp_path):
+    linked.save(tmp_path / "index")
     there = logt.open(tmp_path / "index", device=DEVICE)
-    np.testing.assert_array_equal(there.search(X[:5], 1).ids[:, 0], range(5))
+    np.testing.assert_array_equal(there.search(linked.reconstruct(range(5)), 1).ids[:, 0], range(5))
     with logt.open(tmp_path / "index", "a") as writer:
         writer.add(clusters(1, DIM, 8) + 3, [4000])
         writer.save()
@@ -200,6 +218,7 @@ def test_an_index_is_opened_on_a_device(tmp_path):
         logt.open(tmp_path / "index", "a", device=DEVICE)
 
 
+@of_any_metric
 def test_the_report_counts_the_bytes_on_the_device(index, there):
     report = there.report()
     assert report["device"] == there.device
@@ -275,6 +294,7 @@ def test_cards_that_cannot_be_used():
             device_module._check_card(cards, number)
 
 
+@of_any_metric
 def test_memory_is_compared_before_the_work(index, monkeypatch):
     vectors = len(index)
     monkeypatch.setattr(Device, "free_bytes", property(lambda self: 1 << 16))
@@ -290,49 +310,44 @@ def test_memory_is_compared_before_the_work(index, monkeypatch):
 # ---------------------------------------------------------------------------------------------- found by a review
 
 
-def test_fewer_vectors_than_an_expansion_wants():
-    X = clusters(1200, DIM, 1)
-    index = built(X)
-    expected, found = (i.search(X[:5], 4, expand=10, filter=[1, 2, 3]) for i in (index, index.to(DEVICE)))
+def test_fewer_vectors_than_an_expansion_wants(linked):
+    expected, found = (i.search(Q[:5], 4, expand=10, filter=[1, 2, 3]) for i in (linked, linked.to(DEVICE)))
     np.testing.assert_array_equal(found.ids, expected.ids)
 
 
-def test_new_vectors_join_the_graph_before_a_diffusion():
-    X = clusters(1300, DIM, 1)
-    index = built(X[:1200], link=8)
-    index.add(X[1200:])
+def test_new_vectors_join_the_graph_before_a_diffusion(linked):
+    index, X = copy.copy(linked), clusters(100, DIM, 2)
+    index.add(X)
     there = index.to(DEVICE)
     expected, found = (i.search(X[:30], 10, rerank="diffusion", effort=1.0) for i in (index, there))
     assert overlap(found.ids, expected.ids) > 0.97
 
 
-def test_damage_is_found_before_a_copy(tmp_path, monkeypatch):
-    built(clusters(1200, DIM, 1)).save(tmp_path / "index")
+def test_damage_is_found_before_a_copy(linked, tmp_path, monkeypatch):
+    linked.save(tmp_path / "index")
     monkeypatch.setattr("logt._index_base.AT_ONCE", 0)
-    path = max((tmp_path / "index").iterdir(), key=lambda file: file.stat().st_size)
-    data = bytearray(path.read_bytes())
-    data[-100] ^= 1
-    path.write_bytes(data)
+    (path,) = (tmp_path / "index").glob("refinement-*")
+    damage(path)
     with pytest.raises(logt.CorruptIndexError):
         logt.open(tmp_path / "index").to(DEVICE)
 
 
-def test_a_refresh_that_does_not_fit_keeps_the_state(tmp_path, monkeypatch):
-    X = clusters(1300, DIM, 1)
-    built(X[:1200]).save(tmp_path / "index")
+def test_a_refresh_that_does_not_fit_keeps_the_state(linked, tmp_path, monkeypatch):
+    linked.save(tmp_path / "index")
     there = logt.open(tmp_path / "index", device=DEVICE)
     with logt.open(tmp_path / "index", "a") as writer:
-        writer.add(X[1200:])
+        writer.add(clusters(100, DIM, 2))
         writer.save()
     with monkeypatch.context() as less:
         less.setattr(Device, "free_bytes", property(lambda self: 1 << 10))
         with pytest.raises(logt.DeviceMemoryError):
             there.refresh()
-    assert (len(there), there.generation) == (1200, 1)
+    assert (len(there), there.generation) == (1500, 1)
     assert there.refresh()
-    assert (len(there), there.generation) == (1300, 2)
+    assert (len(there), there.generation) == (1600, 2)
 
 
+@of_any_metric
 def test_the_first_filtered_searches_of_some_threads(index):
     there, mask, errors = index.to(DEVICE), np.arange(len(index)) % 2 == 0, []
 
@@ -363,16 +378,16 @@ def test_blocks_of_queries_become_smaller_where_lists_are_long(monkeypatch):
     assert all(total <= 1 << 15 for count, total in sizes if count > 1)
 
 
+@of_any_metric
 @pytest.mark.parametrize("count", [1, 5])
-def test_a_search_that_needs_more_space_than_it_has_finds_nothing_and_says_so(count):
+def test_a_search_that_needs_more_space_than_it_has_finds_nothing_and_says_so(there, count):
     """So that a recorded search is repeated by one that may wait for the device."""
-    index = built(clusters(6000, 32, 1))
-    searcher = index.to(DEVICE)._copy.searcher
+    searcher = there._copy.searcher
     limits = searcher.limits(logt.methods.sketched().limits(logt.SearchParams(effort=0.3)), 10)
-    Q = searcher.device.put(clusters(6000 + count, 32, 1)[-count:])
-    expected = searcher.find(Q, 10, limits)
-    same = searcher.find(Q, 10, limits, capacity=1 << 20)
-    few = searcher.find(Q, 10, limits, capacity=1)
+    queries = searcher.device.put(clusters(count, DIM, 4))
+    expected = searcher.find(queries, 10, limits)
+    same = searcher.find(queries, 10, limits, capacity=1 << 20)
+    few = searcher.find(queries, 10, limits, capacity=1)
     get = searcher.device.get
     np.testing.assert_array_equal(get(same.ids), get(expected.ids))
     assert not get(same.wrong).any()
@@ -380,8 +395,8 @@ def test_a_search_that_needs_more_space_than_it_has_finds_nothing_and_says_so(co
     assert (get(few.ids) == -1).all()
 
 
-def test_searches_that_cannot_be_recorded():
-    searcher = built(clusters(3000, DIM, 1)).to(DEVICE)._copy.searcher
+def test_searches_that_cannot_be_recorded(linked):
+    searcher = linked.to(DEVICE)._copy.searcher
 
     class Card:
         cuda, workspace = True, 1 << 31

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from device_testing import DEVICE, DIM, clusters
-from exact_index import built, overlap
+from exact_index import built, overlap, unmeasured
 
 import logt
 from logt.gpu.device import Device
@@ -54,6 +54,7 @@ def test_the_same_vectors_give_the_same_bytes(built_there):
                 np.testing.assert_array_equal(array, other.stored_parts[part].arrays[name], err_msg=name)
 
 
+@unmeasured()
 def test_a_row_that_is_not_valid_changes_nothing():
     X = clusters(2200, DIM, 1)
     X[1500, 3] = np.inf
@@ -84,6 +85,7 @@ class Blocks:
         return part
 
 
+@unmeasured()
 def test_vectors_are_read_block_by_block(monkeypatch):
     X = clusters(2400, DIM, 1).astype(np.float16)
     source = Blocks(X)
@@ -95,6 +97,7 @@ def test_vectors_are_read_block_by_block(monkeypatch):
     assert overlap(index.search(X[:50], 1, effort=1.0).ids, np.arange(50)[:, None]) > 0.98
 
 
+@unmeasured()
 def test_small_batches_are_encoded_there_too():
     index = logt.Index(DIM, device=DEVICE)
     for seed in range(3):
@@ -118,6 +121,7 @@ def test_the_graph_is_as_good(metric, monkeypatch):
     assert (found != np.arange(len(ids))[:, None]).all()
 
 
+@unmeasured()
 def test_a_graph_of_few_vectors():
     for count in (1, 2, 30):
         index = logt.Index(DIM)
@@ -137,7 +141,8 @@ def test_full_reads_on_a_device_measure_the_same_recall():
     np.testing.assert_allclose(there[0].codec.measured.curve.recall, usual[0].codec.measured.curve.recall, atol=0.01)
 
 
-def test_ids_that_do_not_increase_and_a_new_start(tmp_path):
+@unmeasured()
+def test_ids_that_do_not_increase_and_a_new_start():
     X = clusters(1300, DIM, 1)
     index = logt.Index(DIM, device=DEVICE)
     index.add(X, ids=np.arange(1300)[::-1])
@@ -154,6 +159,7 @@ def test_what_holds_no_numbers_is_refused(kind):
     assert len(index) == 0
 
 
+@unmeasured()
 def test_one_vector_and_equal_vectors():
     index = logt.Index(DIM, device=DEVICE)
     index.add(np.ones((1, DIM)))

@@ -1,14 +1,16 @@
-"""Kinds of queries: `tune(Q, name=...)` and `search(..., like=...)`."""
+"""What each query took, and kinds of queries: `tune(Q, name=...)` and `search(..., like=...)`."""
 
+import copy
 import json
+import pickle
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from exact_index import overlap, unmeasured
 
 import logt
-from logt.cli.main import app
 from logt.errors import InvalidInputError
+from logt.lists.inverted_lists import efforts_of_lists
 from logt.lists.measured import measured_from_arrays, measured_to_arrays
 
 
@@ -26,22 +28,108 @@ def texts(vectors):
     return (vectors[:300] + rng.standard_normal(32) + rng.standard_normal((300, 32))).astype(np.float32)
 
 
-@pytest.fixture
-def index(vectors):
+@pytest.fixture(scope="module")
+def queries(vectors):
+    """Five like the collection, and five directions at random."""
+    return np.concatenate([vectors[:5], np.random.default_rng(4).standard_normal((5, 32))]).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def built(vectors):
     index = logt.Index(32)
     index.add(vectors)
     return index
 
 
-def recall(index, Q, **settings):
-    found, full = index.search(Q, **settings).ids, index.search(Q, effort=1).ids
-    return np.mean([len(np.intersect1d(a, b)) / 10 for a, b in zip(found, full, strict=True)])
+@pytest.fixture
+def index(built):
+    return copy.copy(built)
+
+
+@pytest.fixture(scope="module")
+def linked(built):
+    """The same index with a graph; tests change copies of it."""
+    index = copy.copy(built)
+    with unmeasured():
+        index.link(10)
+    return index
+
+
+# ------------------------------------------------------------------------------------------------- what a query took
+
+
+def test_queries_unlike_the_collection_are_told_and_take_more(index, queries):
+    result = index.search(queries)
+    assert result.unlike.shape == result.effort.shape == (10,)
+    assert (result.unlike[:5] == 0).all()
+    assert (result.unlike[5:] > 0).all()
+    assert result.effort[5:].min() > result.effort[:5].max()
+    scores, ids = result  # still a pair
+    assert scores is result.scores
+    assert ids is result.ids
+
+
+def test_the_effort_is_that_of_the_lists_that_were_read(index, queries):
+    assert (index.search(queries, effort=1).effort == 1).all()
+    lists = index.report()["units"]
+    np.testing.assert_allclose(index.search(queries, nprobe=7).effort, (np.log(7) / np.log(lists)) ** 1.5, atol=0.002)
+    efforts = [index.search(queries, effort=effort).effort.mean() for effort in (0.0, 0.2, 0.5, 0.8)]
+    assert efforts == sorted(efforts)
+
+
+def test_one_query_has_numbers_and_a_kept_search_has_the_same(index, queries):
+    for query in (queries[0], queries[9]):
+        first, again, batch = index.search(query), index.search(query), index.search(query[None])
+        assert np.ndim(first.effort) == np.ndim(first.unlike) == 0
+        assert (first.effort, first.unlike) == (again.effort, again.unlike) == (batch.effort[0], batch.unlike[0])
+        assert batch.effort.shape == index.search(query[None]).effort.shape == (1,)
+    again = pickle.loads(pickle.dumps(first))
+    assert (again.effort, again.unlike) == (first.effort, first.unlike)
+
+
+def test_queries_that_are_not_valid_took_nothing(index, queries):
+    queries = queries.copy()
+    queries[1] = np.nan
+    result = index.search(queries, on_invalid="ignore")
+    assert result.effort[1] == 0
+    np.testing.assert_array_equal(np.delete(result.effort, 1), index.search(np.delete(queries, 1, axis=0)).effort)
+
+
+def test_what_is_not_in_lists_is_read_whole(index, vectors, queries):
+    assert (index.search(queries, filter=np.arange(50)).effort == 1).all()  # row by row
+    small = logt.Index(32)
+    small.add(vectors[:100])
+    assert small.search(queries[0]).effort == 1
+
+
+def test_other_methods_tell_no_effort_and_have_no_kinds(vectors, queries):
+    index = logt.Index(32, method=logt.methods.lo_gt())
+    index.add(vectors[:200])
+    result = index.search(queries)
+    assert result.effort is None
+    assert result.unlike is None
+    with pytest.raises(InvalidInputError, match="inverted lists"):
+        index.search(queries, like="text")
 
 
 @pytest.mark.parametrize("linked", [False, True])
-def test_a_kind_is_used_by_its_name_only(index, vectors, texts, linked):
-    if linked:
-        index.link(10)
+def test_efforts_of_lists_invert_the_lists_of_an_effort(linked):
+    efforts = efforts_of_lists([1000], linked=linked)
+    assert efforts[0] == efforts[1] == 0
+    assert efforts[1000] == 1
+    assert (np.diff(efforts) >= 0).all()
+    effort = 0.6
+    lists = 1000 ** (0.8 * effort + 0.2 * effort**8 if linked else effort ** (2 / 3))
+    assert abs(efforts[round(lists)] - effort) < 0.005
+    np.testing.assert_allclose(efforts_of_lists([1000, 1000], linked=linked)[::2], efforts, atol=1e-6)
+
+
+# ------------------------------------------------------------------------------------------------------------- kinds
+
+
+@pytest.mark.parametrize("kind", ["built", "linked"])
+def test_a_kind_is_used_by_its_name_only(request, vectors, texts, kind):
+    index = copy.copy(request.getfixturevalue(kind))
     usual, unlike = index.search(vectors[:50]), index.search(texts[200:])
     assert unlike.unlike.mean() > 1
     points = index.tune(texts[:200], name="text")
@@ -51,7 +139,8 @@ def test_a_kind_is_used_by_its_name_only(index, vectors, texts, linked):
     found = index.search(texts[200:], like="text")
     assert found.unlike.mean() < 0.5  # most are like the queries it was tuned with
     assert found.effort.mean() < unlike.effort.mean()
-    assert recall(index, texts[200:], like="text", recall=0.9) > 0.85
+    full = index.search(texts[200:], effort=1).ids
+    assert overlap(index.search(texts[200:], like="text", recall=0.9).ids, full) > 0.85
     one = index.search(texts[250], like="text")
     np.testing.assert_array_equal(one.ids, index.search(texts[250], like="text").ids)  # prepared
     np.testing.assert_array_equal(one.ids, found.ids[50])
@@ -72,10 +161,11 @@ def test_kinds_are_saved_and_outlive_changes(index, texts, tmp_path):
     assert index.search(texts[0], like="text").ids[0] == 8000
 
 
-def test_a_graph_with_other_neighbors_is_not_used_for_a_recall(index, texts):
-    index.link(10)
+def test_a_graph_with_other_neighbors_is_not_used_for_a_recall(linked, texts):
+    index = copy.copy(linked)
     index.tune(texts[:100], name="text")
-    index.link(20)
+    with unmeasured():
+        index.link(20)
     lists_only = index.search(texts[200:], like="text", beam=0)
     np.testing.assert_array_equal(index.search(texts[200:], like="text").ids, lists_only.ids)
 
@@ -88,7 +178,7 @@ def test_names_are_short_lines_of_text(index, texts, name):
         index.search(texts, like=name)
 
 
-def test_an_unknown_kind_is_refused_with_the_known_ones(index, texts, vectors):
+def test_an_unknown_kind_is_refused_with_the_known_ones(index, texts):
     with pytest.raises(InvalidInputError, match=r"Known kinds: none"):
         index.search(texts[0], like="text")
     index.tune(texts[:100], name="text")
@@ -98,27 +188,10 @@ def test_an_unknown_kind_is_refused_with_the_known_ones(index, texts, vectors):
         index.tune(name="text")
     with pytest.raises(InvalidInputError, match="omit like"):
         index.to("cpu").search(texts[0], like="text")
-    paper = logt.Index(32, method=logt.methods.lo_gt())
-    paper.add(vectors[:200])
-    with pytest.raises(InvalidInputError, match="inverted lists"):
-        paper.search(texts[0], like="text")
     assert len(logt.Index(32).search(texts[0], like="text").ids) == 10  # nothing is there to be unlike
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"kinds": np.frombuffer(b"a\na", np.uint8)},
-        {"kinds": np.frombuffer(b"\xff\na", np.uint8)},
-        {"measured_bounds": np.ones((2, 7), np.float32)},
-        {"measured_bounds": np.full((3, 7), np.nan, np.float32)},
-        {"measured_counts": np.full((3, 2), -1)},
-        {"measured_counts": np.full((3, 2), 1 << 24)},
-        {"measured_recall": np.full((18, 12), 2, np.float32)},
-        {"measured_recall": np.zeros((17, 12), np.float32)},
-    ],
-)
-def test_impossible_kinds_are_refused(index, texts, change):
+def test_impossible_kinds_are_refused(index, texts):
     for name in "ab":
         index.tune(texts[:50], name=name)
     codec = index._snapshot.segments[0].codec
@@ -127,15 +200,24 @@ def test_impossible_kinds_are_refused(index, texts, change):
     assert (usual.vectors, list(again)) == (codec.measured.vectors, ["a", "b"])
     np.testing.assert_array_equal(again["b"].curve.recall, codec.kinds["b"].curve.recall)
     assert again["b"].linked is None
-    with pytest.raises(ValueError, match=r"measured|curve|depths|decode|NaN"):
-        measured_from_arrays({**arrays, **change})
+    for change in (
+        {"kinds": np.frombuffer(b"a\na", np.uint8)},
+        {"kinds": np.frombuffer(b"\xff\na", np.uint8)},
+        {"measured_bounds": np.ones((2, 7), np.float32)},
+        {"measured_bounds": np.full((3, 7), np.nan, np.float32)},
+        {"measured_counts": np.full((3, 2), -1)},
+        {"measured_counts": np.full((3, 2), 1 << 24)},
+        {"measured_recall": np.full((18, 12), 2, np.float32)},
+        {"measured_recall": np.zeros((17, 12), np.float32)},
+    ):
+        with pytest.raises(ValueError, match=r"measured|curve|depths|decode|NaN"):
+            measured_from_arrays({**arrays, **change})
 
 
-def test_the_commands(index, texts, tmp_path):
+def test_the_commands(index, texts, tmp_path, run_logt):
     index.save(tmp_path / "i")
     np.save(tmp_path / "q.npy", texts[:50])
-    files = str(tmp_path / "i"), str(tmp_path / "q.npy")
-    runner = CliRunner()
-    assert runner.invoke(app, ["tune", *files, "--name", "text"]).exit_code == 0
-    done = runner.invoke(app, ["search", *files, "--like", "text", "--json"])
-    assert json.loads(done.stdout)["ids"] == logt.open(files[0]).search(texts[:50], like="text").ids.tolist()
+    files = tmp_path / "i", tmp_path / "q.npy"
+    run_logt("tune", *files, "--name", "text")
+    found = json.loads(run_logt("search", *files, "--like", "text", "--json"))
+    assert found["ids"] == logt.open(files[0]).search(texts[:50], like="text").ids.tolist()

@@ -7,7 +7,7 @@ pytest.importorskip("sklearn")
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsTransformer, NearestNeighbors
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import check_estimator
 
 import logt
 from logt.sklearn import LogtClassifier, LogtNeighbors, LogtTransformer
@@ -15,9 +15,11 @@ from logt.sklearn import LogtClassifier, LogtNeighbors, LogtTransformer
 METRICS = ["euclidean", "sqeuclidean", "cosine"]
 
 
-@parametrize_with_checks([LogtTransformer(), LogtNeighbors(), LogtNeighbors(candidates=0), LogtClassifier()])
-def test_the_checks_of_scikit_learn_pass(estimator, check):
-    check(estimator)
+@pytest.mark.parametrize(
+    "estimator", [LogtTransformer(), LogtNeighbors(), LogtNeighbors(candidates=0), LogtClassifier()], ids=repr
+)
+def test_the_checks_of_scikit_learn_pass(estimator):
+    check_estimator(estimator, on_skip=None)
 
 
 @pytest.fixture(scope="module")
