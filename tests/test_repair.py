@@ -105,14 +105,16 @@ def of_all_kinds(tmp_path_factory, vectors):
 KINDS = ("graph", "items", "model", "refinement", "removed", "segment", "strings")
 
 
-@pytest.mark.parametrize("how", ["missing", "other arrays", "no arrays"])
+@pytest.mark.parametrize("how", ["missing", "a folder", "other arrays", "no arrays"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_of_any_kind_may_be_missing_or_hold_something_else(of_all_kinds, tmp_path, kind, how):
     folder = shutil.copytree(of_all_kinds, tmp_path / "index")
     location = LocalLocation(folder)
     file = min(folder.glob(f"{kind}-*"))
     file.unlink()
-    if how != "missing":
+    if how == "a folder":
+        file.mkdir()
+    elif how != "missing":
         file.write_bytes(array_file({"other": np.zeros(3, np.int8)}) if how == "other arrays" else bytes(100))
         manifest = location.read_manifest()
         manifest["files"][file.name] = describe_file(file)
@@ -145,7 +147,7 @@ def test_vectors_whose_string_ids_are_lost_are_kept_under_new_ids(with_strings, 
     before = logt.open(folder)
     damage(next(folder.glob("strings-*")))
     found = repair(folder)
-    assert found.kept == 200
+    assert (found.kept, found.losses[0].what) == (200, "200 string ids")
     after = logt.open(folder)
     assert set(after.ids) == {f"{LOST_ID}{i}" for i in range(200)}
     assert np.array_equal(after.reconstruct([f"{LOST_ID}7"]), before.reconstruct(["v7"]))
@@ -233,6 +235,13 @@ def test_a_damaged_manifest_cannot_be_repaired(folder, vectors):
     assert contents(folder) == before
     with pytest.raises(FileNotFoundError, match="holds no index"):
         repair(folder / "nowhere")
+
+
+def test_a_manifest_that_is_not_one_of_logt_cannot_be_repaired(folder):
+    manifest = LocalLocation(folder).read_manifest()
+    LocalLocation(folder).write_manifest({**manifest, "segments": [{}]})
+    with pytest.raises(CorruptIndexError, match="do not fit together"):
+        examine(folder)
 
 
 def test_a_repair_whose_result_cannot_be_opened_is_undone(folder, vectors):
@@ -347,7 +356,9 @@ def test_a_repair_announces_what_it_keeps_of_the_log(tmp_path, vectors):
     (log,) = path.glob("changes-*.log")
     log.write_bytes(log.read_bytes() + bytes(100))
     found = examine(path)
-    assert [(loss.what, loss.vectors) for loss in found.losses] == [("the last 100 bytes of the write-ahead log", 0)]
+    (loss,) = found.losses
+    assert (loss.what, loss.vectors) == ("the last 100 bytes of the write-ahead log", 0)
+    assert loss.reason == "of a save that did not finish"
     assert repair(path, logt.open).kept == found.kept == len(logt.open(path)) == 36
 
 
@@ -359,7 +370,10 @@ def test_additions_whose_codec_is_lost_are_named(tmp_path, vectors):
         writer.save()
     damage(next(path.glob("model-*")))
     lost = repair(path, logt.open).losses
-    assert [(loss.vectors, loss.ids) for loss in lost] == [(30, tuple(range(30))), (2, (70, 71))]
+    assert [(loss.what, loss.vectors, loss.ids) for loss in lost] == [
+        ("segment 1", 30, tuple(range(30))),
+        ("an addition in the write-ahead log", 2, (70, 71)),
+    ]
     assert len(logt.open(path)) == 0
 
 
