@@ -125,6 +125,7 @@ def test_a_file_of_any_kind_may_be_missing_or_hold_something_else(of_all_kinds, 
     assert found.losses
     assert found.kept == len(logt.open(folder))
     assert found.kept >= 55 or kind in ("model", "segment") or how == "other arrays"
+    assert not file.exists()
     assert (found.aside / file.name).exists() == (how != "missing")
 
 
