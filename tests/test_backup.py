@@ -91,7 +91,7 @@ def test_a_copy_that_is_moved_over_an_index_is_noticed_by_readers(source, tmp_pa
 
 def test_a_folder_of_other_things_and_the_index_itself_are_refused(source, tmp_path):
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "manifest.json").write_text('{"name": "app"}')
+    (tmp_path / "other" / "manifest.json").write_text('{"generation": 3}')
     with pytest.raises(InvalidInputError, match="is not an index"):
         copy_index(source, tmp_path / "other", overwrite=True)
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["manifest.json"]
