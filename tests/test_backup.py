@@ -68,6 +68,7 @@ def test_another_index_is_only_replaced_with_overwrite_and_its_readers_move_on(s
     assert reader.refresh()
     assert (len(reader), "a" in reader) == (128, False)
     assert reader.generation > generation
+    assert len(contents(source)) == len(contents(tmp_path / "copy"))  # nothing of the old index is left
     assert_same_answers(source, tmp_path / "copy", vectors(20, 16))
 
 
@@ -90,10 +91,14 @@ def test_a_copy_that_is_moved_over_an_index_is_noticed_by_readers(source, tmp_pa
 
 def test_a_folder_of_other_things_and_the_index_itself_are_refused(source, tmp_path):
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "manifest.json").write_text('{"name": "app"}')
+    (tmp_path / "other" / "manifest.json").write_text('{"generation": 3}')
     with pytest.raises(InvalidInputError, match="is not an index"):
         copy_index(source, tmp_path / "other", overwrite=True)
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["manifest.json"]
+    (tmp_path / "other" / "manifest.json").rename(tmp_path / "other" / "letter")
+    with pytest.raises(InvalidInputError, match="is not an index"):
+        copy_index(source, tmp_path / "other", overwrite=True)
+    assert (tmp_path / "other" / "letter").exists()
     for target in (source, source / "inside"):
         with pytest.raises(InvalidInputError, match="the index itself"):
             copy_index(source, target, overwrite=True)
@@ -107,6 +112,8 @@ def test_a_damaged_index_or_a_pipe_in_the_place_of_a_file_is_not_copied(source, 
     with pytest.raises(CorruptIndexError, match="is damaged"):
         copy_index(source, tmp_path / "new" / "copy")
     path.unlink()
+    with pytest.raises(CorruptIndexError, match=rf"{path} is missing"):
+        copy_index(source, tmp_path / "new" / "copy")
     os.mkfifo(path)
     with pytest.raises(CorruptIndexError, match="not a regular file"):
         copy_index(source, tmp_path / "new" / "copy")
@@ -161,6 +168,20 @@ def test_copies_of_an_index_under_a_writer_are_saved_states(tmp_path, vectors):
     finally:
         stop.set()
         writer.join()
+
+
+def test_a_copy_begins_again_if_a_writer_replaces_the_files(source, tmp_path, monkeypatch, vectors):
+    def late(*arguments):
+        monkeypatch.undo()
+        with logt.open(source, "a") as opened:
+            opened.compact()
+            opened.save()
+        copy_file(*arguments)
+
+    copy_file = backup.copy_file
+    monkeypatch.setattr(backup, "copy_file", late)
+    copy_index(source, tmp_path / "copy")
+    assert_same_answers(source, tmp_path / "copy", vectors(20, 16))
 
 
 def copy_until_killed(source, target, n):

@@ -101,6 +101,8 @@ def test_a_forked_child_does_not_write(path):
             os._exit(0)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    with pytest.raises(LockedError):  # the child has not released the lock of its parent
+        Lock(path)
     index.close()
     logt.open(path, mode="a").close()
 

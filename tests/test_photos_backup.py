@@ -84,6 +84,7 @@ def test_other_folders_and_indexes_in_use_are_not_written_to(album, tmp_path):
     (tmp_path / "full" / "letter.txt").write_text("keep me")
     with pytest.raises(InvalidInputError, match="is not an index of photos"):
         copy_photo_index(album / ".logt", tmp_path / "full", overwrite=True)
+    assert (tmp_path / "full" / "letter.txt").exists()
     with pytest.raises(InvalidInputError, match="the index itself"):
         copy_photo_index(album / ".logt", album / ".logt" / "copy")
     copy_photo_index(album / ".logt", tmp_path / "copy")

@@ -85,6 +85,7 @@ def test_a_tenth_of_the_photos_may_be_removed_at_once(trips, gone, is_refused):
 def test_a_few_photos_may_always_be_removed(tmp_path):
     names = [f"{number}.png" for number in range(8)]
     check_removals(names[:5], names[5:], 8, [tmp_path])
+    check_removals([f"disk/{name}" for name in names[:5]], names, 100, [tmp_path])
     with pytest.raises(InvalidInputError, match="6 of the 8"):
         check_removals(names[:6], names[6:], 8, [tmp_path])
     with pytest.raises(InvalidInputError, match="contains no photos, but its index has 1"):

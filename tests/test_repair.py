@@ -15,7 +15,9 @@ import logt
 from logt.errors import CorruptIndexError, LockedError
 from logt.methods import lo_gt
 from logt.storage import repair as repair_module
+from logt.storage.files import array_file, describe_file
 from logt.storage.locations import LocalLocation
+from logt.storage.manifest import state_of
 from logt.storage.repair import LOST_ID, examine, repair
 
 
@@ -80,6 +82,61 @@ def test_one_damaged_segment_of_ten_is_lost_and_nine_are_kept(prepared, tmp_path
     assert not examine(folder).losses
 
 
+def test_file_systems_without_links_are_no_reason_to_delete_a_file(prepared, tmp_path, monkeypatch):
+    def no_links(*_, **__):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "link", no_links)
+    test_one_damaged_segment_of_ten_is_lost_and_nine_are_kept(prepared, tmp_path, "default", "byte")
+
+
+@pytest.fixture(scope="module")
+def of_all_kinds(tmp_path_factory, vectors):
+    """An index with a file of each kind."""
+    folder, names = tmp_path_factory.mktemp("kinds") / "index", [f"v{i}" for i in range(60)]
+    index = logt.Index(8, segment_size=30)
+    index.add(vectors(60, 8), names, items=names)
+    index.link(5)
+    index.remove(names[:5])
+    index.save(folder)
+    return folder
+
+
+KINDS = ("graph", "items", "model", "refinement", "removed", "segment", "strings")
+
+
+@pytest.mark.parametrize("how", ["missing", "a folder", "other arrays", "no arrays"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_of_any_kind_may_be_missing_or_hold_something_else(of_all_kinds, tmp_path, kind, how):
+    folder = shutil.copytree(of_all_kinds, tmp_path / "index")
+    location = LocalLocation(folder)
+    file = min(folder.glob(f"{kind}-*"))
+    file.unlink()
+    if how == "a folder":
+        file.mkdir()
+    elif how != "missing":
+        file.write_bytes(array_file({"other": np.zeros(3, np.int8)}) if how == "other arrays" else bytes(100))
+        manifest = location.read_manifest()
+        manifest["files"][file.name] = describe_file(file)
+        location.write_manifest({**manifest, "state": state_of(manifest)})
+    with pytest.raises(CorruptIndexError):
+        logt.open(folder)
+    found = repair(folder, logt.open)
+    assert found.losses
+    assert found.kept == len(logt.open(folder))
+    assert found.kept >= 55 or kind in ("model", "segment") or how == "other arrays"
+    assert not file.exists()
+    assert (found.aside / file.name).exists() == (how != "missing")
+
+
+def test_the_ids_of_a_lost_segment_are_those_that_were_not_removed(of_all_kinds, tmp_path):
+    folder = shutil.copytree(of_all_kinds, tmp_path / "index")
+    present, lost = set(logt.open(folder).ids), damage(segment_files(folder)[0]).name
+    (loss,) = (loss for loss in repair(folder).losses if lost in loss.reason)
+    assert loss.vectors == len(loss.ids)
+    assert set(loss.ids) == present - set(logt.open(folder).ids)
+
+
 def test_an_index_that_is_not_damaged_is_left_as_it_is(folder, vectors):
     before = contents(folder)
     assert not examine(folder).losses
@@ -92,7 +149,7 @@ def test_vectors_whose_string_ids_are_lost_are_kept_under_new_ids(with_strings, 
     before = logt.open(folder)
     damage(next(folder.glob("strings-*")))
     found = repair(folder)
-    assert found.kept == 200
+    assert (found.kept, found.losses[0].what) == (200, "200 string ids")
     after = logt.open(folder)
     assert set(after.ids) == {f"{LOST_ID}{i}" for i in range(200)}
     assert np.array_equal(after.reconstruct([f"{LOST_ID}7"]), before.reconstruct(["v7"]))
@@ -138,10 +195,11 @@ def test_a_damaged_log_keeps_what_is_before_the_damage(folder, vectors):
             opened.add(vectors(4, 8, seed=seed + 1))
             opened.save()
             ends.append(next(folder.glob("changes-*")).stat().st_size)
-    damage(next(folder.glob("changes-*")), ends[0] + 100)
+    log = damage(next(folder.glob("changes-*")), ends[0] + 100).read_bytes()
     with pytest.raises(CorruptIndexError):
         logt.open(folder)
     found = repair(folder)
+    assert log in contents(found.aside).values()
     assert f"{ends[2] - ends[0]:,} bytes of the write-ahead log" in found.losses[0].what
     assert len(logt.open(folder)) == 204
 
@@ -181,6 +239,13 @@ def test_a_damaged_manifest_cannot_be_repaired(folder, vectors):
         repair(folder / "nowhere")
 
 
+def test_a_manifest_that_is_not_one_of_logt_cannot_be_repaired(folder):
+    manifest = LocalLocation(folder).read_manifest()
+    LocalLocation(folder).write_manifest({**manifest, "segments": [{}]})
+    with pytest.raises(CorruptIndexError, match="do not fit together"):
+        examine(folder)
+
+
 def test_a_repair_whose_result_cannot_be_opened_is_undone(folder, vectors):
     damage(segment_files(folder)[0])
     before = contents(folder)
@@ -190,7 +255,19 @@ def test_a_repair_whose_result_cannot_be_opened_is_undone(folder, vectors):
 
     with pytest.raises(CorruptIndexError, match="cannot be opened"):
         repair(folder, check)
-    assert {name: data for name, data in contents(folder).items() if name in before} == before
+    assert contents(folder) == before
+
+
+def test_a_repair_that_is_written_wrong_is_undone(with_strings, monkeypatch):
+    def wrong(location, name, data):
+        write(location, name, data[:-1] if name.startswith("strings") else data)
+
+    damage(next(with_strings.glob("strings-*")))
+    before, write = contents(with_strings), LocalLocation.write
+    monkeypatch.setattr(LocalLocation, "write", wrong)
+    with pytest.raises(CorruptIndexError):
+        repair(with_strings)
+    assert before.items() <= contents(with_strings).items()
 
 
 def test_an_index_that_is_being_written_is_not_repaired(folder, vectors):
@@ -281,7 +358,9 @@ def test_a_repair_announces_what_it_keeps_of_the_log(tmp_path, vectors):
     (log,) = path.glob("changes-*.log")
     log.write_bytes(log.read_bytes() + bytes(100))
     found = examine(path)
-    assert [(loss.what, loss.vectors) for loss in found.losses] == [("the last 100 bytes of the write-ahead log", 0)]
+    (loss,) = found.losses
+    assert (loss.what, loss.vectors) == ("the last 100 bytes of the write-ahead log", 0)
+    assert loss.reason == "of a save that did not finish"
     assert repair(path, logt.open).kept == found.kept == len(logt.open(path)) == 36
 
 
@@ -293,7 +372,10 @@ def test_additions_whose_codec_is_lost_are_named(tmp_path, vectors):
         writer.save()
     damage(next(path.glob("model-*")))
     lost = repair(path, logt.open).losses
-    assert [(loss.vectors, loss.ids) for loss in lost] == [(30, tuple(range(30))), (2, (70, 71))]
+    assert [(loss.what, loss.vectors, loss.ids) for loss in lost] == [
+        ("segment 1", 30, tuple(range(30))),
+        ("an addition in the write-ahead log", 2, (70, 71)),
+    ]
     assert len(logt.open(path)) == 0
 
 

@@ -16,6 +16,7 @@ import logt
 from logt import CorruptIndexError, FormatVersionError, InvalidInputError
 from logt.methods import compact, lo_gt, sketched, starred
 from logt.storage import files, locations
+from logt.storage.opening import open_target
 
 METHODS = {"lo_gt": starred(compact(lo_gt(n=5, m=2, L=4))), "sketched": sketched()}
 
@@ -43,6 +44,23 @@ def test_every_flipped_byte_is_noticed(saved):
                 logt.open(saved)
         path.write_bytes(data)
     assert len(logt.open(saved)) == 30
+
+
+def test_invalid_input_for_a_target_removes_a_folder_that_is_new_and_no_other(saved, tmp_path):
+    for target, remains in ((tmp_path / "new", False), (saved, True)):
+        with pytest.raises(InvalidInputError, match="row 3"), open_target(target, overwrite=True):
+            raise InvalidInputError("row 3")
+        assert target.exists() == remains
+    with pytest.raises(InvalidInputError, match="is an index"), open_target(saved, overwrite=False):
+        pass
+    assert len(logt.open(saved, "a")) == 30  # not locked any more
+
+
+def test_a_writer_removes_what_a_killed_one_left_and_nothing_else(saved):
+    (saved / ".manifest.json.7.tmp").touch()
+    (saved / ".letter.7.tmp").touch()
+    logt.open(saved, "a").close()
+    assert [path.name for path in saved.glob(".*.tmp")] == [".letter.7.tmp"]
 
 
 def test_every_truncation_is_noticed(saved):

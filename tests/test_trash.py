@@ -4,13 +4,16 @@ import os
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import numpy as np
 from drawn_photos import draw, indexed_names
 from faults import contents
 from server_testing import API, TOKEN, error_message, open_client, raise_disk_full, run_server
 
+from logt.graph.neighbor_graph import NeighborGraph
 from logt.photos import extraction, trash, update
-from logt.photos.duplicates import duplicates, keep_apart, read_apart
+from logt.photos.duplicates import duplicate_groups, duplicates, keep_apart, read_apart
 from logt.photos.photo_index import Photos
 from logt.server.app import create_app
 from logt.server.photo_collection import open_collection
@@ -40,6 +43,7 @@ def photo_files(folder):
 
 def test_photos_go_to_the_trash_and_back_with_every_byte_and_are_not_described_again(album, monkeypatch):
     before = photo_files(album)
+    monkeypatch.setattr(Path, "rename", raise_disk_full)  # a rename could replace a file
     with open_changing(album) as client:
         answer = move(client).json()
         assert answer["vectors"] == 3
@@ -146,6 +150,13 @@ def test_photos_that_are_no_duplicates_are_remembered(album):
         assert client.post(f"{API}/duplicates/dismiss", json=body).status_code == 204
         error_message(client.post(f"{API}/duplicates/dismiss", json={"ids": ["none"]}), 404, "not_found")
     assert duplicates(Photos.open(album), 0.97) == []
+
+
+def test_photos_that_are_no_duplicates_stay_connected_to_others():
+    names, rows = np.array(["a", "b", "c", "d"]), np.array([[1], [2], [1], [2]], np.int32)
+    graph = NeighborGraph.from_neighbors(names, rows, np.ones((4, 1), np.float32))
+    groups = duplicate_groups(graph, 0.9, [{"b", "c"}, {"gone"}])
+    assert [group.names for group in groups] == [("a", "b"), ("c", "d")]
 
 
 def test_decisions_about_duplicates_at_the_same_moment_are_all_kept_once_and_are_limited(album, monkeypatch):

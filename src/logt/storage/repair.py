@@ -164,7 +164,7 @@ class _Examiner:
             complete = len(kept) == len(found) and not any(segment.unsure for segment in kept)
             self._guess_removals(kept)
             strings = self._string_files(kept)
-            graph = self._graph_files(complete=complete)
+            graph = self._graph_files(reader, complete=complete)
             items = self._items_file()
         entries = [segment.entry for segment in kept]
         log, generation, old_log = self._read_log({entry["model"] for entry in entries})
@@ -332,13 +332,18 @@ class _Examiner:
         layer = Layer(tuple(strings[n] for n in ints.tolist()), ints)
         return [self._writer.write("strings", layer.arrays, layer)]
 
-    def _graph_files(self, *, complete: bool) -> dict[str, str]:
+    def _graph_files(self, reader: Reader, *, complete: bool) -> dict[str, str]:
         """Return the files of the neighbor graph; none if one of them, or a segment, is lost: it is then dropped.
 
         complete: all vectors are known.
         """
         graph = dict(self._manifest.get("graph", {}))
         reason = self._damage(graph.values())
+        if not reason:
+            try:
+                reader.graph()
+            except UNUSABLE as error:
+                reason = f"its arrays do not fit together: {error}"
         if not graph or (complete and not reason):
             return graph
         reason = reason or "it does not fit what is left"
@@ -353,7 +358,7 @@ class _Examiner:
         path = log_path(self._folder, self._manifest["state"])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it is reported as a loss
-            log, end, wrong = changes.read(path, start_of_log(self._manifest), locked=True)
+            log, end, wrong = changes.read(path, start_of_log(self._manifest))
         left = path.stat().st_size - end.offset if path.is_file() else 0
         if left:
             reason = wrong or "of a save that did not finish"
