@@ -14,9 +14,9 @@ from faults import FailingOs, every
 
 import logt
 from logt import CorruptIndexError, FormatVersionError, InvalidInputError
+from logt.distributed.build import _open_target
 from logt.methods import compact, lo_gt, sketched, starred
 from logt.storage import files, locations
-from logt.storage.opening import open_target
 
 METHODS = {"lo_gt": starred(compact(lo_gt(n=5, m=2, L=4))), "sketched": sketched()}
 
@@ -48,10 +48,10 @@ def test_every_flipped_byte_is_noticed(saved):
 
 def test_invalid_input_for_a_target_removes_a_folder_that_is_new_and_no_other(saved, tmp_path):
     for target, remains in ((tmp_path / "new", False), (saved, True)):
-        with pytest.raises(InvalidInputError, match="row 3"), open_target(target, overwrite=True):
+        with pytest.raises(InvalidInputError, match="row 3"), _open_target(target, overwrite=True):
             raise InvalidInputError("row 3")
         assert target.exists() == remains
-    with pytest.raises(InvalidInputError, match="is an index"), open_target(saved, overwrite=False):
+    with pytest.raises(InvalidInputError, match="is an index"), _open_target(saved, overwrite=False):
         pass
     assert len(logt.open(saved, "a")) == 30  # not locked any more
 
