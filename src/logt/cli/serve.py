@@ -17,15 +17,16 @@ from logt._internal.extras import needs_extra
 from logt.cli.console import Device, MovedModel, Ray, count_of, err, refuse_unused, say
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.photos.index_folder import photo_index
-from logt.server.collection import BaseCollection
-from logt.server.device_collection import DeviceCollection
-from logt.server.photo_collection import open_collection
 from logt.server.settings import MIN_TOKEN_LENGTH, Limits, Settings, is_loopback
 from logt.storage.locations import is_url
 from logt.storage.manifest import MANIFEST
 
 if TYPE_CHECKING:
     import uvicorn
+
+    from logt.server.collection import BaseCollection
+
+_NEEDS = "logt serve needs more packages"
 
 
 def serve(
@@ -106,6 +107,9 @@ def serve(
         _check_indexed(Path(index))
     elif ray is None:
         raise InvalidInputError(f"{index}: an index by URL is served with --ray; or copy it to a folder")
+    with needs_extra("serve", _NEEDS):
+        from logt.server.device_collection import DeviceCollection
+        from logt.server.photo_collection import open_collection
     if device is not None:
         if ray is not None or not read_only:
             raise InvalidInputError("--device serves an index of vectors for reading: pass --read-only, and no --ray")
@@ -155,7 +159,7 @@ def _check_indexed(path: Path) -> None:
 def _create_server(
     collection: BaseCollection, settings: Settings, host: str, port: int
 ) -> tuple[uvicorn.Server, socket.socket]:
-    with needs_extra("serve", "logt serve needs more packages"):
+    with needs_extra("serve", _NEEDS):
         import uvicorn
 
         from logt.server.app import create_app
