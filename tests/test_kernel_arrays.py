@@ -87,7 +87,7 @@ def searcher_calls():
     codec = Codec.train(X, CodecSettings(4, 3, 2, True), np.random.default_rng(0), normalized=False)
     segment = ListSegment.build(codec, X, np.arange(1100), distances=True)
     recorder, searcher = Recorder(), _kernels.ListSearcher()
-    codec.add_to(recorder, distances=True)
+    codec.add_to(recorder, codec.measured, distances=True)
     codec_arguments = recorder.arguments
     searcher.add_codec(*codec_arguments)
     segment.add_to(searcher, 0)

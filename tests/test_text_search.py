@@ -108,7 +108,7 @@ def test_an_index_without_a_text_encoder_states_what_is_missing(tmp_path, small)
     update(tmp_path, model=small)
     photos = Photos.open(tmp_path)
     assert not photos.has_text
-    with pytest.raises(InvalidInputError, match=r"small has no text encoder; .* tokenizer\.json"):
+    with pytest.raises(InvalidInputError, match=r"small has no text encoder, .* tokenizer\.json"):
         photos.search_text("red")
     with open_client(open_collection(tmp_path)) as client:
         assert client.get(f"{API}/info").json()["text"] is False

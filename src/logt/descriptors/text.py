@@ -59,8 +59,9 @@ class TextEncoder:
         file, tokenizer_file = model.text.model, model.text.tokenizer
         if file is None or tokenizer_file is None:
             raise InvalidInputError(
-                f"the model {model.name} has no text encoder, which searches by text need. Download a model that has "
-                "one, and index the photos with it: logt models get clip, then logt images index FOLDER --text clip. "
+                f"the model {model.name} has no text encoder, so photos cannot be searched by text. "
+                "Download a model that has one, and index the photos with it: logt models get clip, "
+                "then logt images index FOLDER --text clip. "
                 "Or pass a model folder that contains text_model.onnx and tokenizer.json"
             )
         (session, _), settings = load_session(file), model.text.settings
