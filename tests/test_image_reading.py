@@ -152,5 +152,5 @@ def test_a_heic_file_without_its_decoder_names_the_extra(tmp_path, monkeypatch):
     pillow_heif.from_pillow(Image.new("RGB", (64, 48), "red")).save(tmp_path / "photo.heic")
     assert read_image(tmp_path / "photo.heic").size == (64, 48)
     monkeypatch.delitem(image_io.pillow().OPEN, "HEIF")
-    with pytest.raises(ImageError, match=r"a HEIC file: it needs pip install 'logt-search\[images\]'"):
+    with pytest.raises(ImageError, match=r"a HEIC file: it needs pillow-heif: pip install 'logt-search\[images\]'"):
         read_image(tmp_path / "photo.heic")

@@ -14,4 +14,9 @@ def needs_extra(extra: str, what: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise MissingExtraError(f"{what}: pip install 'logt-search[{extra}]' ({error})") from error
+        raise MissingExtraError(f"{what}: {install_hint(extra)} ({error})") from error
+
+
+def install_hint(extra: str) -> str:
+    """Return how to install an extra, from the package index or in a clone of the sources."""
+    return f"pip install 'logt-search[{extra}]', or '.[{extra}]' in a clone"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from logt._internal.extras import needs_extra
+from logt._internal.extras import install_hint, needs_extra
 from logt.cli.console import Device, MovedModel, Ray, count_of, err, refuse_unused, say
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.photos.index_folder import photo_index
@@ -125,7 +125,7 @@ def serve(
         collection = ShardCollection(open_shards(index, replicas or 2, shards=shards, address=ray or None), index)
         settings = replace(settings, read_only=True)
     if watch and find_spec("watchfiles") is None:
-        raise MissingExtraError("--watch needs watchfiles: pip install 'logt-search[serve]'")
+        raise MissingExtraError(f"--watch needs watchfiles: {install_hint('serve')}")
     if settings.token is None and not is_loopback(host):
         actions = "search and view" if settings.read_only else "search, view and change"
         say(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from logt._internal.extras import needs_extra
+from logt._internal.extras import install_hint, needs_extra
 from logt._internal.types import Floats
 from logt.errors import InvalidInputError
 
@@ -221,9 +221,7 @@ def _open_image(stream: BinaryIO) -> Image:
         except module.UnidentifiedImageError:
             stream.seek(0)
             if "HEIF" not in formats and stream.read(12)[4:] in _HEIC_STARTS:
-                raise ValueError(
-                    "a HEIC file: it needs pip install 'logt-search[images]', with pillow-heif"
-                ) from None
+                raise ValueError(f"a HEIC file: it needs pillow-heif: {install_hint('images')}") from None
             raise
         finally:
             module.MAX_IMAGE_PIXELS = limit

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from logt._internal.extras import install_hint
 from logt._internal.memory import memory_bytes
 from logt._internal.types import Array
 from logt.errors import DeviceError, DeviceMemoryError, InvalidInputError, MissingExtraError
@@ -132,7 +133,7 @@ def _cupy() -> Any:
         import cupy
     except ImportError as error:
         raise MissingExtraError(
-            "a GPU is used through CuPy: pip install 'logt-search[gpu]', or CuPy's package for your version of CUDA"
+            f"a GPU is used through CuPy: {install_hint('gpu')}; or CuPy's package for your version of CUDA"
         ) from error
     return cupy
 

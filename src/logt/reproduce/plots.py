@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from logt._internal.extras import install_hint
 from logt.errors import MissingExtraError
 
 Style = dict[str, Any]
@@ -47,7 +48,7 @@ _RC_PARAMS: dict[Any, Any] = {
 def check_matplotlib() -> None:
     """Raise if matplotlib is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise MissingExtraError("figures need matplotlib: pip install 'logt-search[reproduce]'")
+        raise MissingExtraError(f"figures need matplotlib: {install_hint('reproduce')}")
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from logt._internal.extras import install_hint
 from logt._internal.types import Floats
 from logt.descriptors.downloads import download
 from logt.errors import InvalidInputError
@@ -110,8 +111,8 @@ class PhotoCollection(BaseCollection):
             raise HTTPError(
                 409,
                 "no_text",
-                "this index cannot be searched by text: it needs a model with a text encoder, and pip install "
-                "'logt-search[text]'; then: logt models get clip, logt images index FOLDER --text clip",
+                "this index cannot be searched by text: it needs a model with a text encoder. "
+                f"{install_hint('text')}; then: logt models get clip, logt images index FOLDER --text clip",
             )
         photos = self.photos.for_text if text else self.photos if deep else self.photos.for_photos
         return photos if text or all(one in photos.index for one in ids) else self.photos

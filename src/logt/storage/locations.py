@@ -16,8 +16,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from logt._internal.extras import needs_extra
 from logt._internal.types import Array
-from logt.errors import ConflictError, CorruptIndexError, InvalidInputError, MissingExtraError
+from logt.errors import ConflictError, CorruptIndexError, InvalidInputError
 from logt.storage.cache import read_cached
 from logt.storage.files import checksum, make_folder, read_array_file, read_bytes, replace_file
 from logt.storage.lock import LOCK, Lock, NoLock
@@ -51,11 +52,10 @@ def local_path(path: object) -> Path:
 def file_system(url: str) -> tuple[Any, str]:
     """Return (the file system of fsspec for a URL or local path, the path in it)."""
     try:
-        import fsspec
+        with needs_extra("cloud", f"{url} needs more packages"):  # fsspec, or what it needs for this kind of URL
+            import fsspec
 
-        return fsspec.core.url_to_fs(str(url))  # type: ignore[no-any-return]
-    except ImportError as error:  # fsspec itself, or what it needs for this kind of URL
-        raise MissingExtraError(f'{url} needs more packages: pip install "logt-search[cloud]" ({error})') from error
+            return fsspec.core.url_to_fs(str(url))  # type: ignore[no-any-return]
     except ValueError as error:
         raise InvalidInputError(f"{url} cannot be opened: {error}") from error
 
