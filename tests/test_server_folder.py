@@ -25,7 +25,7 @@ def news(client):
     return client.get(f"{API}/folder").json()
 
 
-def test_new_and_lost_photos_are_counted_and_an_update_makes_them_known(album):
+def test_new_and_lost_photos_are_counted_and_an_update_makes_them_known(album, caplog):
     with open_client(open_collection(album)) as client:
         assert news(client) == {"new": 0, "gone": 0}
         draw(album / "new.png", 50)
@@ -38,6 +38,8 @@ def test_new_and_lost_photos_are_counted_and_an_update_makes_them_known(album):
         counts = {"added": 1, "changed": 0, "removed": 1, "moved": 0, "failed": 1, "vectors": 5}
         assert client.post(f"{API}/update").json() == counts
         assert news(client) == {"new": 0, "gone": 0}  # what could not be read is no news
+        client.post(f"{API}/update")
+    assert caplog.text.count("broken.jpg was not indexed: ") == 1
 
 
 def test_the_folder_is_scanned_once_in_a_while(album, monkeypatch):

@@ -64,6 +64,7 @@ class PhotoCollection(BaseCollection):
         super().__init__()
         self.photos, self.allows_uploads, self._model = photos, allow_uploads, model
         self._news, self._news_lock = (0.0, FolderNews(0, 0)), threading.Lock()
+        self._unreadable: dict[str, str] = {}  # as of the last update: each file is logged once
         self._uploads = UploadFolder(photos.folder, photos.path)
         self._writer: PhotoWriter | None = None
         if allow_uploads:
@@ -265,6 +266,10 @@ class PhotoCollection(BaseCollection):
         from logt.photos import update
 
         summary = update(self.photos.folder, self.photos.path, model=self._model, text=text)
+        for name, reason in summary.failed:
+            if self._unreadable.get(name) != reason:
+                _log.warning("%s was not indexed: %s", name, reason)
+        self._unreadable = dict(summary.failed)
         self._news = 0.0, FolderNews(0, 0)  # scan the folder again
         self.photos.refresh()
         return summary
