@@ -104,6 +104,22 @@ def test_keys_select_zoom_and_search_and_a_caption_opens_the_photo(shown, new_pa
         assert new_page.evaluate("document.activeElement.closest('.card').id") == "result-0"
 
 
+def test_the_thumbnail_is_shown_until_the_large_photo_is_there_and_the_next_one_is_fetched(shown, new_page):
+    held, background = [], "document.querySelector('#lightbox-photo').style.background"
+    new_page.route("**/photo?*size=large*", lambda route: held.append(route))
+    with run_server(create_app(open_album(shown))) as url:
+        new_page.goto(f"{url}/?order=folder")
+        new_page.wait_for_selector("#virtual.active .card")
+        with new_page.expect_request("**/photo?*size=large*"):
+            new_page.locator(".caption").first.click()
+        assert "size=thumb" in new_page.evaluate(background)
+        with new_page.expect_request("**/photo?*size=large*") as next_photo:
+            held.pop().continue_()
+        assert "photo+1.jpg" in next_photo.value.url
+        assert new_page.evaluate(background) == ""
+        held.pop().continue_()
+
+
 def test_months_of_few_photos_share_a_row(shown, new_page):
     with run_server(create_app(open_album(shown))) as url:
         new_page.goto(url)

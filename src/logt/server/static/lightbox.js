@@ -24,6 +24,8 @@ function show(card) {
   const large = photoUrl(id, "large");
   $("#lightbox-missing").hidden = true;
   image.hidden = false;
+  image.removeAttribute("src"); // not the photo before
+  image.style.background = `center / contain no-repeat url("${photoUrl(id)}")`; // until the large one is there
   image.src = large;
   image.alt = id;
   $("#lightbox-name").textContent = id;
@@ -121,6 +123,11 @@ $("#lightbox-search")?.addEventListener("click", (event) => {
   if (event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
   event.preventDefault();
   location.replace(event.target.href);
+});
+image?.addEventListener("load", () => {
+  image.style.background = "";
+  const next = step(1);
+  if (next) new Image().src = photoUrl(next.dataset.id, "large");
 });
 image?.addEventListener("error", () => {
   image.hidden = true;
