@@ -109,3 +109,28 @@ def test_the_environment_can_lower_the_number_of_threads(monkeypatch):
 def test_split_range_covers_everything_once():
     assert [i for span in split_range(10, 4) for i in range(10)[span]] == list(range(10))
     assert split_range(0, 4) == []
+
+
+HELD_AT_THE_END = """
+import threading
+import numpy
+import logt
+
+index = logt.Index(4)
+index.add(numpy.eye(4))
+found, waiting = index.search(numpy.ones(4)), threading.Event()
+
+
+def hold(index):
+    waiting.set()
+    threading.Event().wait()
+
+
+threading.Thread(target=hold, args=(index,), daemon=True).start()
+waiting.wait()
+"""
+
+
+def test_a_program_ends_in_silence_while_a_thread_holds_an_index():
+    done = subprocess.run([sys.executable, "-c", HELD_AT_THE_END], check=True, capture_output=True, text=True)
+    assert done.stdout + done.stderr == ""

@@ -295,6 +295,7 @@ void bind(nb::module_& m) {
 }  // namespace
 
 NB_MODULE(_kernels, m) {
+    nb::set_leak_warnings(false);  // an index that a thread still holds when Python ends is no leak
     m.doc() = "Compiled hot loops: arrays in, arrays out, nothing checked but types. For the stages, not for users.";
     m.def("instruction_sets", [] {
         std::vector<std::string> names;
