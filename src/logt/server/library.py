@@ -10,10 +10,9 @@ from datetime import datetime
 from functools import cached_property, lru_cache
 from itertools import groupby
 from statistics import NormalDist
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
-from fastapi import Query
 
 from logt._internal.types import Array, Floats, Ids, Mask
 from logt._internal.validation import normalize_rows, row_norms
@@ -33,12 +32,16 @@ _FALSE_MATCHES = 0.5  # unrelated photos above the limit in one search, as expec
 
 @dataclass(frozen=True)
 class PhotoFilter:
-    """Conditions that a photo has to meet, as parameters of a URL; empty ones are always met."""
+    """Conditions that a photo has to meet; empty ones are always met.
 
-    name: Annotated[str, Query(max_length=1000, description="Words that the id contains, in any case.")] = ""
-    folder: Annotated[str, Query(max_length=4096, description="A folder; its subfolders are included.")] = ""
-    first: Annotated[str, Query(alias="from", max_length=10, description="YYYY, YYYY-MM or YYYY-MM-DD.")] = ""
-    last: Annotated[str, Query(alias="to", max_length=10, description="Last date.")] = ""
+    name: words that its id contains, in any case. folder: the folder that it is in, or in a subfolder of it.
+    first, last: dates, as YYYY, YYYY-MM or YYYY-MM-DD.
+    """
+
+    name: str = ""
+    folder: str = ""
+    first: str = ""
+    last: str = ""
 
     def __post_init__(self) -> None:
         for date in (self.first, self.last):

@@ -44,7 +44,19 @@ MAX_LISTED = 1000
 PhotoId = Annotated[str, Query(max_length=4096, description="Id of a photo in the index.")]
 
 
-FilterDependency = Annotated[PhotoFilter, Depends()]
+def parse_filter(
+    name: Annotated[str, Query(max_length=1000, description="Words that the id contains.")] = "",
+    folder: Annotated[str, Query(max_length=4096, description="A folder; its subfolders are included.")] = "",
+    first: Annotated[
+        str, Query(alias="from", max_length=10, description="First date: YYYY, YYYY-MM or YYYY-MM-DD.")
+    ] = "",
+    last: Annotated[str, Query(alias="to", max_length=10, description="Last date.")] = "",
+) -> PhotoFilter:
+    """Return the filter in the parameters of a URL."""
+    return PhotoFilter(name, folder, first, last)
+
+
+FilterDependency = Annotated[PhotoFilter, Depends(parse_filter)]
 
 
 def _binary(media_type: str) -> dict[str, Any]:
