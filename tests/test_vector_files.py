@@ -251,6 +251,13 @@ def test_an_hdf5_file_is_read_without_other_files(tmp_path, X, write, message):
 
 
 @pytest.mark.filterwarnings("error")
+def test_other_files_in_an_npz_file_are_no_arrays(tmp_path, X):
+    np.savez(tmp_path / "X.npz", X=X)
+    with zipfile.ZipFile(tmp_path / "X.npz", "a") as file:
+        file.writestr("readme.txt", "no array")
+    assert (read_vectors(tmp_path / "X.npz") == X).all()
+
+
 def test_a_damaged_npz_file_is_closed(tmp_path, recwarn):
     np.savez(tmp_path / "X.npz", X=np.ones((3, 4)))
     data = (tmp_path / "X.npz").read_bytes()

@@ -155,7 +155,7 @@ def read_npz(source: Source, name: str, column: str | None = None, ids: IdName =
             open(source, "rb") if isinstance(source, Path) else nullcontext(source) as stream,
             np.load(stream, allow_pickle=False) as file,
         ):
-            arrays: dict[str, Array] = dict(file)
+            arrays: dict[str, Array] = {key: part for key, part in file.items() if isinstance(part, np.ndarray)}
     except Exception as error:  # numpy and zipfile pass on any exception of their parsers
         raise InvalidInputError(f"{name} is not a .npz file of numbers: {error}") from error
     found = [key for key, array in arrays.items() if array.ndim == 2]
