@@ -8,6 +8,7 @@ import time
 import zipfile
 from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,9 +18,10 @@ from server_testing import API, error_message, open_album, open_client, wait_unt
 from synthetic_photos import write_photos
 
 from logt.errors import InvalidInputError
+from logt.photos import progress_file
 from logt.photos.catalog import CatalogPhoto
 from logt.photos.duplicates import DuplicateGroup
-from logt.photos.progress_file import PROGRESS_FILE, read_progress
+from logt.photos.progress_file import PROGRESS_FILE, published_progress, read_progress
 from logt.server.caches import SizedCache
 from logt.server.duplicate_groups import best_first
 from logt.server.export import stream_zip
@@ -216,3 +218,40 @@ def test_the_progress_of_a_killed_run_is_ignored(tmp_path):
     assert read_progress(tmp_path) == ("indexing", 1, 2)
     os.utime(tmp_path / PROGRESS_FILE, (1, 1))
     assert read_progress(tmp_path) is None
+
+
+def test_the_progress_is_written_from_time_to_time_and_removed_at_the_end(tmp_path, monkeypatch):
+    now, reports = [100.0], []
+    monkeypatch.setattr(progress_file, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
+    with published_progress(tmp_path, lambda *values: reports.append(values)) as report:
+        for done, expected in ((0, 0), (1, 0), (2, 2)):
+            report("indexing", done, 3)
+            assert read_progress(tmp_path) == ("indexing", expected, 3)
+            now[0] += progress_file._SECONDS / 2
+    assert reports == [("indexing", done, 3) for done in range(3)]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_without_reports_leaves_the_progress_of_another_one(tmp_path):
+    (tmp_path / PROGRESS_FILE).write_text("of another run")
+    with published_progress(tmp_path, None):
+        pass
+    assert (tmp_path / PROGRESS_FILE).exists()
+
+
+def test_a_progress_that_cannot_be_written_is_no_error(tmp_path):
+    (tmp_path / "file").touch()
+    with published_progress(tmp_path / "file", None) as report:
+        report("indexing", 1, 2)
+    assert read_progress(tmp_path / "file") is None
+
+
+def test_the_progress_of_another_user_is_read(tmp_path, monkeypatch):
+    def kill(pid, number):
+        assert number == 0
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", kill)
+    with published_progress(tmp_path, None) as report:
+        report("indexing", 1, 2)
+        assert read_progress(tmp_path) == ("indexing", 1, 2)

@@ -98,8 +98,8 @@ def test_a_journal_does_not_delete_the_file_that_it_names(album, tmp_path):
 
 def test_a_damaged_progress_is_no_progress(album):
     right = {"host": platform.node(), "pid": os.getpid(), "what": "indexing", "done": 1, "total": 2}
-    wrong = [{"pid": 10**30}, {"pid": 1 << 31}, {"pid": "1"}, {"done": float("inf")}, {"done": 10**3000}]
-    wrong += [{"total": 1.5}, {"what": ["x"]}]
+    wrong = [{"pid": 10**30}, {"pid": 1 << 31}, {"pid": "1"}, {"done": float("inf")}, {"done": 1 << 31}, {"done": -1}]
+    wrong += [{"done": 10**3000}, {"total": 1.5}, {"what": ["x"]}]
     file = album / ".logt" / PROGRESS_FILE
     file.write_text(json.dumps(right))
     assert read_progress(file.parent) == ("indexing", 1, 2)

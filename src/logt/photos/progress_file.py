@@ -57,7 +57,7 @@ def published_progress(index_path: Path, progress: Progress | None) -> Iterator[
     finally:
         if last:  # otherwise it may be that of another run
             with suppress(OSError):
-                file.unlink(missing_ok=True)
+                file.unlink()
 
 
 def read_progress(index_path: Path) -> IndexingProgress | None:
@@ -84,6 +84,6 @@ def _has_ended(pid: int) -> bool:
         os.kill(pid, 0)
     except PermissionError:  # it runs as another user
         return False
-    except (OSError, OverflowError):
+    except OSError:
         return True
     return False
