@@ -1,8 +1,10 @@
 """A folder of photos and its index: changes of the folder are followed, and no other file is read."""
 
+import errno
 import json
 import os
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from PIL import Image
 from logt._internal.subprocess_worker import Child
 from logt.descriptors import Model
 from logt.errors import InvalidInputError
-from logt.photos import Photos, extraction, indexer, photo_vectors, update
+from logt.photos import Photos, extraction, folder_scan, indexer, photo_vectors, update
 from logt.photos.manifest import MANIFEST_FILE
 from logt.photos.progress_file import published_progress
 
@@ -66,16 +68,18 @@ def test_files_that_are_not_photos_are_listed_and_the_others_indexed(album, tmp_
     (album / ".hidden.png").write_bytes(b"x")
     (album / "trip" / "loop").symlink_to(album)
     (album / "self").symlink_to("self")
+    (album / "gone").symlink_to("gone.png")
     draw(tmp_path / "elsewhere" / "out.png")
     (album / "out.png").symlink_to(tmp_path / "elsewhere" / "out.png")
     (album / "outside").symlink_to(tmp_path / "elsewhere")
     (album / "again.png").symlink_to("a.png")
     done = update(album)
-    assert counts(done) == (0, 0, 0, 5, 7)
+    assert counts(done) == (0, 0, 0, 5, 8)
     reasons = dict(done.failed)
-    assert sorted(reasons) == ["empty.png", "half.jpg", "out.png", "outside", "pipe.jpg", "self", "text.jpg"]
+    assert sorted(reasons) == ["empty.png", "gone", "half.jpg", "out.png", "outside", "pipe.jpg", "self", "text.jpg"]
     assert "not an image" in reasons["text.jpg"]
     assert "broken link" in reasons["self"]
+    assert "broken link" in reasons["gone"]
     assert "outside the folder" in reasons["out.png"]
     assert "neither a file" in reasons["pipe.jpg"]
 
@@ -150,6 +154,27 @@ def test_names_that_are_not_utf8_are_listed(album):
     done = update(album)
     assert [reason for _, reason in done.failed] == ["the file name is not valid UTF-8; rename the file"]
     json.dumps(done.failed, ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize("error", [PermissionError(errno.EACCES, "Permission denied"), OSError("Permission denied")])
+def test_a_file_whose_size_and_time_cannot_be_read_is_listed(album, monkeypatch, error):
+    def scan(path):
+        entries = list(scandir(path))
+        return nullcontext([Locked(entry) if entry.name == "a.png" else entry for entry in entries])
+
+    class Locked:
+        def __init__(self, entry):
+            self.name, self.path = entry.name, entry.path
+
+        def stat(self, **_):
+            raise error
+
+    scandir = os.scandir
+    with monkeypatch.context() as patch:
+        patch.setattr(folder_scan.os, "scandir", scan)
+        found = folder_scan.scan_folders([album], album / ".logt")
+    assert found.failed == [("a.png", "Permission denied")]
+    assert len(found.files) == 4
 
 
 def test_several_folders_in_one_index(album, tmp_path):

@@ -8,7 +8,8 @@ from server_testing import API, error_message, open_client, run_server, wait_unt
 
 from logt.errors import CorruptIndexError
 from logt.photos import extraction, update
-from logt.photos.catalog import Catalog
+from logt.photos.catalog import CATALOG_FILE, Catalog
+from logt.photos.folder_scan import folder_news
 from logt.server import photo_collection
 from logt.server.app import create_app
 from logt.server.photo_collection import PhotoCollection, open_collection
@@ -40,6 +41,17 @@ def test_new_and_lost_photos_are_counted_and_an_update_makes_them_known(album, c
         assert news(client) == {"new": 0, "gone": 0}  # what could not be read is no news
         client.post(f"{API}/update")
     assert caplog.text.count("broken.jpg was not indexed: ") == 1
+
+
+def test_there_is_no_news_without_a_catalog_and_none_is_created(album):
+    catalog = album / ".logt" / CATALOG_FILE
+    catalog.write_bytes(b"")
+    with pytest.raises(CorruptIndexError, match="its tables are not those"):
+        folder_news(catalog.parent)
+    assert catalog.read_bytes() == b""
+    catalog.unlink()
+    assert folder_news(catalog.parent) == (0, 0)
+    assert not catalog.exists()
 
 
 def test_the_folder_is_scanned_once_in_a_while(album, monkeypatch):
