@@ -1,11 +1,13 @@
 """Models that an index of photos names: they are loaded only if the user has passed them before."""
 
+import json
 import shutil
 from dataclasses import replace
 from functools import partial
 
 import pytest
 
+from logt.descriptors import Model
 from logt.errors import InvalidInputError
 from logt.photos import Photos, update
 from logt.photos.manifest import PhotoManifest
@@ -75,3 +77,34 @@ def test_the_text_encoder_in_the_settings_of_a_model_is_kept(album, model, tmp_p
     update(album, model=model, relearn=True)
     for given in (None, model):
         assert Photos.open(album, model=given)._model.text.model == tmp_path / "words.onnx"
+
+
+def test_a_model_that_is_no_longer_included_has_to_be_passed(album, small):
+    manifest = PhotoManifest.read(album / ".logt")
+    replace(manifest, model="forgotten", model_path=None).write(album / ".logt")
+    with pytest.raises(InvalidInputError, match="the model forgotten, which this version of logt does not include"):
+        Photos.open(album)
+    assert Photos.open(album, model=small).search(album / "a.png", 1)[0][0] == "a.png"
+
+
+def test_an_index_is_of_a_model_with_its_bytes_and_its_settings(album, small, network):
+    manifest = PhotoManifest.read(album / ".logt")
+    other = Model.load(
+        network("other bytes", about='{"side": 64, "mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]}', seed=1)
+    )
+    assert other.settings == Model.load(small).settings
+    for model, is_same in ((Model.load(small), True), (Model.load(small, side=96), False), (other, False)):
+        assert manifest.is_of(model) == is_same
+    with pytest.raises(InvalidInputError, match="is a different model"):
+        Photos.open(album, model=other)
+
+
+def test_models_are_remembered_in_the_home_folder_of_the_user(album, model, small, tmp_path, monkeypatch):
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("logt.photos.manifest._of_this_process", set())
+    another = shutil.copy(small, tmp_path / "another.onnx")
+    for path in (model, another, model):
+        Photos.open(album, model=path)
+    lines = (tmp_path / ".config" / "logt" / "models").read_text().splitlines()
+    assert [json.loads(line)[1] for line in lines] == [str(model), str(another)]
