@@ -32,6 +32,10 @@ def test_verify_and_info_read_an_index_of_photos_and_write_nothing(album, tmp_pa
         (album / ".logt" / name).write_bytes(b"x" * 5000)
         assert f"{name} is damaged" in run_logt("verify", album, ok=False)
         (album / ".logt" / name).write_bytes(right)
+    (album / ".logt" / "catalog.sqlite").write_bytes(b"")
+    assert "catalog.sqlite is damaged" in run_logt("verify", album, ok=False)
+    assert (album / ".logt" / "catalog.sqlite").read_bytes() == b""
+    (album / ".logt" / "catalog.sqlite").write_bytes(right)
     damage_segment(album)
     assert "is damaged" in run_logt("verify", album, ok=False)
     with pytest.raises(CorruptIndexError, match="is damaged"):

@@ -13,6 +13,7 @@ import pytest
 from drawn_photos import counts, draw, finds_itself
 from faults import TORTURE, contents, damage
 
+from logt import _index_base
 from logt.errors import CorruptIndexError, FormatVersionError, InvalidInputError, LockedError
 from logt.photos import Photos, update
 from logt.photos.index_folder import IndexFolder
@@ -98,7 +99,9 @@ def test_descriptors_recorded_before_a_kill_are_not_computed_again(tmp_path, sma
     assert update(tmp_path, model=small).added == 30 - 16  # two blocks of eight were recorded
 
 
-@pytest.mark.parametrize("damaged", ["segment", "vectors", "catalog", "manifest of the vectors", "whitening"])
+@pytest.mark.parametrize(
+    "damaged", ["segment", "vectors", "catalog", "manifest of the vectors", "whitening", "no whitening"]
+)
 def test_damage_is_reported_and_nothing_is_removed_without_rebuild(album, damaged):
     home = album / ".logt"
     vectors = next(home.glob("vectors-*"))
@@ -108,6 +111,8 @@ def test_damage_is_reported_and_nothing_is_removed_without_rebuild(album, damage
         shutil.rmtree(vectors)
     elif damaged == "whitening":
         damage(next(home.glob("whitening-*")))
+    elif damaged == "no whitening":
+        next(home.glob("whitening-*")).unlink()
     else:
         (home / "catalog.sqlite" if damaged == "catalog" else vectors / "manifest.json").write_text("{}")
     before = contents(home)
@@ -119,9 +124,51 @@ def test_damage_is_reported_and_nothing_is_removed_without_rebuild(album, damage
     assert finds_itself(Photos.open(home), album / "a.png")
 
 
-def test_a_check_reads_the_values_of_the_catalog(album):
+@pytest.mark.parametrize("manifest", ["damaged", "missing"])
+def test_a_damaged_catalog_is_replaced_even_if_the_manifest_is_lost_too(album, small, manifest):
+    home = album / ".logt"
+    (home / "catalog.sqlite").write_text("{}")
+    (home / MANIFEST_FILE).write_text("{}")
+    if manifest == "missing":
+        (home / MANIFEST_FILE).unlink()
+    with pytest.raises(CorruptIndexError, match="is damaged"):
+        update(album, model=small)
+    assert counts(update(album, model=small, rebuild=True)) == (5, 0, 0, 0, 0)
+
+
+def test_a_reader_that_a_writer_overtakes_reads_the_new_state(album, monkeypatch):
+    real = IndexFolder.read_whitening
+
+    def overtaken(self, checksum):
+        patch.undo()
+        for seed in range(10):
+            draw(album / f"{seed}.png", seed + 50)
+        update(album)  # learns another whitening
+        return real(self, checksum)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(IndexFolder, "read_whitening", overtaken)
+        assert len(Photos.open(album).index) == 15
+
+
+def test_an_index_without_photos_can_be_checked(tmp_path, small):
+    (tmp_path / "bad.png").write_text("bad")
+    update(tmp_path, model=small)
+    manifest, vectors = IndexFolder(tmp_path / ".logt").check()
+    assert (manifest, vectors) == (PhotoManifest.read(tmp_path / ".logt"), None)
+
+
+def test_a_check_reads_the_values_of_the_catalog_and_all_vectors(album, monkeypatch):
     home = album / ".logt"
     IndexFolder(home).check()
+    with monkeypatch.context() as patch:
+        patch.setattr(_index_base, "AT_ONCE", 0)  # or small files are checked when they are opened
+        vectors = next(home.glob("vectors-*/segment-*"))
+        right = vectors.read_bytes()
+        damage(vectors)
+        with pytest.raises(CorruptIndexError, match="segment-"):
+            IndexFolder(home).check()
+        vectors.write_bytes(right)
     with closing(sqlite3.connect(home / "catalog.sqlite")) as db:
         db.execute("UPDATE photos SET width = 'wide'")
         db.commit()

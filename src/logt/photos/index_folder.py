@@ -151,11 +151,9 @@ class IndexFolder:
         """
         try:
             manifest = PhotoManifest.read(self.path)
-        except FileNotFoundError:
-            return
-        except CorruptIndexError:
+        except (FileNotFoundError, CorruptIndexError):
             self._remove_catalog()  # the model of its descriptors is not known
-            (self.path / MANIFEST_FILE).unlink()
+            (self.path / MANIFEST_FILE).unlink(missing_ok=True)
             return
         try:
             with closing(Catalog(self.path)) as catalog:
