@@ -217,14 +217,15 @@ def test_a_folder_that_is_suddenly_empty_keeps_its_index(album):
 
 
 def test_an_index_outside_the_folder_and_a_folder_that_is_moved(album, small, tmp_path):
-    update(album, tmp_path / "apart", model=small)
+    apart = tmp_path / "new folder" / "apart"
+    update(album, apart, model=small)
     album.rename(tmp_path / "moved")
     assert Photos.open(tmp_path / "moved" / ".logt").folder == tmp_path / "moved"
-    assert counts(update(tmp_path / "moved", tmp_path / "apart")) == (0, 0, 0, 5, 0)
-    assert Photos.open(tmp_path / "apart").photo_path("a.png") == tmp_path / "moved" / "a.png"
+    assert counts(update(tmp_path / "moved", apart)) == (0, 0, 0, 5, 0)
+    assert Photos.open(apart).photo_path("a.png") == tmp_path / "moved" / "a.png"
     draw(tmp_path / "other" / "a.png")
     with pytest.raises(InvalidInputError, match="is the index of"):
-        update(tmp_path / "other", tmp_path / "apart")
+        update(tmp_path / "other", apart)
     for added in (1, 0):  # an index inside the folder is not scanned
         assert update(tmp_path / "other", tmp_path / "other" / "index", model=small).added == added
 
