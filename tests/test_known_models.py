@@ -73,10 +73,13 @@ def test_an_index_names_no_other_text_encoder_for_a_model(album, model, is_given
 def test_the_text_encoder_in_the_settings_of_a_model_is_kept(album, model, tmp_path):
     for name in ("words.onnx", "words.json"):
         (tmp_path / name).write_bytes(b"anything")
-    model.with_suffix(".json").write_text('{"text_model": "../words.onnx", "tokenizer": "../words.json"}')
+    words = {"text_model": "../words.onnx", "tokenizer": "../words.json"}
+    model.with_suffix(".json").write_text(json.dumps({**words, "fit": "crop"}))
     update(album, model=model, relearn=True)
+    model.with_suffix(".json").write_text(json.dumps(words))  # the other settings are those of the index
     for given in (None, model):
-        assert Photos.open(album, model=given)._model.text.model == tmp_path / "words.onnx"
+        opened = Photos.open(album, model=given)._model
+        assert (opened.text.model, opened.settings["fit"]) == (tmp_path / "words.onnx", "crop")
 
 
 def test_a_model_that_is_no_longer_included_has_to_be_passed(album, small):
