@@ -31,6 +31,17 @@ def test_a_common_offset_costs_no_accuracy(rng, metric, offset):
     assert recall(built(X, metric=metric), X, Q, effort=1) > 0.9
 
 
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("dim", [1, 24])
+@pytest.mark.parametrize("method", [sketched(), sketched(bits=1, refine=False)], ids=["default", "one bit"])
+def test_equal_vectors_are_found_by_any_query(rng, metric, dim, method):
+    index = built(np.ones((1200, dim), np.float32), metric=metric, method=method)  # nothing is left to encode
+    Q = np.concatenate([np.eye(1, dim), np.ones((1, dim)), -np.ones((1, dim)), rng.standard_normal((9, dim))])
+    assert (np.sort(index.search(Q, 1200, effort=1).ids) == np.arange(1200)).all()
+    for q in Q:
+        assert (np.sort(index.search(q, 1200, effort=1).ids) == np.arange(1200)).all()
+
+
 @pytest.mark.parametrize(
     ("metric", "norms", "query_norm"),
     [

@@ -60,7 +60,7 @@ struct Scan {
     float sign_reach;
     alignas(64) float squares[LANES] = {};  // sums of the squares of the products of signs, as many for each instruction set
     size_t measured = 0;                    // vectors of these sums
-    static constexpr float FAR = 3e38f;
+    static constexpr float FAR = 1e38f;  // finite, also times the widest reach: residuals may be 0
 
     Scan(const Codec& codec, const ListSegment* segments, Query& query, const ScanLimits& limits, Pool& pool,
          Counts& counts, bool complete)
