@@ -69,6 +69,14 @@ def test_a_photo_has_the_score_of_its_best_region_and_names_it(whole, small):
     assert len(photos.index) == len(photos.details()) == 12  # all but searches see whole photos
 
 
+def test_a_model_that_was_moved_serves_regions_too(pairs, small, tmp_path):
+    path = shutil.copy(small, tmp_path / "net.onnx")
+    update(pairs, model=path, regions=True, relearn=True)
+    path.rename(tmp_path / "moved.onnx")
+    photos = Photos.open(pairs, model=tmp_path / "moved.onnx")
+    assert photos.search_regions(pairs.parent / "drawings" / "5.png", 1)[0][2] == CORNER
+
+
 def test_regions_follow_the_folder(pairs):
     (pairs / "0.png").unlink()
     (pairs / "1.png").rename(pairs / "moved.png")

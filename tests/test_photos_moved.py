@@ -67,6 +67,9 @@ def test_a_moved_folder_is_neither_lost_nor_described_and_keeps_the_graph(album,
     assert linked(album) == COUNT
     assert indexed_names(album) == sorted(f"trip/{seed}.png" for seed in range(COUNT))
     assert Photos.open(album).search(album / "trip" / "7.png", 1)[0][0] == "trip/7.png"
+    (album / "trip").rename(album / "journey")  # again
+    summary = update(album)
+    assert (summary.moved, described) == (COUNT, [])
 
 
 def test_a_copy_has_the_vector_of_its_source_and_a_name_that_changed_hands_another_one(album, described):

@@ -8,7 +8,7 @@ import pytest
 from drawn_photos import best_match, draw
 from PIL import Image
 
-from logt.descriptors import ImageError, read_image
+from logt.descriptors import ImageError, Model, read_image
 from logt.errors import InvalidInputError
 from logt.photos import Photos, duplicates, update
 
@@ -101,3 +101,25 @@ def test_near_duplicates_are_grouped(tmp_path, small):
     for threshold in (0, 1.5, float("nan")):
         with pytest.raises(InvalidInputError, match="threshold"):
             duplicates(photos, threshold)
+
+
+def test_a_region_is_cut_out_of_the_whole_image(album, tmp_path):
+    photos, path, box = Photos.open(album), tmp_path / "large.jpg", (0.0, 0.0, 0.1, 0.1)
+    with Image.open(album / "a.png") as image:
+        image.resize((1200, 960), Image.Resampling.BICUBIC).save(path)
+    whole, small = read_image(path), read_image(path, side=photos.side)
+    assert whole.size != small.size  # a JPEG is decoded at a fraction of its size
+    np.testing.assert_array_equal(photos.descriptor(path, box), photos.descriptor(whole, box))
+    np.testing.assert_array_equal(photos.descriptor(path), photos.descriptor(small))
+
+
+def test_a_refresh_loads_the_model_again_only_if_its_settings_have_changed(album, small):
+    photos = Photos.open(album)
+    model = photos._model
+    update(album, model=small, relearn=True)
+    photos.refresh()
+    assert photos._model is model
+    update(album, model=Model.load(small, side=96), relearn=True)
+    assert photos.refresh()
+    assert photos.side == 96
+    assert best_match(photos, album / "a.png")[0] == "a.png"

@@ -7,7 +7,7 @@ from drawn_photos import draw
 from server_testing import API, error_message, open_client, run_server, wait_until
 
 from logt.errors import CorruptIndexError
-from logt.photos import extraction, update
+from logt.photos import Photos, extraction, update
 from logt.photos.catalog import CATALOG_FILE, Catalog
 from logt.photos.folder_scan import folder_news
 from logt.server import photo_collection
@@ -48,6 +48,8 @@ def test_there_is_no_news_without_a_catalog_and_none_is_created(album):
     catalog.write_bytes(b"")
     with pytest.raises(CorruptIndexError, match="its tables are not those"):
         folder_news(catalog.parent)
+    with pytest.raises(CorruptIndexError, match="its tables are not those"):
+        Photos.open(album).details()
     assert catalog.read_bytes() == b""
     catalog.unlink()
     assert folder_news(catalog.parent) == (0, 0)

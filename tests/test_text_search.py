@@ -63,6 +63,18 @@ def test_scores_are_the_cosines_of_the_two_encoders(album, encoders):
     assert (photos.is_whitened, photos.duplicate_score) == (False, 0.95)
 
 
+def test_the_text_encoder_is_loaded_once_for_each_model(album, encoders, tmp_path, monkeypatch):
+    loaded, load = [], TextEncoder.load
+    monkeypatch.setattr(TextEncoder, "load", lambda model: loaded.append(model.text.model) or load(model))
+    photos = Photos.open(album)
+    for _ in range(2):
+        photos.search_text("red dots", 1)
+    moved = shutil.copytree(encoders, tmp_path / "moved")
+    photos._model = Model.load(moved)  # as a refresh does when everything was indexed again
+    photos.search_text("red dots", 1)
+    assert loaded == [Model.load(folder).text.model for folder in (encoders, moved)]
+
+
 def test_the_command_searches_by_text(album, run_logt):
     printed = run_logt("images", "search", album, "--text", "yellow stripes", "-k", "3", "--json")
     assert {hit["name"] for hit in json.loads(printed)} == expected("yellow", "stripes")
