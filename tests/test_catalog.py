@@ -23,7 +23,7 @@ def filled(tmp_path):
 
 def test_a_catalog_has_all_tables_or_none(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setitem(catalog._TABLES, "wrong", "CREATE TABLE")
+        patch.setattr(catalog, "_TABLES", {"photos": catalog._TABLES["photos"], "wrong": "CREATE TABLE"})
         with pytest.raises(CorruptIndexError):
             Catalog(tmp_path)
     with closing(Catalog(tmp_path)) as new:
