@@ -12,7 +12,7 @@ import pytest
 from logt import InvalidInputError, MissingExtraError
 from logt.datasets import load_benchmark, read_vectors
 from logt.datasets.mat_hdf5 import read_mat
-from logt.datasets.row_files import rows_shape
+from logt.datasets.row_files import read_rows, rows_shape
 from logt.datasets.vector_files import read_stream
 
 
@@ -197,6 +197,20 @@ def test_a_damaged_parquet_file_is_refused_when_its_rows_are_counted(tmp_path, X
         rows_shape(str(tmp_path / "x.parquet"))
     with pytest.raises(FileNotFoundError):
         rows_shape(str(tmp_path / "none.parquet"))
+
+
+def test_a_parquet_file_without_rows_has_none_and_one_with_fewer_than_it_states_is_refused(tmp_path, X):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = str(tmp_path / "x.parquet")
+    for kind in (pa.list_(pa.float32()), pa.list_(pa.float32(), X.shape[1])):
+        table = pa.table({"vectors": pa.array(list(X), kind)})
+        pq.write_table(table[:0], path)
+        assert rows_shape(path)[0] == 0
+        assert read_rows(path, 0, 0).shape == rows_shape(path)
+        pq.write_table(table, path, row_group_size=2)
+        np.testing.assert_array_equal(read_rows(path, 1, len(X)), X[1:])
+        with pytest.raises(InvalidInputError, match="fewer rows than it states"):
+            read_rows(path, 1, len(X) + 1)
 
 
 def external_link(h5py, file, other):

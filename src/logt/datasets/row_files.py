@@ -84,7 +84,10 @@ class _ParquetRows:
         count = self._file.metadata.num_rows
         width = table_of_arrow(self._file.schema_arrow.empty_table(), self._source, ids=False).vectors.shape[1]
         if not width and count:  # lists of any length: the first row shows it
-            width = table_of_arrow(next(self._file.iter_batches(1)), self._source, ids=False).vectors.shape[1]
+            first = next(self._file.iter_batches(1), None)
+            if first is None:
+                raise InvalidInputError(f"{self._source} is damaged: it has none of its {count:,} rows")
+            width = table_of_arrow(first, self._source, ids=False).vectors.shape[1]
         return count, width
 
     def __getitem__(self, rows: slice) -> Array:
@@ -97,7 +100,9 @@ class _ParquetRows:
                     table_of_arrow(self._file.read_row_group(group), self._source, ids=False).vectors[low:high]
                 )
             first += count
-        return np.concatenate(parts)
+        if sum(map(len, parts)) != rows.stop - rows.start:
+            raise InvalidInputError(f"{self._source} is damaged: it has fewer rows than it states")
+        return np.concatenate(parts) if parts else np.empty((0, self.shape[1]), np.float32)
 
 
 class _RemoteRows:
