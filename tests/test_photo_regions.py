@@ -69,6 +69,16 @@ def test_a_photo_has_the_score_of_its_best_region_and_names_it(whole, small):
     assert len(photos.index) == len(photos.details()) == 12  # all but searches see whole photos
 
 
+def test_many_photos_are_removed_from_both_indexes_at_once(pairs):
+    for number in range(6):
+        (pairs / f"{number}.png").unlink()
+    with pytest.raises(InvalidInputError, match="--yes"):
+        update(pairs)
+    assert update(pairs, yes=True).removed == 6
+    photos = Photos.open(pairs)
+    assert set(photos.for_photos.index.items.tolist()) == set(photos.index.ids.tolist())
+
+
 def test_a_model_that_was_moved_serves_regions_too(pairs, small, tmp_path):
     path = shutil.copy(small, tmp_path / "net.onnx")
     update(pairs, model=path, regions=True, relearn=True)

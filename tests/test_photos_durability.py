@@ -279,5 +279,5 @@ def test_there_is_one_writer_and_it_writes_only_to_an_index(album, tmp_path):
     with pytest.raises(InvalidInputError, match="cannot be read"):
         update(tmp_path, model="none.onnx")
     assert not (tmp_path / ".logt").exists()
-    with pytest.raises(FileNotFoundError, match="is not an index of photos"):
+    with pytest.raises(FileNotFoundError, match=f"{tmp_path / 'full'} is not an index of photos"):
         Photos.open(tmp_path / "full")

@@ -8,6 +8,7 @@ from drawn_photos import counts, draw, finds_itself, indexed_names
 
 from logt.index import Index
 from logt.photos import Photos, extraction, photo_vectors, update
+from logt.photos.folder_scan import folder_news
 
 COUNT = 30
 
@@ -49,7 +50,9 @@ def test_touched_photos_and_a_copy_of_the_folder_change_nothing_but_their_times(
     generation = Photos.open(album).index.generation
     for path in album.glob("*.png"):
         os.utime(path, (1, 1))
+    assert folder_news(album / ".logt") == (COUNT, 0)
     assert counts(update(album)) == (0, 0, 0, COUNT, 0)
+    assert folder_news(album / ".logt") == (0, 0)
     shutil.copytree(album, tmp_path / "copy", copy_function=shutil.copyfile)
     assert counts(update(tmp_path / "copy")) == (0, 0, 0, COUNT, 0)
     assert Photos.open(tmp_path / "copy").index.generation == generation
