@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import UTC, datetime, timedelta, timezone
 
 import numpy as np
 import pytest
@@ -213,6 +214,76 @@ def test_files_of_a_save_that_is_not_committed_stay(bucket, made, monkeypatch):
         writer.remove([1])
         writer.save()
     assert name not in objects(url)
+
+
+def test_other_files_stay_and_those_that_were_replaced_go(bucket, made, monkeypatch):
+    url, waiting = f"{bucket}/index", f"segment-{'0' * 16}.safetensors"
+    made.save(url)
+    first = objects(url)
+    locations.RemoteLocation(url).write(waiting, b"of a save that takes longer than others")
+    locations.RemoteLocation(url).write("notes.txt", b"mine")
+    with logt.open(url, mode="a") as writer:
+        writer.compact(relearn=True)
+        for number in (1, 2):
+            writer.remove([number])
+            writer.save()
+        assert not first & objects(url)
+        assert {waiting, "notes.txt"} <= objects(url)
+        monkeypatch.setattr(locations, "ORPHAN_SECONDS", -1)
+        writer.remove([3])
+        writer.save()
+    assert waiting not in objects(url)
+    assert "notes.txt" in objects(url)
+
+
+def test_a_damaged_manifest_of_an_older_generation_hinders_nobody(bucket, made, monkeypatch):
+    url, newest = f"{bucket}/index", locations.RemoteLocation.newest_generation
+    made.save(url)
+    with logt.open(url, mode="a") as writer:
+        for number in (1, 2):
+            locations.RemoteLocation(url).write("manifest-000000000000.json", b"damaged")
+            writer.remove([number])
+            writer.save()
+    found = iter([1])  # as it was listed before two commits
+    monkeypatch.setattr(locations.RemoteLocation, "newest_generation", lambda self: next(found, None) or newest(self))
+    assert len(logt.open(url)) == 398
+
+
+def test_a_store_without_conditional_writes_checks_first(bucket):
+    location = locations.RemoteLocation(f"{bucket}/index")
+    pipe_file = location._files.pipe_file
+
+    def without_modes(path, data, mode="overwrite"):
+        if mode == "create":
+            raise NotImplementedError
+        pipe_file(path, data)
+
+    location._files.pipe_file = without_modes
+    location.create("a", b"first")
+    with pytest.raises(FileExistsError):
+        location.create("a", b"second")
+    assert (location.read("a"), location.size("a"), location.size("b")) == (b"first", 5, None)
+    location.write("a", b"longer than before")
+    assert (location.size("a"), location.nbytes) == (18, 18)
+
+
+def test_times_of_any_zone_are_compared():
+    utc, japan = datetime(2020, 1, 1, tzinfo=UTC), timezone(timedelta(hours=9))
+    for about in ({"LastModified": utc}, {"mtime": datetime(2020, 1, 1)}, {"created": utc.astimezone(japan)}):
+        assert locations._written(about) == utc.timestamp()
+    assert locations._written({"created": "unknown"}) == 0
+
+
+def test_the_command_verifies_an_index_at_a_url(bucket, made, run_logt):
+    import s3fs
+
+    url = f"{bucket}/index"
+    made.save(url)
+    assert "OK" in run_logt("verify", url)
+    name = next(name for name in sorted(objects(url)) if name.startswith("segment-"))
+    data = s3fs.S3FileSystem().cat_file(f"{url}/{name}")
+    s3fs.S3FileSystem().pipe_file(f"{url}/{name}", data[:-1] + b"\xff")  # the cache still has it
+    assert f"{name} is damaged" in run_logt("verify", url, ok=False)
 
 
 def test_a_damaged_object_is_reported(bucket, made):

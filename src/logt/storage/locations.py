@@ -202,7 +202,7 @@ class RemoteLocation:
         try:
             self._files.pipe_file(self._at(name), data, mode="create")
         except (NotImplementedError, TypeError):
-            if self._files.exists(self._at(name), refresh=True):
+            if self.size(name) is not None:
                 raise FileExistsError(self._at(name)) from None
             self.write(name, data)
 
