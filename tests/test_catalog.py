@@ -44,6 +44,22 @@ def test_descriptors_are_kept_until_they_are_not_needed(filled):
     assert len(filled.indexed_names("b")) == filled.count() == 20
 
 
+def test_photos_without_a_vector_come_in_batches(filled):
+    batches = list(filled.unindexed("a", 8))
+    assert [len(names) for names, _ in batches] == [8, 8, 4]
+    found = {name: float(x[0]) for names, X in batches for name, x in zip(names, X, strict=True)}
+    assert found == {f"{i}.jpg": i for i in range(20)}
+
+
+def test_a_catalog_that_another_program_holds_is_not_called_damaged(filled, tmp_path):
+    filled._connection.execute("PRAGMA busy_timeout = 0")
+    with closing(sqlite3.connect(tmp_path / CATALOG_FILE)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(OSError, match=r"cannot use .*: database is locked"):
+            filled.count()
+    assert filled.count() == 20
+
+
 def test_a_check_reads_more_than_the_rows(filled, tmp_path):
     filled.check()
     with (tmp_path / CATALOG_FILE).open("r+b") as file:
