@@ -51,6 +51,19 @@ def test_photos_without_a_vector_come_in_batches(filled):
     assert found == {f"{i}.jpg": i for i in range(20)}
 
 
+def test_what_is_removed_or_forgotten_leaves_nothing(filled, monkeypatch):
+    photo = ("a.jpg", FileStamp(1, 1), np.array([20, 1]), ImageDetails(4, 3, ""))
+    filled.record([photo], contents={"a.jpg": b"content"})
+    filled.remove(["0.jpg"])
+    filled.remember(["a.jpg"], None, None)
+    filled.forget_removed()
+    assert filled.stamps().keys() == {f"{i}.jpg" for i in range(1, 20)}
+    assert filled.stamps("removed").keys() == filled.contents().keys() == {"a.jpg"}
+    monkeypatch.setattr(catalog, "REMOVED_SECONDS", -1)
+    filled.forget_removed()
+    assert filled.stamps("removed").keys() == filled.contents().keys() == set()
+
+
 def test_a_catalog_that_another_program_holds_is_not_called_damaged(filled, tmp_path):
     filled._connection.execute("PRAGMA busy_timeout = 0")
     with closing(sqlite3.connect(tmp_path / CATALOG_FILE)) as other:

@@ -150,6 +150,13 @@ def test_removed_photos_are_kept_for_a_limited_time_and_number(trips, described,
     assert kept() == 0
 
 
+def test_a_run_that_removes_many_photos_compacts_the_vectors(trips):
+    for seed in range(20):
+        (trips / f"{seed}.png").unlink()
+    update(trips, yes=True)
+    assert Photos.open(trips).index.report()["removed"] == 0
+
+
 def test_another_model_describes_photos_that_come_back(trips, network, described):
     (trips / "0.png").rename(trips.parent / "0.png")
     update(trips)
