@@ -105,6 +105,16 @@ def test_regions_follow_the_folder(pairs):
     assert len(photos.for_photos.index) == 13 * len(BOXES)
 
 
+def test_photos_of_other_folders_have_regions_too(pairs):
+    other = pairs.with_name("other")
+    other.mkdir()
+    draw(other / "new.png", 99)
+    update(pairs, also=[other])
+    photos = Photos.open(pairs)
+    assert photos.for_photos.folders == photos.folders == [pairs, other]
+    assert photos.search(other / "new.png", 1)[0][0] == (other / "new.png").as_posix()
+
+
 def test_another_model_is_used_for_regions_too_also_if_the_run_was_killed_between_them(pairs, monkeypatch):
     shutil.copytree(pairs / ".logt" / "regions", pairs.parent / "regions before")
     update(pairs, model="lite", relearn=True)
