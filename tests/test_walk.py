@@ -152,7 +152,7 @@ def test_few_vectors_are_not_enough_to_measure_deviations(rng):
 
 def test_the_fewer_candidates_per_result_the_less_is_left_out():
     def reaches(k, **probe):
-        limits = Probe(effort=0.7, **probe).limits(k, depths=None, linked=True)
+        limits = Probe(effort=0.7, **probe).limits(k, depths=None, graph=())
         return np.array([limits.code_reach, limits.sign_reach, limits.walk_reach])
 
     assert (reaches(10) < reaches(100)).all()

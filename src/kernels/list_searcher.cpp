@@ -1,6 +1,5 @@
 // The Python bindings of the search of the default index (lists.hpp).
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/vector.h>
 
@@ -32,9 +31,10 @@ class ListSearcher {
   public:
     // bands: (bands, 5) of start, size, bits, deviation, deviation of the book. Returns the number of the codec.
     size_t add_codec(In<float, 1> mean, In<int32_t, 1> order, In<float, 2> signs, In<double, 2> bands, In<uint8_t, 2> book,
-                     In<float, 1> book_scale, In<float, 1> list_weight, In<float, 1> list_bias, In<float, 1> unit_norm,
-                     In<int64_t, 1> group_starts, size_t compared, In<float, 1> likeness, In<float, 1> nearness,
-                     size_t sign_bytes, size_t low_bytes) {
+                     In<float, 1> book_scale, In<float, 1> list_weight, In<float, 1> list_bias, In<int64_t, 1> group_starts,
+                     size_t compared, In<float, 2> margins, size_t sign_bytes, size_t low_bytes) {
+        if (margins.shape(0) && (margins.shape(0) != 2 || margins.shape(1) != logt::MARGINS))
+            throw nb::value_error("margins have another shape");
         std::vector<logt::Band>& mine = bands_.emplace_back();
         size_t sign_count = 0, low_count = 0;
         for (size_t b = 0; b < bands.shape(0); ++b) {
@@ -49,10 +49,10 @@ class ListSearcher {
         const size_t groups = group_starts.shape(0) - 1;
         codecs_.push_back({mean.shape(0), book.shape(0) - groups, groups, mine.size(), mean.data(), order.data(), signs.data(),
                            signs.shape(0), nullptr, book.data(), book.shape(1), book_scale.data(), list_weight.data(),
-                           list_bias.data(), unit_norm.data(), group_starts.data(), compared, {likeness(0), likeness(1)},
-                           {nearness(0), nearness(1)}, sign_count, low_count, sign_bytes, low_bytes});
+                           list_bias.data(), group_starts.data(), compared, margins.shape(0) ? margins.data() : nullptr,
+                           sign_count, low_count, sign_bytes, low_bytes});
         for (size_t m = 0; m < codecs_.size(); ++m) codecs_[m].band = bands_[m].data();
-        keep(mean, order, signs, book, book_scale, list_weight, list_bias, unit_norm, group_starts);
+        keep(mean, order, signs, book, book_scale, list_weight, list_bias, group_starts, margins);
         return codecs_.size() - 1;
     }
 
@@ -104,22 +104,22 @@ class ListSearcher {
         return nbytes;
     }
 
-    // Q: (queries, dim); scores, ids: (queries, k); keys: as scores, or empty; counts: (queries, 5) lists, codes, signs and
-    // low bits that were read, and the level of the query
+    // Q: (queries, dim); scores, ids: (queries, k); keys: as scores, or empty; counts: (queries, 4) lists, codes, signs and
+    // low bits that were read
     void search(In<float, 2> Q, bool l2, const logt::ScanLimits& limits, Out<float, 2> scores, Out<int64_t, 2> ids,
                 Out<float, 2> keys, Out<int64_t, 2> counts) const {
         std::vector<logt::Counts> read(Q.shape(0));
         run(Q.data(), Q.shape(0), l2, limits, scores.shape(1),
             {scores.data(), ids.data(), keys.shape(0) ? keys.data() : nullptr}, read.data());
         for (size_t q = 0; q < read.size(); ++q) {
-            int64_t* out = counts.data() + 5 * q;
-            out[0] = read[q].lists, out[1] = read[q].decoded, out[2] = read[q].signs, out[3] = read[q].low_bits, out[4] = read[q].level;
+            int64_t* out = counts.data() + 4 * q;
+            out[0] = read[q].lists, out[1] = read[q].decoded, out[2] = read[q].signs, out[3] = read[q].low_bits;
         }
     }
 
     // One query as users pass it, and its scores as they see them (lists/search.py). q: dim values; scores, ids: k. Returns the
-    // lists that were read and the level of the query; nothing, and writes nothing, if q is not valid (rows.hpp).
-    std::optional<std::pair<int64_t, int64_t>> search_one(Values<const float> q, bool cosine, double least, double most, bool l2, const logt::ScanLimits& limits,
+    // number of lists that were read; nothing, and writes nothing, if q is not valid (rows.hpp).
+    std::optional<int64_t> search_one(Values<const float> q, bool cosine, double least, double most, bool l2, const logt::ScanLimits& limits,
                     Values<float> scores, Values<int64_t> ids) const {
         std::vector<float> used(q.data(), q.data() + q.size());
         double norm;
@@ -130,7 +130,7 @@ class ListSearcher {
             const float distance = std::max(0.0f, -*score);
             *score = cosine ? 1 - distance / 2 : distance;
         }
-        return std::pair(counts.lists, counts.level);
+        return counts.lists;
     }
 
     // The scores of one segment for one query, by position from `begin` on; -inf for hidden rows
@@ -171,9 +171,8 @@ class ListSearcher {
 void bind_lists(nb::module_& m) {
     m.def("rotate", rotate, "X"_arr, "signs"_arr, "start"_a, "size"_a, "back"_a, Free());
     nb::class_<logt::ScanLimits>(m, "ScanLimits")
-        .def(nb::init<double, size_t, size_t, float, float, float, size_t, size_t, bool, size_t, double>(), "lists"_a, "nprobe"_a,
-             "least"_a, "code_reach"_a, "sign_reach"_a, "walk_reach"_a, "candidates"_a, "beam"_a, "everything"_a, "results"_a = 0,
-             "changes"_a = 1.0);
+        .def(nb::init<double, size_t, size_t, float, float, float, size_t, size_t, bool, double, size_t>(), "lists"_a, "nprobe"_a,
+             "least"_a, "code_reach"_a, "sign_reach"_a, "walk_reach"_a, "candidates"_a, "beam"_a, "everything"_a, "further"_a = 0.0, "results"_a = 0);
     nb::class_<SegmentArrays>(m, "SegmentArrays")
         .def(nb::init<In<int64_t, 1>, Any, In<int8_t, 2>, In<float, 1>, In<float, 1>, In<float, 1>, In<uint8_t, 2>,
                       In<uint8_t, 2>, In<int8_t, 2>, In<float, 1>, In<uint32_t, 1>, In<int64_t, 1>>(),
@@ -189,7 +188,7 @@ void bind_lists(nb::module_& m) {
     nb::class_<ListSearcher>(m, "ListSearcher")
         .def(nb::init<>())
         .def("add_codec", &ListSearcher::add_codec, "mean"_arr, "order"_arr, "signs"_arr, "bands"_arr, "book"_arr,
-             "book_scale"_arr, "list_weight"_arr, "list_bias"_arr, "unit_norm"_arr, "group_starts"_arr, "compared"_a, "likeness"_arr, "nearness"_arr,
+             "book_scale"_arr, "list_weight"_arr, "list_bias"_arr, "group_starts"_arr, "compared"_a, "margins"_arr,
              "sign_bytes"_a, "low_bytes"_a)
         .def("add_segment", &ListSearcher::add_segment, "codec"_a, "arrays"_a, "visible"_arr, "count"_a,
              "chosen"_arr.none())

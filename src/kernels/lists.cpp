@@ -36,28 +36,26 @@ struct Search {
     Vector<Scan> scans = {};        // by codec
     std::optional<Walk> walk = {};  // once it has started
     int64_t found = 0;
-    size_t level = LEVELS - 1;  // of the query
+    size_t least = pool.wanted;  // candidates
     bool done = false;
 
-    // Whether the best results have changed so much in this round that there is another one. share: that of all vectors which
-    // are searched here; other shards have other results.
-    bool goes_on(const ScanLimits& limits, double share) {
-        if (!limits.results || limits.everything || limits.changes >= 1) return false;
-        const size_t results = std::min(limits.results, pool.wanted);
-        const double allowed = limits.changes * ROUNDS[level].changes * share * static_cast<double>(results);
-        return static_cast<double>(pool.changes(results)) > allowed;
+    // Whether there is another round of reading lists. readers: by codec, of each query. share: that of all vectors which are searched
+    // here; other shards have other results.
+    bool go_on(Vector<Vector<ListReader>>& readers, size_t query, const ScanLimits& limits, double share) {
+        if (!limits.results || limits.everything) return false;
+        const double results = share * static_cast<double>(std::min(limits.results, pool.wanted));
+        const size_t count = std::max<size_t>(1, static_cast<size_t>(results));
+        const bool changed = static_cast<double>(pool.changes(count)) > CHANGES * results;
+        const float worst = pool.list.size() < count ? -INF : pool.list[count - 1].key;
+        bool more = false;
+        for (Vector<ListReader>& of_codec : readers) {
+            if (!of_codec[query].go_on(worst, changed)) continue;
+            more = true;
+            deepen(of_codec[query].depth());
+        }
+        return more;
     }
-    // The level that the best result tells.
-    size_t level_by_best() const {
-        const auto best = std::max_element(pool.list.begin(), pool.list.end(),
-                                           [](const Candidate& a, const Candidate& b) { return a.score < b.score; });
-        if (best == pool.list.end()) return 0;
-        const size_t codec = segments[best->segment].codec;
-        const float nearness = best->score / scans[codec].query.unit;
-        size_t told = 0;
-        while (told + 1 < LEVELS && !(nearness >= codecs[codec].nearness[told])) ++told;
-        return told;
-    }
+    void deepen(double times) { pool.deepen(static_cast<size_t>(times * static_cast<double>(least))); }
     void walk_on(const Graph& graph, size_t beam) {
         if (!walk) {
             pool.widen(beam);
@@ -122,26 +120,9 @@ size_t block_size([[maybe_unused]] const Codec* codecs, [[maybe_unused]] size_t 
     return beam ? FEW : MANY;
 }
 
-// Gives a query the level that its best result tells, if that is higher. Not where others have the best results: other shards, or
-// most vectors, which a filter hides.
-bool rise(Vector<Vector<ListReader>>& readers, Search& search, size_t q, const ScanLimits& limits, size_t wanted) {
-    size_t rows = 0, visible = 0;
-    for (const Vector<ListReader>& of_codec : readers) {
-        if (of_codec[q].totals) return false;
-        rows += of_codec[q].rows, visible += of_codec[q].visible;
-    }
-    if (!limits.results || limits.everything || 2 * visible < rows) return false;
-    const size_t level = search.level_by_best();
-    if (level <= search.level) return false;
-    search.level = level;
-    search.pool.deepen(ROUNDS[level].depth * wanted);
-    for (Vector<ListReader>& of_codec : readers) of_codec[q].rise(level);
-    return true;
-}
-
-// Round by round, until no query goes on. readers: by codec, of each query. wanted: candidates of a query like the collection.
+// Round by round, until no query goes on. readers: by codec, of each query.
 void read(Vector<Vector<ListReader>>& readers, Vector<Search>& searches, const ScanLimits& limits, double share, const Graph* graph,
-          size_t beam, size_t wanted) {
+          size_t beam) {
     Vector<std::unique_ptr<ReadersTogether>> together;
     if (searches.size() > 1 && !beam)
         for (Vector<ListReader>& of_codec : readers) together.push_back(std::make_unique<ReadersTogether>(of_codec));
@@ -149,8 +130,7 @@ void read(Vector<Vector<ListReader>>& readers, Vector<Search>& searches, const S
     for (bool more = true; more; first = false) {
         for (size_t m = 0; m < readers.size(); ++m) {
             for (size_t q = 0; q < searches.size(); ++q) {
-                if (first) readers[m][q].start(searches[q].level);
-                else if (!searches[q].done) readers[m][q].go_on();
+                if (first) readers[m][q].start(), searches[q].deepen(readers[m][q].depth());
                 if (together.empty() && !searches[q].done) readers[m][q].read_round();
             }
             if (!together.empty()) together[m]->read_round();
@@ -160,9 +140,7 @@ void read(Vector<Vector<ListReader>>& readers, Vector<Search>& searches, const S
             Search& mine = searches[q];
             if (mine.done) continue;
             if (beam) mine.walk_on(*graph, beam);
-            const auto unread = [q](const Vector<ListReader>& of_codec) { return of_codec[q].can_go_on(); };
-            const bool rises = first && rise(readers, mine, q, limits, wanted);
-            mine.done = !std::any_of(readers.begin(), readers.end(), unread) || !(rises || mine.goes_on(limits, share));
+            mine.done = !mine.go_on(readers, q, limits, share);
             ++mine.pool.round;
             more |= !mine.done;
         }
@@ -201,16 +179,11 @@ void search(const Codec* codecs, size_t codec_count, const ListSegment* segments
             for (size_t q = 0; q < n; ++q) {
                 Search& mine = searches[q];
                 mine.scans.emplace_back(codecs[m], segments, prepared[m * n + q], limits, mine.pool, counts[first + q], complete);
-                const ListReader& reader =
-                    readers[m].emplace_back(mine.scans[m], m, segment_count, totals ? totals + m : nullptr, mine.found);
-                mine.level = std::min(mine.level, reader.level);
+                readers[m].emplace_back(mine.scans[m], m, segment_count, totals ? totals + m : nullptr, mine.found);
             }
         }
-        if (limits.results && !limits.everything)
-            for (Search& mine : searches) mine.pool.deepen(ROUNDS[mine.level].depth * wanted);
-        read(readers, searches, limits, share, graph, beam, wanted);
+        read(readers, searches, limits, share, graph, beam);
         for (size_t q = 0; q < n; ++q) {
-            counts[first + q].level = static_cast<int64_t>(searches[q].level);
             searches[q].refine(k);
             searches[q].write(results, first + q, k);
         }

@@ -15,7 +15,7 @@ namespace logt {
 
 constexpr size_t CHUNK = 16;    // bytes of a code that are one unit of the layout: bit f of byte b is bit f * 16 + b
 constexpr size_t MAX_BITS = 8;  // per dimension
-constexpr size_t LEVELS = 3;    // of queries, by how unlike the collection they are: 0 if they are like it
+constexpr size_t MARGINS = 17;  // exponents from 0 to 1 for which margins are known
 
 struct Band {
     size_t start, size;  // dimensions, after the permutation
@@ -36,11 +36,9 @@ struct Codec {
     const float* book_scale;   // units + groups
     const float* list_weight;  // units + groups: list_weight * c + list_bias ranks lists, and groups of units
     const float* list_bias;
-    const float* unit_norm;    // units: of the memory vectors
     const int64_t* group_starts;  // groups + 1: the units of each group
     size_t compared;              // units of the best groups that are compared with a query, at least
-    float likeness[LEVELS - 1];   // the least cosine with a memory vector of queries of each level but the last
-    float nearness[LEVELS - 1];   // the same of the best score that the first round finds, in units of the query
+    const float* margins;  // (2, MARGINS): how far below the best list, and below the worst result, lists are read; or null
     size_t sign_count, low_count, sign_bytes, low_bytes;
 };
 
@@ -82,10 +80,10 @@ struct ListSegment {
     }
 };
 
-// How much a search reads: some lists and, round by round, further ones while the best results change (readers.hpp).
+// How much a search reads: lists that are near enough to the best one or, round by round, to the worst result (readers.hpp).
 struct ScanLimits {
-    double lists = 0;        // units^lists of the lists of a codec are decoded in the first round ...
-    size_t nprobe = 0;       // ... or so many, if not 0
+    double lists = 0;        // of a codec, a query like the collection decodes units^lists lists ...
+    size_t nprobe = 0;       // ... or each so many, if not 0
     size_t least = 0;        // and further ones until so many vectors are
     float code_reach = 0;    // deviations of the residual by which a vector may exceed the estimate of its code
     float sign_reach = 0;    // deviations of the residual by which it may exceed the estimate of its sign_bits
@@ -93,8 +91,8 @@ struct ScanLimits {
     size_t candidates = 0;   // kept for the refinement, at least
     size_t beam = 0;         // candidates whose neighbors in the graph are read too, if there is a graph
     bool everything = false;  // read all bits of all vectors
-    size_t results = 0;      // that must not change any more; 0: there is one round
-    double changes = 1;      // the fraction of them that may be new in the last round
+    double further = 0;      // as lists, for those that are read after the first round
+    size_t results = 0;      // the worst of so many tells which lists are read after the first round; 0: there is one round
 };
 
 // The vectors of one segment in the neighbor graph.
@@ -142,7 +140,7 @@ struct Results {
     float* keys;
 };
 struct Counts {
-    int64_t lists = 0, decoded = 0, signs = 0, low_bits = 0, level = 0;
+    int64_t lists = 0, decoded = 0, signs = 0, low_bits = 0;
 };
 
 struct ListTable {

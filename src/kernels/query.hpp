@@ -113,11 +113,9 @@ struct Query {
     Weights signs;       // of the sign bits alone
     Weights all_signs, low_bits;  // of all bits, in the same step
     std::optional<Weights> whole;  // of numbers of 8 bits, once they are needed
-    float norm = 0;        // of z
     float offset = 0;      // of all scores
     float deviation = 0;   // of q·residual, for a vector of factor 1
     float sign_error = 0;  // of the same once the signs are read
-    float unit = 1;        // of scores: |q - mean|^2, or |q| where scores are products
     bool one_bit = true;   // the signs are all there is
     bool uniform = true;   // all bands that are coded have as many bits: `signs` and `all_signs` have the same values
 
@@ -138,7 +136,6 @@ struct Query {
             rotate(&z[band.start], 1, codec.dim, band.size, codec.signs + band.start, codec.dim, codec.rounds, false);
         }
         weigh(codec);
-        unit = l2 ? -offset : norm / scale;
     }
 
     // The product with a memory vector. dot: of the weights of the book and its coordinates
@@ -159,7 +156,7 @@ struct Query {
         Buffer<float> of_book(codec.dim), of_sign(codec.sign_count), of_bit(codec.sign_count + codec.low_count);
         float book_most = 0, sign_most = 0, bit_most = 0;
         size_t bits = 0;
-        double all = 0, left = 0, square = 0;
+        double all = 0, left = 0;
         for (size_t b = 0; b < codec.bands; ++b) {
             const Band& band = codec.band[b];
             float energies[SUMS] = {}, mosts[SUMS] = {};
@@ -174,7 +171,6 @@ struct Query {
             book_most = std::max(book_most, most * std::fabs(band.book_deviation));
             const double variance = static_cast<double>(energy) * band.deviation * band.deviation;
             all += variance;
-            square += static_cast<double>(energy);
             left += variance * (band.bits ? SIGN_ERROR : 1);
             if (!band.bits) continue;
             one_bit &= band.bits == 1;
@@ -188,7 +184,6 @@ struct Query {
             sign_most = std::max(sign_most, most * std::fabs(sign));
             bit_most = std::max(bit_most, most * std::fabs(bit));
         }
-        norm = static_cast<float>(std::sqrt(square));
         deviation = static_cast<float>(std::sqrt(all));
         sign_error = static_cast<float>(std::sqrt(left));
         book = Weights(codec.book_bytes, 2, of_book.data, codec.dim, book_most);

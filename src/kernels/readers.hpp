@@ -26,37 +26,44 @@ inline float reach_of_list(size_t rank, size_t nprobe) {
     return FIRST - (FIRST - LAST) * std::sqrt(place);
 }
 
-// How far a query of some level reads. It has the level that its largest cosine with a memory vector tells, or the one that the best
-// score of its first round tells, if that is higher. The effort stands for a number of lists: the first round reads `start` of them, and `more`.
-// Each further round reads as many that there are `growth` times as many as before, until at most `changes` of the changes that
-// are allowed were in the last one. reach: times that of the limits; depth: times as many candidates as they say.
-struct Rounds {
-    double start, more, growth, changes;
-    float reach;
-    size_t depth;
-};
-constexpr Rounds ROUNDS[LEVELS] = {{0.3, 0, 3.5, 1, 1.0f, 1}, {0.8, 3, 3, 0.5, 1.2f, 2}, {0.8, 24, 3, 0, 1.5f, 4}};
+// Which lists a query reads. In the first round, those that are near enough to its best one. In further rounds, those that are near
+// enough to its worst result so far: few if there are near results, and many if there are none. Nearness is a number of deviations
+// of the query (Codec::margins). A round at most doubles the lists. Beyond MANY times as many as a query like the collection
+// reads, there is another round only while more than CHANGES of the results change. A query that reads many lists also keeps up to
+// DEPTH times as many candidates, and further rounds prune less.
+constexpr double MANY = 4, CHANGES = 0.02, DEPTH = 4;
+constexpr float FURTHER = 1.6f;  // times the reach of codes
 
-// How far the first round reads the lists of a codec: `nprobe` lists, and further ones until it has decoded `least` vectors and
-// found `enough`. rows, visible: vectors in lists. others: vectors that were found before.
+// How far one query reads the lists of a codec. lists: of a query like the collection, or of each if there are no margins. margin,
+// further: how far below the best list others are read, in the first round and in further ones; below: the same below the worst
+// result. least, enough: further lists are read until so many vectors are decoded, and found.
 struct Extent {
-    size_t nprobe;
+    size_t lists;
+    float margin, further, below;
     int64_t least, enough;
 };
-Extent extent_of(const Codec& codec, const ScanLimits& limits, size_t R, size_t rows, size_t visible, size_t others, size_t level) {
+// rows, visible: vectors in lists. others: vectors that were found before.
+Extent extent_of(const Codec& codec, const ScanLimits& limits, float deviation, size_t R, size_t rows, size_t visible, size_t others) {
     const double wider = static_cast<double>(rows) / static_cast<double>(std::max<size_t>(visible, 1));  // a filter hides some
-    const double units = static_cast<double>(codec.units), some = std::pow(units, limits.lists);
-    const double first = limits.results ? ROUNDS[level].start * some + ROUNDS[level].more : some;
-    const double lists = std::min(std::ceil((limits.nprobe ? static_cast<double>(limits.nprobe) : first) * wider), units);
-    return {limits.everything ? codec.units : static_cast<size_t>(lists),
-            static_cast<int64_t>(static_cast<double>(limits.least) * wider),
-            static_cast<int64_t>(std::min(R, others + visible))};
+    const double units = static_cast<double>(codec.units);
+    const double wanted = limits.nprobe ? static_cast<double>(limits.nprobe) : std::pow(units, limits.lists);
+    const double lists = limits.everything ? units : std::clamp(std::ceil(wanted * wider), 1.0, units);
+    Extent extent = {static_cast<size_t>(lists), -INF, -INF, -INF, static_cast<int64_t>(static_cast<double>(limits.least) * wider),
+                     static_cast<int64_t>(std::min(R, others + visible))};
+    if (!codec.margins || !limits.results || limits.everything) return extent;
+    const auto known = [&](const float* margins, double exponent) {
+        const double place = std::clamp(exponent, 0.0, 1.0) * (MARGINS - 1);
+        const size_t at = std::min(static_cast<size_t>(place), MARGINS - 2);
+        return deviation * (margins[at] + static_cast<float>(place - static_cast<double>(at)) * (margins[at + 1] - margins[at]));
+    };
+    extent.margin = known(codec.margins, limits.lists), extent.further = known(codec.margins, limits.further);
+    extent.below = known(codec.margins + MARGINS, limits.further);
+    return extent;
 }
 
-// The lists that most queries like the collection read.
+// About how many lists queries read that are like the collection, further rounds included.
 size_t usual_lists(const Codec& codec, const ScanLimits& limits, size_t rows, size_t visible) {
-    const double first = static_cast<double>(extent_of(codec, limits, 0, rows, visible, 0, 0).nprobe);
-    return std::min(codec.units, static_cast<size_t>(limits.results ? ROUNDS[0].growth * first : first));
+    return std::min(codec.units, 2 * extent_of(codec, limits, 0, 0, rows, visible, 0).lists);
 }
 
 // One query in the segments of one codec. totals: of this codec, or null if there are no other shards. found: visible vectors
@@ -68,11 +75,10 @@ struct ListReader {
     int64_t& found;
     std::optional<ListOrder> order;  // if there are lists
     size_t rows = 0, visible = 0;    // vectors in these, of all shards
-    size_t level = 0;                // of the query
-    Extent extent = {0, 0, 0};
-    size_t next = 0, until = 0;  // lists that were read, and that are in this round
+    Extent extent = {0, 0, 0, 0, 0, 0};
+    size_t next = 0, until = 0, target = 0;  // lists that were read, that are in this round, and that are near enough so far
     int64_t decoded = 0, before = 0;
-    float code_reach;
+    float code_reach, least_reach = 0;
 
     // Reads what is not in lists: small segments, and the rows that a filter chose.
     ListReader(Scan& scan, size_t number, size_t segment_count, const Totals* totals, int64_t& found)
@@ -87,40 +93,50 @@ struct ListReader {
         }
         scan.finish();
         if (totals) rows = totals->all_rows, visible = totals->all_visible, found += totals->scanned;
-        if (!rows) return;
-        order.emplace(scan.codec, scan.query, usual_lists(scan.codec, scan.limits, rows, visible), scan.complete);
-        const float likeness = order->likeness();
-        while (level + 1 < LEVELS && !(likeness >= scan.codec.likeness[level])) ++level;
+        if (rows) order.emplace(scan.codec, scan.query, usual_lists(scan.codec, scan.limits, rows, visible), scan.complete);
     }
 
-    // Before the first round of a query of some level.
-    void start(size_t of_query) {
+    // Before the first round.
+    void start() {
         if (!order) return;
-        level = of_query;
-        code_reach *= ROUNDS[level].reach;
-        scan.sign_reach *= ROUNDS[level].reach;
-        if (level + 1 == LEVELS) order->use_all(0);
         const size_t others = totals ? static_cast<size_t>(found) : scan.pool.list.size();
-        extent = extent_of(scan.codec, scan.limits, scan.pool.wanted, rows, visible, others, level);
+        extent = extent_of(scan.codec, scan.limits, scan.query.deviation, scan.pool.wanted, rows, visible, others);
         before = scan.counts.decoded;
-        until = extent.nprobe;
+        until = adapts() ? lists_above(order->score(0) - extent.margin, scan.codec.units) : extent.lists;
+        if (adapts()) target = lists_above(order->score(0) - extent.further, scan.codec.units);
+        least_reach = FURTHER * static_cast<float>((depth() - 1) / (DEPTH - 1));
     }
-    // After a round that has shown that the query is of a higher level.
-    void rise(size_t to) {
-        if (!order) return;
-        const float wider = ROUNDS[to].reach / ROUNDS[level].reach;
-        code_reach *= wider;
-        scan.sign_reach *= wider;
-        level = to;
-        if (level + 1 == LEVELS) order->use_all(next);
-        extent = extent_of(scan.codec, scan.limits, scan.pool.wanted, rows, visible, 0, level);
+    // Before another round; whether there is one. worst: the score of the worst result. changed: whether results changed in the last
+    // round.
+    bool go_on(float worst, bool changed) {
+        if (!order || !adapts() || next == scan.codec.units) return false;
+        const bool many = static_cast<double>(next) > MANY * usual();
+        if (many && !changed) return false;
+        if (many) order->use_all(next);
+        const size_t twice = std::min(scan.codec.units, 2 * next + 1);
+        const size_t near = lists_above(order->score(0) - extent.further, scan.codec.units);
+        const size_t far = lists_above(worst - scan.query.offset - extent.below, scan.codec.units);
+        target = std::max(near, far);
+        until = std::min(far, std::max(near, twice));
+        if (changed) until = std::max(until, std::min(near, twice));
+        return until > next;
     }
-    bool can_go_on() const { return order && next < scan.codec.units; }
-    // Before another round.
-    void go_on() {
-        if (!can_go_on()) return;
-        const size_t grown = static_cast<size_t>(std::ceil(static_cast<double>(next) * ROUNDS[level].growth));
-        until = std::min(scan.codec.units, std::max(grown, extent.nprobe));
+    // How many times as many candidates are kept as for a query that wants the usual number of lists.
+    double depth() const {
+        if (!adapts()) return 1;
+        const double lists = static_cast<double>(std::max(until, target)), all = static_cast<double>(scan.codec.units), more = lists - usual();
+        return std::clamp(std::max(lists / (2 * usual()), DEPTH * more / std::max(all - usual(), 1.0)), 1.0, DEPTH);
+    }
+
+    // Whether the query itself tells which lists are read.
+    bool adapts() const { return extent.margin > -INF; }
+    // The lists that a query like the collection reads.
+    double usual() const { return std::pow(static_cast<double>(scan.codec.units), scan.limits.further); }
+    // Where those of the lists from `next` to `most` end that have at least this score.
+    size_t lists_above(float score, size_t most) {
+        size_t n = next;
+        while (n < most && !(order->score(n) < score)) ++n;
+        return n;
     }
 
     // The parts of a list: one per segment.
@@ -142,7 +158,8 @@ struct ListReader {
         return unit;
     }
     float reach_of(size_t u) const {
-        return code_reach * (scan.limits.everything ? 1 : reach_of_list(u, until));
+        if (scan.limits.everything) return code_reach;
+        return code_reach * (scan.pool.round ? FURTHER : std::max(least_reach, reach_of_list(u, until)));
     }
     void read(size_t u) {
         const size_t unit = take(u);

@@ -120,16 +120,8 @@ class ListOrder {
         return alone < codec.units * codec.book_bytes ? near : 0;
     }
 
-    // The largest cosine of the query and a memory vector.
-    float likeness() const {
-        float most = -INF;
-        const auto use = [&](size_t j) { most = std::max(most, query_.c[j] / codec_.unit_norm[j]); };
-        if (near_)
-            for (uint64_t pair : lists_) use(Best::row(pair));
-        else
-            for (size_t j = 0; j < codec_.units; ++j) use(j);
-        return most / query_.norm;
-    }
+    // The score of the n-th list.
+    float score(size_t n) { return score_of(unit(n)); }
     // Sorts all lists from `first` on: those of the best groups need not be the best for a query that is unlike the collection.
     void use_all(size_t first) {
         if (!near_) return;

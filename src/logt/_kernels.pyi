@@ -81,8 +81,8 @@ class ScanLimits:
         candidates: int,
         beam: int,
         everything: bool,
+        further: float = 0.0,
         results: int = 0,
-        changes: float = 1.0,
     ) -> None: ...
 
 class SegmentArrays:
@@ -124,11 +124,9 @@ class ListSearcher:
         book_scale: Array,
         list_weight: Array,
         list_bias: Array,
-        unit_norm: Array,
         group_starts: Array,
         compared: int,
-        likeness: Array,
-        nearness: Array,
+        margins: Array,
         sign_bytes: int,
         low_bytes: int,
     ) -> int: ...
@@ -158,7 +156,7 @@ class ListSearcher:
         limits: ScanLimits,
         scores: Array,
         ids: Array,
-    ) -> tuple[int, int] | None: ...
+    ) -> int | None: ...
     def scores(self, segment: int, q: Array, l2: bool, begin: int, out: Array) -> None: ...
 
 def rank(scores: Array, id: Array, order: Array) -> None: ...

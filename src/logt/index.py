@@ -27,9 +27,9 @@ from logt.lists.calibration import (
     calibrate_graph,
     calibrate_kind,
     measure_efforts,
-    sample_vectors,
 )
 from logt.lists.method import Sketched
+from logt.lists.sampling import sample_vectors
 from logt.metrics import check_queries, check_vectors
 from logt.results import ItemResult, RangeResult, Report, SearchResult
 from logt.storage.changes import Change

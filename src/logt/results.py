@@ -23,24 +23,21 @@ class SearchResult(_Ranking):
     or inner products (larger is better), or squared L2 distances (smaller is better). If there are fewer than k
     results, they are padded with the id -1 (None if ids are strings) and the score -inf (+inf for distances).
 
-    effort: the effort that each query took, (nq,), or a number for a single query; a search in one round with this
-    effort, from 0 to 1, reads as many inverted lists. unlike: 0 if a query is like the vectors of the collection, 1
-    if it is less like them than 90 % of these vectors, or if its first results are further away than those of 97 % of
-    them, and 2 if one of these holds for 99 %; the search then continues longer.
-    Both are None if they are not known: for the paper's methods, for shards, on a GPU, and by item.
+    effort: how many inverted lists each query read, (nq,), or a number for a single query, as the effort, from 0 to
+    1, at which a query like the collection reads that many. It is high for queries that are unlike the collection.
+    None if it is not known: for the paper's methods, for shards, on a GPU, and by item.
     """
 
     effort: Any = None
-    unlike: Any = None
 
-    def with_reads(self, effort: Any, unlike: Any) -> Self:
-        """Set what each query took, and return the result."""
-        self.effort, self.unlike = effort, unlike
+    def with_effort(self, effort: Any) -> Self:
+        """Set the effort that each query took, and return the result."""
+        self.effort = effort
         return self
 
     def with_ids(self, to_user_ids: Callable[[Ids], Array]) -> SearchResult:
         """Return the result with the ids that users see."""
-        return SearchResult(self.scores, to_user_ids(self.ids)).with_reads(self.effort, self.unlike)
+        return SearchResult(self.scores, to_user_ids(self.ids)).with_effort(self.effort)
 
     @property
     def counts(self) -> Any:

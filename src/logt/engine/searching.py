@@ -64,13 +64,14 @@ class Searched:
             first = self.find(used, check_k(params.expand, self.vectors, "expand"), limits)
             used = expand_queries(self.reconstruct, used, *first, params.alpha)
 
-        reads: list[Any] = [None, None]
+        effort: Any = None
 
         def ranked(Q: Floats, k: int) -> tuple[Floats, Ids]:
+            nonlocal effort
             width = diffusion.results(k) if diffusion else max(k, CANDIDATES) if function else k
             found = self.find(Q, width, limits)
             scores, ids = found
-            reads[:] = found.effort, found.unlike
+            effort = found.effort
             if function is not None:
                 scores, ids = rescore(function, Q, (scores, ids), self.to_user_ids, self.metric)
             if diffusion is not None:
@@ -81,15 +82,15 @@ class Searched:
             scores, ids = ranked(used, k)
         else:
             scores, ids = best_of_items(ranked, used, k, items, self.vectors, worst_score(self.metric))
-            reads = [None, None]  # some items took several searches
+            effort = None  # some items took several searches
         if valid is not None or ids.shape[1] < k:
             scores, ids = pad_results(scores, ids, len(queries), valid, k, worst_score(self.metric))
-        if valid is not None and reads[0] is not None:
-            reads = [_spread(part, valid) for part in reads]
+        if valid is not None and effort is not None:
+            effort = _spread(effort, valid)
         if np.ndim(given) == 1 and len(matrix) == 1:
             scores, ids = scores[0], ids[0]
-            reads = [None if part is None else part[0] for part in reads]
-        return SearchResult(scores, ids).with_reads(*reads)
+            effort = None if effort is None else effort[0]
+        return SearchResult(scores, ids).with_effort(effort)
 
 
 def _spread(values: Array, valid: Mask) -> Array:

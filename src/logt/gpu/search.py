@@ -24,14 +24,16 @@ from logt.gpu.device import Device
 from logt.gpu.host import ROWS
 from logt.gpu.lists import DeviceLists, bytes_needed
 from logt.lists.calibration import measure_curve
-from logt.lists.inverted_lists import LEVELS, CandidateDepths, Probe, ScanLimits
+from logt.lists.inverted_lists import CandidateDepths, Probe, ScanLimits
 from logt.lists.segment import ListSegment, by_codec
 from logt.lists.shards import Candidates
 
 FEW = 64
 """Up to so many queries, lists are not gathered: each query has its own, and nothing waits for the device."""
 
-_MORE_LISTS = 2  # times as many lists, for each level of a query that is unlike the collection: there are no rounds
+_LEVELS = 3  # of queries, by how unlike the collection they are (Measured.likeness)
+_MORE_LISTS = 2  # times as many lists, for each level: there are no rounds
+_SURE, _SURE_LISTS = 0.95, 0.35  # searches for this recall read M**0.35 of M lists, or more
 _QUERIES_MEASURED = {True: 128, False: 16}  # on a GPU, and by the reference implementation
 _QUERIES = 32  # that one task of a scan compares (scan.cu)
 _ONE_TILES, _FEW_TILES, _TILES = 4, 16, 64  # tiles of vectors of a task: few queries have few tasks
@@ -130,7 +132,7 @@ class Plan:
             return cls(wanted, True, (), 0, 0, 0, lists.positions, lists.positions)
         wider = rows / max(visible, 1)  # a filter hides vectors of each list
         usual, more = limits.nprobe or units**limits.lists, _MORE_LISTS if limits.results else 1
-        width = tuple(int(min(math.ceil(usual * more**level * wider), units)) for level in range(LEVELS))
+        width = tuple(int(min(math.ceil(usual * more**level * wider), units)) for level in range(_LEVELS))
         least, enough = int(limits.least * wider), max(0, min(wanted, visible + others) - others)
         widest = min(max(*width, lists.lists_with(max(least, enough))), units)
         average = lists.positions * min(1.0, (width[0] + width[1] / 8 + 1) / len(lists.rows))
@@ -189,7 +191,9 @@ class DeviceSearcher:
             with self._measuring:
                 if self._curves is None:
                     self.measure()
-        return probe.limits(k, depths=self.depths, curves=self._curves or [])
+        limits = probe.limits(k, depths=self.depths, curves=self._curves or [])
+        sure = probe.effort is None and probe.recall >= _SURE
+        return limits._replace(lists=max(limits.lists, _SURE_LISTS)) if sure else limits
 
     def measure(self, Q: Floats | None = None) -> None:
         """Measure the recall of searches by effort, with queries Q or vectors of the segments."""

@@ -15,7 +15,8 @@ from logt._internal.types import Array, Floats, Ids
 from logt.graph.stored_graph import StoredGraph
 from logt.lists.codec import Codec
 from logt.lists.inverted_lists import CandidateDepths, Probe
-from logt.lists.measured import NEAR
+from logt.lists.margins import ListGaps, best_margins
+from logt.lists.sampling import sample_queries, sample_vectors
 from logt.lists.search import ListSearcher
 from logt.lists.segment import ListSegment, by_codec
 from logt.lists.shards import Candidates
@@ -28,7 +29,6 @@ _MANY_VECTORS = 2_000_000  # of more, half of the queries are searched for
 _FEW_QUERIES = 32  # are enough where each has many results
 _ENOUGH = 0.998  # recall: more effort is not measured, searches for more read everything
 _UNLIKE = 0.1, 0.01  # of the vectors of a collection are as unlike it as queries of the second and the third level
-_FAR = 0.03, 0.01  # of them have a nearest vector so far away
 _REACHES = 1.0, 1.3, 1.7, 2.2  # of codes: with which the fewest vectors are read for a recall of _REACHED
 _REACHED, _REACH_EFFORTS = 0.97, (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 _SIGNS = 512  # dimensions whose signs take as long to read as a code
@@ -66,14 +66,15 @@ def measure_efforts(
 ) -> list[EffortPoint]:
     """Search for Q at each effort, and compare with a full read; unless `every`, up to one that is nearly as good.
 
-    own: ids of Q, if these are vectors of the segments; they do not count. graph: the neighbor graph. share: that of
+    own: ids of Q, if these are vectors of the segments, which do not count; -1 for other queries: the recall is the
+    lower one of both. graph: the neighbor graph. share: that of
     all vectors which the segments have; they have as much of the results, of the candidates and of what is scanned.
     full: what reads everything, on another device. like: the kind of Q.
     """
     if graph is None:
         searcher = ListSearcher(segments, like=like)
     else:  # a query that is in the graph would start from its own neighbors
-        hidden = np.empty(0, np.int64) if own is None else own
+        hidden = np.empty(0, np.int64) if own is None else own[own >= 0]
         visible = [segment.live & ~np.isin(segment.ids, hidden) for segment in segments]
         searcher = ListSearcher(segments, visible, graph=graph.remove(hidden), like=like)
     return _measure(searcher, full or searcher, Q, own, workers, share, every=every, linked=graph is not None)
@@ -140,7 +141,7 @@ class _Comparison:
     def search(self, effort: float, k: int) -> tuple[float, float, float]:
         """Return (recall of k results, seconds per query, vectors whose codes are decoded)."""
         here = max(1, round(self._share * k))
-        limits = Probe(effort).limits(k, depths=self._searcher.depths, linked=self._linked)
+        limits = Probe(effort).limits(k, depths=self._searcher.depths, graph=() if self._linked else None)
         candidates = max(here + 1, round(self._share * limits.candidates))
         limits = limits._replace(least=round(self._share * limits.least), candidates=candidates)
         start = time.perf_counter()
@@ -310,17 +311,22 @@ def _measured(
         return codec
     vectors = 0
     if Q is None:
-        Q, own = sample_vectors(segments, _QUERIES, rng)
+        Q, own = sample_queries(segments, _QUERIES, rng)
         vectors = round(sum(segment.count for segment in segments) / share)
     found = read_all(segments, Q, own, workers, full)
-    likeness, nearness = _likeness(segments, Q, own=own is not None), _nearness(segments, Q, found)
-    codec = _with(codec, vectors=vectors, likeness=likeness, nearness=nearness)
+    usual = slice(None) if own is None else slice(np.count_nonzero(own >= 0))
+    codec = _with(codec, vectors=vectors, likeness=_likeness(segments, Q[usual], own=own is not None))
+    if not flat:
+        gaps = ListGaps.measure(segments, Q, found, max(1, round(share * RecallCurve.KS[0])))
+        codec = _with(codec, margins=best_margins(gaps, np.full(len(Q), False) if own is None else own >= 0))
     if codec.refine:
-        depths = measure_depths(found, share)._replace(reach=codec.measured.depths.reach)
+        nearest = Candidates(found.keys[usual], found.scores[usual], found.ids[usual])
+        depths = measure_depths(nearest, share)._replace(reach=codec.measured.depths.reach)
         codec = _with(codec, depths=depths)
         if own is not None and not flat:
             same = [replace(s, codec=codec) for s in segments]
-            codec = _with(codec, depths=depths._replace(reach=_best_reach(same, Q, own, found, workers)))
+            reach = _best_reach(same, Q[usual], own[usual], nearest, workers)
+            codec = _with(codec, depths=depths._replace(reach=reach))
     if flat or own is None:  # everything is scanned at any effort; or the queries are measured in all segments
         return codec
     measured_now = [replace(s, codec=codec) for s in segments]
@@ -343,19 +349,6 @@ def _likeness(segments: Sequence[ListSegment], Q: Floats, *, own: bool) -> tuple
         sizes += 0 if segment.flat else np.diff(segment.starts)
     cosines = codec.cosines(Q, distances=distances, without_own=sizes if own else None)
     some, few = np.quantile(cosines, _UNLIKE).tolist()
-    return some, few
-
-
-def _nearness(segments: Sequence[ListSegment], Q: Floats, found: Candidates) -> tuple[float, float]:
-    """Return the least scores, in units of the query, that the best results of most and of nearly all of Q have."""
-    centred = Q - segments[0].codec.mean if _by_distance(segments) else Q
-    squares = np.square(centred, dtype=np.float64).sum(axis=1)
-    units = squares if _by_distance(segments) else np.sqrt(squares)
-    best = found.scores.max(axis=1, initial=-np.inf)
-    known = (units > 0) & np.isfinite(best)
-    if not known.any():
-        return NEAR, NEAR
-    some, few = np.quantile(best[known] / units[known], _FAR).tolist()
     return some, few
 
 
@@ -382,25 +375,14 @@ def _as_curve(points: Sequence[EffortPoint]) -> RecallCurve:
     return RecallCurve(np.maximum.accumulate(recall, axis=1))
 
 
-def sample_vectors(segments: Sequence[ListSegment], count: int, rng: np.random.Generator) -> tuple[Floats, Ids]:
-    """Return (vectors as they are kept, their ids) of at most `count` random live rows."""
-    rows = [np.flatnonzero(segment.live) for segment in segments]
-    total = sum(map(len, rows))
-    chosen = np.sort(rng.choice(total, min(count, total), replace=False))
-    starts = np.cumsum([0, *map(len, rows)])
-    parts = [
-        live[chosen[(chosen >= start) & (chosen < start + len(live))] - start]
-        for live, start in zip(rows, starts[:-1], strict=True)
-    ]
-    vectors = [segment.reconstruct(part) for segment, part in zip(segments, parts, strict=True) if len(part)]
-    ids = [segment.ids[part] for segment, part in zip(segments, parts, strict=True) if len(part)]
-    return np.concatenate(vectors), np.concatenate(ids)
-
-
 def _overlap(found: Ids, full: Ids, own: Ids, k: int) -> float:
-    """Return the fraction of the first k ids of `full`, without own ones, that are among the first k of `found`."""
+    """Return the fraction of the first k ids of `full`, without own ones, that are among the first k of `found`.
+
+    own: the id of each query, -1 if it is not a vector of the collection; if only some are, the lower one of both.
+    """
     shares = []
     for a, b, mine in zip(found.tolist(), full.tolist(), own.tolist(), strict=True):
         wanted = [i for i in b if i != mine][:k]
         shares.append(len(set(wanted) & set([i for i in a if i != mine][:k])) / max(len(wanted), 1))
-    return float(np.mean(shares))
+    recall, usual = np.array(shares), own >= 0
+    return min(float(recall[mine].mean()) for mine in (usual, ~usual) if mine.any())

@@ -14,8 +14,8 @@ from logt._internal.recall_curve import RecallCurve
 from logt._internal.types import Array, Floats, Ids
 from logt._internal.validation import check_array, check_count, check_effort, check_fields, check_fraction, check_int
 
-LEVELS = 3
-"""Of queries, by how unlike the collection they are: 0 if they are like it (readers.hpp)."""
+MARGINS = 17
+"""Exponents p from 0 to 1 for which margins are known: where a query like the collection reads M**p of M lists."""
 
 MIN_SCANNED = 4096
 """Vectors whose codes are decoded at least, at effort 1; at less effort, times its square."""
@@ -24,22 +24,19 @@ _BEAM = 480  # more than results, at effort 1
 _FEW = 0.25  # effort on the graph up to which the beam is no larger than the results
 _USUAL_K = 10  # results
 _UNKNOWN = 0.7  # effort without a curve
-_CHANGES = 0.2  # of the results that may be new in the last round
-_SURE = 0.95  # recall: searches for it start and go on as below at any effort; queries may be unlike the collection
-_SURE_CHANGES = 0.1  # as _CHANGES
-_SURE_LISTS = {False: 0.35, True: 0.25}  # the least `ScanLimits.lists`, without and with a neighbor graph
+_SURE, _SURE_LISTS = 0.95, 0.25  # searches for this recall have at least this p: queries may be unlike the collection
 _MANY = 1 << 62  # as good as infinite
 
 
 class ScanLimits(NamedTuple):
     """How much of the lists a search reads (lists.hpp, readers.hpp).
 
-    lists: M**lists of M lists are decoded, or more. nprobe: or so many, if not 0. least: and further ones until so
-    many vectors are. code_reach, sign_reach: deviations of the residual by which a vector may exceed the estimate of
-    its code, or of its signs. walk_reach: as code_reach, for neighbors in the graph. candidates: kept until all is
-    read, at least. beam: candidates whose neighbors in the graph are read too, if there is a graph. everything: read
-    all bits of all vectors. results: further lists are decoded while so many of the best change; 0 for none. changes:
-    the fraction of them that may be new in the last round.
+    lists: M**lists of M lists are decoded for a query like the collection. nprobe: or so many for each, if not 0.
+    least: and further ones until so many vectors are. code_reach, sign_reach: deviations of the residual by which a
+    vector may exceed the estimate of its code, or of its signs. walk_reach: as code_reach, for neighbors in the
+    graph. candidates: kept until all is read, at least. beam: candidates whose neighbors in the graph are read too,
+    if there is a graph. everything: read all bits of all vectors. further: as lists, for those that are decoded in
+    further rounds because they are near enough to the worst of `results` results; there is one round if that is 0.
     """
 
     lists: float
@@ -51,8 +48,8 @@ class ScanLimits(NamedTuple):
     candidates: int
     beam: int
     everything: bool
+    further: float = 0.0
     results: int = 0
-    changes: float = 1.0
 
 
 class CandidateDepths(NamedTuple):
@@ -98,28 +95,28 @@ class CandidateDepths(NamedTuple):
 class Probe:
     """How much a search reads, by one number: effort, from 0 to 1.
 
-    A search decodes the codes of the M**p lists with the highest scores, of all M, where p = effort**(2/3): one at
-    effort 0. It begins with 0.3 · M**p of them, and goes on in rounds of 3.5 times as many in all, until at most
-    max(0.2, 1 − 8 · effort) of the results were found in the last round. If the effort follows from a recall of at
-    least 0.95, as by default, p is at least 0.35, 0.25 with a neighbor graph, and at most 0.1 of the results may be
-    new. A query that is less like
-    the memory vectors than 90 % of the collection's own vectors, or than 99 %, begins with 0.8 · M**p + 3 or + 24
-    lists, goes on in rounds of 3 times as many, until half as many or none of the results are new, and reads more of
-    each vector (readers.hpp). A search reads the residual of vectors that can still be among the results: whose
-    estimate is too low by at most max(3.6, 6.1 · p − 0.85) · reach deviations (CandidateDepths); 1.6 times as many in
-    the first list of a round, 0.85 times as many in the last. With a neighbor graph it decodes fewer lists,
-    M**(0.8 · effort + 0.2 · effort⁸), and goes on to the neighbors of the best candidates, and to theirs, until those
-    of the `beam` best are known. With r = max(k, 10), the beam is r · (0.4 + 2.4 · effort) up to effort 0.25, and
-    r + 480 · e² from there, where e goes from 0 to 1; of more in proportion, where some vectors of the graph were
-    removed. It reads the residual of a vector in a list whose estimate is too low by at most 3.5 − e + 0.8 · effort⁸
-    deviations, and of a neighbor by 4.6 − 2.4 · e + 1.8 · effort⁸; for more results than 10, with a smaller e: the
-    fewer candidates there are for each result, the nearer are results to the last candidate.
+    For a query like the collection, a search decodes the codes of about M**p of all M lists, where p = effort**(2/3):
+    of one at effort 0. Which lists it decodes depends on the query: in the first round, those that score at most a
+    margin less than the best one; in further rounds, those that score at most a margin less than the worst result so
+    far. The margins were measured for each p (Measured). So a query that is unlike the collection, whose results are
+    far away, reads more lists. It keeps up to 4 times as many candidates, and reads more of each vector
+    (readers.hpp). A search reads the residual of vectors that can still be among the results: whose estimate is too
+    low by at most max(3.6, 6.1 · p − 0.85) · reach deviations (CandidateDepths); 1.6 times as many in the first list
+    and in further rounds, 0.85 times as many in the last list of the first round. With a neighbor graph, p is 0.8 ·
+    effort + 0.2 · effort⁸ in the first round. If the effort follows from a recall of at least 0.95, as by default, p
+    is at least 0.25, and at least half that of a search without the graph where there is one. After each round, a
+    search goes on to the neighbors of the best candidates, and to theirs, until those of the `beam` best are known.
+    With r = max(k, 10), the beam is r · (0.4 + 2.4 · effort) up to effort 0.25, and r + 480 · e² from there, where e
+    goes from 0 to 1; of more in proportion, where some vectors of the graph were removed. It reads the residual of a
+    vector in a list whose estimate is too low by at most 3.5 − e + 0.8 · effort⁸ deviations, and of a neighbor by 4.6
+    − 2.4 · e + 1.8 · effort⁸; for more results than 10, with a smaller e: the fewer candidates there are for each
+    result, the nearer are results to the last candidate.
 
     effort: 1 reads everything. None uses the effort that finds the fraction `recall` of what a full read finds, by
-    the measured curve of the collection. nprobe: the number of lists, the same for all queries, without rounds.
-    recall_at: `recall` is that of at most this many of the best results, so that by default the effort does not grow
-    with k beyond that. beam: the number of candidates whose neighbors are compared too, instead of the one above; 0
-    leaves the graph out. like: the name of a kind of queries that the collection was tuned with.
+    the measured curve of the collection. nprobe: the number of lists, the same for all queries. recall_at: `recall`
+    is that of at most this many of the best results, so that by default the effort does not grow with k beyond that.
+    beam: the number of candidates whose neighbors are compared too, instead of the one above; 0 leaves the graph out.
+    like: the name of a kind of queries that the collection was tuned with.
     """
 
     effort: float | None = None
@@ -139,14 +136,19 @@ class Probe:
         return max((curve.effort(self.recall, min(k, self.recall_at)) for curve in curves), default=_UNKNOWN)
 
     def limits(
-        self, k: int, *, depths: CandidateDepths | None, curves: Sequence[RecallCurve] = (), linked: bool = False
+        self,
+        k: int,
+        *,
+        depths: CandidateDepths | None,
+        curves: Sequence[RecallCurve] = (),
+        graph: Sequence[RecallCurve] | None = None,
     ) -> ScanLimits:
         """Return how a search for k results reads the lists.
 
-        depths: of the codecs that the search uses, None without a refinement. curves: theirs. linked: there is a
-        neighbor graph.
+        depths: of the codecs that the search uses, None without a refinement. curves: theirs. graph: the curves of
+        searches on the neighbor graph, None if there is none.
         """
-        effort = self.effort_for(k, curves)
+        effort, linked = self.effort_for(k, graph or curves), graph is not None
         results = max(k, _USUAL_K)  # the curves do not know how hard fewer are to find
         above = max(0, (effort - _FEW) / (1 - _FEW))
         usual = round(results * min(1, 0.4 + 0.6 * effort / _FEW) + _BEAM * above**2)
@@ -155,10 +157,11 @@ class Probe:
         spare = min(above, math.sqrt(more * _USUAL_K / _BEAM))  # equal, for the usual k and beam
         last = effort**8  # what only the last results need
         wider = 1.0 if depths is None else depths.reach
-        sure = self.effort is None and self.recall >= _SURE
-        lists = _exponent(effort, linked=linked)
-        if sure:
-            lists = max(lists, _SURE_LISTS[linked])
+        others = self.effort_for(k, curves)  # without the graph
+        lists, further = _exponent(effort, linked=linked), _exponent(others, linked=False)
+        if self.effort is None and self.recall >= _SURE:
+            further = max(further, _SURE_LISTS)
+            lists = max(lists, further / 2 if linked else further)
         return ScanLimits(
             lists=lists,
             nprobe=min(self.nprobe or 0, _MANY),
@@ -166,21 +169,24 @@ class Probe:
             code_reach=3.5 - spare + 0.8 * last if linked else wider * max(3.6, 6.1 * lists - 0.85),
             sign_reach=1.8 - 0.8 * spare + 0.8 * last if linked else 2.0,
             walk_reach=4.6 - 2.4 * spare + 1.8 * last,
-            candidates=k + k // 2 if depths is None else depths.candidates(k, effort),
+            candidates=k + k // 2 if depths is None else depths.candidates(k, max(effort, others)),
             beam=min(beam, _MANY) if linked else 0,
             everything=effort == 1 and self.nprobe is None,
+            further=further,
             results=0 if self.nprobe else max(_USUAL_K, min(k, self.recall_at)),
-            changes=_SURE_CHANGES if sure else max(_CHANGES, 1 - 8 * effort),
         )
 
 
 def _exponent(effort: Any, *, linked: bool) -> Any:
-    """Return p: a search at some effort reads M**p of M lists."""
+    """Return p: a query like the collection reads M**p of M lists at some effort, in the first round if linked."""
     return 0.8 * effort + 0.2 * effort**8 if linked else effort ** (2 / 3)
 
 
 def efforts_of_lists(units: Sequence[int], *, linked: bool) -> Floats:
-    """Return the effort at which a search reads 0, 1, ... of the lists of some codecs, which have so many units."""
+    """Return the effort at which a query like the collection reads 0, 1, ... of the lists of some codecs.
+
+    units: those of each codec.
+    """
     total = sum(units)
     if total <= len(units):  # what is not in lists is read at any effort
         return np.ones(total + 1, np.float32)

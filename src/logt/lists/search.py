@@ -140,7 +140,7 @@ class ListSearcher:
         return [kind.linked for kind in kinds if kind.linked and kind.neighbors == graph.k]
 
     def efforts(self, *, linked: bool) -> Floats:
-        """Return the effort at which a search reads 0, 1, ... lists, if it does so in one round."""
+        """Return the effort at which a query like the collection reads 0, 1, ... lists."""
         known = self._efforts.get(linked)
         if known is None:
             known = self._efforts[linked] = efforts_of_lists([c.units for c in self._listed.values()], linked=linked)
@@ -162,7 +162,7 @@ class ListSearcher:
         """Return (keys if they are wanted, scores, ids, counts)."""
         scores, ids = np.empty((len(Q), k), np.float32), np.empty((len(Q), k), np.int64)
         keys = np.empty((len(Q) if keyed else 0, k), np.float32)
-        counts = np.zeros((len(Q), 5), np.int64)
+        counts = np.zeros((len(Q), 4), np.int64)
         compiled = _kernels.ScanLimits(*limits)
 
         def fill(rows: slice) -> None:
@@ -188,13 +188,12 @@ class ListSearcher:
         def search(q: Floats) -> SearchResult | None:
             shape = (*q.shape[:-1], k)
             scores, ids = np.empty(shape, np.float32), np.empty(shape, np.int64)
-            read = search_one(q, *checks, distances, compiled, scores, ids)
-            if read is None:
+            lists = search_one(q, *checks, distances, compiled, scores, ids)
+            if lists is None:
                 return None
-            lists, level = read
-            if q.ndim == 1:
-                return SearchResult(scores, ids).with_reads(efforts[lists], level)
-            return SearchResult(scores, ids).with_reads(efforts[lists : lists + 1], np.array([level]))
+            return SearchResult(scores, ids).with_effort(
+                efforts[lists] if q.ndim == 1 else efforts[lists : lists + 1]
+            )
 
         return search
 
@@ -258,7 +257,7 @@ class ListSearch:
         limits = searcher.limits(probe, k)
         scores, ids, counts = searcher.search(Q, k, limits, workers)
         efforts = searcher.efforts(linked=limits.beam > 0)
-        return SearchResult(user_scores(scores, self.metric), ids).with_reads(efforts[counts[:, 0]], counts[:, 4])
+        return SearchResult(user_scores(scores, self.metric), ids).with_effort(efforts[counts[:, 0]])
 
     def prepare(self, k: int, probe: Probe) -> PreparedSearch | None:
         """Return the search for k results of one query."""
@@ -297,7 +296,7 @@ def search_limits(
         linked = None
     if curves and not linked and probe.effort is None and probe.beam is None:
         linked = None  # how far a search on the graph must go for a recall was not measured
-    return probe.limits(k, depths=depths, curves=linked or curves, linked=linked is not None)
+    return probe.limits(k, depths=depths, curves=curves, graph=linked)
 
 
 def user_scores(scores: Floats, metric: Metric) -> Floats:
