@@ -172,7 +172,8 @@ void bind_lists(nb::module_& m) {
     m.def("rotate", rotate, "X"_arr, "signs"_arr, "start"_a, "size"_a, "back"_a, Free());
     nb::class_<logt::ScanLimits>(m, "ScanLimits")
         .def(nb::init<double, size_t, size_t, float, float, float, size_t, size_t, bool, double, size_t>(), "lists"_a, "nprobe"_a,
-             "least"_a, "code_reach"_a, "sign_reach"_a, "walk_reach"_a, "candidates"_a, "beam"_a, "everything"_a, "further"_a = 0.0, "results"_a = 0);
+             "least"_a, "code_reach"_a, "sign_reach"_a, "walk_reach"_a, "candidates"_a, "beam"_a, "everything"_a,
+             "further"_a = 0.0, "results"_a = 0);
     nb::class_<SegmentArrays>(m, "SegmentArrays")
         .def(nb::init<In<int64_t, 1>, Any, In<int8_t, 2>, In<float, 1>, In<float, 1>, In<float, 1>, In<uint8_t, 2>,
                       In<uint8_t, 2>, In<int8_t, 2>, In<float, 1>, In<uint32_t, 1>, In<int64_t, 1>>(),

@@ -36,7 +36,7 @@ struct Search {
     Vector<Scan> scans = {};        // by codec
     std::optional<Walk> walk = {};  // once it has started
     int64_t found = 0;
-    size_t least = pool.wanted;  // candidates
+    size_t usual_depth = pool.wanted;
     bool done = false;
 
     // Whether there is another round of reading lists. readers: by codec, of each query. share: that of all vectors which are searched
@@ -55,7 +55,7 @@ struct Search {
         }
         return more;
     }
-    void deepen(double times) { pool.deepen(static_cast<size_t>(times * static_cast<double>(least))); }
+    void deepen(double times) { pool.deepen(static_cast<size_t>(times * static_cast<double>(usual_depth))); }
     void walk_on(const Graph& graph, size_t beam) {
         if (!walk) {
             pool.widen(beam);

@@ -28,10 +28,10 @@ inline float reach_of_list(size_t rank, size_t nprobe) {
 
 // Which lists a query reads. In the first round, those that are near enough to its best one. In further rounds, those that are near
 // enough to its worst result so far: few if there are near results, and many if there are none. Nearness is a number of deviations
-// of the query (Codec::margins). A round at most doubles the lists. Beyond MANY times as many as a query like the collection
+// of the query (Codec::margins). A round at most doubles the lists. Beyond MOST times as many as a query like the collection
 // reads, there is another round only while more than CHANGES of the results change. A query that reads many lists also keeps up to
 // DEPTH times as many candidates, and further rounds prune less.
-constexpr double MANY = 4, CHANGES = 0.02, DEPTH = 4;
+constexpr double MOST = 4, CHANGES = 0.02, DEPTH = 4;
 constexpr float FURTHER = 1.6f;  // times the reach of codes
 
 // How far one query reads the lists of a codec. lists: of a query like the collection, or of each if there are no margins. margin,
@@ -110,7 +110,7 @@ struct ListReader {
     // round.
     bool go_on(float worst, bool changed) {
         if (!order || !adapts() || next == scan.codec.units) return false;
-        const bool many = static_cast<double>(next) > MANY * usual();
+        const bool many = static_cast<double>(next) > MOST * usual();
         if (many && !changed) return false;
         if (many) order->use_all(next);
         const size_t twice = std::min(scan.codec.units, 2 * next + 1);

@@ -24,7 +24,7 @@ from logt.gpu.device import Device
 from logt.gpu.host import ROWS
 from logt.gpu.lists import DeviceLists, bytes_needed
 from logt.lists.calibration import measure_curve
-from logt.lists.inverted_lists import CandidateDepths, Probe, ScanLimits
+from logt.lists.inverted_lists import SURE, CandidateDepths, Probe, ScanLimits
 from logt.lists.segment import ListSegment, by_codec
 from logt.lists.shards import Candidates
 
@@ -33,7 +33,7 @@ FEW = 64
 
 _LEVELS = 3  # of queries, by how unlike the collection they are (Measured.likeness)
 _MORE_LISTS = 2  # times as many lists, for each level: there are no rounds
-_SURE, _SURE_LISTS = 0.95, 0.35  # searches for this recall read M**0.35 of M lists, or more
+_SURE_LISTS = 0.35  # searches for the recall SURE read M**0.35 of M lists, or more
 _QUERIES_MEASURED = {True: 128, False: 16}  # on a GPU, and by the reference implementation
 _QUERIES = 32  # that one task of a scan compares (scan.cu)
 _ONE_TILES, _FEW_TILES, _TILES = 4, 16, 64  # tiles of vectors of a task: few queries have few tasks
@@ -192,7 +192,7 @@ class DeviceSearcher:
                 if self._curves is None:
                     self.measure()
         limits = probe.limits(k, depths=self.depths, curves=self._curves or [])
-        sure = probe.effort is None and probe.recall >= _SURE
+        sure = probe.effort is None and probe.recall >= SURE
         return limits._replace(lists=max(limits.lists, _SURE_LISTS)) if sure else limits
 
     def measure(self, Q: Floats | None = None) -> None:

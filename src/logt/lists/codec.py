@@ -318,19 +318,6 @@ class Codec:
         best_of_all: Floats = cosines.max(axis=1)
         return best_of_all
 
-    def list_scores(self, X: Floats, *, distances: bool) -> tuple[Floats, Floats, Floats]:
-        """Return, for each row of X, (the scores that rank its lists, what they lack of scores, its deviation).
-
-        The deviation is that of its products with residuals, for a vector of factor 1.
-        """
-        centred = X - self.mean
-        offset = -np.square(centred).sum(axis=1) if distances else X @ self.mean
-        Z = self.bands.rotate(2 * centred if distances else X)
-        bias = self.list_bias[: self.units] if distances else np.float32(0)
-        scores: Floats = Z @ (self.memory_vectors * self.list_weight[: self.units, None]).T + bias
-        variance = np.square(Z) @ self.bands.per_dim(np.square(self.bands.deviation))
-        return scores, offset[:, None], np.sqrt(np.maximum(variance, _TINY))[:, None]
-
     # ------------------------------------------------------------------------------------------------- storage
 
     @property

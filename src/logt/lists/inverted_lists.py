@@ -17,6 +17,9 @@ from logt._internal.validation import check_array, check_count, check_effort, ch
 MARGINS = 17
 """Exponents p from 0 to 1 for which margins are known: where a query like the collection reads M**p of M lists."""
 
+SURE = 0.95
+"""Searches for this recall, or more, read a least number of lists: queries may be unlike the collection."""
+
 MIN_SCANNED = 4096
 """Vectors whose codes are decoded at least, at effort 1; at less effort, times its square."""
 
@@ -24,7 +27,7 @@ _BEAM = 480  # more than results, at effort 1
 _FEW = 0.25  # effort on the graph up to which the beam is no larger than the results
 _USUAL_K = 10  # results
 _UNKNOWN = 0.7  # effort without a curve
-_SURE, _SURE_LISTS = 0.95, 0.25  # searches for this recall have at least this p: queries may be unlike the collection
+_SURE_LISTS = 0.25  # the least p of searches for the recall SURE
 _MANY = 1 << 62  # as good as infinite
 
 
@@ -159,7 +162,7 @@ class Probe:
         wider = 1.0 if depths is None else depths.reach
         others = self.effort_for(k, curves)  # without the graph
         lists, further = _exponent(effort, linked=linked), _exponent(others, linked=False)
-        if self.effort is None and self.recall >= _SURE:
+        if self.effort is None and self.recall >= SURE:
             further = max(further, _SURE_LISTS)
             lists = max(lists, further / 2 if linked else further)
         return ScanLimits(

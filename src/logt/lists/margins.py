@@ -8,10 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from logt._internal.types import Array, Floats, Ids
+from logt.lists.codec import Codec
 from logt.lists.inverted_lists import MARGINS
 from logt.lists.segment import ListSegment
 from logt.lists.shards import Candidates
 
+_TINY = np.float32(1e-30)
 _STEPS = 64  # pairs of margins that are tried, along each axis
 _WIDER = 1e-4  # recall that the largest margins are worth: they grow with the lists also where all is found
 
@@ -32,7 +34,7 @@ class ListGaps:
     def measure(cls, segments: Sequence[ListSegment], Q: Floats, found: Candidates, k: int) -> ListGaps:
         """Return the gaps of queries Q to the segments of one codec, with the k best of what a full read found."""
         codec = segments[0].codec
-        scores, offset, deviation = codec.list_scores(Q, distances=any(len(segment.bias) for segment in segments))
+        scores, offset, deviation = list_scores(codec, Q, distances=any(len(segment.bias) for segment in segments))
         best = scores.max(axis=1, keepdims=True)
         keys = -np.sort(-found.keys, axis=1)[:, :k]
         known = np.isfinite(keys)
@@ -69,6 +71,20 @@ class ListGaps:
         low = (self.results - self.worst).ravel()[:, None] > below
         missed: Array = far.astype(np.float32).T @ low.astype(np.float32) / max(len(far), 1)
         return 1 - missed
+
+
+def list_scores(codec: Codec, Q: Floats, *, distances: bool) -> tuple[Floats, Floats, Floats]:
+    """Return, for each row of Q, (the scores that rank its lists, what they lack of scores, its deviation).
+
+    The deviation is that of its products with residuals, for a vector of factor 1.
+    """
+    centred = Q - codec.mean
+    offset = -np.square(centred).sum(axis=1) if distances else Q @ codec.mean
+    Z = codec.bands.rotate(2 * centred if distances else Q)
+    bias = codec.list_bias[: codec.units] if distances else np.float32(0)
+    scores: Floats = Z @ (codec.memory_vectors * codec.list_weight[: codec.units, None]).T + bias
+    variance = np.square(Z) @ codec.bands.per_dim(np.square(codec.bands.deviation))
+    return scores, offset[:, None], np.sqrt(np.maximum(variance, _TINY))[:, None]
 
 
 def best_margins(gaps: ListGaps, own: Array) -> Floats:
