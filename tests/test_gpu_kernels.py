@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+
 import numpy as np
 import pytest
 from device_testing import DEVICE, DIM, clusters, on_gpu
@@ -12,6 +14,8 @@ from logt.gpu.device import Device
 from logt.gpu.host import HostKernels, decode_tiles
 from logt.gpu.lists import DeviceLists, Layout
 from logt.gpu.pursuit import DevicePursuit
+from logt.gpu.search import DeviceQueries, Plan
+from logt.lists.margins import list_scores
 
 # ----------------------------------------------------------------------------------------------------------- layout
 
@@ -50,7 +54,6 @@ def test_codes_of_the_device_hold_the_same_bits(dim):
         (900_000, 64, "ties"),
         (3000, 10, "nan"),
         (3000, 40, "half"),
-        (3000, 40, "weights"),
     ],
 )
 def test_best(size, k, kind):
@@ -63,12 +66,8 @@ def test_best(size, k, kind):
     first = np.arange(rows) * size
     last = first + size
     last[3] -= size // 2
-    more = {"weight": np.ones(size, np.float32), "bias": np.ones(size, np.float32)} if kind == "weights" else {}
-    if kind == "weights":
-        last[3] += size // 2
-    expected = HostKernels().best(values, first, last, k, **more)
-    arrays = map(device.put, (values, first, last))
-    found = device.get(device.kernels.best(*arrays, k, **{name: device.put(a) for name, a in more.items()}))
+    expected = HostKernels().best(values, first, last, k)
+    found = device.get(device.kernels.best(*map(device.put, (values, first, last)), k))
     np.testing.assert_array_equal(found, expected)
 
 
@@ -78,6 +77,98 @@ def test_products(count):
     device, rng = Device(DEVICE), np.random.default_rng(0)
     A, B = (rng.standard_normal((n, 70)).astype(np.float32) for n in (count, 333))
     np.testing.assert_allclose(device.get(device.kernels.multiply(*map(device.put, (A, B)))), A @ B.T, atol=1e-4)
+
+
+def some_queries(device: Device, count: int) -> tuple[DeviceLists, DeviceQueries]:
+    """Return lists and vectors in none, and queries, one of which is not valid."""
+    index = built(clusters(6000, DIM, 1), measure=False)
+    index.add(clusters(300, DIM, 2))
+    index.remove(np.arange(0, 6000, 7))
+    searcher = index.to(device.name)._copy.searcher
+    (lists,) = searcher.parts
+    Q = clusters(count, DIM, 3)
+    Q[count // 2] = np.nan if count > 1 else Q[0]
+    return lists, searcher._queries(lists, device.put(Q), ranked=True)
+
+
+def plan_of(margin: float, width: int, least: int, enough: int) -> Plan:
+    return Plan(10, False, margin, width, least, enough, 1, 1.0, 1)
+
+
+PLANS = {
+    "nearest": plan_of(0.0, 1, 0, 0),
+    "margin": plan_of(2.5, 1, 0, 0),
+    "width": plan_of(-1.0, 5, 0, 0),
+    "least": plan_of(-1.0, 1, 900, 0),
+    "enough": plan_of(1.0, 1, 0, 700),
+    "everything": plan_of(1.0, 1, 0, 10**6),
+    "far": plan_of(1e9, 1, 0, 0),
+}
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_lists_near_the_best_one_are_read(plan):
+    lists, queries = some_queries(Device("cpu"), 9)
+    limit, totals = HostKernels().near_lists(lists, queries, plan, 4)
+    bounds = HostKernels().sum_totals(totals, queries.wrong.copy(), 10**6, 10**9)
+    read, *_, query = HostKernels().plan(lists, queries, limit, bounds, 4, int(bounds[0, -1]))
+    Q = clusters(9, DIM, 3)
+    scores, _, deviation = list_scores(lists.codec, Q / np.linalg.norm(Q, axis=1, keepdims=True), distances=True)
+    for q in range(9):
+        mine = set(read[query == q].tolist())
+        if queries.wrong[q]:
+            assert not mine
+            continue
+        order = np.argsort(-scores[q])
+        few = next(
+            (
+                n
+                for n in range(plan.width, len(order) + 1)
+                if lists.rows[order[:n]].sum() >= plan.least and lists.visible[order[:n]].sum() >= plan.enough
+            ),
+            len(order),
+        )
+        near = scores[q] >= scores[q].max() - plan.margin * deviation[q] if plan.margin >= 0 else []
+        expected = {*order[:few].tolist(), *np.flatnonzero(near).tolist(), lists.codec.units}
+        assert mine == expected
+
+
+def test_a_batch_that_reads_too_much_reads_nothing():
+    totals, wrong = np.array([[2, 3], [64, 80], [2, 3]]), np.zeros(2, bool)
+    before = HostKernels().sum_totals(totals, wrong, 5, 144)
+    assert before.tolist() == [[0, 2, 5], [0, 64, 144], [0, 2, 5]]
+    assert not wrong.any()
+    for most, capacity in ((4, 144), (5, 143)):
+        marked = wrong.copy()
+        assert not HostKernels().sum_totals(totals, marked, most, capacity).any()
+        assert marked.all()
+
+
+@on_gpu
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+@pytest.mark.parametrize("count", [1, 9, 300, 3000])
+def test_choice_of_lists(count, plan):
+    device = Device(DEVICE)
+    lists, queries = some_queries(device, count)
+    reference, _ = some_queries(Device("cpu"), count)
+    on_host = replace(queries, **{f.name: device.get(getattr(queries, f.name)) for f in fields(queries)})
+    limit, totals = device.kernels.near_lists(lists, queries, plan, 4)
+    expected_limit, expected = HostKernels().near_lists(reference, on_host, plan, 4)
+    np.testing.assert_array_equal(device.get(totals), expected)
+    most = int(expected[0].sum())
+    for space, capacity in ((most + 7, 10**9), (most - 1, 10**9), (most, int(expected[1].sum()) - 1)):
+        wrong, marked = queries.wrong.copy(), on_host.wrong.copy()
+        before = device.kernels.sum_totals(totals, wrong, space, capacity)
+        expected_before = HostKernels().sum_totals(expected, marked, space, capacity)
+        np.testing.assert_array_equal(device.get(before), expected_before)
+        np.testing.assert_array_equal(device.get(wrong), marked)
+        found = device.kernels.plan(lists, queries, limit, before, 4, space)
+        planned = HostKernels().plan(reference, on_host, expected_limit, expected_before, 4, space)
+        used = int(expected_before[0, -1])
+        for name, mine, theirs in zip(("list", "tile", "tiles", "place"), found, planned, strict=False):
+            np.testing.assert_array_equal(device.get(mine)[:used], theirs[:used], err_msg=name)
+        np.testing.assert_array_equal(device.get(found[4]), planned[4], err_msg="tasks")
+        np.testing.assert_array_equal(device.get(found[5])[:used], planned[5][:used], err_msg="query")
 
 
 @on_gpu

@@ -94,14 +94,14 @@ def test_without_margins_or_further_rounds_all_queries_read_as_many_lists(index,
 
 def gaps_of(index, queries):
     Q, own = queries
-    found = read_all(index._snapshot.segments, Q, own, SERIAL)
+    found = read_all(ListSearcher(index._snapshot.segments), Q, own, SERIAL)
     return ListGaps.measure(index._snapshot.segments, Q, found, K)
 
 
 def test_gaps_are_those_of_the_lists_and_the_results(index, queries):
     Q, own = queries
     (segment,) = index._snapshot.segments
-    gaps, found = gaps_of(index, queries), read_all([segment], Q, own, SERIAL)
+    gaps, found = gaps_of(index, queries), read_all(ListSearcher([segment]), Q, own, SERIAL)
     scores, offset, deviation = list_scores(segment.codec, Q, distances=index.metric != "ip")
     for q in (0, 40, 70):
         best = np.argsort(-found.scores[q], kind="stable")[:K]

@@ -19,7 +19,6 @@ from logt.lists.search import user_scores
 from logt.metrics import worst_score
 
 _MOST = 1 << 26  # scores that a search keeps space for
-_SPARE = 4  # times as many as queries read on average
 _PARTS = 8  # codecs: CuPy joins more arrays through memory that it uses again
 
 
@@ -32,11 +31,7 @@ def can_capture(
     if k > MOST or len(parts) > _PARTS:
         return False
     plans, most = [Plan.of(part, limits, k) for part in parts], _capacity(searcher)
-    return all(
-        max(p.wanted, p.widest) <= MOST
-        and count * (p.longest if p.everything else min(p.longest, _SPARE * p.usual)) <= most
-        for p in plans
-    )
+    return all(p.wanted <= MOST and count * p.longest <= most for p in plans)
 
 
 def _capacity(searcher: DeviceSearcher) -> int:

@@ -17,7 +17,7 @@ FEW = 64
 
 _LONG = 1 << 15  # values of one range that one block reads, if there are few ranges; longer ones are divided
 _LONGEST = 1 << 19  # the same if the range may be much shorter
-_FEW_THREADS, _THREADS = 1024, 256  # of a block of `best`, for few ranges or many
+_FEW_THREADS, _THREADS = 1024, 256  # of a block that has one of few queries, or of many
 _HIDDEN = 64  # tiles of a warp of `hide`
 _SPREADING = 512  # threads of a block of `spread`, and the rows that it sorts in shared memory
 _PLACES = 4096
@@ -29,29 +29,20 @@ class CudaKernels:
 
     # --------------------------------------------------------------------------------------------- vectors.cu
 
-    def best(
-        self,
-        values: Any,
-        first: Any,
-        last: Any,
-        k: int,
-        longest: int | None = None,
-        weight: Any = None,
-        bias: Any = None,
-    ) -> Any:
+    def best(self, values: Any, first: Any, last: Any, k: int, longest: int | None = None) -> Any:
         """Return where the k largest values of each range are: see `HostKernels.best`."""
         rows = len(first)
         out = cupy.empty((rows, k), cupy.int64)
         if not rows or not k:
             return out
         if k > MOST:
-            return _sorted(values, first, last, k, weight, bias)
+            return _sorted(values, first, last, k)
         few = rows <= _processors()
-        if few and weight is None and (longest or int((last - first).max())) > (_LONGEST if longest else _LONG):
+        if few and (longest or int((last - first).max())) > (_LONGEST if longest else _LONG):
             return self._divided(values, first, last, k, longest or int((last - first).max()))
         halves = np.int32(values.dtype == cupy.float16)
-        arguments = (values, halves, _pointer(weight), _pointer(bias), first, last, np.int32(k), out)
-        _kernel("best")((rows,), (_FEW_THREADS if few else _THREADS,), arguments)
+        threads = _FEW_THREADS if few else _THREADS
+        _kernel("best")((rows,), (threads,), (values, halves, first, last, np.int32(k), out))
         return out
 
     def _divided(self, values: Any, first: Any, last: Any, k: int, longest: int) -> Any:
@@ -136,31 +127,37 @@ class CudaKernels:
 
     # ------------------------------------------------------------------------------------------------ scan.cu
 
-    def levels(self, lists: Any, whole: Any, products: Any) -> Any:
-        """Return how unlike the collection queries are: see host.py."""
-        out = cupy.empty(len(whole), cupy.int8)
-        numbers = np.int64(products.shape[1]), lists.unit_norm, whole, np.int64(whole.shape[1])
-        if len(out):
-            _kernel("levels")(
-                (len(out),), (256,), (products, *numbers, *map(np.float32, lists.codec.measured.likeness), out)
-            )
+    def near_lists(self, lists: Any, queries: Any, plan: Any, task_tiles: int) -> tuple[Any, Any]:
+        """Return (the least rank of the lists that queries read, how many these are): see host.py."""
+        count = len(queries)
+        limit, totals = cupy.empty(count, cupy.uint32), cupy.empty((3, count), cupy.int64)
+        ranks = queries.products, np.int64(lists.codec.units), lists.weight_of, lists.bias_of
+        deviation = queries.whole, np.int64(queries.whole.shape[1]), lists.variance, np.float32(plan.margin)
+        numbers = *map(np.int64, (plan.width, plan.least, plan.enough)), np.int32(lists.rows[-1] > 0)
+        known = lists.tiles, *lists.counts, np.int32(task_tiles), queries.wrong
+        if count:
+            _kernel("near_lists")((count,), _of_lists(count), (*ranks, *deviation, *numbers, *known, limit, totals))
+        return limit, totals
+
+    def sum_totals(self, totals: Any, wrong: Any, most: int, capacity: int) -> Any:
+        """Return the totals of all queries before each, and of all: see host.py."""
+        count = totals.shape[1]
+        out = cupy.empty((3, count + 1), cupy.int64)
+        limits = map(np.int64, (count, most, capacity))
+        _kernel("sum_totals")((1,), (1024,), (totals, *limits, wrong, out))
         return out
 
-    def plan(
-        self, lists: Any, chosen: Any, queries: Any, plan: Any, task_tiles: int, capacity: int
-    ) -> tuple[Any, ...]:
-        """Return the lists that few queries read, and the groups of their scan: see host.py."""
-        count, others = len(chosen), int(lists.rows[-1] > 0)
-        pairs = count * (plan.widest + others)
-        list_, tile, tiles = (cupy.empty(pairs, cupy.int64) for _ in range(3))
-        place, first_task = (cupy.empty(pairs + 1, cupy.int64) for _ in range(2))
-        query, limits = cupy.empty(pairs, cupy.int32), cupy.empty((2, count), cupy.int64)
-        numbers = np.int64(lists.codec.units), *map(np.int32, (count, plan.widest, *plan.width)), queries.level
-        more = np.int64(plan.least), np.int64(plan.enough), np.int32(others)
-        known = (lists.tile, lists.tiles, *lists.counts, np.int32(task_tiles), np.int64(capacity), queries.wrong)
-        out = (list_, tile, tiles, place, first_task, query, limits[0], limits[1])
-        _kernel("plan")((1,), (1024,), (chosen, *numbers, *more, *known, *out))
-        return list_.reshape(count, -1), *out[1:]
+    def plan(self, lists: Any, queries: Any, limit: Any, before: Any, task_tiles: int, most: int) -> tuple[Any, ...]:
+        """Return the lists that queries read, query by query: see host.py."""
+        count = len(queries)
+        out = tuple(cupy.empty(most, cupy.int64) for _ in range(4))
+        first_task, query = cupy.empty(most + 1, cupy.int64), cupy.empty(most, cupy.int32)
+        ranks = queries.products, np.int64(lists.codec.units), lists.weight_of, lists.bias_of
+        known = limit, before, np.int32(lists.rows[-1] > 0), lists.tile, lists.tiles, np.int32(task_tiles)
+        if count:
+            arguments = (*ranks, *known, np.int64(most), *out, first_task, query)
+            _kernel("plan")((count,), _of_lists(count), arguments)
+        return (*out, first_task, query)
 
     def scan(self, lists: Any, queries: Any, groups: Any, out: Any) -> None:
         """Write the scores of all pairs of groups: see `gpu.search.Groups`."""
@@ -191,10 +188,9 @@ class CudaKernels:
         """Return (estimates, scores with the refinement, ids) of what was written to `out` at some places."""
         estimates, scores = cupy.empty(at.shape, cupy.float32), cupy.empty(at.shape, cupy.float32)
         ids = cupy.empty(at.shape, cupy.int64)
-        columns = 0 if reading.lists is None else reading.lists.shape[1]
         stride = 0 if lists.refinement is None else lists.refinement.shape[1]
         arguments = (
-            *(at, np.int64(at.size), np.int32(at.shape[1]), out, reading.place, np.int32(columns)),
+            *(at, np.int64(at.size), np.int32(at.shape[1]), out, reading.place, _pointer(reading.begin)),
             *(_pointer(reading.lists), lists.tile, np.int64(lists.positions), _pointer(lists.refinement)),
             *(_pointer(lists.refinement_scale), _pointer(lists.stretch), np.int64(stride)),
             *(queries.whole, np.int64(queries.whole.shape[1]), lists.ids, estimates, scores, ids),
@@ -242,17 +238,21 @@ def _free_bytes() -> int:
     return int(cupy.cuda.runtime.memGetInfo()[0]) + int(cupy.get_default_memory_pool().free_bytes())
 
 
+def _of_lists(count: int) -> tuple[int]:
+    """Return the threads of a block that ranks the lists of one of some queries."""
+    return (_FEW_THREADS if count <= _processors() else _THREADS,)
+
+
 def _pointer(array: Any) -> Any:
     """Return an array as a pointer, which is null without one."""
     return np.uint64(0 if array is None else array.data.ptr)
 
 
-def _sorted(values: Any, first: Any, last: Any, k: int, weight: Any, bias: Any) -> Any:
+def _sorted(values: Any, first: Any, last: Any, k: int) -> Any:
     """As `CudaKernels.best`, by sorting all values of each range."""
     out = cupy.full((len(first), k), -1, cupy.int64)
     for row, (a, b) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
-        part = values[a:b] if weight is None else values[a:b] * weight + bias
-        part = cupy.where(cupy.isnan(part), -cupy.inf, part).astype(cupy.float64)
+        part = cupy.where(cupy.isnan(values[a:b]), -cupy.inf, values[a:b]).astype(cupy.float64)
         order = cupy.lexsort(cupy.stack([cupy.arange(b - a, dtype=cupy.float64), -part]))[:k]
         out[row, : len(order)] = a + order
     return out

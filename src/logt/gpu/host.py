@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,25 +26,14 @@ class HostKernels:
 
     # --------------------------------------------------------------------------------------------- vectors.cu
 
-    def best(
-        self,
-        values: Floats,
-        first: Ids,
-        last: Ids,
-        k: int,
-        longest: int | None = None,
-        weight: Floats | None = None,
-        bias: Floats | None = None,
-    ) -> Ids:
+    def best(self, values: Floats, first: Ids, last: Ids, k: int, longest: int | None = None) -> Ids:
         """Return where the k largest values of each range are, best first, equal ones by place; -1 for none.
 
-        longest: the most values of a range, if known. weight, bias: value i of a range counts as value · weight[i] +
-        bias[i].
+        longest: about how many values a range has at most, if known.
         """
         out = np.full((len(first), k), -1, np.int64)
         for row, (a, b) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
-            part = values[a:b] if weight is None or bias is None else values[a:b] * weight + bias
-            part = np.where(np.isnan(part), -np.inf, part)
+            part = np.where(np.isnan(values[a:b]), -np.inf, values[a:b])
             order = np.argsort(-part, kind="stable")[:k]
             out[row, : len(order)] = a + order
         return out
@@ -125,41 +115,61 @@ class HostKernels:
 
     # ------------------------------------------------------------------------------------------------ scan.cu
 
-    def levels(self, lists: Any, whole: Floats, products: Floats) -> Array:
-        """Return how many bounds of the codec's likeness are above the largest cosine with a memory vector."""
-        norms = np.maximum(np.linalg.norm(whole, axis=1), np.float32(1e-30))
-        cosine = (products / lists.unit_norm).max(axis=1) / norms
-        below = ~(cosine[:, None] >= np.array(lists.codec.measured.likeness, np.float32))
-        return np.asarray(below.sum(axis=1), np.int8)
+    def near_lists(self, lists: Any, queries: Any, plan: Any, task_tiles: int) -> tuple[Array, Ids]:
+        """Return (the least score of the lists that each query reads, how many lists, positions and tasks these are).
+
+        They are those near enough to the best one (Plan), and further ones until they are, and hold, enough. What is
+        in no list is always read, but by no query that is not valid.
+        """
+        needed = np.array([plan.width, plan.least, plan.enough])
+        own = lists.rows[:-1], lists.visible[:-1]
+        limit, totals = np.full(len(queries), np.inf, np.float32), np.zeros((3, len(queries)), np.int64)
+        scores = _list_scores(lists, queries.products)
+        for q in np.flatnonzero(~queries.wrong):
+            deviation = np.sqrt(np.square(queries.whole[q]) @ lists.variance)
+            order = np.argsort(-scores[q], kind="stable")
+            before = np.cumsum([np.ones(len(order), np.int64), *(part[order] for part in own)], axis=1)
+            held = (before >= needed[:, None]).all(axis=0)
+            limit[q] = scores[q, order[np.argmax(held) if held.any() else -1]]
+            if plan.margin >= 0:
+                limit[q] = min(limit[q], scores[q].max() - np.float32(plan.margin) * deviation)
+            tiles = lists.tiles[np.append(scores[q] >= limit[q], lists.rows[-1] > 0)]
+            totals[:, q] = len(tiles), tiles.sum() * ROWS, (-(-tiles // task_tiles)).sum()
+        return limit, totals
+
+    def sum_totals(self, totals: Ids, wrong: Mask, most: int, capacity: int) -> Ids:
+        """Return the totals of all queries before each, and of all.
+
+        If they read more than `most` lists or `capacity` positions, nothing is read, and all queries are marked as
+        wrong.
+        """
+        before = np.pad(np.cumsum(totals, axis=1), ((0, 0), (1, 0)))
+        if before[0, -1] > most or before[1, -1] > capacity:
+            before[:], wrong[:] = 0, True
+        return before
 
     def plan(
-        self, lists: Any, chosen: Ids, queries: Any, plan: Any, task_tiles: int, capacity: int
+        self, lists: Any, queries: Any, limit: Array, before: Ids, task_tiles: int, most: int
     ) -> tuple[Array, ...]:
-        """Return the lists that few queries read, and the groups of their scan: see `gpu.search`.
+        """Return the lists that queries read, query by query.
 
-        chosen: where the best lists of each query are in the scores of all, best first. The lists, and of each the
-        first tile, the tiles, the place and the number of tasks before it, and the query; then where the scores of
-        each query start and end. If they have more than `capacity` positions, nothing is read, and all queries are
-        marked as wrong.
+        Of each its number, the first tile, the tiles, where its scores are written, the number of tasks before it,
+        and the query. most: lists that there is space for.
         """
-        count, units, others = len(chosen), lists.codec.units, int(lists.rows[-1] > 0)
-        list_ = np.full((count, plan.widest + others), units, np.int64)
-        for q in range(count):
-            read = seen = 0
-            for j, unit in enumerate((chosen[q] - q * units).tolist()):
-                kept = j < plan.width[queries.level[q]] or read < plan.least or seen < plan.enough
-                list_[q, j] = unit if kept else -1
-                read, seen = read + int(lists.rows[unit]), seen + int(lists.visible[unit])
-        flat = list_.ravel()
-        tiles = np.where(flat >= 0, lists.tiles[flat], 0)
-        place = np.concatenate([[0], np.cumsum(tiles * ROWS)])
-        first_task = np.concatenate([[0], np.cumsum(-(-tiles // task_tiles))])
-        query = np.repeat(np.arange(count, dtype=np.int32), list_.shape[1])
-        if place[-1] > capacity:
-            tiles, place, first_task = (np.zeros_like(part) for part in (tiles, place, first_task))
-            queries.wrong[:] = True
-        limits = place[:: list_.shape[1]]
-        return list_, lists.tile[flat], tiles, place, first_task, query, limits[:-1], limits[1:]
+        scores = _list_scores(lists, queries.products)
+        out = [np.zeros(most, np.int64) for _ in range(4)]
+        first_task, query = np.full(most + 1, before[2, -1]), np.zeros(most, np.int32)
+        for q, (a, b) in enumerate(pairwise(before[0].tolist())):
+            if a == b:
+                continue
+            unit = np.flatnonzero(np.append(scores[q] >= limit[q], lists.rows[-1] > 0))
+            tiles = lists.tiles[unit]
+            tasks = -(-tiles // task_tiles)
+            place = before[1, q] + ROWS * (np.cumsum(tiles) - tiles)
+            for array, values in zip(out, (unit, lists.tile[unit], tiles, place), strict=True):
+                array[a:b] = values
+            first_task[a:b], query[a:b] = before[2, q] + np.cumsum(tasks) - tasks, q
+        return (*out, first_task, query)
 
     def scan(self, lists: Any, queries: Any, groups: Any, out: Floats) -> None:
         """Write the scores of all pairs of groups: see `gpu.search.Groups`."""
@@ -196,13 +206,15 @@ class HostKernels:
 
     def collect(self, lists: Any, queries: Any, reading: Any, at: Ids, out: Floats) -> tuple[Floats, Floats, Ids]:
         """Return (estimates, scores with the refinement, ids) of what was written to `out` at some places."""
-        estimates = np.where(at >= 0, out[at], np.float32(-np.inf))
+        estimates = np.append(out, np.float32(-np.inf))[at]  # which is at -1
         known = estimates > -np.inf
         if reading.lists is None:
             position = at % lists.positions
+        elif not len(reading.lists):
+            position = at
         else:
-            pair = np.maximum(np.searchsorted(reading.place[:-1], at, side="right") - 1, 0)
-            position = lists.tile[reading.lists.ravel()[pair]] * ROWS + at - reading.place[pair]
+            pair = np.maximum(np.searchsorted(reading.place[: reading.begin[-1]], at, side="right") - 1, 0)
+            position = lists.tile[reading.lists[pair]] * ROWS + at - reading.place[pair]
         position = np.where(known, position, 0)
         scores = estimates.copy()
         if lists.refinement is not None:
@@ -238,6 +250,12 @@ class HostKernels:
             found[query, : count - len(inside)] = near[others]
             value[query, : count - len(inside)] = np.where(near[others] >= 0, f[others], 0)
         return gained, found, value
+
+
+def _list_scores(lists: Any, products: Floats) -> Floats:
+    """Return the scores by which lists are ranked."""
+    scores: Floats = products * lists.weight_of + lists.bias_of
+    return scores
 
 
 def decode_tiles(codes: Array, layout: Any) -> Floats:

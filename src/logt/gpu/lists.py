@@ -105,8 +105,8 @@ class DeviceLists:
     bias: added to scores, -inf where there is no vector, or one that is not found. stretch: of scores, or None.
     refinement, refinement_scale: None if they are not kept. ids: -1 where there is no vector. tile, tiles: of each
     list, the last of which holds vectors that are in none. rows, visible: vectors of each list, and those that are
-    found; the same on the host. Y, unit_norm: the memory vectors, and their norms. rotation: of queries. weight_of,
-    bias_of: rank the lists.
+    found; the same on the host. Y: the memory vectors. rotation: of queries. weight_of, bias_of: rank the lists.
+    variance: of the coordinates of residuals, for vectors of factor 1.
     """
 
     device: Device
@@ -128,34 +128,15 @@ class DeviceLists:
     Y: Any
     rotation: Any
     mean: Any
-    unit_norm: Any
     weight_of: Any
     bias_of: Any
+    variance: Any
     stretch: Any = None
 
     @property
     def positions(self) -> int:
         """The number of positions."""
         return len(self.ids)
-
-    def lists_with(self, vectors: int) -> int:
-        """Return a number of lists of which any have so many vectors, found or not, if they have."""
-        return int(np.searchsorted(self._shortest, vectors)) + 1 if vectors else 0
-
-    def most_positions(self, width: int) -> int:
-        """Return the positions of the `width` longest lists, and of what is in no list."""
-        return int(self._longest[width]) + -(-int(self.rows[-1]) // ROWS) * ROWS
-
-    @cached_property
-    def _longest(self) -> Array:
-        """The positions of the longest lists, by their number."""
-        tiles = np.sort(-(-self.rows[:-1] // ROWS))[::-1] * ROWS
-        return np.concatenate([[0], np.cumsum(tiles)])
-
-    @cached_property
-    def _shortest(self) -> Array:
-        """The vectors of the shortest lists that can be found, by their number."""
-        return np.cumsum(np.sort(np.minimum(self.rows[:-1], self.visible[:-1])))
 
     @cached_property
     def counts(self) -> tuple[Any, Any]:
@@ -199,9 +180,9 @@ class DeviceLists:
             Y=Y,
             rotation=device.put(rotation_of(codec)),
             mean=device.put(codec.mean),
-            unit_norm=device.put(codec.unit_norm),
             weight_of=device.put(codec.list_weight[: codec.units]),
             bias_of=device.put(bias_of),
+            variance=device.put(codec.bands.per_dim(np.square(codec.bands.deviation)).astype(np.float32)),
         )
         for number, segment in enumerate(segments):
             lists._copy(segment, _places(listed[number], starts[number]))
@@ -258,7 +239,7 @@ class DeviceLists:
         if int(visible.sum()) * narrow <= int(self.rows.sum()):
             return self.chosen(self.device.xp.flatnonzero(bias > _NONE))
         masked = replace(self, bias=bias, visible=visible)
-        masked.__dict__.update(counts=(self.counts[0], counts), _longest=self._longest)  # known, and not sorted again
+        masked.__dict__.update(counts=(self.counts[0], counts))  # known
         return masked
 
     def chosen(self, position: Any) -> DeviceLists:

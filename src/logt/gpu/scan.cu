@@ -8,100 +8,167 @@ constexpr int FETCHED = BITS <= 4 ? 2 : 1;  // blocks of dimensions that are fet
 
 // ------------------------------------------------------------------------------------------------------------ plan
 
-__device__ i64 warp_sum_before(i64 value, i64& total) {
-    const int lane = threadIdx.x % LANES;
-    i64 sum = value;
-    for (int d = 1; d < LANES; d *= 2) {
-        const i64 other = __shfl_up_sync(~0u, sum, d);
-        if (lane >= d) sum += other;
-    }
-    total = __shfl_sync(~0u, sum, LANES - 1);
-    return sum - value;
+// The score by which lists are ranked, in the order of floats.
+__device__ u32 rank_of_list(const float* products, const float* weight, const float* bias, i64 unit) {
+    return rank_of(__fadd_rn(__fmul_rn(products[unit], weight[unit]), bias[unit]));
 }
 
-// How unlike the collection queries are, by their largest cosine with a memory vector: how many of the two bounds are above it.
-// A block has one query.
-extern "C" __global__ void levels(const float* products, i64 units, const float* unit_norm, const float* whole, i64 dim, float some,
-                                  float few, signed char* out) {
-    __shared__ float best[LANES], square[LANES];
+// Sums of values of the threads before each, and of all threads.
+template <int N>
+__device__ void block_sums_before(i64 (&value)[N], i64 (&total)[N]) {
+    __shared__ i64 sums[N][LANES];
     const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, warps = blockDim.x / LANES;
-    const float *mine = products + blockIdx.x * units, *query = whole + blockIdx.x * dim;
-    float most = -__int_as_float(0x7f800000), sum = 0;
-    for (i64 j = threadIdx.x; j < units; j += blockDim.x) most = fmaxf(most, mine[j] / unit_norm[j]);
-    for (i64 j = threadIdx.x; j < dim; j += blockDim.x) sum += query[j] * query[j];
-    for (int d = LANES / 2; d; d /= 2) {
-        most = fmaxf(most, __shfl_xor_sync(~0u, most, d));
-        sum += __shfl_xor_sync(~0u, sum, d);
-    }
-    if (lane == 0) best[warp] = most, square[warp] = sum;
     __syncthreads();
-    if (threadIdx.x) return;
-    for (int w = 1; w < warps; ++w) most = fmaxf(most, best[w]), sum += square[w];
-    const float cosine = most / sqrtf(sum);
-    out[blockIdx.x] = !(cosine >= some) + !(cosine >= few);
+    for (int n = 0; n < N; ++n) {
+        i64 sum = value[n];
+        for (int d = 1; d < LANES; d *= 2) {
+            const i64 other = __shfl_up_sync(~0u, sum, d);
+            if (lane >= d) sum += other;
+        }
+        if (lane == LANES - 1) sums[n][warp] = sum;
+        value[n] = sum - value[n];
+    }
+    __syncthreads();
+    for (int n = 0; n < N; ++n) {
+        total[n] = 0;
+        for (int w = 0; w < warps; ++w) {
+            if (w == warp) value[n] += total[n];
+            total[n] += sums[n][w];
+        }
+    }
 }
 
-// The lists that few queries read, from those that are best for each: the first `width` for the level of the query, and more until they hold `least` vectors
-// and `enough` that can be found; then what is in no list, if `others`. Each is a group of a scan. One block. If they hold more than
-// `capacity` positions, nothing is read, and all queries are marked in `wrong`.
-extern "C" __global__ void plan(const i64* chosen, i64 units, int count, int widest, int width, int width_some, int width_few,
-                                const signed char* level, i64 least, i64 enough, int others,
-                                const i64* tile_of, const i64* tiles_of, const i64* rows_of, const i64* visible_of, int task_tiles,
-                                i64 capacity, bool* wrong, i64* list, i64* tile, i64* tiles, i64* place, i64* first_task, int* query, i64* first, i64* last) {
-    __shared__ i64 sums[2][LANES], before[2];
-    const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, warps = blockDim.x / LANES, columns = widest + others;
-    for (int q = warp; q < count; q += warps) {
-        i64 read = 0, seen = 0;
-        const int mine_width = level[q] == 0 ? width : level[q] == 1 ? width_some : width_few;
-        for (int start = 0; start < widest; start += LANES) {
-            const int j = start + lane;
-            const i64 mine = j < widest ? chosen[(i64)q * widest + j] - q * units : 0;
-            i64 more_read, more_seen;
-            const i64 read_before = read + warp_sum_before(j < widest ? rows_of[mine] : 0, more_read);
-            const i64 seen_before = seen + warp_sum_before(j < widest ? visible_of[mine] : 0, more_seen);
-            const bool kept = j < mine_width || read_before < least || seen_before < enough;
-            if (j < widest) {
-                const i64 at = (i64)q * columns + j;
-                list[at] = kept ? mine : -1, tile[at] = tile_of[mine], tiles[at] = kept ? tiles_of[mine] : 0, query[at] = q;
-            }
-            read += more_read, seen += more_seen;
-        }
-        if (others && lane == 0) {
-            const i64 at = (i64)q * columns + widest;
-            list[at] = units, tile[at] = tile_of[units], tiles[at] = tiles_of[units], query[at] = q;
-        }
-    }
-    if (threadIdx.x < 2) before[threadIdx.x] = 0;
+// Which lists queries read: those whose score is at most `margin` deviations less than the best one, and the best ones until they are
+// `width` lists, hold `least` vectors, and `enough` that can be found. margin: or negative, then none are read because they are near.
+// limit: the rank that they have at least. totals: how many there are, their positions, and the tasks of a scan, of each query;
+// what is in no list, the list `units`, is always read if there are `others`. A block has one query.
+extern "C" __global__ void near_lists(const float* products, i64 units, const float* weight, const float* bias, const float* whole,
+                                      i64 dim, const float* variance, float margin, i64 width, i64 least, i64 enough, int others,
+                                      const i64* tiles_of, const i64* rows_of, const i64* visible_of, int task_tiles,
+                                      const bool* wrong, u32* limit, i64* totals) {
+    __shared__ u32 counts[3][DIGITS], highest, prefix;
+    __shared__ i64 above[3];  // the prefix: lists, vectors, and those that can be found
+    const i64 q = blockIdx.x, needed[3] = {width, least, enough};
+    const float* mine = products + q * units;
+    if (threadIdx.x == 0) highest = 0, prefix = 0, above[0] = above[1] = above[2] = 0;
     __syncthreads();
-    const i64 pairs = (i64)count * columns;
-    for (i64 start = 0; start < pairs; start += blockDim.x) {
-        const i64 at = start + threadIdx.x, mine = at < pairs ? tiles[at] : 0;
-        const i64 amount[2] = {mine * ROWS, (mine + task_tiles - 1) / task_tiles};
-        i64 sum[2], total;
-        for (int n = 0; n < 2; ++n) {
-            sum[n] = warp_sum_before(amount[n], total);
-            if (lane == 0) sums[n][warp] = total;
+    u32 best = 0;
+    for (i64 j = threadIdx.x; j < units; j += blockDim.x) best = max(best, rank_of_list(mine, weight, bias, j));
+    atomicMax(&highest, best);
+    float square = 0;
+    for (i64 j = threadIdx.x; j < dim; j += blockDim.x) square += whole[q * dim + j] * whole[q * dim + j] * variance[j];
+    square = block_sum(square);
+    const float score = __uint_as_float(highest >> 31 ? highest & 0x7fffffff : ~highest), nearest = score - margin * sqrtf(square);
+    u32 from = margin >= 0 && nearest == nearest ? rank_of(nearest) : ~0u;
+    i64 sums[5], kept[5];  // as `above`, then positions and tasks
+    const auto count = [&] {
+        for (int n = 0; n < 5; ++n) kept[n] = 0;
+        for (i64 j = threadIdx.x; j < units; j += blockDim.x) {
+            if (rank_of_list(mine, weight, bias, j) < from) continue;
+            const i64 tiles = tiles_of[j];
+            kept[0] += 1, kept[1] += rows_of[j], kept[2] += visible_of[j];
+            kept[3] += tiles * ROWS, kept[4] += (tiles + task_tiles - 1) / task_tiles;
         }
-        __syncthreads();
-        for (int n = 0; n < 2; ++n) {
-            sum[n] += before[n];
-            for (int w = 0; w < warp; ++w) sum[n] += sums[n][w];
+        block_sums_before(kept, sums);
+    };
+    count();
+    if (sums[0] < needed[0] || sums[1] < needed[1] || sums[2] < needed[2]) {  // the rank is found digit by digit, as in `best`
+        for (int digit = 0; digit < 3; ++digit) {
+            const int bits = digit < 2 ? 11 : 10, shift = digit == 0 ? 21 : digit == 1 ? 10 : 0;
+            for (int i = threadIdx.x; i < 3 * DIGITS; i += blockDim.x) counts[i / DIGITS][i % DIGITS] = 0;
+            __syncthreads();
+            const u32 known = prefix;
+            for (i64 j = threadIdx.x; j < units; j += blockDim.x) {
+                const u32 rank = rank_of_list(mine, weight, bias, j), at = rank >> shift & ((1u << bits) - 1);
+                if (digit && rank >> (shift + bits) != known) continue;
+                atomicAdd(&counts[0][at], 1), atomicAdd(&counts[1][at], (u32)rows_of[j]), atomicAdd(&counts[2][at], (u32)visible_of[j]);
+            }
+            __syncthreads();
+            if (threadIdx.x < LANES) {  // from the largest digit on, 32 at a time
+                i64 more[3] = {above[0], above[1], above[2]};
+                for (int at = (1 << bits) - 1 - (int)threadIdx.x;; at -= LANES) {
+                    bool all = true;
+                    i64 sum[3];
+                    for (int n = 0; n < 3; ++n) {
+                        sum[n] = counts[n][at];
+                        for (int d = 1; d < LANES; d *= 2) {
+                            const i64 other = __shfl_up_sync(~0u, sum[n], d);
+                            if ((int)threadIdx.x >= d) sum[n] += other;
+                        }
+                        all &= more[n] + sum[n] >= needed[n];
+                    }
+                    const u32 reached = __ballot_sync(~0u, all);
+                    const bool last = at - (int)(LANES - 1 - threadIdx.x) == 0;  // all lists are not enough
+                    if (reached || last) {
+                        if ((int)threadIdx.x == (reached ? __ffs((int)reached) - 1 : LANES - 1)) {
+                            prefix = known << bits | (u32)at;
+                            for (int n = 0; n < 3; ++n) above[n] = more[n] + sum[n] - counts[n][at];
+                        }
+                        break;
+                    }
+                    for (int n = 0; n < 3; ++n) more[n] += __shfl_sync(~0u, sum[n], LANES - 1);
+                }
+            }
+            __syncthreads();
         }
-        if (at < pairs) {
-            place[at] = sum[0], first_task[at] = sum[1];
-            if (at % columns == 0) first[at / columns] = sum[0];
-            if (at % columns == columns - 1) last[at / columns] = sum[0] + amount[0];
-            if (at == pairs - 1) place[pairs] = sum[0] + amount[0], first_task[pairs] = sum[1] + amount[1];
-        }
-        __syncthreads();
-        if (threadIdx.x < 2)
-            for (int w = 0; w < warps; ++w) before[threadIdx.x] += sums[threadIdx.x][w];
-        __syncthreads();
+        from = prefix;
+        count();
     }
-    if (before[0] <= capacity) return;
-    for (i64 at = threadIdx.x; at < pairs; at += blockDim.x) tiles[at] = 0;
-    for (i64 at = threadIdx.x; at <= pairs; at += blockDim.x) place[at] = 0, first_task[at] = 0;
-    for (int q = threadIdx.x; q < count; q += blockDim.x) first[q] = last[q] = 0, wrong[q] = true;
+    if (threadIdx.x) return;
+    const bool none = wrong[q];
+    limit[q] = from;
+    totals[q] = none ? 0 : sums[0] + others;
+    totals[gridDim.x + q] = none ? 0 : sums[3] + (others ? tiles_of[units] * ROWS : 0);
+    totals[2 * gridDim.x + q] = none ? 0 : sums[4] + (others ? (tiles_of[units] + task_tiles - 1) / task_tiles : 0);
+}
+
+// The totals of all queries before each, and of all: what each starts with. One block. If they read more than `most` lists or
+// `capacity` positions, nothing is read, and all queries are marked in `wrong`.
+extern "C" __global__ void sum_totals(const i64* totals, i64 count, i64 most, i64 capacity, bool* wrong, i64* out) {
+    i64 before[3] = {};
+    for (i64 start = 0; start < count; start += blockDim.x) {
+        const i64 q = start + threadIdx.x;
+        i64 value[3], total[3];
+        for (int n = 0; n < 3; ++n) value[n] = q < count ? totals[n * count + q] : 0;
+        block_sums_before(value, total);
+        for (int n = 0; n < 3; ++n) {
+            if (q < count) out[n * (count + 1) + q] = before[n] + value[n];
+            before[n] += total[n];
+        }
+    }
+    const bool fits = before[0] <= most && before[1] <= capacity;
+    __syncthreads();
+    if (threadIdx.x < 3) out[threadIdx.x * (count + 1) + count] = before[threadIdx.x];
+    if (fits) return;
+    __syncthreads();
+    for (i64 i = threadIdx.x; i < 3 * (count + 1); i += blockDim.x) out[i] = 0;
+    for (i64 q = threadIdx.x; q < count; q += blockDim.x) wrong[q] = true;
+}
+
+// The lists that queries read: of each its first tile, its tiles, where its scores are written, the number of tasks before it, and
+// the query. before: as of sum_totals. most: lists that there is space for. A block has one query.
+extern "C" __global__ void plan(const float* products, i64 units, const float* weight, const float* bias, const u32* limit,
+                                const i64* before, int others, const i64* tile_of, const i64* tiles_of, int task_tiles, i64 most,
+                                i64* list, i64* tile, i64* tiles, i64* place, i64* first_task, int* query) {
+    const i64 q = blockIdx.x, next = gridDim.x + 1;
+    const float* mine = products + q * units;
+    i64 at[3] = {before[q], before[next + q], before[2 * next + q]};
+    const u32 from = limit[q];
+    for (i64 start = 0; before[q + 1] > before[q] && start < units + others; start += blockDim.x) {
+        const i64 j = start + threadIdx.x;
+        const bool kept = j < units ? rank_of_list(mine, weight, bias, j) >= from : j < units + others;
+        const i64 size = kept ? tiles_of[j] : 0;
+        i64 value[3] = {kept, size * ROWS, (size + task_tiles - 1) / task_tiles}, total[3];
+        block_sums_before(value, total);
+        if (kept) {
+            const i64 n = at[0] + value[0];
+            list[n] = j, tile[n] = tile_of[j], tiles[n] = size, query[n] = (int)q;
+            place[n] = at[1] + value[1], first_task[n] = at[2] + value[2];
+        }
+        for (int n = 0; n < 3; ++n) at[n] += total[n];
+    }
+    const i64 lists = before[gridDim.x], tasks = before[2 * next + gridDim.x];
+    for (i64 n = lists + q * blockDim.x + threadIdx.x; n <= most; n += (i64)gridDim.x * blockDim.x) first_task[n] = tasks;
 }
 
 // ------------------------------------------------------------------------------------------------------------ scan
@@ -288,9 +355,9 @@ extern "C" __global__ void hide(const u8* passing, const int* number, const floa
 // --------------------------------------------------------------------------------------------------------- collect
 
 // The candidates whose scores were written at some places: their estimates, their scores with the refinement, and their ids. A warp
-// has one candidate. columns: lists of each query; 0: all positions were compared
-extern "C" __global__ void collect(const i64* at, i64 count, int wanted, const float* written, const i64* place, int columns, const i64* list,
-                                   const i64* tile_of, i64 positions, const signed char* refinement, const float* refinement_scale,
+// has one candidate. begin: where the lists of each query start in `list`; null: all positions were compared
+extern "C" __global__ void collect(const i64* at, i64 count, int wanted, const float* written, const i64* place, const i64* begin,
+                                   const i64* list, const i64* tile_of, i64 positions, const signed char* refinement, const float* refinement_scale,
                                    const float* stretch, i64 stride, const float* whole, i64 dim, const i64* ids, float* estimates,
                                    float* scores, i64* found) {
     const i64 n = ((i64)blockIdx.x * blockDim.x + threadIdx.x) / LANES;
@@ -300,8 +367,8 @@ extern "C" __global__ void collect(const i64* at, i64 count, int wanted, const f
     const float estimate = where < 0 ? -__int_as_float(0x7f800000) : written[where];
     const bool any = estimate > -__int_as_float(0x7f800000);
     i64 position = 0;
-    if (any && columns) {
-        i64 low = q * columns, high = low + columns;  // the last pair that starts at or before it
+    if (any && begin) {
+        i64 low = begin[q], high = begin[q + 1];  // the last pair that starts at or before it
         while (high - low > 1) {
             const i64 middle = (low + high) / 2;
             if (place[middle] <= where) low = middle;

@@ -21,23 +21,25 @@ from logt._internal.threads import SERIAL, Workers, split_range
 from logt._internal.types import Array, Floats, Ids, Metric
 from logt._internal.validation import MAX_NORM, MIN_NORM
 from logt.gpu.device import Device
-from logt.gpu.host import ROWS
+from logt.gpu.host import MOST, ROWS
 from logt.gpu.lists import DeviceLists, bytes_needed
 from logt.lists.calibration import measure_curve
-from logt.lists.inverted_lists import SURE, CandidateDepths, Probe, ScanLimits
+from logt.lists.inverted_lists import MARGINS, SURE, CandidateDepths, Probe, ScanLimits
+from logt.lists.sampling import sample_queries
 from logt.lists.segment import ListSegment, by_codec
 from logt.lists.shards import Candidates
 
 FEW = 64
 """Up to so many queries, lists are not gathered: each query has its own, and nothing waits for the device."""
 
-_LEVELS = 3  # of queries, by how unlike the collection they are (Measured.likeness)
-_MORE_LISTS = 2  # times as many lists, for each level: there are no rounds
-_SURE_LISTS = 0.35  # searches for the recall SURE read M**0.35 of M lists, or more
 _QUERIES_MEASURED = {True: 128, False: 16}  # on a GPU, and by the reference implementation
 _QUERIES = 32  # that one task of a scan compares (scan.cu)
 _ONE_TILES, _FEW_TILES, _TILES = 4, 16, 64  # tiles of vectors of a task: few queries have few tasks
 _ONE = 8  # queries at most
+_SPARE, _PAIRS = 4, 16  # times as many positions and lists as on average that few queries have space for
+_DEEPER = 4  # times as many candidates as on a CPU: they take little time
+_OF_PAIR = 16  # floats that are kept of a query and a list
+_ANY = 1 << 62
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +47,7 @@ class DeviceQueries:
     """Queries in the terms of a codec, on the device.
 
     whole: rotated, (count, dim). values, step: for the codes, as float16 times a step each. products: with all units.
-    offset: of all scores of a query. wrong: which are not valid. level: how unlike the collection, or None.
+    offset: of all scores of a query. wrong: which are not valid.
     """
 
     whole: Any
@@ -54,7 +56,6 @@ class DeviceQueries:
     products: Any
     offset: Any
     wrong: Any
-    level: Any
 
     def __len__(self) -> int:
         return len(self.whole)
@@ -90,11 +91,12 @@ class Groups:
 class Reading:
     """What some queries read.
 
-    lists: (queries, lists of each), -1 for none; None if all vectors are read. place: where the scores of each list
-    start, and where all end. first, last: the same of each query. total: of all scores, at most. longest: of those of
-    a query, at most, if it is known.
+    begin: where the lists of each query start, and all end. lists, place: each, and where its scores start; all are
+    None if all vectors are read. first, last: where the scores of each query start, and end. total: of all scores, at
+    most. longest: of those of a query, about, at most, if it is known.
     """
 
+    begin: Any
     lists: Any
     place: Any
     first: Any
@@ -108,19 +110,21 @@ class Reading:
 class Plan:
     """How much searches of some lists read, as far as it is known before the queries are: as Extent of readers.hpp.
 
-    wanted: candidates by code. everything: all vectors are read. width: lists that a query of each level reads, and
-    more until they hold `least` vectors, and `enough` that can be found; widest: any so many lists do. longest,
-    usual: positions that a query reads, at most and on average.
+    wanted: candidates by code, more than a CPU keeps. everything: all vectors are read. margin: the lists that score
+    at most so many deviations of the query less than its best one; negative if it is not known. width, least, enough:
+    more lists until they are so many, hold so many vectors, and so many that can be found. lists, positions: that a
+    query reads, on average. longest: positions that few queries have space for, each.
     """
 
     wanted: int
     everything: bool
-    width: tuple[int, ...]
-    widest: int
+    margin: float
+    width: int
     least: int
     enough: int
+    lists: int
+    positions: float
     longest: int
-    usual: float
 
     @classmethod
     def of(cls, lists: DeviceLists, limits: ScanLimits, k: int) -> Plan:
@@ -129,14 +133,20 @@ class Plan:
         units, others = lists.codec.units, int(lists.visible[-1])
         rows, visible = int(lists.rows[:-1].sum()), int(lists.visible[:-1].sum())
         if limits.everything or not rows:
-            return cls(wanted, True, (), 0, 0, 0, lists.positions, lists.positions)
+            return cls(wanted, True, -1, 0, 0, 0, 0, lists.positions, lists.positions)
         wider = rows / max(visible, 1)  # a filter hides vectors of each list
-        usual, more = limits.nprobe or units**limits.lists, _MORE_LISTS if limits.results else 1
-        width = tuple(int(min(math.ceil(usual * more**level * wider), units)) for level in range(_LEVELS))
-        least, enough = int(limits.least * wider), max(0, min(wanted, visible + others) - others)
-        widest = min(max(*width, lists.lists_with(max(least, enough))), units)
-        average = lists.positions * min(1.0, (width[0] + width[1] / 8 + 1) / len(lists.rows))
-        return cls(wanted, False, width, widest, least, enough, lists.most_positions(widest), average)
+        usual = min(math.ceil((limits.nprobe or units**limits.lists) * wider), units)
+        enough = max(0, min(wanted, visible + others) - others)
+        positions = lists.positions * min(1.0, (usual + 1) / len(lists.rows))
+        reads = usual, positions, min(lists.positions, math.ceil(_SPARE * positions))
+        margins = lists.codec.measured.margins
+        if lists.refinement is not None and not limits.nprobe:
+            wanted = max(wanted, min(_DEEPER * wanted, MOST))
+        if limits.nprobe or not len(margins):
+            return cls(wanted, False, -1, usual, int(limits.least * wider), enough, *reads)
+        exponent = min(1.0, limits.lists + math.log(wider) / math.log(max(units, 2)))
+        margin = float(np.interp(exponent, np.linspace(0, 1, MARGINS), margins[0]))
+        return cls(wanted, False, margin, 1, 0, enough, *reads)
 
 
 class Found(NamedTuple):
@@ -174,7 +184,7 @@ class DeviceSearcher:
             device.synchronize()  # recorded searches have streams of their own
         codecs = [part.codec for part in self.parts]
         self._segments = segments
-        self._curves: list[RecallCurve] | None = None  # measured when they are needed
+        self._curves: tuple[list[RecallCurve], list[RecallCurve]] | None = None  # measured when they are needed
         self._measuring = threading.Lock()
         refine = any(part.refinement is not None for part in self.parts)
         self.depths = CandidateDepths.total(codec.measured.depths for codec in codecs) if refine else None
@@ -187,19 +197,30 @@ class DeviceSearcher:
 
     def limits(self, probe: Probe, k: int) -> ScanLimits:
         """Return how much a search for k results reads: as on a CPU without a neighbor graph, in one round."""
+        curves: list[RecallCurve] = []
         if probe.effort is None and probe.nprobe is None:
             with self._measuring:
                 if self._curves is None:
                     self.measure()
-        limits = probe.limits(k, depths=self.depths, curves=self._curves or [])
-        sure = probe.effort is None and probe.recall >= SURE
-        return limits._replace(lists=max(limits.lists, _SURE_LISTS)) if sure else limits
+                curves = (self._curves or ([], []))[probe.recall >= SURE]
+        return probe.limits(k, depths=self.depths, curves=curves)
 
     def measure(self, Q: Floats | None = None) -> None:
-        """Measure the recall of searches by effort, with queries Q or vectors of the segments."""
+        """Measure the recall of searches by effort, with queries Q or vectors of the segments.
+
+        Without Q, the searches for a recall of SURE also find it for means of some vectors.
+        """
         listed, count = any(not segment.flat for segment in self._segments), _QUERIES_MEASURED[self.device.cuda]
-        rng = np.random.default_rng(0)
-        self._curves = [measure_curve(self, self._segments, Q, rng, count)] if listed else []
+        if not listed:
+            self._curves = [], []
+        elif Q is not None:
+            tuned = [measure_curve(self, Q, None)]
+            self._curves = tuned, tuned
+        else:
+            sampled, own = sample_queries(self._segments, count, np.random.default_rng(0))
+            vectors = own >= 0
+            usual = measure_curve(self, np.ascontiguousarray(sampled[vectors]), own[vectors])
+            self._curves = [usual], [measure_curve(self, sampled, own)]
 
     def search(self, Q: Floats, k: int, limits: ScanLimits, workers: Workers = SERIAL) -> tuple[Floats, Ids, Array]:
         """Return (scores, ids, counts) on the host, as `ListSearcher.search`."""
@@ -226,8 +247,8 @@ class DeviceSearcher:
         """Return the best k for each row of Q.
 
         Q: float32 on the device, where the results are. parts: the lists that are searched, all by default. capacity:
-        of few queries, the scores that there is space for, so that nothing waits for the device; if the queries read
-        more, all are marked as wrong.
+        of up to FEW queries, the scores that there is space for, so that nothing waits for the device; if the queries
+        read more, all are marked as wrong.
         """
         xp, kernels = self.device.xp, self.device.kernels
         parts = self.parts if parts is None else parts
@@ -257,10 +278,8 @@ class DeviceSearcher:
         capacity: as of `find`.
         """
         xp, plan, read = self.device.xp, Plan.of(lists, limits, k), 0
-        expected = plan.longest if len(Q) <= FEW else plan.usual
         floats = self.device.workspace // 4
-        pairs = floats // (16 * (plan.widest + 1))  # what is kept of each pair of a query and a list
-        rows = max(1, min(len(Q), int(floats / max(expected, 1)), floats // len(lists.rows), pairs))
+        rows = max(1, min(len(Q), int(floats / max(plan.positions, 1)), floats // len(lists.rows)))
         if capacity is not None:
             rows, floats = max(1, len(Q)), max(floats, capacity)
         columns, wrong = [], []
@@ -268,9 +287,9 @@ class DeviceSearcher:
         while blocks:
             block = blocks.pop()
             queries = self._queries(lists, Q[block], ranked=not plan.everything)
-            reading = self._read(lists, queries, plan, capacity)
             count = block.stop - block.start
-            if reading.total > floats and count > 1:  # lists are longer than on average
+            reading = self._read(lists, queries, plan, capacity, floats if count > 1 else None)
+            if reading is None:  # they read more than on average
                 middle = block.start + count // 2
                 blocks += [slice(middle, block.stop), slice(block.start, middle)]
                 continue
@@ -296,49 +315,34 @@ class DeviceSearcher:
         values, step = kernels.weigh(whole, 2.0 if distances else 1.0, lists.layout)
         by_query = ranked or len(Q) <= FEW
         products = kernels.multiply(whole, lists.Y) if by_query else kernels.multiply(lists.Y, whole).T
-        level = kernels.levels(lists, whole, products) if ranked else None
-        return DeviceQueries(whole, values, step, products, offset, wrong, level)
+        return DeviceQueries(whole, values, step, products, offset, wrong)
 
-    def _read(self, lists: DeviceLists, queries: DeviceQueries, plan: Plan, capacity: int | None) -> Reading:
-        """Return the lists that queries read: the best ones, and more until they hold enough vectors."""
-        xp, kernels, units, count = self.device.xp, self.device.kernels, lists.codec.units, len(queries)
+    def _read(
+        self, lists: DeviceLists, queries: DeviceQueries, plan: Plan, capacity: int | None, most: int | None
+    ) -> Reading | None:
+        """Return what queries read; None if there are more than `most` scores. capacity: as of `find`."""
+        count, kernels = len(queries), self.device.kernels
         if plan.everything:
             return self._everything(lists, count)
-        first, last = _rows_of(xp, count, units)
-        ranked = {"longest": units, "weight": lists.weight_of, "bias": lists.bias_of}
-        chosen = kernels.best(queries.products.ravel(), first, last, plan.widest, **ranked)
-        if count <= FEW:
-            return self._read_few(lists, chosen, queries, plan, capacity)
-        chosen -= first[:, None]
-        if plan.widest > plan.width[0]:
-            read, seen = (xp.cumsum(counts[chosen], axis=1) for counts in lists.counts)
-            kept = 1 + ((read < plan.least) | (seen < plan.enough)).sum(axis=1)
-            kept = xp.maximum(kept, xp.asarray(plan.width)[queries.level])
-            chosen = xp.where(xp.arange(plan.widest) < kept[:, None], chosen, -1)
-        if lists.rows[-1]:  # what is in no list is always read
-            chosen = xp.concatenate([chosen, xp.full((count, 1), units, np.int64)], axis=1)
-        sizes = xp.where(chosen >= 0, lists.tiles[chosen] * ROWS, 0)
-        place = xp.zeros(sizes.size + 1, np.int64)
-        place[1:] = xp.cumsum(sizes.ravel())
-        limits = xp.ascontiguousarray(place[:: chosen.shape[1]])
-        return Reading(
-            chosen, place, limits[:-1], limits[1:], int(place[-1]), None, self._by_list(lists, chosen, place[:-1])
-        )
-
-    def _read_few(
-        self, lists: DeviceLists, chosen: Any, queries: DeviceQueries, plan: Plan, capacity: int | None
-    ) -> Reading:
-        """Return what few queries read; chosen: where their best lists are in the scores of all lists."""
-        most = len(chosen) * plan.longest
-        task_tiles = _ONE_TILES if len(chosen) <= _ONE else _FEW_TILES
-        found, tile, tiles, place, first_task, query, first, last = self.device.kernels.plan(
-            lists, chosen, queries, plan, task_tiles, most if capacity is None else capacity
-        )
-        groups = Groups(tile, tiles, None, None, query, place, first_task, task_tiles)
-        total = min(most, self.device.workspace // 4 if capacity is None else capacity)
-        if capacity is None and total < most:
-            total = int(place[-1])
-        return Reading(found, place, first, last, total, plan.longest, groups)
+        few = count <= FEW
+        task_tiles = (_ONE_TILES if count <= _ONE else _FEW_TILES) if few else _TILES
+        limit, totals = kernels.near_lists(lists, queries, plan, task_tiles)
+        if capacity is None:
+            before = kernels.sum_totals(totals, queries.wrong, _ANY, _ANY)
+            pairs, total = (int(number) for number in self.device.get(before[:2, -1]))
+            if most is not None and total + _OF_PAIR * pairs > most:
+                return None
+        else:
+            pairs = count * min(len(lists.rows), _PAIRS * (plan.lists + 1))
+            total = min(count * lists.positions, capacity)
+            before = kernels.sum_totals(totals, queries.wrong, pairs, total)
+        unit, tile, tiles, place, first_task, query = kernels.plan(lists, queries, limit, before, task_tiles, pairs)
+        if few:
+            groups = Groups(tile, tiles, None, None, query, place, first_task, task_tiles)
+        else:
+            groups = self._by_list(lists, unit, query, place)
+        longest = plan.longest if few else None
+        return Reading(before[0], unit, place, before[1, :-1], before[1, 1:], total, longest, groups)
 
     def _everything(self, lists: DeviceLists, count: int) -> Reading:
         """Return what queries read that are compared with all vectors: one group."""
@@ -347,15 +351,13 @@ class DeviceSearcher:
         tiles, query = one * (lists.positions // ROWS), xp.arange(count, dtype=np.int32)
         groups = Groups.create(xp, one * 0, tiles, one * 0, one * count, query, place)
         longest = lists.positions if count <= FEW else None
-        return Reading(None, place, place[:-1], place[1:], count * lists.positions, longest, groups)
+        return Reading(None, None, None, place[:-1], place[1:], count * lists.positions, longest, groups)
 
-    def _by_list(self, lists: DeviceLists, chosen: Any, place: Any) -> Groups:
+    def _by_list(self, lists: DeviceLists, unit: Any, query: Any, place: Any) -> Groups:
         """Return a group for each list, with the queries that read it."""
-        xp, (count, width) = self.device.xp, chosen.shape
-        query = xp.repeat(xp.arange(count, dtype=np.int32), width)
-        pairs = xp.where(chosen >= 0, chosen, len(lists.rows)).ravel()
-        order = xp.argsort(pairs)
-        first = xp.searchsorted(pairs[order], xp.arange(len(lists.rows) + 1))
+        xp = self.device.xp
+        order = xp.argsort(unit)
+        first = xp.searchsorted(unit[order], xp.arange(len(lists.rows) + 1))
         counts = first[1:] - first[:-1]
         return Groups.create(xp, lists.tile, lists.tiles, first[:-1], counts, query[order], place[order])
 

@@ -40,12 +40,10 @@ __device__ void sort(u64* values, int count) {
 }
 
 // The k largest values of each range first[r]..last[r]-1, best first, equal ones by place; -1 where there are fewer. A block has
-// one range: the value of the k-th is found digit by digit, from counts of all digits. weight, bias: or null; the i-th value of a
-// range counts as value · weight[i] + bias[i]. halves: values are float16
+// one range: the value of the k-th is found digit by digit, from counts of all digits. halves: values are float16
 constexpr int DIGITS = 2048, AHEAD = 8;  // values that a thread reads at a time
 
-extern "C" __global__ void best(const void* values, int halves, const float* weight, const float* bias, const i64* first,
-                                const i64* last, int k, i64* out) {
+extern "C" __global__ void best(const void* values, int halves, const i64* first, const i64* last, int k, i64* out) {
     __shared__ u64 found[MOST];
     __shared__ int counts[DIGITS], held, equal;
     __shared__ u32 prefix;
@@ -54,10 +52,7 @@ extern "C" __global__ void best(const void* values, int halves, const float* wei
     const u16* half = (const u16*)values + first[blockIdx.x];
     const u32 size = (u32)(last[blockIdx.x] - first[blockIdx.x]);
     i64* result = out + (i64)blockIdx.x * k;
-    auto rank_at = [&](u32 i) {
-        const float value = halves ? to_float(half[i]) : mine[i];
-        return rank_of(weight ? __fmaf_rn(value, weight[i], bias[i]) : value);
-    };
+    auto rank_at = [&](u32 i) { return rank_of(halves ? to_float(half[i]) : mine[i]); };
     auto packed = [&](u32 rank, u32 place) { return (u64)~rank << 32 | place; };
     int sorted = 1;
     while (sorted < min((u32)k, size)) sorted *= 2;

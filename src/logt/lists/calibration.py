@@ -28,7 +28,8 @@ _QUERIES = 128
 _MANY_VECTORS = 2_000_000  # of more, half of the queries are searched for
 _FEW_QUERIES = 32  # are enough where each has many results
 _ENOUGH = 0.998  # recall: more effort is not measured, searches for more read everything
-_UNLIKE = 0.1, 0.01  # of the vectors of a collection are as unlike it as queries of the second and the third level
+_LONG = 0.1  # of many vectors, if searches decode more: more effort is not measured, but interpolated
+_NEARLY = 0.98  # recall beyond which half of the queries are enough
 _REACHES = 1.0, 1.3, 1.7, 2.2  # of codes: with which the fewest vectors are read for a recall of _REACHED
 _REACHED, _REACH_EFFORTS = 0.97, (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 _SIGNS = 512  # dimensions whose signs take as long to read as a code
@@ -62,6 +63,7 @@ def measure_efforts(
     *,
     every: bool = True,
     full: Any = None,
+    found: Candidates | None = None,
     like: str | None = None,
 ) -> list[EffortPoint]:
     """Search for Q at each effort, and compare with a full read; unless `every`, up to one that is nearly as good.
@@ -69,7 +71,7 @@ def measure_efforts(
     own: ids of Q, if these are vectors of the segments, which do not count; -1 for other queries: the recall is the
     lower one of both. graph: the neighbor graph. share: that of
     all vectors which the segments have; they have as much of the results, of the candidates and of what is scanned.
-    full: what reads everything, on another device. like: the kind of Q.
+    full: what reads everything, on another device. found: by `read_all`, if it is known. like: the kind of Q.
     """
     if graph is None:
         searcher = ListSearcher(segments, like=like)
@@ -77,66 +79,83 @@ def measure_efforts(
         hidden = np.empty(0, np.int64) if own is None else own[own >= 0]
         visible = [segment.live & ~np.isin(segment.ids, hidden) for segment in segments]
         searcher = ListSearcher(segments, visible, graph=graph.remove(hidden), like=like)
-    return _measure(searcher, full or searcher, Q, own, workers, share, every=every, linked=graph is not None)
+    full = full or searcher
+    found = read_all(full, Q, own, workers) if found is None else found
+    return _measure(searcher, full, found, Q, own, workers, share, every=every, linked=graph is not None)
 
 
-def measure_curve(
-    searcher: Any, segments: Sequence[ListSegment], Q: Floats | None, rng: np.random.Generator, count: int = _QUERIES
-) -> RecallCurve:
-    """Return the accuracy of the searches of another device, with queries Q or `count` vectors of the segments."""
-    own = None
-    if Q is None:
-        Q, own = sample_vectors(segments, count, rng)
-    return _as_curve(_measure(searcher, searcher, Q, own, SERIAL, 1.0, every=False, linked=False))
+def measure_curve(searcher: Any, Q: Floats, own: Ids | None) -> RecallCurve:
+    """Return the accuracy of the searches of another device; own: as of `measure_efforts`."""
+    found = read_all(searcher, Q, own, SERIAL)
+    return _as_curve(_measure(searcher, searcher, found, Q, own, SERIAL, 1.0, every=False, linked=False))
 
 
 def _measure(
-    searcher: Any, full: Any, Q: Floats, own: Ids | None, workers: Workers, share: float, *, every: bool, linked: bool
+    searcher: Any,
+    full: Any,
+    found: Candidates,
+    Q: Floats,
+    own: Ids | None,
+    workers: Workers,
+    share: float,
+    *,
+    every: bool,
+    linked: bool,
 ) -> list[EffortPoint]:
-    """Return what searches at each effort find and cost, compared with those of `full`."""
+    """Return what searches at each effort find and cost, compared with a full read.
+
+    found: the best candidates of a full read.
+    """
     excluded = np.full(len(Q), -1) if own is None else own
     few, many, most = RecallCurve.KS
     fewer = searcher.count > _MANY_VECTORS and not every  # each search takes longer
-    if fewer:
-        Q, excluded = np.ascontiguousarray(Q[::2]), excluded[::2]
-    usual = _Comparison(searcher, full, Q, excluded, many, share, workers, linked=linked)
+    order = np.argsort(-found.scores, axis=1, kind="stable")[:, : max(1, round(share * many))]
+    nearest = np.take_along_axis(found.ids, order, axis=1)
+
+    def compared(part: Any, nearest: Ids) -> _Comparison:
+        return _Comparison(
+            searcher, np.ascontiguousarray(Q[part]), excluded[part], nearest, share, workers, linked=linked
+        )
+
+    step = 2 if fewer else 1
+    each, half, quarter = (slice(None, None, step * n) for n in (1, 1 if every else 2, 1 if every else 4))
+    usual, usual_half = compared(each, nearest[each]), compared(half, nearest[half])
+    long, long_half = usual_half, compared(quarter, nearest[quarter])
     some = np.linspace(0, len(Q) - 1, min(len(Q), _FEW_QUERIES // 4 if fewer else _FEW_QUERIES)).astype(int)
-    long = _Comparison(searcher, full, Q[some], excluded[some], most, share, workers, linked=linked)
+    limits = Probe(1.0).limits(most + 1, depths=searcher.depths)
+    longest = compared(some, full.search(np.ascontiguousarray(Q[some]), most + 1, limits, workers)[1])
+    compared_by_k = ((few, usual, usual_half), (many, long, long_half), (most, longest, longest))
     points: list[EffortPoint] = []
-    recall = recall_100 = recall_1000 = seconds = scanned = 0.0
+    recall, enough, seconds, scanned, before = [0.0, 0.0, 0.0], [False, False, False], 0.0, 0.0, 0.0
     for effort in (*RecallCurve.EFFORTS, 1.0) if every else RecallCurve.EFFORTS:
-        if every or recall_1000 < _ENOUGH:
-            recall_1000 = long.search(effort, most)[0]
-        if every or recall_100 < _ENOUGH:
-            recall_100 = usual.search(effort, many)[0]
-        if every or recall < _ENOUGH:
-            recall, seconds, scanned = usual.search(effort, few)
+        for n, (k, all_of_them, some_of_them) in enumerate(compared_by_k):
+            if enough[n] and recall[n] < _ENOUGH:  # a full read finds everything
+                recall[n] += (1 - recall[n]) * (effort - before) / (1 - before)
+            if enough[n]:
+                continue
+            recall[n], spent, read = (some_of_them if recall[n] > _NEARLY else all_of_them).search(effort, k)
+            enough[n] = not every and (recall[n] >= _ENOUGH or (fewer and read > _LONG * searcher.count))
+            if k == few:
+                seconds, scanned = spent, read
         threads = min(workers.threads, max(1, len(Q) // 16))
-        points.append(EffortPoint(effort, recall, recall_100, recall_1000, 1e3 * threads * seconds, scanned))
-        if not every and min(recall, recall_100, recall_1000) >= _ENOUGH:
+        points.append(EffortPoint(effort, recall[0], recall[1], recall[2], 1e3 * threads * seconds, scanned))
+        if min(recall) >= _ENOUGH and not every:
             break
+        before = effort
     return points
 
 
 class _Comparison:
-    """Searches for some queries, compared with a full read for k results; parameters as of `measure_efforts`."""
+    """Searches for some queries, compared with a full read.
+
+    nearest: what a full read finds. The other parameters are as of `measure_efforts`.
+    """
 
     def __init__(
-        self,
-        searcher: Any,
-        full: Any,
-        Q: Floats,
-        own: Ids,
-        k: int,
-        share: float,
-        workers: Workers,
-        *,
-        linked: bool,
+        self, searcher: Any, Q: Floats, own: Ids, nearest: Ids, share: float, workers: Workers, *, linked: bool
     ):
-        self._searcher, self._Q, self._own = searcher, Q, own
+        self._searcher, self._Q, self._own, self._nearest = searcher, Q, own, nearest
         self._share, self._workers, self._linked = share, workers, linked
-        limits = Probe(1.0).limits(k + 1, depths=searcher.depths)
-        self._full: Ids = full.search(Q, k + 1, limits, workers)[1]
 
     def search(self, effort: float, k: int) -> tuple[float, float, float]:
         """Return (recall of k results, seconds per query, vectors whose codes are decoded)."""
@@ -147,7 +166,7 @@ class _Comparison:
         start = time.perf_counter()
         _, found, counts = self._searcher.search(self._Q, here + 1, limits, self._workers)
         seconds = (time.perf_counter() - start) / len(self._Q)
-        return _overlap(found, self._full, self._own, here), seconds, float(counts[:, 1].mean())
+        return _overlap(found, self._nearest, self._own, here), seconds, float(counts[:, 1].mean())
 
 
 def calibrate(
@@ -233,15 +252,13 @@ def calibrate_kind(
     return tuple(replace(segment, codec=known[id(segment.codec)]) for segment in segments)
 
 
-def read_all(
-    segments: Sequence[ListSegment], Q: Floats, own: Ids | None, workers: Workers, full: Any = None
-) -> Candidates:
+def read_all(full: Any, Q: Floats, own: Ids | None, workers: Workers) -> Candidates:
     """Return the best candidates of a full read, without the rows of Q if they are vectors of the segments.
 
-    own: as of `measure_efforts`.
+    full: what searches the segments. own: as of `measure_efforts`.
     """
     limits = Probe(1.0).limits(1, depths=None)._replace(candidates=_DEPTH)
-    found: Candidates = (full or ListSearcher(segments)).candidates(Q, limits, workers)
+    found: Candidates = full.candidates(Q, limits, workers)
     hidden = found.ids < 0 if own is None else (found.ids < 0) | (found.ids == own[:, None])
     return Candidates(
         np.where(hidden, -np.inf, found.keys).astype(np.float32),
@@ -313,48 +330,29 @@ def _measured(
     if Q is None:
         Q, own = sample_queries(segments, _QUERIES, rng)
         vectors = round(sum(segment.count for segment in segments) / share)
-    found = read_all(segments, Q, own, workers, full)
-    usual = slice(None) if own is None else slice(np.count_nonzero(own >= 0))
-    codec = _with(codec, vectors=vectors, likeness=_likeness(segments, Q[usual], own=own is not None))
+    found = read_all(full or ListSearcher(segments), Q, own, workers)
+    usual = slice(None) if own is None else slice(int(np.count_nonzero(own >= 0)))
+    codec = _with(codec, vectors=vectors)
     if not flat:
         gaps = ListGaps.measure(segments, Q, found, max(1, round(share * RecallCurve.KS[0])))
         codec = _with(codec, margins=best_margins(gaps, np.full(len(Q), False) if own is None else own >= 0))
     if codec.refine:
-        nearest = Candidates(found.keys[usual], found.scores[usual], found.ids[usual])
-        depths = measure_depths(nearest, share)._replace(reach=codec.measured.depths.reach)
+        depths = measure_depths(found.of(usual), share)._replace(reach=codec.measured.depths.reach)
         codec = _with(codec, depths=depths)
         if own is not None and not flat:
             same = [replace(s, codec=codec) for s in segments]
-            reach = _best_reach(same, Q[usual], own[usual], nearest, workers)
+            some = slice(0, usual.stop, 2 if sum(s.count for s in segments) > _MANY_VECTORS else 1)
+            reach = _best_reach(same, np.ascontiguousarray(Q[some]), own[some], found.of(some), workers)
             codec = _with(codec, depths=depths._replace(reach=reach))
     if flat or own is None:  # everything is scanned at any effort; or the queries are measured in all segments
         return codec
     measured_now = [replace(s, codec=codec) for s in segments]
-    return _with(codec, curve=_curve(measured_now, Q, own, workers, share=share, full=full))
+    return _with(codec, curve=_curve(measured_now, Q, own, workers, share=share, full=full, found=found))
 
 
 def _with(codec: Codec, **measured: Any) -> Codec:
     """Return a codec of which more was measured."""
     return replace(codec, measured=codec.measured._replace(**measured))
-
-
-def _likeness(segments: Sequence[ListSegment], Q: Floats, *, own: bool) -> tuple[float, float]:
-    """Return the cosines below which queries are unlike Q: most, or nearly all of Q are more like the memory vectors.
-
-    own: Q are vectors of the segments.
-    """
-    codec, distances = segments[0].codec, _by_distance(segments)
-    sizes = np.zeros(codec.units, np.int64)
-    for segment in segments:
-        sizes += 0 if segment.flat else np.diff(segment.starts)
-    cosines = codec.cosines(Q, distances=distances, without_own=sizes if own else None)
-    some, few = np.quantile(cosines, _UNLIKE).tolist()
-    return some, few
-
-
-def _by_distance(segments: Sequence[ListSegment]) -> bool:
-    """Whether results are ranked by distance."""
-    return any(len(segment.bias) for segment in segments)
 
 
 def _curve(
@@ -365,8 +363,9 @@ def _curve(
     graph: StoredGraph | None = None,
     share: float = 1.0,
     full: Any = None,
+    found: Candidates | None = None,
 ) -> RecallCurve:
-    return _as_curve(measure_efforts(segments, Q, own, workers, graph, share, every=False, full=full))
+    return _as_curve(measure_efforts(segments, Q, own, workers, graph, share, every=False, full=full, found=found))
 
 
 def _as_curve(points: Sequence[EffortPoint]) -> RecallCurve:
@@ -382,7 +381,7 @@ def _overlap(found: Ids, full: Ids, own: Ids, k: int) -> float:
     """
     shares = []
     for a, b, mine in zip(found.tolist(), full.tolist(), own.tolist(), strict=True):
-        wanted = [i for i in b if i != mine][:k]
+        wanted = [i for i in b if i not in (mine, -1)][:k]
         shares.append(len(set(wanted) & set([i for i in a if i != mine][:k])) / max(len(wanted), 1))
     recall, usual = np.array(shares), own >= 0
     return min(float(recall[mine].mean()) for mine in (usual, ~usual) if mine.any())

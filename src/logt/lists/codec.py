@@ -296,27 +296,10 @@ class Codec:
 
     def captured_energy(self, X: Floats) -> float:
         """Return the mean fraction of ‖v‖² along the memory vector nearest to each row of X."""
-        return float(np.square(np.maximum(self.cosines(X, distances=True), 0)).mean())
-
-    def cosines(self, X: Floats, *, distances: bool, without_own: Ids | None = None) -> Floats:
-        """Return the largest cosine of each row of X with a memory vector, as lists are ranked for it.
-
-        without_own: the sizes of the lists, if X are vectors in them: what each adds to its own memory vector is
-        left out, as if it were another vector of the collection.
-        """
-        Z = self.bands.rotate(X - self.mean if distances else X)
-        norms = np.maximum(np.linalg.norm(Z, axis=1), np.float32(_TINY))
-        products = Z @ self.memory_vectors.T
-        cosines: Floats = products / np.maximum(self.unit_norm * norms[:, None], np.float32(1e-30))
-        if without_own is not None:
-            rows, best = np.arange(len(Z)), cosines.argmax(axis=1)
-            size, weight = without_own[best], self.list_weight[best]  # the sum of a list is size · weight · y
-            total = size * weight * self.unit_norm[best]
-            along = size * weight * products[rows, best]
-            left = np.sqrt(np.maximum(np.square(total) - 2 * along + np.square(norms), _TINY))
-            cosines[rows, best] = np.where(size > 1, (along - np.square(norms)) / (norms * left), -1)
-        best_of_all: Floats = cosines.max(axis=1)
-        return best_of_all
+        Z = self.bands.rotate(X - self.mean)
+        lengths = np.linalg.norm(Z, axis=1, keepdims=True) * self.unit_norm
+        cosines = (Z @ self.memory_vectors.T / np.maximum(lengths, np.float32(_TINY))).max(axis=1)
+        return float(np.square(np.maximum(cosines, 0)).mean())
 
     # ------------------------------------------------------------------------------------------------- storage
 

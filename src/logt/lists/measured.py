@@ -22,16 +22,14 @@ class Measured(NamedTuple):
 
     margins: (2, MARGINS), or (0, MARGINS) if unknown. A search for which a query like the collection reads M**p of M
     lists, p = j / (MARGINS - 1), reads the lists that score at most margins[0, j] less than the best one, and those
-    that score at most margins[1, j] less than the worst result so far, in deviations of the query. likeness: on a
-    GPU, a query whose largest cosine with a memory vector is less than the first number is unlike the queries that
-    were measured, and more so if it is less than the second. depths: how far down the ranking by codes the nearest
-    vectors are. curve: the accuracy of searches by effort, if it was measured. linked: the same on a neighbor graph
-    of `neighbors` neighbors per vector; 0 if there was none. vectors: the size of the collection, whose vectors were
-    the queries; 0 if unknown, or if queries were given.
+    that score at most margins[1, j] less than the worst result so far, in deviations of the query; a GPU needs the
+    first ones only. depths: how far down the ranking by codes the nearest vectors are. curve: the accuracy of
+    searches by effort, if it was measured. linked: the same on a neighbor graph of `neighbors` neighbors per vector;
+    0 if there was none. vectors: the size of the collection, whose vectors were the queries; 0 if unknown, or if
+    queries were given.
     """
 
     margins: Floats = _NO_MARGINS
-    likeness: tuple[float, float] = (-1.0, -1.0)
     depths: CandidateDepths = CandidateDepths()
     curve: RecallCurve | None = None
     linked: RecallCurve | None = None
@@ -51,7 +49,7 @@ def measured_to_arrays(usual: Measured, kinds: Mapping[str, Measured]) -> dict[s
     return {
         "kinds": np.frombuffer("\n".join(kinds).encode(), np.uint8),
         "measured_margins": np.concatenate([m.margins if len(m.margins) else _UNKNOWN_MARGINS for m in rows]),
-        "measured_bounds": np.array([(*m.likeness, *m.depths) for m in rows], np.float32),
+        "measured_depths": np.array([m.depths for m in rows], np.float32),
         "measured_counts": np.array([(m.neighbors, m.vectors) for m in rows], np.int64),
         "measured_recall": np.concatenate(curves),
     }
@@ -62,31 +60,30 @@ def measured_from_arrays(arrays: Mapping[str, Array]) -> tuple[Measured, dict[st
     text = bytes(check_array(arrays["kinds"], np.uint8, 1)).decode()  # UnicodeDecodeError is a ValueError
     names = text.split("\n") if text else []
     margins = check_array(arrays["measured_margins"], np.float32, 2)
-    bounds = check_array(arrays["measured_bounds"], np.float32, 2)
+    depths = check_array(arrays["measured_depths"], np.float32, 2)
     counts = check_array(arrays["measured_counts"], np.int64, 2)
     recall = check_array(arrays["measured_recall"], np.float32, 2)
     rows = 1 + len(names)
     if (
         len(set(names)) != len(names)
-        or (margins.shape, bounds.shape, counts.shape) != ((2 * rows, MARGINS), (rows, 5), (rows, 2))
+        or (margins.shape, depths.shape, counts.shape) != ((2 * rows, MARGINS), (rows, 3), (rows, 2))
         or len(recall) != 2 * len(_UNKNOWN) * rows
         or (counts < 0).any()
         or (counts[:, 0] >= 1 << 24).any()
     ):
         raise ValueError("what was measured of searches does not fit together")
-    usual, *kinds = map(_from_numbers, np.split(margins, rows), bounds, counts.tolist(), np.split(recall, rows))
+    usual, *kinds = map(_from_numbers, np.split(margins, rows), depths, counts.tolist(), np.split(recall, rows))
     return usual, dict(zip(names, kinds, strict=True))
 
 
-def _from_numbers(margins: Array, bounds: Array, counts: Sequence[int], curves: Array) -> Measured:
+def _from_numbers(margins: Array, depths: Array, counts: Sequence[int], curves: Array) -> Measured:
     if np.array_equal(margins, _UNKNOWN_MARGINS):
         margins = _NO_MARGINS
     elif (margins[0] < 0).any() or (np.diff(margins) < 0).any():
         raise ValueError("the margins measured for lists are impossible")
-    some, few = bounds[:2].tolist()
     plain, linked = (_known(np.ascontiguousarray(curve)) for curve in np.split(curves, 2))
-    depths = CandidateDepths.from_array(bounds[2:])
-    return Measured(np.ascontiguousarray(margins), (some, few), depths, plain, linked, *counts)
+    known = CandidateDepths.from_array(np.ascontiguousarray(depths))
+    return Measured(np.ascontiguousarray(margins), known, plain, linked, *counts)
 
 
 def _known(recall: Array) -> RecallCurve | None:

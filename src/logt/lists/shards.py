@@ -56,6 +56,10 @@ class Candidates:
     scores: Floats
     ids: Ids
 
+    def of(self, queries: slice) -> Candidates:
+        """Return those of some queries."""
+        return Candidates(self.keys[queries], self.scores[queries], self.ids[queries])
+
 
 def merge_candidates(parts: Sequence[Candidates], R: int | None, k: int) -> tuple[Floats, Ids]:
     """Return (scores, ids) of the k best candidates of all shards. R: of the R best, as one search keeps them."""
