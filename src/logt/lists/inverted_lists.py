@@ -84,14 +84,14 @@ class CandidateDepths(NamedTuple):
     def candidates(self, k: int, effort: float) -> int:
         """Return how many candidates a search for k results reads the refinement of.
 
-        effort: at 1/3 they are those up to the rank of the k nearest, at more effort more. A full read has as many
-        for any k up to 101, so that its first results do not depend on k.
+        effort: at 0.23 they are those up to the rank of the k nearest, at more effort more, for a recall above 0.99.
+        A full read has as many for any k up to 101, so that its first results do not depend on k.
         """
         low, high = RecallCurve.KS[:2]
         k = max(k, low if effort < 1 else high + 1)
         share = math.log(min(k, high) / low) / math.log(high / low)
         rank: float = self.few ** (1 - share) * self.many**share + max(k - high, 0)
-        return max(k + k // 2, round(rank * (2 / 3 + effort)))
+        return max(k + k // 2, round(rank * (2 / 3 + effort + 2 * effort**2)))
 
 
 @dataclass(frozen=True)
