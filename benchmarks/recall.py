@@ -26,15 +26,17 @@ from logt.reproduce.plots import legend, saved_figure
 DIM = 256
 ROUNDS = 3  # of which the median time is taken
 TUNED = "as text to images"  # queries that the index is also tuned with
+SAMPLE = 1000  # queries that it is tuned with
 
 
 @dataclass(frozen=True)
 class Collection:
-    """Vectors, vectors like them that are not in the index, and queries of its own, if it has some."""
+    """Vectors, vectors like them that are not in the index, more of these to tune with, and its queries, if any."""
 
     name: str
     X: Floats
     held: Floats
+    more: Floats
     metric: str
     Q: Floats | None = None
 
@@ -44,9 +46,10 @@ class Collection:
         kinds = {name: kind(self.X, self.held, np.random.default_rng(9)) for name, kind in KINDS.items()}
         return kinds if self.Q is None else {"its own queries": self.Q, **kinds}
 
-    def sample(self, kind: str, count: int) -> Floats:
-        """Return other queries of a kind, made from vectors of the collection."""
-        return KINDS[kind](self.X, self.X[:: max(1, len(self.X) // count)], np.random.default_rng(9))
+    @property
+    def sample(self) -> Floats:
+        """Queries to tune with."""
+        return KINDS[TUNED](self.X, self.more, np.random.default_rng(9))
 
     @property
     def filters(self) -> Mapping[str, Array]:
@@ -59,7 +62,7 @@ class Collection:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argument_parser(__doc__, "recall.csv", data=True)
     parser.add_argument("--rows", type=int, default=30_000, help="vectors of each synthetic collection")
-    parser.add_argument("--queries", type=int, default=150, help="of each kind")
+    parser.add_argument("--queries", type=int, default=300, help="of each kind")
     parser.add_argument("--recall", type=float, nargs="+", default=[0.95], help="recall to ask for")
     parser.add_argument("-k", type=int, nargs="+", default=[10], help="results")
     parser.add_argument("--plot", action="store_true", help="draw recall.svg (with the extra reproduce)")
@@ -75,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for name, mask in collection.filters.items():
                 what = {"collection": collection.name, "queries": f"like the collection, {name}"}
                 rows += measure(index, collection.held, k, args.recall, what, filter=mask)
-            index.tune(collection.sample(TUNED, 1000), name=TUNED)
+            index.tune(collection.sample, name=TUNED)
             what = {"collection": collection.name, "queries": f"{TUNED}, tuned"}
             rows += measure(index, collection.kinds[TUNED], k, args.recall, what, like=TUNED)
     write_rows(rows, args.out, "recall.csv")
@@ -87,24 +90,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def collections(rows: int, held: int, data: str | None) -> Iterator[Collection]:
     """Yield synthetic collections, and the one at a path."""
     rng = np.random.default_rng(5)
-    few = max(rows // 60, 10)
+    few, count = max(rows // 60, 10), rows + held + SAMPLE
 
     def synthetic(name: str, X: Floats, metric: str = "cosine") -> Collection:
-        return Collection(name, X[:rows], X[rows:], metric)
+        return Collection(name, X[:rows], X[rows : rows + held], X[rows + held :], metric)
 
     def scales(deviation: float) -> Floats:
-        return rng.lognormal(0, deviation, (rows + held, 1)).astype(np.float32)
+        return rng.lognormal(0, deviation, (count, 1)).astype(np.float32)
 
-    clusters = Clusters(DIM, few).draw(rows + held, [1])
+    clusters = Clusters(DIM, few).draw(count, [1])
     yield synthetic("clusters", clusters)
-    structured = StructuredClusters(DIM, 4 * few).draw(rows + held, [1])
+    structured = StructuredClusters(DIM, 4 * few).draw(count, [1])
     yield synthetic("structured clusters", structured)
     yield synthetic("varied norms, ip", clusters * scales(0.4), "ip")
     yield synthetic("far from the origin, l2", structured * scales(0.2) + np.float32(0.3), "l2")
     if data:
         benchmark = load(data)
         X = benchmark.X[rng.permutation(len(benchmark.X))]
-        yield Collection(benchmark.name, X[held:], X[:held], benchmark.metric, benchmark.Q)
+        parts = X[held + SAMPLE :], X[:held], X[held : held + SAMPLE]
+        yield Collection(benchmark.name, *parts, benchmark.metric, benchmark.Q)
 
 
 def measure(

@@ -160,7 +160,7 @@ class Probe:
         spare = min(above, math.sqrt(more * _USUAL_K / _BEAM))  # equal, for the usual k and beam
         last = effort**8  # what only the last results need
         wider = 1.0 if depths is None else depths.reach
-        others = self.effort_for(k, curves)  # without the graph
+        others = max(effort, self.effort_for(k, curves))  # without the graph, but not less than was measured with it
         lists, further = _exponent(effort, linked=linked), _exponent(others, linked=False)
         if self.effort is None and self.recall >= SURE:
             further = max(further, _SURE_LISTS)
@@ -172,7 +172,7 @@ class Probe:
             code_reach=3.5 - spare + 0.8 * last if linked else wider * max(3.6, 6.1 * lists - 0.85),
             sign_reach=1.8 - 0.8 * spare + 0.8 * last if linked else 2.0,
             walk_reach=4.6 - 2.4 * spare + 1.8 * last,
-            candidates=k + k // 2 if depths is None else depths.candidates(k, max(effort, others)),
+            candidates=k + k // 2 if depths is None else depths.candidates(k, others),
             beam=min(beam, _MANY) if linked else 0,
             everything=effort == 1 and self.nprobe is None,
             further=further,

@@ -9,7 +9,7 @@ import numpy as np
 from logt._internal.types import Floats, Ids
 from logt.lists.segment import ListSegment
 
-_OF = 2, 3  # vectors of a mean
+_OF = 3  # vectors of a mean
 _TINY = np.float32(1e-30)
 
 
@@ -29,7 +29,7 @@ def sample_vectors(segments: Sequence[ListSegment], count: int, rng: np.random.G
 
 
 def sample_queries(segments: Sequence[ListSegment], count: int, rng: np.random.Generator) -> tuple[Floats, Ids]:
-    """Return (queries, their ids): `count` vectors, and as many means of two or three others, whose id is -1.
+    """Return (queries, their ids): `count` vectors, and as many means of three others, whose id is -1.
 
     Means are less like the collection than its vectors are, as are averaged queries or texts.
     """
@@ -38,11 +38,7 @@ def sample_queries(segments: Sequence[ListSegment], count: int, rng: np.random.G
     own, others = np.sort(order[: -(-len(order) // 2)]), vectors[order[-(-len(order) // 2) :]]
     if not len(others):
         return vectors, ids
-    means = [
-        others[rng.integers(0, len(others), (len(others[part::2]), size))].mean(axis=1)
-        for part, size in enumerate(_OF)
-    ]
-    composed = np.concatenate(means).astype(np.float32)
+    composed = others[rng.integers(0, len(others), (len(others), _OF))].mean(axis=1).astype(np.float32)
     if segments[0].codec.normalized:
         composed /= np.maximum(np.linalg.norm(composed, axis=1, keepdims=True), _TINY)
     queries = np.concatenate([vectors[own], composed])
