@@ -15,6 +15,7 @@ import logt
 from logt import _index_base
 from logt.errors import ConflictError, CorruptIndexError, InvalidInputError
 from logt.storage import cache, locations
+from logt.storage.files import array_file, checksum
 
 DIM = 16
 
@@ -155,7 +156,7 @@ def test_a_file_that_is_gone_is_noticed_before_a_manifest_names_it(bucket, made,
         s3fs.S3FileSystem().rm_file(f"{url}/{name}")
         writer.add(vectors(1, DIM, seed=9))
         before = objects(url)
-        with pytest.raises(ConflictError, match=name):
+        with pytest.raises(ConflictError, match=rf"has removed {name} and 0 other files"):
             writer.save()
         assert objects(url) == before
         writer.save()  # writes all files again
@@ -369,4 +370,37 @@ def test_the_cache_removes_only_its_own_files(tmp_path, monkeypatch):
     mine.write_bytes(b"cached")
     cache.make_room(tmp_path, 1)
     assert {path.name for path in tmp_path.iterdir()} >= {"letters", "thesis.tex"}
+    assert not mine.exists()
+
+
+def test_the_cache_removes_the_files_that_were_used_longest_ago(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOGT_CACHE", str(tmp_path))
+    files = [array_file({"x": np.full(1000, number)}) for number in range(3)]
+    monkeypatch.setenv("LOGT_CACHE_GB", f"{2.5 * len(files[0]) / 1e9:.9f}")
+    fetched = []
+
+    def read(number):
+        time.sleep(0.02)  # clocks of file systems have steps
+        data = files[number]
+        about = {"bytes": len(data), "checksum": checksum(data)}
+        name = f"segment-{'0' * 16}.safetensors"
+        found = cache.read_cached(name, about, lambda: fetched.append(number) or data)
+        assert (found["x"] == number).all()
+
+    for number in (0, 1, 0, 2):
+        read(number)
+    assert fetched == [0, 1, 2]
+    read(0)
+    assert fetched == [0, 1, 2]  # it was used after 1, which made room for 2
+    read(1)
+    assert fetched == [0, 1, 2, 1]
+
+
+def test_the_cache_may_be_exactly_as_large_as_its_limit(tmp_path, monkeypatch):
+    mine = tmp_path / f"{'0' * 64}-segment-{'0' * 16}.safetensors"
+    mine.write_bytes(bytes(1000))
+    monkeypatch.setenv("LOGT_CACHE_GB", "0.0000015")
+    cache.make_room(tmp_path, 500)
+    assert mine.exists()
+    cache.make_room(tmp_path, 501)
     assert not mine.exists()
