@@ -404,3 +404,14 @@ def test_the_cache_may_be_exactly_as_large_as_its_limit(tmp_path, monkeypatch):
     assert mine.exists()
     cache.make_room(tmp_path, 501)
     assert not mine.exists()
+
+
+def test_the_cache_is_in_the_folder_for_caches_unless_another_is_given(tmp_path, monkeypatch):
+    monkeypatch.delenv("LOGT_CACHE", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache.cache_folder() == tmp_path / ".cache" / "logt"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    assert cache.cache_folder() == tmp_path / "caches" / "logt"
+    monkeypatch.setenv("LOGT_CACHE", str(tmp_path / "given"))
+    assert cache.cache_folder() == tmp_path / "given"
