@@ -396,6 +396,16 @@ def test_the_cache_removes_the_files_that_were_used_longest_ago(tmp_path, monkey
     assert fetched == [0, 1, 2, 1]
 
 
+def test_a_file_that_another_process_removes_from_the_cache_at_once_is_read_all_the_same(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOGT_CACHE", str(tmp_path))
+    monkeypatch.setattr(cache, "replace_file", lambda path, data: None)
+    data = array_file({"x": np.arange(100)}, {"of": "metadata"})
+    about = {"bytes": len(data), "checksum": checksum(data)}
+    found = cache.read_cached(f"segment-{'0' * 16}.safetensors", about, lambda: data)
+    assert found.keys() == {"x"}
+    np.testing.assert_array_equal(found["x"], np.arange(100))
+
+
 def test_the_cache_may_be_exactly_as_large_as_its_limit(tmp_path, monkeypatch):
     mine = tmp_path / f"{'0' * 64}-segment-{'0' * 16}.safetensors"
     mine.write_bytes(bytes(1000))
