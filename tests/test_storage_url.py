@@ -13,7 +13,7 @@ from faults import TORTURE
 
 import logt
 from logt import _index_base
-from logt.errors import ConflictError, CorruptIndexError, InvalidInputError
+from logt.errors import ConflictError, CorruptIndexError, InvalidInputError, MissingExtraError
 from logt.storage import cache, locations
 from logt.storage.files import array_file, checksum
 
@@ -368,6 +368,7 @@ def test_the_cache_removes_only_its_own_files(tmp_path, monkeypatch):
     (tmp_path / "thesis.tex").write_text("a long work")
     mine = tmp_path / f"{'0' * 64}-segment-{'0' * 16}.safetensors"
     mine.write_bytes(b"cached")
+    (tmp_path / f"{'1' * 64}-segment-{'0' * 16}.safetensors").symlink_to("gone")  # like one that is removed meanwhile
     cache.make_room(tmp_path, 1)
     assert {path.name for path in tmp_path.iterdir()} >= {"letters", "thesis.tex"}
     assert not mine.exists()
@@ -425,3 +426,24 @@ def test_the_cache_is_in_the_folder_for_caches_unless_another_is_given(tmp_path,
     assert cache.cache_folder() == tmp_path / "caches" / "logt"
     monkeypatch.setenv("LOGT_CACHE", str(tmp_path / "given"))
     assert cache.cache_folder() == tmp_path / "given"
+
+
+def test_urls_of_an_unknown_kind_and_missing_packages_are_reported(monkeypatch):
+    with pytest.raises(InvalidInputError, match="unknown://bucket/index cannot be opened"):
+        logt.open("unknown://bucket/index")
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(MissingExtraError, match=r"s3://bucket/index needs more packages: pip install .*\[cloud\]"):
+        logt.open("s3://bucket/index")
+
+
+def test_urls_of_files_are_local_paths(tmp_path, made):
+    assert not any(map(locations.is_url, (tmp_path, "index", f"file://{tmp_path}", "a:b")))
+    assert all(map(locations.is_url, ("s3://bucket/index", "memory://index")))
+    made.save(f"file://{tmp_path}/index")
+    assert len(logt.open(f"file://{tmp_path}/index")) == len(logt.open(tmp_path / "index")) == 400
+    for wrong in ("", "file://", "a\0b"):
+        with pytest.raises(InvalidInputError, match="is not a path"):
+            logt.open(wrong)
+    for wrong in (None, 5, b"index"):
+        with pytest.raises(InvalidInputError, match="a path must be a string or a Path"):
+            logt.open(wrong)
