@@ -110,6 +110,13 @@ def test_only_photos_that_are_remembered_are_taken_back(filled):
     assert filled.contents() == {}
 
 
+def test_a_photo_that_a_killed_run_remembered_is_remembered_again(filled):
+    filled.remember([], None, None, ["0.jpg"])  # to copy it
+    filled.remember(["0.jpg"], None, None)
+    assert filled.stamps("removed").keys() == {"0.jpg"}
+    assert "0.jpg" not in filled.stamps()
+
+
 def test_nobody_else_changes_a_note_meanwhile(filled, tmp_path):
     def change(value):
         connected = sqlite3.connect(tmp_path / CATALOG_FILE, timeout=0)
