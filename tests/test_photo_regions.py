@@ -256,6 +256,7 @@ def test_a_damaged_index_for_texts_is_only_reported_by_searches_by_text(captione
     assert photos.search(captioned / "red dots.png", 1)[0][0] == "red dots.png"
     with pytest.raises((CorruptIndexError, FileNotFoundError), match="text/"):
         photos.search_text("red dots")
+    assert not photos.refresh()
 
 
 def test_a_text_is_refused_where_photos_have_descriptors_for_photos_only(whole):

@@ -9,8 +9,10 @@ from drawn_photos import best_match, draw
 from PIL import Image
 
 from logt.descriptors import ImageError, Model, read_image
-from logt.errors import InvalidInputError
+from logt.errors import CorruptIndexError, InvalidInputError
+from logt.index import Index
 from logt.photos import Photos, duplicates, update
+from logt.photos.manifest import PhotoManifest
 
 
 def test_only_photos_of_the_index_and_of_the_folder_have_a_path(album, tmp_path):
@@ -123,3 +125,21 @@ def test_a_refresh_loads_the_model_again_only_if_its_settings_have_changed(album
     assert photos.refresh()
     assert photos.side == 96
     assert best_match(photos, album / "a.png")[0] == "a.png"
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError, CorruptIndexError])
+def test_a_refresh_that_a_writer_overtakes_reads_the_new_state(album, monkeypatch, error):
+    def overtaken(index):
+        raise error("removed")
+
+    photos, read = Photos.open(album), PhotoManifest.read
+    monkeypatch.setattr(Index, "refresh", overtaken)
+    with pytest.raises(error, match="removed"):
+        photos.refresh()  # there is no new state
+    for seed in range(10):
+        draw(album / f"{seed}.png", seed + 50)
+    update(album)  # learns another whitening, and removes the vectors with the old one
+    seen = iter([photos._state.manifest])
+    monkeypatch.setattr(PhotoManifest, "read", lambda path: next(seen, None) or read(path))
+    assert photos.refresh()
+    assert len(photos.index) == 15
