@@ -1,5 +1,6 @@
 """An index by URL, on a server that speaks the protocol of S3."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -268,6 +269,14 @@ def test_a_store_without_conditional_writes_checks_first(bucket):
     assert (location.size("a"), location.nbytes) == (18, 18)
 
 
+def test_a_file_that_another_writer_has_removed_is_removed_too():
+    location = locations.RemoteLocation("memory://removed/index")
+    location.write("a", b"first")
+    for _ in range(2):
+        location.remove("a")
+        assert location.names() == []
+
+
 def test_times_of_any_zone_are_compared():
     utc, japan = datetime(2020, 1, 1, tzinfo=UTC), timezone(timedelta(hours=9))
     for about in ({"LastModified": utc}, {"mtime": datetime(2020, 1, 1)}, {"created": utc.astimezone(japan)}):
@@ -395,6 +404,16 @@ def test_the_cache_removes_the_files_that_were_used_longest_ago(tmp_path, monkey
     assert fetched == [0, 1, 2]  # it was used after 1, which made room for 2
     read(1)
     assert fetched == [0, 1, 2, 1]
+
+
+def test_the_cache_removes_what_a_writer_left_long_ago(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOGT_CACHE_GB", "0")
+    for number, minutes in enumerate((55, 65)):
+        left = tmp_path / f".{'0' * 64}-segment-{'0' * 16}.safetensors.{number}.tmp"
+        left.write_bytes(b"so far")
+        os.utime(left, (time.time() - 60 * minutes,) * 2)
+    cache.make_room(tmp_path, 1)
+    assert [path.name[-5:] for path in tmp_path.iterdir()] == ["0.tmp"]
 
 
 def test_a_file_that_another_process_removes_from_the_cache_at_once_is_read_all_the_same(tmp_path, monkeypatch):
