@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from drawn_photos import best_match, draw
+from drawn_photos import best_match, draw, indexed_names
 from PIL import Image
 
 from logt.descriptors import ImageError, Model, read_image
@@ -143,3 +143,10 @@ def test_a_refresh_that_a_writer_overtakes_reads_the_new_state(album, monkeypatc
     monkeypatch.setattr(PhotoManifest, "read", lambda path: next(seen, None) or read(path))
     assert photos.refresh()
     assert len(photos.index) == 15
+
+
+def test_without_a_catalog_only_the_names_of_photos_are_known(album):
+    (album / ".logt" / "catalog.sqlite").unlink()
+    details = Photos.open(album).details()
+    assert sorted(photo.name for photo in details) == indexed_names(album)
+    assert {tuple(photo)[1:] for photo in details} == {(0, 0, 0, 0, "")}
