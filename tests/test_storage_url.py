@@ -277,6 +277,18 @@ def test_a_file_that_another_writer_has_removed_is_removed_too():
         assert location.names() == []
 
 
+def test_files_that_another_process_writes_are_seen_at_once(bucket):
+    import s3fs
+
+    other, location = s3fs.S3FileSystem(skip_instance_cache=True), locations.RemoteLocation(f"{bucket}/index")
+    location.write("a", b"first")
+    assert location.names() == ["a"]  # file systems keep what they have listed
+    other.pipe_file(f"{bucket}/index/b", b"second")
+    assert sorted(location.names()) == ["a", "b"]
+    other.pipe_file(f"{bucket}/index/a", b"longer than before")
+    assert location.size("a") == 18
+
+
 def test_times_of_any_zone_are_compared():
     utc, japan = datetime(2020, 1, 1, tzinfo=UTC), timezone(timedelta(hours=9))
     for about in ({"LastModified": utc}, {"mtime": datetime(2020, 1, 1)}, {"created": utc.astimezone(japan)}):
