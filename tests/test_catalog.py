@@ -1,7 +1,9 @@
 """The catalog of an index of photos by itself."""
 
 import sqlite3
+import time
 from contextlib import closing
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -62,6 +64,80 @@ def test_what_is_removed_or_forgotten_leaves_nothing(filled, monkeypatch):
     monkeypatch.setattr(catalog, "REMOVED_SECONDS", -1)
     filled.forget_removed()
     assert filled.stamps("removed").keys() == filled.contents().keys() == set()
+
+
+def test_removed_photos_are_kept_for_30_days(filled, monkeypatch):
+    now = 2_000_000_000
+    monkeypatch.setattr(catalog, "time", SimpleNamespace(time=lambda: now))
+    filled.remember(["0.jpg"], None, None)
+    now += 30 * 24 * 3600
+    filled.remember(["1.jpg"], None, None)
+    filled.forget_removed()
+    assert filled.stamps("removed").keys() == {"0.jpg", "1.jpg"}
+    now += 1
+    filled.forget_removed()
+    assert filled.stamps("removed").keys() == {"1.jpg"}
+
+
+def test_the_last_50_000_removed_photos_are_kept(filled):
+    now, count = int(time.time()), 50_002
+    rows = ((f"{i}.jpg", 1, 1, 4, 3, "", b"00", None, now - i) for i in range(count))
+    with filled._connection as db:
+        db.executemany("INSERT INTO removed VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    filled.forget_removed()
+    assert filled.stamps("removed").keys() == {f"{i}.jpg" for i in range(50_000)}
+
+
+def test_without_vectors_photos_without_a_descriptor_are_read_again(filled):
+    photo = ("dropped.jpg", FileStamp(1, 1), np.array([20, 1]), ImageDetails(4, 3, ""))
+    filled.record([photo], keep_descriptors=False)
+    filled.mark_indexed("a", drop_descriptors=False)
+    filled.forget_vectors()
+    assert filled.indexed_names("a") == set()
+    assert filled.stamps().keys() == {f"{i}.jpg" for i in range(20)}
+
+
+def test_only_photos_that_are_remembered_are_taken_back(filled):
+    filled.remember(["0.jpg", "1.jpg"], None, None)
+    stamp = FileStamp(1, 2)
+    files = {"new.jpg": ("unknown.jpg", stamp, b"a"), "0.jpg": ("0.jpg", stamp, b"b")}
+    assert filled.take_back(files, None) == ({"0.jpg"}, {})
+    assert filled.contents() == {"0.jpg": b"b"}
+    assert filled.stamps()["0.jpg"] == stamp
+    assert filled.count() == 19
+    assert filled.stamps("removed").keys() == {"1.jpg"}  # others may come back later
+    filled.remove(["0.jpg"])
+    assert filled.contents() == {}
+
+
+def test_a_photo_that_a_killed_run_remembered_is_remembered_again(filled):
+    filled.remember([], None, None, ["0.jpg"])  # to copy it
+    filled.remember(["0.jpg"], None, None)
+    assert filled.stamps("removed").keys() == {"0.jpg"}
+    assert "0.jpg" not in filled.stamps()
+
+
+def test_nobody_else_changes_a_note_meanwhile(filled, tmp_path):
+    def change(value):
+        connected = sqlite3.connect(tmp_path / CATALOG_FILE, timeout=0)
+        with closing(connected) as other, pytest.raises(sqlite3.OperationalError, match="locked"):
+            other.execute("INSERT INTO notes VALUES ('apart', '[]')")
+        return [value, "changed"]
+
+    filled.change_note("apart", change)
+    assert filled.read_note("apart", list) == [None, "changed"]
+    filled.change_note("apart", change)
+    assert filled.read_note("apart", list) == [[None, "changed"], "changed"]
+
+
+def test_a_damaged_catalog_is_closed_again(tmp_path, monkeypatch):
+    opened, connect = [], catalog._connect
+    monkeypatch.setattr(catalog, "_connect", lambda path: opened.append(connect(path)) or opened[-1])
+    (tmp_path / CATALOG_FILE).write_text("{}")
+    with pytest.raises(CorruptIndexError, match="is damaged"):
+        Catalog(tmp_path)
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        opened[0].execute("SELECT 1")
 
 
 def test_a_catalog_that_another_program_holds_is_not_called_damaged(filled, tmp_path):

@@ -244,6 +244,21 @@ def test_an_index_for_texts_that_cannot_be_opened_does_not_hinder_searches_by_ph
     assert photos.search_text("red dots", 1)[0][0] == "red dots.png"
 
 
+@pytest.mark.parametrize("damaged", ["manifest", "vectors"])
+def test_a_damaged_index_for_texts_is_only_reported_by_searches_by_text(captioned, damaged):
+    inside = captioned / ".logt" / "text"
+    if damaged == "manifest":
+        (inside / "photos.json").write_text("{")
+    else:
+        shutil.rmtree(next(inside.glob("vectors-*")))
+    photos = Photos.open(captioned)
+    assert not photos.has_text
+    assert photos.search(captioned / "red dots.png", 1)[0][0] == "red dots.png"
+    with pytest.raises((CorruptIndexError, FileNotFoundError), match="text/"):
+        photos.search_text("red dots")
+    assert not photos.refresh()
+
+
 def test_a_text_is_refused_where_photos_have_descriptors_for_photos_only(whole):
     with open_client(open_collection(whole)) as client:
         message = error_message(client.post(f"{API}/search/text", json={"text": "a cat"}), 409, "no_text")

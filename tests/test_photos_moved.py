@@ -88,6 +88,14 @@ def test_a_copy_has_the_vector_of_its_source_and_a_name_that_changed_hands_anoth
     assert finds_itself(photos, album / "old 2.png")
 
 
+def test_a_photo_that_replaces_another_is_a_change_and_a_removal(album, described):
+    (album / "3.png").rename(album / "2.png")
+    summary = update(album)
+    assert (summary.moved, *counts(summary)) == (0, 0, 1, 1, COUNT - 2, 0)
+    assert described == []
+    assert finds_itself(Photos.open(album), album / "2.png")
+
+
 def test_a_file_of_the_same_size_and_other_bytes_is_described(album, described):
     content = bytearray((album / "1.png").read_bytes())
     (album / "1.png").write_bytes(content[:-1] + b"\0")  # of the checksum of the last chunk

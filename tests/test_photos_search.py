@@ -5,12 +5,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from drawn_photos import best_match, draw
+from drawn_photos import best_match, draw, indexed_names
 from PIL import Image
 
 from logt.descriptors import ImageError, Model, read_image
-from logt.errors import InvalidInputError
+from logt.errors import CorruptIndexError, InvalidInputError
+from logt.index import Index
 from logt.photos import Photos, duplicates, update
+from logt.photos.manifest import PhotoManifest
 
 
 def test_only_photos_of_the_index_and_of_the_folder_have_a_path(album, tmp_path):
@@ -123,3 +125,28 @@ def test_a_refresh_loads_the_model_again_only_if_its_settings_have_changed(album
     assert photos.refresh()
     assert photos.side == 96
     assert best_match(photos, album / "a.png")[0] == "a.png"
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError, CorruptIndexError])
+def test_a_refresh_that_a_writer_overtakes_reads_the_new_state(album, monkeypatch, error):
+    def overtaken(index):
+        raise error("removed")
+
+    photos, read = Photos.open(album), PhotoManifest.read
+    monkeypatch.setattr(Index, "refresh", overtaken)
+    with pytest.raises(error, match="removed"):
+        photos.refresh()  # there is no new state
+    for seed in range(10):
+        draw(album / f"{seed}.png", seed + 50)
+    update(album)  # learns another whitening, and removes the vectors with the old one
+    seen = iter([photos._state.manifest])
+    monkeypatch.setattr(PhotoManifest, "read", lambda path: next(seen, None) or read(path))
+    assert photos.refresh()
+    assert len(photos.index) == 15
+
+
+def test_without_a_catalog_only_the_names_of_photos_are_known(album):
+    (album / ".logt" / "catalog.sqlite").unlink()
+    details = Photos.open(album).details()
+    assert sorted(photo.name for photo in details) == indexed_names(album)
+    assert {tuple(photo)[1:] for photo in details} == {(0, 0, 0, 0, "")}
