@@ -174,6 +174,12 @@ def test_without_a_package_the_error_names_the_extra(tmp_path, monkeypatch, name
         read_vectors(tmp_path / name)
 
 
+def test_a_text_file_with_the_name_of_an_array_is_refused(tmp_path):
+    (tmp_path / "x.npy").write_text("1 2 3\n4 5 6")
+    with pytest.raises(InvalidInputError, match=r"x\.npy is not a \.npy file of numbers: it begins with b'1 2 3\\n'"):
+        read_vectors(tmp_path / "x.npy")
+
+
 @pytest.mark.parametrize("shape", [(-5, 16), (2**40, 512), (2**70, 16), (True, 16)])
 def test_a_npy_file_of_an_impossible_shape_is_refused(tmp_path, shape):
     content = io.BytesIO()

@@ -82,8 +82,8 @@ def _unnamed(matrix: Array, name: str, column: str | None, ids: IdName) -> Vecto
 
 def _read_npy(source: Source, name: str, mmap_mode: Any = None) -> Array:
     try:
-        if isinstance(source, Path) and _starts_as_zip(source):
-            raise ValueError("it is a .npz file; rename it")
+        if isinstance(source, Path):
+            _check_start(source)
         matrix: Array = np.load(source, mmap_mode, allow_pickle=False)
     except Exception as error:  # numpy passes on any exception of its parser
         truncated = "mmap length is greater than file size" in str(error)
@@ -94,9 +94,14 @@ def _read_npy(source: Source, name: str, mmap_mode: Any = None) -> Array:
     return matrix
 
 
-def _starts_as_zip(path: Path) -> bool:
+def _check_start(path: Path) -> None:
+    """Raise ValueError if a file does not begin like a .npy file; numpy would take it for a pickle."""
     with open(path, "rb") as file:
-        return file.read(2) == b"PK"
+        start = file.read(6)
+    if start[:2] == b"PK":
+        raise ValueError("it is a .npz file; rename it")
+    if start != b"\x93NUMPY":
+        raise ValueError(f"it begins with {start!r}")
 
 
 def _read_vecs(path: Path, dtype: np.dtype[Any]) -> Array:
