@@ -1,5 +1,6 @@
 """The documents: their code runs, their links lead to files, the site builds without warnings and works offline."""
 
+import json
 import re
 import subprocess
 import sys
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 import yaml
 from test_project import ROOT, blocks
+
+import logt
 
 sys.path.insert(0, str(ROOT / "docs" / "_extensions"))
 import plain_docstrings
@@ -22,6 +25,20 @@ RUNNABLE = [path for path in DOCUMENTS if blocks(path, "python") and path not in
 NOT_OURS = {"annoy", "cleanlab", "fast_hdbscan", "hnswlib", "openTSNE", "scanpy", "umap", "voyager"}
 
 
+def test_the_page_of_the_format_names_the_arrays_of_the_default_index(tmp_path):
+    page = (ROOT / "docs" / "reference" / "format.md").read_text(encoding="utf-8")
+    section = page.split("## Segments of the default index")[1].split("\n## ")[0]
+    named = {n for row in re.findall(r"(?m)^\|([^|]*)\|", section) for n in re.findall("`([^`]+)`", row)}
+    index = logt.Index(32)
+    index.add(np.random.default_rng(0).standard_normal((3000, 32)))
+    index.save(tmp_path / "index")
+    stored = set()
+    for path in (tmp_path / "index").glob("*.safetensors"):
+        content = path.read_bytes()
+        stored |= set(json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])) - {"__metadata__"}
+    assert stored == named
+
+
 def name_of(path):
     return str(path.relative_to(ROOT))
 
@@ -30,7 +47,8 @@ def name_of(path):
 def test_the_code_of_a_document_runs(document, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
-    np.save("vectors.npy", rng.standard_normal((500, 64)).astype(np.float32))
+    for name, count in (("vectors.npy", 500), ("queries.npy", 100)):
+        np.save(name, rng.standard_normal((count, 64)).astype(np.float32))
     if document.name == "photos.md":
         Image = pytest.importorskip("PIL.Image")
         (tmp_path / "photos").mkdir()
