@@ -28,7 +28,7 @@ _FEW = 0.25  # effort on the graph up to which the beam is no larger than the re
 _USUAL_K = 10  # results
 _UNKNOWN = 0.7  # effort without a curve
 _SURE_LISTS = 0.25  # the least p of searches for the recall SURE
-_LATE = 0.3  # without the graph, the effort for the recall SURE at which searches with it need no more lists
+_LATE = 0.5  # without the graph, the effort for the recall SURE at which searches with it need no more lists
 _MANY = 1 << 62  # as good as infinite
 
 
@@ -109,14 +109,14 @@ class Probe:
     reach deviations (CandidateDepths); 1.6 times as many in the first list and in further rounds, 0.85 times as
     many in the last list of the first round. With a neighbor graph, p is 0.8 · effort + 0.2 · effort⁸ in the first
     round. If the effort follows from a recall of at least 0.95, as by default, p is at least 0.25, and at least
-    half that of a search without the graph where there is one. Further rounds have the p of a search without the
-    graph, up to that of effort 0.3 for a recall of 0.95, and 1 for 1. After each round, a search goes on to the
-    neighbors of the best candidates, and to theirs, until those of the `beam` best are known. With r = max(k, 10),
-    the beam is r · (0.4 + 2.4 · effort) up to effort 0.25, and r + 480 · e² from there, where e goes from 0 to 1;
-    of more in proportion, where some vectors of the graph were removed. It reads the residual of a vector in a list
-    whose estimate is too low by at most 3.5 − e + 0.8 · effort⁸ deviations, and of a neighbor by 4.6 − 2.4 · e +
-    1.8 · effort⁸; for more results than 10, with a smaller e: the fewer candidates there are for each result, the
-    nearer are results to the last candidate.
+    half that of a search without the graph where there is one. For such a recall, further rounds have the p of a
+    search without the graph, up to that of effort 0.5 for a recall of 0.95, and 1 for 1. After each round, a search
+    goes on to the neighbors of the best candidates, and to theirs, until those of the `beam` best are known. With r
+    = max(k, 10), the beam is r · (0.4 + 2.4 · effort) up to effort 0.25, and r + 480 · e² from there, where e goes
+    from 0 to 1; of more in proportion, where some vectors of the graph were removed. It reads the residual of a
+    vector in a list whose estimate is too low by at most 3.5 − e + 0.8 · effort⁸ deviations, and of a neighbor by
+    4.6 − 2.4 · e + 1.8 · effort⁸; for more results than 10, with a smaller e: the fewer candidates there are for
+    each result, the nearer are results to the last candidate.
 
     effort: 1 reads everything. None uses the effort that finds the fraction `recall` of what a full read finds, by
     the measured curve of the collection. nprobe: the number of lists, the same for all queries. recall_at: `recall`
@@ -165,7 +165,8 @@ class Probe:
         wider = 1.0 if depths is None else depths.reach
         others = self.effort_for(k, curves)  # without the graph
         if linked:  # the graph finds most of what lists would find late; but not less than was measured with it
-            most = max(_LATE, 1 - (1 - _LATE) * (1 - self.recall) / (1 - SURE))
+            above_sure = (self.recall - SURE) / (1 - SURE)
+            most = _LATE + (1 - _LATE) * above_sure**2 if above_sure >= 0 else 0
             others = max(effort, min(others, most))
         lists, further = _exponent(effort, linked=linked), _exponent(others, linked=False)
         if self.effort is None and self.recall >= SURE:
