@@ -186,6 +186,14 @@ def test_backup_and_restore(files, tmp_path, run_logt):
     assert np.array_equal(logt.open(tmp_path / "again").search(Q).ids, logt.open(files / "index").search(Q).ids)
 
 
+def test_damage_is_shown_with_what_helps(tmp_path, vectors, run_logt):
+    built(vectors(100, 32)).save(tmp_path / "index")
+    for path in (tmp_path / "index").glob("segment-*"):
+        path.write_bytes(path.read_bytes()[:-10])
+    assert "`logt repair` shows what can be kept" in run_logt("verify", tmp_path / "index", ok=False)
+    assert "nothing can be kept" in run_logt("repair", tmp_path / "index", ok=False)
+
+
 def test_repair_changes_nothing_without_yes(tmp_path, vectors, run_logt):
     built(vectors(100, 8), segment_size=20).save(tmp_path / "index")
     assert "nothing to repair" in run_logt("repair", tmp_path / "index", "--yes")

@@ -19,7 +19,7 @@ from logt.cli.serve import serve
 from logt.cli.storage import backup, compact, info, repair, restore, verify
 from logt.cli.tune import tune
 from logt.cli.vectors import build, convert, search
-from logt.errors import InvalidInputError
+from logt.errors import CorruptIndexError, InvalidInputError
 
 app = typer.Typer(
     cls=CommandsWithRay,
@@ -55,5 +55,7 @@ def main() -> None:
     try:
         app(standalone_mode=True)
     except (InvalidInputError, OSError, ImportError) as error:
-        say(f"error: {error}", err, "red")
+        help_repair = isinstance(error, CorruptIndexError) and "repair" not in str(error)
+        way_out = "; `logt repair` shows what can be kept, `logt restore` reads a backup" if help_repair else ""
+        say(f"error: {error}{way_out}", err, "red")
         raise SystemExit(1) from None

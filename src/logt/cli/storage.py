@@ -179,6 +179,9 @@ def _print_examination(found: Examination, index: Path, repaired: bool, *, is_ph
             shown = ", ".join(map(printable, loss.ids[:_MAX_IDS]))
             say(f"  ids: {shown}" + (f" and {rest:,} more" if rest > 0 else ""))
     kept = f"{count_of(found.kept, 'vector')} in {count_of(found.segments, 'segment')}"
+    if not repaired and not found.kept:
+        say(f"nothing can be kept of {index}: `logt restore` reads a backup. Nothing was changed; --yes empties it")
+        return
     if not repaired:
         say(f"{index} can be repaired: {kept} would be kept. Nothing was changed; --yes repairs it")
         return
