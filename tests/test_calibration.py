@@ -152,10 +152,14 @@ def with_depths(index, depths):
 def test_a_search_on_a_graph_reads_no_less_than_was_measured_at_its_effort():
     """Queries unlike the collection may need more effort with the graph than without it."""
     efforts, depths = np.array(RecallCurve.EFFORTS, np.float32), CandidateDepths()
-    easy, hard = (RecallCurve(np.tile(efforts**power, (3, 1))) for power in (0.1, 0.5))
+    easy, hard = (RecallCurve(np.tile(efforts**power, (3, 1))) for power in (0.05, 0.5))
     limits = Probe(recall=0.8).limits(10, depths=depths, curves=[easy], graph=[hard])
     measured = Probe(hard.effort(0.8, 10)).limits(10, depths=depths, graph=())
     assert limits == measured
+    limits = Probe(recall=0.95).limits(100, depths=depths, curves=[hard], graph=[easy])
+    assert limits.further == Probe(0.5).limits(100, depths=depths).further  # less than that of the effort without it
+    assert hard.effort(0.95, 100) > 0.5 > easy.effort(0.95, 100)
+    assert limits.results == 10
 
 
 def test_where_hundreds_are_about_equally_near_more_candidates_are_compared():

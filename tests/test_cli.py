@@ -76,7 +76,7 @@ def test_a_closed_stream_is_an_error_of_one_line(files, queries, closed, message
         (("search", "{files}/index", "{files}/q.npy", "--rerank", "diffusion"), "logt link"),
         (("search", "{files}/index", "{files}/q.npy", "--json", "--jsonl"), "pass one of them"),
         (("info", "{files}"), "holds no index: it has no manifest.json"),
-        (("search", "{files}/photos", "{files}/q.npy"), "it is an index of photos: use `logt images search`"),
+        (("search", "{files}/photos", "{files}/q.npy"), "photos is an index of photos: use `logt images search`"),
         (("serve", "{files}"), "logt images index {files}"),
         (("serve", "nowhere"), "nowhere"),
         (("build", "a.npy", "b.npy", "i", "--threads", "1"), "--threads is for one file"),
@@ -86,6 +86,7 @@ def test_a_closed_stream_is_an_error_of_one_line(files, queries, closed, message
 )
 def test_errors_are_one_line_with_a_way_to_fix_them(files, words, message, run_logt):
     (files / "photos" / ".logt").mkdir(parents=True, exist_ok=True)
+    (files / "photos" / ".logt" / "photos.json").touch()
     shown = run_logt(*(word.format(files=files) for word in words), ok=False)
     assert message.format(files=files) in shown
     assert "Traceback" not in shown

@@ -45,6 +45,7 @@ from logt.distributed.pools import ProcessPool, RayPool
 from logt.errors import InvalidInputError
 from logt.index import Index
 from logt.integrations.faiss import from_faiss
+from logt.photos.index_folder import photo_index
 from logt.results import SearchResult
 from logt.storage.backup import removed_on_failure
 from logt.storage.locations import is_url
@@ -227,6 +228,8 @@ def search(
         raise InvalidInputError("--json and --jsonl are two formats of the same output; pass one of them")
     if rerank not in (None, "diffusion"):
         raise InvalidInputError(f"--rerank must be diffusion, got {rerank!r}")
+    if photo_index(index) is not None:
+        raise InvalidInputError(f"{index} is an index of photos: use `logt images search`")
     opened = Index.open(index)
     if rerank is not None and opened.report()["linked"] == 0:
         raise InvalidInputError(f"{index} has no neighbor graph; run `logt link {index}` first")

@@ -115,9 +115,7 @@ class LocalLocation:
             return parse_manifest(read_bytes(path, MAX_MANIFEST), path)
         except (FileNotFoundError, NotADirectoryError):
             if self.folder.is_dir():
-                photos = (self.folder / ".logt").is_dir() or (self.folder / "photos.json").exists()
-                hint = "; it is an index of photos: use `logt images search`" if photos else ""
-                reason = f"it has no {MANIFEST}{hint}"
+                reason = f"it has no {MANIFEST}"
             else:
                 reason = "it is a file" if self.folder.exists() else "this path does not exist"
             raise FileNotFoundError(f"{self.folder} holds no index: {reason}") from None
