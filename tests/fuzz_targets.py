@@ -86,7 +86,7 @@ def index_seeds():
         index = logt.Index(8, segment_size=100)
         index.add(np.tile(X, (5, 1)) + np.arange(60)[:, None] % 7)
         index.link(3)
-        index.tune(X, name=KIND)
+        index.tune(np.tile(X, (2, 1)), name=KIND)
         index.save(folder)
         with logt.open(folder, "a") as writer:
             writer.remove([3])

@@ -10,7 +10,7 @@ from exact_index import assert_same, built
 from faults import contents, damage, every
 
 import logt
-from logt.errors import ConflictError, CorruptIndexError
+from logt.errors import ConflictError, CorruptIndexError, InvalidInputError
 from logt.storage import changes, store
 
 
@@ -72,7 +72,7 @@ def test_opening_repeats_the_log(path, vectors, strings):
         return [f"ü{n}/\udcff" for n in numbers] if strings else list(numbers)
 
     if strings:
-        built(vectors(30, 8), ids=ids(*range(30))).save(path)
+        built(vectors(30, 8), ids=ids(*range(30))).save(path, overwrite=True)
     with logt.open(path, mode="a") as index:
         index.add(vectors(5, 8, seed=1), ids=ids(*range(30, 35)))
         index.save()
@@ -314,7 +314,10 @@ def test_a_second_save_to_a_path_does_not_replace_what_another_writer_saved(whol
         with pytest.raises(ConflictError, match="saved there"):
             index.save(path)
     assert contents(path) == before
-    copy.copy(index).save(path)  # an index that was never saved there replaces it
+    with pytest.raises(InvalidInputError, match="another index"):
+        copy.copy(index).save(path)  # it was never saved there
+    assert contents(path) == before
+    copy.copy(index).save(path, overwrite=True)
     assert len(logt.open(path)) == 31
 
 

@@ -19,6 +19,7 @@ def files(tmp_path_factory, vectors):
     folder = tmp_path_factory.mktemp("cli")
     np.save(folder / "x.npy", vectors(300, 32))
     np.save(folder / "q.npy", vectors(300, 32)[:25])
+    np.save(folder / "nan.npy", np.full((2, 32), np.nan, np.float32))
     built(vectors(300, 32)).save(folder / "index")
     return folder
 
@@ -75,6 +76,7 @@ def test_a_closed_stream_is_an_error_of_one_line(files, queries, closed, message
         (("search", "{files}/index", "{files}/q.npy", "--rerank", "magic"), "--rerank must be diffusion"),
         (("search", "{files}/index", "{files}/q.npy", "--rerank", "diffusion"), "logt link"),
         (("search", "{files}/index", "{files}/q.npy", "--json", "--jsonl"), "pass one of them"),
+        (("search", "{files}/index", "{files}/nan.npy"), "row 0 of QUERIES holds nan at column 0; correct it"),
         (("info", "{files}"), "holds no index: it has no manifest.json"),
         (("search", "{files}/photos", "{files}/q.npy"), "photos is an index of photos: use `logt images search`"),
         (("serve", "{files}"), "logt images index {files}"),

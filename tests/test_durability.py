@@ -85,7 +85,7 @@ def test_only_the_writer_of_a_folder_saves_to_it(path, monkeypatch):
 
 def test_a_folder_that_became_another_kind_of_index_is_not_refreshed_to(path):
     reader = logt.open(path)
-    logt.Index(6, metric="l2").save(path)
+    logt.Index(6, metric="l2").save(path, overwrite=True)
     for _ in range(2):
         with pytest.raises(InvalidInputError, match="another kind"):
             reader.refresh()

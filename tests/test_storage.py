@@ -97,7 +97,7 @@ def test_a_newer_format_is_refused_by_name_and_not_overwritten(tmp_path, monkeyp
 def test_a_damaged_index_can_be_overwritten(saved, damage):
     path = next(saved.glob(f"{damage}*"))
     path.write_bytes(path.read_bytes()[::-1])
-    built(np.eye(8)).save(saved)
+    built(np.eye(8)).save(saved, overwrite=True)
     assert len(logt.open(saved)) == 8
 
 
@@ -119,7 +119,7 @@ def test_a_folder_of_other_files_is_not_overwritten(tmp_path):
 
 def test_other_files_are_neither_removed_nor_overwritten(saved, tmp_path):
     (saved / "notes.safetensors").write_text("mine")
-    logt.Index(8).save(saved)
+    logt.Index(8).save(saved, overwrite=True)
     assert sorted(path.name for path in saved.iterdir()) == [".lock", "manifest.json", "notes.safetensors"]
     assert (saved / "notes.safetensors").read_text() == "mine"
     other = tmp_path / "webapp"

@@ -65,7 +65,7 @@ class IndexBase:
         self._state = IndexState(method, self._metric, Snapshot())
         self._writing = threading.RLock()
         self._store: Store | None = None
-        self._saved: dict[str, Position] = {}  # other stores, and what was written there last
+        self._saved: dict[str, Position | None] = {}  # other stores, and what was written there last, if it is known
         self._pending = PendingChanges()
 
     @property
@@ -114,11 +114,11 @@ class IndexBase:
 
     # ------------------------------------------------------------------------------------------------ storage
 
-    def save(self, path: str | os.PathLike[str] | None = None) -> None:
+    def save(self, path: str | os.PathLike[str] | None = None, *, overwrite: bool = False) -> None:
         """Write the index to a folder or URL; without a path, to the one it was opened from in mode "a".
 
-        An index that was not opened from the path replaces the one that is there, unless this index was saved there
-        before and another writer has saved since: that raises ConflictError.
+        overwrite: replace another index that is there; without it, that raises InvalidInputError. If this index was
+        saved there before and another writer has saved since, that raises ConflictError.
         The previous state stays valid until the new one is complete, and stays with its readers after that. A few
         changes are appended to a log; many, or a log that has grown, are written as new files.
         """
@@ -133,20 +133,25 @@ class IndexBase:
             stage_to_json(self.method)  # what cannot be stored is refused before there is a folder
             new = Store.create(path or "")
             try:
-                self._replace(new)
+                self._replace(new, overwrite=overwrite)
             finally:
                 new.close()
 
-    def _replace(self, store: Store) -> None:
+    def _replace(self, store: Store, *, overwrite: bool) -> None:
         """Write the index to a store that it was not opened from."""
         before = self._saved.get(store.name)
         there = store.generation > 0
+        if there and store.name not in self._saved and not overwrite:
+            raise InvalidInputError(
+                f"{store.name} is another index; choose another path, pass overwrite=True to replace it, "
+                "or open it with mode='a' to change it"
+            )
         if there and before is not None and store.position != before:
             raise ConflictError(
                 f"{store.name} was written by another since this index was saved there; nothing was written. "
                 "Save to another path, or open it with mode='a' and change that"
             )
-        self._saved.pop(store.name, None)  # if writing fails, what is there is not known
+        self._saved[store.name] = None  # if writing fails, what is there is not known
         self.verify()
         store.write(self._stored())
         self._saved[store.name] = store.position

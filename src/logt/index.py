@@ -22,6 +22,7 @@ from logt.errors import InvalidInputError
 from logt.gpu.index import DeviceIndex
 from logt.gpu.rows import DeviceRows
 from logt.lists.calibration import (
+    FEWEST_QUERIES,
     EffortPoint,
     calibrate,
     calibrate_graph,
@@ -286,8 +287,9 @@ class Index(LinkedIndex):
         This also measures how many candidates searches must compare by their refinements.
 
         An index measures itself when it is built, and again when it has grown by half or lost a third of its vectors
-        (with a neighbor graph, a quarter and a fifth). Pass queries Q of your own if they differ from the vectors of
-        the collection. The index then no longer measures itself, so tune it again when it has changed much. An index
+        (with a neighbor graph, a quarter and a fifth). Pass queries Q of your own, 100 or more, if they differ from
+        the vectors of the collection. They should not be in the index: such queries find themselves, and are easier
+        than others. The index then no longer measures itself, so tune it again when it has changed much. An index
         that is open for reading returns the measurements, but does not keep them.
 
         name: the name of this kind of queries, such as "text". Only searches with `like=name` then use the result,
@@ -297,8 +299,10 @@ class Index(LinkedIndex):
         if not isinstance(self.method, Sketched):
             raise InvalidInputError("tune is for methods with inverted lists, such as logt.methods.sketched()")
         queries = None if Q is None else check_queries(as_matrix(Q, self._dim, "Q"), self._metric, ignore=False)[0]
-        if queries is not None and not len(queries):
-            raise InvalidInputError("Q has no rows; pass at least one query, or None")
+        if queries is not None and len(queries) < FEWEST_QUERIES:
+            raise InvalidInputError(
+                f"Q has {len(queries)} rows, too few to measure recall; pass {FEWEST_QUERIES} or more, or None"
+            )
         if name is not None:
             check_name("name", name)
             if queries is None:

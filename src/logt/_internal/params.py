@@ -108,7 +108,7 @@ def as_search_params(params: SearchParams | None, settings: SearchSettings) -> S
     for name in settings:
         if name not in _SEARCH_SETTINGS:
             known = ", ".join(_SEARCH_SETTINGS)
-            raise TypeError(f"search has no parameter {name!r}; search parameters are {known}")
+            raise TypeError(f"search has no parameter {name!r}; beside those of its signature, there are {known}")
     if params is None:
         return SearchParams(**settings)
     if not isinstance(params, SearchParams):

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from logt import methods
+from logt._internal.validation import check_rows
 from logt.cli.console import (
     AsJson,
     Device,
@@ -137,7 +138,7 @@ def build(
                 new.add(table.vectors, table.ids, threads=threads, progress=report)
                 if link is not None:
                     new.link(link, threads=threads, progress=report)
-                new.save(folder)
+                new.save(folder, overwrite=overwrite)
     about = {"seconds": time.perf_counter() - start, "index": index}
     print_report({**(asdict(done) if table is None else new.report()), **about}, as_json)
 
@@ -201,7 +202,7 @@ def convert(
     with _new_folder(index) as folder, progress(quiet=as_json) as report:
         method = methods.sketched(bits=bits)
         new = from_faiss(source, metric=metric, method=method, threads=threads, progress=report)
-        new.save(folder)
+        new.save(folder, overwrite=overwrite)
     print_report({**new.report(), "index": str(index)}, as_json)
 
 
@@ -233,8 +234,9 @@ def search(
     opened = Index.open(index)
     if rerank is not None and opened.report()["linked"] == 0:
         raise InvalidInputError(f"{index} has no neighbor graph; run `logt link {index}` first")
+    vectors = check_rows(read_table_of(queries, column, ids=False).vectors, "QUERIES", "correct it", opened.metric)
     result = (opened if device is None else opened.to(device)).search(
-        read_table_of(queries, column, ids=False).vectors,
+        vectors,
         k,
         rerank="diffusion" if rerank else None,
         effort=effort,

@@ -64,4 +64,4 @@ class Logt(ANN):  # type: ignore[misc]
 
     def save(self, path: str) -> None:
         """Write the index to the folder `path`."""
-        self.backend.save(path)
+        self.backend.save(path, overwrite=True)

@@ -24,6 +24,9 @@ from logt.lists.shards import Candidates
 CHANGED = 1.5
 """A codec is measured again when the number of its vectors has changed by this factor."""
 
+FEWEST_QUERIES = 16
+"""With fewer given queries, a mean recall says nothing."""
+
 _QUERIES = 128
 _MANY_VECTORS = 2_000_000  # of more, half of the queries are searched for
 _FEW_QUERIES = 32  # are enough where each has many results
