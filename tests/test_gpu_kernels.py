@@ -10,6 +10,7 @@ from device_testing import DEVICE, DIM, clusters, on_gpu
 from exact_index import built, overlap
 
 import logt
+from logt.gpu.building import DeviceBands
 from logt.gpu.device import Device
 from logt.gpu.host import HostKernels, decode_tiles
 from logt.gpu.lists import DeviceLists, Layout
@@ -52,15 +53,21 @@ def test_codes_of_the_device_hold_the_same_bits(dim):
         (40_000, 100, "ties"),
         (5000, 3000, ""),
         (900_000, 64, "ties"),
+        (12649, 32, "many rows"),
+        (3000, 128, "many rows"),
+        (3000, 129, "many rows"),
+        (12649, 20, "nearly all equal"),
         (3000, 10, "nan"),
         (3000, 40, "half"),
     ],
 )
 def test_best(size, k, kind):
-    device, rng, rows = Device(DEVICE), np.random.default_rng(0), 7
+    device, rng, rows = Device(DEVICE), np.random.default_rng(0), 300 if kind == "many rows" else 7
     values = rng.standard_normal(rows * size).astype(np.float16 if kind == "half" else np.float32)
     if kind == "ties":
         values = np.round(values * 4) / 4
+    if kind == "nearly all equal":
+        values = np.maximum(values, 2)
     if kind == "nan":
         values[rng.random(len(values)) < 0.5] = np.nan
     first = np.arange(rows) * size
@@ -185,6 +192,45 @@ def test_pursuit(entries):
     left = [np.linalg.norm(Z - np.einsum("ij,ijk->ik", w, Y[u]), axis=1) for u, w in zip(units, weights, strict=True)]
     np.testing.assert_allclose(*left, rtol=0.05)
     assert (units[0] == units[1]).mean() > 0.9
+
+
+@on_gpu
+@pytest.mark.parametrize("dim", [8, 20, 100, 520, 2048])
+@pytest.mark.parametrize("settings", [{"L": 1}, {"L": 6, "bits": 1}, {"bits": 5}, {"bits": 2}], ids=str)
+def test_encode(dim, settings):
+    X = clusters(1200, dim, 1)
+    (segment,) = built(X, method=logt.methods.sketched(**settings), measure=False)._snapshot.segments
+    codec, rng = segment.codec, np.random.default_rng(0)
+    rows, entries = 300, codec.entries
+    Z = codec.bands.rotate(X[:rows] - codec.mean)
+    Z[0] = 0
+    unit, weight = rng.integers(0, codec.units, (rows, entries)), rng.random((rows, entries), np.float32)
+    weight[1] = 0
+    left, found = [], []
+    for device in (Device("cpu"), Device(DEVICE)):
+        V = device.put(Z.copy())
+        given = device.put(unit), device.put(weight), device.put(codec.memory_vectors)
+        found.append(
+            [device.get(part) for part in device.kernels.encode(V, *given, DeviceBands(device, codec.bands))]
+        )
+        left.append(device.get(V))
+    for expected, array in zip(*found, strict=True):
+        assert (expected.shape, expected.dtype) == (array.shape, array.dtype)
+        if array.dtype == np.float32:
+            np.testing.assert_allclose(array, expected, rtol=2e-2, atol=1e-6)
+        else:  # a value at the border of two steps may be rounded up or down
+            assert (array != expected).sum() <= 0.01 * array.size
+    same = (found[0][4] == found[1][4]).all(axis=1) & (found[0][5] == found[1][5]).all(axis=1)
+    assert same.mean() > 0.9
+    np.testing.assert_allclose(left[1][same], left[0][same], atol=1e-4)
+
+
+@on_gpu
+@pytest.mark.parametrize("shape", [(5, 7), (3 << 20, 3), (40_000, 1100)])
+def test_arrays_are_the_same_there_and_back(shape):
+    device, X = Device(DEVICE), np.random.default_rng(0).integers(0, 1000, shape).astype(np.float32)
+    for array in (X, X[::2], X.astype(np.float16), X > 500, np.broadcast_to(X[0], (9, *X[0].shape))):
+        np.testing.assert_array_equal(device.get(device.put(array)), array)
 
 
 @on_gpu

@@ -22,11 +22,11 @@ from logt.errors import InvalidInputError
 from logt.gpu.index import DeviceIndex
 from logt.gpu.rows import DeviceRows
 from logt.lists.calibration import (
-    FEWEST_QUERIES,
     EffortPoint,
     calibrate,
     calibrate_graph,
     calibrate_kind,
+    check_sample,
     measure_efforts,
 )
 from logt.lists.method import Sketched
@@ -299,10 +299,8 @@ class Index(LinkedIndex):
         if not isinstance(self.method, Sketched):
             raise InvalidInputError("tune is for methods with inverted lists, such as logt.methods.sketched()")
         queries = None if Q is None else check_queries(as_matrix(Q, self._dim, "Q"), self._metric, ignore=False)[0]
-        if queries is not None and len(queries) < FEWEST_QUERIES:
-            raise InvalidInputError(
-                f"Q has {len(queries)} rows, too few to measure recall; pass {FEWEST_QUERIES} or more, or None"
-            )
+        if queries is not None:
+            check_sample(queries)
         if name is not None:
             check_name("name", name)
             if queries is None:

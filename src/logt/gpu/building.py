@@ -13,11 +13,13 @@ from logt._internal.types import Array, Floats, Ids, Metric
 from logt.errors import DeviceMemoryError
 from logt.gpu.device import Device
 from logt.gpu.downloads import Downloads
+from logt.gpu.host import Codes
 from logt.gpu.lists import rotation_of
 from logt.gpu.pursuit import DevicePursuit, nearest
 from logt.gpu.rows import DeviceRows
 from logt.gpu.search import DeviceSearcher
 from logt.lists.codec import Codec, CodecSettings
+from logt.lists.residual import Bands
 from logt.lists.segment import MAX_FLAT, ListSegment, aligned_bytes
 
 _ROUNDS = 8  # of k-means
@@ -123,6 +125,26 @@ class DeviceBuilder:
             return None
 
 
+class DeviceBands:
+    """The bands of a codec on a device.
+
+    deviation, step, bits: of each coded dimension. sign_from, low_from: where each bit of the packed codes comes
+    from, as dimension · 8 + place in its field; -1 for padding.
+    """
+
+    def __init__(self, device: Device, bands: Bands):
+        self.bands, coded = bands, bands.coded
+        self.deviation = device.put(bands.per_dim(bands.deviation)[:coded].astype(np.float32))
+        self.step = device.put(bands.steps)
+        self.bits = device.put(bands.per_dim(bands.bits)[:coded].astype(np.uint8))
+        sources = [np.arange(count) * 8 + shift for count, shift in bands.planes()]
+        parts = sources[0], np.concatenate([np.empty(0, np.int64), *sources[1:]])
+        padded = [np.full(8 * size, -1, np.int32) for size in bands.code_bytes]
+        for table, part in zip(padded, parts, strict=True):
+            table[: len(part)] = part
+        self.sign_from, self.low_from = map(device.put, padded)
+
+
 class _Encoder:
     """Encodes the vectors of one segment with a codec."""
 
@@ -138,6 +160,7 @@ class _Encoder:
         self.rotation = device.put(rotation_of(codec))
         self.mean = device.put(codec.mean)
         self.Y = device.put(codec.memory_vectors)
+        self.bands = DeviceBands(device, codec.bands)
         self.pursue = DevicePursuit(device, self.Y, codec.entries)
         sign_bytes, low_bytes = codec.bands.code_bytes
         empty: Callable[..., Any] = xp.empty
@@ -147,38 +170,29 @@ class _Encoder:
 
     def segment(self, rows: DeviceRows, ids: Ids, distances: bool, workers: Workers) -> ListSegment:
         """Return the segment of all rows."""
-        codec, xp, N = self.codec, self.device.xp, len(rows)
+        codec, N = self.codec, len(rows)
         refinement = np.empty((N, codec.dim) if codec.refine else (0, 0), np.int8)
         refinement_scale = np.empty(N if codec.refine else 0, np.float32)
         size = max(256, min(1 << 16, self.device.workspace // (2 * max(codec.units, 16 * codec.dim))))
         parts = split_range(N, size)
         with Downloads(self.device) as downloads:
             for number, part in enumerate(parts):
-                left = self._encode(rows, part)
+                codes = self._encode(rows, part)
                 if codec.refine:
-                    scale = xp.maximum(abs(left).max(axis=1) / 127, np.float32(1e-30))
-                    left /= scale[:, None]
-                    downloads.start(xp.rint(left).astype(np.int8), refinement[part])
-                    downloads.start(scale, refinement_scale[part])
+                    downloads.start(codes.refinement, refinement[part])
+                    downloads.start(codes.refinement_scale, refinement_scale[part])
                 workers.report("encoding", number + 1, len(parts))
             return self._sorted(ids, refinement, refinement_scale, distances, downloads)
 
-    def _encode(self, rows: DeviceRows, part: slice) -> Any:
-        """Encode some rows and return what the codes leave out of them."""
-        xp, bands = self.device.xp, self.codec.bands
+    def _encode(self, rows: DeviceRows, part: slice) -> Codes:
+        """Encode some rows and return their codes."""
         Z = (rows.block(part) - self.mean) @ self.rotation.T
         unit, weight = self.pursue(Z)
-        scale = xp.maximum(abs(weight).max(axis=1), np.float32(1e-30)) / np.float32(127)
-        rounded = xp.rint(weight / scale[:, None]).astype(np.int8)
-        self.square[part] = xp.square(Z).sum(axis=1, dtype=np.float64)
-        weight = rounded * scale[:, None]
-        for e in range(weight.shape[1]):
-            Z -= weight[:, e : e + 1] * self.Y[unit[:, e]]
-        fields, factor = bands.quantize(Z)
-        self.unit[part], self.weight[part], self.scale[part], self.factor[part] = unit, rounded, scale, factor
-        self.sign_bits[part], self.low_bits[part] = bands.pack(fields)
-        Z -= bands.dequantize(fields, factor)
-        return Z
+        codes: Codes = self.device.kernels.encode(Z, unit, weight, self.Y, self.bands)
+        self.unit[part], self.weight[part] = unit, codes.weight
+        self.scale[part], self.factor[part], self.square[part] = codes.scale, codes.factor, codes.square
+        self.sign_bits[part], self.low_bits[part] = codes.sign_bits, codes.low_bits
+        return codes
 
     def _sorted(
         self, ids: Ids, refinement: Array, refinement_scale: Floats, distances: bool, downloads: Downloads

@@ -9,7 +9,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from logt.gpu.host import MOST, ROWS
+from logt.gpu.host import MOST, ROWS, Codes
 from logt.graph.diffusion import PRECISION, STEPS
 
 FEW = 64
@@ -124,6 +124,24 @@ class CudaKernels:
         if rows:
             _kernel("pursue", entries)((-(-rows // 8),), (256,), arguments)
         return unit, weight
+
+    def encode(self, Z: Any, unit: Any, weight: Any, Y: Any, bands: Any) -> Codes:
+        """Return the codes of rotated vectors, whose units and weights are known: see host.py."""
+        (rows, dim), entries, empty = Z.shape, weight.shape[1], cupy.empty
+        sizes = bands.sign_from.size // 8, bands.low_from.size // 8
+        scale, factor, square, refinement_scale = (empty(rows, cupy.float32) for _ in range(4))
+        sign_bits, low_bits = (empty((rows, size), cupy.uint8) for size in sizes)
+        rounded, refinement = empty((rows, entries), cupy.int8), empty((rows, dim), cupy.int8)
+        codes = Codes(rounded, scale, factor, square, sign_bits, low_bits, refinement, refinement_scale)
+        arguments = (
+            *(Z, np.int64(dim), np.int64(bands.bits.size), Y, unit, weight, np.int32(entries)),
+            *(bands.deviation, bands.step, bands.bits),
+            *(bands.sign_from, np.int64(sizes[0]), bands.low_from, np.int64(sizes[1])),
+            *codes,
+        )
+        if rows:
+            _kernel("encode")((rows,), (256 if dim > 128 else 64,), arguments)
+        return codes
 
     # ------------------------------------------------------------------------------------------------ scan.cu
 

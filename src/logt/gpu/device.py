@@ -15,6 +15,7 @@ from logt._internal.memory import memory_bytes
 from logt._internal.types import Array
 from logt.errors import DeviceError, DeviceMemoryError, InvalidInputError, MissingExtraError
 from logt.gpu.host import HostKernels
+from logt.gpu.pinned import LARGE, Uploads
 
 _CUDA = (2, 13)  # kDLCUDA, kDLCUDAManaged
 _RESERVE = 1 << 28  # bytes that are left to others
@@ -40,6 +41,7 @@ class Device:
         from logt.gpu.cuda import CudaKernels
 
         self.kernels = CudaKernels()
+        self._upload = Uploads(self.xp)
 
     def __repr__(self) -> str:
         return f"Device({self.name!r})"
@@ -65,7 +67,8 @@ class Device:
     def put(self, array: Any) -> Any:
         """Return an array on the device. Tensors that are there are not copied."""
         if isinstance(array, np.ndarray):
-            return self.xp.asarray(array)
+            large = self.cuda and array.nbytes >= LARGE and array.flags.c_contiguous
+            return self._upload(array) if large else self.xp.asarray(array)
         if hasattr(array, "detach"):
             array = array.detach()
         if "bfloat16" in str(array.dtype):  # CuPy has no such type

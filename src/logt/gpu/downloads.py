@@ -10,16 +10,10 @@ import numpy as np
 
 from logt._internal.types import Array
 from logt.gpu.device import Device
+from logt.gpu.pinned import pinned
 
 _THREADS = 4
 _WAITING = 8  # copies at most
-
-
-def pinned(cupy: Any, shape: tuple[int, ...], dtype: Any) -> Array:
-    """Return a NumPy array that the device can copy to and from by itself."""
-    count = int(np.prod(shape))
-    memory = cupy.cuda.alloc_pinned_memory(max(1, count * np.dtype(dtype).itemsize))
-    return np.frombuffer(memory, dtype, count).reshape(shape)
 
 
 class Downloads:

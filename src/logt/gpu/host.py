@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,19 @@ MOST = 2048
 """Values that `best` sorts in shared memory; for more, CuPy sorts everything (vectors.cu)."""
 
 _NOTHING_LEFT, _DEPENDENT = 1e-3, 1e-2  # of correlations and norms, below which nothing is chosen (training.cu)
+
+
+class Codes(NamedTuple):
+    """Codes of some vectors, without their units, on a device."""
+
+    weight: Any
+    scale: Any
+    factor: Any
+    square: Any  # of the norm of each vector, without the mean
+    sign_bits: Any
+    low_bits: Any
+    refinement: Any
+    refinement_scale: Any
 
 
 class HostKernels:
@@ -112,6 +125,24 @@ class HostKernels:
                     break
                 chosen.append(int(rest.argmax()))
         return unit, weight
+
+    def encode(self, Z: Floats, unit: Ids, weight: Floats, Y: Floats, bands: Any) -> Codes:
+        """Return the codes of rotated vectors, whose units and weights are known; Z then has what they leave out.
+
+        bands: a `DeviceBands`.
+        """
+        scale = np.maximum(np.abs(weight).max(axis=1), np.float32(1e-30)) / np.float32(127)
+        rounded = np.rint(weight / scale[:, None]).astype(np.int8)
+        square = np.square(Z).sum(axis=1, dtype=np.float64).astype(np.float32)
+        weight = rounded * scale[:, None]
+        for e in range(weight.shape[1]):
+            Z -= weight[:, e : e + 1] * Y[unit[:, e]]
+        fields, factor = bands.bands.quantize(Z)
+        sign_bits, low_bits = bands.bands.pack(fields)
+        Z -= bands.bands.dequantize(fields, factor)
+        most = np.maximum(np.abs(Z).max(axis=1) / 127, np.float32(1e-30))
+        refinement = np.rint(Z / most[:, None]).astype(np.int8)
+        return Codes(rounded, scale, factor, square, sign_bits, low_bits, refinement, most)
 
     # ------------------------------------------------------------------------------------------------ scan.cu
 

@@ -31,6 +31,7 @@ from logt.gpu.diffusion import DeviceGraph, diffuse
 from logt.gpu.filters import DeviceFilter, Numbers
 from logt.gpu.search import DeviceSearcher
 from logt.graph.diffusion import Diffusion
+from logt.lists.calibration import check_sample
 from logt.lists.method import Sketched
 from logt.lists.search import NARROW, user_scores
 from logt.metrics import check_queries, worst_score
@@ -217,8 +218,8 @@ class DeviceCopy:
     def tune(self, Q: Any) -> None:
         """Measure the recall of searches by effort: see `DeviceIndex.tune`."""
         queries = None if Q is None else check_queries(as_matrix(Q, self.dim, "Q"), self.metric, ignore=False)[0]
-        if queries is not None and not len(queries):
-            raise InvalidInputError("Q has no rows; pass at least one query, or None")
+        if queries is not None:
+            check_sample(queries)
         self.searcher.measure(queries)
 
     @property

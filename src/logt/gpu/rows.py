@@ -67,7 +67,7 @@ class DeviceRows:
         """Return rows that were read as float32 on the device. numbers: theirs."""
         xp = self.device.xp
         if not isinstance(part, xp.ndarray):
-            part = xp.asarray(np.ascontiguousarray(part))
+            part = self.device.put(np.ascontiguousarray(part))
         with np.errstate(over="ignore"):
             X = part.astype(np.float32)
             norms = xp.sqrt(xp.square(X, dtype=np.float64).sum(axis=1))

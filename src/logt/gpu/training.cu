@@ -1,4 +1,5 @@
-// Kernels of builds on a GPU: sums of groups of vectors, the nearest units, and sparse codes. Compiled after vectors.cu.
+// Kernels of builds on a GPU: sums of groups of vectors, the nearest units, sparse codes and what they leave out. Compiled after
+// vectors.cu.
 
 // The sums of the rows of each group, in the order of `row`: the same bytes each time.
 extern "C" __global__ void sums(const float* X, i64 dim, const i64* row, const i64* first, float* out) {
@@ -96,4 +97,68 @@ extern "C" __global__ void pursue(const u16* products, i64 units, const float* l
         weight[t] = value / diagonal[t];
         if (lane == 0) out_weight[row * ENTRIES + t] = weight[t];
     }
+}
+
+// Bytes b of packed bits: bit f of a byte of a chunk is bit 16·f + byte of it (residual.py). from: of each bit, dimension · 8 + shift.
+__device__ void pack(const u8* fields, const int* from, i64 bytes, u8* out) {
+    for (i64 b = threadIdx.x; b < bytes; b += blockDim.x) {
+        u32 packed = 0;
+        for (int f = 0; f < 8; ++f) {
+            const int source = from[b / 16 * 128 + f * 16 + b % 16];
+            if (source >= 0) packed |= (u32)(fields[source / 8] >> source % 8 & 1) << f;
+        }
+        out[b] = (u8)packed;
+    }
+}
+
+// Codes of rotated vectors Z, whose units and weights are known: weights of one byte, bits of what they leave out, and one byte a
+// dimension of what these leave out. A block has one row. A dimension belongs to one thread; its field is in `refinement` meanwhile.
+extern "C" __global__ void encode(float* Z, i64 dim, i64 coded, const float* Y, const i64* unit, const float* weight, int entries,
+                                  const float* deviation, const float* step, const u8* bits, const int* sign_from, i64 sign_bytes,
+                                  const int* low_from, i64 low_bytes, signed char* rounded, float* scale, float* factor, float* square,
+                                  u8* sign_bits, u8* low_bits, u8* refinement, float* refinement_scale) {
+    __shared__ float parts[LANES];
+    const i64 row = blockIdx.x;
+    float* z = Z + row * dim;
+    u8* fields = refinement + row * dim;
+    float largest = 1e-30f;
+    for (int e = 0; e < entries; ++e) largest = fmaxf(largest, fabsf(weight[row * entries + e]));
+    const float unit_of_weights = largest / 127;
+    double squares = 0;
+    float own = 0, relative = 0;
+    for (i64 j = threadIdx.x; j < dim; j += blockDim.x) {
+        float x = z[j];
+        squares += (double)x * x;
+        for (int e = 0; e < entries; ++e)
+            x -= rintf(weight[row * entries + e] / unit_of_weights) * unit_of_weights * Y[unit[row * entries + e] * dim + j];
+        z[j] = x;
+        if (j < coded) own += x * x, relative += x / deviation[j] * (x / deviation[j]);
+    }
+    squares = block_sum(squares), own = block_sum(own), relative = block_sum(relative);
+    const float spread = coded ? sqrtf(relative / coded) : 0;
+    float norm = 0;
+    for (i64 j = threadIdx.x; j < coded; j += blockDim.x) {
+        const float half = 1 << (bits[j] - 1);
+        const float level = spread > 1e-30f ? fminf(fmaxf(floorf(z[j] / (step[j] * spread)), -half), half - 1) : 0;
+        fields[j] = (u8)(level + half);
+        norm += (level + 0.5f) * step[j] * ((level + 0.5f) * step[j]);
+    }
+    norm = sqrtf(block_sum(norm));
+    const float times = spread > 1e-30f ? sqrtf(own) / fmaxf(norm, 1e-30f) : 0;
+    pack(fields, sign_from, sign_bytes, sign_bits + row * sign_bytes);
+    pack(fields, low_from, low_bytes, low_bits + row * low_bytes);
+    float most = 0;
+    for (i64 j = threadIdx.x; j < dim; j += blockDim.x) {
+        if (j < coded) z[j] -= (fields[j] - (float)((1 << bits[j]) - 1) / 2) * step[j] * times;
+        most = fmaxf(most, fabsf(z[j]));
+    }
+    for (int d = LANES / 2; d; d /= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, d));
+    if (threadIdx.x % LANES == 0) parts[threadIdx.x / LANES] = most;
+    __syncthreads();  // all fields are packed
+    for (int w = 0; w < (int)blockDim.x / LANES; ++w) most = fmaxf(most, parts[w]);
+    most = fmaxf(most / 127, 1e-30f);
+    for (i64 j = threadIdx.x; j < dim; j += blockDim.x) refinement[row * dim + j] = (u8)(signed char)rintf(z[j] / most);
+    if (threadIdx.x < entries) rounded[row * entries + threadIdx.x] = (signed char)rintf(weight[row * entries + threadIdx.x] / unit_of_weights);
+    if (threadIdx.x) return;
+    scale[row] = unit_of_weights, factor[row] = times, square[row] = (float)squares, refinement_scale[row] = most;
 }

@@ -40,7 +40,8 @@ __device__ void sort(u64* values, int count) {
 }
 
 // The k largest values of each range first[r]..last[r]-1, best first, equal ones by place; -1 where there are fewer. A block has
-// one range: the value of the k-th is found digit by digit, from counts of all digits. halves: values are float16
+// one range. The k-th of the largest values of all threads is a lower bound of the k-th value; if too many values reach it, or k is
+// large, the k-th value is found digit by digit, from counts of all digits. halves: values are float16
 constexpr int DIGITS = 2048, AHEAD = 8;  // values that a thread reads at a time
 
 extern "C" __global__ void best(const void* values, int halves, const i64* first, const i64* last, int k, i64* out) {
@@ -55,8 +56,37 @@ extern "C" __global__ void best(const void* values, int halves, const i64* first
     auto rank_at = [&](u32 i) { return rank_of(halves ? to_float(half[i]) : mine[i]); };
     auto packed = [&](u32 rank, u32 place) { return (u64)~rank << 32 | place; };
     int sorted = 1;
+    bool known_limit = false;
     while (sorted < min((u32)k, size)) sorted *= 2;
-    if (size <= MOST) {  // all of them are sorted
+    if (size > MOST && k <= (int)blockDim.x / 2) {
+        u32 largest = 0;
+        for (u32 start = threadIdx.x; start < size; start += AHEAD * blockDim.x)
+#pragma unroll
+            for (int n = 0; n < AHEAD; ++n)
+                if (start + n * blockDim.x < size) largest = max(largest, rank_at(start + n * blockDim.x));
+        found[threadIdx.x] = packed(largest, threadIdx.x);
+        if (threadIdx.x == 0) held = 0;
+        sort(found, blockDim.x);
+        const u32 limit = ~(u32)(found[k - 1] >> 32);
+        __syncthreads();
+        for (u32 start = threadIdx.x; start < size; start += AHEAD * blockDim.x)
+#pragma unroll
+            for (int n = 0; n < AHEAD; ++n) {
+                const u32 i = start + n * blockDim.x, rank = i < size ? rank_at(i) : 0;
+                if (i >= size || rank < limit) continue;
+                const int at = atomicAdd(&held, 1);
+                if (at < MOST) found[at] = packed(rank, i);
+            }
+        __syncthreads();
+        known_limit = held <= MOST;
+        if (known_limit) {
+            while (sorted < held) sorted *= 2;
+            for (int i = held + (int)threadIdx.x; i < sorted; i += blockDim.x) found[i] = ~0ull;
+        }
+        __syncthreads();
+    }
+    if (known_limit) {  // those that reach it are sorted
+    } else if (size <= MOST) {  // all of them are sorted
         while (sorted < size) sorted *= 2;
         for (u32 i = threadIdx.x; i < sorted; i += blockDim.x) found[i] = i < size ? packed(rank_at(i), i) : ~0ull;
     } else {

@@ -12,6 +12,7 @@ import numpy as np
 from logt._internal.recall_curve import RecallCurve
 from logt._internal.threads import SERIAL, Workers
 from logt._internal.types import Array, Floats, Ids
+from logt.errors import InvalidInputError
 from logt.graph.stored_graph import StoredGraph
 from logt.lists.codec import Codec
 from logt.lists.inverted_lists import CandidateDepths, Probe
@@ -24,16 +25,14 @@ from logt.lists.shards import Candidates
 CHANGED = 1.5
 """A codec is measured again when the number of its vectors has changed by this factor."""
 
-FEWEST_QUERIES = 16
-"""With fewer given queries, a mean recall says nothing."""
-
+_FEWEST = 16  # given queries: of fewer, a mean recall says nothing
 _QUERIES = 128
 _MANY_VECTORS = 2_000_000  # of more, half of the queries are searched for
 _FEW_QUERIES = 32  # are enough where each has many results
 _ENOUGH = 0.998  # recall: more effort is not measured, searches for more read everything
-_LONG = 0.1  # of many vectors, if searches decode more: more effort is not measured, but interpolated
+_LONG = 0.03  # of many vectors, if searches decode more: more effort is not measured, but interpolated
 _NEARLY = 0.98  # recall beyond which half of the queries are enough
-_REACHES = 1.0, 1.3, 1.7, 2.2  # of codes: with which the fewest vectors are read for a recall of _REACHED
+_REACHES = 1.7, 2.2, 1.3, 1.0  # of codes: with which the fewest vectors are read for _REACHED; the likely ones first
 _REACHED, _REACH_EFFORTS = 0.97, (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 _SIGNS = 512  # dimensions whose signs take as long to read as a code
 _DEPTH = 1024  # candidates by code, of which the nearest are searched for
@@ -54,6 +53,12 @@ class EffortPoint:
     recall_1000: float
     milliseconds: float
     scanned: float
+
+
+def check_sample(Q: Floats) -> None:
+    """Raise InvalidInputError if queries are too few to measure recall with."""
+    if len(Q) < _FEWEST:
+        raise InvalidInputError(f"Q has {len(Q)} rows, too few to measure recall; pass {_FEWEST} or more, or None")
 
 
 def measure_efforts(
@@ -344,7 +349,7 @@ def _measured(
         codec = _with(codec, depths=depths)
         if own is not None and not flat:
             same = [replace(s, codec=codec) for s in segments]
-            some = slice(0, usual.stop, 2 if sum(s.count for s in segments) > _MANY_VECTORS else 1)
+            some = slice(0, usual.stop, 4 if sum(s.count for s in segments) > _MANY_VECTORS else 1)
             reach = _best_reach(same, np.ascontiguousarray(Q[some]), own[some], found.of(some), workers)
             codec = _with(codec, depths=depths._replace(reach=reach))
     if flat or own is None:  # everything is scanned at any effort; or the queries are measured in all segments

@@ -146,7 +146,7 @@ class Bands:
 
     def pack(self, fields: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
         """Return (sign bits, low bits) of integers (fields): the highest bit of each, and the others, by plane."""
-        xp, planes = array_module(fields), self._planes()
+        xp, planes = array_module(fields), self.planes()
         bits = [(fields[:, :count] >> xp.asarray(shift)) & np.uint8(1) for count, shift in planes]
         sign_bytes, low_bytes = self.code_bytes
         low_bits = xp.concatenate(bits[1:], axis=1) if len(bits) > 1 else xp.empty((len(fields), 0), np.uint8)
@@ -154,7 +154,7 @@ class Bands:
 
     def unpack(self, sign_bits: NDArray[np.uint8], low_bits: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Return the integers of packed codes, of which sign_bits and low_bits are the two parts."""
-        xp, planes = array_module(sign_bits), self._planes()
+        xp, planes = array_module(sign_bits), self.planes()
         fields: NDArray[np.uint8] = _unpack_bits(sign_bits)[:, : self.coded] << xp.asarray(planes[0][1])
         low, start = _unpack_bits(low_bits), 0
         for count, shift in planes[1:]:
@@ -162,7 +162,7 @@ class Bands:
             start += count
         return fields
 
-    def _planes(self) -> list[tuple[int, NDArray[np.uint8]]]:
+    def planes(self) -> list[tuple[int, NDArray[np.uint8]]]:
         """Return, for each plane of bits from the highest, (how many dimensions have it, how far it is shifted)."""
         bits = self.per_dim(self.bits)[: self.coded]
         highest = int(bits.max(initial=1))

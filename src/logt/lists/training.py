@@ -90,7 +90,7 @@ def codec_for_batch(
     for segment in served:
         chosen = rng.choice(np.flatnonzero(segment.live), math.ceil(fraction * segment.count), replace=False)
         parts.append(segment.reconstruct(np.sort(chosen)))
-    X = np.concatenate(parts)
+    X = parts[0] if len(parts) == 1 else np.concatenate(parts)
     wanted = wanted._replace(units=min(wanted.units, len(X)))
     codec = train(X, wanted, rng, workers, normalized=rows.normalized)
     if len(sample) >= _MIN_SAMPLE:
