@@ -25,6 +25,7 @@ def test_new_changed_and_deleted_photos_are_synchronized(album):
     assert indexed_names(album) == ["a.png", "b.jpg", "trip/c.png", "trip/deep/ü – 写真.png", "x [red] <b>.png"]
     generation = Photos.open(album).index.generation
     assert counts(update(album)) == (0, 0, 0, 5, 0)
+    assert not (album / ".logt" / "regions").exists()
     assert Photos.open(album).index.generation == generation
     draw(album / "new.png", 70)
     draw(album / "a.png", 71)
