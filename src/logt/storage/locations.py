@@ -30,6 +30,7 @@ ORPHAN_SECONDS = 7 * 24 * 3600
 MANIFEST_NAME = re.compile(r"manifest(-\d{12})?\.json")
 """The names of manifests, in a folder and by URL."""
 
+_SUPERSEDED = b"superseded\n"  # takes the place of an old manifest at a URL
 _TIMES = ("LastModified", "last_modified", "mtime", "created")  # what stores call the time of writing
 
 
@@ -245,9 +246,11 @@ class RemoteLocation:
         while generation := self.newest_generation():
             name = _manifest_name(generation)
             try:
-                return parse_manifest(self.read(name), f"{self.name}/{name}")
+                data = self.read(name)
             except FileNotFoundError:
-                continue  # two commits since it was listed
+                data = _SUPERSEDED
+            if data != _SUPERSEDED:  # by two commits since it was listed
+                return parse_manifest(data, f"{self.name}/{name}")
         raise FileNotFoundError(f"{self.name} holds no index: it has no manifest")
 
     def newest_generation(self) -> int:
@@ -285,11 +288,14 @@ class RemoteLocation:
     def _collect(self, generation: int) -> None:
         """Remove the files of generations before the last one, and old files that no manifest names.
 
-        A file that was written again since may be of a save that is not committed yet. Times are those of the store.
+        A file that was written again since may be of a save that is not committed yet. The name of a manifest stays
+        for as long, so that a save that began before it existed cannot use it. Times are those of the store.
         """
         kept, old, files = set(), set(), self._list()
         for number in self._generations():
             name = _manifest_name(number)
+            if files.get(name, {}).get("size") == len(_SUPERSEDED):
+                continue
             try:
                 named = set(parse_manifest(self.read(name), name)["files"])
             except (FileNotFoundError, CorruptIndexError):
@@ -298,10 +304,11 @@ class RemoteLocation:
                 kept |= named
             else:
                 old |= named
-                self.remove(name)
+                self.write(name, _SUPERSEDED)
         now, before = (_written(files.get(_manifest_name(number), {})) for number in (generation, generation - 1))
         for name, about in files.items():
-            if not INDEX_FILE.fullmatch(name) or name in kept:
+            left = MANIFEST_NAME.fullmatch(name) and about["size"] == len(_SUPERSEDED)
+            if name in kept or not (left or INDEX_FILE.fullmatch(name)):
                 continue
             written = _written(about)
             superseded = name in old and written <= before
