@@ -42,6 +42,19 @@ def damaged_refinement(path):
     return damage(next(path.glob("refinement-*")), -200)
 
 
+def test_small_files_are_checked_at_once_whatever_the_size_of_the_others(path, monkeypatch):
+    monkeypatch.setattr(verification.Verification, "start", lambda self: None)
+    sizes = {kind: next(path.glob(f"{kind}-*")).stat().st_size for kind in ("model", "segment", "refinement")}
+    monkeypatch.setattr(_index_base, "AT_ONCE", sizes["model"] + sizes["segment"] - 1)
+    index = logt.open(path)
+    waiting = {name.rsplit("/", 1)[-1].split("-")[0] for name in index._store.verification._waiting}
+    assert "model" not in waiting
+    assert waiting & {"segment", "refinement"}
+    damage(next(path.glob("model-*")), -200)
+    with pytest.raises(CorruptIndexError, match="model-"):
+        logt.open(path)
+
+
 def test_damage_in_large_files_is_found_after_the_index_is_open(path, vectors, nothing_at_once):
     file = damaged_refinement(path)
     index, before = logt.open(path, "a"), contents(path)

@@ -277,8 +277,8 @@ def check_snapshot(snapshot: Snapshot, dim: int, metric: Metric, method: Method)
     if snapshot.items is not None and not np.isin(ids, snapshot.items.ids).all():
         raise InvalidInputError("the items do not fit the vectors")
     if snapshot.strings is not None:
-        known = {number for _, number in snapshot.strings.items()}
-        if len(known) != len(snapshot.strings) or not known.issuperset(ids.tolist()):
+        known = np.sort(np.concatenate([layer.ints for layer in snapshot.strings.layers] or [ids[:0]]))
+        if (known[1:] == known[:-1]).any() or not np.isin(ids, known).all():
             raise InvalidInputError("the string ids do not fit the vectors")
 
 

@@ -58,8 +58,13 @@ class Layer:
         starts = [0, *ends.tolist()][:-1]
         if (ends < starts).any() or ends.max(initial=0) != len(text):
             raise ValueError("the strings do not fit the text")
-        pairs = zip(starts, ends.tolist(), strict=True)
-        strings = [text[start:end].decode("utf-8", "surrogatepass") for start, end in pairs]
+        parts = map(slice, starts, ends.tolist())
+        if text.isascii():
+            strings = list(map(text.decode("ascii").__getitem__, parts))
+        else:
+            strings = [text[part].decode("utf-8", "surrogatepass") for part in parts]
+        if (ints[1:] > ints[:-1]).all():
+            return cls(tuple(strings), np.array(ints))
         order = np.argsort(ints)
         return cls(tuple(strings[i] for i in order.tolist()), np.array(ints[order]))
 

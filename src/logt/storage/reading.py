@@ -33,8 +33,10 @@ class Reader:
         return StoredIndex(self._manifest["settings"], self.method, segments, *more)
 
     def segment(self, entry: Mapping[str, Any]) -> Segment:
-        refinement = self._load(entry["refinement"]) if "refinement" in entry else {}
-        segment = self.method.read_segment(self.model(entry["model"]), {**self._load(entry["segment"]), **refinement})
+        model, arrays = self.model(entry["model"]), self._load(entry["segment"])
+        if "refinement" in entry:  # the largest file last: the others are checked before it
+            arrays = {**arrays, **self._load(entry["refinement"])}
+        segment = self.method.read_segment(model, arrays)
         for kind, part in segment.stored_parts.items():
             self.names.note(entry[kind], *part.made_from)
         if "removed" in entry:

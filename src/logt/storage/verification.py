@@ -23,7 +23,8 @@ _PIECE = 16 << 20  # bytes after which a check can be stopped
 class Verification:
     """Checks mapped files: none of their bytes ("sizes"), or all of them.
 
-    at_once: bytes that are checked as files are added; what is left is checked by `start` and `finish`.
+    at_once: bytes that are checked as files are added. Files that do not fit into what is left of them are checked by
+    `start` and `finish`.
     """
 
     def __init__(self, verify: Verify = "all", at_once: float = math.inf):
@@ -39,10 +40,10 @@ class Verification:
         """
         if self._verify == "sizes":
             return
-        self._at_once -= len(data)
-        if self._at_once < 0:
+        if len(data) > self._at_once:
             self._waiting[str(path)] = data, about["checksum"]
         else:
+            self._at_once -= len(data)
             self._check(str(path), data, about["checksum"])
             self.raise_damage()
 
