@@ -104,7 +104,7 @@ comma := ,
 $(SANITIZE)/%/.installed: $(SOURCES) $(wildcard src/logt/*.py src/logt/*/*.py)
 	$(PYTHON) -m venv $(SANITIZE)/$*/venv
 	$(SANITIZE)/$*/venv/bin/python -m pip install --quiet --upgrade pip
-	$(SANITIZE)/$*/venv/bin/python -m pip install --quiet '.[pq]' fsspec hypothesis pytest scikit-learn \
+	$(SANITIZE)/$*/venv/bin/python -m pip install --quiet '.[pq]' fsspec h5py hypothesis onnx pandas pillow polars pyarrow pytest scikit-learn \
 	  --config-settings=cmake.define.LOGT_SANITIZE=$* --config-settings=build-dir=$(SANITIZE)/$*/cmake
 	touch $@
 
