@@ -59,8 +59,8 @@ format: $(VENV)/.dev          ## format the code
 	$(BIN)/ruff check --fix
 
 TORTURE_TESTS := $(addprefix tests/test_,changes.py change_log.py crafted_indexes.py flushing.py durability.py fuzz.py storage.py storage_url.py verification.py backup.py repair.py \
-                   any_vectors.py filters.py photos_durability.py random_indexes.py) \
-                 $(addprefix tests/test_server_,changes.py connections.py images.py limits.py photos.py security.py)
+                   any_vectors.py filters.py onnx_files.py photos_durability.py photos_removal.py random_indexes.py) \
+                 $(addprefix tests/test_server_,changes.py connections.py images.py limits.py photos.py security.py uploads.py)
 
 torture: $(VENV)/.dev         ## the long form of the reliability tests (one to two hours)
 	LOGT_TORTURE=1 $(BIN)/python -m pytest $(TORTURE_TESTS)
@@ -104,7 +104,7 @@ comma := ,
 $(SANITIZE)/%/.installed: $(SOURCES) $(wildcard src/logt/*.py src/logt/*/*.py)
 	$(PYTHON) -m venv $(SANITIZE)/$*/venv
 	$(SANITIZE)/$*/venv/bin/python -m pip install --quiet --upgrade pip
-	$(SANITIZE)/$*/venv/bin/python -m pip install --quiet '.[pq]' fsspec hypothesis pytest scikit-learn \
+	$(SANITIZE)/$*/venv/bin/python -m pip install --quiet '.[pq]' fsspec h5py hypothesis onnx pandas pillow polars pyarrow pytest scikit-learn \
 	  --config-settings=cmake.define.LOGT_SANITIZE=$* --config-settings=build-dir=$(SANITIZE)/$*/cmake
 	touch $@
 

@@ -1,11 +1,13 @@
 """What is flushed to disk before a save returns, in which order, and what a kill at each of these steps leaves."""
 
+import errno
 import itertools
 import os
 import shutil
 import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from exact_index import built
 from faults import TORTURE, die_at, killed_in_child
 
 import logt
+from logt.storage.files import append_to_file
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -73,6 +76,42 @@ def test_a_record_of_the_log_is_flushed_and_so_is_the_folder_of_a_new_log(tmp_pa
             index.save()
             (log,) = path.glob("changes-*.log")
             assert events == [("flush", log), ("flush", path)][:expected]
+
+
+def files_of_macos(monkeypatch, code):
+    """Let F_FULLFSYNC be there and fail with this errno, or succeed for 0; return the calls of it."""
+    calls = []
+
+    def control(file, command):
+        calls.append(command)
+        if code:
+            raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("logt.storage.files.fcntl", SimpleNamespace(F_FULLFSYNC=51, fcntl=control))
+    return calls
+
+
+def test_macos_flushes_the_drive_and_a_file_system_without_that_is_flushed_by_fsync(tmp_path, events, monkeypatch):
+    path = tmp_path / "file"
+    for code, fsynced in (
+        (0, []),
+        (errno.ENOTSUP, ["file", path.parent.name]),
+        (errno.EINVAL, ["file", path.parent.name]),
+    ):
+        calls = files_of_macos(monkeypatch, code)
+        events.clear()
+        append_to_file(path, 0, b"data")
+        path.unlink()
+        assert calls == [51, 51]  # of the file and of its folder
+        assert [where.name for _, where in events] == fsynced
+
+
+def test_an_error_of_the_drive_is_not_a_missing_flush(tmp_path, events, monkeypatch):
+    files_of_macos(monkeypatch, errno.EIO)
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        append_to_file(tmp_path / "file", 0, b"data")
+    assert not events
+    assert (tmp_path / "file").read_bytes() == b""
 
 
 CHANGES = {

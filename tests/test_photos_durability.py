@@ -236,6 +236,8 @@ def test_every_flipped_byte_of_the_manifest_is_noticed(indexed_photos):
         ({"more_folders": ["elsewhere"]}, "damaged"),
         ({"more_folders": [5]}, "damaged"),
         ({"sha256": None}, "damaged"),
+        ({"text_sha256": 5}, "damaged"),
+        ({"tokenizer_sha256": ["a"]}, "damaged"),
         ({"settings": 3}, "damaged"),
         ({"settings": {"side": 10**9}}, "side must be at most"),
         ({"settings": {"scales": [1e9]}}, "scales must be"),

@@ -1,5 +1,6 @@
 """Stages that are not part of logt: searched at once, saved and opened once they are registered."""
 
+import re
 from dataclasses import dataclass, make_dataclass, replace
 
 import numpy as np
@@ -40,6 +41,23 @@ def test_a_stage_that_is_not_registered_is_refused_before_anything_is_written(in
     with pytest.raises(InvalidInputError, match=r"'RolledComponent' is not registered: call .*register_stage"):
         index.save(tmp_path / "index")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("shift", [np.float32(1), np.arange(2), {"by": 1}, [np.int64(1)], b"1", 1j])
+def test_a_parameter_that_cannot_be_saved_is_refused_by_name_before_anything_is_written(tmp_path, shift):
+    register_stage("group", RolledComponent)
+    index = logt.Index(8, method=replace(lo_gt(L=8), group=RolledComponent(shift)))
+    message = re.escape(f"the parameter 'shift' of the stage 'RolledComponent' is {shift!r}")
+    with pytest.raises(InvalidInputError, match=message):
+        index.save(tmp_path / "index")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("shift", [1, 0.5, np.float64(0.5), "one", None, True, [1, [2]]])
+def test_parameters_of_plain_types_are_saved(tmp_path, shift):
+    register_stage("group", RolledComponent)
+    logt.Index(8, method=replace(lo_gt(L=8), group=RolledComponent(shift))).save(tmp_path / "index")
+    assert logt.open(tmp_path / "index").method.group == RolledComponent(shift)
 
 
 def test_a_registered_stage_is_saved_and_opened_with_its_parameters(index, tmp_path, rng):

@@ -1,5 +1,6 @@
 """Search by text with a small pair of encoders that the test trains: the right photos must come back."""
 
+import hashlib
 import json
 import re
 import shutil
@@ -10,13 +11,16 @@ import pytest
 from server_testing import API, error_message, open_client, result_ids, run_server
 
 from logt.descriptors import Model, TextEncoder
+from logt.descriptors.text import text_fingerprints
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.index import Index
 from logt.photos import Photos, update
+from logt.photos.manifest import PhotoManifest
 from logt.server.app import create_app
 from logt.server.client import Client
 from logt.server.photo_collection import open_collection
 from logt.server.settings import Settings
+from logt.storage.files import checksum
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -155,6 +159,104 @@ def test_photos_that_were_indexed_before_the_text_encoder_came_must_be_relearned
     update(folder, model=model, relearn=True)
     assert photos.refresh()
     assert set(dict(photos.search_text("red dots", 3))) == expected("red", "dots")
+
+
+# ------------------------------------------------------------------- text encoders and tokenizers that are replaced
+
+
+@pytest.fixture
+def own_model(tmp_path, encoders):
+    return shutil.copytree(encoders, tmp_path / "own model")
+
+
+@pytest.fixture
+def small_album(tmp_path, album, own_model):
+    """A folder of 6 photos with an index of the model `own_model`."""
+    folder = tmp_path / "small album"
+    folder.mkdir()
+    for name in expected("red", "dots") | expected("blue", "dots"):
+        shutil.copy(album / name, folder)
+    update(folder, model=own_model)
+    return folder
+
+
+def turn_weights(folder):
+    """Let the text encoder return the negative vector of each text."""
+    model = onnx.load(folder / "text_model.onnx")
+    (table,) = model.graph.initializer
+    table.CopyFrom(onnx.numpy_helper.from_array(-onnx.numpy_helper.to_array(table), table.name))
+    onnx.save(model, folder / "text_model.onnx")
+
+
+def swap_words(folder):
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    words = tokenizer["model"]["vocab"]
+    words["red"], words["blue"] = words["blue"], words["red"]
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+
+
+def write_config(folder):
+    (folder / "tokenizer_config.json").write_text('{"model_max_length": 1}')
+
+
+REPLACED = {"text encoder": turn_weights, "tokenizer": swap_words, "tokenizer and its configuration": write_config}
+
+
+@pytest.mark.parametrize("what", REPLACED)
+def test_texts_are_not_compared_by_a_replaced_text_encoder_or_tokenizer(small_album, own_model, tmp_path, what):
+    kept, opened = shutil.copytree(own_model, tmp_path / "kept"), Photos.open(small_album)
+    before = opened.search_text("red dots", 6)
+    REPLACED[what](own_model)
+    name = what.split(" and")[0]
+    message = rf"indexed with another {name} \(\w{{12}}…\) than {own_model}/.*; put the original files back"
+    update(small_album)  # photos do not depend on it
+    for photos in (Photos.open(small_album), Photos.open(small_album, model=own_model)):
+        with pytest.raises(InvalidInputError, match=f"{message}, or relearn .* --relearn"):
+            photos.search_text("red dots", 6)
+        assert photos.search(small_album / "red dots 1.png", 1)[0][0] == "red dots 1.png"
+    assert opened.search_text("red dots", 6) == before  # it has the original one in memory
+    assert Photos.open(small_album, model=kept).search_text("red dots", 6) == before
+
+
+@pytest.mark.parametrize("what", REPLACED)
+def test_after_a_relearning_texts_are_compared_by_the_new_text_encoder_and_tokenizer(small_album, own_model, what):
+    opened = Photos.open(small_album)
+    before = opened.search_text("red dots", 6)
+    REPLACED[what](own_model)
+    update(small_album, relearn=True)
+    assert opened.refresh()
+    after = opened.search_text("red dots", 6)
+    assert after == Photos.open(small_album).search_text("red dots", 6) != before
+
+
+def test_weights_in_files_of_their_own_count_also_in_an_index_for_texts_alone(
+    small_album, own_model, small, tmp_path
+):
+    path = own_model / "text_model.onnx"
+    options = {"save_as_external_data": True, "location": "text.data", "size_threshold": 0}
+    onnx.save(onnx.load(path), path, **options)
+    update(small_album, tmp_path / "index", model=small, text=own_model)
+    assert Photos.open(tmp_path / "index").search_text("red dots", 1)
+    (-np.fromfile(own_model / "text.data", np.float32)).tofile(own_model / "text.data")
+    with pytest.raises(InvalidInputError, match="another text encoder"):
+        Photos.open(tmp_path / "index").search_text("red dots", 1)
+
+
+def test_an_index_names_the_fingerprints_of_its_text_encoder_and_one_without_them_is_searched(
+    small_album, own_model, small
+):
+    manifest = PhotoManifest.read(small_album / ".logt")
+    digests = [
+        hashlib.sha256((own_model / name).read_bytes()).hexdigest() for name in ("text_model.onnx", "tokenizer.json")
+    ]
+    assert [manifest.text_sha256, manifest.tokenizer_sha256] == digests
+    values = json.loads(manifest.to_json())
+    del values["checksum"], values["text_sha256"], values["tokenizer_sha256"]
+    written = json.dumps({**values, "checksum": checksum(json.dumps(values, sort_keys=True).encode())})
+    (small_album / ".logt" / "photos.json").write_text(written)
+    turn_weights(own_model)
+    assert Photos.open(small_album).search_text("red dots", 1)
+    assert text_fingerprints(Model.load(small).text) is None
 
 
 # ------------------------------------------------------------------------------- other forms of text encoders

@@ -187,8 +187,17 @@ def _only_onnx(folder: Path) -> Path:
 def read_json(file: Path) -> dict[str, Any]:
     """Return the object in a JSON file."""
     try:
-        values = json.loads(read_bytes(file, _MAX_JSON))
-    except (OSError, ValueError, RecursionError) as error:
+        data = read_bytes(file, _MAX_JSON)
+    except OSError as error:
+        raise InvalidInputError(f"{file} cannot be read as JSON: {error}") from error
+    return parse_json(data, file)
+
+
+def parse_json(data: bytes, file: Path) -> dict[str, Any]:
+    """Return the object that the bytes of a JSON file hold. file: its name in errors."""
+    try:
+        values = json.loads(data)
+    except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"{file} cannot be read as JSON: {error}") from error
     if not isinstance(values, dict):
         raise InvalidInputError(f"{file} must contain a JSON object")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,8 @@ from logt._internal.types import Array, Floats
 from logt._internal.validation import check_choice, check_int
 from logt.descriptors.model import Model
 from logt.descriptors.model_checksums import check_unchanged
-from logt.descriptors.model_files import read_json
+from logt.descriptors.model_files import TextFiles, parse_json
+from logt.descriptors.onnx_files import fingerprint
 from logt.descriptors.onnx_session import choose_output, load_session, run_session
 from logt.descriptors.pooling import normalize
 from logt.errors import InvalidInputError
@@ -30,6 +32,7 @@ MAX_LENGTH = 4096
 _MAX_TOKENIZER = 1 << 28
 _OUTPUTS = ("text_embeds", "text_features", "pooler_output", "sentence_embedding", "embedding")
 _INTEGERS = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
+_CONFIG = "tokenizer_config.json"  # it may define the padding and the length of texts
 _CONTEXT = 77  # tokens of a text at most, if neither the file nor the settings define it
 
 
@@ -37,12 +40,14 @@ _CONTEXT = 77  # tokens of a text at most, if neither the file nor the settings 
 class TextEncoder:
     """The text encoder of a model, created by `TextEncoder.load`; threads may share it.
 
-    path: its ONNX file. tokenizer: of the package tokenizers. output: the name of its output. length: the number of
-    tokens that a text is padded to with the token `padding`; None does not pad. lowercase: of texts, before they are
-    split into tokens. session: of onnxruntime.
+    path: its ONNX file. sha256: the fingerprints of its files and of those of the tokenizer, see `text_fingerprints`.
+    tokenizer: of the package tokenizers. output: the name of its output. length: the number of tokens that a text is
+    padded to with the token `padding`; None does not pad. lowercase: of texts, before they are split into tokens.
+    session: of onnxruntime.
     """
 
     path: Path
+    sha256: tuple[str, str]
     tokenizer: Tokenizer = field(repr=False, compare=False)
     output: str
     length: int | None
@@ -64,9 +69,10 @@ class TextEncoder:
                 "then logt images index FOLDER --text clip. "
                 "Or pass a model folder that contains text_model.onnx and tokenizer.json"
             )
-        (session, _), settings = load_session(file), model.text.settings
-        tokenizer, config_file = _load_tokenizer(tokenizer_file), tokenizer_file.with_name("tokenizer_config.json")
-        config = read_json(config_file) if config_file.is_file() else {}
+        (session, sha256), settings = load_session(file), model.text.settings
+        files = _read_tokenizer(tokenizer_file)
+        tokenizer = _parse_tokenizer(files[tokenizer_file.name], tokenizer_file)
+        config = parse_json(files.get(_CONFIG, b"{}"), tokenizer_file.with_name(_CONFIG))
         if not session.get_inputs():
             raise InvalidInputError(f"the text encoder {file} has no input")
         shape = session.get_inputs()[0].shape
@@ -80,7 +86,7 @@ class TextEncoder:
         output = choose_output(session, settings.get("text_output"), _OUTPUTS, file)
         lowercase = settings.get("text_lowercase", False)
         check_choice("text_lowercase", lowercase, (False, True))
-        return cls(file, tokenizer, output, length, padding, lowercase, session)
+        return cls(file, (sha256, _fingerprint(files)), tokenizer, output, length, padding, lowercase, session)
 
     def __call__(self, text: str) -> Floats:
         """Return the vector of a text, of norm 1."""
@@ -123,13 +129,32 @@ class TextEncoder:
         return inputs
 
 
-def _load_tokenizer(file: Path) -> Tokenizer:
-    with needs_extra("text", "searching by text needs tokenizers"):
-        from tokenizers import Tokenizer
+def text_fingerprints(text: TextFiles) -> tuple[str, str] | None:
+    """Return the fingerprints of the files of a text encoder and of those of its tokenizer; None if there is none."""
+    if text.model is None or text.tokenizer is None:
+        return None
+    return fingerprint(text.model), _fingerprint(_read_tokenizer(text.tokenizer))
+
+
+def _read_tokenizer(file: Path) -> dict[str, bytes]:
+    """Return the bytes of the files of a tokenizer by their names. file: its tokenizer.json."""
+    config = file.with_name(_CONFIG)
+    paths = [file, config] if config.is_file() else [file]
     try:
-        data = read_bytes(file, _MAX_TOKENIZER)
+        return {path.name: read_bytes(path, _MAX_TOKENIZER) for path in paths}
     except OSError as error:
         raise InvalidInputError(f"the tokenizer {file} cannot be read: {error.strerror or error}") from error
+
+
+def _fingerprint(files: Mapping[str, bytes]) -> str:
+    """Return one fingerprint of the bytes of all files of a tokenizer."""
+    digests = [hashlib.sha256(data).hexdigest() for data in files.values()]
+    return digests[0] if len(digests) == 1 else hashlib.sha256(json.dumps(digests).encode()).hexdigest()
+
+
+def _parse_tokenizer(data: bytes, file: Path) -> Tokenizer:
+    with needs_extra("text", "searching by text needs tokenizers"):
+        from tokenizers import Tokenizer
     check_unchanged(file, hashlib.sha256(data).hexdigest())
     try:
         tokenizer = Tokenizer.from_buffer(data)

@@ -14,6 +14,7 @@ from typing import Any
 from logt.descriptors import Model
 from logt.descriptors.model_files import BUILT_IN, find_model, name_of_included, read_settings
 from logt.descriptors.onnx_files import fingerprint
+from logt.descriptors.text import text_fingerprints
 from logt.errors import CorruptIndexError, FormatVersionError, InvalidInputError
 from logt.storage.files import checksum, read_bytes, replace_file
 
@@ -30,6 +31,7 @@ class PhotoManifest:
     """The folder of the photos, the model of their descriptors, and the whitening of the vectors, if there are any.
 
     model, sha256, model_path: the name, the fingerprint and the file of the model; no path if it is included.
+    text_sha256, tokenizer_sha256: the fingerprints of its text encoder and of the tokenizer, if it had them.
     settings: of the model, see `Model.settings`.
     more_folders: absolute paths of other folders of photos; the names of their photos are absolute paths.
     regions: whether each photo has a vector for each of its regions.
@@ -44,6 +46,8 @@ class PhotoManifest:
     whitening: str | None = None
     more_folders: Sequence[str] = ()
     regions: bool = False
+    text_sha256: str | None = None
+    tokenizer_sha256: str | None = None
 
     @classmethod
     def from_model(
@@ -54,7 +58,9 @@ class PhotoManifest:
         _remember(model, settings)
         path = None if model.path in BUILT_IN.values() else str(model.path)
         folder = _stored_folder(photo_folder, index_path)
-        return cls(folder, model.name, model.sha256, path, settings, regions=regions)
+        text, tokenizer = text_fingerprints(model.text) or (None, None)
+        values = folder, model.name, model.sha256, path, settings
+        return cls(*values, regions=regions, text_sha256=text, tokenizer_sha256=tokenizer)
 
     @classmethod
     def read(cls, index_path: Path) -> PhotoManifest:
@@ -90,7 +96,8 @@ class PhotoManifest:
 
     def _check_values(self) -> None:
         """Raise ValueError or TypeError for values that `from_model` does not produce."""
-        for text in (self.folder, self.model, self.sha256, self.model_path or "", *self.more_folders):
+        fingerprints = (self.sha256, self.text_sha256 or "", self.tokenizer_sha256 or "")
+        for text in (self.folder, self.model, self.model_path or "", *fingerprints, *self.more_folders):
             if "\0" in text:
                 raise ValueError("a text contains a null character")
             text.encode()  # no surrogates: it may be a path
@@ -144,6 +151,20 @@ class PhotoManifest:
     def is_of(self, model: Model) -> bool:
         """Return whether a model computes the descriptors of this index."""
         return model.sha256 == self.sha256 and not self._other_settings(model)
+
+    def check_text(self, model: Model, sha256: tuple[str, str]) -> None:
+        """Raise unless the text encoder of a model and its tokenizer are those that the photos were indexed with.
+
+        sha256: the fingerprints of what was loaded.
+        """
+        indexed = ("text encoder", self.text_sha256), ("tokenizer", self.tokenizer_sha256)
+        paths = model.text.model, model.text.tokenizer
+        for (what, before), found, path in zip(indexed, sha256, paths, strict=True):
+            if before is not None and before != found:
+                raise InvalidInputError(
+                    f"the photos were indexed with another {what} ({before[:12]}…) than {path}; put the original "
+                    "files back, or relearn the index with these: logt images index FOLDER --relearn"
+                )
 
     def _other_settings(self, model: Model) -> dict[str, Any]:
         given = _json_values(model.settings)

@@ -43,7 +43,7 @@ class Photos:
         """
         self.path, self._state, self._model, self._inside = path, state, model, inside
         self._refresh_lock, self._text_lock, self._part_lock = threading.Lock(), threading.Lock(), threading.Lock()
-        self._text_encoder: TextEncoder | None = None
+        self._text_encoder: tuple[object, TextEncoder] | None = None  # and what it was loaded for
         self._parts: dict[str, tuple[int, Photos | Exception]] = {}
 
     @classmethod
@@ -249,7 +249,7 @@ class Photos:
                 "the photos were indexed before their model had a text encoder; "
                 f"index them again with: logt images index {self.folder} --model {model.path} --relearn"
             )
-        x = self._load_text_encoder(model)(text)
+        x = self._load_text_encoder(model, state.manifest)(text)
         if len(x) != state.index.dim:
             raise InvalidInputError(
                 f"the text encoder returns {len(x)} values, the image encoder {state.index.dim}; "
@@ -257,11 +257,14 @@ class Photos:
             )
         return x
 
-    def _load_text_encoder(self, model: Model) -> TextEncoder:
+    def _load_text_encoder(self, model: Model, manifest: PhotoManifest) -> TextEncoder:
+        wanted = model.text.model, manifest.text_sha256, manifest.tokenizer_sha256
         with self._text_lock:
-            if self._text_encoder is None or self._text_encoder.path != model.text.model:
-                self._text_encoder = TextEncoder.load(model)
-            return self._text_encoder
+            if self._text_encoder is None or self._text_encoder[0] != wanted:
+                encoder = TextEncoder.load(model)
+                manifest.check_text(model, encoder.sha256)
+                self._text_encoder = wanted, encoder
+            return self._text_encoder[1]
 
     def _extract(self, image: AnyImage, box: Box | None) -> Floats:
         return self._model(as_rgb(image, self.side if box is None else None), box)

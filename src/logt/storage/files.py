@@ -33,6 +33,7 @@ UNUSABLE = (KeyError, TypeError, AttributeError, IndexError, ValueError, Overflo
 _METADATA = "__metadata__"  # the key of a header that is no array
 _MAX_HEADER = 1 << 20  # bytes
 _PIECE = 1 << 20  # bytes that are copied at a time
+_NOT_SUPPORTED = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY)  # F_FULLFSYNC on network file systems
 
 _DTYPES = {
     "F32": np.float32,
@@ -103,9 +104,13 @@ def append_to_file(path: Path, start: int, data: bytes) -> None:
 def flush(file: int) -> None:
     """Flush an open file to disk; on macOS, `fsync` alone leaves it in the cache of the drive."""
     if fcntl is not None and hasattr(fcntl, "F_FULLFSYNC"):
-        fcntl.fcntl(file, fcntl.F_FULLFSYNC)
-    else:
-        os.fsync(file)
+        try:
+            fcntl.fcntl(file, fcntl.F_FULLFSYNC)
+            return
+        except OSError as error:
+            if error.errno not in _NOT_SUPPORTED:
+                raise
+    os.fsync(file)
 
 
 def flush_folder(folder: Path) -> None:

@@ -105,7 +105,26 @@ def stage_to_json(stage: Any) -> Any:
     name = type(stage).__name__
     if _stage_types().get(name) is not type(stage):
         raise InvalidInputError(f"{_unknown(name)} before you save; nothing was written")
-    return {"stage": name, **{f.name: stage_to_json(getattr(stage, f.name)) for f in fields(stage)}}
+    parameters = {field.name: getattr(stage, field.name) for field in fields(stage)}
+    for parameter, value in parameters.items():
+        if not is_dataclass(value):
+            _check_parameter(name, parameter, value)
+    return {"stage": name, **{parameter: stage_to_json(value) for parameter, value in parameters.items()}}
+
+
+def _check_parameter(stage: str, parameter: str, value: Any) -> None:
+    """Raise InvalidInputError for a parameter that the manifest cannot hold; objects in it are stages."""
+    try:
+        json.dumps(value)
+    except UNUSABLE:
+        is_json = False
+    else:
+        is_json = not isinstance(value, dict)
+    if not is_json:
+        raise InvalidInputError(
+            f"the parameter {parameter!r} of the stage {stage!r} is {value!r}, which cannot be saved; "
+            "use a plain number, text, bool, None or a list of these; nothing was written"
+        )
 
 
 def stage_from_json(plain: Any) -> Any:
