@@ -93,7 +93,7 @@ class Session:
 
     def measure(self, setting: str, k: int, number: int) -> dict[str, Any]:
         """Return the seconds of single queries, those of a query in each batch, and the cores that batches used."""
-        singles = [np.ascontiguousarray(q[None]) for q in self._some_queries(SINGLE, number)]
+        singles = [np.ascontiguousarray(q[None]) for q in self._some_queries(SINGLE, 0)]  # the same in all rounds
         batches = np.split(self._some_queries(BATCHES * BATCH, number), BATCHES)
         search, arguments = self._built.search, self._system.settings[setting]
         with single_threaded_blas():

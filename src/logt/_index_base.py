@@ -214,8 +214,9 @@ class IndexBase:
         cache on this machine. mode: "r" opens the index for reading: changes raise ReadOnlyError, the index keeps
         its state until `refresh`, and any number of processes can read. "a" opens it for changes, and locks the
         folder until `close`. At a URL there is no lock; `save` raises ConflictError if another writer has saved.
-        threads: the default of all calls; None means all cores. verify: "all" checks every byte, files that do not
-        fit into 64 MiB in the background; `save` waits for this check, and all calls raise CorruptIndexError once it finds damage.
+        threads: the default of all calls; None means all cores. verify: "all" checks every byte, in the background
+        those of files that do not fit into 64 MiB; `save` waits for this check, and all calls raise CorruptIndexError
+        once it finds damage.
         "sizes" checks the lengths of files and the values that could crash a search, so damaged bytes elsewhere give
         wrong scores. The files of a URL are always checked completely before this returns. device: "cuda" copies the
         index to a GPU and returns the copy (see `Index.to`); only in mode "r".
