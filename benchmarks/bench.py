@@ -2,11 +2,10 @@
 
 Each system is built in a process of its own on all cores, saved, and searched on one thread. 200 vectors of the data
 are held out: they are not indexed, and serve as queries that have no true match. Recall is the fraction of the exact
-k nearest neighbors that are found, of these vectors and of the queries of the data. All settings take turns, in several
-rounds. Times are those of a query on average: of 128 queries of both kinds, each with its median over the rounds, or
-the median of three batches of 64 in each round. mAP@1000 is that
-of lists of 1,000 results, a lower bound of the mAP of full rankings, which is given for systems that can rank
-everything.
+k nearest neighbors that are found, of these vectors and of the queries of the data. All settings take turns, in rounds.
+Times are means of 128 single queries of both kinds, each with its median over the rounds, and medians of a query in a
+batch of 64. mAP@1000 is that of lists of 1,000 results, a lower bound of the mAP of full rankings, which is given for
+systems that can rank everything.
 
 After an interruption, --resume keeps the systems that were measured on the same data. --together keeps all indexes in
 memory and lets all systems take turns, setting by setting, which is better on a machine that has other work to do.
@@ -239,8 +238,8 @@ class Run:
 def median_times(rounds: list[dict]) -> dict[str, float]:
     """Return the times of single queries and of batches, and the cores that a batch used.
 
-    Of a single query, the mean of all: some take longer than others, which a median would hide. What each takes is the
-    median of the rounds, so that what else the machine does counts little.
+    Of single queries, the mean: some take longer than others, which a median would hide. The time of each is its
+    median over the rounds, so that what else the machine does counts little.
     """
     measured = min(len(one["single"]) for one in rounds)
     single = np.median([one["single"][:measured] for one in rounds], axis=0)
