@@ -2,7 +2,7 @@
 
 Each system is built in a process of its own on all cores, saved, and searched on one thread. 200 vectors of the data
 are held out: they are not indexed, and serve as queries that have no true match. Recall is the fraction of the exact
-k nearest neighbors that are found, of these vectors and of the queries of the data. All settings take turns, in rounds.
+k nearest neighbors that are found, of these vectors and of the queries of the data. Settings take turns, in rounds.
 Times are means of 128 single queries of both kinds, each with its median over the rounds, and medians of a query in a
 batch of 64. mAP@1000 is that of lists of 1,000 results, a lower bound of the mAP of full rankings, which is given for
 systems that can rank everything.
