@@ -18,7 +18,7 @@ from logt.errors import InvalidInputError
 from logt.server.background import Overview
 from logt.server.caches import SizedCache
 from logt.server.changes import ChangeQueue, fingerprint
-from logt.server.collection import BaseCollection, Change, Hit, Id, Rerank, SearchOptions, Upload
+from logt.server.collection import BaseCollection, Change, Hit, Id, Rerank, SearchOptions
 from logt.server.errors import HTTPError, photo_file_missing
 from logt.server.metrics import ServerMetrics, milliseconds_since
 from logt.server.photo_collection import PhotoCollection
@@ -120,11 +120,8 @@ class Service:
 
         content = await self.parse_pool.run(photo.read)
 
-        def describe(decoder: ImageDecoder) -> Upload:
-            image, extension, details = decoder.decode(content, collection.photos.side)
-            return Upload(content, extension, details, *collection.photos.raw_descriptor(image))
-
-        return str(await self.changes.submit(await self.image_pool.run(self.upload_decoder, describe)))
+        upload = await self.image_pool.run(self.upload_decoder, lambda decoder: collection.describe(content, decoder))
+        return str(await self.changes.submit(upload))
 
     async def add(
         self, vectors: list[list[float]], ids: list[Id] | None, replace: bool, key: str | None = None
